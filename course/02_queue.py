@@ -108,10 +108,7 @@ tables.little_table(loads)
 #
 # ### The same at 70B, with many seats
 #
-# Llama-3 70B on four H100s, simulated; chats of many lengths. Drag the load through capacity, then the moment.
-
-# %%
-instrument.big_line()
+# Llama-3 70B on four H100s, simulated; chats of many lengths.
 
 # %%
 charts.draw_many_seats(simulated.many_seats_curves())
@@ -121,7 +118,7 @@ charts.draw_many_seats(simulated.many_seats_curves())
 # A flat queue metric is no sign of room to spare. How far to trust the simulator:
 
 # %%
-simulated_70b.error_band(instrument.deployment())
+simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # ### Who sits where?
@@ -155,15 +152,10 @@ instrument.seats_of(straggler, "One long answer: who sits where?")
 # %% [markdown]
 # Under static batching, follow three groups: #0, the three that sit beside it, and the four in line. When does each
 # leave, with its answer? Whose seats stay empty, dashed, and for how long? Such a slow member as #0 is called a
-# **straggler**. How much it costs depends on how uneven the answers are. At 70B, with handles:
-
-# %%
-instrument.big_seats()
-
-# %% [markdown]
-# Pull the first handle to 1: with equal answers the two are the same, because here all come at once. Continuous
-# batching is a cure for *unevenness*: of the answers' lengths, and of the moments at which people come. (Answers are
-# streamed here. A server that hands the whole batch back at once makes those beside the straggler pay as well.)
+# **straggler**. How much it costs depends on how uneven the answers are: with equal answers that all come at once the two
+# ways are the same (claim D1 has both). Continuous batching is a cure for *unevenness*: of the answers' lengths, and of
+# the moments at which people come. (Answers are streamed here. A server that hands the whole batch back at once makes
+# those beside the straggler pay as well.)
 #
 # Now all three ways on the very same arrivals. Answers of all lengths, and request #5 is a long document.
 
@@ -171,34 +163,27 @@ instrument.big_seats()
 ways = traffic.three_ways(lab, traffic.mixed_crowd(lab))
 instrument.seats_of(ways, "The same arrivals, three ways: who sits where?")
 
-# %%
-tables.ways_table(ways)
-
 # %% [markdown]
-# Look at three columns. *Seats empty*: what static wastes, while people in line look at them. *Longest gap*: with
-# whole prompts, everybody who is writing stands still while the document is read; with chunks, for one chunk at a
-# time. *The document's TTFT*: chunks do not make the document faster. It shares its steps now. (A short run on a busy
-# machine is noisy; the table in the deep dive has the same at 70B, without noise.)
+# Look at the empty slots first: static wastes them while requests queue. Then look for the document. With whole prompts,
+# every decode stands still while it's prefilled; with chunks, for one chunk at a time. Chunks do
+# not make the document faster: it shares its steps now. (A short run on a busy machine is noisy; the table in the deep
+# dive has the figures at 70B, without noise.)
 #
 # ### Who is next?
 #
-# If there must be a line, who goes first? At 70B, one prompt in ten is long (6000 tokens against 200). Blue: short.
-# Orange: long.
+# If there must be a line, who goes first? At 70B, one prompt in ten is long (6000 tokens against 200). All orders, side
+# by side:
 
 # %%
-instrument.big_order()
+instrument.orders()
 
 # %% [markdown]
 # At 110%, compare *first come* with *shortest first*. The short ones hardly wait any more; the long ones get only
 # what is left. If the short ones alone filled the server, they would never be served. That is **starvation**, and
 # no mean over all requests will show it. (Here *priority to short* is the same order: there are only two lengths.)
 # **Two lanes** give the long their turn, every fourth here. But a lane is a share: a lane for a tenth of the
-# traffic with a quarter of the turns makes the *short* wait longer. All orders, side by side:
-
-# %%
-tables.order_table(1.1)
-
-# %% [markdown]
+# traffic with a quarter of the turns makes the *short* wait longer.
+#
 # Nobody made the server faster. The mean over all may fall, because a short one ahead of a long one delays it less
 # than the other way round; but what the many gain, a few pay. And well below capacity there is hardly a line to
 # sort. Set the load to 50%: do the orders differ at all?
@@ -210,7 +195,7 @@ tables.order_table(1.1)
 # client gives up after ten.
 
 # %%
-instrument.big_queue_limit()
+instrument.queue_limits()
 
 # %% [markdown]
 # At 130% the server has room for ten in thirteen, whoever they are. Without a limit it lets everybody wait until
@@ -312,11 +297,7 @@ d1(simulated.dynamic_gains())
 # with a long one, and with all made as long as the longest, as a batch that must be a rectangle makes them.
 
 # %%
-one_batch = traffic.one_batch(lab)
-tables.batch_table(one_batch)
-
-# %%
-d2(one_batch)
+d2(traffic.one_batch(lab))
 
 # %%
 d3(orders())
@@ -338,21 +319,23 @@ e4(over=queue_limits(1.3), under=queue_limits(0.3, simulated.CLUMPS))
 # Replace the dots. Keys come from the runs above.
 
 # %%
-bars = {name: simulated.outcomes(run) for name, run in instrument.queue_limit_runs("130%").items()}
-check = checks(loads, ways, orders(), bars)
+limits = {name: simulated.outcomes(run) for name, run in instrument.queue_limit_runs("130%").items()}
+check = checks(loads, ways, orders(), limits)
 
 check(
     "q1", ...
 )  # in the run at 80%: the mean number of people in line, from Little's law and the table's first columns
 
 # %%
-check("q2", ...)  # which way left the most seat time empty while somebody waited? "static", "continuous", ...
+check(
+    "q2", ...
+)  # which way left the most slot time empty (dashed in the map) while requests waited? "static", "continuous", ...
 
 # %%
-check("q3", ...)  # at 110%, who is next so that the long prompts wait longest? The name on the button
+check("q3", ...)  # at 110%, who is next so that the long prompts wait longest? The name in the table
 
 # %%
-check("q4", ...)  # at 130%, which limit serves the most in time? The name beside its bar
+check("q4", ...)  # at 130%, which limit serves the most in time? The name in the table
 
 # %%
 check("q5", ...)  # M/D/1 at a load of 90%: the mean wait, in service times

@@ -9,16 +9,16 @@
 # (FlashAttention) changes and what it does not; and what a chunk size trades against what.
 #
 # - **Surface**: a prompt four times as long. Place your bet.
-# - **Guided**: the square of all pairs, textbook against fused, chunks, and shorter prompts with a quality gate.
+# - **Guided**: the square of all pairs, textbook against fused, and chunks.
 # - **Deep dive**: the formula, the code, six claims put to the test.
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_03 import attention, chunks, costs, instrument, reading, sim_70b, traffic, watch
+from course.lab.lesson_03 import attention, chunks, costs, instrument, reading, sim_70b, traffic
 from course.lab.lesson_03.checks import checks
 from course.lab.lesson_03.claims import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
-from course.lab.lesson_03.measured import FACTORS, Ladder, both_ways, four_times, side_by_side
-from course.lab.lesson_03.pictures import draw_ladder, draw_saving
+from course.lab.lesson_03.measured import FACTORS, Ladder, both_ways, four_times
+from course.lab.lesson_03.pictures import draw_ladder, draw_saving, draw_time_and_memory
 
 lab = open_lab()
 
@@ -32,15 +32,9 @@ lab = open_lab()
 # 2. It looks back at itself and all tokens before it, and takes something from each. This is **attention**. The
 #    hundredth token looks at a hundred tokens, the thousandth at a thousand.
 #
-# All tokens of a prompt are there from the start, so all rows of this picture are computed at once. It is real: one
-# **head** (one of many that look in parallel) of one layer of the model on this machine, reading one sentence.
-
-# %%
-watch.draw_weights(watch.look(lab))
-
-# %% [markdown]
-# (A strong first column is no mistake. A head that finds nothing to take in a sentence parks its attention there: an
-# **attention sink**. Lesson 07 comes back to it.)
+# All tokens of a prompt are there from the start, so all of them are computed at once. Think of attention as a table:
+# a row for each token, and in it a cell for each token that it looks at. The table is a triangle, because no token
+# looks ahead. Every **head** (many look in parallel) of every layer has such a table.
 #
 # Twice the tokens make twice the rows, and the rows become twice as long: four times the cells. So the first kind of
 # work grows in proportion to the prompt, and the second with its square. You will often hear that prefill is "O(n²)",
@@ -124,7 +118,7 @@ instrument.square_explorer(lab)
 
 # %%
 measured = attention.compare(lab)
-instrument.attention_explorer(lab, measured)
+instrument.stack(*draw_time_and_memory(measured))
 
 # %% [markdown]
 # Memory first: on these axes textbook attention climbs twice as steeply as fused. That is the square against the
@@ -139,11 +133,11 @@ instrument.attention_explorer(lab, measured)
 
 # %%
 both = both_ways(lab)
-draw_saving(side_by_side(both))
+draw_saving(both)
 
 # %% [markdown]
-# At the short end the two bars differ by little more than the noise of the machine. No technique can save more of a
-# request than the part it touches (**Amdahl's law**): attention is a few percent there. Down the picture its share
+# At the short end the two curves differ by little more than the noise of the machine. No technique can save more of a
+# request than the part it touches (**Amdahl's law**): attention is a few percent there. To the right its share
 # grows, and so does the gain.
 #
 # ### One long prompt, and everybody else
@@ -202,38 +196,6 @@ simulated_70b.error_band(sim_70b.deployment())
 # **Where it hurts: chunks too small.** Each chunk is a step, and each step reads all weights again and pays its fixed
 # costs again. On a GPU this is worse than on a CPU: it can multiply so fast that a few hundred tokens only just keep
 # it busy while the weights stream by.
-#
-# ### A shorter prompt
-#
-# The cheapest token is the one you do not send. Of a long context, most sentences have nothing to do with the
-# question, so one can drop some: **prompt compression**. Here are three ways. Choose a question, a way and a share,
-# and see what is left. The answer is underlined.
-
-# %%
-instrument.cut_explorer(lab)
-
-# %% [markdown]
-# A picture is no proof. So we ask the model, with a **quality gate**: a floor that is stated before anything is
-# measured, and that every way of cutting has to keep. Ours is minillm's own: at most one right answer fewer than with
-# the whole text. (A small model answers many questions wrongly with the whole text, too. What counts is the
-# difference. To be right, it has to find the right answer likelier than three wrong ones.)
-
-# %%
-scores = reading.compare(lab, keep=0.5)
-instrument.gate_explorer(lab, scores)
-
-# %% [markdown]
-# Ways of cutting that save the same time need not lose the same answers: compare the rows. Cutting blindly throws
-# away what is asked for. Cutting by relevance may even *gain* answers, with a model that is easily distracted. Any of
-# them may break at another share: try.
-#
-# **Where it hurts: a context that was cached.** Several questions about the same text, with prefix caching on (the
-# engine keeps what it computed for a beginning that it has seen; lesson 04). Cut by relevance, each question leaves
-# *another* text, and no two prompts begin alike any more. Count the tokens that are left to compute:
-
-# %%
-cut = reading.shared(lab, "by relevance", 0.5)
-reading.cache_table({"whole text": reading.shared(lab), "by relevance, half": cut})
 
 # %% [markdown]
 # ## Deep dive
@@ -292,8 +254,16 @@ d17(measured, both)
 # %%
 f4(both, big_savings())
 
+# %% [markdown]
+# ### A shorter prompt
+#
+# The cheapest token is the one you do not send. One can drop the sentences that have little to do with the question
+# (**prompt compression**). Whether the answers survive is a matter for a **quality gate**: a floor stated before
+# anything is measured. Ours: at most one right answer fewer than with the whole text. And mind the prefix cache
+# (lesson 04): cut by question, no two prompts begin alike any more.
+
 # %%
-d7(halved_4k(), scores)
+d7(halved_4k(), reading.compare(lab))
 
 # %% [markdown]
 # ## Say it in an interview

@@ -87,11 +87,8 @@ instruments.bead_explorer(lab)
 # Behind the break the words are the same again, and the hashes are not. That is no weakness of the cache: the notes on those
 # words really are different, because the model read them after another time of day.
 #
-# Must the time be there to the second? Here is a clock in the first line that moves on more or less often, with a request
-# every 7 s; counted, not timed.
-
-# %%
-tables.clock_table()
+# Must the time be there to the second? A clock that moves on once an hour breaks the chain once an hour. Claim F1, in
+# the deep dive, counts what that is worth.
 
 # %% [markdown]
 # ### A prompt, as services really send it
@@ -145,8 +142,8 @@ lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\
 #
 # A cache is finite. When room is short, somebody's blocks go. **LRU** drops what was *used* longest ago; it is the engine's
 # rule. **FIFO** drops what was *computed* longest ago, however often it was used since. A **time limit** (TTL) drops what is too
-# old, even with room to spare. Users talk in turns, and each turn repeats all before it. A bar is one prompt: yellow was
-# found. Move the handles until FIFO forgets what everybody shares, and until the time limit forgets everything.
+# old, even with room to spare. Users talk in turns, and each turn repeats all before it. To the left
+# the cache is small. Move the handles until FIFO finds less than LRU, and until the time limit forgets everything.
 
 # %%
 instruments.policy_explorer()
@@ -162,7 +159,7 @@ instruments.policy_explorer()
 
 # %%
 orders = claims.order_runs(lab)
-tables.orders_table(orders)
+tables.runs_table(orders)
 
 # %%
 draw_finds({name: run for name, run in orders.items() if "small" in name})
@@ -175,7 +172,7 @@ print(f"the model's LRU found exactly what the engine found: {agree[0]} of {agre
 # With room for all, order changes nothing that is found. With room for two, asking in turns is the worst that can
 # happen to LRU: whoever comes next is the one that was just dropped. (A bead may survive in what is left of the
 # room.) Grouping (the article says *coalescing*; SGLang can sort its waiting line so, `--schedule-policy lpm`)
-# repairs it, and its price is in the table's last column: the last group waits for all the others. So it is for
+# repairs it, and its price is that the last group waits for all the others. So it is for
 # work whose order nobody minds.
 #
 # Requests that arrive in the same moment need no grouping: in this engine, a block can be found from the step on in which it
@@ -205,15 +202,11 @@ tenants.draw_cold_and_warm(prefixes)
 
 # %%
 fleet = tenants.routers(on_70b, tenants=60)
-tenants.draw_routers(fleet)
+tenants.routers_table(fleet)
 
 # %% [markdown]
 # With round robin each replica has to learn every tenant: four first times instead of one, and room for all of them on each.
 # The prefix-aware router makes four small caches into one large one. Look at p99, too: first times stay, and they are the tail.
-# Change the load yourself; it takes a few seconds a router.
-
-# %%
-instruments.router_explorer(on_70b)
 
 # %% [markdown]
 # ### Where it does nothing
@@ -254,7 +247,7 @@ policies.draw_cliff()
 
 # %%
 hot = tenants.routers(on_70b, ("round robin", "prefix-aware"), tenants=1, qps=20)
-tenants.draw_routers(hot)
+tenants.routers_table(hot)
 
 # %% [markdown]
 # ## Deep dive
@@ -288,16 +281,6 @@ print(inspect.getsource(BlockManager.find_prefix))
 print(inspect.getsource(BlockPool.release))
 
 # %% [markdown]
-# **A conversation, turn by turn.** Each turn repeats what came before, so what is found grows. The answers in this history are
-# written by us; in a real chat most of the model's own answer would be found, too.
-
-# %%
-talk = traffic.conversation(lab)
-cached = lab.run(talk)
-uncached = lab.run(talk, enable_prefix_caching=False)
-tables.turns_table(cached, uncached)
-
-# %% [markdown]
 # **The claims, measured.** First, the time in front of the prompt.
 
 # %%
@@ -309,7 +292,14 @@ f5(prefixes, {"last line": last})
 # %%
 f6(policies.rates_of(orders))
 
+# %% [markdown]
+# A conversation, turn by turn: each turn repeats what came before, so what is found grows. The answers in this history
+# are written by us; in a real chat most of the model's own answer would be found, too.
+
 # %%
+talk = traffic.conversation(lab)
+cached = lab.run(talk)
+uncached = lab.run(talk, enable_prefix_caching=False)
 d9(cached, uncached, tenants.session_cuts(on_70b))
 
 # %%

@@ -9,17 +9,16 @@
 # By the end you can look at a TTFT and say which part to attack, and who will pay.
 #
 # - **Surface**: one first token, alone and in company. Three ways to decide who goes first.
-# - **Guided**: pick any newcomer, run any policy, then the same at 70B, with the network and with split machines.
+# - **Guided**: run any policy, then the same at 70B, with the network and with split machines.
 # - **Deep dive**: how the cut is made, what one token costs, three claims put to the test.
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.display import as_table
-from course.lab.lesson_05 import causes, instrument, per_token, sim_70b, traffic
+from course.lab.lesson_05 import causes, instrument, per_token, traffic
 from course.lab.lesson_05.checks import checks
 from course.lab.lesson_05.claims import b3, b3_at_70b, d19, d21, moves_here, pairs
 from course.lab.lesson_05.outside import over_http
-from course.lab.lesson_05.pictures import draw_rhythm, draw_sweep, draw_waterfall
+from course.lab.lesson_05.pictures import draw_rhythm, draw_waterfall
 
 # More seats than people: nobody here ever waits for a seat.
 lab = open_lab(max_num_seqs=traffic.SLOTS)
@@ -97,19 +96,10 @@ instrument.draw_runs(runs)
 #
 # ## Guided
 #
-# ### Any newcomer, any policy
-#
-# The runs from above, one newcomer at a time. Under *prefill first* the first one to come meets only writers, and
-# the last may also meet other newcomers. Under *decode first* newcomers meet only each other. (Here there is no
-# server in front, so the way in and out is missing, and tokenizing is a part of the queue.)
-
-# %%
-instrument.pick(runs)
-
-# %% [markdown]
 # ### Run a policy yourself
 #
-# The real engine, on the same arrivals each time. **calm**: newcomers far apart. **busy**: as above. **rush**: they come twice as
+# The real engine, on the same arrivals each time. (There is no server in front here: the way in and out is missing, and
+# tokenizing is a part of the queue.) **calm**: newcomers far apart. **busy**: as above. **rush**: they come twice as
 # fast as this machine can read them. Every run stays, so that you can compare.
 #
 # | try | watch |
@@ -174,17 +164,14 @@ fleet
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
-# Things to look for. A bar that would dwarf all others is broken off, at //.
+# Things to look for. (Here the cut is by phase: the simulator's stamps do not say whose tokens a step computed. A bar that would
+# dwarf all others is broken off, at //.)
 #
 # - Does a chunk of 512 cost much TTFT here? And what does it do to the gaps?
 # - Move the load to its lowest. How much of the difference is left?
 # - Give *disaggregated* one reading replica instead of two, then three. A fixed split suits one mix of traffic; idle writers cannot
 #   help out readers.
 # - A far client on a new connection: compare the purple part with everything that a scheduler can do.
-
-# %%
-shown = {name: each for done in instrument.fleets(8.0) for name, each in done.items()}
-as_table(("policy", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "tokens/s out"), sim_70b.compare(shown))
 
 # %% [markdown]
 # ## Deep dive
@@ -223,11 +210,8 @@ print(inspect.getsource(Scheduler._schedule_running).split("num_drafts = ")[0])
 # `batching="static"`: nobody joins until the batch has ended. Agrawal et al. call these two *prefill-prioritizing* and
 # *decode-prioritizing*, and the middle way *stall-free*.
 #
-# **Mixing, and its two directions.** A larger budget lets prompts through faster and makes each step longer. At 70B, one replica under
-# load:
-
-# %%
-draw_sweep(sim_70b.sweep((256, 512, 1024, 2048, 8192), 3.0, num_requests=100), "70B, 3 requests/s")
+# **Mixing, and its two directions.** A larger budget lets prompts through faster and makes each step longer. Here is
+# each move: between the policies above, and between token budgets at 70B, one replica under load and idle.
 
 # %%
 b3(moves_here(runs) + b3_at_70b(), traffic.noise(runs.values()))
@@ -241,11 +225,7 @@ b3(moves_here(runs) + b3_at_70b(), traffic.noise(runs.values()))
 # %%
 shrinking = lab.run(traffic.shrinking(lab), max_num_seqs=8, max_num_batched_tokens=2048)
 one_by_one = lab.run(traffic.one_by_one(lab), max_num_batched_tokens=2048)
-costs = [per_token.measured([shrinking, one_by_one]), per_token.simulated()]
-per_token.draw_per_token(costs)
-
-# %%
-d19(costs)
+d19([per_token.measured([shrinking, one_by_one]), per_token.simulated()])
 
 # %% [markdown]
 # A prompt's tokens are cheap one by one, but hundreds of them come in one step: that is why such a step makes

@@ -109,16 +109,9 @@ pictures.draw_price(sweep)
 #
 # ### Where it hurts: batching past the knee
 #
-# The same steps, as factors. A batch that grows by some factor should bring all readers together nearly that factor, and cost
-# each of them nearly nothing. The last column says which of the two factors is the larger one.
-
-# %%
-steps.doublings_table(sweep)
-
-# %% [markdown]
-# Look for the rows that cost more than they bring: each of them makes readers wait longer by a larger factor than
-# it adds text; where the gain is near ×1, the machine gives hardly more than before. Nothing in a throughput chart
-# tells that a server has gone too far; it is as high as ever. Only ITL tells.
+# Compare two rows of the next table: past the knee, each doubling raises ITL by a larger factor than throughput. Nothing in a throughput chart
+# tells that a server has gone too far; it is as high as ever. Only ITL tells. So take the largest batch that keeps the ITL
+# you have promised.
 #
 # ### How much of the machine is used?
 #
@@ -127,9 +120,6 @@ steps.doublings_table(sweep)
 
 # %%
 steps.dots_table(sweep, roof)
-
-# %%
-pictures.draw_use(sweep, roof)
 
 # %% [markdown]
 # MBU is the honest figure at small batches, MFU at large ones. A dashboard's "GPU utilisation" is neither: it says that some kernel was
@@ -160,11 +150,7 @@ instrument.RooflineLab(lab, roof, sweep)
 # request, two bytes for each weight. So the roof bends, roughly, at a batch of *FLOP/s divided by bytes/s*. That
 # ratio is small for most CPUs (not for those with matrix units, such as Intel's AMX) and large for a GPU, whose
 # multipliers grew much faster than its memory.
-
-# %%
-pictures.draw_two_roofs([roof, on_paper()])
-
-# %% [markdown]
+#
 # Real steps bend more softly than the roof. A GPU has thousands of threads, some of which multiply while others wait for
 # memory, so that the longer clock hides the shorter one. A CPU's few cores mostly do one after the other, and the two clocks add up.
 #
@@ -185,11 +171,12 @@ bytes_map.weights_or_kv(three, "Llama-3-70B")
 # %% [markdown]
 # Move the handles. Things to find:
 #
-# - One request, however long it talks: on which side of the border is it?
+# - One request, however long its conversation: on which side of the border is it? (No border in the picture? Then it lies to
+#   the right of it: the table above says where.)
 # - Llama-2-13B (MHA) against Llama-3-70B (GQA): which one is over the border with 16 chats of 2048 tokens?
-# - Weights in 4 bits: the border moves *down*. Shrinking the weights makes the KV matter sooner. KV in 8 bits moves it back up.
+# - Weights in 4 bits: the border moves to the *left*. Shrinking the weights makes the KV matter sooner. KV in 8 bits moves it back.
 # - A step reads everything that it keeps, once. So KV can only outweigh the weights in reading if it also fills more *memory*
-#   than the weights do. The hatched area is where it no longer fits. (Prefixes that requests share are the exception: kept once, but most
+#   than the weights do. Is there room for that? (Prefixes that requests share are the exception: kept once, but most
 #   attention kernels read them once for each request.)
 #
 # And here? The same batch, longer and longer contexts, until the KV is a good part of the bytes. Commit yourself again.
@@ -207,12 +194,9 @@ longer = [lab.run(each, **room(each)) for each in steps.longer_and_longer(lab)]
 grown = steps.dots(lab, longer)
 growth.score(bets.growth(grown))
 
-# %%
-pictures.draw_growth(grown)
-
 # %% [markdown]
-# Compare the two columns. Bytes of KV are not always as dear as bytes of weights: attention reads many small pieces from all over
-# the pool, and it multiplies, too. No batch makes it cheaper, since no two requests share it.
+# Compare the two factors: of the bytes, and of ITL. A byte of KV can cost more to read than a byte of weights: attention reads
+# many small pieces from all over the pool, and it multiplies, too. No batch makes it cheaper, since no two requests share it.
 #
 # ### The same at 70 billion weights
 #
@@ -241,8 +225,8 @@ simulated_70b.error_band(sim_70b.stack("measured, no CUDA graphs"))
 sim_70b.on_the_roof()
 
 # %% [markdown]
-# With short contexts a large batch can. Otherwise two things stop it. Hollow dots have no room for their KV on four
-# H100s. And with long contexts there is a border (dashed) that no batch crosses: in the limit a step reads nothing
+# With short contexts a large batch can. Otherwise two things stop it. Some batches have no room for their KV on four
+# H100s. And with long contexts there is a border (dotted) that no batch crosses: in the limit a step reads nothing
 # but KV, and KV gets no cheaper by sharing. Decoding long contexts waits for memory at *every* batch. That is why
 # GQA, KV in 8 bits and latent attention exist.
 
@@ -333,7 +317,7 @@ check("q5", ...)
 #   fraction of its weights, and it grows with the batch. Nothing in this lesson has that shape.
 # - **Prompts in the same step.** Everything here is pure decoding. A prompt that is read in the same step brings hundreds of
 #   tokens, and moves the whole step past the bend: lessons 03 and 05.
-# - **Noise.** Each point is a median of few steps. The word "restless" in a table means that the machine did something else as well.
+# - **Noise.** Each point is a median of few steps. The word "restless" under a prediction means that the machine did something else as well.
 #
 # ## Sources
 #

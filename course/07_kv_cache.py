@@ -134,12 +134,12 @@ twice.score(bets.done_twice(tight))
 draw_frame(tight)
 
 # %%
-charts.draw_thrash(shrunk)
+charts.traces_table({f"{way}, {pool} blocks": trace for way, of in shrunk.items() for pool, trace in of.items()})
 
 # %% [markdown]
 # Look for the requests that are thrown out more than once. A pool that is a little too small costs a little; one that is much
-# too small does much of its work twice, and serves nobody sooner: read below the picture when all are done. An operating
-# system calls that **thrashing**, and it ends there as here: by letting in fewer. (Seats, `max_num_seqs`, are a limit on that.
+# too small does much of its work twice, and serves no request sooner: compare the steps until all are done. An
+# operating system calls that **thrashing**, and it ends there as here: by letting in fewer. (Slots, `max_num_seqs`, are a limit on that.
 # So is admission by the whole prompt, which the chats above were admitted by.) Prefix caching softens the blow: the blocks of
 # whoever is thrown out stay findable until somebody else is given them.
 #
@@ -162,10 +162,7 @@ kv_bytes_explorer(shapes, "Llama-3-70B")
 #   or one vector, cannot be cut in four, so each GPU keeps a copy. (Spreading requests over GPUs, not heads, avoids that.)
 # - A window of 2048: at which length does it begin to help, and what does it do for chats of 1500?
 #
-# Is the arithmetic true? This lab's model, beside what a pool of the engine really allocates:
-
-# %%
-kv_bytes.matched_table(lab)
+# Is the arithmetic true? Claim A11, in the deep dive, holds it against what a pool of the engine really allocates.
 
 # %% [markdown]
 # ### More KV for each, fewer seats
@@ -174,7 +171,7 @@ kv_bytes.matched_table(lab)
 
 # %%
 crowd = traffic.crowded(lab)
-charts.draw_crowd(crowd)
+charts.crowd_table(crowd)
 
 # %% [markdown]
 # Fewer run at once, so each step reads all weights for fewer tokens (lesson 06), and throughput falls. How far it falls
@@ -225,7 +222,7 @@ charts.draw_needle(found, needle.reach(lab, window))
 
 # %%
 rounded = losses.measure(lab)
-losses.losses_table(lab, rounded)
+losses.losses_table(rounded)
 
 # %% [markdown]
 # Compare the rows, savings beside losses. Look also at the window with and without its sinks: four tokens of sight, one block of
@@ -244,22 +241,10 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # Look for the cliff. To the right of it more memory changes nothing; to its left TTFT is all queue, and every gigabyte
 # counts. Where it stands depends on the load: *requests per second × seconds each stays × KV of each* is the
-# working set. Below, recompute beside swap, at the same pools:
-
-# %%
-sim_70b.pools_table()
-
-# %% [markdown]
-# Swapping only moves bytes, here over an idle link; and it takes host memory. How much does it matter how the heads share?
-
-# %%
-sim_70b.heads_table()
-
-# %% [markdown]
-# Is any row in trouble? (The last columns are another load: everybody at once, on a stack with CUDA graphs.) Halving a cache
-# that already has room for everybody changes nothing that a user could feel: compare GQA in 16 and in 8 bits at the first
-# load. The bill is worth paying down *until requests stop waiting for room*. (A pool that is too large does not exist for long:
-# the weights and the work in progress need the same memory, and a server that promises more than there is does not start.)
+# working set. The bill is worth paying down *until requests stop waiting for room*: to the right of the cliff a smaller cache
+# changes nothing that a user could feel. Claim A15, in the deep dive, shrinks it step by step and names what limits the batch.
+# (A pool that is too large does not exist for long: the weights and the work in progress need the same memory, and a server
+# that promises more than there is does not start.)
 
 # %% [markdown]
 # ## Deep dive

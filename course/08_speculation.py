@@ -98,7 +98,7 @@ acceptance.AcceptanceLab(lab, [point, *points])
 costs.costs_table(checking)
 
 # %% [markdown]
-# Now all three numbers together. Orange is drafting, green is the verification; blue is the plain way to as many tokens.
+# Now all three numbers together, for every batch.
 
 # %%
 price.price_lab(checking)
@@ -106,15 +106,11 @@ price.price_lab(checking)
 # %% [markdown]
 # Things to find:
 #
-# - α = 0.6 and a guess at 0.1 steps: which k is best at batch 1? (It stands below the picture; try first.)
+# - α = 0.6 and a guess at 0.1 steps: which k is best at batch 1? (The title tells it; try first.)
 # - Free guesses (c = 0), and every one passes. Is there a batch at which it still loses here?
 # - c = 1, as if the model drafted for itself. Can that ever gain?
-# - The acceptance at which it gains nothing. Is it 50%? The table has it for every batch.
-
-# %%
-costs.break_even_table(checking)
-
-# %% [markdown]
+# - The acceptance at which it gains nothing. Is it 50%? Does it depend on the batch?
+#
 # ### Copying, chat and verse
 #
 # Looked-up guesses cost next to nothing. Whether they pass depends on the text: copying a paragraph, everyday questions,
@@ -161,7 +157,8 @@ served.served_table(together)
 # With sixteen in the step the weights are shared already. Is there arithmetic to spare for the guesses? If "always" lost, there
 # was none: each guess is a row that must be multiplied like any other. What the guesses earn has not changed, what they cost
 # has. If it still gained, sixteen may be few for this machine, as for a large GPU. The third row is the gates' answer. Their
-# limits are a CPU's: where "always" gains, they may give the gain away (see 70B below).
+# limits are a CPU's, where one more row is expensive: where "always" gains, they may give the gain away. A gate is only as
+# good as the price that it assumes.
 #
 # ### Where it hurts: short answers
 #
@@ -172,16 +169,10 @@ brief = short.measure(lab)
 served.served_table(brief)
 
 # %% [markdown]
-# A *draft model* does: before its first guess it has to read the prompt itself. On the simulator (70B with a 1B drafter), is
-# there a length from which that is paid for?
-
-# %%
-short.pay_back_table(sim_70b.stack("CUDA graphs, typical"))
-
-# %% [markdown]
-# Where guesses pass often, the first token or two pay for the reading. At a low acceptance no length does, since every token
-# loses. So the length is not what decides; acceptance is. A draft model has another cost that no table here shows: its weights and
-# its KV cache take memory, and on a server that is short of KV blocks this means fewer seats.
+# A *draft model* does: before its first guess it has to read the prompt itself. Where guesses pass often, the first token or
+# two pay for the reading (claim D6, below: 70B with a 1B drafter, at an acceptance of 0.7); where every token loses, no length
+# does. So the length is not what decides; acceptance is. A draft model has another cost that no table here shows:
+# its weights and its KV cache take memory, and on a server that is short of KV blocks this means fewer requests at once.
 #
 # ### The same at 70 billion weights
 #
@@ -198,29 +189,20 @@ sim_70b.load_lab()
 # - Contexts of 4096: a verification reads the KV of a request once for all its rows (in the simulator; the lab's engine
 #   reads it once for each row). Does the gain last longer?
 #
-# Prices are one thing, the real scheduler another: whole runs, at low and at high load.
-
-# %%
-sim_70b.load_table()
+# How far to trust the measured stack stands below. The constants of the one with CUDA graphs are typical; no measurement has
+# confirmed them. The picture leaves out the time the draft model takes to prefill prompts.
 
 # %%
 simulated_70b.error_band(sim_70b.stack("measured, no CUDA graphs"))
 
 # %% [markdown]
-# Look at what the gates did. As shipped they suit a CPU, where one more row is dear (`acceptance_floor`), and close early on a
-# GPU, where it is cheap. Compare the two settings at the middle load: a gate is only as good as the price that it assumes.
-#
-# The table is for a stack with CUDA graphs, with typical constants that no measurement has confirmed; the error band is for
-# the measured one. The simulator draws acceptance by chance and does not price the draft model's reading of prompts.
-
-# %% [markdown]
 # ## Deep dive
 #
 # **Why nothing is lost, greedy.** A guess passes only if it is the very token that the model would have chosen. Are the answers
-# from above the same texts?
+# from above the same texts? Claim D5 counts them.
 
 # %%
-served.same_words_table(kinds)
+d5(told)
 
 # %% [markdown]
 # (In 16 bits, two tokens can be so close that the order of a sum decides. Then texts may part, as between any two batch sizes.
@@ -240,7 +222,8 @@ choice = overlap.Choice.after(lab)
 overlap.overlap_lab(choice)
 
 # %% [markdown]
-# The bars are the real model's, after a few real words. Dots on blue bars mean that nothing is lost. **Total variation** is the
+# The blue line is the real model's, after a few real words. Points on it mean that nothing is lost. **Total variation**, the
+# number in the title, is the
 # largest difference in probability that any set of tokens can have. Even plain samples are not at 0, since samples are
 # finite. So the yardstick is what plain sampling of equal size gives: *within* is the farthest of a thousand plain
 # samples.
@@ -267,10 +250,10 @@ print(inspect.getsource(check_drawn))
 
 # %% [markdown]
 # **Other drafters.** EAGLE and Medusa train a small head on the model's own hidden states. This engine has such a head
-# (`speculative.method=draft_head`), and a trained one comes with it for the default model (`minillm train-draft` makes one for another).
+# (`speculative.method=draft_head`), and a trained one comes with it for the default model.
 # Where one is there, the player at the top shows it, too.
 #
-# **Five claims, measured.** Speculation before quantization?
+# **The other four claims, measured.** Speculation before quantization?
 
 # %%
 first = quantized_or_drafted(lab)
@@ -278,9 +261,6 @@ a14(first)
 
 # %%
 d4(checking)
-
-# %%
-d5(told)
 
 # %%
 d6(brief, short.pay_backs(sim_70b.stack("CUDA graphs, typical")))

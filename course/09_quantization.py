@@ -10,7 +10,7 @@
 #
 # - **Surface**: move weights to a grid; one reader before and after.
 # - **Guided**: five phases in pairs, the batch at which it stops paying, a quality gate, zeros, 70 billion weights.
-# - **Deep dive**: the arithmetic, the code, four claims put to the test.
+# - **Deep dive**: the arithmetic, the code, three claims put to the test.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -169,7 +169,7 @@ steps.draw_speedups(found)
 # - **Same likeliest token**: how often both would write the same next word. Greedy answers part at the first that differs.
 
 # %%
-scores = gate.measure(shelf, found)
+scores = gate.measure(shelf)
 gate.gate(scores)
 
 # %% [markdown]
@@ -202,15 +202,13 @@ errors_table(matrix)
 # like any number. A **sparse** one keeps only the others, each with the number of its column.
 
 # %%
-zeros = sparsity.measure(lab)
-sparsity.times_lab(zeros)
+b5(sparsity.measure(lab))
 
 # %% [markdown]
-# Where may the zeros be? *Anywhere* (unstructured) must say where each number stood. CSR, the usual format, writes a column of 4 bytes
-# beside each, more than the number. A bit for each place would do (9 bits instead of 16 a weight, at half zeros), and is
-# slower to read. Either makes memory access jump about. *2 of every 4* needs two bits for each: some GPUs have multipliers for
-# exactly this pattern, at up to twice the rate, where multiplying is what takes the time. *Whole columns* make a smaller
-# dense matrix: fast on everything, and the coarsest cut into quality. For each of them, the gate above applies.
+# Zeros that may stand *anywhere* (unstructured) must say where each number stood. CSR, the usual format, writes a column of 4 bytes
+# beside each, more than the number. *2 of every 4* needs two bits for each: some GPUs have multipliers for exactly this pattern,
+# at up to twice the rate, where multiplying is what takes the time. *Whole columns* make a smaller dense matrix: fast on
+# everything, and the coarsest cut into quality. For each of them, the gate above applies.
 
 # %% [markdown]
 # ### The same at 70 billion weights
@@ -241,7 +239,7 @@ simulated_70b.error_band(sim_70b.deployment(sim_70b.MEASURED, "bf16"))
 
 # %%
 cramped = sim_70b.cramped()
-sim_70b.draw_cramped(cramped)
+sim_70b.cramped_table(cramped)
 
 # %% [markdown]
 # Look at *int8*: on this stack its answers are hardly written any faster. Seats did it. Fewer bits left room for KV, room for
@@ -293,12 +291,6 @@ a7(alone, prompt, own.found["one seat, a line", "int8"], steps.slowdown(found, "
 
 # %%
 b4(scores, matrix.share_on_grid)
-
-# %% [markdown]
-# That zeros anywhere do not speed up dense hardware.
-
-# %%
-b5(zeros)
 
 # %% [markdown]
 # And that int8 is worth half as much throughput again, for two percent of accuracy.

@@ -108,13 +108,13 @@ wire.spoil(server, straight)
 #
 # A **token** is a piece of text as the model's vocabulary has it, and to a computer text is bytes. In UTF-8, `a` is one
 # byte, `é` two, `日` three, a parrot four. Vocabularies of the byte-level kind may cut a rare character between its bytes.
-# Move the handle: what may be shown after each token?
+# What may be shown after each token?
 
 # %%
-letters.step_through(lab.model.tokenizer)
+letters.letters_table(letters.spell(lab.model.tokenizer))
 
 # %% [markdown]
-# Red boxes are tokens that are no text by themselves. Decoded alone they come out as �, the sign for "no character", and
+# Some tokens are no text by themselves. Decoded alone they come out as �, the sign for "no character", and
 # a client cannot repair that: the bytes are gone. The right way is to hold them back until the character is whole. So a
 # token may release nothing, and the next one two tokens' worth. (A **stop string** is held back in the same way, while
 # what has come may still become one.) In the client's ITL such a token is a gap in which nothing appeared.
@@ -155,7 +155,7 @@ gone.score(leaving.saving(left))
 leaving.draw_leaving(left)
 
 # %% [markdown]
-# The bars are the KV blocks (the memory of what the model has read and written) that are held at each step. When are they
+# The curves are the KV blocks (the memory of what the model has read and written) that are held at each step. When are they
 # free again, straight, and when through the gateway? If a server sees that the connection has closed, it can end the request between
 # two steps: its seat and its blocks are free at once. If it does not, it has a reader who never tires. Detecting a disconnect is
 # only as good as the last hop that passes it on. So test it through *your* whole chain.
@@ -169,34 +169,30 @@ leaving.crowds_table(crowds)
 # %% [markdown]
 # Compare the two columns of savings. With a seat for each, the engine takes its steps for those who stay, whoever else
 # is in them: tokens are saved, and no steps. (A smaller step is a little shorter; on a GPU very little, since each
-# reads all weights anyway.) With a line, a freed seat is somebody's turn, and the whole crowd needs fewer steps. The
-# arithmetic of the tokens, with handles:
-
-# %%
-leaving.how_many_leave()
+# reads all weights anyway.) With a queue, a freed slot goes to the next request, and the whole load needs fewer steps.
 
 # %% [markdown]
-# ### The reader stops reading
+# ### What friendly tests leave out
 #
-# A phone in a tunnel: the connection is there, nobody takes anything. Somewhere the text must wait. The next cell opens a
-# fat stream (four answers, with the likeliest twenty words at each place) and never reads it. A neighbour reads theirs.
+# Some readers do worse than leave. A phone in a tunnel: the connection is there, no bytes are taken, and somewhere the
+# text must wait. A client sends half of a request, or a prompt longer than the context. Here are nine of them, one after the
+# other, each beside a neighbour's stream. The one that stops reading asked for a fat stream (four answers, with the likeliest
+# twenty words at each place).
 
 # %%
-from course.lab.lesson_10 import stalled
-
-silent = stalled.stall(lab)
-stalled.stalled_table(silent)
+troubles = trouble.send_all(lab)
+trouble.trouble_table(troubles)
 
 # %% [markdown]
-# Every server needs an answer to four questions. This one's:
+# For a reader who stops reading, every server needs an answer to four questions. This one's, by design (the table shows only
+# that the neighbour's answer came whole, and that no block stayed held):
 #
 # - *Does the engine wait?* No. A batch that waited for one reader would hold up all of them. It writes on, until the answer
 #   is done or the server gives up.
 # - *Where does the text wait?* A bounded piece in the operating system (64 KiB asked for; Linux counts it double). The rest stays in
 #   the process, merged, so that it is never more than the answer itself, once. Nothing grows with the number of *steps*.
 # - *For how long?* `--reader-timeout-s`, here much shorter than the default. Then the connection is cut.
-# - *Who else notices?* Compare the neighbour's two rows. The slow reader is in their steps until the answer is written, like anybody
-#   else; the large events cost CPU. A reader who reads would cost the neighbour the same.
+# - *Who else notices?* The slow reader's answer is in the neighbour's steps until it is written, like any other.
 #
 # ### Far away
 #
@@ -213,17 +209,14 @@ trips = traffic.trips(server)
 far.score(traffic.far_away(trips))
 
 # %%
-distance.draw_trips(trips)
+distance.trips_table(trips)
 
 # %% [markdown]
-# Blocks to the left of the question are pure set-up: no model, however fast, shortens them. And the gaps between tokens: do they
+# All round trips but the last are pure set-up: no model, however fast, shortens them. And the gaps between tokens: do they
 # know how far they have travelled? If not, a stream is a pipe: what enters it evenly leaves it evenly, only later. (Our distance is a relay on this machine that
 # holds bytes for half a round trip each way; a new connection's first bytes wait as long as its greetings would take. Real
 # distances also lose packets, which makes gaps of its own. And there are short cuts: resumed TLS sessions and QUIC greet in fewer
-# round trips.) By arithmetic, with handles; the server's own part is what you have just measured:
-
-# %%
-distance.on_paper(trips)
+# round trips.)
 
 # %% [markdown]
 # ### The same wire in front of 70B
@@ -249,21 +242,16 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # An event is some two hundred bytes around a word of five. All of them are shaped, framed and sent by one thread, the
 # **event loop**, on one core. Here is that thread alone: the server's own JSON, SSE and HTTP, fed with ready-made
-# words in place of an engine's. (Last row: a real answer, alone,
-# with parsing, limits, and the hand-over from the engine, whose wake-ups nobody shares with it.)
+# words in place of an engine's.
 
 # %%
 costs = front.by_size(lab)
-front.chunk_cost_table(costs, front.of_server(server))
+front.chunk_cost_table(costs)
 
 # %% [markdown]
 # A chunk costs nearly the same whatever is in it. So several tokens in a chunk divide the bill (vLLM's `--stream-interval`
-# does this). With handles, for this machine, and for the front alone; the whole of it is dearer:
-
-# %%
-front.cores_needed(costs)
-
-# %% [markdown]
+# does this). Streams × tokens a second × CPU of a chunk is the number of cores that streaming takes.
+#
 # And beyond one core? Now far more chunks are due each second than the loop can send, even if it never rests; then the
 # same tokens again with larger chunks.
 
@@ -287,7 +275,7 @@ front.too_many_table(busy)
 
 # %%
 detok = letters.cost(lab.model.tokenizer, traffic.PROMPT, lab.scale < 1)
-letters.draw_cost(detok)
+letters.cost_table(detok)
 
 # %% [markdown]
 # A token at place $n$ costs about $c\,n$ the simple way, and so an answer costs $c\,n^2/2$: *quadratic*. With a window it is a constant. The
@@ -329,21 +317,13 @@ d15(crowds)
 # *D16* puts two techniques into one number. Here they are apart: the same questions, batched or one by one, streamed or whole.
 
 # %%
-ways = batching.four_ways(lab)
-batching.four_ways_table(ways)
-
-# %%
-d16(ways)
+d16(batching.four_ways(lab))
 
 # %%
 e1(forms)
 
 # %% [markdown]
-# *E6*: what friendly tests leave out, sent to the real server one after the other, each beside a neighbour's stream.
-
-# %%
-troubles = trouble.send_all(lab)
-trouble.trouble_table(troubles)
+# *E6*: what friendly tests leave out, as sent above.
 
 # %%
 e6(troubles)

@@ -10,7 +10,7 @@
 #
 # - **Surface**: one setting on this machine, and a bet on 100 requests a second.
 # - **Guided**: the knee with a handle, replicas against a config change, a spike, cold starts, routing, a worksheet.
-# - **Deep dive**: the formulas, the code, nine claims put to the test.
+# - **Deep dive**: the formulas, the code, claims put to the test.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -36,9 +36,9 @@ here = traffic.real_knee(lab)
 traffic.place(here)
 
 # %% [markdown]
-# Move the handle: the red line follows. It is the **operating point**. At the left end look for people who wait for a seat: TTFT is far above the promise
-# (dashed; made from this machine's own medians), though each word comes quickly once it begins. Further right the line gets
-# shorter. Look at the third panel for the price: more people in each step make every step longer, for all of them. Where the
+# Move the slider: the upright red line without a label follows. It is the **operating point**. At the left end requests wait
+# for a slot: TTFT is far above the line marked SLO (made from this machine's own medians), though each word comes quickly once
+# it begins. Further right the queue gets shorter. Look at the third panel for the price: more people in each step make every step longer, for all of them. Where the
 # curves go flat, further seats stay empty. They cost next to nothing, and they help nobody.
 #
 # So a setting, not a machine, can make people wait. Can a setting also make a machine large enough?
@@ -75,8 +75,8 @@ bounds.envelope(bounds.Ask())
 #
 # ### What it takes
 #
-# Four bounds on paper, and what a simulated replica did when everybody was always waiting. The shortest bar is the one
-# that counts; the simulated one is shorter still, since in each step links, launches and reading the weights come on top of
+# Four bounds on paper, and what a simulated replica did when requests were always waiting. The smallest bound
+# counts; the simulated one is smaller still, since in each step links, launches and reading the weights come on top of
 # the arithmetic. So the envelope proves that something is impossible, and never that it is enough. (In the simulation all
 # requests are equally long here, as in the arithmetic.)
 
@@ -86,11 +86,11 @@ bounds.how_many()
 # %% [markdown]
 # Things to find:
 #
-# - Which bar moves with max-batch? Does the last one follow it beyond 64?
+# - Which bound moves with max-batch? Does the last one follow it beyond 64?
 # - Make prompts short: which bound is the lowest one now?
-# - Eight GPUs in a replica instead of four: does the last bar double?
+# - Eight GPUs in a replica instead of four: does the last one double?
 #
-# How far to trust the simulated bar:
+# How far to trust the simulated one:
 
 # %%
 simulated_70b.error_band(fleet.deployment())
@@ -143,19 +143,6 @@ money.mends()
 #
 # "Dollars a million tokens" is rent divided by what was *written*. So a half-empty replica has dear tokens: the price per token is mostly a
 # statement about how full it is.
-#
-# ### Where it hurts: more seats for work that is all prompts
-#
-# The change that was free a moment ago, on the real engine: long documents, answers of one token, all at once. First one seat,
-# then four.
-
-# %%
-reading = traffic.reading_only(lab)
-traffic.reading_table(reading)
-
-# %% [markdown]
-# Compare the last column. Prompts of many full steps leave next to nothing that a fourth seat could add. More seats only give back
-# what too few took away.
 #
 # ### A spike
 #
@@ -214,16 +201,19 @@ warning.alarms()
 #
 # ### Rare traffic
 #
-# Few requests an hour on four H100s that cost the same by night. **Scale to zero** gives them back when nobody came for a while; the
-# next one to come pays with a cold start. The dashed alternative is a **warm pool**: at least one replica, always.
+# Few requests an hour on four H100s that cost the same by night. **Scale to zero** gives them back when no request came for
+# five minutes; the next one pays with a cold start of three. The alternative is a **warm pool**: at least one replica,
+# always. Random arrivals, from one an hour to 300:
 
 # %%
-cold.sleepers()
+from course.lab.lesson_11 import claims, hardware
+
+claims.e3(cold.played())
 
 # %% [markdown]
-# Drag the requests per hour. At the right end the replica never sleeps, and nothing is saved. At the left end nearly everybody finds it
-# asleep. In between, most requests are quick, some take the whole cold start, and a mean shows neither. Keeping it awake longer
-# helps some readers and costs money all day. For a promise about p99, "mostly awake" is not awake.
+# At 300 an hour the replica never sleeps, and nothing is saved. At one an hour nearly every request finds it asleep, and
+# at ten, still most. From 30 to 100 an hour most requests are quick and some take the whole cold start; a mean would show neither.
+# For an SLO on p99, "mostly awake" is not awake.
 #
 # ### Which model?
 #
@@ -234,15 +224,16 @@ cold.sleepers()
 # %%
 routing.routes()
 
+# %% [markdown]
+# In GPU dollars a mistake that is caught is cheap: one small answer on top. So look at the two other bills. *Time*: a request that
+# is asked twice waits for both models. *Harm*: set "caught" to one half and let a wrong answer cost a hundred large requests. How good must
+# the router be now? The claim, on paper and played:
+
 # %%
-routing.played_table()
+routed = claims.routes(money.gpu_price())
+claims.e8(*routed)
 
 # %% [markdown]
-# In GPU dollars a mistake that is caught is cheap: one small answer on top. So look at the two other bills. *Time*: who was asked twice
-# waited for both models. *Harm*: set "caught" to one half and let a wrong answer cost a hundred large requests. How good must
-# the router be now? But also look at the queue of the large model in the table: routing takes work off it, and its line shortens. A smaller model does help a
-# queue.
-#
 # ### The worksheet
 #
 # Everything so far on one page. It looks for the **knee**, here the highest *rate* at which one replica keeps the promise for 95 in 100 requests
@@ -269,8 +260,6 @@ worksheet.explained(worksheet.plan())
 # \qquad \text{\$ per request} = \frac{\text{replicas}\cdot r}{3600\,\lambda}$$
 #
 # - $h$ is the **headroom**, the share of the knee that stays unused.
-# - **Cold starts** of $C$ seconds: a replica that is kept awake for $K$ seconds lets $(1+\lambda C)\,e^{-\lambda K}$ of random arrivals wait, if
-#   $C \le K$ ($K$ runs from the last request, the start included). A real autoscaler looks now and then, so it is a little later.
 # - **Warning**: under a load $\rho > 1$ whoever gets a seat has waited $1 - 1/\rho$ seconds more with every second. So from a wait $w$ to
 #   a patience $T$ it takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Near 100% that promises
 #   several times too much (compare E2): real arrivals clump, and the time-out also counts the reading of the prompt.
@@ -295,8 +284,6 @@ print(inspect.getsource(Autoscaler.decide))
 # **The claims, measured.** First the smaller model and the queue: both on the same four GPUs.
 
 # %%
-from course.lab.lesson_11 import claims
-
 claims.a8(*claims.two_models())
 
 # %%
@@ -316,23 +303,10 @@ claims.a21(day, spike.stories(spike.Spike(gentle=True)))
 # the comparison is fair. Quality of 4-bit weights: lesson 09.)
 
 # %%
-from course.lab.lesson_11 import hardware
-
-options = hardware.options()
-hardware.options_table(options)
-
-# %%
-claims.d20(options)
+claims.d20(hardware.options())
 
 # %%
 claims.e2(*claims.alarm_runs())
-
-# %%
-claims.e3(cold.played())
-
-# %%
-routed = claims.routes(money.gpu_price())
-claims.e8(*routed)
 
 # %% [markdown]
 # ## Say it in an interview

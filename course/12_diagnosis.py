@@ -16,7 +16,7 @@
 from course.lab import open_lab, simulated_70b
 from course.lab.incidents import Incident
 from course.lab.incidents.desk import Desk
-from course.lab.lesson_12 import claims, pictures, real, services, twins
+from course.lab.lesson_12 import claims, real, services, twins
 from course.lab.lesson_12.checks import checks
 from course.lab.lesson_12.claims import a18, d23
 
@@ -138,12 +138,9 @@ second.grade()
 truth = services.truth(second)
 print(truth)
 
-# %%
-pictures.every_change(truth)
-
 # %% [markdown]
-# A bar is what one change alone would have done; pale ones without a pattern changed nothing. This is why "have you tried..." is a slow
-# way to work: most changes do nothing for most illnesses.
+# A row of the table is what one change alone would have done. This is why "have you tried..." is a slow way to work: most
+# changes do nothing for most illnesses.
 #
 # ### What its numbers imply
 #

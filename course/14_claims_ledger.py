@@ -18,7 +18,6 @@ from course.lab.lesson_14 import Ledger, LedgerPanel, bets, techniques
 from course.lab.lesson_14.checks import checks
 from course.lab.lesson_14.claim_map import draw_map
 from course.lab.lesson_14.claims import d22
-from course.lab.lesson_14.technique_chart import draw_techniques, techniques_table
 
 lab = open_lab()
 ledger = Ledger(lab)
@@ -114,16 +113,13 @@ cells = techniques.measure(lab)
 fickle.score(techniques.most_fickle(cells))
 
 # %%
-draw_techniques(cells)
-
-# %%
-techniques_table(cells)
+techniques.techniques_table(cells)
 
 # %% [markdown]
 # Read it line by line.
 #
 # - **Batching** answers a line of people. Whoever comes alone has nobody to share a step with: the work is the very same, and
-#   these factors are 1 but for noise. So they tell how far to trust the others; the shaded band is as wide as they are off.
+#   these factors are 1 but for noise. So they tell how far to trust the others.
 #   (Your prediction is not scored where they are so far off that nothing can be told: run the table again later.)
 # - **Streaming** makes no token faster. Its factor is E2E over TTFT, so it is the length of the answer in disguise: large for long
 #   answers, next to nothing where the prompt is long and the answer short.
@@ -133,7 +129,7 @@ techniques_table(cells)
 #
 # ### Where it hurts
 #
-# Look for marks to the left of the band: drafts that are checked and thrown away while the processor is busy with others, or a
+# Look for factors below 1: drafts that are checked and thrown away while the processor is busy with others, or a
 # closed batch that one long answer keeps closed. A factor below one is the figure that no table prints. The claim about
 # the table (this writes its row of the ledger, too):
 
@@ -182,13 +178,6 @@ print(inspect.getsource(example.verdict))
 
 # %%
 ledger.export("ledger.md")
-
-# %%
-draw_map(ledger.rows(), "phase")
-
-# %% [markdown]
-# The same claims, a line for each phase that they speak of. Which phase attracts the most claims, and which the most that
-# need a condition?
 
 # %% [markdown]
 # ## Say it in an interview

@@ -167,7 +167,7 @@ class RemoteSession:
         done = self._done.is_set()
         play, moment = self._play, now()
         with self._looking:
-            observations = [self._observe(index, play.start) for index in range(len(play.played))]
+            observations = [self._observe(index, play.start) for index in range(len(play.exchanges))]
         told = not inferred_phases(observations)
         split = self._split(observations)
         rows = tuple(self._row(o, split, moment - play.start, play.start, done) for o in observations)
@@ -231,14 +231,14 @@ class RemoteSession:
 
     def _observe(self, index: int, start: float) -> Observation:
         if index not in self._over:
-            played = self._play.played[index]
-            if not played.ended:
+            exchange = self._play.exchanges[index]
+            if not exchange.is_over:
                 growing = self._open.setdefault(index, GrowingAnswer())
-                seen = observe(played, start, answer=growing.read(played.exchange.reads))
-                if not played.ended:  # nor has it meanwhile, in the client's thread
+                seen = observe(exchange, start, answer=growing.read(exchange.reads))
+                if not exchange.is_over:  # nor has it meanwhile, in the client's thread
                     return seen
             self._open.pop(index, None)
-            self._over[index] = observe(played, start)
+            self._over[index] = observe(exchange, start)
         return self._over[index]
 
     def _split(self, observations: list[Observation]) -> Split:

@@ -114,10 +114,6 @@ class LabServer:
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=SCRAPE_S) as answer:
             return read_metrics(answer.read().decode())
 
-    def loop_cpu_s(self) -> float:
-        """CPU seconds that the server's own thread, the event loop, has used: everything but the engine."""
-        return self._server.ask(time.thread_time)
-
     def call(self, call_id: str, patience_s: float = 30.0) -> Call:
         """A request, once the server has closed it: a moment after its last byte.
 

@@ -173,12 +173,11 @@ def nice(value: float) -> float:
     return next((m * power for m in (1, 2, 5, 10) if m * power >= value * (1 - 1e-9)), 10 * power)
 
 
-def time_axis(scale: Scale, top: float, bottom: float, label: str = "") -> str:
+def time_axis(scale: Scale, top: float, bottom: float, label: str = "", num_ticks: int = 6) -> str:
     """Vertical grid lines with their times under them; seconds, or milliseconds when the range is short."""
     in_ms = scale.high - scale.low < 0.5
     drawn = ""
-    ticks = scale.ticks()
-    for tick in ticks:
+    for tick in scale.ticks(num_ticks):
         x = scale(tick)
         written = f"{tick * 1000:g}" if in_ms else f"{tick:g}"
         drawn += line(x, top, x, bottom, stroke_width=1)

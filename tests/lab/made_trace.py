@@ -47,4 +47,4 @@ def found(near: float, far: float, never: float = 0.2) -> dict[int, Found]:
 
 
 def loss(rise: float = 0.0, kl: float = 0.001, agreed: int = 98) -> Loss:
-    return Loss("KV in int8", TextScore(100, 200.0, 200.0 + 100 * log1p(rise), 100 * kl, agreed), 500, 0.52)
+    return Loss("KV in int8", TextScore(100, 200.0, 200.0 + 100 * log1p(rise), 100 * kl, agreed), 0.52)

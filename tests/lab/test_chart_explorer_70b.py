@@ -1,6 +1,5 @@
 """What all lessons share: charts, pictures with handles, and the simulator at 70B."""
 
-import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 
@@ -14,8 +13,6 @@ from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from minillm import EngineConfig
 from minillm.core.errors import PricingError
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
 
 
 def curve(name: str = "measured", top: float = 30.0) -> Curve:
@@ -69,14 +66,6 @@ def test_a_button_draws_picture_after_picture() -> None:
     assert explorer.shown is None
     explorer.press()
     assert explorer.wait().view.value == "<p>2</p>" and not explorer.button.disabled
-
-
-def test_seventy_billion_wait_longer_under_more_load() -> None:
-    on = simulated_70b.deployment(max_num_seqs=16)
-    traffic = Independent(prompt=Fixed(tokens=1000), output=Fixed(tokens=50))
-    calm, busy = (simulated_70b.serve(on, traffic, qps=qps, num_requests=40).summary() for qps in (0.5, 50.0))
-    assert busy.phases["queue"].p99 > 10 * calm.phases["queue"].p99
-    assert calm.counts == {"length": 40} and math.isclose(sum(calm.phase_shares.values()), 1)
 
 
 def test_one_variable_names_the_model_of_every_lesson(monkeypatch: pytest.MonkeyPatch) -> None:

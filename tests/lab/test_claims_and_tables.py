@@ -82,12 +82,6 @@ def test_a_capped_client_hides_its_queue_and_littles_law_finds_the_cap(tiny_lab:
     assert percentile(tables.felt_ttft(capped), 99) > percentile(capped.ttft, 99)
 
 
-def test_the_lab_builds_a_new_engine_when_the_old_one_has_died(tiny_lab: Lab) -> None:
-    assert tiny_lab.run("chat").done
-    tiny_lab._engine.stop()
-    assert len(tiny_lab.run("chat").finished) > 1
-
-
 def test_runs_take_turns(tiny_lab: Lab) -> None:
     first = tiny_lab.start(services.few_seats(tiny_lab), tiny_lab.config())
     second = tiny_lab.run("chat")

@@ -14,12 +14,13 @@ def test_each_broken_file_has_a_name_of_its_own_and_the_learner_is_told(home: Pa
     home.mkdir()
     said: list[str] = []
     file = json_store.JsonStore("progress.json", Progress, say=said.append)
-    for broken in (b"first", b"second"):
-        (home / "progress.json").write_bytes(broken)
+    broken = (b"", b'{"lessons": {"06":', b"\xff\xfe", b'{"lessons": []}', b"[]")
+    for content in broken:
+        (home / "progress.json").write_bytes(content)
         assert file.read() == Progress()
-    assert (home / "progress.broken").read_bytes() == b"first"
-    assert (home / "progress.broken-2").read_bytes() == b"second"
-    assert len(said) == 2 and "progress.broken-2" in said[1]
+    aside = [home / "progress.broken", *(home / f"progress.broken-{number}" for number in range(2, 6))]
+    assert tuple(path.read_bytes() for path in aside) == broken
+    assert len(said) == 5 and "progress.broken-2" in said[1]
 
 
 def test_what_another_notebook_has_just_written_anew_is_not_put_aside(

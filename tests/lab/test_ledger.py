@@ -10,17 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asserting import refuses_garbage
 from made_ledger import experiments, finding, made_ledger
 from made_run import made_run
 
-from course.lab.claims import EVERY, REGISTRY, SOURCES, VERDICTS, Claim
+from course.lab.claims import REGISTRY, Claim
 from course.lab.lab import Lab
-from course.lab.lesson_14 import Ledger, LedgerPanel, bets, techniques
+from course.lab.lesson_14 import Ledger, LedgerPanel, techniques
 from course.lab.lesson_14.checks import checks
 from course.lab.lesson_14.claim_map import GROUPS, draw_map
 from course.lab.lesson_14.claims import d22
 from course.lab.lesson_14.measuring import Experiment, find_experiments
-from course.lab.lesson_14.records import FAILED, KINDS, UNMEASURED, Book, Record
+from course.lab.lesson_14.records import FAILED, UNMEASURED, Book
 from course.lab.lesson_14.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
 
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
@@ -39,13 +40,6 @@ def test_every_registered_claim_has_an_experiment(lesson: str) -> None:
 def test_no_experiment_is_without_a_row() -> None:
     assert find_experiments().keys() == REGISTRY.keys()
     assert {found.lesson for found in find_experiments().values()} == LESSONS
-
-
-def test_ids_run_without_a_gap_in_every_source() -> None:
-    for letter in SOURCES:
-        numbers = [int(claim[1:]) for claim in REGISTRY if claim[0] == letter]
-        assert numbers == list(range(1, len(numbers) + 1))
-    assert all(entry.phases and set(entry.phases) <= set(EVERY) for entry in REGISTRY.values())
 
 
 # ---------------------------------------------------------------- a ledger of made experiments
@@ -123,18 +117,6 @@ def test_results_of_two_machines_stand_side_by_side(ledger: Ledger) -> None:
     assert not elsewhere.row("A1").is_done and "NVIDIA H100" in elsewhere.row("A1").circumstances
 
 
-def test_a_book_that_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
-    for content in ("{", "[]", '{"records": [{"id": "A1"}]}'):
-        book = Book(tmp_path / "ledger.json")
-        book.path.write_text(content)
-        assert book.records() == []
-        newest = max(tmp_path.glob("*.broken*"), key=lambda path: path.name)
-        assert newest.read_text() == content
-    assert len(list(tmp_path.glob("*.broken*"))) == 3
-    book.put(Record("A1", "holds", "", 1.0, "2026-01-01", "here"))
-    assert [record.id for record in book.records()] == ["A1"]
-
-
 def test_the_short_form_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
     short, whole = (Ledger(Lab(short=short), experiments=experiments()) for short in (True, False))
@@ -168,25 +150,6 @@ def test_exports_hold_every_row(ledger: Ledger, tmp_path: Path) -> None:
     assert (ledger.book.path.parent / "mine.json").is_file()
 
 
-def test_an_export_does_not_overwrite_the_book(ledger: Ledger) -> None:
-    ledger.measure("A1")
-    with pytest.raises(ValueError, match="the ledger itself"):
-        ledger.export(ledger.book.path.name)
-    assert ledger.row("A1").is_done
-
-
-def test_an_unknown_format_is_refused(ledger: Ledger, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"not as \.xls"):
-        ledger.export(tmp_path / "all.xls")
-
-
-def test_on_a_gpu_the_row_carries_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    machine = {"cpu": "a CPU", "cores": 8, "gpu": {"name": "NVIDIA L4"}}
-    monkeypatch.setattr("course.lab.lesson_14.ledger.describe_machine", lambda: machine)
-    found = [Ledger(Lab(device=device), book=Book(tmp_path / "b"), experiments={}).device for device in ("auto", "cpu")]
-    assert found == ["NVIDIA L4", "a CPU, 8 cores"]
-
-
 # ---------------------------------------------------------------- pictures and panel
 
 
@@ -198,8 +161,6 @@ def test_the_map_has_a_tile_for_every_claim(ledger: Ledger, group: str) -> None:
     words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert set(REGISTRY) <= set(words)
     assert "D18 wrong" in picture.alternative
-    right = max(float(e.get("x")) for e in root.iter("{http://www.w3.org/2000/svg}text"))
-    assert right < picture.width
 
 
 def test_the_panel_filters_and_measures(ledger: Ledger) -> None:
@@ -224,18 +185,6 @@ def test_the_panel_filters_and_measures(ledger: Ledger) -> None:
     panel.filters["verdict"].value = "wrong"
     assert panel.in_sight == ["D18"]
     assert "D18" in panel.static_html() and "A18</b>" not in panel.static_html()
-
-
-def test_a_row_that_stays_as_it_is_is_not_drawn_again(ledger: Ledger) -> None:
-    """Evidence that somebody has opened stays open while other claims are measured."""
-    ledger.measure("A1")
-    panel, drawn = LedgerPanel(ledger), []
-    for claim, view in panel.views.items():
-        view.observe(lambda _, claim=claim: drawn.append(claim), names="value")
-    panel.claim.value = "D18"
-    panel.measure()
-    panel.wait()
-    assert drawn == ["D18"]
 
 
 def test_stop_lets_no_other_claim_begin(ledger: Ledger) -> None:
@@ -281,13 +230,6 @@ def test_what_a_lesson_measured_itself_is_kept(ledger: Ledger) -> None:
         ledger.keep(finding("A18", "holds")(ledger.lab))
 
 
-def test_the_bet_about_the_whole_ledger(ledger: Ledger) -> None:
-    assert "no claim has a verdict" in bets.as_they_stand(ledger.rows())
-    ledger.measure_all()
-    outcome = bets.as_they_stand(ledger.rows())
-    assert outcome.answer == bets.HOLDING[1] and "of 3 claims" in outcome.evidence
-
-
 # ---------------------------------------------------------------- D22: the table of techniques
 
 
@@ -306,9 +248,7 @@ ALONE = {"static_batching": (1.5, 1.0, 1.5, 1.0), "continuous_batching": (3.0, 1
 
 def test_d22_wants_a_workload_beside_each_figure() -> None:
     varied = d22(cells(**ALONE, speculation=(0.8, 1.0, 1.0, 2.3)))
-    assert (
-        varied.verdict.startswith("holds only when") and "continuous batching, speculation the best" in varied.verdict
-    )
+    assert varied.verdict.startswith("holds only when")
     assert "speculation with a crowd × 0.80" in varied.verdict and "static batching with" not in varied.verdict
     steady = {"static_batching": (1.2, 1.0, 1.2, 1.0), "continuous_batching": (1.4, 1.0, 1.4, 1.0)}
     assert d22(cells(**steady)).verdict.startswith("wrong as figures")
@@ -319,14 +259,6 @@ def test_equal_work_that_takes_unequal_time_says_that_nothing_is_shown() -> None
     assert techniques.noise(noisy) == pytest.approx(1 / 0.7)
     assert d22(noisy).verdict.startswith("not shown") and "factor of 1.4" in d22(noisy).verdict
     assert "factor of 1.4" in techniques.most_fickle(noisy)
-
-
-def test_controls_do_not_decide_who_depends_on_the_workload() -> None:
-    """Static batching's noise spans more than speculation's gains; of the work it does, nothing changes."""
-    batched = {"static_batching": (1.0, 0.8, 1.0, 1.25), "continuous_batching": (1.0,) * 4}
-    found = cells(**batched, speculation=(1.0, 1.0, 1.0, 1.5))
-    assert techniques.spread(techniques.by_technique(found)["static batching"]) == 1.0
-    assert techniques.most_fickle(found).answer == "speculation"
 
 
 def test_factors_are_ratios_of_means() -> None:
@@ -350,14 +282,6 @@ def test_the_table_is_measured_on_a_real_engine(tiny_lab: Lab) -> None:
     assert isinstance(fickle, str) or fickle.answer in CLAIMED
 
 
-def test_compression_halves_contexts_and_leaves_chats_alone(tiny_lab: Lab) -> None:
-    found = techniques.workloads(tiny_lab)
-    whole, halved = found[PAGES]
-    lengths = [sum(len(arrival.prompt) for arrival in each.arrivals) for each in (whole, halved)]
-    assert lengths[1] < 0.75 * lengths[0]
-    assert found[CROWD][1] is None and found[LONELY][0].max_in_flight == 1
-
-
 # ---------------------------------------------------------------- the check
 
 
@@ -375,12 +299,6 @@ def test_the_check_rewards_right_answers_and_names_the_mistake(ledger: Ledger) -
     assert noisy("q3", "streaming").score == 1
 
 
-@pytest.mark.parametrize("answer", [..., None, "nonsense", -1, [], [1, 2], {}, float("nan"), object()])
-def test_garbage_never_raises(ledger: Ledger, answer: object) -> None:
-    check = checks(ledger, cells())
-    for question in ("q1", "q2", "q3", "q4", "q5", "q9"):
-        assert check(question, answer).score == 0
-
-
-def test_the_kinds_are_the_verdicts_and_two_more() -> None:
-    assert set(KINDS) == {*VERDICTS, FAILED, UNMEASURED}
+def test_garbage_never_raises(ledger: Ledger) -> None:
+    ledger.measure_all()
+    refuses_garbage(checks(ledger, cells()), 5)

@@ -118,7 +118,6 @@ def test_a_padded_batch_computes_its_longest_member_eight_times(tiny_lab: Lab) -
     runs = traffic.one_batch(tiny_lab)
     alone, ragged, padded = (tables.prompt_tokens(run) for run in runs.values())
     assert alone < ragged < padded
-    assert "×" in str(tables.batch_table(runs))
     assert claims.d2(runs).kind == "holds only when"
     assert claims.d2(dict(zip(runs, [runs["seven short, alone"]] * 3))).kind == "not shown"
 
@@ -151,14 +150,6 @@ def test_loads_are_the_same_people_only_faster(tiny_lab: Lab) -> None:
 
 
 # ---------------------------------------------------------------- handles at 70B
-
-
-def test_equal_answers_make_static_and_continuous_the_same() -> None:
-    even, uneven = (
-        [empty_seat_share(simulated.straggler(times, 4, way), 4) for way in ("static", "continuous")]
-        for times in (1, 16)
-    )
-    assert even[0] == pytest.approx(even[1], abs=0.02) and uneven[0] > 0.4 > uneven[1]
 
 
 def test_a_tight_limit_helps_over_capacity_and_refuses_clumps_under_it() -> None:

@@ -1,7 +1,6 @@
 """Lesson 04: pictures and numbers move the right way, verdicts follow from runs, graders explain."""
 
 import math
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
@@ -26,7 +25,6 @@ from course.lab.lesson_04.beads import FOUND, draw_finds
 from course.lab.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, replay
 from course.lab.lesson_04.editor import PromptEditor
 from course.lab.run import Run
-from minillm.core.errors import EngineDeadError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
 from minillm.simulate.deployment import Deployment
@@ -74,8 +72,7 @@ def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny
     room = traffic.room_for(roomy, 2)
     too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:room]))
     assert policies.agreement(too_small)[0] < 6, "another cache would be noticed"
-    assert "4 requests" in str(tables.orders_table(orders)).splitlines()[-1]
-    assert tables.before_last_tenant(orders["small cache, in turns"]) == 2
+    assert str(tables.runs_table(orders)).splitlines()[-1].startswith("small cache, grouped")
 
 
 SMALL = Deployment.of("llama-3-8b", "h100-sxm", block_size=4, num_kv_blocks=14, async_scheduling=False)
@@ -117,7 +114,6 @@ def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
     shares = [view.num_cached_tokens / view.num_prompt_tokens for view in cached.views]
     assert shares[0] == 0 and shares == sorted(shares) and shares[-1] > 0.4
     assert traffic.hit_rate(plain) == 0
-    assert "turn 3" in str(tables.turns_table(cached, plain))
     later = (replace(r, view=_later(r.view, 5.0)) for r in plain.rows[1:])
     slower = replace(plain, rows=(cached.rows[0], *later))
     growing = {1: 0.0, 2: 0.2, 3: 0.4}
@@ -163,40 +159,17 @@ def test_the_editor_lints_reorders_and_plays_to_the_engine(tiny_lab: Lab) -> Non
     assert editor.expected == 0 and editor.findings[0].kind == "time"
     editor.press()
     editor.wait()
-    editor.sort_tools.value = True
-    editor.reorder()
+    editor.set(sort_tools=True).reorder()
     assert editor.expected > 0.5 and not editor.findings
     editor.press()
     editor.wait()
     before, after = (traffic.hit_rate(run) for run in editor.runs)
     assert before == 0 and after > 0.4
     assert lit(editor.view.value) > 0
-    editor.text.value = "It is {clock}."
-    assert "no field {clock}" in editor.error and editor.run_button.disabled
-    editor.press()
+    editor.set(text="It is {clock}.").press()
+    assert "no field {clock}" in editor.wait().error and "no field {clock}" in editor.report.value
     assert len(editor.runs) == 2, "what cannot be rendered is not played"
-
-
-def test_the_editor_says_what_fails_and_a_keystroke_does_not_offer_a_second_run(
-    tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    editor, offered = PromptEditor(tiny_lab), []
-
-    def start(*_: object) -> None:
-        editor.text.value += "!"
-        offered.append(not editor.run_button.disabled)
-        editor.text.value = "It is {clock}."
-        raise EngineDeadError("it has stopped")
-
-    monkeypatch.setattr(tiny_lab, "start", start)
-    editor.press()
-    editor.wait()
-    assert offered == [False]
-    assert editor.run_button.disabled, "what is written now cannot be run"
-    editor.as_found()
-    assert not editor.run_button.disabled
-    assert editor.as_found().error is None and not editor.run_button.disabled
-    assert "Session: {session}" in editor.static_html()
+    assert "It is {clock}." in editor.static_html()
 
 
 # ---------------------------------------------------------------- policies
@@ -239,14 +212,10 @@ def test_a_prefix_aware_router_finds_more_and_piles_up_what_all_share() -> None:
     on = simulated_70b.deployment()
     runs = tenants.routers(on, ("round robin", "prefix-aware"), tenants=12, count=60)
     assert runs["prefix-aware"].prefix_hit_rate > runs["round robin"].prefix_hit_rate + 0.2
-    picture = tenants.draw_routers(runs)
-    ET.fromstring(picture.svg())
     hot = tenants.routers(on, ("round robin", "prefix-aware"), tenants=1, qps=20, count=60)
-    busiest = {name: max(map(sum, tenants.loads(run).values())) for name, run in hot.items()}
-    assert busiest["prefix-aware"] > 1.5 * busiest["round robin"]
-    assert sum(sum(each) for each in tenants.loads(hot["round robin"]).values()) == sum(
-        record.request.num_prompt_tokens for record in hot["round robin"].records
-    )
+    shares = {name: tenants.busiest_share(run) for name, run in hot.items()}
+    assert 0.25 <= shares["round robin"] < 0.3 and shares["prefix-aware"] > 1.5 * shares["round robin"]
+    assert f"{shares['prefix-aware']:.0%}" in str(tenants.routers_table(hot))
 
 
 def test_f5_at_70b_follows_from_the_two_times(stamps: dict[str, Run]) -> None:

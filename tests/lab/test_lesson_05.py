@@ -162,7 +162,7 @@ def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -
 
 
 def small(policy: str, qps: float = 4.0, **fields: object) -> sim_70b.Fleet:
-    return sim_70b.cached(policy, qps, num_requests=40, **fields)
+    return sim_70b.serve(policy, qps, num_requests=40, **fields)
 
 
 @pytest.mark.parametrize("policy", [*sim_70b.POLICIES, sim_70b.APART])
@@ -217,7 +217,6 @@ def test_d19_depends_on_the_batch() -> None:
     assert claims.d19([replace(cost, decode={1: 0.001})]).kind == "wrong"
     big = per_token.simulated()
     assert big.ratio(1) > 50 > 10 > big.ratio(256)
-    ET.fromstring(per_token.draw_per_token([cost, big]).svg())
 
 
 def test_per_token_costs_come_from_steps_of_one_kind(tiny_lab: Lab) -> None:

@@ -10,7 +10,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_06 import bets, sim_70b, steps, traffic
 from course.lab.lesson_06.checks import checks
 from course.lab.lesson_06.claims import MEASURE, a4
-from course.lab.lesson_06.roofline import Roof, on_paper, roofs_table, this_machine
+from course.lab.lesson_06.roofline import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
 from course.lab.lesson_06.steps import Dot
 from minillm.simulate.workload.arrivals import AllAtOnce
@@ -61,12 +61,6 @@ def test_both_clocks_agree_at_the_knee_and_long_contexts_have_none() -> None:
     assert sheet.at(sheet.ridge / 2) == pytest.approx(sheet.flops / 2) and sheet.at(10 * sheet.ridge) == sheet.flops
 
 
-def test_this_machine_has_a_roof(tiny_lab: Lab) -> None:
-    roof = this_machine(tiny_lab)
-    assert roof.bandwidth > 0 and roof.flops > 0 and roof.ridge == roof.flops / roof.bandwidth
-    assert "H100" in str(roofs_table([roof, on_paper()]))
-
-
 # ---------------------------------------------------------------- steps of the engine
 
 
@@ -97,13 +91,6 @@ def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
     run = tiny_lab.run(work, **{**traffic.room(work), "max_num_seqs": 2})
     with pytest.raises(LookupError, match="all 4 requests"):
         Dot.of(Shape.of_lab(tiny_lab), run)
-
-
-def test_longest_contexts_respect_window_and_crossover(tiny_lab: Lab) -> None:
-    work = steps.longer_and_longer(tiny_lab)
-    assert len(work) == 3 and work[0] == work[2]
-    run = tiny_lab.run(work[1], **traffic.room(work[1]))
-    assert len(run.finished) == len(work[1].arrivals)
 
 
 # ---------------------------------------------------------------- bets, claim, check

@@ -108,10 +108,6 @@ def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool)
         assert claim.kind == "holds only when" and " 0 evictions" not in claim.measured
         shrunk = traffic.thrash(lab, roomy)
         assert list(shrunk["swap"]) == [traffic.ROOMY_POOL, traffic.MEAN_POOL, traffic.TIGHT_POOL]
-        picture = charts.draw_thrash(shrunk)
-        assert f"swap, {traffic.TIGHT_POOL} blocks" in picture.description
-        ends = f"{traffic.TIGHT_POOL} blocks: all are done after {len(shrunk['recompute'][traffic.TIGHT_POOL].frames)}"
-        assert ends in picture.body and ends in picture.description
     finally:
         lab.close()
 
@@ -157,7 +153,6 @@ def test_the_pools_fit_any_model(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch)
     wide = replace(own, cost=replace(own.cost, layers=1000 * own.cost.layers))
     monkeypatch.setattr(kv_bytes.Shape, "of_lab", classmethod(lambda cls, lab: wide))
     assert traffic.seats_gb(tiny_lab) == pytest.approx(4.6e-9 * tokens * wide.kv_bytes_per_token, rel=0.05)
-    assert losses.pool_gb(tiny_lab) * 1e9 > losses.most_tokens(tiny_lab) * wide.kv_bytes_per_token
 
 
 def test_a_film_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +186,6 @@ def test_the_bill_is_what_the_pool_allocates(tiny_lab: Lab) -> None:
     for dtype in ("float32", "bfloat16", "int8"):
         own = replace(next(iter(kv_bytes.accounts(tiny_lab).values())), kv_dtype=dtype)
         assert own.token_bytes == kv_bytes.allocated(tiny_lab, dtype)
-        assert f"{own.token_bytes:,}" in str(kv_bytes.matched_table(tiny_lab))
     assert "2 layers, 2 heads" in kv_bytes.question(tiny_lab, 0.1, 500)
 
 
@@ -266,8 +260,6 @@ def test_the_gate_measures_all_candidates_on_one_text(tiny_lab: Lab) -> None:
     assert list(of) == list(losses.candidates(tiny_lab)) and len({each.score.positions for each in of.values()}) == 1
     rounded, cut, sinks = of.values()
     assert 0 < rounded.kl < cut.kl and rounded.agreement > 0.8
-    whole = losses.reference_blocks(tiny_lab)
-    assert rounded.blocks > 3 * whole and cut.blocks == whole, "from four bytes to one"
     assert rounded.kv_share < 0.3 and cut.kv_share < sinks.kv_share < 0.1
 
 
@@ -292,16 +284,6 @@ def test_too_small_a_pool_makes_everybody_wait(monkeypatch: pytest.MonkeyPatch) 
     assert explorer.view.value != before
     explorer.set(rate=0.5, gb=8)
     assert ", 0% done twice" in explorer.view.value
-
-
-def test_heads_decide_how_many_fit_at_70b(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = {heads: sim_70b.with_heads(heads).room_tokens for heads in sim_70b.KV_HEADS}
-    assert room["GQA: 8"] > 8 * room["MHA: 64"], "the keys' and values' matrices are larger, too"
-    assert room["MQA: 1"] < 3 * room["GQA: 8"], "four copies"
-    as_built = sim_70b.with_heads("GQA: 8")
-    assert as_built.room_chats(1500) == kv_bytes.large(kv_bytes.accounts(tiny_lab)).chats, "as the bill says"
-    monkeypatch.setattr(sim_70b, "FLOOD", 240)
-    assert "MQA: 1, int8" in str(sim_70b.heads_table())
 
 
 def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:

@@ -13,6 +13,7 @@ from course.lab.lesson_08 import (
     claims,
     costs,
     overlap,
+    price,
     served,
     short,
     sim_70b,
@@ -137,13 +138,12 @@ def test_costs_between_lengths_lie_on_a_line() -> None:
     assert made.relative(1, 6) == pytest.approx(1.6) and made.relative(16, 3) == pytest.approx(4)
     assert not made.is_restless and made_costs(spread=3.0).is_restless
     assert "×1.40" in str(costs.costs_table(made))
-    assert "0%" in str(costs.break_even_table(made_costs(0.0)))
 
 
-def test_every_length_is_measured_at_every_batch(tiny_lab: Lab) -> None:
-    found = costs.measure(tiny_lab, (1, 3))
-    assert found.batches == [1, 3] and found.lengths == list(costs.LENGTHS)
-    assert all(len(each) == 4 and min(each) > 0 for each in found.taken.values())
+def test_the_picture_tells_where_it_breaks_even() -> None:
+    cheap, costly = (price.draw_gain(made_costs(0.1), 0.6, 4, c, batch) for c, batch in ((0.1, 1), (0.0, 16)))
+    assert f"α = {break_even(4, 0.1, 1.4):.2f}" in cheap.title
+    assert "loses at any α" in costly.title and "best k here is 0" in costly.title
 
 
 # ---------------------------------------------------------------- served
@@ -151,9 +151,8 @@ def test_every_length_is_measured_at_every_batch(tiny_lab: Lab) -> None:
 
 def test_prompts_and_answers(tiny_lab: Lab) -> None:
     hot = traffic.workload(traffic.CREATIVE, 2, 8)
-    assert (
-        hot.arrivals[0].params.temperature == traffic.HOT and hot.arrivals[0].params.seed != hot.arrivals[1].params.seed
-    )
+    assert hot.arrivals[0].params.temperature == traffic.HOT
+    assert hot.arrivals[0].params.seed != hot.arrivals[1].params.seed
     assert traffic.workload(traffic.CHAT, 1, 8).arrivals[0].params.temperature == 0
     assert "word for word" in traffic.prompt_of(traffic.COPYING, 9)[0]["content"]
     assert list(traffic.drafters(tiny_lab)) == ["ngram"]
@@ -169,8 +168,6 @@ def test_ways_are_compared_on_the_same_requests(tiny_lab: Lab) -> None:
     assert served.faster(every[0], every[0]) == 1 and served.base_of(every[4], every) is every[3]
     table = str(served.served_table(every))
     assert "always" in table and table.count("  ×") == 4
-    same = str(served.same_words_table(every))
-    assert same.count("2 of 2 answers") == 2 and "creative" not in same
 
 
 def test_acceptance_counts_only_guesses_that_were_tested() -> None:
@@ -202,11 +199,6 @@ def test_distances_by_hand() -> None:
     assert many[1] < few[0] < few[1]
 
 
-def test_the_place_is_the_one_after_the_likeliest_next_word(tiny_lab: Lab) -> None:
-    choice = Choice.after(tiny_lab)
-    assert choice.probs.sum() == pytest.approx(1) and choice.text.startswith("Thank you very")
-
-
 # ---------------------------------------------------------------- seventy billion
 
 
@@ -216,16 +208,6 @@ def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
     assert alone.verify / alone.plain < 1.2 < full.verify / full.plain
     free = sim_70b.price_round(on, 1, 1024, 4, None)
     assert free.c == 0 and free.gain(0.7, 4) > alone.gain(0.7, 4) > full.gain(0.7, 4)
-
-
-def test_the_scheduler_agrees_with_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINILLM_SHORT", "1")
-    under = "CUDA graphs, typical"
-    plain, always = (sim_70b.served(under, 1, way) for way in ("without", "always"))
-    assert plain.emitted is None and always.emitted == pytest.approx(emitted(sim_70b.ALPHA, sim_70b.K), rel=0.1)
-    on = sim_70b.stack(under)
-    priced = sim_70b.price_round(on, 1, sim_70b.PROMPT + sim_70b.OUTPUT // 2, sim_70b.K, sim_70b.DRAFT_MODEL)
-    assert plain.itl / always.itl == pytest.approx(priced.gain(sim_70b.ALPHA, sim_70b.K), rel=0.12)
 
 
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
@@ -307,10 +289,7 @@ def test_d6_asks_where_the_border_is() -> None:
         return [Made("chat, 6", served.WITHOUT, 1.0, 1.0), Made("chat, 6", served.ALWAYS, 1.0, ratio)]
 
     early, late, never = PayBack(100, 0.01, 0.01), PayBack(4000, 0.9, 0.01), PayBack(100, 0.01, -0.01)
-    assert (
-        claims.d6(brief(1.0), [early]).kind == "wrong"
-        and "after: 100 tokens of prompt: 1 token." in claims.d6(brief(1.0), [early]).measured
-    )
+    assert claims.d6(brief(1.0), [early]).kind == "wrong"
     assert claims.d6(brief(1.0), [early, late]).kind == "holds only when"
     assert claims.d6(brief(1.3), [early]).kind == "holds only when"
     assert claims.d6(brief(1.3), [late, never]).kind == "holds"
@@ -326,7 +305,6 @@ def test_f2_asks_which_formula_is_nearer() -> None:
 
 
 def test_claims_measure_themselves(tiny_lab: Lab) -> None:
-    assert claims.MEASURE.keys() == {"A14", "D4", "D5", "D6", "F2"}
     for name, measure in claims.MEASURE.items():
         assert measure(tiny_lab).id == name
 

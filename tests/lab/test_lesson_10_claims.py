@@ -38,9 +38,8 @@ def test_d15_depends_on_who_leaves() -> None:
         return found | {(room, STRAIGHT): Crowd(STRAIGHT, 100, written, 20, count) for room, count in steps.items()}
 
     claim = claims.d15(crowds(76, 40, 38))
-    assert (
-        claim.kind == "holds only when" and "tokens saved 20%" in claim.measured and "steps saved 5%" in claim.measured
-    )
+    assert claim.kind == "holds only when"
+    assert "tokens saved 20%" in claim.measured and "steps saved 5%" in claim.measured
     assert claims.d15(crowds(100, 40, 40)).kind == "not shown"
 
 
@@ -74,7 +73,6 @@ def test_e1_and_e7_follow_their_numbers() -> None:
 
 
 def test_the_ledger_can_measure_each(tiny_lab: Lab) -> None:
-    assert claims.MEASURE.keys() == {"A5", "D15", "D16", "E1", "E6", "E7"}
     for name in ("E1", "D15"):
         assert claims.MEASURE[name](tiny_lab).id == name
 

@@ -27,7 +27,6 @@ from course.lab.lesson_11.checks import checks
 from course.lab.lesson_11.cold import Sleep
 from course.lab.lesson_11.hardware import GpuOption
 from course.lab.lesson_11.knee import Crowd, Point, Sweep
-from course.lab.lesson_11.panels import Panel, Series
 from course.lab.lesson_11.routing import Played, Route
 from course.lab.lesson_11.spike import MEASURES, RequestOutcome, Spike, Story
 from course.lab.lesson_11.warning import Alarm
@@ -53,7 +52,7 @@ def served(waits: list[float], ttft: list[float] | None = None) -> fleet.Served:
     first = np.array(waits if ttft is None else ttft) + 0.1
     return fleet.Served(
         sent=sent, ttft=first, e2e=first + 0.5, seated=sent + waits, queue=np.array(waits),
-        tokens=np.full(len(waits), 10.0), stamps=np.repeat(sent, 10) + 0.5, preemptions=0, replica_s=1.0, **columns,
+        tokens=np.full(len(waits), 10.0), stamps=np.repeat(sent, 10) + 0.5, preemptions=0, **columns,
     )  # fmt: skip
 
 
@@ -100,7 +99,7 @@ def test_bounds_by_hand() -> None:
     assert found[4] < min(found[:3])
 
 
-def test_more_seats_move_only_their_bar_until_the_work_is_too_much() -> None:
+def test_more_seats_move_only_their_bound_until_the_work_is_too_much() -> None:
     few, many = (list(Ask(seats=n).bounds().values()) for n in (8, 256))
     assert many[2] == pytest.approx(32 * few[2]) and many[:2] == few[:2] and many[4] > few[4]
 
@@ -127,11 +126,6 @@ def test_more_seats_shorten_the_wait_and_more_clients_lengthen_it() -> None:
 
 
 # ---------------------------------------------------------------- money
-
-
-def test_prices_are_the_catalogues() -> None:
-    assert money.gpu_price("h100-sxm") > money.gpu_price("a100-80gb") > 0 and money.price_source()
-    assert money.dollars(1234.5) == "$1,234.50" and money.dollars(0.01234) == "$0.0123"
 
 
 def test_a_bill_is_rent_over_tokens() -> None:
@@ -234,29 +228,13 @@ def test_a_line_warns_and_a_long_answer_does_not(monkeypatch: pytest.MonkeyPatch
 
 
 def test_who_waits_for_a_cold_start() -> None:
-    assert cold.cold_share(0.001, 100, 100) == pytest.approx(1, abs=1e-3)
-    assert cold.cold_share(3600, 100, 100) < 1e-9
-    assert cold.cold_share(36, 0, 100) == pytest.approx(math.exp(-1))
-    assert cold.cold_share(36, 100, 50) == pytest.approx(2 / (math.exp(0.5) + 0.5))
-    assert cold.cold_share(36, 50, 100, look=20) == cold.cold_share(36, 60, 130)
     rare, often = cold.sleep(1.0, 60.0, 60.0), cold.sleep(300.0, 60.0, 300.0)
     assert rare.cold > 0.8 > 0.1 > often.cold and rare.awake < 0.3 < often.awake
     assert 60 < rare.ttft < 80 and rare.share_of_ttft > 0.9
 
 
-@pytest.mark.parametrize(("start", "keep"), [(180.0, 300.0), (600.0, 60.0), (60.0, 120.0)])
-def test_the_formula_of_sleep_is_what_the_autoscaler_does(
-    monkeypatch: pytest.MonkeyPatch, start: float, keep: float
-) -> None:
-    monkeypatch.setattr(cold, "COUNT", 800)
-    played = cold.sleep(20.0, start, keep)
-    assert played.cold == pytest.approx(cold.cold_share(20.0, start, keep, cold.LOOK_S), abs=0.06)
-
-
 def test_a_short_start_is_counted_too() -> None:
     assert cold.sleep(1.0, 10.0, 60.0).cold > 0.7
-    series = Series("", [1, 2], [0.0, 97.0], "#000")
-    assert Panel("a", "%", [series]).ruler().high > 100 == Panel("a", "%", [series], most=100.0).ruler().high
 
 
 def test_a_wrong_route_by_hand() -> None:
@@ -271,9 +249,9 @@ def test_a_wrong_route_by_hand() -> None:
     assert Route(1.0, 10.0, easy=0.3, caught=0.0).break_even is None
 
 
-def test_routing_relieves_the_large_model() -> None:
-    plain, routed, bad = (routing.play(wrong) for wrong in (-1.0, 0.0, 0.3))
-    assert routed.queue <= plain.queue and not routed.twice.any() and bad.twice.any()
+def test_who_is_asked_twice_waits_longer() -> None:
+    routed, bad = (routing.play(wrong) for wrong in (0.0, 0.3))
+    assert not routed.twice.any() and bad.twice.any()
     assert np.median(bad.e2e[bad.twice]) > np.median(routed.e2e)
 
 
@@ -307,18 +285,6 @@ def test_a_lone_reader_on_other_hardware() -> None:
 # ---------------------------------------------------------------- the real engine
 
 
-def test_the_real_knee(tiny_lab: Lab) -> None:
-    found = traffic.real_knee(tiny_lab)
-    assert list(found.runs) == list(traffic.SHORT_SLOTS) and found.rate > 0
-    assert all(0 <= each.in_time <= 1 and each.throughput > 0 for each in found.sweep.points)
-
-
-def test_documents_on_the_real_engine(tiny_lab: Lab) -> None:
-    runs = traffic.reading_only(tiny_lab)
-    assert all(len(run.finished) == len(run.rows) for run in runs.values())
-    assert "TTFT p99" in str(traffic.reading_table(runs))
-
-
 def test_the_bet_on_a_hundred() -> None:
     flood = traffic.a_hundred()
     assert traffic.served_share(flood, 100.0) < 0.1 and traffic.hundred(flood).answer == traffic.HUNDRED[2]
@@ -340,7 +306,7 @@ def test_a8_and_a16_by_what_was_found() -> None:
 
 
 def test_a10_tells_a_limit_from_a_load() -> None:
-    crowds = [Crowd(4, 100, 0.5, 0.04), Crowd(64, 500, 4.0, 0.1)]
+    crowds = [Crowd(4, 100, 0.5), Crowd(64, 500, 4.0)]
     best_at_32 = replace(FALLS, points=(point(8, 20, 0.1), point(32, 1, 1.0), point(64, 1, 1.0)))
     assert claims.a10({"x": best_at_32}, crowds).kind == "holds only when"
     other = claims.a10({"x": FALLS}, crowds)
@@ -375,7 +341,7 @@ def test_a21_compares_a_spike_with_a_climb() -> None:
 
 
 def test_d20_looks_for_a_cheaper_field() -> None:
-    old = GpuOption("old", 4, 0.2, 0.03, 7.0, 3.0, 100.0)
+    old = GpuOption("old", 0.2, 0.03, 7.0, 3.0, 100.0)
     new = replace(old, name="new", e2e=5.0, per_day=200.0)
     field = replace(old, name="int4", per_day=30.0)
     cheap = claims.d20({h.name: h for h in (old, new, field)})
@@ -396,7 +362,7 @@ def test_e2_e3_e8_by_what_was_found() -> None:
     assert "3% of the requests" in claims.e3({1: asleep, 10: seldom, 100: awake}).verdict
     assert "Rarely" not in claims.e3({1: asleep, 100: awake}).verdict
     assert claims.e3({1: asleep, 100: asleep}).kind == "holds" and claims.e3({1: awake}).kind == "wrong"
-    played = Played(np.ones(4), np.ones(4), np.array([True, False, False, False]), 0.1)
+    played = Played(np.ones(4), np.ones(4), np.array([True, False, False, False]))
     caught, half = Route(1.0, 10.0), Route(1.0, 10.0, caught=0.5, harm=300.0)
     priced = claims.e8(caught, half, played, played, played)
     assert priced.kind == "holds only when" and "costs 30 large requests" in priced.measured
@@ -405,7 +371,6 @@ def test_e2_e3_e8_by_what_was_found() -> None:
 
 
 def test_claims_measure_themselves(tiny_lab: Lab) -> None:
-    assert claims.MEASURE.keys() == {"A8", "A10", "A16", "A20", "A21", "D20", "E2", "E3", "E8"}
     for name in ("A8", "E8"):
         assert claims.MEASURE[name](tiny_lab).id == name
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from asserting import refuses_garbage
 
 from course.lab.incidents import Incident
 from course.lab.incidents.dumps.sums import sums_of
@@ -142,8 +143,5 @@ def test_right_answers_earn_everything(first: Incident, second: Incident, truth:
         assert result.score == result.max_score, str(result)
 
 
-@pytest.mark.parametrize("garbage", [None, ..., "tea", -1, 0, [], {}, [None] * 3, object(), float("nan"), 10**400])
-def test_garbage_never_raises(first: Incident, second: Incident, truth: Reveal, garbage: object) -> None:
-    check = checks(first.fresh(), second.fresh(), truth)
-    for question in ("q1", "q2", "q3", "q4", "q5", "q9"):
-        assert check(question, garbage).score == 0
+def test_garbage_never_raises(first: Incident, second: Incident, truth: Reveal) -> None:
+    refuses_garbage(checks(first.fresh(), second.fresh(), truth), 5)

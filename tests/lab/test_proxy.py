@@ -4,19 +4,18 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 import httpx
 import pytest
-import uvicorn
 from fake_endpoint import FakeEndpoint, Reply
 from hypothesis import given
 from hypothesis import strategies as st
 
 from course.lab.proxy import Spoiling, buffered, gathered, held, make_proxy
+from course.lab.server import in_background
 from minillm.bench.loadgen.client import Api, Endpoint
 from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
 from minillm.bench.loadgen.observation import Observation
@@ -43,10 +42,6 @@ def test_gathering_keeps_every_byte_and_cuts_between_events(pieces: list[bytes],
     out = collect(gathered(source(pieces), count))
     assert b"".join(out) == b"".join(pieces)
     assert all(piece.count(b"\n\n") >= 1 and piece.endswith(b"\n\n") for piece in out[:-1])
-
-
-def test_gathering_counts_events() -> None:
-    assert collect(gathered(source([EVENT] * 7), 3)) == [EVENT * 3, EVENT * 3, EVENT]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=9), max_size=12), st.integers(1, 20))
@@ -79,16 +74,8 @@ def test_settings_that_make_no_sense(wrong: dict) -> None:
 
 @contextmanager
 def proxied(upstream: str, **spoiling: float) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(make_proxy(upstream, Spoiling(**spoiling)), port=0, log_level="critical"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.002)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
+    with in_background(make_proxy(upstream, Spoiling(**spoiling))) as running:
+        yield f"http://127.0.0.1:{running.port}"
 
 
 def observe_through(fake: FakeEndpoint, **spoiling: float) -> Observation:

@@ -20,10 +20,8 @@ from course.lab.remote_phases import (
 from course.lab.run import phases_of
 from course.lab.slo import attainment
 from course.lab.workloads import Arrival, Workload
-from minillm.bench.loadgen import observation
 from minillm.bench.loadgen.observation import COMPLETED, Observation, TokenSource
 from minillm.bench.loadgen.server_metrics import Histogram
-from minillm.bench.loadgen.stream import read_answer
 from minillm.core.errors import ConfigError, EndpointError
 from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
@@ -130,15 +128,7 @@ def test_the_dashboard_shows_the_same_pictures_and_marks_what_is_inferred() -> N
         dash.run_button.click()
         assert dash.wait(WAIT_S)
     html = dash.view.value
-    for words in (
-        "<svg",
-        "Where did each request",
-        "queue (inferred)",
-        "dashed: inferred, not seen",
-        DASHED,
-        "previous",
-    ):
-        assert words in html
+    assert "queue (inferred)" in html and DASHED in html and "previous" in html
     assert "decode (inferred)" not in html
     assert "KV peak" not in html
     assert dash.previous is first
@@ -177,21 +167,6 @@ def test_an_answer_that_never_ends_is_given_up() -> None:
     assert [row.refused for row in run.rows] == ["no whole answer within 0.2 s"] * 3
 
 
-def test_looking_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-    monkeypatch.setattr(observation, "read_answer", lambda reads: read.append(len(reads)) or read_answer(reads))
-    with FakeEndpoint(answer(gap_s=0.01)) as fake:
-        lab = RemoteLab(fake.url)
-        session = lab.start(together(count=2, tokens=30), lab.config())
-        looks, most = 0, 0
-        while not session.wait(0.005):
-            run, looks = session.run(), looks + 1
-            most = max(most, *(len(view.deliveries) for view in run.views), 0)
-        assert [view.num_output_tokens for view in session.run().views] == [30, 30]
-    assert looks > 2 and most > 0, "it was looked at while it came"
-    assert len(read) == 2, "from its beginning, each answer is read once: when it is over"
-
-
 def test_nobody_there_is_said_and_the_button_comes_back() -> None:
     lab = RemoteLab("http://127.0.0.1:9")
     with pytest.raises(EndpointError, match=r"127\.0\.0\.1:9"):
@@ -221,11 +196,6 @@ def test_a_second_run_waits_for_the_first() -> None:
         gate.set()
         other.join(WAIT_S)
         assert first.wait(0) and seconds[0].wait(WAIT_S)
-
-
-def test_the_short_form_reaches_a_remote_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINILLM_SHORT", "1")
-    assert RemoteLab("http://127.0.0.1:9").scale < 1 == RemoteLab("http://127.0.0.1:9", short=False).scale
 
 
 def test_the_server_says_its_phases_by_stamps_and_vllm_by_lengths() -> None:

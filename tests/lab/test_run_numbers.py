@@ -20,11 +20,6 @@ def test_phases_sum_to_elapsed_time_of_every_request(until: float) -> None:
         assert all(duration >= 0 for duration in phases_of(view).values())
 
 
-def test_mean_phases_sum_to_mean_e2e() -> None:
-    run = made_run()
-    assert sum(run.mean_phases().values()) == pytest.approx(sum(run.e2e) / len(run.e2e))
-
-
 def test_percentile_interpolates_and_has_no_value_without_samples() -> None:
     assert percentile([0.0, 1.0, 2.0, 3.0], 50) == 1.5
     assert percentile([0.0, 10.0], 99) == pytest.approx(9.9)

@@ -15,13 +15,12 @@ from course.lab.drills import attempts
 from course.lab.grading import Checks, Criterion
 from course.lab.grading.exercises import find
 from course.lab.grading.history import History
-from course.lab.json_store import JsonStore
 from course.lab.lab import Lab
 from course.lab.lesson_08.formulas import emitted
 from course.lab.predict import Outcome, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
 from course.lab.start import contents, paths, resume
-from course.lab.start.cards import FILE, Card, Deck, Schedule
+from course.lab.start.cards import Card, Deck
 from course.lab.start.facts import CARDS
 from course.lab.start.review import Review, export
 from minillm.model.arithmetic import find_model
@@ -95,15 +94,6 @@ def test_a_name_without_a_folder_is_looked_for_where_the_kernel_began(
     assert json_store.lesson_here() == lesson
 
 
-@pytest.mark.parametrize("broken", [b"", b'{"lessons": {"06":', b"\xff\xfe", b'{"lessons": []}', b"[]"])
-def test_a_broken_file_is_put_aside(broken: bytes, home: Path) -> None:
-    home.mkdir()
-    (home / "progress.json").write_bytes(broken)
-    progress.note_opened()
-    assert set(progress.FILE.read().lessons) == {"06"}
-    assert (home / "progress.broken").read_bytes() == broken
-
-
 def test_without_a_folder_to_write_to_a_lesson_goes_on_and_says_so_once(home: Path) -> None:
     home.write_text("a file where the folder should be")
     said: list[str] = []
@@ -112,20 +102,6 @@ def test_without_a_folder_to_write_to_a_lesson_goes_on_and_says_so_once(home: Pa
         file.change(lambda content: content.lesson("06"))
         assert file.read() == Progress()
     assert len(said) == 1 and "The lesson works all the same" in said[0]
-
-
-def test_a_failed_write_leaves_the_old_file_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    progress.note_opened()
-    before = (home / "progress.json").read_bytes()
-
-    def full(*_: object) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(json_store.os, "replace", full)
-    monkeypatch.setattr(progress, "FILE", json_store.JsonStore("progress.json", Progress, say=lambda _: None))
-    progress.note_check("q1", 1, 1)
-    assert (home / "progress.json").read_bytes() == before
-    assert not list(home.glob("*.partial"))
 
 
 # ---------------------------------------------------------------- where to go on
@@ -283,16 +259,6 @@ def test_a_card_that_was_known_comes_back_later_than_one_that_was_not(home: Path
     assert [card.key for card in Deck(THREE).due(again)] == ["c0", "c2"]  # read back from the file
 
 
-def test_nothing_is_kept_of_cards_before_somebody_opts_in(home: Path) -> None:
-    review = Review(THREE)
-    assert "Nothing is kept until you start" in review.view.value
-    assert not home.exists()
-    review.start.click()
-    assert Deck(THREE).opted_in
-    FILE.erase()
-    assert not Deck(THREE).opted_in
-
-
 def test_a_sitting_by_buttons(home: Path) -> None:
     review = Review(THREE)
     review.start.click()
@@ -307,44 +273,6 @@ def test_a_sitting_by_buttons(home: Path) -> None:
         review.ratings["Good"].click()
     assert "Done for now." in review.view.value and "new ones" not in review.view.value
     assert set(Deck(THREE)._current.cards) == {"c0", "c1", "c2"}
-
-
-def test_where_the_file_is_not_read_a_sitting_is_kept_in_memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Review(THREE).start.click()
-    before = FILE.path.read_text()
-    monkeypatch.delenv("JPY_SESSION_NAME")
-    review = Review(THREE)
-    review.start.click()
-    review.show.click()
-    review.ratings["Good"].click()
-    assert "Question 1?" in review.view.value and review.deck.opted_in
-    assert FILE.path.read_text() == before
-
-
-def test_a_home_that_cannot_be_looked_into_stops_no_sitting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINILLM_HOME", str(home / ("x" * 300)))
-    said: list[str] = []
-    deck = Deck(THREE, JsonStore("cards.json", Schedule, say=said.append))
-    deck.opt_in()
-    deck.review("c0", "Good", TODAY)
-    assert deck.opted_in and len(said) == 1
-    assert [card.key for card in deck.due(TODAY)] == ["c1", "c2"]
-
-
-def test_cards_that_were_erased_in_mid_sitting_do_not_come_back(home: Path) -> None:
-    review = Review(THREE)
-    review.start.click()
-    review.show.click()
-    FILE.erase()
-    review.ratings["Good"].click()
-    assert "Nothing is kept until you start" in review.view.value and not FILE.path.exists()
-    assert list(review.buttons.children) == [review.start]
-
-
-def test_a_broken_card_counts_as_new(home: Path) -> None:
-    home.mkdir()
-    (home / "cards.json").write_text(Schedule(opted_in=True, cards={"c0": "{]", "gone": "{}"}).model_dump_json())
-    assert [card.key for card in Deck(THREE).due(TODAY)] == ["c0", "c1", "c2"]
 
 
 def test_cards_have_keys_of_their_own_and_cover_the_lessons() -> None:

@@ -40,7 +40,8 @@ class Draw:
         self._random = random.Random(seed) if seed else None
 
     def __call__(self, *options: float) -> float:
-        return self._random.choice(options) if self._random else options[0]
+        """One option is no choice, and takes nothing from the generator."""
+        return self._random.choice(options) if self._random and len(options) > 1 else options[0]
 
 
 class _FromFile(BaseModel):

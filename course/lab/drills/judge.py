@@ -6,7 +6,7 @@ A model's opinion is shown beside the rules' score and never changes it. Whateve
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import httpx
@@ -28,13 +28,7 @@ class Opinion:
     problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": "opinion of a language model",
-            "model": self.model,
-            "levels": self.levels,
-            "reasons": self.reasons,
-            "problem": self.problem,
-        }
+        return {"kind": "opinion of a language model", **asdict(self)}
 
     def __str__(self) -> str:
         head = f"A language model's opinion ({self.model}), which counts for nothing:"

@@ -16,6 +16,9 @@ from functools import cached_property
 from course.lab.drills.reading import Reading, Sentence
 from course.lab.drills.words import CONCEPTS
 
+KINDS = frozenset({"number", "given", "derived", "tempting", "question", "listed"})
+"""Atoms that are no concepts."""
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -26,14 +29,7 @@ class Pattern:
     def __post_init__(self) -> None:
         for atom in (atom for group in self.groups for atom in group):
             name = atom.lstrip("!?")
-            if name not in CONCEPTS and name.partition(".")[0] not in (
-                "number",
-                "given",
-                "derived",
-                "tempting",
-                "question",
-                "listed",
-            ):
+            if name not in CONCEPTS and name.partition(".")[0] not in KINDS:
                 raise ValueError(f"{self.rule!r}: no concept {name!r}")
 
     @cached_property

@@ -144,16 +144,8 @@ def class_table(
 
 def facts(exercise: Exercise) -> dict[str, Any]:
     """What one may know of an exercise before doing it."""
-    return {
-        "id": exercise.id,
-        "title": exercise.title,
-        "lesson": exercise.lesson,
-        "difficulty": exercise.difficulty,
-        "minutes": exercise.minutes,
-        "entry_points": list(exercise.entry_points),
-        "max_score": exercise.max_score,
-        "hints": len(exercise.hints),
-    }
+    plain = ("id", "title", "lesson", "difficulty", "minutes", "entry_points", "max_score")
+    return {**{name: getattr(exercise, name) for name in plain}, "hints": len(exercise.hints)}
 
 
 def the(exercise_id: str) -> Exercise:

@@ -1,4 +1,4 @@
-"""A learner's parts inside the real engine: a scheduler step, a block pool, a sampler ... of theirs serves the model.
+"""A learner's parts inside the real engine: a scheduler step, a block pool, attention ... of theirs serves the model.
 
 Every part runs beside the rule that it must keep. When it breaks it, or raises, that is noted, the engine's own part
 takes over for the rest of the run, and nobody waits for ever. (A part that loops for ever does hang: check it first.)
@@ -7,9 +7,6 @@ takes over for the rest of the run, and nobody waits for ever. (A part that loop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
-from torch import Tensor
 
 from course.lab.dashboard import render
 from course.lab.display import Html
@@ -27,17 +24,9 @@ from course.lab.lab import Lab
 from course.lab.run import Run
 from course.lab.workloads import Workload
 from minillm import Engine, EngineConfig
-from minillm.core.request import Draft, Request
 from minillm.core.scheduler import Scheduler
 from minillm.frontend.engine_thread import EngineThread
 from minillm.policies.assemble import make_scheduler
-from minillm.policies.config import SpeculativeConfig
-from minillm.runner.rows import DraftPosition, Row
-from minillm.runner.sampler import Sampler, on_device, probabilities
-from minillm.speculation.base import DraftRequest, Proposer
-
-USUAL_DRAFT = SpeculativeConfig(method="ngram", k=4, min_output_tokens=1, acceptance_floor=0)
-"""With a proposer of the learner's, and no word about speculation: every request drafts, worth it or not."""
 
 
 @dataclass(frozen=True)
@@ -56,58 +45,6 @@ class Parts:
     """(token ids, block size, extra keys) -> a name for each full block; exercise prefix-hash-chain"""
     eviction_order: Callable[[], Any] | None = None
     """A class; exercise lru-eviction. Not together with a block pool."""
-    sampler: Callable[..., Any] | None = None
-    """(target, proposal, drafts, rng) -> tokens; exercise rejection-sampler. For drafts that were drawn."""
-    proposer: Callable[[list[int], int], Sequence[int]] | None = None
-    """(known token ids, k) -> at most k token ids that may come next."""
-
-
-class CheckingSampler(Sampler):
-    """Drafts that were drawn are checked by a learner's `verify`, one at a time; all else is the engine's.
-
-    Args:
-        ours: the runner's own, which takes over.
-    """
-
-    def __init__(self, verify: Callable[..., Any], guard: FallbackGuard, ours: Sampler) -> None:
-        self._verify, self._guard, self._ours = verify, guard, ours
-        self._rng = np.random.default_rng(0)
-
-    def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
-        token_ids = self._ours.choose(logits.clone(), requests)
-        drafts = [row.next_draft if isinstance(row, DraftPosition) else None for row in requests]
-        for i in (i for i, draft in enumerate(drafts) if draft is not None):
-            rows = on_device([i], logits.device)
-            p = probabilities(logits[rows], [requests[i]])[0].double().cpu().numpy()
-            token, q = drafts[i]
-            q = q.double().cpu().numpy()
-            own = int(token_ids[i])
-            token_ids[i] = self._guard.call(lambda p=p, q=q, x=token: self._outcome(p, q, x), lambda own=own: own)
-        return token_ids
-
-    def _outcome(self, p: np.ndarray, q: np.ndarray, draft: int) -> int:
-        """The token that belongs at the draft's place: its row alone is verified, with a bonus that nobody reads."""
-        p, q = p / p.sum(), q / q.sum()
-        found = int(next(iter(self._verify(np.stack([p, p]), q[None], [draft], self._rng))))
-        if not 0 <= found < len(p) or p[found] == 0:
-            raise ValueError(f"verify gave token {found}, which has no chance under p")
-        return found
-
-
-class OwnProposer(Proposer):
-    """Drafts come from a learner's function."""
-
-    def __init__(self, propose: Callable[[list[int], int], Sequence[int]], guard: FallbackGuard) -> None:
-        self._propose, self._guard = propose, guard
-
-    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
-        return [Draft(self._guard.call(lambda r=request, k=k: self._draft(r, k), list)) for request, k in wanted]
-
-    def _draft(self, request: Request, k: int) -> list[int]:
-        found = [int(token) for token in self._propose(request.token_ids(0, request.num_known_tokens), k)]
-        if len(found) > k:
-            raise ValueError(f"{len(found)} tokens were proposed; at most {k} were asked for")
-        return found
 
 
 def make_scheduler_with(parts: Parts, notes: list[str]) -> Callable[..., Scheduler]:
@@ -145,15 +82,9 @@ def build_engine(config: EngineConfig, parts: Parts, notes: list[str], **argumen
     """
     if parts.block_pool is not None:
         config = config.replace(enable_prefix_caching=False)
-    if parts.proposer is not None:
-        config = config if config.speculative else config.replace(speculative=USUAL_DRAFT)
-        arguments["proposer"] = OwnProposer(parts.proposer, FallbackGuard("proposer", notes))
     engine = Engine(config, make_scheduler=make_scheduler_with(parts, notes), **arguments)
     if parts.attention is not None:
         attend_with(engine.runner, parts.attention, FallbackGuard("attention", notes))
-    if parts.sampler is not None:
-        guard = FallbackGuard("sampler", notes)
-        engine.runner.sampler = CheckingSampler(parts.sampler, guard, engine.runner.sampler)
     return engine
 
 

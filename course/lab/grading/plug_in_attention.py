@@ -56,7 +56,7 @@ class OwnAttention(AttentionBackend):
 
 
 def attend_with(runner: TorchRunner, attend: PagedAttention, guard: FallbackGuard) -> None:
-    """Let a runner's steps use a learner's attention; none of them is compiled or recorded any more."""
+    """Let a runner's steps use a learner's attention, which is never part of a recorded step."""
     ours = runner.attention
 
     def of_step(metadata: AttentionMetadata) -> AttentionBackend:

@@ -1,20 +1,18 @@
-"""Pictures with sliders: the waiting room on the real engine, and four questions at 70B."""
+"""Pictures with sliders: the waiting room on the real engine, and two questions at 70B."""
 
 from collections.abc import Iterator, Mapping
 
-from course.lab import simulated_70b
-from course.lab.explorer import Explorer, buttons, choices, slider
+from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated, traffic
-from course.lab.lesson_02.charts import draw_order, draw_outcomes
 from course.lab.lesson_02.queue_pictures import draw_lines, draw_room
 from course.lab.lesson_02.slot_map import draw_slot_maps
-from course.lab.lesson_02.visits import Visit, end_of, longest_line, mean, visits_of, waits
+from course.lab.lesson_02.tables import order_table, outcomes_table
+from course.lab.lesson_02.visits import Visit, end_of, mean, visits_of, waits
 from course.lab.run import Run
-from course.lab.style import number, seconds
+from course.lab.style import seconds
 from course.lab.svg import Picture
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.deployment import Deployment
 
 FRAME_S = 0.25
 REAL_LOADS = {"50%": 0.5, "80%": 0.8, "95%": 0.95, "110%": 1.1, "150%": 1.5}
@@ -64,49 +62,9 @@ def _at_its_longest(visits: list[Visit], seats: int, load: str) -> Picture:
     return draw_room(visits, moment, seats, end_of(visits) * 1.02, title, whole=True)
 
 
-def draw_big_line(load: str, seats: int, moment: int) -> Picture:
-    """The line of a simulated 70B at a moment of the run, in percent of it."""
-    visits = visits_of(simulated.at_load(simulated.CHAT, BIG_LOADS[load], 200, max_num_seqs=seats))
-    span = end_of(visits)
-    title = f"70B, load {load}: mean wait {seconds(mean(waits(visits)))}, longest line {longest_line(visits)}"
-    return draw_room(visits, span * moment / 100, seats, span, title, whole=True)
-
-
-def big_line() -> Explorer:
-    """The arrival rate as a slider, through capacity."""
-    return Explorer(
-        draw_big_line,
-        load=choices("load", list(BIG_LOADS), "95%"),
-        seats=choices("seats", [4, 8, 16, 32], 8),
-        moment=slider("moment, % of the run", 0, 100, 60),
-    )
-
-
-def draw_big_seats(times: int, seats: int) -> Picture:
-    """Static over continuous on a simulated 70B."""
-    runs = {way: simulated.straggler(times, seats, way) for way in ("static", "continuous")}
-    done = {way: mean([visit.left for visit in visits]) for way, visits in runs.items()}
-    ratio = number(done["static"] / done["continuous"])
-    title = f"70B, one answer {times} × as long: under static, last words come {ratio} × as late"
-    return draw_slot_maps(runs, seats, title)
-
-
-def big_seats() -> Explorer:
-    """The straggler as a slider."""
-    return Explorer(
-        draw_big_seats, times=slider("longest answer, x the others", 1, 16, 8), seats=choices("seats", [2, 4, 6, 8], 4)
-    )
-
-
-def big_order() -> Explorer:
-    """Who is next?"""
-    return Explorer(
-        lambda order, load: draw_order(
-            simulated.ordered(order, BIG_LOADS[load]), f"{order}, load {load}: who stands in line, and how long?"
-        ),
-        order=buttons("who is next", list(simulated.ORDERS)),
-        load=choices("load", list(BIG_LOADS), "110%"),
-    )
+def orders() -> Explorer:
+    """Who is next? The waits at any load."""
+    return Explorer(lambda load: order_table(BIG_LOADS[load]), slow=True, load=choices("load", list(BIG_LOADS), "110%"))
 
 
 def queue_limit_runs(load: str, arrivals: str = "one by one") -> dict[str, FleetRun]:
@@ -116,16 +74,11 @@ def queue_limit_runs(load: str, arrivals: str = "one by one") -> dict[str, Fleet
     return {name: simulated.with_queue_limit(BIG_LOADS[load], limit, cv) for limit, name in names.items()}
 
 
-def draw_big_queue_limit(load: str, arrivals: str) -> Picture:
-    """A bar for each queue limit."""
-    outcomes = {name: simulated.outcomes(run) for name, run in queue_limit_runs(load, arrivals).items()}
-    return draw_outcomes(outcomes, f"Load {load}, arriving {arrivals}: what became of everybody?")
-
-
-def big_queue_limit() -> Explorer:
-    """The queue limit under any load."""
+def queue_limits() -> Explorer:
+    """The queue limit under any load: what became of every request."""
     return Explorer(
-        draw_big_queue_limit,
+        lambda load, arrivals: outcomes_table(queue_limit_runs(load, arrivals)),
+        slow=True,
         load=choices("load", list(BIG_LOADS), "130%"),
         arrivals=buttons("they arrive", ["one by one", "in clumps"]),
     )
@@ -143,8 +96,3 @@ def seats_of(runs: Mapping[str, Run], title: str = "Who sits where?") -> Picture
     """Seat maps of real runs."""
     seats = next(iter(runs.values())).config.max_num_seqs
     return draw_slot_maps({name: visits_of(run) for name, run in runs.items()}, seats, title)
-
-
-def deployment() -> Deployment:
-    """What the 70B pictures stand on; for `simulated_70b.error_band`."""
-    return simulated_70b.deployment()

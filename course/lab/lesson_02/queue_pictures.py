@@ -8,7 +8,6 @@ from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, tag, text, tim
 
 LEFT, RIGHT = 104, 20
 COLUMNS = 46
-PITCH = (WIDTH - LEFT - RIGHT) / COLUMNS
 TALLEST = 14
 """People that a column draws; in a longer line each drawn one stands for several."""
 PERSON = 11.0

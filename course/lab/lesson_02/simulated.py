@@ -5,7 +5,6 @@ Everything is cached: moving a handle back costs nothing.
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from course.lab import simulated_70b
@@ -17,7 +16,7 @@ from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Gamma, Poisson
 from minillm.simulate.workload.kinds import AZURE_CHAT, Independent, TrafficModel
 from minillm.simulate.workload.lengths import Fixed, LogNormal
-from minillm.simulate.workload.requests import Workload, make_workload, merge
+from minillm.simulate.workload.requests import make_workload, merge
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=1))
 CHAT = Independent(
@@ -88,15 +87,6 @@ def many_seats_curves(
         n: [(load, percentile(waits(visits_of(at_load(CHAT, load, 300, max_num_seqs=n))), 99)) for load in loads]
         for n in seats
     }
-
-
-def straggler(times: int, seats: int, batching: str) -> list[Visit]:
-    """Four batches' worth of equal requests at once; of every four batches' worth, one answer is `times` as long."""
-    traffic = Independent(prompt=Fixed(tokens=300), output=Fixed(tokens=50))
-    short = make_workload(traffic, AllAtOnce(), num_requests=3 * seats)
-    first, *others = short.requests
-    crowd = Workload("straggler", (replace(first, output_tokens=50 * times), *others))
-    return visits_of(simulated_70b.play(simulated_70b.deployment(max_num_seqs=seats, batching=batching), crowd))
 
 
 # ---------------------------------------------------------------- order

@@ -1,13 +1,12 @@
-"""Tables of lesson 02: capacity, Little's law, three ways to batch, what a padded batch costs, seats against memory."""
+"""Tables of lesson 02: capacity, Little's law, orders, queue limits, five dimensions, slots against memory."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from course.lab.display import Html, as_table, table_by_name
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.traffic import capacity, expected_wait, load_of, mean_wait
-from course.lab.lesson_02.visits import Visit, empty_seat_share, end_of, line_length, mean, visits_of, waits
-from course.lab.run import Run, gaps_of, itl_of, percentile
+from course.lab.lesson_02.visits import Visit, end_of, line_length, mean, visits_of, waits
+from course.lab.run import Run, gaps_of, percentile
 from course.lab.style import number, seconds
 from minillm.frontend.snapshot import RequestView
 from minillm.simulate.cluster.run import FleetRun
@@ -52,38 +51,6 @@ def little_table(runs: Mapping[str, Run]) -> Html:
     )
 
 
-def ways_table(runs: Mapping[str, Run]) -> Html:
-    """Three ways to fill the seats, on the very same arrivals."""
-    return table_by_name(
-        "batching",
-        {name: _Parted.of(run) for name, run in runs.items()},
-        {
-            "slots empty while requests wait": lambda way: (
-                f"{empty_seat_share(visits_of(way.run), way.run.config.max_num_seqs):.0%}"
-            ),
-            "TTFT, median": lambda way: seconds(percentile(_ttfts(way.others), 50)),
-            "TTFT, slowest": lambda way: seconds(max(_ttfts(way.others))),
-            "longest gap in a text": lambda way: seconds(max(gap for view in way.others for gap in itl_of(view))),
-            "the document's TTFT": lambda way: seconds(_ttfts([way.document])[0]),
-            "all done": lambda way: seconds(way.run.duration),
-        },
-    )
-
-
-class _Parted(NamedTuple):
-    """A run's requests: the document, which is the longest prompt, and all others."""
-
-    run: Run
-    document: RequestView
-    others: list[RequestView]
-
-    @classmethod
-    def of(cls, run: Run) -> "_Parted":
-        finished = run.finished
-        document = max(finished, key=lambda view: view.num_prompt_tokens)
-        return cls(run, document, [view for view in finished if view is not document])
-
-
 def _ttfts(views: Sequence[RequestView]) -> list[float]:
     return [view.deliveries[0] - view.borders[0] for view in views]
 
@@ -96,21 +63,6 @@ def short_ttft(run: Run) -> float:
 def prompt_tokens(run: Run) -> int:
     """Prompt tokens that were computed."""
     return sum(step.num_prefill_tokens for step in run.steps)
-
-
-def batch_table(runs: Mapping[str, Run]) -> Html:
-    """What the seven short ones pay."""
-    alone = next(iter(runs.values()))
-    return table_by_name(
-        "one batch",
-        runs,
-        {
-            "prompt tokens computed": lambda run: str(prompt_tokens(run)),
-            "of the seven alone": lambda run: f"×{prompt_tokens(run) / prompt_tokens(alone):.1f}",
-            "their TTFT, median": lambda run: seconds(short_ttft(run)),
-            "of alone": lambda run: f"×{short_ttft(run) / short_ttft(alone):.1f}",
-        },
-    )
 
 
 def seats_table(runs: Mapping[str, Run]) -> Html:
@@ -139,6 +91,15 @@ def order_table(load: float) -> Html:
     return as_table(("who is next", "short: mean wait", "slowest", "long: mean wait", "slowest"), rows)
 
 
+def outcomes_table(runs: Mapping[str, FleetRun]) -> Html:
+    """What became of the requests of each run."""
+    rows = []
+    for name, run in runs.items():
+        counts = simulated.outcomes(run)
+        rows.append((name, *(f"{count / sum(counts.values()):.0%}" for count in counts.values())))
+    return as_table(("queue limit", "in time", "late", "gave up", "refused"), rows)
+
+
 def way_numbers(run: FleetRun) -> dict[str, float]:
     """What a way of batching does to short prompts, long prompts, and texts being written; seconds."""
     visits = visits_of(run)
@@ -149,7 +110,6 @@ def way_numbers(run: FleetRun) -> dict[str, float]:
         "short_p50": percentile(short, 50),
         "short_p99": percentile(short, 99),
         "long_p50": percentile(long, 50),
-        "gap_p99": percentile(gaps, 99),
         "gap_max": max(gaps),
     }
 

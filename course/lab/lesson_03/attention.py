@@ -1,7 +1,6 @@
 """One layer's attention over a whole prompt, textbook and fused, as the engine calls it: seconds and peak memory."""
 
 import weakref
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,15 +104,10 @@ def measure(config: ModelConfig, tokens: int, device: torch.device, rounds: int 
     return Point(tokens, {name: min(taken) for name, taken in seconds.items()}, peak, difference)
 
 
-def points(lab: Lab, lengths: Sequence[int] | None = None) -> Iterator[Point]:
-    """A point for each length of the ladder, as it is measured; one step beyond the ladder where it is whole."""
+def compare(lab: Lab) -> list[Point]:
+    """A point for each length of the ladder but the shortest; one step beyond the ladder where it is whole."""
     config, device = lab_shape(lab), torch.device(traffic.device(lab))
     ladder = traffic.lengths(lab)
-    for tokens in lengths or (*ladder[1:], *((2 * ladder[-1],) if lab.scale == 1 else ())):
-        if tokens * tokens * config.num_heads * 4 <= MAX_SCORE_BYTES:
-            yield measure(config, tokens, device)
-
-
-def compare(lab: Lab, lengths: Sequence[int] | None = None) -> list[Point]:
-    """All points at once."""
-    return list(points(lab, lengths))
+    lengths = (*ladder[1:], *((2 * ladder[-1],) if lab.scale == 1 else ()))
+    small_enough = (tokens for tokens in lengths if tokens * tokens * config.num_heads * 4 <= MAX_SCORE_BYTES)
+    return [measure(config, tokens, device) for tokens in small_enough]

@@ -1,22 +1,14 @@
 """The pictures of lesson 03 with sliders."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from course.lab.display import Html
-from course.lab.explorer import Explorer, buttons, choices
+from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
-from course.lab.lesson_03 import chunks, reading, sim_70b, traffic
-from course.lab.lesson_03.attention import Point, points
+from course.lab.lesson_03 import chunks, sim_70b, traffic
 from course.lab.lesson_03.costs import BIG, lab_shape, shape_of, short_name
 from course.lab.lesson_03.measured import Ladder
-from course.lab.lesson_03.pictures import (
-    draw_ladder,
-    draw_shares,
-    draw_split,
-    draw_time_and_memory,
-    draw_trade,
-    show_cut,
-)
+from course.lab.lesson_03.pictures import draw_ladder, draw_shares, draw_trade
 from course.lab.lesson_03.square import draw_square
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
@@ -66,21 +58,9 @@ def flops_explorer(lab: Lab) -> Explorer:
     shapes = {short_name(lab): lab_shape(lab), BIG: shape_of(BIG)}
 
     return Explorer(
-        lambda tokens: stack(draw_split(shapes, tokens), draw_shares(shapes, tokens)),
+        lambda tokens: draw_shares(shapes, tokens),
         tokens=choices("prompt length, tokens", COUNTED_LENGTHS, 4096),
     )
-
-
-def attention_explorer(lab: Lab, measured: list[Point]) -> Explorer:
-    """One layer's attention both ways; the button measures it again, a length at a time."""
-
-    def draw() -> Iterator[Html]:
-        again: list[Point] = []
-        for point in points(lab):
-            again.append(point)
-            yield stack(*draw_time_and_memory(again))
-
-    return Explorer(draw, button="Measure again").showing(stack(*draw_time_and_memory(measured)))
 
 
 def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
@@ -119,32 +99,3 @@ def explore_70b() -> Explorer:
         tokens=choices("prompt length, tokens", (4096, 8192, 16384, 32768), 32768),
         chunk=choices("chunk, prompt tokens a step", sim_70b.CHUNKS, 512),
     )
-
-
-def cut_explorer(lab: Lab) -> Explorer:
-    """A text, cut: what is left, and whether the answer is."""
-    asked = {question.question: question for question in reading.questions(lab)}
-
-    return Explorer(
-        lambda question, cut, keep: show_cut(asked[question], cut, keep),
-        question=choices("question", list(asked)),
-        cut=buttons("how to cut", list(reading.CUTS)),
-        keep=choices("share of the words kept", (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0), 0.5),
-    )
-
-
-def gate_explorer(lab: Lab, scores: Mapping[str, reading.Score]) -> Explorer:
-    """Ask all questions of the real engine with the text cut as the sliders say: one more row in the table."""
-    kept = dict(scores)
-
-    def draw(cut: str, keep: float) -> Html:
-        kept[f"{cut}, {keep:.0%}"] = reading.read(lab, cut, keep)
-        return reading.gate_table(kept)
-
-    explorer = Explorer(
-        draw,
-        button="Ask all questions",
-        cut=buttons("how to cut", list(reading.CUTS)),
-        keep=choices("share of the words kept", (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), 0.3),
-    )
-    return explorer.showing(reading.gate_table(kept))

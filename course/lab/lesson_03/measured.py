@@ -76,12 +76,6 @@ def ladder_run(lab: Lab, rounds: int = traffic.ROUNDS, **fields: object) -> Run:
     return lab.run(traffic.ladder(lab, rounds), **{**traffic.fields(lab, traffic.lengths(lab)[-1]), **fields})
 
 
-def side_by_side(ladders: Mapping[str, Ladder]) -> dict[int, dict[str, float]]:
-    """Tokens -> way -> TTFT in seconds."""
-    first = next(iter(ladders.values()))
-    return {tokens: {name: ladder.best[tokens] for name, ladder in ladders.items()} for tokens in first.best}
-
-
 def saving(ladders: Mapping[str, Ladder], tokens: int) -> float:
     """The share of the TTFT that fused attention takes off, at this length."""
     before, after = (ladders[name].best[tokens] for name in BACKEND_OF)

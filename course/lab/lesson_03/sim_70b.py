@@ -9,7 +9,6 @@ from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.requests import Piece, Workload, WorkloadRequest
 
 CHUNKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
 CHATS = 16
 CHAT_PROMPT, CHAT_ANSWER = 300, 150
 AFTER_S = 2.0

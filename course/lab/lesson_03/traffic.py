@@ -61,10 +61,9 @@ def ladder(lab: Lab, rounds: int = ROUNDS) -> Workload:
     return Workload("ladder", "One prompt at a time, each twice as long as the one before.", arrivals, max_in_flight=1)
 
 
-def one(lab: Lab, tokens: int, rounds: int = 1) -> Workload:
-    """A prompt of this length, `rounds` times, one at a time."""
-    arrivals = tuple(Arrival(0.0, pages(lab, tokens, seed), 1) for seed in range(rounds))
-    return Workload(f"{tokens} tokens", "One prompt and one token.", arrivals, max_in_flight=1)
+def one(lab: Lab, tokens: int) -> Workload:
+    """A prompt of this length, alone."""
+    return Workload(f"{tokens} tokens", "One prompt and one token.", (Arrival(0.0, pages(lab, tokens), 1),))
 
 
 def long_prompt(lab: Lab) -> int:

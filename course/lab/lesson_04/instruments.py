@@ -2,13 +2,12 @@
 
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lab import Lab
-from course.lab.lesson_04 import policies, tenants
+from course.lab.lesson_04 import policies
 from course.lab.lesson_04.beads import draw_chains
 from course.lab.lesson_04.chain import chain_of
 from course.lab.lesson_04.traffic import stamp
 from course.lab.svg import Picture
 from course.lab.texts import MANUAL
-from minillm.simulate.deployment import Deployment
 
 SENTENCES = [sentence.strip() + "." for page in MANUAL[:3] for sentence in page.strip(".").split(". ")]
 """What stands in both prompts of the bead picture."""
@@ -40,18 +39,5 @@ def policy_explorer() -> Explorer:
         users=slider("users", 2, 12, 6),
         turns=slider("turns each", 2, 8, 5),
         gap_s=choices("mean gap between turns, s", [30.0, 60.0, 180.0, 600.0, 1800.0], 180.0),
-        size=choices("cache, blocks", [100, 150, 200, 300, 400, 600, 1000], 200),
         limit_s=choices("time limit, s", [60.0, 300.0, 900.0, 3600.0], 300.0),
-    )
-
-
-def router_explorer(on: Deployment) -> Explorer:
-    """Four replicas of 70B, three routers, the same load: press the button."""
-
-    return Explorer(
-        lambda tenants_, skew, qps: tenants.explore(on, tenants_, skew, qps),
-        button="Simulate three routers",
-        tenants_=choices("tenants", [1, 5, 20, 60, 200], 60),
-        skew=choices("how uneven (Zipf)", [0.0, 0.8, 1.5, 3.0], 0.0),
-        qps=choices("requests per second", [2.0, 10.0, 20.0, 40.0], 10.0),
     )

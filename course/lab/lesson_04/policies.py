@@ -1,17 +1,16 @@
-"""Who is remembered? The same visits under several policies, drawn; and the hit rate against the cache's size."""
+"""Who is remembered? The same visits under several policies: the hit rate against the cache's size."""
 
 from collections.abc import Mapping, Sequence
 
 from course.lab.lesson_04 import traces
-from course.lab.lesson_04.beads import COMPUTED, FOUND
 from course.lab.lesson_04.cache_model import FIFO, LRU, UNLIMITED, Policy, hit_rate, replay
 from course.lab.lesson_04.traces import Visit
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import Run
-from course.lab.style import WIDTH
-from course.lab.svg import Picture, Scale, line, rect, text, time_axis
+from course.lab.svg import Picture
 
-LEFT, RIGHT, ROW = 172, 12, 13
+SIZES = (100, 150, 200, 300, 400, 600, 1000)
+"""Of the cache in the policies' picture, blocks."""
 LIMIT_S = 300.0
 """The time limit of the article behind claim D13: five minutes."""
 
@@ -26,43 +25,25 @@ def policies(limit_s: float = LIMIT_S) -> dict[str, Policy]:
     }
 
 
-def draw_memory(trace: Sequence[Visit], num_blocks: int, limit_s: float = LIMIT_S) -> Picture:
-    """A panel a policy, a row a user, a bar a visit: how much of its prompt was found, and how much computed."""
-    names = sorted({visit.who for visit in trace}, key=lambda who: (len(who), who))
-    scale = Scale(0.0, max(trace[-1].when, 1.0) * 1.02, LEFT, WIDTH - RIGHT)
-    high = ROW * len(names) + 16
-    ceiling = hit_rate(list(trace))
-    body = rect(LEFT, 3, 9, 11, fill=FOUND, stroke="#3a3a00", stroke_width=0.8) + text(LEFT + 14, 13, "found", size=11)
-    body += rect(LEFT + 70, 3, 9, 11, fill=COMPUTED) + text(LEFT + 84, 13, "computed, each bar one prompt", size=11)
-    said, y = [], 26.0
-    for name, policy in policies(limit_s).items():
-        rate = hit_rate(list(trace), num_blocks, policy)
-        said.append(f"{name} {rate:.0%}")
-        body += text(4, y + 14, name, size=12, font_weight="bold")
-        body += text(4, y + 31, f"found {rate:.0%}", size=12)
-        for visit, found in zip(trace, replay(trace, num_blocks, policy)):
-            body += _bar(scale(visit.when), y + ROW * names.index(visit.who), visit, found)
-        for i in range(len(names)):
-            body += line(LEFT, y + ROW * (i + 1), WIDTH - RIGHT, y + ROW * (i + 1), stroke_width=0.6)
-        y += high
-    body += time_axis(scale, 22, y - 8, "time; a row is a user")
-    words = f"Prompt tokens found: {', '.join(said)}. A cache that never forgets: {ceiling:.0%}."
-    body += text(4, y + 36, f"A cache that never forgets would find {ceiling:.0%}.", size=12)
-    return Picture("Who is remembered when a user comes back?", body, y + 44, description=words)
+def draw_policies(trace: Sequence[Visit], limit_s: float = LIMIT_S) -> Picture:
+    """A curve a policy: how much of all prompts it finds, by the size of the cache."""
+    sizes = [size for size in SIZES if size >= smallest(trace)]
+    curves = [
+        Curve(name, sizes, [100 * hit_rate(list(trace), size, policy) for size in sizes])
+        for name, policy in policies(limit_s).items()
+    ]
+    return draw_chart(
+        "Who is remembered when a user comes back?",
+        curves,
+        Axis("cache, blocks of 16 tokens", log=True),
+        Axis("prompt tokens found, %", low=0, high=100),
+        [Mark("a cache that never forgets", y=100 * hit_rate(list(trace)))],
+    )
 
 
-def _bar(x: float, y: float, visit: Visit, found: int) -> str:
-    """Found from the bottom, computed above it."""
-    tall = ROW - 2.0
-    share = found * visit.block_size / visit.num_prompt_tokens
-    low = tall * share
-    body = rect(x, y + 1, 6, tall - low, fill=COMPUTED)
-    return body + (rect(x, y + 1 + tall - low, 6, low, fill=FOUND, stroke="#3a3a00", stroke_width=0.6) if found else "")
-
-
-def explore(users: int, turns: int, gap_s: float, size: int, limit_s: float) -> Picture:
+def explore(users: int, turns: int, gap_s: float, limit_s: float) -> Picture:
     """What the sliders of the policies' picture draw."""
-    return draw_memory(traces.users(users, turns, gap_s), size, limit_s)
+    return draw_policies(traces.users(users, turns, gap_s), limit_s)
 
 
 def draw_cliff(most: int = 12, room: int = 6) -> Picture:

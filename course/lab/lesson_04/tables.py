@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, as_table, table_by_name
 from course.lab.lab import Lab
 from course.lab.lesson_04 import cache_model, template
 from course.lab.lesson_04.chain import block_size_of
-from course.lab.lesson_04.traces import STAMPS, clocked, trace_of_prompts
+from course.lab.lesson_04.traces import trace_of_prompts
 from course.lab.lesson_04.traffic import hit_rate, later_ttft, short_prefix
 from course.lab.predict import Outcome
 from course.lab.run import Run
-from course.lab.style import change, seconds
+from course.lab.style import seconds
 
 HARDLY, LESS = "hardly changes: there are as many tokens as before", "falls, but by less than half"
 HALF, MORE = "falls to less than half", "rises"
@@ -53,37 +53,19 @@ def ladder_table(found: Mapping[str, float]) -> Html:
     return as_table(("fix, one after the other", "a cache can find", "the last fix added"), rows)
 
 
-def clock_table() -> Html:
-    """A clock in the first line that moves on more or less often: a request every 7 s, counted with the model."""
-    rows = [
-        (f"moves on once {name}", f"{cache_model.hit_rate(clocked(coarse)):.0%}") for name, coarse in STAMPS.items()
-    ]
-    return as_table(("the first line's clock", "prompt tokens found"), rows)
-
-
 def runs_table(runs: Mapping[str, Run]) -> Html:
     """Hit rate, tokens computed, and TTFT of each run."""
-    header = ("run", "found", "prompt tokens computed", "median TTFT after the first")
-    return as_table(header, [_figures(name, run) for name, run in runs.items()])
-
-
-def orders_table(runs: Mapping[str, Run]) -> Html:
-    """The same of tenants' runs, and how many requests the last tenant's first one had to let pass."""
-    header = ("run", "found", "tokens computed", "TTFT, later ones", "before tenant C's first")
-    return as_table(
-        header, [(*_figures(name, run), f"{before_last_tenant(run)} requests") for name, run in runs.items()]
+    return table_by_name(
+        "run",
+        runs,
+        {
+            "found": lambda run: f"{hit_rate(run):.0%}",
+            "prompt tokens computed": lambda run: str(
+                sum(view.num_prompt_tokens - view.num_cached_tokens for view in run.views)
+            ),
+            "median TTFT after the first": lambda run: seconds(later_ttft(run)),
+        },
     )
-
-
-def before_last_tenant(run: Run) -> int:
-    """Requests that were sent before the first one of the tenant who comes last."""
-    names = [output.prompt.split(".")[0] for output in run.outputs]
-    return max(names.index(name) for name in names)
-
-
-def _figures(name: str, run: Run) -> tuple[str, ...]:
-    computed = sum(view.num_prompt_tokens - view.num_cached_tokens for view in run.views)
-    return (name, f"{hit_rate(run):.0%}", str(computed), seconds(later_ttft(run)))
 
 
 def block_runs(lab: Lab, share: float = 6.5, sizes: tuple[int, ...] = (1, 4, 16)) -> dict[int, Run]:
@@ -112,22 +94,6 @@ def cuts(with_cache: Run, without: Run) -> dict[int, float]:
     """Turn (from 1) -> share of TTFT that the cache saved."""
     pairs = zip(with_cache.rows, without.rows)
     return {i + 1: 1 - _ttft(cached) / _ttft(plain) for i, (cached, plain) in enumerate(pairs)}
-
-
-def turns_table(with_cache: Run, without: Run) -> Html:
-    """A conversation, turn by turn, with and without the cache."""
-    rows = [
-        (
-            f"turn {i + 1}",
-            str(cached.view.num_prompt_tokens),
-            f"{cached.view.num_cached_tokens / cached.view.num_prompt_tokens:.0%}",
-            seconds(_ttft(plain)),
-            seconds(_ttft(cached)),
-            change(_ttft(plain), _ttft(cached)),
-        )
-        for i, (cached, plain) in enumerate(zip(with_cache.rows, without.rows))
-    ]
-    return as_table(("", "prompt tokens", "of them found", "TTFT, cache off", "TTFT, cache on", "change"), rows)
 
 
 def _ttft(row: object) -> float:

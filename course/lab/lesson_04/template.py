@@ -72,14 +72,14 @@ def render(template: str, number: int, sort_tools: bool = False, pages: int = 3)
     return re.sub(r"\{(\w+)\}", value, template)
 
 
-def prompts(template: str, sort_tools: bool, count: int = SAMPLE, pages: int = 3) -> list[str]:
+def prompts(text: str, sort_tools: bool, count: int = SAMPLE, pages: int = 3) -> list[str]:
     """A sample of what the service sends."""
-    return [render(template, number, sort_tools, pages) for number in range(count)]
+    return [render(text, number, sort_tools, pages) for number in range(count)]
 
 
-def by_stability(template: str, sort_tools: bool) -> str:
+def by_stability(text: str, sort_tools: bool) -> str:
     """The same lines, those that change least often first; lines that change equally often keep their order."""
-    lines = [line for line in template.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
     return "\n".join(sorted(lines, key=lambda line: len(set(prompts(line, sort_tools)))))
 
 

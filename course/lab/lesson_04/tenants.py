@@ -1,15 +1,16 @@
 """70B with tenants, in the simulator: which router keeps a tenant's system prompt where it is cached?"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from course.lab import simulated_70b
-from course.lab.lesson_04.beads import COMPUTED, FOUND
+from course.lab.display import Html, table_by_name
 from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.scale import is_short
-from course.lab.style import PHASE_COLOURS, WIDTH, seconds
-from course.lab.svg import SOFT, Picture, rect, text
+from course.lab.style import seconds
+from course.lab.svg import Picture
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.arrivals import Deterministic
@@ -35,59 +36,31 @@ def routers(on: Deployment, names: Sequence[str] = tuple(ROUTERS), **load: Any) 
     return {name: serve_tenants(on, name, **load) for name in names}
 
 
-def explore(on: Deployment, tenants: int, skew: float, qps: float) -> Iterator[Picture]:
-    """What the button of the routers' picture draws: one fleet after the other."""
-    runs: dict[str, FleetRun] = {}
-    for name in ROUTERS:
-        runs[name] = serve_tenants(on, name, tenants, skew, qps)
-        yield draw_routers(runs)
-
-
 def ttft(run: FleetRun, q: int) -> float:
     """A percentile of TTFT as clients saw it, seconds: 50, 95 or 99."""
     return getattr(run.summary().metrics["ttft"], f"p{q}")
 
 
-def loads(run: FleetRun) -> dict[str, tuple[int, int]]:
-    """Per replica: prompt tokens found in its cache, and prompt tokens computed."""
-    found: dict[str, tuple[int, int]] = {report.replica: (0, 0) for report in run.reports}
+def busiest_share(run: FleetRun) -> float:
+    """Of all prompt tokens that were sent, the share that went to one replica: a quarter where all share alike."""
+    sent: Counter[str] = Counter()
     for record in run.records:
-        if record.replica in found:
-            cached, computed = found[record.replica]
-            prompt = record.request.num_prompt_tokens
-            found[record.replica] = (cached + record.num_cached_tokens, computed + prompt - record.num_cached_tokens)
-    return found
+        sent[record.replica] += record.request.num_prompt_tokens
+    return max(sent.values()) / sum(sent.values())
 
 
-LEFT, BARS, TIMES = 150, 330, 520
-
-
-def draw_routers(runs: Mapping[str, FleetRun]) -> Picture:
-    """A group a router, a bar a replica: prompt tokens found and computed there; TTFT on the right."""
-    longest = max(sum(each) for run in runs.values() for each in loads(run).values())
-    slowest = max(ttft(run, 99) for run in runs.values())
-    body = rect(LEFT, 4, 12, 11, fill=FOUND, stroke="#3a3a00") + text(LEFT + 17, 14, "prompt tokens found", size=11)
-    body += rect(LEFT + 150, 4, 12, 11, fill=COMPUTED) + text(LEFT + 167, 14, "computed", size=11)
-    body += text(TIMES, 14, "TTFT", size=11, fill=SOFT)
-    said, y = [], 26.0
-    for name, run in runs.items():
-        body += text(4, y + 12, name, size=13, font_weight="bold")
-        body += text(4, y + 29, f"found {run.prefix_hit_rate:.0%}", size=12)
-        for i, (replica, (cached, computed)) in enumerate(loads(run).items()):
-            top, wide = y + 16 * i, BARS * cached / longest
-            body += text(LEFT - 6, top + 11, replica.removeprefix("main-"), size=11, fill=SOFT, text_anchor="end")
-            body += rect(LEFT, top + 1, wide, 12, fill=FOUND, stroke="#3a3a00", stroke_width=0.6)
-            body += rect(LEFT + wide, top + 1, BARS * computed / longest, 12, fill=COMPUTED)
-        for i, q in enumerate((50, 99)):
-            wide = (WIDTH - 110 - TIMES) * ttft(run, q) / slowest
-            body += rect(TIMES, y + 6 + 24 * i, wide, 13, fill=PHASE_COLOURS["first_token"])
-            body += text(TIMES + wide + 5, y + 17 + 24 * i, f"p{q} {seconds(ttft(run, q))}", size=11)
-        most = max(loads(run).values(), key=sum)
-        share = sum(most) / sum(sum(each) for each in loads(run).values())
-        said.append(f"{name}: found {run.prefix_hit_rate:.0%}, TTFT p50 {seconds(ttft(run, 50))}, "
-                    f"p99 {seconds(ttft(run, 99))}, busiest replica {share:.0%} of the tokens")  # fmt: skip
-        y += 16 * REPLICAS + 22
-    return Picture("Which replica knows which tenant?", body, y - 8, description="; ".join(said) + ".")
+def routers_table(runs: Mapping[str, FleetRun]) -> Html:
+    """A row a router: what its replicas found, what clients waited, and how evenly the work was spread."""
+    return table_by_name(
+        "router",
+        runs,
+        {
+            "prompt tokens found": lambda run: f"{run.prefix_hit_rate:.0%}",
+            "TTFT p50": lambda run: seconds(ttft(run, 50)),
+            "TTFT p99": lambda run: seconds(ttft(run, 99)),
+            "sent to the busiest replica": lambda run: f"{busiest_share(run):.0%}",
+        },
+    )
 
 
 def cold_and_warm(on: Deployment, lengths: Sequence[int], question: int = 60) -> dict[int, tuple[float, float]]:

@@ -28,6 +28,7 @@ CAUSES: dict[str, Cause] = {
     "parsing": Cause("reading the JSON, checks at the door", "stream"),
     "tokenizing": Cause("text to token ids, and waiting for a thread that does it", "stream"),
     "queue": Cause("no step has included the request yet", "queue"),
+    "prefill": Cause("its steps as a whole, not cut by whose tokens they computed (sim_70b.py)", "prefill"),
     "others' prompts": Cause("in its steps: the share that computed other people's prompts", ALARM),
     "others' answers": Cause("in its steps: the share that wrote other people's tokens", "decode"),
     "cold cache": Cause("its own tokens that begin somebody else's prompt too, and were not cached", "#56B4E9"),

@@ -145,7 +145,7 @@ def pairs(rates: Sequence[float], num_requests: int = 200) -> list[Pair]:
     found = []
     names = dict.fromkeys(name for change in CHANGES for name in change)
     for qps in rates:
-        fleets = {name: sim_70b.standard(name, qps, num_requests=num_requests) for name in names}
+        fleets = {name: sim_70b.serve(name, qps, num_requests=num_requests) for name in names}
         for before, after in CHANGES:
             a, b = fleets[before], fleets[after]
             name = f"{before} to {after} at {qps:g}/s"

@@ -1,12 +1,12 @@
-"""Sliders: pick a newcomer and a policy; run a policy live; simulate a fleet at 70B."""
+"""Sliders: run a policy live; simulate a fleet at 70B."""
 
 from collections.abc import Iterator, Mapping
 
-from course.lab.explorer import Explorer, Shown, buttons, choices, slider, switch
+from course.lab.explorer import Explorer, Shown, buttons, choices, switch
 from course.lab.lab import Lab
 from course.lab.lesson_05 import sim_70b, traffic
-from course.lab.lesson_05.causes import Breakdown, mean, of_run
-from course.lab.lesson_05.pictures import draw_policies, draw_waterfall
+from course.lab.lesson_05.causes import mean, of_run
+from course.lab.lesson_05.pictures import draw_policies
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
 from course.lab.svg import Picture
@@ -21,23 +21,6 @@ def newcomers_causes(run: Run) -> list[dict[str, float]]:
     names = {view.request_id for view in traffic.newcomers(run)}
     found = of_run(run)
     return [found[row.index] for row in run.rows if row.request_id in names and row.index in found]
-
-
-def pick(runs: Mapping[str, Run], alone: Breakdown | None = None) -> Explorer:
-    """One newcomer's waterfall under one policy.
-
-    Args:
-        alone: a TTFT to compare with, as thin outlines.
-    """
-    found = {name: newcomers_causes(run) for name, run in runs.items()}
-    count = min(len(each) for each in found.values())
-
-    def draw(policy: str, newcomer: int) -> Picture:
-        causes = found[policy][newcomer]
-        title = f"{policy}: what does newcomer {newcomer} wait for?"
-        return draw_waterfall(causes, alone, title)
-
-    return Explorer(draw, policy=buttons("policy", list(found)), newcomer=slider("newcomer", 0, count - 1, count - 1))
 
 
 def draw_runs(runs: Mapping[str, Run], title: str = "") -> Picture:
@@ -96,23 +79,17 @@ def draw_fleets(fleets: Mapping[str, sim_70b.Fleet], title: str) -> Picture:
     )
 
 
-def fleets(
-    qps: float, prefill_replicas: int = 2, rtt_ms: int = 0, new_connection: bool = False
-) -> Iterator[dict[str, sim_70b.Fleet]]:
-    """Every policy at 70B on four replicas; yields what is there so far."""
-    done: dict[str, sim_70b.Fleet] = {}
-    for policy in (*sim_70b.POLICIES, sim_70b.APART):
-        done[policy] = sim_70b.standard(policy, qps, prefill_replicas, rtt_ms, new_connection)
-        yield dict(done)
-
-
 def at_70b(qps: float = 8.0) -> Explorer:
-    """The fleet with its sliders, pressed once."""
+    """Every policy on a fleet of four replicas, one after the other, with sliders; pressed once."""
 
     def draw(qps: float, prefill_replicas: int, rtt_ms: int, new_connection: bool) -> Iterator[Shown]:
         title = f"70B, {sim_70b.REPLICAS} replicas, {qps:g} requests/s: who waits, and who pays?"
-        for done in fleets(qps, prefill_replicas, rtt_ms, new_connection):
-            yield draw_fleets(done, title)
+        wire = {"rtt_s": rtt_ms / 1000, "handshakes": 2 * new_connection}
+        fleets = {}
+        for policy in (*sim_70b.POLICIES, sim_70b.APART):
+            split = {"prefill_replicas": prefill_replicas} if policy == sim_70b.APART else {}
+            fleets[policy] = sim_70b.serve(policy, qps, **wire, **split)
+            yield draw_fleets(fleets, title)
 
     panel = Explorer(
         draw,

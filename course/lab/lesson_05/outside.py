@@ -70,21 +70,17 @@ def over_http(lab: Lab, workload: Workload, **fields: Any) -> OverHttp:
 
 
 def play(workload: Workload, port: int) -> list[Heard]:
-    """Send every request when it is due; or, if the workload says one at a time, when the one before is over."""
+    """Send every request when it is due, each on a new connection; or, if the workload says one at a time, when the one
+    before is over."""
     if workload.max_in_flight == 1:
-        return [send(arrival, port) for arrival in workload.arrivals]
+        return [ask(port, arrival.prompt, arrival.max_tokens) for arrival in workload.arrivals]
     start = time.perf_counter()
 
     def client(arrival: Arrival) -> Heard:
         time.sleep(max(start + arrival.offset - time.perf_counter(), 0.0))
-        return send(arrival, port)
+        return ask(port, arrival.prompt, arrival.max_tokens)
 
     return together([partial(client, arrival) for arrival in workload.arrivals])
-
-
-def send(arrival: Arrival, port: int) -> Heard:
-    """One request on a new connection, read to its end."""
-    return ask(port, arrival.prompt, arrival.max_tokens)
 
 
 def answered(server: LabServer, heard: Heard) -> Call:

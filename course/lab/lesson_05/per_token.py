@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import Run, percentile
-from course.lab.svg import Picture
 from minillm.simulate.deployment import Deployment
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -56,27 +54,3 @@ def simulated(on: Deployment | None = None, batches: Sequence[int] = BATCHES) ->
     prefill = price(simulated_70b.prefill_work(CHUNK)).total / CHUNK
     decode = {n: price(simulated_70b.decode_work(n, CONTEXT)).total / n for n in batches}
     return PerToken("70B, simulated", prefill, decode)
-
-
-def draw_per_token(costs: Sequence[PerToken]) -> Picture:
-    """Decode against batch as a curve, prefill as a level line, for each machine."""
-    curves = []
-    for cost in costs:
-        xs = list(cost.decode)
-        curves.append(Curve(f"decode, {cost.where}", xs, [1 / cost.decode[n] for n in xs]))
-        curves.append(Curve(f"prefill, {cost.where}", [xs[0], xs[-1]], [1 / cost.prefill] * 2, style="dashes"))
-    last = costs[-1]
-    marks = [Mark(f"×{last.ratio(1):.0f}", x=1, y=1 / last.decode[1])] if 1 in last.decode else []
-    found = "; ".join(
-        f"{cost.where}: a prompt token {1e3 * cost.prefill:.2g} ms, an answer token "
-        + ", ".join(f"{1e3 * seconds:.2g} ms at {n}" for n, seconds in cost.decode.items())
-        for cost in costs
-    )
-    return draw_chart(
-        "How fast is a token: of a prompt, and of an answer?",
-        curves,
-        Axis("answers written at once", log=True),
-        Axis("tokens per second", log=True),
-        marks,
-        description=found + ".",
-    )

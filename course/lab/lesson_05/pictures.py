@@ -5,7 +5,6 @@ from itertools import pairwise
 
 from course.lab.lesson_05 import traffic
 from course.lab.lesson_05.causes import CAUSES, Breakdown
-from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, phase_fill, rect, text, time_axis
@@ -99,7 +98,7 @@ def draw_policies(
     pitch, top = 34, 22
     bottom = top + pitch * len(ttfts)
     body = text(112, 12, who, size=12, font_weight="bold") + text(MIDDLE, 12, payer, size=12, font_weight="bold")
-    body += time_axis(left, top - 4, bottom, "TTFT") + time_axis(_few(right), top - 4, bottom, "between two tokens")
+    body += time_axis(left, top - 4, bottom, "TTFT") + time_axis(right, top - 4, bottom, "between two tokens", 3)
     for i, (name, causes) in enumerate(ttfts.items()):
         y, edge = top + 4 + pitch * i, 0.0
         body += text(102, y + 15, name, size=12, text_anchor="end")
@@ -128,16 +127,6 @@ def _end_of_axis(values: list[float]) -> float:
 
 def _visible(causes: Breakdown, cause: str, scale: Scale) -> bool:
     return scale(causes.get(cause, 0.0)) - scale(0) > 1.0
-
-
-def _few(scale: Scale) -> Scale:
-    """The same scale; narrow panels get fewer ticks."""
-
-    class Narrow(Scale):
-        def ticks(self, target: int = 3) -> list[float]:
-            return super().ticks(3)
-
-    return Narrow(scale.low, scale.high, scale.start, scale.end)
 
 
 def _legend(used: list[str], y: float) -> str:
@@ -192,18 +181,3 @@ def _ticks(run: Run, scale: Scale, top: float) -> tuple[str, float]:
     fits = scale(end) < WIDTH - 90
     x, anchor = (scale(end) + 4, "start") if fits else (scale(start) - 4, "end")
     return body + text(x, top + 24, seconds(end - start), size=11, fill=ALARM, text_anchor=anchor), end - start
-
-
-def draw_sweep(sweep: Mapping[int, tuple[float, float]], where: str) -> Picture:
-    """TTFT and ITL against the token budget: two curves that cross the page in opposite directions, while they do."""
-    budgets = sorted(sweep)
-    curves = [
-        Curve("TTFT, p50", budgets, [1000 * sweep[b][0] for b in budgets], colour=PHASE_COLOURS["prefill"]),
-        Curve("ITL, p99", budgets, [1000 * sweep[b][1] for b in budgets], colour=PHASE_COLOURS["decode"]),
-    ]
-    return draw_chart(
-        f"{where}: what does a larger chunk buy, and who pays?",
-        curves,
-        Axis("token budget of a step", log=True),
-        Axis("milliseconds", log=True),
-    )

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices
-from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES, draw_roof
-from course.lab.lesson_06.plane import LogAxis, Plane
+from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES, roof_curve
 from course.lab.lesson_06.roofline import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.simulated_70b import STACKS
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
+from course.lab.style import ALARM, WIDTH, number, seconds
 from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, swatches, tag, text, time_axis
 from minillm.simulate.cost.roofline import StepTime
 from minillm.simulate.deployment import Deployment
@@ -17,6 +17,7 @@ from minillm.simulate.deployment import Deployment
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
 LEFT, RIGHT = 64, 150
+TERA = 1e12
 CAUSES = {
     "weights: read or multiply": READ,
     "KV: read": KV_FILL,
@@ -113,28 +114,30 @@ def on_the_roof() -> Explorer:
 def draw_trail(roof: Roof, context: int, batch: int) -> Picture:
     """Intensity of a step, by its arithmetic alone, and what an H100 could do with it at best."""
     shape = LLAMA_70B
-    top = max(roof.ridge, shape.intensity(BATCHES[-1], CONTEXTS[0]))
-    left, right = 0.6, 3 * top
-    plane = Plane(
-        LogAxis("operations for each byte read (FLOP/byte)", left, right),
-        LogAxis("operations per second of one H100 (FLOP/s)", roof.at(left) / 2, roof.flops * 2.5),
-        height=330,
-    )
-    body = plane.frame() + draw_roof(plane, roof, left, right)
-    room = seats_that_fit(stack("the data sheet"), context)
-    for each in BATCHES:
-        place = (shape.intensity(each, context), roof.at(shape.intensity(each, context)))
-        body += plane.dot(*place, PHASE_COLOURS["decode"], radius=3.5, hollow=each > room)
-    limit = shape.highest_intensity(context)
+    room, limit = seats_that_fit(stack("the data sheet"), context), shape.highest_intensity(context)
+    intensity = {each: shape.intensity(each, context) for each in BATCHES}
+    right = 3 * max(roof.ridge, shape.intensity(BATCHES[-1], CONTEXTS[0]))
+    curves = [roof_curve(roof, [0.6, roof.ridge, right], TERA)]
+    for name, batches in (
+        ("batches with room", [each for each in BATCHES if each <= room]),
+        ("batches without room for their KV", [each for each in BATCHES if each > room]),
+    ):
+        xs = [intensity[each] for each in batches]
+        curves.append(Curve(name, xs, [roof.at(x) / TERA for x in xs], style="points"))
+    here = intensity[batch]
+    marks = [Mark(f"batch {batch}: {number(here)} FLOP per byte", x=here, y=roof.at(here) / TERA)]
     if limit < right:
-        (x, low), (_, high) = plane.at(limit, plane.y.low), plane.at(limit, roof.at(limit))
-        body += line(x, low, x, high, stroke=ALARM, stroke_dasharray="4 3")
-        body += text(x - 5, low - 8, "no batch gets past here", size=11, fill=ALARM, text_anchor="end")
-    here = shape.intensity(batch, context)
-    body += plane.dot(here, roof.at(here), ALARM, radius=7)
-    body += plane.name(here, roof.at(here), f"batch {batch}: {number(here)} FLOP per byte", size=12)
+        marks.append(Mark("no batch gets past here", x=limit))
     told = (
         f"Context {context}, batch {batch}: {number(here)} FLOP per byte; the roof bends at {number(roof.ridge)}. "
         f"However large the batch, it is below {number(limit)}. There is room for {room} such requests on four H100s."
     )
-    return Picture("70B under an H100's roof: how far to the right can a batch get?", body, 330, description=told)
+    return draw_chart(
+        "70B under an H100's roof: how far to the right can a batch get?",
+        curves,
+        Axis("operations for each byte read (FLOP/byte)", log=True),
+        Axis("TFLOP/s of one H100", log=True),
+        marks,
+        height=330,
+        description=told,
+    )

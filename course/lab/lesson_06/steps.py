@@ -167,15 +167,3 @@ def dots_table(dots: Sequence[Dot], roof: Roof) -> Html:
     ]
     header = ("batch", "context", "weights", "KV", "FLOP per byte", "ITL", "tokens/s", "MBU", "MFU")
     return as_table(header, rows)
-
-
-def doublings_table(dots: Sequence[Dot]) -> Html:
-    """From each batch to the next: how much longer each reader waits, and how much more they get together."""
-    rows = []
-    for few, many in itertools.pairwise(dots):
-        cost, gain = many.itl / few.itl, many.tokens_per_s / few.tokens_per_s
-        verdict = "costs more than it brings" if cost > gain else "brings more than it costs"
-        if few.is_restless or many.is_restless:
-            verdict = "not shown: the machine was restless"
-        rows.append((f"{few.batch} → {many.batch}", f"×{cost:.2f}", f"×{gain:.2f}", verdict))
-    return as_table(("batch", "each waits (ITL)", "all get (tokens/s)", "so it"), rows)

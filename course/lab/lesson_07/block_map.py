@@ -203,19 +203,11 @@ def _strip(trace: Trace, scale: Scale, top: float) -> str:
     filled = [sum(frame.filled(trace.block_size).values()) / trace.block_size for frame in trace.frames]
     body = line(LEFT, top, WIDTH - RIGHT, top, stroke=ALARM, stroke_dasharray="4 3")
     body += line(LEFT, top + STRIP, WIDTH - RIGHT, top + STRIP, stroke=FAINT)
-    for values, look in (
-        (held, {"fill": FAINT, "stroke": SOFT, "stroke_width": 1}),
-        (filled, {"fill": PHASE_COLOURS["decode"], "fill_opacity": 0.75}),
-    ):
-        steps = "".join(
-            f"L{short(scale(i))} {short(rise(value))}L{short(scale(i + 1))} {short(rise(value))}"
-            for i, value in enumerate(values)
-        )
-        body += tag(
-            "path",
-            d=f"M{short(scale(0))} {short(rise(0))}{steps}L{short(scale(len(values)))} {short(rise(0))}z",
-            **look,
-        )
+    for values, fill in ((held, FAINT), (filled, PHASE_COLOURS["decode"])):
+        bars = [
+            (scale(i), rise(value), scale(i + 1) - scale(i), rise(0) - rise(value)) for i, value in enumerate(values)
+        ]
+        body += boxes(bars, fill=fill)
     for y, words, fill in (
         (top + 8, f"{trace.num_blocks} blocks", ALARM),
         (top + 26, "held (grey)", SOFT),

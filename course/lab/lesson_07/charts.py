@@ -7,7 +7,7 @@ from course.lab.lesson_07.needle import FIRST_TIME, Found
 from course.lab.lesson_07.trace import GONE, Trace
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import number, seconds
-from course.lab.svg import Picture, text
+from course.lab.svg import Picture
 
 
 def traces_table(traces: Mapping[str, Trace]) -> Html:
@@ -27,57 +27,15 @@ def traces_table(traces: Mapping[str, Trace]) -> Html:
     )
 
 
-def draw_thrash(traces: Mapping[str, Mapping[int, Trace]]) -> Picture:
-    """Work done twice, or copied, against the size of the pool; below, when all are done."""
-    curves = [
-        Curve(
-            f"{way}: tokens computed" if way == "recompute" else f"{way}: tokens computed, the copies not counted",
-            list(of),
-            [trace.tokens / min(f.tokens for f in of.values()) for trace in of.values()],
-            colour={"recompute": "#D55E00", "swap": "#0072B2"}[way],
-        )
-        for way, of in traces.items()
-    ]
-    told = "; ".join(
-        f"{way}, {pool} blocks: {trace.again} tokens computed again, {trace.swapped_blocks} blocks copied, "
-        f"{trace.evictions} evictions"
-        for way, of in traces.items()
-        for pool, trace in of.items()
-    )
-    chart = draw_chart(
-        "The pool shrinks: how much of the work is done twice?", curves, Axis("pool (blocks)"),
-        Axis("tokens computed, × what is needed", low=0.9), height=230,
-    )  # fmt: skip
-    ends = [_ends(pool, traces) for pool in traces["recompute"]]
-    lines = "".join(text(4, 246 + 17 * i, words, size=11.5) for i, words in enumerate(ends))
-    description = f"{told}. {'. '.join(ends)}."
-    return Picture(chart.title, chart.body + lines, 246 + 17 * len(ends), description=description)
-
-
-def _ends(pool: int, traces: Mapping[str, Mapping[int, Trace]]) -> str:
-    """When all eight are done in this pool, each way."""
-    each = [f"{len(of[pool].frames)} steps ({way}, {seconds(of[pool].seconds)})" for way, of in traces.items()]
-    return f"{pool} blocks: all are done after {', '.join(each)}"
-
-
-def draw_crowd(traces: Mapping[int, Trace]) -> Picture:
-    """Seats and throughput against what each request sets aside, relative to `on_demand`."""
-    base = traces[0]
-    sizes = [size for size in traces if size]
-    running = [traces[size].mean_running / base.mean_running for size in sizes]
-    speed = [traces[size].tokens_per_s / base.tokens_per_s for size in sizes]
-    told = "; ".join(
-        f"{name}: {trace.mean_running:.1f} running, {number(trace.tokens_per_s)} tokens/s"
-        for name, trace in ((f"{size} tokens each" if size else "on demand", trace) for size, trace in traces.items())
-    )
-    return draw_chart(
-        "The same requests and pool; each sets more KV aside: what becomes of throughput?",
-        [Curve("requests running", sizes, running), Curve("tokens per second", sizes, speed)],
-        Axis("KV set aside for each request (tokens)", log=True),
-        Axis("share of what `on_demand` reaches", low=0, high=1.15),
-        [Mark("on_demand", y=1.0)],
-        height=250,
-        description=told,
+def crowd_table(traces: Mapping[int, Trace]) -> Html:
+    """Slots and throughput by what each request sets aside; 0 = block by block."""
+    return table_by_name(
+        "KV set aside for each",
+        {f"{size} tokens" if size else "on demand": trace for size, trace in traces.items()},
+        {
+            "requests running, mean": lambda trace: f"{trace.mean_running:.1f}",
+            "tokens/s": lambda trace: number(trace.tokens_per_s),
+        },
     )
 
 

@@ -149,8 +149,7 @@ def d8(traces: Mapping[int, Trace]) -> Claim:
 
 def saved(traces: Mapping[str, Trace]) -> float:
     """Share of held places that `on_demand` saved over `max_len`, for the same requests."""
-    slots = traffic.token_slots(traces)
-    return 1 - slots["on_demand"] / slots["max_len"]
+    return 1 - traces["on_demand"].held_block_steps / traces["max_len"].held_block_steps
 
 
 def d12(by_limit: Mapping[int, Mapping[str, Trace]]) -> Claim:
@@ -219,12 +218,9 @@ def measure_a12(lab: Lab) -> Claim:
 
 def measure_d14(lab: Lab) -> Claim:
     window, _ = traffic.probe(lab)
-    return d14(
-        kv_bytes.large(kv_bytes.accounts(lab)),
-        traffic.growing(lab, window, traffic.SINKS),
-        window,
-        traffic.looking(lab),
-    )
+    *_, with_sinks = traffic.windows(lab).values()
+    grown = traffic.growing(lab, **with_sinks)
+    return d14(kv_bytes.large(kv_bytes.accounts(lab)), grown, window, traffic.looking(lab))
 
 
 def cache_shrinks() -> float:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape
 from minillm.bench.target import Target
@@ -152,13 +151,3 @@ def in_pool(lab: Lab) -> int:
 def large(shapes: Mapping[str, Account]) -> Account:
     """The 70B, of `accounts`."""
     return shapes[LLAMA_70B.name]
-
-
-def matched_table(lab: Lab) -> Html:
-    """The formula beside what a pool really takes, by KV dtype."""
-    own = next(iter(accounts(lab).values()))
-    rows = []
-    for dtype in ("float32", "bfloat16", "int8"):
-        by_hand = replace(own, kv_dtype=dtype)
-        rows.append((dtype, by_hand.formula(), f"{by_hand.token_bytes:,}", f"{allocated(lab, dtype):,}"))
-    return as_table(("KV in", "by arithmetic", "bytes a token", "allocated by a pool"), rows)

@@ -1,4 +1,4 @@
-"""Bytes of keys and values: the formula, the memory they come out of, the ways to share, how they grow."""
+"""Bytes of keys and values: the formula, the memory they come out of, the ways to share."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,12 +7,12 @@ from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import KV_FILL, READ, STRIPES
 from course.lab.lesson_07.kv_bytes import GQA, HEADS, Account, kinds_of
 from course.lab.style import ALARM, WIDTH, size
-from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, line, rect, short, tag, text
+from course.lab.svg import INK, PAPER, SOFT, Picture, Scale, rect, tag, text
 
 CONTEXTS = (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 16000, 32000)
 WINDOWS = {"none": None, "512": 512, "2048": 2048, "4096": 4096}
 BITS = {"32 bits": "float32", "16 bits": "bfloat16", "8 bits": "int8"}
-HEIGHT, LEFT, RIGHT = 344.0, 4.0, 4.0
+HEIGHT, LEFT, RIGHT = 276.0, 4.0, 4.0
 BAR_TOP, LOWER = 62.0, 152.0
 MOST_DRAWN = 120
 """More chats than that are one grey mass; then their number says it."""
@@ -35,7 +35,7 @@ def kv_bytes_explorer(by_name: Mapping[str, Account], start: str) -> Explorer:
 
 def draw_kv_bytes(account: Account) -> Picture:
     """One account; everything in bytes, powers of ten."""
-    body = tag("defs", STRIPES) + _words(account) + _memory(account) + _kinds(account) + _growth(account)
+    body = tag("defs", STRIPES) + _words(account) + _memory(account) + _kinds(account)
     kept = f"{size(account.chat_bytes)} for a chat of {account.context:,} tokens"
     told = (
         f"{account.shape.name}, {account.kv.kind}: {account.formula()} = {account.token_bytes:,} bytes a token; "
@@ -83,7 +83,7 @@ def _kinds(account: Account) -> str:
     """The same chat under each way to share."""
     kinds = kinds_of(account)
     most = max(kind.chat_bytes for kind in kinds.values())
-    scale = Scale(0, most, 96, 280)
+    scale = Scale(0, most, 96, WIDTH - 80)
     body = text(LEFT, LOWER - 8, "one chat, by what its heads share", size=12, fill=SOFT)
     for i, (name, kind) in enumerate(kinds.items()):
         y = LOWER + 30 * i
@@ -95,35 +95,3 @@ def _kinds(account: Account) -> str:
         body += text(scale(kind.chat_bytes) + 5, y + 15, size(kind.chat_bytes), size=11, stroke=PAPER, stroke_width=3,
                      paint_order="stroke")  # fmt: skip
     return body
-
-
-def _growth(account: Account) -> str:
-    """KV of a chat against its length, and what `quadratic` would look like from the same beginning."""
-    most = max(account.context, 4000)
-    lengths = [most * i // 40 for i in range(41)]
-    kept = [account.chat_bytes_at(each) for each in lengths]
-    full = replace(account, window=None).chat_bytes_at(most)
-    x, y = Scale(0, most, 420, WIDTH - 16), Scale(0, full * 1.25, LOWER + 150, LOWER + 6)
-    body = text(420, LOWER - 8, "one chat, by its length", size=12, fill=SOFT)
-    body += line(x(0), y(0), x(most), y(0), stroke=FAINT) + line(x(0), y(0), x(0), LOWER + 6, stroke=FAINT)
-    for tick in x.ticks(4):
-        body += text(x(tick), y(0) + 14, f"{tick:,.0f}", size=11, fill=SOFT, text_anchor="middle")
-    body += text(x(most), y(0) + 29, "tokens", size=11, fill=SOFT, text_anchor="end")
-    begin = most / 4
-    unit = account.token_bytes * account.copies * begin
-    bent = [(n, unit * (n / begin) ** 2) for n in lengths if unit * (n / begin) ** 2 <= full * 1.25]
-    body += _path([(x(n), y(b)) for n, b in bent], stroke=SOFT, stroke_dasharray="4 3", stroke_width=1.2)
-    last = bent[-1]
-    body += text(x(last[0]) - 6, y(last[1]) + 10, "were it quadratic", size=11, fill=SOFT, text_anchor="end")
-    body += _path([(x(n), y(b)) for n, b in zip(lengths, kept)], stroke="#0072B2", stroke_width=2.5)
-    here = (x(account.context), y(account.chat_bytes))
-    body += tag("circle", cx=here[0], cy=here[1], r=6, fill=ALARM, stroke=PAPER, stroke_width=1.5)
-    left = account.context > 0.7 * most
-    look = {"size": 12, "stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
-    x_shift, anchor = (-10, "end") if left else (10, "start")
-    return body + text(here[0] + x_shift, here[1] + 15, size(account.chat_bytes), text_anchor=anchor, **look)
-
-
-def _path(points: list[tuple[float, float]], **look: object) -> str:
-    drawn = "M" + "L".join(f"{short(a)} {short(b)}" for a, b in points)
-    return tag("path", d=drawn, fill="none", **look)

@@ -4,22 +4,20 @@ Reference and candidates decode the same pieces of text, each token by itself, e
 left out here: they belong to lesson 09.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
-from course.lab.lesson_06.shapes import Shape
 from course.lab.lesson_07 import traffic
 from minillm import Engine
 from minillm.bench.quality import REQUEST_TOKENS, Floors, request_bytes
 from minillm.bench.scoring import GIVEN, TextScore, cut, decode_texts, held_text, window_tokens
 from minillm.policies.window import Window
 
-LEAST_GB, SPARE = 0.1, 1.1
-"""Of the pool: at least, and times what the text takes."""
+SPARE_BLOCKS = 8
+"""Each piece of the text fills its last block only in part."""
 MOST_TOKENS, WINDOW = 1100, 128
 MOST_TOKENS_SHORT, WINDOW_SHORT = 160, 32
 """Of the text, and the window that is tried: a quarter of the text at most, so that most of it lies beyond."""
@@ -32,8 +30,6 @@ class Loss:
 
     name: str
     score: TextScore
-    blocks: int
-    """In a pool of `pool_gb`."""
     kv_share: float
     """Of the reference's bytes, for a request of REQUEST_TOKENS."""
 
@@ -76,17 +72,12 @@ def most_tokens(lab: Lab) -> int:
     return MOST_TOKENS if lab.scale == 1 else MOST_TOKENS_SHORT
 
 
-def pool_gb(lab: Lab) -> float:
-    """KV memory that each candidate is given: room for the whole text, uncut."""
-    needed = SPARE * most_tokens(lab) * Shape.of_lab(lab).kv_bytes_per_token / 1e9
-    return max(LEAST_GB, math.ceil(100 * needed) / 100)
-
-
-def measure(lab: Lab, tried: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Loss]:
+def measure(lab: Lab) -> dict[str, Loss]:
     """All candidates beside one reference, over the same text."""
-    tried = candidates(lab) if tried is None else tried
+    tried = candidates(lab)
+    pool = {"num_kv_blocks": most_tokens(lab) // traffic.BLOCK + SPARE_BLOCKS}
     with lab.alone():
-        reference, *others = [_engine(lab, **fields) for fields in ({}, *tried.values())]
+        reference, *others = [traffic.engine(lab, **pool, **fields) for fields in ({}, *tried.values())]
         pieces = cut(reference.tokenizer.encode(held_text())[: most_tokens(lab)], max(map(_seen, others)))
         num_given = [max(len(piece) // GIVEN, 1) for piece in pieces]
         scores = [TextScore() for _ in others]
@@ -95,38 +86,28 @@ def measure(lab: Lab, tried: Mapping[str, Mapping[str, Any]] | None = None) -> d
                 score.add(theirs.logits, step.logits, step.next_ids)
     whole = request_bytes(reference)
     return {
-        name: Loss(name, score, engine.runner.num_kv_blocks, request_bytes(engine) / whole)
-        for name, engine, score in zip(tried, others, scores)
+        name: Loss(name, score, request_bytes(engine) / whole) for name, engine, score in zip(tried, others, scores)
     }
 
 
-def reference_blocks(lab: Lab) -> int:
-    """That the same memory holds with nothing changed."""
-    return _engine(lab).runner.num_kv_blocks
-
-
-def losses_table(lab: Lab, found: Mapping[str, Loss]) -> Html:
+def losses_table(found: Mapping[str, Loss]) -> Html:
     """What each saves beside what it loses, and whether it keeps the floors."""
     floors = Floors()
-    rows = [("as the model is", f"{reference_blocks(lab):,}", "100%", "", "", "", "the reference")]
+    rows = [("as the model is", "100%", "", "", "", "the reference")]
     for loss in found.values():
         broken = loss.broken(floors)
         rows.append(
             (
-                loss.name, f"{loss.blocks:,}", f"{loss.kv_share:.0%}", f"{loss.rise:+.1%}", f"{loss.kl:.4f}",
+                loss.name, f"{loss.kv_share:.0%}", f"{loss.rise:+.1%}", f"{loss.kl:.4f}",
                 f"{loss.agreement:.1%}", f"breaks: {', '.join(broken)}" if broken else "keeps all three",
             )
         )  # fmt: skip
     header = (
-        "", f"blocks in {pool_gb(lab):g} GB", f"KV of {REQUEST_TOKENS:,} tokens",
+        "", f"KV of {REQUEST_TOKENS:,} tokens",
         f"perplexity (floor {floors.perplexity_rise:+.0%})", f"KL, nats (floor {floors.kl})",
         f"same likeliest (floor {floors.agreement:.0%})", "floors",
     )  # fmt: skip
     return as_table(header, rows)
-
-
-def _engine(lab: Lab, **fields: Any) -> Engine:
-    return traffic.engine(lab, kv_cache_memory_gb=pool_gb(lab), num_kv_blocks=None, **fields)
 
 
 def _seen(engine: Engine) -> int:

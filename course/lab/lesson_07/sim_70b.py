@@ -2,11 +2,11 @@
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.display import Html, as_table, table_by_name
+from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import percentile
@@ -14,7 +14,6 @@ from course.lab.scale import enough
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.core.batch import ScheduledBatch
-from minillm.core.block_pool import blocks_for
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.cost.hardware import find_hardware
@@ -47,8 +46,6 @@ POOLS_GB = (2, 3, 4, 6, 8, 12, 16, 24, 48)
 RATES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 RATE = 2.5
 """Requests a second of the pool picture, to begin with."""
-KV_HEADS = {"MHA: 64": 64, "GQA: 8": 8, "MQA: 1": 1}
-"""Heads that have keys and values of their own, of 64 query heads."""
 
 
 class Steps:
@@ -78,10 +75,6 @@ class Served:
     seats: int
     steps: Steps
     run: FleetRun
-
-    def room_chats(self, tokens: int) -> int:
-        """Chats of so many tokens that fit, in whole blocks."""
-        return self.room_tokens // BLOCK_SIZE // blocks_for(tokens, BLOCK_SIZE)
 
     @property
     def limit(self) -> str:
@@ -131,6 +124,11 @@ class Served:
 
 @functools.lru_cache(maxsize=128)
 def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, with_graphs: bool, fields: tuple) -> Served:
+    """One replica under this traffic; the same call is served once.
+
+    Args:
+        fields: as of `simulated_70b.deployment`, in pairs.
+    """
     graphs = {"profile": typical_profile(find_hardware(simulated_70b.HARDWARE))} if with_graphs else {}
     on = simulated_70b.deployment(**graphs, **dict(fields))
     workload = make_workload(traffic, arrivals, num_requests=enough(count, 60), seed=0)
@@ -139,15 +137,6 @@ def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, with_graphs: 
     config, steps = ClusterConfig(sample_every_s=None), Steps(on.step_time().weights_s)
     run = simulate(workload, config, lambda clock: on.fast_engine(clock, steps))
     return Served(on.num_kv_blocks * on.block_size, on.config.max_num_seqs, steps, run)
-
-
-def serve(traffic: TrafficModel, arrivals: Arrivals, count: int = 240, **fields: object) -> Served:
-    """One replica under this traffic, on the measured stack; the same call is served once.
-
-    Args:
-        fields: as of `simulated_70b.deployment`.
-    """
-    return _served(traffic, arrivals, count, False, tuple(sorted(fields.items())))
 
 
 def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
@@ -160,11 +149,10 @@ def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
 # ---------------------------------------------------------------- the pool too small
 
 
-def with_pool(gb: float, rate: float = RATE, preemption: str = "recompute") -> Served:
-    """CHAT at so many requests a second, with so much KV in all."""
+def with_pool(gb: float, rate: float = RATE) -> Served:
+    """CHAT at so many requests a second on the measured stack, with so much KV in all."""
     blocks = int(gb * 1e9 / (token_bytes({}) * BLOCK_SIZE))
-    swap = {"preemption": "swap", "swap_space_gb": 64.0} if preemption == "swap" else {}
-    return serve(CHAT, Poisson(rate=rate), num_kv_blocks=blocks, **swap)
+    return _served(CHAT, Poisson(rate=rate), 240, False, (("num_kv_blocks", blocks),))
 
 
 def pool_too_small() -> Explorer:
@@ -199,49 +187,6 @@ def _told(found: Mapping[float, Served]) -> str:
     return "; ".join(
         f"{gb} GB: TTFT p99 {seconds(s.ttft[1])}, {s.preemptions} evictions, {number(s.tokens_per_s)} tokens/s"
         for gb, s in found.items()
-    )
-
-
-def pools_table(pools: Sequence[float] = (4, 8, 12, 24), rate: float = RATE) -> Html:
-    """Recompute and swap, at the same pools."""
-    return table_by_name(
-        "pool",
-        {f"{gb} GB, {way}": with_pool(gb, rate, way) for gb in pools for way in ("recompute", "swap")},
-        {
-            "running": lambda served: f"{served.running:.0f}",
-            "evictions": lambda served: str(served.preemptions),
-            "of all work, done twice": lambda served: f"{served.again_share:.0%}",
-            "TTFT p50": lambda served: seconds(served.ttft[0]),
-            "TTFT p99": lambda served: seconds(served.ttft[1]),
-            "tokens/s": lambda served: number(served.tokens_per_s),
-        },
-    )
-
-
-# ---------------------------------------------------------------- heads
-
-
-def with_heads(heads: str, kv: str = "bfloat16") -> Served:
-    """CHAT on a 70B whose heads share as named, on all the memory that its weights leave."""
-    return serve(CHAT, Poisson(rate=RATE), kv_heads=KV_HEADS[heads], kv_dtype=kv)
-
-
-def heads_table(tokens: int = 1500) -> Html:
-    """MHA, GQA and MQA, in 16 and 8 bits: the room, and what users feel at the same load; then all at once."""
-    ways = {f"{heads}, {kv}": (heads, kv) for heads in KV_HEADS for kv in ("bfloat16", "int8")}
-    at_rate = {name: with_heads(*way) for name, way in ways.items()}
-    flooded = {name: flood(CHAT, FLOOD, kv_heads=KV_HEADS[heads], kv_dtype=kv) for name, (heads, kv) in ways.items()}
-    return table_by_name(
-        "KV heads, dtype",
-        {name: (at_rate[name], flooded[name]) for name in ways},
-        {
-            f"chats of {tokens:,} tokens": lambda both: f"{both[0].room_chats(tokens):,}",
-            "TTFT p50": lambda both: seconds(both[0].ttft[0]),
-            "TTFT p99": lambda both: seconds(both[0].ttft[1]),
-            "evictions": lambda both: str(both[0].preemptions),
-            "tokens/s, all at once": lambda both: number(both[1].tokens_per_s),
-            "what limits it then": lambda both: both[1].limit,
-        },
     )
 
 

@@ -206,36 +206,33 @@ def probe(lab: Lab) -> tuple[int, tuple[int, ...]]:
     return window, (near, *(each for each in (inside, outside) if near < each < far), far)
 
 
-def growing(lab: Lab, window: int | None = None, sinks: int = 0) -> Trace:
-    """One request that grows far beyond a window. It is read in small pieces, so that the pool can be watched."""
-    tokens = GROWS_TO if lab.scale == 1 else GROWS_TO_SHORT
-    return play(
-        lab, chats(lab, 1, tokens), sliding_window=window, attention_sinks=sinks, long_prefill_token_threshold=32,
-        enable_prefix_caching=False,
-    )  # fmt: skip
-
-
-def growths(lab: Lab) -> dict[str, Trace]:
-    """The same request with everything in sight, with a window, and with a window and sinks."""
+def windows(lab: Lab) -> dict[str, dict[str, Any]]:
+    """Engine fields: everything in sight, a window, and a window with sinks."""
     window, _ = probe(lab)
     return {
-        "everything in sight": growing(lab),
-        f"window of {window}": growing(lab, window),
-        f"window of {window}, {SINKS} sinks": growing(lab, window, SINKS),
-    }
-
-
-def looking(lab: Lab) -> dict[str, dict[int, Found]]:
-    """Needles at all distances, and one that was never heard, under the same three."""
-    window, distances = probe(lab)
-    stacks = haystacks(lab, (FIRST_TIME, *distances))
-    tried = {
         "everything in sight": {},
         f"window of {window}": {"sliding_window": window},
         f"window of {window}, {SINKS} sinks": {"sliding_window": window, "attention_sinks": SINKS},
     }
+
+
+def growing(lab: Lab, **window: Any) -> Trace:
+    """One request that grows far beyond a window. It is read in small pieces, so that the pool can be watched."""
+    tokens = GROWS_TO if lab.scale == 1 else GROWS_TO_SHORT
+    fields = {"long_prefill_token_threshold": 32, "enable_prefix_caching": False}
+    return play(lab, chats(lab, 1, tokens), **fields, **window)
+
+
+def growths(lab: Lab) -> dict[str, Trace]:
+    """The same request under each of `windows`."""
+    return {name: growing(lab, **fields) for name, fields in windows(lab).items()}
+
+
+def looking(lab: Lab) -> dict[str, dict[int, Found]]:
+    """Needles at all distances, and one that was never heard, under each of `windows`."""
+    stacks = haystacks(lab, (FIRST_TIME, *probe(lab)[1]))
     with lab.alone():
-        return {name: look_for(engine(lab, **fields), stacks) for name, fields in tried.items()}
+        return {name: look_for(engine(lab, **fields), stacks) for name, fields in windows(lab).items()}
 
 
 def with_sinks(grown: Mapping[str, Trace]) -> Trace:
@@ -246,8 +243,3 @@ def with_sinks(grown: Mapping[str, Trace]) -> Trace:
 def engine_tokenizer(lab: Lab) -> Any:
     """From text to token ids."""
     return lab.model.tokenizer.encode
-
-
-def token_slots(traces: Mapping[str, Trace]) -> dict[str, int]:
-    """Places that were set aside, added up over the steps of each trace."""
-    return {name: trace.held_block_steps * trace.block_size for name, trace in traces.items()}

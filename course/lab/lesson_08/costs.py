@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
-from course.lab.lesson_08.formulas import break_even, speedup
+from course.lab.lesson_08.formulas import speedup
 from course.lab.lesson_08.traffic import BLOCK, CHAT, GATES_OPEN, MARGIN, PROMPT_TOKENS, prompt_of
 from course.lab.run import percentile
 from course.lab.style import seconds
@@ -129,18 +129,6 @@ def costs_table(costs: VerifyCosts) -> Html:
         for batch in costs.batches
     ]
     return as_table((costs.doubt + "batch", "plain step", *(f"checks {k} guesses" for k in lengths)), rows)
-
-
-def break_even_table(
-    costs: VerifyCosts, ks: Sequence[int] = (2, 4, 8), prices: Sequence[float] = (0, 0.1, 0.3)
-) -> Html:
-    """The acceptance below which speculation loses here, by batch, length and price of a draft."""
-    rows = []
-    for batch in costs.batches:
-        for c in prices:
-            found = [break_even(k, c, costs.relative(batch, k)) for k in ks]
-            rows.append((str(batch), f"{c:g}", *("always loses" if a is None else f"{a:.0%}" for a in found)))
-    return as_table((costs.doubt + "batch", "c, a guess's price in steps", *(f"k = {k}" for k in ks)), rows)
 
 
 def gain(costs: VerifyCosts, batch: int, k: int, alpha: float, c: float) -> float:

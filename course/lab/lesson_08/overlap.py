@@ -10,9 +10,10 @@ from torch import Tensor
 from course.lab.explorer import Explorer, buttons, slider
 from course.lab.lab import Lab
 from course.lab.lesson_08.tiles import shown
+from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import percentile
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
-from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, line, rect, tag, text
+from course.lab.style import ALARM, PHASE_COLOURS
+from course.lab.svg import Picture
 from minillm.bench.scoring import decode_texts
 from minillm.runner.rejection_sampler import check_drawn
 
@@ -23,8 +24,6 @@ MOVED = 3
 NAMED = 7
 """Of the vocabulary, the likeliest so many are drawn; the rest is one bar."""
 HALF = 2
-LEFT, TOP, BAR = 70, 30, 190
-OUTCOME = PHASE_COLOURS["decode"]
 Rule = Callable[[Tensor, Tensor, Tensor, torch.Generator], Tensor]
 
 
@@ -123,7 +122,7 @@ def overlap_lab(choice: Choice) -> Explorer:
 
 
 def draw_overlap(choice: Choice, skill: float, rule: str) -> Picture:
-    """The model's bars and the drafter's; dots are what comes out, of thousands of guesses."""
+    """The model's distribution and the drafter's; points are what comes out, of thousands of guesses."""
     p = choice.coarse()
     q, rng = drafter(p, skill), torch.Generator().manual_seed(0)
     drafts = torch.multinomial(q, DRAWS, True, generator=rng)
@@ -132,48 +131,16 @@ def draw_overlap(choice: Choice, skill: float, rule: str) -> Picture:
     off, (_, usual) = distance(out, p), usual_distance(p, DRAWS)
     passed = float(torch.minimum(p, q).sum())
     verdict = "as close as plain sampling" if off <= usual else f"farther off than any of {REPEATS} plain samples"
-    body = _bars(choice, p, q, out)
-    told = (
-        f"After {choice.text!r}. A guess passes in {passed:.0%} of cases: the sum of min(p, q). What comes out is "
-        f"{off:.3f} from p (total variation); "
-        f"all of {REPEATS} plain samples of {DRAWS} are within {usual:.3f}: {verdict}."
+    title = f"What comes out is {off:.3f} from the model's own (plain sampling: within {usual:.3f}): {verdict}"
+    places = range(len(p))
+    return draw_chart(
+        title,
+        [
+            Curve("p: the model", places, p.tolist(), colour=PHASE_COLOURS["prefill"]),
+            Curve("q: the drafter", places, q.tolist(), "dashes", ALARM),
+            Curve("what comes out", places, out.tolist(), "points", PHASE_COLOURS["decode"]),
+        ],
+        Axis(f"next token; a guess passes in {passed:.0%} of cases", names=(*map(shown, choice.names), "all others")),
+        Axis("probability", low=0),
+        description=f"After {choice.text!r} a guess passes in {passed:.0%} of cases, the sum of min(p, q). {title}.",
     )
-    body += text(LEFT, TOP + BAR + 44, f"a guess passes in {passed:.0%} of cases: the area that both share", size=12)
-    colour = INK if off <= usual else ALARM
-    words = f"what comes out is {off:.3f} from the model's own, and plain sampling stays within {usual:.3f}:"
-    body += text(LEFT, TOP + BAR + 62, words, size=12)
-    body += text(LEFT, TOP + BAR + 80, verdict, size=12, fill=colour, font_weight="bold")
-    return Picture("Drafter, model, and what comes out", body, TOP + BAR + 92, description=told)
-
-
-def _bars(choice: Choice, p: Tensor, q: Tensor, out: Tensor) -> str:
-    scale = Scale(0, float(max(p.max(), q.max(), out.max())) * 1.05, TOP + BAR, TOP)
-    slot = (WIDTH - LEFT - 20) / len(p)
-    body = _legend()
-    for tick in scale.ticks(4):
-        body += line(LEFT, scale(tick), WIDTH - 20, scale(tick))
-        body += text(LEFT - 6, scale(tick) + 4, f"{tick:.0%}", size=11, fill=SOFT, text_anchor="end")
-    for i, name in enumerate((*choice.names, "all others")):
-        x = LEFT + i * slot + 8
-        wide = (slot - 20) / 2
-        for value, offset, look in (
-            (float(p[i]), 0, {"fill": PHASE_COLOURS["prefill"]}),
-            (float(q[i]), wide, {"fill": "none", "stroke": ALARM, "stroke_width": 1.4, "stroke_dasharray": "3 2"}),
-        ):
-            body += rect(x + offset, scale(value), wide - 2, TOP + BAR - scale(value), **look)
-        y = scale(float(out[i]))
-        body += line(x - 3, y, x + 2 * wide + 1, y, stroke=OUTCOME, stroke_width=3)
-        body += tag("circle", cx=x + wide - 1, cy=y, r=4.5, fill=OUTCOME, stroke="#fff", stroke_width=1)
-        label = name if i == NAMED else shown(name)
-        body += text(x + wide, TOP + BAR + 16, label, size=11.5, text_anchor="middle")
-    return body + line(LEFT, TOP + BAR, WIDTH - 20, TOP + BAR, stroke=FAINT)
-
-
-def _legend() -> str:
-    body = rect(LEFT, 6, 12, 12, fill=PHASE_COLOURS["prefill"]) + text(
-        LEFT + 17, 16, "p: the model", size=11, fill=SOFT
-    )
-    body += rect(LEFT + 110, 6, 12, 12, fill="none", stroke=ALARM, stroke_width=1.4, stroke_dasharray="3 2")
-    body += text(LEFT + 127, 16, "q: the drafter", size=11, fill=SOFT)
-    body += tag("circle", cx=LEFT + 236, cy=12, r=4.5, fill=OUTCOME)
-    return body + text(LEFT + 246, 16, "what comes out", size=11, fill=SOFT)

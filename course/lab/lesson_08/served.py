@@ -136,16 +136,6 @@ def served_table(every: Sequence[Served]) -> Html:
     return as_table(header, rows)
 
 
-def same_words_table(every: Sequence[Served]) -> Html:
-    """Is it the same text? Only asked of greedy answers."""
-    rows = []
-    for one in every:
-        if one.way != WITHOUT and not one.workload.startswith(traffic.CREATIVE):
-            same = sum(a == b for a, b in zip(one.texts, base_of(one, every).texts))
-            rows.append((one.workload, one.way, f"{same} of {len(one.texts)} answers are the same, letter by letter"))
-    return as_table(("requests", "drafts", "compared with no drafts"), rows)
-
-
 def draw_strips(every: Sequence[Served]) -> Picture:
     """Every step of some runs as a column: what passed, what failed, and where the gates drafted nothing."""
     speculating = [one for one in every if one.way != WITHOUT]

@@ -4,14 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_08 import traffic
 from course.lab.lesson_08.formulas import emitted
 from course.lab.lesson_08.served import ALWAYS, WITHOUT, Served, compare
 from course.lab.lesson_08.sim_70b import ALPHA, DRAFT_MODEL, K, price_round
 from course.lab.simulated_70b import prefill_work
-from course.lab.style import seconds
 from minillm.model.arithmetic import find_model
 from minillm.simulate.deployment import Deployment
 
@@ -59,15 +57,3 @@ def pay_back(on: Deployment, prompt: int, alpha: float = ALPHA, k: int = K) -> P
 
 def pay_backs(on: Deployment, prompts: Sequence[int] = PROMPTS) -> list[PayBack]:
     return [pay_back(on, prompt) for prompt in prompts]
-
-
-def pay_back_table(on: Deployment, alphas: Sequence[float] = (0.4, 0.7)) -> Html:
-    """From which answer length on does a draft model pay, by prompt and acceptance?"""
-    rows = []
-    for alpha in alphas:
-        for prompt in PROMPTS:
-            one = pay_back(on, prompt, alpha)
-            saved = f"saves {seconds(one.saved)}" if one.saved > 0 else f"loses {seconds(-one.saved)}"
-            rows.append((f"{alpha:g}", str(prompt), seconds(one.reading), saved, one.words))
-    header = ("α", "prompt, tokens", "draft model reads it in", "each output token", "paid for after")
-    return as_table(header, rows)

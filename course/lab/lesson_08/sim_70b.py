@@ -1,30 +1,22 @@
-"""Speculation at 70 billion weights: rounds priced by the simulator, and whole runs of the real scheduler on it."""
+"""Speculation at 70 billion weights: rounds priced by the simulator."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from course.lab import simulated_70b
-from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_08.formulas import speedup
-from course.lab.lesson_08.traffic import GATES_OPEN
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.simulated_70b import MEASURED, STACKS, TYPICAL, decode_work
-from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.model.arithmetic import find_model
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.arrivals import AllAtOnce
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = (256, 1024, 4096)
 DRAFT_MODEL = "llama-3.2-1b"
 DRAFTERS = {"a 1B model": DRAFT_MODEL, "looked up, free": None}
 ALPHA, K = 0.7, 4
-PROMPT, OUTPUT = 512, 256
 
 
 def stack(name: str, **fields: Any) -> Deployment:
@@ -90,49 +82,3 @@ def draw_load(on: Deployment, alpha: float, k: int, context: int, draft_model: s
         [Mark("below: it loses", y=1.0)],
         description=f"α = {alpha:g}, k = {k}, contexts of {context}. {told}. Room for {room} such requests.",
     )
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A run of the real scheduler on the simulated GPUs."""
-
-    batch: int
-    way: str
-    itl: float
-    """Median seconds of a request per token after the first."""
-    tokens_per_s: float
-    emitted: float | None
-
-
-DRAFTING: dict[str, Any] = {"method": "draft_model", "model": DRAFT_MODEL, "acceptance_rate": ALPHA, "k": K}
-WAYS: dict[str, dict[str, Any] | None] = {
-    "without": None,
-    "always": {**DRAFTING, **GATES_OPEN},
-    "gates as shipped": DRAFTING,
-    "gates, floor 0.1": {**DRAFTING, "acceptance_floor": 0.1, "max_batch": 32},
-}
-
-
-def served(under: str, batch: int, way: str) -> Loaded:
-    """`batch` requests at once, wave after wave, each of PROMPT tokens in and OUTPUT out."""
-    on = stack(under, speculative=WAYS[way])
-    on = Deployment(on.model, on.profile, on.placement, on.config.replace(max_num_seqs=batch))
-    traffic = Independent(prompt=Fixed(tokens=PROMPT), output=Fixed(tokens=OUTPUT))
-    run = simulated_70b.serve(on, traffic, arrivals=AllAtOnce(), num_requests=4 * batch)
-    summary = run.summary()
-    emitted = summary.speculation.emitted_per_verify
-    return Loaded(batch, way, summary.metrics["tpot"].p50, summary.output_tokens_per_s, emitted)
-
-
-def load_table(batches: Sequence[int] = (1, 8, 64), under: str = TYPICAL) -> Html:
-    """Low and high load, three ways."""
-    rows = []
-    for batch in batches:
-        base = served(under, batch, "without")
-        for way in WAYS:
-            one = base if way == "without" else served(under, batch, way)
-            tokens = "–" if one.emitted is None else number(one.emitted)
-            factor = "" if one is base else f"×{base.itl / one.itl:.2f}"
-            rows.append((str(batch), way, tokens, seconds(one.itl), factor, number(one.tokens_per_s)))
-    header = ("batch", "drafts", "tokens per verification", "TPOT p50", "speed of each", "all together, tokens/s")
-    return as_table(header, rows)

@@ -152,7 +152,7 @@ def _measure_a7(shelf: Shelf) -> Claim:
 
 def _measure_d10(shelf: Shelf) -> Claim:
     found = steps.sweep(shelf, (PLAIN, "int8"), (1, steps.BATCHES[-1]))
-    return d10(found, gate.measure(shelf, found, (PLAIN, "int8")), sim_70b.throughput_gain())
+    return d10(found, gate.measure(shelf, (PLAIN, "int8")), sim_70b.throughput_gain())
 
 
 EXPERIMENT = ("lesson_02/simulated.py", "lesson_06")

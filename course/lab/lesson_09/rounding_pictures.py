@@ -6,11 +6,11 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_09.rounding import BITS, GROUPS, Matrix, bits_per_weight, error, grids, rounded
 from course.lab.style import WIDTH, number
-from course.lab.svg import FAINT, HALO, INK, SOFT, Picture, Scale, boxes, line, rect, tag, text
+from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, boxes, line, rect, tag, text
 
 SHOWN = 128
 """Inputs of the row that are drawn: those around the largest weight."""
-LEFT, RIGHT, TOP, TALL, GAP, ERRORS = 62, 12, 22, 230, 34, 70
+LEFT, RIGHT, TOP, TALL = 62, 12, 22, 230
 GRID, MOVED = "#0072B2", "#D55E00"
 FINEST = 2.6
 """Grid lines closer than so many units are drawn as a tint."""
@@ -56,14 +56,14 @@ def draw_row(matrix: Matrix, bits: int, group: int | str, outlier: int = 1) -> P
         body += line(x, upwards(value), x, upwards(place), stroke=MOVED, stroke_width=1.4)
         body += line(x - wide / 2, upwards(place), x + wide / 2, upwards(place), stroke=MOVED, stroke_width=1.6)
         body += tag("circle", cx=x, cy=upwards(value), r=1.9, fill=INK)
-    body += _errors(across, first, [place - value for value, place in zip(values, landed)])
     share, whole = error(row, bits, group), error(matrix.weights, bits, group)
     price = bits_per_weight(bits, group, len(row))
     rule = f"{bits} bits, {_named(group)}: {number(price)} bits a weight with its grid."
     found = f"Error: {share:.2%} of this row, {whole:.2%} of the whole matrix {list(matrix.weights.shape)}."
-    bottom = TOP + TALL + GAP + ERRORS
-    body += text(LEFT, bottom + 34, rule, size=12) + text(LEFT, bottom + 51, found, size=12, font_weight="bold")
-    return Picture("Where does rounding move each weight?", body, bottom + 60, description=f"{rule} {found}")
+    body += text(WIDTH - RIGHT, TOP + TALL + 20, "input of the row →", size=11, fill=SOFT, text_anchor="end")
+    body += text(LEFT, TOP + TALL + 20, rule, size=12)
+    body += text(LEFT, TOP + TALL + 37, found, size=12, font_weight="bold")
+    return Picture("Where does rounding move each weight?", body, TOP + TALL + 46, description=f"{rule} {found}")
 
 
 def _stretched(matrix: Matrix, outlier: int) -> tuple[Tensor, int, int]:
@@ -98,23 +98,6 @@ def _grid(across: Scale, upwards: Scale, grid: tuple[float, float, int], extent:
         )
     lines = [(left, upwards(low + k * step) - 0.3, right - left, 0.6) for k in range(2**bits)]
     return drawn + boxes(lines, fill=GRID, fill_opacity=0.75)
-
-
-def _errors(across: Scale, first: int, errors: list[float]) -> str:
-    top = TOP + TALL + GAP
-    most = max(max(map(abs, errors)), 1e-12)
-    scale = Scale(-most, most, top + ERRORS, top)
-    drawn = text(LEFT, top - 6, "how far each is moved (own scale)", size=11, fill=SOFT)
-    bars = []
-    for i, each in enumerate(errors):
-        x, y = across(first + i + 0.15), min(scale(0), scale(each))
-        bars.append((x, y, across(first + i + 0.85) - x, abs(scale(each) - scale(0))))
-    drawn += boxes(bars, fill=MOVED) + line(LEFT, scale(0), WIDTH - RIGHT, scale(0), stroke=SOFT)
-    for value in (-most, most):
-        drawn += text(LEFT - 6, scale(value) + 4, f"{value:+.3f}", size=11, fill=SOFT, text_anchor="end")
-    for i in range(first, first + len(errors) + 1, 32):
-        drawn += text(across(i), top + ERRORS + 14, str(i), size=11, fill=SOFT, text_anchor="middle")
-    return drawn + text(WIDTH - RIGHT, top - 6, "input of the row →", size=11, fill=SOFT, text_anchor="end", **HALO)
 
 
 def _axis(upwards: Scale, label: str) -> str:

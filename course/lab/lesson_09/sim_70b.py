@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
+from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, buttons
 from course.lab.lesson_02.simulated import CHAT, LONG_PROMPTS
 from course.lab.lesson_06.sim_70b import price
@@ -12,11 +13,10 @@ from course.lab.lesson_09.formats import PLAIN
 from course.lab.lesson_09.phases import Pair, draw_pairs
 from course.lab.scale import enough
 from course.lab.simulated_70b import MEASURED, STACKS, TYPICAL
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
-from course.lab.svg import SOFT, Picture, Scale, rect, text
+from course.lab.style import seconds
+from course.lab.svg import Picture
 from minillm.core.timeline import PHASES
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.arrivals import AllAtOnce, Poisson
 from minillm.simulate.workload.requests import make_workload
@@ -118,9 +118,6 @@ class Cramped:
     name: str
     weights: float
     """Bytes on each GPU."""
-    working: float
-    kv: float
-    memory: float
     room: int
     """Tokens whose keys and values fit."""
     run: FleetRun
@@ -144,43 +141,21 @@ def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
         found[name] = Cramped(
             name,
             on.model.stored_bytes(on.placement.weight_dtype) / CRAMPED_GPUS,
-            WORKING_BYTES,
-            on.num_kv_blocks * on.block_bytes,
-            USABLE_MEMORY * on.profile.hardware.memory,
             on.num_kv_blocks * on.block_size,
             served(MEASURED, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_COUNT),
         )
     return found
 
 
-def draw_cramped(found: Mapping[str, Cramped]) -> Picture:
-    """Memory of one GPU, cut into weights and room for KV; beside it, the line that forms."""
-    left, middle, row = 84, 400, 34
-    memory = Scale(0, max(each.memory for each in found.values()), left, middle)
-    longest = max(each.wait for each in found.values())
-    wait = Scale(0, max(longest, 1e-9), middle + 30, WIDTH - 190)
-    body = text(left, 12, "memory of one H100: weights, then room for KV", size=12, fill=SOFT)
-    body += text(wait.start, 12, "mean wait in line; then decode", size=12, fill=SOFT)
-    for i, each in enumerate(found.values()):
-        y = 22 + row * i
-        body += text(left - 8, y + 16, each.name, size=12, text_anchor="end", font_weight="bold")
-        edge = memory(each.weights)
-        body += rect(left, y, edge - left, 24, fill="#56B4E9")
-        body += text(left + 5, y + 16, f"{each.weights / 1e9:.0f} GB", size=11, fill="#1f2328")
-        wide = memory(each.kv) - left
-        body += rect(edge, y, wide, 24, fill="#E69F00", stroke=SOFT, stroke_width=0.5)
-        inside = wide > 110
-        words = f"{number(each.room / 1e3)} k tokens"
-        body += text(edge + 5 if inside else edge - 5, y + 16, words, size=11, fill="#1f2328",
-                     text_anchor="start" if inside else "end")  # fmt: skip
-        body += rect(wait.start, y + 2, max(wait(each.wait) - wait.start, 1), 20, fill=PHASE_COLOURS["queue"])
-        worst = each.wait == longest
-        words, look = f"{seconds(each.wait)}; {seconds(each.decode)}", {"fill": ALARM, "font_weight": "bold"}
-        body += text(max(wait(each.wait), wait.start + 1) + 5, y + 16, words, size=12, **(look if worst else {}))
-    told = "; ".join(
-        f"{e.name}: {e.weights / 1e9:.0f} GB of weights on each GPU, room for the KV of {e.room:,} tokens, "
-        f"mean wait in line {seconds(e.wait)}, decode {seconds(e.decode)}"
-        for e in found.values()
+def cramped_table(found: Mapping[str, Cramped]) -> Html:
+    """What the weights leave of a GPU's memory, and the queue that forms."""
+    return table_by_name(
+        "two H100s",
+        found,
+        {
+            "weights on each": lambda each: f"{each.weights / 1e9:.0f} GB",
+            "room for KV, tokens": lambda each: f"{each.room:,}",
+            "mean wait in the queue": lambda each: seconds(each.wait),
+            "mean decode": lambda each: seconds(each.decode),
+        },
     )
-    title = "70B on two H100s, chats: what do fewer bits do for the line?"
-    return Picture(title, body, 30 + row * len(found), description=f"{told}.")

@@ -10,11 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from course.lab.explorer import Explorer, buttons
 from course.lab.lab import Lab
-from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import seconds
-from course.lab.svg import Picture
 from minillm.bench.target import Target
 from minillm.kernels.timing import best_seconds
 
@@ -105,29 +101,3 @@ def pays_from(found: Sequence[Timed], kind: str) -> float | None:
     """The smallest measured share of zeros at which the sparse product beats the dense one; None = at none of them."""
     dense = of_kind(found, kind)[0].dense
     return next((each.zeros for each in of_kind(found, kind) if each.sparse < (1 - SAME) * dense), None)
-
-
-def draw_times(found: Sequence[Timed], kind: str) -> Picture:
-    """Time by share of zeros: does the dense product notice, and when does the sparse one overtake it?"""
-    each = of_kind(found, kind)
-    zeros = [100 * one.zeros for one in each]
-    curves = [
-        Curve("dense product, zeros and all", zeros, [1e3 * one.dense for one in each]),
-        Curve("sparse product (CSR)", zeros, [1e3 * one.sparse for one in each]),
-    ]
-    told = "; ".join(f"{o.zeros:.0%} zeros: dense {seconds(o.dense)}, sparse {seconds(o.sparse)}" for o in each)
-    low = min(min(curve.ys) for curve in curves) / 2
-    high = max(max(curve.ys) for curve in curves) * 2
-    return draw_chart(
-        f"{kind}: are zeros free?",
-        curves,
-        Axis("zeros, % of the weights", low=-2, high=102),
-        Axis("time, ms", log=True, low=low, high=high),
-        [Mark("half of them", x=50)],
-        height=230,
-        description=told,
-    )
-
-
-def times_lab(found: Sequence[Timed]) -> Explorer:
-    return Explorer(lambda kind: draw_times(found, kind), kind=buttons("product", list(ROWS)))

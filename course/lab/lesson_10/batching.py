@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from course.lab.display import Html, as_table
 from course.lab.http_client import ask, together
 from course.lab.lab import Lab
 from course.lab.run import percentile
 from course.lab.server import LabServer
-from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
 
 LOADS = {"all at once": False, "one after the other": True}
@@ -54,18 +52,3 @@ def _serve(server: LabServer, streamed: bool, batched: bool, load: str) -> Serve
 def by_way(found: list[Served]) -> Mapping[tuple[str, bool, bool], Served]:
     """By load, whether it was batched, whether it was streamed."""
     return {(each.load, each.batched, each.streamed): each for each in found}
-
-
-def four_ways_table(found: list[Served]) -> Html:
-    rows = [
-        (
-            each.load,
-            "yes" if each.batched else "no",
-            "yes" if each.streamed else "no",
-            seconds(percentile(each.first_words, 50)),
-            seconds(percentile(each.e2e, 50)),
-            seconds(each.p99),
-        )
-        for each in sorted(found, key=lambda each: (each.load, each.batched, each.streamed))
-    ]
-    return as_table(("questions come", "batched", "streamed", "first words, p50", "E2E p50", "E2E p99"), rows)

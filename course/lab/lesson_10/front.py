@@ -16,15 +16,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from course.lab.display import Html, table_by_name
-from course.lab.explorer import Explorer, choices
-from course.lab.http_client import NAME, ask
+from course.lab.http_client import NAME
 from course.lab.lab import Lab
-from course.lab.lesson_10 import traffic
-from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import percentile
-from course.lab.server import HOST, LabServer, in_background
-from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
-from course.lab.svg import Picture
+from course.lab.server import HOST, in_background
+from course.lab.style import number, seconds
 from minillm.core.timeline import Timeline
 from minillm.frontend.outputs import Completion
 from minillm.server.answers import DONE, AnswerShape
@@ -35,7 +31,6 @@ from minillm.server.server import make_room
 WORD = " word"
 EVERY = (1, 2, 4, 8, 16)
 """Tokens in a chunk."""
-STREAMS = (1, 10, 50, 100, 200, 500, 1000, 2000)
 CALM = 160.0
 """Chunks a second of each stream, when the front is to have time."""
 DRAIN_S = 0.05
@@ -163,22 +158,11 @@ def chunks_alone(lab: Lab, every: int) -> Fed:
     return Fed(16, every, chunks, spent, wall, long.lateness)
 
 
-def of_server(server: LabServer) -> Fed:
-    """The event loop's part of one real answer, with everything that belongs to it."""
-    before, begun = server.loop_cpu_s(), time.perf_counter()
-    heard = ask(server.port, traffic.PROMPT, traffic.num_tokens(server.lab))
-    return Fed(1, 1, len(heard.arrivals), server.loop_cpu_s() - before, time.perf_counter() - begun, ())
-
-
-def chunk_cost_table(costs: Sequence[Fed], whole: Fed) -> Html:
-    """CPU of the front, for a chunk and for a token.
-
-    Args:
-        whole: of a real answer, to compare with.
-    """
+def chunk_cost_table(costs: Sequence[Fed]) -> Html:
+    """CPU of the front, for a chunk and for a token."""
     return table_by_name(
         "tokens in a chunk",
-        {**{str(each.every): each for each in costs}, f"{whole.every}, the whole server": whole},
+        {str(each.every): each for each in costs},
         {
             "CPU for a chunk": lambda fed: seconds(fed.cpu_per_chunk),
             "CPU for a token": lambda fed: seconds(fed.cpu_per_chunk / fed.every),
@@ -233,31 +217,3 @@ def too_many_table(found: Sequence[Fed]) -> Html:
     if shows_overload(found):
         return shown
     return Html(f"{shown.html}<p>{NO_CORE}</p>", f"{shown.text}\n{NO_CORE}")
-
-
-def cores_needed(costs: Sequence[Fed]) -> Explorer:
-    """The bill with sliders: cores for streaming, against what larger chunks cost the reader."""
-    by_every = {each.every: each for each in costs}
-
-    def draw(every: int, rate: int) -> Picture:
-        curves = []
-        for k, colour in ((1, ALARM), (every, PHASE_COLOURS["decode"])):
-            cores = [streams * rate / k * by_every[k].cpu_per_chunk for streams in STREAMS]
-            if k == 1 or every > 1:
-                curves.append(Curve(f"{k} tokens in a chunk" if k > 1 else "a chunk for each token", STREAMS, cores,
-                                    colour=colour))  # fmt: skip
-        curves.append(Curve("one event loop: one core", (STREAMS[0], STREAMS[-1]), (1, 1), "dashes", "#999999"))
-        gap = every / rate
-        return draw_chart(
-            f"Cores for streaming; the text comes every {seconds(gap)}",
-            curves,
-            Axis("streams at once", log=True),
-            Axis("cores", log=True),
-            height=260,
-        )
-
-    return Explorer(
-        draw,
-        every=choices("tokens in a chunk", EVERY, 4),
-        rate=choices("tokens/s a stream", (10, 25, 50, 100, 200), 50),
-    )

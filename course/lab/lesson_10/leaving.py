@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from course.lab.display import Html, as_table
-from course.lab.explorer import Explorer, slider
 from course.lab.http_client import Heard, ask, together
 from course.lab.lab import Lab
 from course.lab.lesson_10 import traffic
 from course.lab.lesson_10.relay import Way, relay
-from course.lab.pictures.chart import Axis, Curve, draw_chart
+from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.predict import Outcome
 from course.lab.server import LabServer
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
-from course.lab.svg import SOFT, Picture, Scale, boxes, line, rect, text, time_axis
+from course.lab.style import PHASE_COLOURS, seconds
+from course.lab.svg import Picture
 from course.lab.texts import CHAT_QUESTIONS
 from minillm.core.timeline import StepRecord
 
@@ -26,8 +25,6 @@ SAVES = {
 }
 """By whether most of the rest was saved, on either way."""
 MOST = 0.5
-LEFT, RIGHT = 64, 16
-PANEL = 118
 
 
 @dataclass(frozen=True)
@@ -97,35 +94,21 @@ def saving(found: Mapping[str, Left]) -> Outcome | str:
 
 def draw_leaving(found: Mapping[str, Left]) -> Picture:
     """KV blocks held, step by step; the line is where the reader left, and what lies behind it is for nobody."""
-    span = max(each.ended - each.heard.sent for each in found.values())
-    most = max(step.kv_blocks_used for each in found.values() for step in each.steps)
-    scale = Scale(0, 1.05 * span, LEFT, WIDTH - RIGHT)
-    bottom = PANEL * len(found)
-    body = time_axis(scale, 0, bottom, "since the request was sent")
-    for i, (name, each) in enumerate(found.items()):
-        base = PANEL * i + PANEL - 14
-        bars = {True: [], False: []}
-        for step in each.steps:
-            tall = 66 * step.kv_blocks_used / most
-            start, end = (scale(moment - each.heard.sent) for moment in (step.start, step.end))
-            bars[step.start < each.heard.ended].append((start, base - tall, max(end - start - 0.4, 0.4), tall))
-        body += boxes(bars[True], fill=PHASE_COLOURS["decode"]) + boxes(bars[False], fill=ALARM, fill_opacity=0.55)
-        gone = scale(each.heard.ended - each.heard.sent)
-        body += line(gone, base - 76, gone, base, stroke=ALARM, stroke_width=2)
-        body += text(gone + 5, base - 70, f"the reader leaves after {len(each.heard.arrivals)} tokens", size=11,
-                     fill=ALARM)  # fmt: skip
-        body += text(LEFT, base - 84, f"{name}: {each.written} of {each.heard.asked} tokens written", size=13,
-                     font_weight="bold")  # fmt: skip
-        body += text(LEFT - 8, base - 30, "KV", size=11, fill=SOFT, text_anchor="end")
-        body += text(LEFT - 8, base - 17, "blocks", size=11, fill=SOFT, text_anchor="end")
-    body += rect(WIDTH - 190, bottom + 21, 12, 9, fill=ALARM, fill_opacity=0.55)
-    body += text(WIDTH - 172, bottom + 29, "held and computed for nobody", size=11, fill=SOFT)
+    panels = []
+    for name, each in found.items():
+        moments = [step.end - each.heard.sent for step in each.steps]
+        blocks = [step.kv_blocks_used for step in each.steps]
+        held = Curve(name, [*moments, each.ended - each.heard.sent], [*blocks, 0], colour=PHASE_COLOURS["decode"])
+        words = f"{name}: the reader leaves after {len(each.heard.arrivals)} tokens"
+        marks = [Mark(words, x=each.heard.ended - each.heard.sent)]
+        panels.append(Panel([held], Axis("KV blocks", low=0, high=1.4 * max(blocks)), marks, height=130))
     told = " ".join(
         f"{name}: {each.written} of {each.heard.asked} tokens written, blocks back {seconds(max(each.kv_back, 0))} "
         f"after the reader left, logged as {each.outcome}."
         for name, each in found.items()
     )
-    return Picture("The reader leaves. Does the engine?", body, bottom + 36, description=told)
+    x = Axis("seconds since the request was sent", low=0)
+    return draw_panels("The reader leaves. Does the engine?", panels, x, description=told)
 
 
 # ---------------------------------------------------------------- many readers
@@ -205,33 +188,3 @@ def crowds_table(found: Mapping[tuple[str, str], Crowd]) -> Html:
 def saved_share(leaving: float, read: float, prompt_share: float) -> float:
     """Of all compute: the share of readers who leave x what they did not read x what of a request is writing."""
     return leaving * (1 - read) * (1 - prompt_share)
-
-
-def how_many_leave() -> Explorer:
-    """The arithmetic, with sliders: when is it 30 percent?"""
-
-    def draw(read: int, prompt: int) -> Picture:
-        leaving = [i / 50 for i in range(51)]
-        saved = [100 * saved_share(each, read / 100, prompt / 100) for each in leaving]
-        enough = CLAIMED / max(saved_share(1, read / 100, prompt / 100), 1e-9)
-        words = f"30% needs {enough:.0%} to leave" if enough <= 1 else "30% cannot be reached"
-        return draw_chart(
-            f"What does noticing save? {words}",
-            [
-                Curve("saved", [100 * each for each in leaving], saved, colour=PHASE_COLOURS["decode"], style="dashes"),
-                Curve("claimed", (0, 100), (100 * CLAIMED,) * 2, colour=ALARM),
-            ],
-            Axis("readers who leave, %", low=0, high=100),
-            Axis("compute saved, %", low=0, high=100),
-            height=240,
-        )
-
-    return Explorer(
-        draw,
-        read=slider("share read before leaving, %", 0, 100, 50, 5),
-        prompt=slider("share of a request that is prompt, %", 0, 90, 20, 5),
-    )
-
-
-CLAIMED = 0.3
-"""The saving that an article reports."""

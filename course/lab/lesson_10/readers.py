@@ -33,10 +33,6 @@ class Answer:
             moments.append(done)
         return moments
 
-    def starved(self, words_per_minute: float) -> float:
-        """Seconds that the reader waited for words, the first ones not counted."""
-        return self.read(words_per_minute)[-1] - self.arrivals[0] - 60 / words_per_minute * self.words
-
 
 def both_forms(server: LabServer) -> dict[str, Answer]:
     """The same answer from the same server, by turns streamed and whole; of each, the one of median length."""

@@ -14,11 +14,15 @@ from course.lab.lesson_10 import traffic
 from course.lab.server import HOST, LabServer
 from minillm.server.answers import DONE
 
-LIMITS = {"max_body_bytes": 20_000, "head_timeout_s": 0.6, "body_timeout_s": 0.6}
+LIMITS = {"max_body_bytes": 20_000, "head_timeout_s": 0.6, "body_timeout_s": 0.6, "reader_timeout_s": 1.5}
 """Short ones, to see them at work."""
 PAUSE_S = 0.4
 """What a slow tool takes between two requests of an agent."""
-SETTLE_S = 5.0
+SETTLE_S, PATIENCE_S = 5.0, 60.0
+"""For KV blocks to come back; for a long answer to be written and given up."""
+FAT = {"n": 4, "logprobs": 20, "temperature": 1.0, "seed": 1}
+"""Several answers in one request, with the likeliest tokens at each place: more than a socket holds."""
+RECEIVE_BUFFER = 4096
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: lab\r\nContent-Type: application/json\r\n"
 
 
@@ -28,7 +32,7 @@ class Trouble:
 
     name: str
     answer: str
-    """What the sender was told: status and code, or that it had left."""
+    """What the sender was told: status and code; or how its call was logged."""
     is_typed: bool
     """The sender got what the API promises for this."""
     neighbour_ok: bool
@@ -116,31 +120,47 @@ def _half(payload: bytes) -> Callable[[LabServer], tuple[str, bool]]:
 
 def _leaves_early(server: LabServer) -> tuple[str, bool]:
     """Hangs up while the prompt may still be being read."""
-    before = _gone(server)
+    before = _count(server, "disconnected")
     with socket.create_connection((HOST, server.port)) as sock:
-        data = _body(prompt=traffic.PROMPT, max_tokens=200, ignore_eos=True)
-        sock.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(data) + data)
-    return _logged_as_gone(server, before)
+        _send(sock, prompt=traffic.PROMPT, max_tokens=200, ignore_eos=True)
+    return _logged(server, "disconnected", before)
 
 
 def _leaves_late(server: LabServer) -> tuple[str, bool]:
     """Hangs up in the middle of its answer."""
-    before = _gone(server)
+    before = _count(server, "disconnected")
     ask(server.port, traffic.PROMPT, 200, leave_after=5)
-    return _logged_as_gone(server, before)
+    return _logged(server, "disconnected", before)
 
 
-def _logged_as_gone(server: LabServer, before: int) -> tuple[str, bool]:
-    """Nobody is left to be told; but the server must have noticed."""
-    end = time.monotonic() + SETTLE_S
-    while _gone(server) == before and time.monotonic() < end:
+def _stops_reading(server: LabServer) -> tuple[str, bool]:
+    """Keeps the connection open, and takes nothing from it."""
+    before = _count(server, "slow_reader")
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        sock.connect((HOST, server.port))
+        _send(sock, prompt=traffic.PROMPT, max_tokens=48, ignore_eos=True, **FAT)
+        return _logged(server, "slow_reader", before)
+
+
+def _send(sock: socket.socket, **fields: object) -> None:
+    """A whole request, on a connection of one's own."""
+    data = _body(**fields)
+    sock.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(data) + data)
+
+
+def _logged(server: LabServer, outcome: str, before: int) -> tuple[str, bool]:
+    """There is no client left to be told; but the server must have noticed."""
+    end = time.monotonic() + PATIENCE_S
+    while _count(server, outcome) == before and time.monotonic() < end:
         time.sleep(0.01)
-    noticed = _gone(server) > before
-    return "it had left" + (", and is logged so" if noticed else ", unnoticed"), noticed
+    noticed = _count(server, outcome) > before
+    return f"nothing; logged as {outcome}" if noticed else "nothing, and nothing was logged", noticed
 
 
-def _gone(server: LabServer) -> int:
-    return sum(call.outcome == "disconnected" for call in list(server.calls.values()))
+def _count(server: LabServer, outcome: str) -> int:
+    """Calls that ended so."""
+    return sum(call.outcome == outcome for call in list(server.calls.values()))
 
 
 def _slow_tool(server: LabServer) -> tuple[str, bool]:
@@ -152,7 +172,7 @@ def _slow_tool(server: LabServer) -> tuple[str, bool]:
     second = ask(server.port, f"{traffic.PROMPT} {first.text} The tool says: 42.", 4, connection=line)
     line.close()
     fine = (first.status, second.status) == (200, 200) and held <= 1  # at most the neighbour's
-    return f"{first.status} and {second.status}; held no seat in between", fine
+    return f"{first.status} and {second.status}; held no slot in between", fine
 
 
 KINDS: dict[str, Callable[[LabServer], tuple[str, bool]]] = {
@@ -163,6 +183,7 @@ KINDS: dict[str, Callable[[LabServer], tuple[str, bool]]] = {
     "a body that never comes whole": _half(HEAD + b"Content-Length: 500\r\n\r\n{"),
     "hangs up at once": _leaves_early,
     "hangs up in mid-answer": _leaves_late,
+    "stops reading": _stops_reading,
     "an agent whose tool is slow": _slow_tool,
 }
 

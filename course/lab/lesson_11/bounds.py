@@ -7,13 +7,11 @@ from course.lab import simulated_70b
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
-from course.lab.svg import FAINT, HALO, SOFT, Picture, line, rect, text
+from course.lab.style import number, seconds
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.deployment import Deployment
 
 HARDWARE = "h100-sxm"
-LEFT, RIGHT = 278, 96
 
 
 @dataclass(frozen=True)
@@ -81,45 +79,17 @@ class Ask:
         }
 
 
-def draw_bounds(ask: Ask) -> Picture:
-    """A bar a bound, and the demand as a line."""
-    found = ask.bounds()
-    low, high = 0.1, 2 * max(ask.qps, *found.values())
-
-    def across(value: float) -> float:
-        return LEFT + (math.log(max(value, low) / low) / math.log(high / low)) * (WIDTH - LEFT - RIGHT)
-
-    bottom = 14 + 32 * len(found)
-    body = ""
-    for tick in (10.0**n for n in range(-1, math.floor(math.log10(high)) + 1)):
-        body += line(across(tick), 10, across(tick), bottom) + text(
-            across(tick), bottom + 14, f"{tick:g}", size=11, fill=SOFT, text_anchor="middle"
-        )
-    body += line(across(ask.qps), 4, across(ask.qps), bottom, stroke=ALARM, stroke_width=2)
-    for i, (name, rate) in enumerate(found.items()):
-        y, last = 16 + 32 * i, i == len(found) - 1
-        body += text(LEFT - 8, y + 15, name, text_anchor="end", font_weight="bold" if last else None)
-        fill = PHASE_COLOURS["decode"] if last else PHASE_COLOURS["prefill"] if i < 2 else PHASE_COLOURS["queue"]
-        body += rect(LEFT, y, across(rate) - LEFT, 21, fill=fill, stroke=FAINT)
-        body += text(
-            across(rate) + 5, y + 15, f"{number(rate)}/s", size=11, font_weight="bold" if last else None, **HALO
-        )
-    body += text(across(ask.qps) + 4, 9, f"asked: {number(ask.qps)}/s", size=11, fill=ALARM)
-    body += text(LEFT, bottom + 28, "requests per second of one replica, at most (logarithmic)", size=11, fill=SOFT)
-    simulated = found["all of it together, simulated"]
-    told = ", ".join(f"{name}: {number(rate)}" for name, rate in found.items())
-    verdict = (
-        "it can keep up" if simulated >= ask.qps else f"{number(ask.qps / simulated)} times what one replica can do"
-    )
-    title = f"{number(ask.qps)} requests/s of {ask.prompt} + {ask.answer} tokens on {ask.gpus} H100s: {verdict}"
-    return Picture(title, body, bottom + 34, description=f"Requests per second, at most: {told}.")
+def bounds_table(ask: Ask) -> Html:
+    """A row a bound: what it allows, and how many replicas it would take."""
+    rows = [(name, f"{number(rate)}/s", str(math.ceil(ask.qps / rate))) for name, rate in ask.bounds().items()]
+    return as_table(("bound", "requests per second of one replica, at most", f"replicas for {number(ask.qps)}/s"), rows)
 
 
 def how_many() -> Explorer:
     """The bounds with sliders."""
 
     return Explorer(
-        lambda qps, prompt, answer, seats, gpus, stack: draw_bounds(Ask(qps, prompt, answer, seats, gpus, stack)),
+        lambda qps, prompt, answer, seats, gpus, stack: bounds_table(Ask(qps, prompt, answer, seats, gpus, stack)),
         slow=True,
         qps=slider("asked, requests/s", 1, 200, 100),
         prompt=choices("prompts, tokens", (100, 300, 500, 1000, 1500, 3000, 6000), 1500),

@@ -129,8 +129,6 @@ class Served:
     stamps: np.ndarray
     """When each token of anybody reached its client."""
     preemptions: int
-    replica_s: float
-    """Seconds of replicas that were up, all together."""
 
     @classmethod
     def of(cls, run: FleetRun) -> "Served":
@@ -138,7 +136,7 @@ class Served:
         columns = np.array(rows, dtype=float).reshape(-1, 8).T
         stamps = np.array([stamp for record in run.records for stamp in record.deliveries])
         preemptions = sum(report.num_preemptions for report in run.reports)
-        return cls(*columns, stamps=stamps, preemptions=preemptions, replica_s=run.replica_seconds)
+        return cls(*columns, stamps=stamps, preemptions=preemptions)
 
     @property
     def until(self) -> float:

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from course.lab.display import Html, table_by_name
 from course.lab.lesson_11 import fleet
-from course.lab.lesson_11.money import HOURS_A_DAY, dollars, gpu_price
+from course.lab.lesson_11.money import HOURS_A_DAY, gpu_price
 from course.lab.progress_bar import with_progress
-from course.lab.style import seconds
 from minillm.simulate.workload.arrivals import Poisson
 
 STACK = fleet.STACKS[1]
@@ -22,7 +20,6 @@ class GpuOption:
     """One way to serve 70B to few people. Seconds; dollars; requests per second."""
 
     name: str
-    gpus: int
     ttft: float
     tpot: float
     e2e: float
@@ -51,26 +48,9 @@ def option(name: str) -> GpuOption:
     rare = Poisson(rate=FEW_A_DAY / DAY_S)
     run = fleet.served(traffic, rare, 60, stack=STACK, **fields)
     most = fleet.capacity(traffic, STACK, **{**fields, "max_num_seqs": 64})
-    gpus = int(fields["tp"])
-    per_day = HOURS_A_DAY * gpus * gpu_price(str(fields["profile"]))
-    return GpuOption(name, gpus, run.p("ttft", 50), run.p("tpot", 50), run.p("e2e", 50), most, per_day)
+    per_day = HOURS_A_DAY * int(fields["tp"]) * gpu_price(str(fields["profile"]))
+    return GpuOption(name, run.p("ttft", 50), run.p("tpot", 50), run.p("e2e", 50), most, per_day)
 
 
 def options() -> dict[str, GpuOption]:
     return {name: option(name) for name in with_progress(OPTIONS, "simulating hardware")}
-
-
-def options_table(found: dict[str, GpuOption]) -> Html:
-    """What few readers feel, and what a day costs."""
-    return table_by_name(
-        "on",
-        found,
-        {
-            "TTFT p50": lambda option: seconds(option.ttft),
-            "TPOT p50": lambda option: seconds(option.tpot),
-            "E2E p50": lambda option: seconds(option.e2e),
-            f"load of {FEW_A_DAY} a day": lambda option: f"{option.load:.2%}",
-            "dollars a day": lambda option: dollars(option.per_day),
-            "dollars a request": lambda option: dollars(option.per_day / FEW_A_DAY),
-        },
-    )

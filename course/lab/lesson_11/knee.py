@@ -1,15 +1,13 @@
 """The knee curve: what a larger max-batch buys, and who pays. The same four panels for this machine and for 70B."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_11 import fleet
-from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels, told
-from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
 from course.lab.style import PHASE_COLOURS, number
 from course.lab.svg import Picture
 from minillm.observe.summary import SLO
@@ -105,26 +103,25 @@ def draw_knee(found: Sweep, at: int, who: str) -> Picture:
     """
     seats = [point.seats for point in found.points]
     here = found.at(at)
+    lines = [Mark("", x=here.seats)]
+    if found.room and found.room <= seats[-1]:
+        lines.append(Mark("KV full", x=found.room))
 
-    def series(values: Sequence[float], colour: str) -> list[Series]:
-        return [Series("", seats, [None if math.isnan(v) else v for v in values], colour)]
+    def panel(y: Axis, value: Callable[[Point], float], colour: str, limit: float | None = None) -> Panel:
+        marks = [*lines, Mark(number(value(here)), here.seats, value(here))]
+        if limit is not None:
+            marks.append(Mark(f"SLO {number(limit)}", y=limit))
+        return Panel([Curve(y.label, seats, [value(point) for point in found.points], colour=colour)], y, marks)
 
     panels = [
-        Panel("all together", "output tokens/s", series([p.throughput for p in found.points], BLUE)),
-        Panel("first word", "TTFT p99, s", series([p.ttft for p in found.points], PHASE_COLOURS["first_token"]),
-              log=True, limit=found.slo.ttft),
-        Panel("further words", "TPOT p99, ms", series([1e3 * p.tpot for p in found.points], PHASE_COLOURS["decode"]),
-              limit=None if found.slo.tpot is None else 1e3 * found.slo.tpot),
-        Panel("goodput", "requests/s in time", series([p.goodput for p in found.points], PHASE_COLOURS["stream"])),
-    ]  # fmt: skip
-    ticks = [each for i, each in enumerate(seats) if len(seats) < 8 or each not in (24, 48, 96)]
-    x = Ruler("max-batch (max_num_seqs): requests that may run at once", seats[0], seats[-1], ticks, log=True)
-    marks = [(found.room, f"KV full from {found.room:.0f} on")] if found.room and found.room <= seats[-1] else []
+        panel(Axis("tokens/s", low=0), lambda point: point.throughput, BLUE),
+        panel(Axis("TTFT p99, s", log=True), lambda point: point.ttft, PHASE_COLOURS["first_token"], found.slo.ttft),
+        panel(Axis("TPOT p99, s", low=0), lambda point: point.tpot, PHASE_COLOURS["decode"], found.slo.tpot),
+        panel(Axis("goodput, 1/s", low=0), lambda point: point.goodput, PHASE_COLOURS["stream"]),
+    ]
     title = f"{who}, {number(found.rate)} requests/s: max-batch {here.seats} keeps {here.in_time:.0%} in time"
-    words = f"Best goodput at {found.best.seats}. {told(panels, 'max-batch')}"
-    if here.preemptions:
-        words += f" {here.preemptions} preemptions at {here.seats}."
-    return draw_panels(title, x, panels, at=here.seats, marks=marks, description=words)
+    title += f", {here.preemptions} preemptions" if here.preemptions else ""
+    return draw_panels(title, panels, Axis("max-batch (max_num_seqs): requests that may run at once", log=True))
 
 
 def knee_of_70b() -> Explorer:
@@ -154,7 +151,6 @@ class Crowd:
     throughput: float
     ttft: float
     """p99, seconds."""
-    tpot: float
 
 
 def crowds(clients: Sequence[int] = (4, 8, 16, 32, 64, 128), stack: str = fleet.STACKS[0]) -> list[Crowd]:
@@ -167,13 +163,13 @@ def crowds(clients: Sequence[int] = (4, 8, 16, 32, 64, 128), stack: str = fleet.
     return found
 
 
-def _steady(run: fleet.Served, clients: int) -> tuple[float, float, float]:
-    """Throughput, TTFT p99, TPOT p99 of a closed loop, after the first rush and before the clients run out."""
+def _steady(run: fleet.Served, clients: int) -> tuple[float, float]:
+    """Throughput and TTFT p99 of a closed loop, after the first rush and before the clients run out."""
     later = slice(clients, None)
     last = float(run.sent.max())
     since = float(run.sent[later].min())
     tokens = float(((run.stamps >= since) & (run.stamps < last)).sum() / max(last - since, 1e-9))
-    return tokens, *(float(np.nanpercentile(values[later], 99)) for values in (run.ttft, run.tpot))
+    return tokens, float(np.nanpercentile(run.ttft[later], 99))
 
 
 def draw_limit_or_load(limit: Sweep, load: Sequence[Crowd]) -> Picture:

@@ -1,13 +1,13 @@
 """Dollars: what a replica costs, and the same miss mended by replicas or by one field of the configuration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from course.lab.explorer import Explorer, buttons, slider, switch
 from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.svg import SOFT, Picture, tag, text
+from course.lab.svg import Picture
 from minillm.observe.summary import SLO
 from minillm.simulate.cost.hardware import find_hardware
 
@@ -16,8 +16,6 @@ TARGET = 0.99
 """Of the requests must be in time."""
 REPLICAS = (1, 2, 3, 4)
 HOURS_A_DAY = 24
-ABOUT_HEIGHT = 14
-"""Of the line under a title."""
 
 
 def gpu_price(hardware: str = HARDWARE) -> float:
@@ -133,7 +131,7 @@ def draw_mends(trouble: Trouble, replicas: int, changed: bool, price: float) -> 
         + ", ".join(f"{b.replicas} replica{'s' * (b.replicas > 1)} {b.attainment:.0%}" for b in found)
         for each, found in bills.items()
     )
-    picture = draw_chart(
+    return draw_chart(
         title,
         curves,
         Axis("dollars an hour (one point a replica)", low=0, high=1.06 * bills[False][-1].per_hour),
@@ -141,8 +139,6 @@ def draw_mends(trouble: Trouble, replicas: int, changed: bool, price: float) -> 
         [Mark(f"wanted: {TARGET:.0%}", y=100 * TARGET), Mark(label, x=here.per_hour, y=100 * here.attainment)],
         description=f"{trouble.about} {told}",
     )
-    about = text(4, 6, trouble.about, fill=SOFT) + tag("g", picture.body, transform=f"translate(0 {ABOUT_HEIGHT})")
-    return replace(picture, body=about, height=picture.height + ABOUT_HEIGHT)
 
 
 def mends() -> Explorer:

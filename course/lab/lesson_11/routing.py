@@ -5,14 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.run import percentile
 from course.lab.scale import enough
-from course.lab.style import seconds
 from course.lab.svg import Picture
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import ClientRecord
@@ -25,13 +22,6 @@ RATES = tuple(i / 50 for i in range(26))
 """Misroute rates on the axis: none to half, where a coin would do as well."""
 PER = 1000
 """Dollars are for so many requests."""
-WRONG = {
-    "all to the large model": -1.0,
-    "routed, never wrong": 0.0,
-    "routed, 10% wrong": 0.1,
-    "routed, 30% wrong": 0.3,
-}
-"""Misroute rates to compare; below 0 = no routing at all."""
 
 
 def cost_of(model: str, gpus: int, price: float) -> float:
@@ -118,8 +108,6 @@ class Played:
     ttft: np.ndarray
     twice: np.ndarray
     """Hard requests that the small model was asked first."""
-    queue: float
-    """p99 of the wait for a seat at the large model, seconds."""
 
 
 @functools.lru_cache(maxsize=32)
@@ -140,31 +128,13 @@ def play(wrong: float, load: float = 0.9, easy: float = 0.7) -> Played:
     run = simulate(workload, config, on.fast_engine, make_small_engine=small.fast_engine if routing else None)
     ended = [r for r in run.records if r.completed]
     twice = [r.misrouted and r.replica.startswith("main") and _waited_for_small(r) for r in ended]
-    waits = [r.timeline.scheduled - r.timeline.arrival for r in ended if r.replica.startswith("main")]
     return Played(
         np.array([r.e2e() for r in ended]),
         np.array([r.ttft() for r in ended]),
         np.array(twice, dtype=bool),
-        percentile(waits, 99) or 0.0,
     )
 
 
 def _waited_for_small(record: ClientRecord) -> bool:
     """Its engine saw it much later than its client sent it: somebody else had it first."""
     return record.timeline.arrival - record.intended > 0.1
-
-
-def played_table(load: float = 0.9) -> Html:
-    """What readers feel, without routing and with a better and a worse router."""
-    return table_by_name(
-        "route",
-        {name: play(wrong, load) for name, wrong in WRONG.items()},
-        {
-            "TTFT p50": lambda run: seconds(percentile(run.ttft, 50)),
-            "TTFT p99": lambda run: seconds(percentile(run.ttft, 99)),
-            "queue p99, large": lambda run: seconds(run.queue),
-            "E2E p50": lambda run: seconds(percentile(run.e2e, 50)),
-            "asked twice": lambda run: f"{run.twice.mean():.0%}",
-            "their E2E p50": lambda run: seconds(percentile(run.e2e[run.twice], 50)),
-        },
-    )

@@ -9,7 +9,7 @@ from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
-from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
+from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.progress_bar import with_progress
 from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, seconds
@@ -84,13 +84,20 @@ class Story:
     def windows(self, ends: float = ENDS) -> list[float]:
         return [WINDOW_S * i for i in range(math.ceil(ends / WINDOW_S))]
 
+    def by_window(self) -> list[list[RequestOutcome]]:
+        """Requests, by when they were sent."""
+        return [[f for f in self.outcomes if start <= f.sent < start + WINDOW_S] for start in self.windows()]
+
+    def rate(self, only_overflow: bool = False) -> list[float]:
+        """Requests per second by window; of those that the large model did not answer, if only these are wanted."""
+        groups = self.by_window()
+        if only_overflow:
+            groups = [[f for f in group if f.ttft is None or f.small] for group in groups]
+        return [len(group) / WINDOW_S for group in groups]
+
     def ttft(self, q: float = 99) -> list[float | None]:
         """By window, of whoever was answered."""
-        found = []
-        for start in self.windows():
-            group = [f.ttft for f in self.outcomes if start <= f.sent < start + WINDOW_S and f.ttft is not None]
-            found.append(percentile(group, q))
-        return found
+        return [percentile([f.ttft for f in group if f.ttft is not None], q) for group in self.by_window()]
 
     def share(self, kind: str) -> float:
         """Of all requests: "in time", "small" (answered by the small model), "refused"."""
@@ -134,10 +141,8 @@ def story(spike: Spike, measure: str) -> Story:
     elif measure in ("shed at the door", "small model for the overflow"):
         settings["shedding"] = {"max_outstanding": MAX_OUTSTANDING}
     run = simulated_70b.play(on, workload, **settings)
-    outcomes, gpu_s = (
-        {r.request.index: RequestOutcome(r.intended, r.ttft()) for r in run.records},
-        GPUS * run.replica_seconds,
-    )
+    outcomes = {r.request.index: RequestOutcome(r.intended, r.ttft()) for r in run.records}
+    gpu_s = GPUS * run.replica_seconds
     if measure == "small model for the overflow":
         outcomes |= _overflow(run)
         gpu_s += run.duration
@@ -167,39 +172,26 @@ def _up(run: FleetRun) -> tuple[tuple[float, int], ...]:
 def draw_story(spike: Spike, measure: str) -> Picture:
     """Arrivals, TTFT p99, replicas over time; doing nothing is the dashed ghost."""
     here, ghost = story(spike, measure), story(spike, "do nothing")
-    starts = here.windows()
-    middle = [start + WINDOW_S / 2 for start in starts]
-    rate = [sum(start <= f.sent < start + WINDOW_S for f in here.outcomes) / WINDOW_S for start in starts]
-    refused = [
-        sum(start <= f.sent < start + WINDOW_S and (f.ttft is None or f.small) for f in here.outcomes) / WINDOW_S
-        for start in starts
-    ]
-    orange, grey = PHASE_COLOURS["first_token"], PHASE_COLOURS["queue"]
-    arrivals = [Series("all", middle, rate, PHASE_COLOURS["prefill"], dots=False)]
-    if any(refused):
-        arrivals.append(Series("overflow", middle, refused, ALARM, dashed=True))
-    ttft = [Series("this measure", middle, here.ttft(), orange)]
+    middle = [start + WINDOW_S / 2 for start in here.windows()]
+    arrivals = [Curve("all", middle, here.rate(), colour=PHASE_COLOURS["prefill"])]
+    if any(overflow := here.rate(only_overflow=True)):
+        arrivals.append(Curve("overflow", middle, overflow, colour=ALARM))
+    ttft = [Curve("this measure", middle, here.ttft(), colour=PHASE_COLOURS["first_token"])]
     if measure != "do nothing":
-        ttft.append(Series("do nothing", middle, ghost.ttft(), grey, dashed=True))
-    moments, counts = zip(*here.up)
-    replicas = Series("", moments, counts, PHASE_COLOURS["decode"], dots=False)
+        ttft.append(Curve("do nothing", middle, ghost.ttft(), "dashes", PHASE_COLOURS["queue"]))
+    replicas = Curve("replicas of the large model", *zip(*here.up), colour=PHASE_COLOURS["decode"])
+    ends = [] if spike.gentle else [Mark("", x=STARTS), Mark("", x=min(STARTS + spike.length, ENDS))]
     panels = [
-        Panel("arrivals", "requests/s", arrivals),
-        Panel("first word", "TTFT p99, s", ttft, log=True, limit=fleet.PROMISE.ttft, height=120),
-        Panel("large model", "replicas up", [replicas], height=50),
-    ]  # fmt: skip
-    x = Ruler(
-        f"time, seconds (windows of {WINDOW_S:.0f} s, by when requests were sent)",
-        0,
-        ENDS,
-        [60.0 * i for i in range(8)],
-    )
-    bands = [] if spike.gentle else [(STARTS, min(STARTS + spike.length, ENDS))]
+        Panel(arrivals, Axis("requests/s", low=0), ends),
+        Panel(ttft, Axis("TTFT p99, s", log=True), [*ends, Mark("SLO", y=fleet.PROMISE.ttft)], height=150),
+        Panel([replicas], Axis("replicas", low=0), ends, height=90),
+    ]
     again = f"within the promise again after {seconds(here.back)}"
     if here.back == 0 or math.isinf(here.back):
         again = "never out of the promise" if here.back == 0 else "not within the promise again in this picture"
     title = f"{measure}: {again}; {here.share('in time'):.0%} in time"
-    return draw_panels(title, x, panels, bands=bands, description=_told([here, ghost]))
+    x = Axis(f"time, seconds (windows of {WINDOW_S:.0f} s, by when requests were sent)", low=0, high=ENDS)
+    return draw_panels(title, panels, x, description=_told([here, ghost]))
 
 
 def _told(stories: Sequence[Story]) -> str:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from course.lab.display import Html, as_table, table_by_name
+from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.lesson_11 import fleet, spike
@@ -12,14 +12,13 @@ from course.lab.lesson_11.knee import Point, Sweep, draw_knee
 from course.lab.predict import Outcome
 from course.lab.progress_bar import with_progress
 from course.lab.run import Run, itl_of, percentile
+from course.lab.slo import attainment
 from course.lab.style import number, seconds
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
 from minillm.observe.summary import SLO
 
 SLOTS, SHORT_SLOTS = (1, 2, 4, 8, 16), (1, 2, 8)
-DOCUMENTS = 4
-"""To be read; one after the other, or all at once."""
 LOAD = 0.75
 """Of what the engine serves with all seats: enough spare time for luck to pass."""
 HUNDRED = (
@@ -92,15 +91,10 @@ def _tpots(run: Run) -> list[float]:
 
 
 def _point(seats: int, run: Run, slo: SLO) -> Point:
-    met = 0
-    for view in run.finished:
-        gaps = itl_of(view)
-        tpot = sum(gaps) / len(gaps) if gaps else 0.0
-        met += view.deliveries[0] - view.borders[0] <= slo.ttft and tpot <= slo.tpot
-    span = run.duration
+    in_time = attainment(run, slo)
     return Point(
-        seats, run.throughput, percentile(run.ttft, 99), percentile(_tpots(run), 99), met / span, met / len(run.rows),
-        run.snapshot.num_preemptions,
+        seats, run.throughput, percentile(run.ttft, 99), percentile(_tpots(run), 99),
+        in_time * len(run.rows) / run.duration, in_time, run.snapshot.num_preemptions,
     )  # fmt: skip
 
 
@@ -124,32 +118,8 @@ def place(found: RealKnee) -> Explorer:
 
     return Explorer(
         lambda at: draw_knee(sweep, at, "this machine"),
+        slow=True,
         at=choices("operating point: max-batch", seats, seats[len(seats) // 2]),
-    )
-
-
-def documents(lab: Lab) -> Workload:
-    """Prompts of several full steps each, one token of answer: all the work is reading."""
-    rng = random.Random(3)
-    paragraphs = 19 if lab.scale == 1 else 2  # just under five steps of the lab's budget, so none is left half empty
-    prompts = [f"({i}) {document(rng, paragraphs)}\n\nOne word: is it safe?" for i in range(DOCUMENTS)]
-    return Workload("documents", "Long prompts, short answers.", tuple(Arrival(0.0, p, 1) for p in prompts))
-
-
-def reading_only(lab: Lab) -> dict[int, Run]:
-    """The same change of configuration, where it mends nothing: more seats for work that is all prompts."""
-    return {seats: lab.run(documents(lab), max_num_seqs=seats, enable_prefix_caching=False) for seats in (1, DOCUMENTS)}
-
-
-def reading_table(runs: Mapping[int, Run]) -> Html:
-    return table_by_name(
-        "max-batch",
-        {str(seats): run for seats, run in runs.items()},
-        {
-            "TTFT p50": lambda run: seconds(percentile(run.ttft, 50)),
-            "TTFT p99": lambda run: seconds(percentile(run.ttft, 99)),
-            "all of them done after": lambda run: seconds(run.duration),
-        },
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_11 import fleet
-from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
+from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
 from minillm.simulate.cluster.record import ClientRecord, Outcome
@@ -100,15 +100,13 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     middle = [float(start + WINDOW_S / 2) for start in starts]
     waits = [_worst(found.wait[(found.seated >= s) & (found.seated < s + WINDOW_S)]) for s in starts]
     left = [float(((found.gave_up >= s) & (found.gave_up < s + WINDOW_S)).sum() / WINDOW_S) for s in starts]
+    moments = {"bell": found.bell, "first time-out": found.first_timeout}
+    marks = [Mark(name, x=moment) for name, moment in moments.items() if moment < ENDS]
+    wait = Curve(f"queue wait, longest of {WINDOW_S:.0f} s", middle, waits, colour=PHASE_COLOURS["queue"])
+    timeouts = Curve("time-outs", middle, left, colour=ALARM)
     panels = [
-        Panel("queue wait", f"s, worst of {WINDOW_S:.0f} s", [Series("", middle, waits, PHASE_COLOURS["queue"])],
-              limit=WORRY_S, limit_name="bell", height=110),
-        Panel("time-outs", "per second", [Series("", middle, left, ALARM)], height=80),
-    ]  # fmt: skip
-    marks = [
-        (moment, name)
-        for moment, name in ((found.bell, "bell"), (found.first_timeout, "first time-out"))
-        if moment < ENDS
+        Panel([wait], Axis("queue wait, s", low=0, high=1.25 * patience), [*marks, Mark("", y=WORRY_S)], height=140),
+        Panel([timeouts], Axis("time-outs/s", low=0), marks),
     ]
     if found.lead is None:
         words = "nobody gives up"
@@ -118,9 +116,9 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
         words = (
             f"the bell rang {seconds(abs(found.lead))} {'before' if found.lead >= 0 else 'after'} the first time-out"
         )
-    x = Ruler(f"time, seconds; the load steps up at {STARTS:.0f}", 0, ENDS, [60.0 * i for i in range(7)])
+    x = Axis(f"time, seconds; the load steps up at {STARTS:.0f}", low=0, high=ENDS)
     told = f"Load {load:.0%} of capacity, patience {number(patience)} s for {waits_for}: {words}."
-    return draw_panels(f"Load {load:.0%}: {words}", x, panels, marks=marks, bands=[(STARTS, ENDS)], description=told)
+    return draw_panels(f"Load {load:.0%}: {words}", panels, x, description=told)
 
 
 def _worst(values: np.ndarray) -> float | None:
@@ -132,6 +130,7 @@ def alarms() -> Explorer:
 
     return Explorer(
         lambda load, patience, waits_for: draw_alarm(int(load[:-1]) / 100, float(patience), waits_for),
+        slow=True,
         load=choices("load, from then on", ["80%", "110%", "130%", "200%", "400%"], "130%"),
         patience=choices("clients' patience, s", (5, 10, 20, 40), 10),
         waits_for=buttons("they wait for", list(PATIENCE)),

@@ -3,5 +3,4 @@
 services.py   the incidents of the lesson, and changes tried on them
 twins.py      two incidents that look alike, question by question
 real.py       the same two illnesses on the engine of this machine
-pictures.py   every change's effect; where the marks come from
 """

@@ -9,7 +9,6 @@ from course.lab.incidents.evidence import Evidence
 from course.lab.incidents.questions import BY_ID
 from course.lab.incidents.questions_clients import OFFERED_LAST_WEEK
 from course.lab.predict import Outcome
-from course.lab.svg import Picture
 
 QUESTIONS = ("queue_over_time", "arrivals", "phases", "ttft_itl", "gpu", "batch", "kv_use", "preemptions")
 """From those that tell nothing apart to those that do."""
@@ -67,11 +66,7 @@ def _panel(title: str, evidence: Evidence) -> str:
     words = f"<p style='margin:2px 0 12px'>{evidence.text}</p>"
     if evidence.panel is None:
         return f"<b>{title}</b>{words}"
-    return picture(title, evidence).svg() + words
-
-
-def picture(title: str, evidence: Evidence) -> Picture:
-    return evidence.panel.draw(title)
+    return evidence.panel.draw(title).svg() + words
 
 
 def explorer(first: Incident, second: Incident) -> Explorer:

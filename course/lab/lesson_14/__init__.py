@@ -5,7 +5,6 @@ records.py       what was found, kept in a file   ledger.py     measure, filter,
 rows.py          how a row looks                  claim_map.py  all claims in one picture
 panel.py         the ledger with filters and buttons
 techniques.py    one claim's experiment: a table of techniques, filled in for four workloads
-technique_chart.py  that table as a picture
 """
 
 from course.lab.lesson_14.ledger import Ledger

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
+from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.predict import Outcome
 from course.lab.run import Run
@@ -132,6 +133,17 @@ def _mean(values: Sequence[float]) -> float:
 def by_technique(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     """In the table's order."""
     return {technique: list(group) for technique, group in groupby(cells, key=lambda cell: cell.technique)}
+
+
+def techniques_table(cells: Sequence[Cell]) -> Html:
+    """What the table claims, what was found on each workload, and what each figure is a ratio of."""
+    groups = by_technique(cells)
+    names = [cell.workload for cell in next(iter(groups.values()))]
+    rows = [
+        (technique, f"{CLAIMED[technique]:g}", *(f"{cell.factor:.2f}" for cell in group), RATIOS[technique])
+        for technique, group in groups.items()
+    ]
+    return as_table(("technique", "claimed", *names, "the ratio here"), rows)
 
 
 def spread(cells: Sequence[Cell]) -> float:

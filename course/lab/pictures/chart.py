@@ -62,6 +62,8 @@ class Axis:
     log: bool = False
     low: float | None = None
     high: float | None = None
+    names: Sequence[str] = ()
+    """Of the places 0, 1, 2, ..., where these are no numbers."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,16 @@ class Mark:
     label: str
     x: float | None = None
     y: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of several charts over the same x axis."""
+
+    curves: Sequence[Curve]
+    y: Axis
+    marks: Sequence[Mark] = ()
+    height: float = 110
 
 
 def draw_chart(
@@ -88,31 +100,48 @@ def draw_chart(
     Args:
         description: what is to be seen, in words and numbers; None given, each curve's ends are told.
     """
+    return draw_panels(title, [Panel(curves, y, marks, height)], x, description=description)
+
+
+def draw_panels(title: str, panels: Sequence[Panel], x: Axis, *, description: str = "") -> Picture:
+    """Charts below each other, over one x axis.
+
+    Args:
+        description: as of `draw_chart`.
+    """
+    heights = [panel.height for panel in panels]
     with rc_context(LOOK):
-        figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, layout="constrained")
+        figure = Figure(figsize=(WIDTH / 72, sum(heights) / 72), dpi=72, layout="constrained")
         figure.patch.set_visible(False)
-        axes = figure.add_subplot()
-        _dress(axes, x, y)
-        for i, curve in enumerate(curves):
-            axes.plot(
-                curve.xs,
-                curve.ys,
-                color=curve.colour or COLOURS[i % len(COLOURS)],
-                linestyle=DASHES[curve.style],
-                marker="" if curve.style == "dashes" else MARKERS[i % len(MARKERS)],
-                markevery=1 if curve.style == "points" else max(len(curve.xs) // MOST_MARKERS, 1),
-                markersize=5,
-                label=curve.name,
-            )
-        axes.set_xlim(x.low, x.high)
-        axes.set_ylim(y.low, y.high)
-        for mark in marks:
-            _draw_mark(axes, mark)
-        if len(curves) > 1:
-            axes.legend(frameon=False, loc="best")
+        column = figure.subplots(len(panels), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, panel in zip(column, panels):
+            _draw_panel(axes, panel, x)
         body = _inside(figure)
-    found = [_told(curve, x, y) for curve in curves] + [f"marked: {mark.label}" for mark in marks]
-    return Picture(title, body, height, description=description or "; ".join(found))
+    found = [_told(curve, x, panel.y) for panel in panels for curve in panel.curves]
+    found += [f"marked: {mark.label}" for panel in panels for mark in panel.marks if mark.label]
+    return Picture(title, body, sum(heights), description=description or "; ".join(found))
+
+
+def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
+    _dress(axes, x, panel.y)
+    axes.label_outer()
+    for i, curve in enumerate(panel.curves):
+        axes.plot(
+            curve.xs,
+            curve.ys,
+            color=curve.colour or COLOURS[i % len(COLOURS)],
+            linestyle=DASHES[curve.style],
+            marker="" if curve.style == "dashes" else MARKERS[i % len(MARKERS)],
+            markevery=1 if curve.style == "points" else max(len(curve.xs) // MOST_MARKERS, 1),
+            markersize=5,
+            label=curve.name,
+        )
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(panel.y.low, panel.y.high)
+    for mark in panel.marks:
+        _draw_mark(axes, mark)
+    if len(panel.curves) > 1:
+        axes.legend(frameon=False, loc="best")
 
 
 def _dress(axes: Axes, x: Axis, y: Axis) -> None:
@@ -122,6 +151,8 @@ def _dress(axes: Axes, x: Axis, y: Axis) -> None:
             ruler.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
             ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             ruler.set_minor_formatter(NullFormatter())
+        if axis.names:
+            ruler.set_ticks(range(len(axis.names)), axis.names)
     axes.set(xlabel=x.label, ylabel=y.label)
     axes.grid(True, linewidth=0.7)
     axes.set_axisbelow(True)
@@ -163,8 +194,8 @@ def _inside(figure: Figure) -> str:
 
 def _with_own_ids(body: str) -> str:
     """Ids that follow from the drawing alone: a page may hold many, and the same drawing is the same text."""
-    for i, identity in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', body))):
-        body = re.sub(rf'(\bid="|#){re.escape(identity)}(?=[")])', rf"\1@{i}", body)
+    names = {identity: f"@{i}" for i, identity in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', body)))}
+    body = re.sub(r'(\bid="|#)([\w.-]+)(?=[")])', lambda found: found[1] + names.get(found[2], found[2]), body)
     prefix = f"c{zlib.crc32(body.encode()):08x}-"
     return re.sub(r'(\bid="|#)@', rf"\1{prefix}", body)
 

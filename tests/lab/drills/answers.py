@@ -9,6 +9,10 @@ FLAGSHIP_SHORT: str = _WRITTEN["flagship_short"]
 PREACHING: str = _WRITTEN["preaching"]
 FLUENT: str = _WRITTEN["fluent"]
 SHORT_AND_RIGHT: dict[str, str] = _WRITTEN["short_and_right"]
+RIGHT_STATEMENTS: list[str] = _WRITTEN["right_statements"]
+WRONG_STATEMENTS: list[str] = _WRITTEN["wrong_statements"]
+CORRECTED: dict[str, list[str]] = _WRITTEN["corrected"]
+"""By drill: a sentence that costs points, and one on the same matter that does not."""
 
 KEYWORDS = (
     "queue prefill first token decode stream TTFT ITL p99 14.4 s KV cache pressure GQA admission control "

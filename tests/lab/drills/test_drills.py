@@ -2,15 +2,10 @@
 
 import random
 import re
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # answers
-
-import answers
+from lab.drills import answers
 
 from course.lab.drills.amounts import Amount, amounts_in, sums_in
 from course.lab.drills.drill import LEVELS, Draw, Drill, UnknownDrillError
@@ -116,16 +111,6 @@ def test_each_credit_quotes_words_of_the_answer() -> None:
     for dimension in grade(drawn, drawn.answers["staff"]).dimensions:
         for evidence in dimension.evidence:
             assert evidence.quote[:40] in flat
-
-
-def test_unqualified_quantization_costs_points_and_qualified_does_not() -> None:
-    drawn = find_drill("ttft-7s").drawn()
-    rash = grade(drawn, "First I would quantize the model to int8, which reduces the queue.")
-    careful = grade(
-        drawn, "Last, int8 weights for decode, only behind a quality eval, if ITL is still high after that."
-    )
-    assert any(each.points < 0 for each in rash.dimension("interventions").evidence)
-    assert not any(each.points < 0 for each in careful.dimension("interventions").evidence)
 
 
 def test_a_wrong_sum_is_quoted_and_costs_points() -> None:

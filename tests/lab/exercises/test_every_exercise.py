@@ -113,8 +113,3 @@ def test_it_is_complete(exercise: Exercise) -> None:
     source = list(cells(resolve(path_of(exercise).read_text(encoding="utf-8"), "solution")))
     own = next(i for i, cell in enumerate(source) if cell.role == "exercise" and cell.exercise_id == exercise.id)
     assert any("worked example" in cell.body for cell in source[own:] if cell.is_text)
-
-
-def test_wrong_and_right_answers_belong_to_an_exercise() -> None:
-    for exercise_id in [wrong.exercise_id for wrong in WRONG] + [path.parent.name for path in RIGHT]:
-        find(exercise_id)

@@ -46,10 +46,6 @@ def test_the_summary_leaves_out_what_this_machine_cannot_do(monkeypatch: pytest.
     assert total() == here.max_score + absent.max_score
 
 
-def test_where_it_is_there_nothing_is_missing() -> None:
-    assert replace(find("triton-kernel"), needs=("json",)).missing is None
-
-
 def test_a_kernels_source_travels_with_the_function_that_launches_it() -> None:
     """Triton reads the source of a kernel, which may stand in another cell."""
     kernel_cell = compile("def rows(x):\n    pass\n", "cell 1", "exec")

@@ -12,7 +12,7 @@ from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.model.arithmetic import NUMBER_BYTES, KVCacheSize
 from minillm.policies.window import Window
-from minillm.runner.batch_layout import lay_out
+from minillm.runner.batch_layout import BlockTables, lay_out
 
 
 def test_the_kv_bill_is_the_engines() -> None:
@@ -35,7 +35,7 @@ def test_the_slot_mapping_is_the_engines() -> None:
         for i, (table, start, end) in enumerate(pieces):
             request = Request(str(i), [1] * end, SamplingParams(), Timeline(0.0), num_computed_tokens=end)
             scheduled.append(ScheduledRequest(request, start, end - start, table, True, 0))
-        arrays = lay_out(scheduled, 4, 99, {}).arrays
+        arrays = lay_out(scheduled, BlockTables(4, 99), {}).arrays
         assert arrays.slots.tolist() == block_tables.right_slots(pieces, 4)
         assert np.array_equal(arrays.block_tables, block_tables.right_tables(pieces, 4, 99))
 

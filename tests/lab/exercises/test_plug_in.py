@@ -1,22 +1,16 @@
 """A learner's parts serve requests; one that breaks a rule is replaced, and the answers stay right."""
 
-import numpy as np
 import pytest
-import torch
-from fake_runner import FakeRunner, drain, expected_output, greedy, next_token
+from fake_runner import FakeRunner, drain, expected_output, greedy
 
 from course.lab.grading.exercises import find
 from course.lab.grading.exercises.continuous_batching_step import Request as Planned
 from course.lab.grading.exercises.continuous_batching_step import right_plan
-from course.lab.grading.plug_in import CheckingSampler, OpenLab, Parts, build_engine
-from course.lab.grading.plug_in_guard import FallbackGuard
+from course.lab.grading.plug_in import OpenLab, Parts, build_engine
 from course.lab.grading.source import answer_file
-from minillm import EngineConfig, SamplingParams
-from minillm.core.request import Draft, Request
+from minillm import EngineConfig
 from minillm.core.scheduler import Scheduler
-from minillm.core.timeline import Timeline, VirtualClock
-from minillm.runner.rejection_sampler import RejectionSampler
-from minillm.runner.rows import DraftPosition
+from minillm.core.timeline import VirtualClock
 
 PROMPTS = [list(range(10 * i, 10 * i + length)) for i, length in enumerate((30, 5, 17, 60, 9, 41))]
 
@@ -46,13 +40,6 @@ def first_unplanned(running: list, planned: set[str]):
 class Leaking(BLOCK_POOL):
     def release(self, block_ids) -> None:
         super().release(block_ids[1:])
-
-
-def right_guess(tokens: list[int], k: int) -> list[int]:
-    drafted: list[int] = []
-    for _ in range(k):
-        drafted.append(next_token([*tokens, *drafted]))
-    return drafted
 
 
 def served(parts: Parts, num_kv_blocks: int = 64, prompts=PROMPTS, **fields) -> tuple[list[str], list]:
@@ -160,52 +147,6 @@ def test_a_part_that_breaks_a_rule_is_replaced(parts: Parts, fields: dict, words
 
 def test_the_model_answers_blocks_serve_also_when_they_run_out() -> None:
     assert served(Parts(block_pool=BLOCK_POOL), num_kv_blocks=24)[0] == []
-
-
-def test_drafts_of_a_proposer_save_steps() -> None:
-    plain = served(Parts())[1]
-    notes, batches = served(Parts(proposer=right_guess))
-    assert notes == []
-    assert len(batches) < len(plain)
-    assert "at most" in served(Parts(proposer=lambda tokens, k: [0] * (k + 1)))[0][0]
-
-
-def drafted_row() -> tuple[torch.Tensor, DraftPosition]:
-    params = SamplingParams(temperature=1.0)
-    request = Request("r", [1, 2], params, Timeline(0.0), draft=Draft([3], torch.full((1, 5), 0.2)))
-    return torch.tensor([[0.0, 1.0, 2.0, 0.5, 0.0]]), DraftPosition(request, 0)
-
-
-def test_a_learners_verify_decides_about_drafts() -> None:
-    logits, row = drafted_row()
-    seen, notes = [], []
-
-    def verify(target, proposal, drafts, rng):
-        seen.append((target.shape, proposal.shape, drafts))
-        return [2]
-
-    sampler = CheckingSampler(verify, FallbackGuard("sampler", notes), RejectionSampler())
-    assert sampler(logits, [row]).token_ids == [2]
-    assert seen == [((2, 5), (1, 5), [3])]
-    broken = CheckingSampler(lambda *_: [99], FallbackGuard("sampler", notes), RejectionSampler())
-    assert broken(logits, [row]).token_ids == RejectionSampler()(logits, [row]).token_ids
-    assert "99" in notes[0]
-
-
-def test_the_model_answers_verify_is_distributed_as_the_model() -> None:
-    logits, row = drafted_row()
-    notes: list[str] = []
-    sampler = CheckingSampler(
-        model_answer("rejection-sampler")["verify"], FallbackGuard("sampler", notes), RejectionSampler()
-    )
-    rng = np.random.default_rng(0)
-    counts = np.zeros(5)
-    for _ in range(1000):
-        row.request.draft.token_ids[0] = int(rng.integers(5))
-        counts[sampler(logits, [row]).token_ids[0]] += 1
-    wanted = torch.softmax(logits[0], 0).numpy()
-    assert notes == []
-    assert np.abs(counts / 1000 - wanted).max() < 6 * np.sqrt(0.25 / 1000)
 
 
 def test_the_lab_shows_both(open_lab: OpenLab) -> None:

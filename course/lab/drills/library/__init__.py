@@ -1,50 +1,49 @@
 """The drills, in the order in which they are listed.
 
-<id>.toml      title, minutes and rubric of a drill          ../texts/<id>.md   its prompt and model answers
-latency.py, memory.py, decoding.py, fleets.py   its numbers: what the prompt gives, and what follows from that
+<id>.toml      title, minutes, rubric and given numbers of a drill     ../texts/<id>.md   its prompt and model answers
+latency.py, memory.py, decoding.py, fleets.py   a function each, from what the prompt gives to what follows from it
+
+In a file, `[given]` has the numbers of the prompt: a unit, and the options of which a seed draws one, the classic
+first. Of what follows, `also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives.
 """
 
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from course.lab.drills.amounts import Amount
 from course.lab.drills.drill import Draw, Drill, Rubric, UnknownDrillError
 from course.lab.drills.library import decoding, fleets, latency, memory
 from course.lab.drills.reading import Numbers
 
+_FORMULAS = {name: each for module in (latency, memory, decoding, fleets) for name, each in vars(module).items()}
 
-def _read(drill_id: str, numbers: Callable[[Draw], Numbers]) -> Drill:
+
+def _read(drill_id: str) -> Drill:
     written = tomllib.loads((Path(__file__).parent / f"{drill_id}.toml").read_text(encoding="utf-8"))
     rubric = Rubric.model_validate(written.pop("rubric"))
+    options: dict[str, list[Any]] = written.pop("given")
+    also_given, tempting = (written.pop(key, ()) for key in ("also_given", "tempting"))
+    follow = _FORMULAS[drill_id.replace("-", "_")]
+
+    def numbers(draw: Draw) -> Numbers:
+        given = {name: Amount(draw(*values), unit) for name, (unit, *values) in options.items()}
+        derived = follow(SimpleNamespace(**{name: amount.value for name, amount in given.items()}))
+        given |= {name: derived.pop(name) for name in also_given}
+        return Numbers(given, derived, {name: derived.pop(name) for name in tempting})
+
     return Drill(id=drill_id, numbers=numbers, rubric=rubric, **written)
 
 
-ALL: tuple[Drill, ...] = (
-    _read("dump-13b", latency.dump_13b),
-    _read("p99-8s", latency.p99_8s),
-    _read("ttft-7s", latency.ttft_7s),
-    _read("itl-250ms", latency.itl_250ms),
-    _read("rag-broke-chat", latency.rag_broke_chat),
-    _read("quantized-in-vain", latency.quantized_in_vain),
-    _read("hit-rate-zero", memory.hit_rate_zero),
-    _read("long-contexts", memory.long_contexts),
-    _read("shrink-the-kv", memory.shrink_the_kv),
-    _read("growing-agents", memory.growing_agents),
-    _read("code-drafts", decoding.code_drafts),
-    _read("chunk-size", decoding.chunk_size),
-    _read("new-draft", decoding.new_draft),
-    _read("one-token", decoding.one_token),
-    _read("why-not-gpus", fleets.why_not_gpus),
-    _read("size-a-fleet", fleets.size_a_fleet),
-    _read("tenfold-spike", fleets.tenfold_spike),
-    _read("batch-beside-chat", fleets.batch_beside_chat),
-    _read("buy-hardware", fleets.buy_hardware),
-    _read("halve-the-cost", fleets.halve_the_cost),
-    _read("slo-autocomplete", fleets.slo_autocomplete),
-    _read("dashboard", fleets.dashboard),
-    _read("load-test-lied", latency.load_test_lied),
-    _read("choppy-stream", latency.choppy_stream),
-)
+_IDS = (
+    "dump-13b", "p99-8s", "ttft-7s", "itl-250ms", "rag-broke-chat", "quantized-in-vain",
+    "hit-rate-zero", "long-contexts", "shrink-the-kv", "growing-agents",
+    "code-drafts", "chunk-size", "new-draft", "one-token",
+    "why-not-gpus", "size-a-fleet", "tenfold-spike", "batch-beside-chat", "buy-hardware", "halve-the-cost",
+    "slo-autocomplete", "dashboard", "load-test-lied", "choppy-stream",
+)  # fmt: skip
+ALL: tuple[Drill, ...] = tuple(map(_read, _IDS))
 FLAGSHIP = "dump-13b"
 
 

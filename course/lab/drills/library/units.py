@@ -1,6 +1,7 @@
 """Short names for the amounts that drills are made of, and what models and GPUs are by their data sheets."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 from course.lab.drills import amounts as a
 from course.lab.drills.amounts import Amount
@@ -8,6 +9,10 @@ from minillm.model.arithmetic import ModelCost, find_model
 from minillm.simulate.cost.hardware import Hardware, find_hardware
 
 Make = Callable[[float], Amount]
+Given = SimpleNamespace
+"""What a prompt gives: values, by the names in the drill's file."""
+Follows = dict[str, Amount]
+"""What follows from that, by name."""
 
 
 def _of(unit: str) -> Make:
@@ -15,18 +20,10 @@ def _of(unit: str) -> Make:
 
 
 seconds, tokens, rate, token_rate = _of(a.SECONDS), _of(a.TOKENS), _of(a.RATE), _of(a.TOKEN_RATE)
-size, bandwidth, flops = _of(a.BYTES), _of(a.BYTE_RATE), _of(a.FLOPS)
-ratio, money, count = _of(a.RATIO), _of(a.MONEY), _of(a.COUNT)
+size, flops, ratio, money, count = _of(a.BYTES), _of(a.FLOPS), _of(a.RATIO), _of(a.MONEY), _of(a.COUNT)
+model, gpu = find_model, find_hardware
 
 DTYPE = "bfloat16"
-
-
-def model(name: str) -> ModelCost:
-    return find_model(name)
-
-
-def gpu(name: str) -> Hardware:
-    return find_hardware(name)
 
 
 def step_floor(shape: ModelCost, on: Hardware, gpus: int) -> float:

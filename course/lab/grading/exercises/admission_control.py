@@ -43,14 +43,10 @@ def right_ttft(slot_free_at: Sequence[float], arrival: float, prompt_tokens: int
 TTFT_SLIPS: dict[str, Callable[..., Any]] = {
     "wait_never_negative": lambda free, arrival, prompt, read: min(free) - arrival + prompt * read,
     "wait_alone": lambda free, arrival, prompt, read: max(min(free) - arrival, 0),
-    "moment_not_how_long": lambda free, arrival, prompt, read: max(min(free), arrival) + prompt * read,
     "takes_slot_free_first": lambda free, arrival, prompt, read: max(max(free) - arrival, 0) + prompt * read,
     "takes_slot_free_first_whichever": lambda free, arrival, prompt, read: max(free[0] - arrival, 0) + prompt * read,
     "slots_do_not_wait": lambda free, arrival, prompt, read: max(sum(free) / len(free) - arrival, 0) + prompt * read,
     "wait_for_slot_missing": lambda free, arrival, prompt, read: prompt * read,
-    "other_slots_times_added": lambda free, arrival, prompt, read: (
-        sum(max(each - arrival, 0) for each in free) + prompt * read
-    ),
 }
 
 
@@ -81,7 +77,6 @@ def own_prefill(request: Arrival, server: Server) -> float:
 
 SLIPS: Slips = {
     "every_request_admitted": lambda s, rs: [True] * len(rs),
-    "no_request_admitted": lambda s, rs: [False] * len(rs),
     "refused_request_takes_slot": partial(decide, books_refused=True),
     "ttft_exactly_slo_s_meets": partial(decide, fits=operator.lt),
     "only_wait_held_against": partial(decide, judged=lambda start, r, s: start - r[0]),
@@ -89,7 +84,6 @@ SLIPS: Slips = {
         decide, judged=lambda start, r, s: start - r[0] + own_prefill(r, s) + r[2] * s.decode_s
     ),
     "slot_free_again_when": partial(decide, busy=own_prefill),
-    "slot_taken_during_prefill": partial(decide, busy=lambda r, s: r[2] * s.decode_s),
     "slot_free_for_while": partial(
         decide, begins=lambda free, arrival: free, judged=lambda start, r, s: max(start - r[0], 0) + own_prefill(r, s)
     ),

@@ -26,11 +26,8 @@ def right_more_blocks(num_held: int, num_tokens: int, block_size: int) -> int:
 MORE_SLIPS: dict[str, Callable[[int, int, int], Any]] = {
     "block_filled_part_block": lambda held, n, size: max(n // size - held, 0),
     "one_too_many_when": lambda held, n, size: max(n // size + 1 - held, 0),
-    "rounding_nearest": lambda held, n, size: max(round(n / size) - held, 0),
     "what_holds_already_counted": lambda held, n, size: -(-n // size),
     "request_holds_more_than": lambda held, n, size: -(-n // size) - held,
-    "num_tokens_counts_all_tokens": lambda held, n, size: -(-n // size),
-    "counted_tokens": lambda held, n, size: max(n - held * size, 0),
 }
 
 
@@ -48,9 +45,16 @@ def blocks(num_tokens: int, block_size: int) -> int:
 
 
 def right_tables(pieces: list[Piece], block_size: int, null_block: int) -> list[list[int]]:
-    rows = [block_ids[: blocks(end, block_size)] for block_ids, _, end in pieces]
+    return padded(cut(pieces, block_size), null_block)
+
+
+def cut(pieces: list[Piece], size: int) -> list[list[int]]:
+    return [table[: blocks(end, size)] for table, _, end in pieces]
+
+
+def padded(rows: list[list[int]], filler: int) -> list[list[int]]:
     width = max(map(len, rows), default=0)
-    return [row + [null_block] * (width - len(row)) for row in rows]
+    return [row + [filler] * (width - len(row)) for row in rows]
 
 
 def by_position(slot: Callable[[list[int], int, int, int], int]) -> Callable[..., list[int]]:
@@ -64,13 +68,9 @@ SLOT_SLIPS: dict[str, Callable[..., Any]] = {
     "position_request_used_slot": by_position(lambda table, p, start, size: p),
     "offset_must_counted_within": by_position(lambda table, p, start, size: table[p // size] * size + p),
     "block_first_slot_for": by_position(lambda table, p, start, size: table[p // size] * size),
-    "block_offset_exchanged": by_position(lambda table, p, start, size: table[p % size] * size + p // size),
     "block_number_must_multiplied": by_position(lambda table, p, start, size: table[p // size] + p % size),
     "positions_counted_from_start": by_position(
         lambda table, p, start, size: table[(p - start) // size] * size + (p - start) % size
-    ),
-    "offset_counted_from_start": by_position(
-        lambda table, p, start, size: table[p // size] * size + (p - start) % size
     ),
     "end_not_computed_any": lambda pieces, size, null: [
         table[p // size] * size + p % size
@@ -82,15 +82,6 @@ SLOT_SLIPS: dict[str, Callable[..., Any]] = {
 }
 
 
-def padded(rows: list[list[int]], filler: int, width: int | None = None) -> list[list[int]]:
-    width = max(map(len, rows), default=0) if width is None else width
-    return [row + [filler] * (width - len(row)) for row in rows]
-
-
-def cut(pieces: list[Piece], size: int) -> list[list[int]]:
-    return [table[: blocks(end, size)] for table, _, end in pieces]
-
-
 def by_row(row: Callable[[list[int], int, int, int], list[int]]) -> Callable[..., list[list[int]]]:
     """A mistake in the blocks of one row: (table, start, end, block size) -> blocks."""
     return lambda pieces, size, null: padded([row(*piece, size) for piece in pieces], null)
@@ -100,17 +91,11 @@ TABLE_SLIPS: dict[str, Callable[..., Any]] = {
     "rows_padded_0": lambda pieces, size, null: padded(cut(pieces, size), 0),
     "rows_padded_-1": lambda pieces, size, null: padded(cut(pieces, size), -1),
     "rows_must_equally_long": lambda pieces, size, null: cut(pieces, size),
-    "pad_behind_blocks_not": lambda pieces, size, null: [
-        row[::-1] for row in padded([row[::-1] for row in cut(pieces, size)], null)
-    ],
     "blocks_no_token_up": by_row(lambda table, start, end, size: table),
     "row_blocks_all_positions": by_row(lambda table, start, end, size: table[: blocks(end - start, size)]),
     "row_begins_request_first": by_row(lambda table, start, end, size: table[start // size : blocks(end, size)]),
     "block_filled_part_belongs": by_row(lambda table, start, end, size: table[: end // size]),
     "one_block_too_many": by_row(lambda table, start, end, size: table[: end // size + 1]),
-    "one_column_too_many": lambda pieces, size, null: padded(
-        cut(pieces, size), null, max(map(len, cut(pieces, size)), default=0) + 1
-    ),
 }
 
 

@@ -34,16 +34,9 @@ def right_length(first: int) -> int:
     return 0
 
 
-def length_with(high: range) -> Callable[[int], int]:
-    """0xC0 and 0xC1 are taken for beginnings, and these bytes as well."""
-    return lambda first: 2 if first in (0xC0, 0xC1) else 4 if first in high else right_length(first)
-
-
 LENGTH_SLIPS = {
-    "0xc0_0xc1_begin_no": length_with(range(0)),
+    "0xc0_0xc1_begin_no": lambda first: 2 if first in (0xC0, 0xC1) else right_length(first),
     "0xf5_above_begin_no": lambda first: 4 if 0xF5 <= first <= 0xF7 else right_length(first),
-    "0xc0_0xc1_0xf5_above": length_with(range(0xF5, 0xF8)),
-    "0xc0_0xc1_0xf5_0xff": length_with(range(0xF5, 0x100)),
     "0x80_0xbf_continue_character": lambda first: 1 if 0x80 <= first < 0xC0 else right_length(first),
 }
 

@@ -31,20 +31,13 @@ SCALE_SLIPS = {
     "divides_128": lambda w: np.abs(w).max(axis=1) / 128,
     "divides_255": lambda w: np.abs(w).max(axis=1) / 255,
     "spreads_range_from_smallest": lambda w: (w.max(axis=1) - w.min(axis=1)) / 255,
-    "spreads_range_from_smallest_largest": lambda w: (w.max(axis=1) - w.min(axis=1)) / 254,
     "largest_weight_without_abs": lambda w: w.max(axis=1) / TOP,
-    "inverse_127_max_w": lambda w: TOP / np.abs(w).max(axis=1),
-    "max_w_itself": lambda w: np.abs(w).max(axis=1),
-    "mean_w": lambda w: np.abs(w).mean(axis=1) / TOP,
 }
 NUMBER_SLIPS = {
     "cuts_off_behind_point": lambda w: np.trunc(w / right_scales(w)[:, None]),
     "rounds_down_floor": lambda w: np.floor(w / right_scales(w)[:, None]),
-    "rounds_up_ceil": lambda w: np.ceil(w / right_scales(w)[:, None]),
-    "multiplies_scale": lambda w: np.rint(w * right_scales(w)[:, None]),
     "scales_rows_went_along": lambda w: np.rint(w / right_scales(w)),
     "grid_one_scale_for": lambda w: np.rint(w / np.abs(w).max() * TOP),
-    "grid_columns_scales": lambda w: np.rint(w / (np.abs(w).max(axis=0) / TOP)),
     "adds_0_5_cuts": lambda w: np.trunc(w / right_scales(w)[:, None] + 0.5),
 }
 
@@ -162,16 +155,9 @@ def nearest_steps(answer: Answer, rng: random.Random) -> str:
 
 BACK_SLIPS: Slips = {
     "scales_rows_went_along": lambda n, s: n * s.astype(np.float64),
-    "divides_scales": lambda n, s: n / s.astype(np.float64)[:, None],
-    "scales_made_int8_lost": lambda n, s: n * np.trunc(s)[:, None],
-    "products_kept_int8_where": lambda n, s: np.trunc(n * s[:, None]),
 }
 BOUND_SLIPS: Slips = {
     "whole_step_which_bound": lambda s: s,
-    "twice_step": lambda s: s * 2,
-    "max_w": lambda s: s * TOP,
-    "half_max_w": lambda s: s * TOP / 2,
-    "average_error_uniform": lambda s: s / 4,
     "root_mean_square_error": lambda s: s / np.sqrt(12),
 }
 
@@ -243,7 +229,6 @@ def interleaved(weight: np.ndarray, group: int) -> np.ndarray:
 GROUP_SLIPS = {
     "every_many_th_input": interleaved,
     "scale_whole_row_every": lambda w, g: np.repeat(right_scales(w)[:, None], w.shape[1] // g, axis=1),
-    "rows_share_scales": lambda w, g: np.broadcast_to(right_groups(w, g).max(axis=0), (len(w), w.shape[1] // g)),
     "group_how_many_inputs": lambda w, g: right_groups(w, w.shape[1] // g),
 }
 

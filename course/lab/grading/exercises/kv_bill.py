@@ -1,7 +1,7 @@
 """KV cache size: bytes of a token, of a request, and how many requests fit."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from course.lab.grading.exercise import Answer, Mistake
@@ -24,12 +24,12 @@ def token_with(
     pair: int = 2,
     layers: bool = True,
     number_bytes: Callable[[str], float] = lambda dtype: NUMBER_BYTES[dtype],
-    scale: Callable[[str, int], float] = lambda dtype, head_dim: SCALE_BYTES if dtype in SCALED else 0,
+    scaled: Collection[str] = SCALED,
 ) -> Callable[[Shape, str], float]:
     """Mistakes in one factor each."""
 
     def mistaken(shape: Shape, dtype: str) -> float:
-        vector = shape["head_dim"] * number_bytes(dtype) + scale(dtype, shape["head_dim"])
+        vector = shape["head_dim"] * number_bytes(dtype) + (SCALE_BYTES if dtype in scaled else 0)
         return (shape["layers"] if layers else 1) * pair * shape[heads] * vector
 
     return mistaken
@@ -41,16 +41,8 @@ TOKEN_SLIPS: Slips = {
     "one_layer": token_with(layers=False),
     "every_number_takes_2": token_with(number_bytes=lambda dtype: 2),
     "bits_not_bytes": token_with(number_bytes=lambda dtype: 8 * NUMBER_BYTES[dtype]),
-    "scales_int8_fp8_missing": token_with(scale=lambda dtype, d: 0),
-    "one_scale_counted_for": token_with(scale=lambda dtype, d: SCALE_BYTES / 2 if dtype in SCALED else 0),
-    "every_number_scale": token_with(scale=lambda dtype, d: SCALE_BYTES * d if dtype in SCALED else 0),
-    "only_int8_fp8_scales": token_with(scale=lambda dtype, d: SCALE_BYTES),
-    "fp8_scales_int8": token_with(scale=lambda dtype, d: SCALE_BYTES if dtype == "int8" else 0),
-    "int8_scales_fp8": token_with(scale=lambda dtype, d: SCALE_BYTES if dtype == "fp8" else 0),
-    "one_scale_for_whole": lambda shape, dtype: (
-        token_with(scale=lambda dtype, d: 0)(shape, dtype) + (SCALE_BYTES if dtype in SCALED else 0)
-    ),
-    "heads_kv_heads_multiplied": lambda shape, dtype: shape["num_heads"] * right_token(shape, dtype),
+    "scales_int8_fp8_missing": token_with(scaled=()),
+    "only_int8_fp8_scales": token_with(scaled=NUMBER_BYTES),
 }
 
 
@@ -100,11 +92,8 @@ REQUEST_SLIPS: Slips = {
     "window_tokens_rounded_up": request_with(lambda n, size, w: ceil(seen(n, w), size) * size),
     "without_token_itself_window": request_with(lambda n, size, w: ceil(seen(n, w and w - 1), size) * size),
     "next_token_part_own": request_with(lambda n, size, w: kept(n, size, given_back(n - 1, size, w))),
-    "next_token_stands_position": request_with(lambda n, size, w: kept(n, size, given_back(n + 1, size, w))),
     "block_still_seen_part": request_with(lambda n, size, w: kept(n, size, ceil(unseen(n, w), size))),
     "window_longer_than_text": request_with(lambda n, size, w: kept(n, size, w and (n - w + 1) // size)),
-    "whole_window_counted_however": request_with(lambda n, size, w: ceil(n if w is None else w, size) * size),
-    "tokens_number_blocks_not": lambda shape, dtype, n, size, w=None: right_blocks(n, size, w),
 }
 
 
@@ -144,11 +133,7 @@ FIT_SLIPS: Slips = {
     "shared_prefix_counted_for": fit_with(lambda memory, own, *_: int(memory) // own),
     "shared_blocks_themselves_not": fit_with(lambda memory, own, shared, *_: int(memory) // (own - shared)),
     "shared_block_must_full": fit_with(lambda memory, own, _, up, __: max(int(memory) - up, 0) // max(own - up, 1)),
-    "request_brought_shared_blocks": fit_with(
-        lambda memory, own, shared, *_: max(int(memory) - own, 0) // (own - shared)
-    ),
     "shared_part_taken_from": fit_with(lambda memory, own, shared, _, rest: max(int(memory) - shared, 0) // rest),
-    "half_request_does_not": fit_with(lambda memory, own, shared, *_: ceil(max(int(memory) - shared, 0), own - shared)),
     "fraction_request": fit_with(lambda memory, own, shared, *_: max(memory - shared, 0) / (own - shared)),
     "without_room_for_shared": fit_with(lambda memory, own, shared, *_: (int(memory) - shared) // (own - shared)),
     "counts_tokens_not_whole": lambda shape, dtype, memory, n, *_: memory // right_token(shape, dtype) // n,

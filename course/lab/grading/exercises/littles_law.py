@@ -1,7 +1,6 @@
 """Little's law from arrival and departure stamps, and the client's cap that it gives away."""
 
 import itertools
-import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
 from statistics import mean
@@ -10,7 +9,6 @@ from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.tools import (
     Slips,
-    ask,
     average,
     compare,
     each,
@@ -77,10 +75,7 @@ MEAN_SLIPS: Slips = {
     "divided_time_from_first": lambda stays, s, e: (
         sum(inside(stay, s, e) for stay in stays) / (max(b for _, b in stays) - min(a for a, _ in stays))
     ),
-    "integral_itself": lambda stays, s, e: sum(inside(stay, s, e) for stay in stays),
     "mean_over_events": lambda stays, s, e: mean(count for a, b, count in counts(stays) if a < e and b > s),
-    "mean_counts_arrivals_find": lambda stays, s, e: mean(sum(a <= at < b for a, b in stays) for at, _ in stays),
-    "largest_count": lambda stays, s, e: max(count for _, _, count in counts(stays)),
     "start_window_not_cut": over_window(lambda stays, s, e: sum(max(0.0, min(b, e) - a) for a, b in stays if b > s)),
     "end_window_not_cut": over_window(lambda stays, s, e: sum(max(0.0, b - max(a, s)) for a, b in stays if a < e)),
 }
@@ -88,12 +83,8 @@ RATE_SLIPS: Slips = {
     "counts_departures": over_window(lambda stays, s, e: sum(s <= b < e for _, b in stays)),
     "counts_all_requests_present": over_window(lambda stays, s, e: sum(a < e and b > s for a, b in stays)),
     "counts_those_who_arrived": over_window(lambda stays, s, e: sum(s <= a and b <= e for a, b in stays)),
-    "counts_all_arrivals": over_window(lambda stays, s, e: len(stays)),
     "l_w": lambda stays, s, e: right_law(stays, s, e)[0] / right_law(stays, s, e)[2],
-    "arrival_start_inside_one": over_window(lambda stays, s, e: sum(s < a <= e for a, _ in stays)),
     "arrival_end_not_inside": over_window(lambda stays, s, e: sum(s <= a <= e for a, _ in stays)),
-    "arrival_start_inside": over_window(lambda stays, s, e: sum(s < a < e for a, _ in stays)),
-    "number_requests": lambda stays, s, e: sum(s <= a < e for a, _ in stays),
 }
 STAY_SLIPS: Slips = {
     "mean_all_stays": lambda stays, s, e: average([b - a for a, b in stays]),
@@ -101,7 +92,6 @@ STAY_SLIPS: Slips = {
     "mean_those_departed_inside": lambda stays, s, e: average([b - a for a, b in stays if s <= b < e]),
     "mean_those_arrived_departed": lambda stays, s, e: average([b - a for a, b in stays if s <= a and b <= e]),
     "l_rate": lambda stays, s, e: right_law(stays, s, e)[0] / rate if (rate := right_law(stays, s, e)[1]) else None,
-    "arrival_start_inside_one": lambda stays, s, e: average([b - a for a, b in stays if s < a <= e]),
 }
 
 
@@ -139,11 +129,7 @@ def mean_in_system(answer: Answer, rng: random.Random) -> str:
     stays = some_stays(rng, 5)
     asked += [(stays, -9.0, -1.0), (stays, -5.0, 99.0), ([], 0.0, 4.0), ([(3.0, 9.0)], 4.0, 6.0)]
     asked.append(([(2.0, 2.5), (1.0, 3.0)], 1.0, 5.0))
-    cases = ask(answer.mean_in_system, asked, number)
-    off = [abs(found - right_mean(*each)) for each, found in cases]
-    if 1e-6 < max(off) < 0.05:
-        raise Mistake("close_but_up_off", 0.3, off=max(off))
-    compare("mean_in_system", cases, right_mean, MEAN_SLIPS, describe=told)
+    hold(answer.mean_in_system, asked, right_mean, MEAN_SLIPS, describe=told)
     return "the count, weighed by how long it lasts"
 
 
@@ -165,8 +151,6 @@ def where_it_holds(answer: Answer, rng: random.Random) -> str:
         "where_one_leaves_very": lambda stays: _merged(sorted(stays), touch=False),
         "stay_lies_inside_another": lambda stays: _merged(sorted(stays), latest=False),
         "stays_must_ordered_arrival": _merged,
-        "each_stay_itself": lambda stays: sorted([a, b] for a, b in stays),
-        "whole_time_gaps_included": lambda stays: [[min(a for a, _ in stays), max(b for _, b in stays)]],
     }
     asked = [some_stays(rng, count, spread) for count, spread in ((1, 9), (4, 30), (7, 40), (10, 80), (16, 150))]
     asked += [[(4.0, 5.0), (0.0, 2.0), (2.0, 3.0)], [(0.0, 9.0), (1.0, 2.0), (4.0, 5.0), (11.0, 12.0)], []]
@@ -209,8 +193,6 @@ def the_cap(answer: Answer, rng: random.Random) -> str:
         "where_one_departs_very": _arrivals_first,
         "largest_count_alone_shows": lambda stays: max((count for _, _, count in counts(stays)), default=0),
         "time_behind_last_arrival": lambda stays: _cap(stays, [b - a for a, b, _ in counts(stays)]),
-        "exactly_half_time_not": lambda stays: _cap(stays, _between_arrivals(stays), enough=operator.ge),
-        "mean_count_rounded": lambda stays: round(right_mean(stays, min(stays)[0], max(b for _, b in stays))),
     }
     asked = [capped_client(rng, cap, max(4 * cap, 8)) for cap in (1, 2, 3, rng.randint(4, 9), rng.randint(10, 16))]
     asked += [some_stays(rng, count) for count in (9, 14, 30)]
@@ -233,14 +215,12 @@ def _between_arrivals(stays: Sequence[Stay]) -> list[float]:
     return [max(min(b, last) - a, 0.0) for a, b, _ in counts(stays)]
 
 
-def _cap(
-    stays: Sequence[Stay], lengths: list[float], most: int | None = None, enough: Callable = operator.gt
-) -> int | None:
+def _cap(stays: Sequence[Stay], lengths: list[float], most: int | None = None) -> int | None:
     """The largest count, if it lasts long enough; `lengths` say how long each piece of `counts` is taken to be."""
     numbers = [count for _, _, count in counts(stays)]
     most = max(numbers, default=0) if most is None else most
     lasting = sum(length for length, count in zip(lengths, numbers) if count == most)
-    return most if sum(lengths) and enough(lasting, sum(lengths) / 2) else None
+    return most if sum(lengths) and lasting > sum(lengths) / 2 else None
 
 
 def _arrivals_first(stays: Sequence[Stay]) -> int | None:

@@ -75,7 +75,6 @@ class Reversed(RightOrder):
 SLIPS: dict[str, Callable[[], RightOrder]] = {
     "beginning_chain_goes_first": lambda: WithPriority(lambda first, last, depth, block: (last, depth)),
     "most_recently_used_first": lambda: WithPriority(lambda first, last, depth, block: (-last, depth)),
-    "block_released_last_goes": lambda: WithPriority(lambda first, last, depth, block: (-last, -depth)),
     "fifo": lambda: WithPriority(lambda first, last, depth, block: first),
     "block_revived_use_given": StaysWhenRevived,
     "blocks_go_their_numbers": lambda: WithPriority(lambda first, last, depth, block: (block,)),

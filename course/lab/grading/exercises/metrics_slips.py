@@ -81,16 +81,12 @@ def broke_off_too(formula: Callable[[Request], Any]) -> Callable[[Request], Any]
 TTFT_SLIPS = {
     "measured_from_moment_client": lambda r: deliveries(r)[0][0] - r["sent"] if deliveries(r) else None,
     "first_chunk_which_may": lambda r: every_chunk(r)[0][0] - r["due"] if every_chunk(r) else None,
-    "last_delivery": lambda r: deliveries(r)[-1][0] - r["due"] if deliveries(r) else None,
     "failed_request_or_one": lambda r: right_ttft(r) or 0.0,
     "request_failed_no_latency": broke_off_too(right_ttft),
-    "milliseconds": lambda r: 1000 * right_ttft(r) if deliveries(r) else None,
 }
 TPOT_SLIPS = {
     "tpot_with_ttft": per_token(lambda r: deliveries(r)[-1][0] - r["due"], 0),
-    "wait_for_first_token_inside": per_token(lambda r: deliveries(r)[-1][0] - r["sent"], 0),
     "wait_for_first_token_inside_2": per_token(lambda r: deliveries(r)[-1][0] - r["due"], 1),
-    "wait_for_first_token_inside_from": per_token(lambda r: deliveries(r)[-1][0] - r["sent"], 1),
     "divides_tokens": per_token(writing, 0),
     "divides_chunks": lambda r: writing(r) / (len(deliveries(r)) - 1) if len(deliveries(r)) > 1 else None,
     "counts_chunks_without_token": lambda r: (
@@ -106,10 +102,8 @@ GAP_SLIPS = {
     "gap_spread_over_tokens": lambda r: [
         gap / tokens for gap, (_, tokens) in zip(right_gaps(r), deliveries(r)[1:]) for _ in range(tokens)
     ],
-    "each_gap_divided_tokens": lambda r: [gap / tokens for gap, (_, tokens) in zip(right_gaps(r), deliveries(r)[1:])],
     "chunks_without_token_counted": lambda r: gaps_of([at for at, _ in every_chunk(r)]),
     "wait_for_first_token_among": lambda r: gaps_of([r["due"], *(at for at, _ in deliveries(r))]),
-    "wait_for_first_token_among_gaps": lambda r: gaps_of([r["sent"], *(at for at, _ in deliveries(r))]),
     "request_failed_no_gaps": broke_off_too(right_gaps),
 }
 
@@ -120,7 +114,6 @@ def guarded(formula: Numbers) -> Numbers:
 
 RANK_SLIPS = {words: guarded(formula) for words, formula in PERCENTILE_SLIPS.items()}
 FEW_SLIPS = {
-    "needs_more_than_100": lambda s, q: right_percentile(s, q) if len(s) * (100 - q) > 100 else None,
     "same_number_samples_for": lambda s, q: right_percentile(s, q) if len(s) >= 100 else None,
 }
 
@@ -134,12 +127,10 @@ FLEET_SLIPS = {
     "mean_percentiles_which": lambda servers, q: average(
         [p for own in servers if (p := right_guarded(own, q)) is not None]
     ),
-    "mean_percentiles_which_percentile": lambda servers, q: average(each_server(servers, q)),
     "mean_percentiles_weighted": lambda servers, q: (
         sum(right_percentile(own, q) * len(own) for own in servers if own) / sum(map(len, servers))
     ),
     "worst_server_percentile": lambda servers, q: max(each_server(servers, q)),
-    "percentile_of_percentiles": lambda servers, q: right_percentile(each_server(servers, q), q),
     "fleet_nearest_rank": lambda servers, q: RANK_SLIPS["nearest_rank"]([*itertools.chain(*servers)], q),
 }
 
@@ -170,13 +161,10 @@ ATTAINMENT_SLIPS = {
     "failed_requests_left_out": met(answered, in_ms),
     "failed_requests_left_out_count": met(lambda r: not r["failed"], in_ms),
     "limit_milliseconds_stamps": met(everyone, lambda ttft, limit: ttft <= limit),
-    "failed_requests_left_out_count_seconds": met(answered, lambda ttft, limit: ttft <= limit),
     "ttft_exactly_limit_met": met(everyone, lambda ttft, limit: ttft * 1000 < limit),
     "request_failed_not_met": lambda requests, limit_ms: average(
         [float((t := broke_off_too(right_ttft)(r)) is not None and t * 1000 <= limit_ms) for r in requests]
     ),
-    "percentage": lambda rs, limit: 100 * right_attainment(rs, limit) if rs else None,
-    "share_missed": lambda rs, limit: 1 - right_attainment(rs, limit) if rs else None,
     "ttft_counts_from_due": lambda rs, limit: average(
         [float(bool(deliveries(r)) and (deliveries(r)[0][0] - r["sent"]) * 1000 <= limit) for r in rs]
     ),

@@ -60,13 +60,27 @@ def upside_down(old: float, new: float) -> float:
     return float(np.exp(new - old)) if np.isfinite(old) else 1.0
 
 
-def each_alone(tiles: Sequence[Tile], weigh: Callable[[Tile], float]) -> np.ndarray:
-    filled = [tile for tile in tiles if len(tile[0])]
-    return np.average([right([tile]) for tile in filled], axis=0, weights=[weigh(tile) for tile in filled])
+def averaged(parts: Sequence[Sequence[Tile]], weigh: Callable[[np.ndarray], float]) -> np.ndarray:
+    """The parts' own results, mixed by what is made of their scores."""
+    weights = [weigh(whole_row(part)[0]) for part in parts]
+    return np.average([right(part) for part in parts], axis=0, weights=weights)
 
 
-def of_row(formula: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Sequence[Tile]], np.ndarray]:
-    return lambda tiles: formula(*whole_row(tiles))
+def each_alone(tiles: Sequence[Tile]) -> list[list[Tile]]:
+    return [[tile] for tile in tiles if len(tile[0])]
+
+
+def same_for_all(scores: np.ndarray) -> float:
+    return 1.0
+
+
+def own_sum(scores: np.ndarray) -> float:
+    return float(np.exp(scores - scores.max()).sum())
+
+
+def not_divided(tiles: Sequence[Tile]) -> np.ndarray:
+    scores, values = whole_row(tiles)
+    return np.exp(scores - scores.max()) @ values
 
 
 SLIPS: Mapping[str, Callable[[Sequence[Tile]], np.ndarray]] = {
@@ -74,44 +88,15 @@ SLIPS: Mapping[str, Callable[[Sequence[Tile]], np.ndarray]] = {
     "weighted_values_not_rescaled": lambda tiles: fold(tiles, shrunk, kept),
     "sum_not_rescaled_only": lambda tiles: fold(tiles, kept, shrunk),
     "factor_upside_down": lambda tiles: fold(tiles, upside_down, upside_down),
-    "tiles_own_softmaxes_averaged": lambda tiles: each_alone(tiles, lambda tile: 1.0),
-    "tiles_own_softmaxes_averaged_their": lambda tiles: each_alone(tiles, lambda tile: len(tile[0])),
-    "tiles_own_softmaxes_weighed": lambda tiles: each_alone(tiles, lambda tile: np.exp(tile[0] - tile[0].max()).sum()),
-    "last_tile_alone": lambda tiles: right([t for t in tiles if len(t[0])][-1:]),
-    "first_tile_alone": lambda tiles: right([t for t in tiles if len(t[0])][:1]),
-    "2_power_scores": lambda tiles: right([(scores * np.log(2), values) for scores, values in tiles]),
-    "not_divided_sum": of_row(lambda scores, values: np.exp(scores - scores.max()) @ values),
-    "value_largest_score": of_row(lambda scores, values: values[scores.argmax()]),
-    "plain_average_values": of_row(lambda scores, values: values.mean(axis=0)),
-    "scores_used_weights_without": of_row(lambda scores, values: scores @ values / scores.sum()),
+    "tiles_own_softmaxes_averaged": lambda tiles: averaged(each_alone(tiles), same_for_all),
+    "tiles_own_softmaxes_averaged_their": lambda tiles: averaged(each_alone(tiles), len),
+    "not_divided_sum": not_divided,
 }
 
 
-def joined(
-    one: Sequence[Tile], other: Sequence[Tile], shares: Callable[[np.ndarray, np.ndarray], tuple[float, float]]
-) -> np.ndarray:
-    """Two parts' own results, mixed by shares that are made of their scores."""
-    a, b = shares(*(whole_row(part)[0] for part in (one, other)))
-    return (a * right(one) + b * right(other)) / (a + b)
-
-
-def own_sum(scores: np.ndarray) -> float:
-    return float(np.exp(scores - scores.max()).sum())
-
-
-def brought(own: np.ndarray, other: np.ndarray) -> float:
-    """The sum of a part, brought to the larger of the two largest scores."""
-    return own_sum(own) * float(np.exp(own.max() - max(own.max(), other.max())))
-
-
 MERGE_SLIPS: Mapping[str, Callable[..., np.ndarray]] = {
-    "sums_weighted_values_added": lambda one, other: joined(one, other, lambda a, b: (own_sum(a), own_sum(b))),
-    "only_second_part_brought": lambda one, other: joined(one, other, lambda a, b: (own_sum(a), brought(b, a))),
-    "only_first_part_brought": lambda one, other: joined(one, other, lambda a, b: (brought(a, b), own_sum(b))),
-    "two_results_averaged": lambda one, other: joined(one, other, lambda a, b: (1.0, 1.0)),
-    "two_results_averaged_their": lambda one, other: joined(one, other, lambda a, b: (len(a), len(b))),
-    "first_part_alone": lambda one, other: right(one),
-    "second_part_alone": lambda one, other: right(other),
+    "sums_weighted_values_added": lambda one, other: averaged([one, other], own_sum),
+    "two_results_averaged": lambda one, other: averaged([one, other], same_for_all),
 }
 
 

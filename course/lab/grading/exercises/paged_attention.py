@@ -53,17 +53,13 @@ class Way:
     )
     """(block table, positions, block size) -> where they are in the flat cache"""
     table: Callable[[np.ndarray, int], np.ndarray] = lambda tables, b: tables[b]
-    weigh: Callable[[np.ndarray], np.ndarray] = lambda scores: (
-        np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-    )
-    swapped: bool = False
-    """Keys and values."""
 
     def __call__(self, *arguments: np.ndarray) -> np.ndarray:
         step = Step(*arguments)
         (_, heads, d), (_, size, kv_heads, _) = step.query.shape, step.key_cache.shape
-        flat = [cache.reshape(-1, kv_heads, d).astype(np.float64) for cache in (step.key_cache, step.value_cache)]
-        keys, values = flat[::-1] if self.swapped else flat
+        keys, values = (
+            cache.reshape(-1, kv_heads, d).astype(np.float64) for cache in (step.key_cache, step.value_cache)
+        )
         output, row = np.zeros(step.query.shape), 0
         for b, (context, new) in enumerate(zip(step.context_lens.tolist(), step.query_lens.tolist())):
             table = self.table(step.block_tables, b)
@@ -72,7 +68,8 @@ class Way:
                 for head in range(heads):
                     kv_head = self.kv_head(head, heads, kv_heads)
                     scores = keys[slots, kv_head] @ step.query[row, head] * self.scale(d)
-                    output[row, head] = self.weigh(scores) @ values[slots, kv_head]
+                    weights = np.exp(scores - scores.max())
+                    output[row, head] = weights / weights.sum() @ values[slots, kv_head]
                 row += 1
         return output
 
@@ -95,22 +92,15 @@ SLIPS: dict[str, Callable[..., np.ndarray]] = {
     "new_tokens_see_those": Way(sees=lambda i, new, context: context),
     "positions_counted_from_first": Way(sees=lambda i, new, context: i + 1),
     "token_does_not_see": Way(sees=lambda i, new, context: context - new + i),
-    "token_sees_one_key": Way(sees=lambda i, new, context: min(context - new + i + 2, context)),
-    "new_tokens_own_keys": Way(sees=lambda i, new, context: context - new),
     "context_lens_counts_new_tokens": Way(sees=lambda i, new, context: context + i + 1),
     "last_block_read_end": blockwise,
     "heads_dealt_out_turns": Way(kv_head=lambda head, heads, kv_heads: head % kv_heads),
-    "every_head_reads_first": Way(kv_head=lambda head, heads, kv_heads: 0),
     "scores_not_scaled": Way(scale=lambda d: 1.0),
     "scores_divided_d": Way(scale=lambda d: 1 / d),
-    "scores_multiplied_sqrt_d": Way(scale=lambda d: d**0.5),
     "blocks_read_order_their": Way(table=lambda tables, b: np.sort(tables[b])),
     "blocks_taken_neighbours_from": Way(slots=lambda table, positions, size: table[0] * size + positions),
     "table_not_used": Way(slots=lambda table, positions, size: positions),
     "every_request_reads_first": Way(table=lambda tables, b: tables[0]),
-    "keys_values_swapped": Way(swapped=True),
-    "weights_query_do_not": Way(weigh=lambda scores: np.exp(scores - scores.max())),
-    "all_keys_weigh_same": Way(weigh=lambda scores: np.full(len(scores), 1 / len(scores))),
 }
 
 

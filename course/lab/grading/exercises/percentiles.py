@@ -46,27 +46,12 @@ PERCENTILE_SLIPS = {
     "nearest_rank": one_of(lambda n, q: math.ceil(n * q / 100) - 1),
     "sample_below_rank_always": one_of(lambda n, q: (n - 1) * q / 100),
     "sample_int_n_q": one_of(lambda n, q: n * q / 100),
-    "sample_above_rank_always": one_of(lambda n, q: math.ceil((n - 1) * q / 100)),
-    "neighbour_above_always_one": one_of(lambda n, q: int((n - 1) * q / 100) + 1),
-    "equal_samples_counted_once": lambda s, q: right_percentile(list(set(s)), q),
     "sample_rounded_rank": one_of(lambda n, q: round((n - 1) * q / 100)),
-    "middle_between_two_neighbours": lambda s, q: (
-        (one_of(lambda n, q: (n - 1) * q / 100)(s, q) + one_of(lambda n, q: math.ceil((n - 1) * q / 100))(s, q)) / 2
-    ),
     "samples_not_sorted": not_sorted,
     "rank_n_q_100": lambda s, q: at_rank(s, len(s) * q / 100),
     "rank_n_1_q": lambda s, q: at_rank(s, (len(s) + 1) * q / 100 - 1),
-    "rank_n_q_100_1": lambda s, q: at_rank(s, len(s) * q / 100 - 0.5),
-    "p_100_q": lambda s, q: right_percentile(s, 100 - q),
     "q_number_from_0": lambda s, q: at_rank(s, (len(s) - 1) * q),
-    "weights_two_neighbours_swapped": lambda s, q: at_rank(
-        s, 2 * int((len(s) - 1) * q / 100) + 1 - (len(s) - 1) * q / 100
-    ),
 }
-
-
-def describe(samples: Sequence[float], q: float) -> str:
-    return f"p{q:g} of {[round(sample, 3) for sample in samples]}"
 
 
 def between(answer: Answer, rng: random.Random) -> str:
@@ -75,7 +60,7 @@ def between(answer: Answer, rng: random.Random) -> str:
         for n in (4, 5, 7, 10, 12, 30, 80)
         for _ in range(2)
     ]
-    hold(answer.percentile, questions, right_percentile, PERCENTILE_SLIPS, describe=describe)
+    hold(answer.percentile, questions, right_percentile, PERCENTILE_SLIPS)
     return "it interpolates between neighbours, whatever the order of the samples"
 
 
@@ -132,9 +117,6 @@ TTFT_SLIPS = {
     "itl": right_itl,
     "e2e": lambda rs, q: right_percentile([d[-1] - a for a, d in rs if d], q),
     "request_without_token_no": lambda rs, q: right_percentile([d[0] - a if d else 0.0 for a, d in rs], q),
-    "moment_not_duration": lambda rs, q: right_percentile([d[0] for a, d in rs if d], q),
-    "measured_from_first_arrival": lambda rs, q: right_percentile([d[0] - min(rs)[0] for _, d in rs if d], q),
-    "request_one_token_ttft": lambda rs, q: right_percentile([d[0] - a for a, d in rs if len(d) > 1], q),
 }
 ITL_SLIPS = {
     "ttft": right_ttft,
@@ -144,12 +126,9 @@ ITL_SLIPS = {
         [right_percentile(gaps(d), q) for _, d in rs if len(d) > 1], q
     ),
     "wait_for_first_token": lambda rs, q: right_percentile([gap for a, d in rs for gap in gaps([a, *d])], q),
-    "gaps_between_last_token": lambda rs, q: right_percentile(gaps([moment for _, d in rs for moment in d]), q),
     "gaps_between_different_requests": lambda rs, q: right_percentile(
         gaps(sorted(moment for _, d in rs for moment in d)), q
     ),
-    "each_request_largest_gap": lambda rs, q: right_percentile([max(gaps(d)) for _, d in rs if len(d) > 1], q),
-    "e2e_divided_tokens_first": lambda rs, q: right_percentile([(d[-1] - a) / len(d) for a, d in rs if d], q),
     "zero_counted_for_requests": lambda rs, q: right_percentile([gap for _, d in rs for gap in gaps(d) or [0.0]], q),
 }
 

@@ -69,8 +69,6 @@ VICTIM_SLIPS: Slips = {
     "one_admitted_first": best(lambda each: 0),
     "one_arrived_last": best(lambda each: each.arrival),
     "one_holds_most_blocks": best(lambda each: len(each.blocks)),
-    "one_holds_fewest_blocks": best(lambda each: -len(each.blocks)),
-    "chooses_among_those_step": lambda running, planned: [name for name in names(running) if name in planned][-1],
     "last_running_step_already": lambda running, planned: names(running)[-2 if names(running)[-1] in planned else -1],
 }
 

@@ -42,15 +42,11 @@ def padded(size: int) -> int:
 
 NORM_SLIPS: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
     "sum_divided_block_which": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] / padded(x.shape[1]) + eps) * w,
-    "positions_beyond_row_count": lambda x, w, eps: right(x, w, eps + padded(x.shape[1]) / x.shape[1] - 1),
     "eps_left_out": lambda x, w, eps: right(x, w, 0),
     "eps_added_outside_square": lambda x, w, eps: x / (np.sqrt(squares(x)) + eps) * w,
     "sum_squares": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] + eps) * w,
     "weight_left_out": lambda x, w, eps: right(x, np.ones_like(w), eps),
-    "square_root_missing": lambda x, w, eps: x / (squares(x) + eps) * w,
     "layernorm": lambda x, w, eps: right(x - x.mean(axis=1, keepdims=True), w, eps),
-    "multiplies_root_mean_square": lambda x, w, eps: x * np.sqrt(squares(x) + eps) * w,
-    "mean_x_taken": lambda x, w, eps: x / (np.abs(x).mean(axis=1, keepdims=True) + eps) * w,
     "every_row_made_row": lambda x, w, eps: np.repeat(right(x[:1], w, eps), len(x), axis=0),
 }
 
@@ -167,9 +163,7 @@ def slips_on(of: Callable[[Case], np.ndarray]) -> dict[str, Callable[[Case], np.
 NORM_OF_X: Slips = slips_on(lambda case: case.x)
 NORMED_SLIPS: Slips = {
     "x_normed_without_delta": lambda case: right(case.x, case.weight, case.eps),
-    "delta_normed": lambda case: right(case.delta, case.weight, case.eps),
     "delta_added_behind_norm": lambda case: right(case.x, case.weight, case.eps) + case.delta,
-    "total_divided_root_x": lambda case: (case.x + case.delta) / np.sqrt(squares(case.x) + case.eps) * case.weight,
     **slips_on(lambda case: case.x + case.delta),
 }
 

@@ -70,34 +70,17 @@ def without_mine(cut: Cut, facts: dict[str, Any]) -> Cut:
     return {**cut, "between steps": cut["between steps"] - seconds(skipped)}
 
 
-def late_queue(cut: Cut, facts: dict[str, Any]) -> Cut:
-    first = seconds(facts["mine"][:1])
-    return {**cut, "queue": cut["queue"] + first, "between steps": cut["between steps"] - first}
-
-
 SLIPS = {
     "step_shared_equally_among": lambda *a: right_cut(*a, weigh=lambda step, who: 1.0),
     "every_second_steps_your": with_changes(all_own),
-    "your_own_tokens_among": with_changes(
-        lambda cut, facts: {**cut, "others' prompts": cut["others' prompts"] + cut["own prefill"]}
-    ),
-    "others_prompts_others_answers": lambda *a: right_cut(*a, reads=lambda step, who: who not in step["reading"]),
     "others_prefill_count_others": lambda *a: right_cut(*a, reads=lambda step, who: False),
     "others_decode_count_others": lambda *a: right_cut(*a, reads=lambda step, who: True),
     "queue_ends_first_step": with_changes(queue_to_any_step),
     "queue_runs_end_your": with_changes(
         lambda cut, facts: {**cut, "queue": facts["mine"][0]["end"] - facts["arrival"]}
     ),
-    "queue_runs_end_your_first": with_changes(late_queue),
-    "only_your_first_step": lambda me, a, f, steps: right_cut(
-        me, a, f, [s for s in steps if me not in s["tokens"]] + [next(s for s in steps if me in s["tokens"])]
-    ),
-    "queue_moment_not_duration": with_changes(lambda cut, facts: {**cut, "queue": facts["mine"][0]["start"]}),
     "steps_after_first_token": all_steps,
     "what_lies_between_steps": with_changes(lambda cut, facts: {**cut, "between steps": 0.0}),
-    "between_steps_only_what": with_changes(
-        lambda cut, facts: {**cut, "between steps": facts["first"] - facts["mine"][-1]["end"]}
-    ),
     "steps_without_you_lost": with_changes(without_mine),
 }
 

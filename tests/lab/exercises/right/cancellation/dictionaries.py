@@ -14,7 +14,7 @@ class Server:
                 break
             self.live[name] = {"todo": self.queue.pop(name), "blocks": self.pool.take(need)}
         self.zombies = []
-        return list(self.live)
+        return self.live.keys()
 
     def end(self):
         for blocks in self.zombies:
@@ -30,7 +30,7 @@ class Server:
             served.append(name)
             if not todo[1]:
                 self.pool.give_back(self.live.pop(name)["blocks"])
-        return served
+        return tuple(served)
 
     def cancel(self, name):
         if name in self.queue:
