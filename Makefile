@@ -154,7 +154,7 @@ $(AUDIT)/bin/pip-audit:
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile
 	$(BIN)/minillm bench --compare hf
 
-gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all benchmarks (under 9 minutes)
+gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all benchmarks (9 minutes; again goes on)
 	$(GPU_PYTHON) -m minillm.bench.gpu_check $(GPU_CHECK_ARGS)
 
 binder-check: ## build what Binder builds, in a fresh folder, and run lessons in it with 2 GB of memory (a quarter of an hour)

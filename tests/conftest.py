@@ -1,23 +1,41 @@
-"""Models that many tests share, made once per run; and how Triton kernels run without a GPU."""
+"""What many tests share: models made once per run, the command in this process, and Triton kernels without a GPU."""
 
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from tiny_llama import make_tiny_llama
+from tiny_llama import make_tiny_llama, make_tiny_moe
 
 if not torch.cuda.is_available():
     # Triton looks at this when it is imported, so it has to be said before any test, or torch.compile,
     # imports it: kernels run in Triton's interpreter.
     os.environ["TRITON_INTERPRET"] = "1"
 
+from minillm.__main__ import main
 from minillm.core.errors import ModelError
 from minillm.frontend.engine_thread import EngineThread
 from minillm.model.checkpoints import resolve
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Call the command in this process: `run("pull", "--json")` gives (exit status, stdout, stderr)."""
+
+    def call(*arguments: object, stdin: str | None = None) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["minillm", *map(str, arguments)])
+        if stdin is not None:
+            monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capfd.readouterr()
+
+    return call
 
 
 @pytest.fixture
@@ -47,14 +65,26 @@ def tiny_llama_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
+def tiny_moe_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen3-MoE of its size: 8 experts, 2 per token, in 3 of 4 layers."""
+    return make_tiny_moe(tmp_path_factory.mktemp("tiny-moe"), smollm_path)
+
+
+@pytest.fixture(scope="session")
 def tiny(tiny_llama_path: Path) -> LoadedModel:
     """That Llama, in float32 on the CPU."""
     return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
 
 
 @pytest.fixture(scope="module")
+def config(tiny_llama_path: Path) -> EngineConfig:
+    """That Llama, too; a test module may have its own."""
+    return EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
 def model(config: EngineConfig) -> LoadedModel:
-    """The weights that a test module's own fixture `config` names."""
+    """The weights that `config` names."""
     return load_model(config)
 
 

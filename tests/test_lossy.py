@@ -36,11 +36,6 @@ TOGGLES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def model(tiny_llama_path: Path) -> LoadedModel:
-    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
-
-
 def make_engine(model: LoadedModel, **fields: Any) -> Engine:
     defaults = {"num_kv_blocks": 400, "block_size": 4, "max_model_len": 300, "attention_backend": "sdpa"}
     return Engine(EngineConfig(model=model.name, dtype="float32", device="cpu", **{**defaults, **fields}), model)
@@ -134,9 +129,11 @@ def test_a_request_longer_than_the_pool(model: LoadedModel) -> None:
     assert make_engine(model, num_kv_blocks=12, enable_chunked_prefill=False, **fields).context_limit == 48
 
 
+@pytest.mark.parametrize("path", ["tiny_llama_path", "tiny_moe_path"])
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
-def test_quantized_weights_under_the_toggles(tiny_llama_path: Path, quantization: str) -> None:
-    config = EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu", quantization=quantization)
+def test_quantized_weights_under_the_toggles(path: str, quantization: str, request: pytest.FixtureRequest) -> None:
+    folder = str(request.getfixturevalue(path))
+    config = EngineConfig(model=folder, dtype="float32", device="cpu", quantization=quantization)
     model = load_model(config)
     answers = {
         toggle: serve(make_engine(model, quantization=quantization, **fields)) for toggle, fields in TOGGLES.items()

@@ -1,6 +1,5 @@
 """Every lesson in a real browser: all cells run, nothing fails, nothing is blank. And exercises, failed and passed."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ SHOWN = """index => {
         each.innerText.trim().length + each.querySelectorAll('svg, img, input, button, select, canvas').length);
 }"""
 """How much there is to see in each output of a cell that is in the page."""
-SCREENSHOTS = os.environ.get("MINILLM_SCREENSHOTS")
-"""A folder for pictures of every lesson in light and in dark, to be looked at."""
 
 
 def committed_outputs(path: Path) -> list[bool]:
@@ -49,8 +46,6 @@ def test_a_lesson_runs_without_an_error_and_shows_what_it_should(open_notebook: 
     ]
     assert silent == []
     assert blank_cells(page) == []
-    if SCREENSHOTS:
-        photograph(page, Path(SCREENSHOTS), path.stem)
     close_kernel(page)
 
 
@@ -67,20 +62,6 @@ def blank_cells(page: Any) -> list[str]:
                 if 0 in page.evaluate(SHOWN, index):
                     blank.append(page.evaluate(f"() => ({CELLS})[{index}].sharedModel.source"))
     return blank
-
-
-def photograph(page: Any, folder: Path, name: str) -> None:
-    """A few screens of the page, in the light and in the dark theme."""
-    folder.mkdir(parents=True, exist_ok=True)
-    count = page.evaluate(f"() => ({CELLS}).length")
-    for theme in ("JupyterLab Light", "JupyterLab Dark"):
-        page.evaluate(f"window.jupyterapp.commands.execute('apputils:change-theme', {{theme: '{theme}'}})")
-        page.wait_for_timeout(1500)
-        for number, index in enumerate(range(0, count, 6)):
-            page.evaluate(f"() => window.jupyterapp.shell.currentWidget.content.scrollToItem({index}, 'start')")
-            page.wait_for_timeout(400)
-            page.screenshot(path=folder / f"{name}-{theme.split()[-1].lower()}-{number:02d}.png")
-    page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})")
 
 
 def exercises() -> list[Path]:

@@ -46,18 +46,3 @@ def test_flipping_a_toggle_and_running_changes_the_picture(page: Any) -> None:
     second = _run(page)
     assert second != first
     assert "previous run" in second
-
-
-def test_no_cell_ended_in_an_error(page: Any) -> None:
-    """Asks the notebook's model: cells out of sight are not in the page."""
-    page.wait_for_function(
-        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
-    )
-    outputs = page.evaluate(
-        f"""() => ({CELLS}).filter(cell => cell.type === 'code').flatMap(cell => cell.outputs.toJSON().map(output =>
-            ({{kind: output.output_type, name: output.name ?? '', text: JSON.stringify(output).slice(0, 300)}})))"""
-    )
-    assert len(outputs) >= 10
-    assert [output for output in outputs if output["kind"] == "error" or output["name"] == "stderr"] == []
-    counts = page.evaluate(f"() => ({CELLS}).filter(cell => cell.type === 'code').map(cell => cell.executionCount)")
-    assert counts == list(range(1, len(counts) + 1))

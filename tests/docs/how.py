@@ -31,6 +31,7 @@ class Rule:
 
 FEW = ("--max-tokens", "4")
 RULES = (
+    Rule(r"--tensor-parallel-size 2", Way.ELSEWHERE, "it wants two GPUs"),
     Rule(r"^(docker|nvidia-smi|tmux|ssh)\b", Way.ELSEWHERE, "for a GPU box, or a machine with Docker"),
     Rule(r"^MAX_JOBS=4 \.venv/bin/pip install", Way.ELSEWHERE, "it builds flash-attn, with nvcc"),
     Rule(r"^MINILLM_LAB_MODEL=\S+ make lab", Way.ELSEWHERE, "it opens JupyterLab with a large model"),
@@ -49,7 +50,6 @@ RULES = (
         ("--num-requests", "3", "--url", "http://127.0.0.1:8000"),
     ),
     Rule(r"^minillm bench ", Way.PARSED, "minutes; tests/bench/test_bench_cli.py runs it on a tiny model"),
-    Rule(r"^minillm train-draft", Way.PARSED, "hours; tests/speculation/test_train_draft.py trains a tiny one"),
     Rule(r"^minillm (serve|proxy)", Way.SLOW, "started as a process, asked, and stopped"),
     Rule(r"^curl ", Way.SERVED, "it asks a server"),
     Rule(r"^minillm incident .*--deploy", Way.SLOW, "half a minute of playing traffic"),

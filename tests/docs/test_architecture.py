@@ -53,10 +53,3 @@ def test_the_core_runs_by_itself_as_the_page_shows(capsys: pytest.CaptureFixture
     [shown] = re.findall(r"```text\n(.*?)```", page, re.S)
     exec(compile(program, PAGE, "exec"), {"__name__": "architecture"})
     assert capsys.readouterr().out == shown
-
-
-def test_the_picture_names_what_the_page_explains() -> None:
-    [picture] = re.findall(r"```mermaid\n(.*?)```", PAGE.read_text(), re.S)
-    explained = {name for name, _ in named()}
-    for box in re.findall(r"[\[/(]+([A-Z]\w+(?:\.\w+)?)[\]/)]+", picture):
-        assert box in explained or any(name.startswith(f"{box}.") for name in explained), box

@@ -6,10 +6,8 @@ import io
 import re
 import runpy
 import shlex
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -274,51 +272,3 @@ def test_it_runs_at_length(command: Command, workshop: Path, shell_path: dict[st
         if rule_of(earlier.text).way is Way.SLOW and "mine.json" in command.text:
             in_a_shell(earlier.text, {**shell_path, "PYTHONPATH": str(ROOT)})
     in_a_shell(f"{command.text} </dev/null", {**shell_path, "PYTHONPATH": str(ROOT)})
-
-
-@pytest.mark.slow
-def test_server_and_proxy_start_answer_and_stop(workshop: Path, shell_path: dict[str, str]) -> None:
-    texts = {command.text: command for command in commands()}
-    serve = [text for text in texts if text.startswith("minillm serve ")]
-    proxy = [text for text in texts if text.startswith("minillm proxy ")]
-    environment = {**shell_path, "PYTHONPATH": str(ROOT)}
-    here, there = free_port(), free_port()
-    for text in serve:
-        with started(text.replace("8000", str(here)), f"http://127.0.0.1:{here}/health", environment):
-            for asking in texts:
-                if asking.startswith("curl "):
-                    in_a_shell(asking.replace("8000", str(here)).replace("curl ", "curl -sSf "), environment)
-            for between in proxy:
-                moved = between.replace("8000", str(here)).replace("8001", str(there))
-                with started(moved, f"http://127.0.0.1:{there}/health", environment):
-                    pass
-    assert serve and proxy
-
-
-class started:
-    """A process that answers at an address until the block ends."""
-
-    def __init__(self, text: str, url: str, environment: dict[str, str]) -> None:
-        self.text, self.url, self.environment = text, url, environment
-
-    def __enter__(self) -> None:
-        self.process = subprocess.Popen(shlex.split(self.text), env=self.environment)
-        for _ in range(600):
-            assert self.process.poll() is None, f"{self.text} ended"
-            try:
-                urllib.request.urlopen(self.url, timeout=2).close()
-                return
-            except OSError:
-                time.sleep(0.2)
-        self.__exit__()
-        pytest.fail(f"{self.text} does not answer")
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        assert self.process.wait(timeout=60) in (0, -15), self.text
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]

@@ -19,7 +19,6 @@ from minillm.server.config import UNKEPT_BY_REPLICAS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-NUMBERS = {"twelve": 12, "three": 3, "five": 5, "six": 6}
 IN_THE_ENVIRONMENT = ("minillm ", "python -m ")
 """How commands begin that are found only where .venv/bin is on the PATH."""
 PAGES_WITH_COMMANDS = sorted({one.block.page for one in commands() if one.text.startswith(IN_THE_ENVIRONMENT)})
@@ -115,19 +114,14 @@ def test_numbers_in_the_readme_are_those_of_the_code() -> None:
     assert f"**{len(catalogue())} exercises.**" in README
     assert f"**Incidents, {len(CAUSES)} causes.**" in README
     assert f"**{len(ALL)} interview drills**" in README
-    assert "three **paths**" in README and len((INTERVIEW, SERVER, TEACHER)) == NUMBERS["three"]
+    assert "three **paths**" in README and len((INTERVIEW, SERVER, TEACHER)) == 3
 
 
-def test_schedules_name_exercises_that_exist_and_every_lesson() -> None:
+def test_schedules_name_exercises_that_exist() -> None:
     text = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
     term = text.partition("## One term")[2].partition("\n## ")[0]
     named = set(re.findall(r"`([a-z0-9-]+)`", term))
     assert named <= {exercise.id for exercise in catalogue()}
-    weeks = re.findall(r"^\| (\d+) \|", term, re.M)
-    assert [int(week) for week in weeks] == list(range(1, NUMBERS["twelve"] + 1))
-    beliefs = text.partition("## What learners believe")[2].partition("\n## ")[0]
-    lessons = {source.stem[:2] for source in lesson_sources() if source.stem[0].isdigit()}
-    assert lessons <= set(re.findall(r"^\| (\d\d) \|", beliefs, re.M))
 
 
 def test_the_tutor_is_told_of_every_place_that_holds_answers() -> None:

@@ -171,6 +171,12 @@ def whole_model(smollm_path: Path) -> Parity:
 
 
 @pytest.fixture(scope="session")
+def tiny_moe(tiny_moe_path: Path) -> Parity:
+    """A mixture of experts; random."""
+    return make_parity(tiny_moe_path, most_tokens=6)
+
+
+@pytest.fixture(scope="session")
 def four_layers(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Parity:
     """The first 4 of its 30 layers with its real embeddings, head and tokenizer: wrong, but six times faster."""
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -96,6 +96,12 @@ def test_every_combination_on_four_layers(four_layers: Any, combination: Combina
 
 
 @pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
+def test_a_mixture_of_experts(tiny_moe: Any, combination: Combination, interleaved: bool) -> None:
+    """Which experts a token goes to must not depend on its chunk or its batch."""
+    check(tiny_moe, combination, tiny_moe.short_names, interleaved=interleaved)
+
+
+@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
 def test_running_ahead_changes_no_token(four_layers: Any, combination: Combination, interleaved: bool) -> None:
     engine = four_layers.engine(**combination.fields(256), async_scheduling=True)
     outputs = four_layers.serve(engine, four_layers.short_names, interleaved=interleaved)

@@ -60,7 +60,7 @@ def check_ending(request: Request, engine: Engine, may_fail: bool) -> None:
     if reason is FinishReason.LENGTH:
         assert len(output) == params.max_tokens or full, "it was cut short"
     elif reason is FinishReason.STOP:
-        eos = () if params.ignore_eos else engine.eos_token_ids
+        eos = () if params.ignore_eos else engine.core.eos_token_ids
         assert output[-1] in (*params.stop_token_ids, *eos) or params.stop, "it stopped without a cause"
     else:
         assert reason in (FinishReason.ABORT, FinishReason.TIMEOUT)

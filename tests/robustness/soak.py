@@ -18,13 +18,13 @@ from statistics import fmean
 
 import psutil
 import torch
+from draft_heads import make_head
 from robustness.judge import Reference
 from robustness.life import Tally, live
 from robustness.toggles import Models
 from tiny_llama import make_tiny_llama
 
 from minillm.model.checkpoints import resolve
-from minillm.speculation.head_file import new_head, save_head
 
 STEPS = (20, 400)
 """Each life is so many steps long, at least and at most; then it is let finish."""
@@ -38,8 +38,7 @@ LONG_S = 1800
 def make_models(folder: Path) -> Models:
     """The tiny model, and an untrained draft head for it, in two new folders inside `folder`."""
     models = Models(make_tiny_llama(folder / "tiny", resolve("smollm2-135m")), folder / "head", {})
-    head = new_head(models.get("float32", None), torch.arange(0, 49152, 5), 0, torch.device("cpu"))
-    save_head(head, models.head, {"note": "untrained"})
+    make_head(models.head, models.get("float32", None))
     return models
 
 

@@ -12,25 +12,11 @@ from pathlib import Path
 import pytest
 
 from minillm.__main__ import main
+from minillm.kernels.storage import write_whole
 from minillm.runner.torch_runner import TorchRunner
-from minillm.training import train
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Call the command in this process: (exit status, stdout, stderr)."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["minillm", *arguments])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code or 0, *capfd.readouterr()
-
-    return call
 
 
 def press(*_: object, **__: object) -> None:
@@ -50,10 +36,6 @@ WHERE = {
     "serve, loading": (["serve", "--model", "MODEL", "--port", "0"], ("minillm.server.server", "make_service")),
     "bench": (["bench", "--model", "MODEL", "--quick"], ("minillm.bench.compare", "run")),
     "pull": (["pull", "--force"], ("minillm.model.pull", "_download_wheel")),
-    "train-draft": (
-        ["train-draft", "--model", "MODEL", "--out", "OUT"],
-        ("minillm.training.make", "sample_conversations"),
-    ),
     "simulate": (
         ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
         ("minillm.simulate.deployment", "Deployment.of"),
@@ -73,9 +55,8 @@ def test_one_line_and_status_130(
         monkeypatch.setattr(f"{owner}.{attribute}", press)
     else:
         monkeypatch.setattr(owner, attribute, press)
-    places = {"MODEL": str(tiny_llama_path), "OUT": str(tmp_path / "head")}
     before = set(threading.enumerate())
-    status, out, err = run(*(places.get(argument, argument) for argument in arguments))
+    status, out, err = run(*(tiny_llama_path if argument == "MODEL" else argument for argument in arguments))
     assert status == 130 and out == ""
     assert err.splitlines()[-1] == "minillm: stopped by Ctrl-C" and "Traceback" not in err
     left = {thread.name for thread in threading.enumerate() if thread not in before}
@@ -91,14 +72,13 @@ def test_chat_leaves_at_the_prompt(run: Run, tiny_llama_path: Path, monkeypatch:
     assert not [thread for thread in {*threading.enumerate()} - before if thread.name == "minillm-engine"]
 
 
-def test_a_training_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle of writing, even: the checkpoint before it is still there."""
-    file = tmp_path / "training.pt"
-    train.write_whole(file, b"the checkpoint before", "")
+def test_in_the_middle_of_writing_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "profile.json"
+    write_whole(file, b"the old one", "")
     monkeypatch.setattr(Path, "replace", press)
     with pytest.raises(KeyboardInterrupt):
-        train.write_whole(file, b"the next one", "")
-    assert file.read_bytes() == b"the checkpoint before" and list(tmp_path.iterdir()) == [file]
+        write_whole(file, b"the next one", "")
+    assert file.read_bytes() == b"the old one" and list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])

@@ -1,11 +1,11 @@
 """No room on the device: one message that says who may be there, too, and what to do. (A GPU's is simulated.)"""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from minillm.__main__ import main
 from minillm.core.errors import ConfigError, OutOfMemoryError
 from minillm.frontend.engine import Engine
 from minillm.kernels.device import memory_errors
@@ -81,12 +81,9 @@ def test_a_gpu_that_somebody_else_has_filled(fields: dict, model: LoadedModel, m
 
 
 def test_the_command_shows_one_line(
-    config: EngineConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: EngineConfig, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loader, "Decoder", full)
-    monkeypatch.setattr("sys.argv", ["minillm", "generate", "hello", "--model", config.model])
-    with pytest.raises(SystemExit) as end:
-        main()
-    said = capsys.readouterr().err.strip()
-    assert end.value.code == 2
-    assert said.startswith("minillm: the machine has no room for the weights") and "\n" not in said
+    status, _, err = run("generate", "hello", "--model", config.model)
+    assert status == 2
+    assert err.startswith("minillm: the machine has no room for the weights") and err.count("\n") == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from draft_heads import make_head
 from robustness import life, toggles
 from robustness.soak import GROWTH_MB, LifeFailed, Soak, growth
 from robustness.toggles import Models
@@ -15,7 +16,6 @@ from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.policies.config import EngineConfig
 from minillm.runner.sampler import Sampler
-from minillm.speculation.head_file import new_head, save_head
 
 LIVES, STEPS = 8, 40
 
@@ -23,8 +23,7 @@ LIVES, STEPS = 8, 40
 @pytest.fixture(scope="module")
 def soak(tiny_llama_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Soak:
     models = Models(tiny_llama_path, tmp_path_factory.mktemp("soak") / "head", {})
-    head = new_head(models.get("float32", None), torch.arange(0, 49152, 5), 0, torch.device("cpu"))
-    save_head(head, models.head, {"note": "untrained"})
+    make_head(models.head, models.get("float32", None))
     return Soak(models, seed=20)
 
 

@@ -1,7 +1,5 @@
 """The engine's thread ends, whatever ended it: everybody is told, nobody waits, and a new one takes over."""
 
-import logging
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,6 @@ from course.lab.lab import Lab
 from minillm.core.errors import EngineDeadError
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
-from minillm.frontend import engine_thread as async_engine
-from minillm.frontend.engine import Engine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
@@ -57,7 +53,7 @@ def test_whoever_runs_waits_or_comes_is_told(
 def test_what_ends_the_loading_reaches_whoever_waits_for_it(
     error: BaseException, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(async_engine, "load_model", raising(error))
+    monkeypatch.setattr("minillm.frontend.loading.load_model", raising(error))
     with pytest.raises(type(error)):
         EngineThread(config)
 
@@ -71,37 +67,7 @@ def test_a_tokenizer_that_panics_harms_one_request_only(thread: EngineThread, mo
     assert stream.result(timeout=60).finish_reason is FinishReason.LENGTH
 
 
-def test_a_step_that_fails_is_the_end_of_its_requests_only(
-    thread: EngineThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    streams = [thread.submit("Hello there", ENDLESS) for _ in range(3)]
-    next(iter(streams[0]))
-    failing = iter([MemoryError("no room")])
-
-    def fail_once(engine: Engine) -> None:
-        launch = engine.runner.launch
-
-        def broken(batch: object) -> object:
-            for error in failing:
-                raise error
-            return launch(batch)
-
-        engine.runner.launch = broken
-
-    with caplog.at_level(logging.CRITICAL, "minillm"):
-        thread.call(fail_once).result(timeout=60)
-        outputs = [stream.result(timeout=60) for stream in streams]
-    reasons = [output.finish_reason for output in outputs]
-    assert reasons == [FinishReason.ERROR, FinishReason.ERROR, FinishReason.LENGTH], "the third was not in it"
-    assert "MemoryError: no room" in outputs[0].completions[0].error
-    thread.call(lambda engine: engine.check_integrity()).result(timeout=60)
-
-
 # ------------------------------------------------------------------------ labs
-
-
-def engine_threads() -> int:
-    return sum(thread.name == "minillm-engine" for thread in threading.enumerate())
 
 
 def test_a_lab_whose_engine_dies_in_a_run_ends_the_run_and_plays_the_next(tiny_llama_path: Path) -> None:
@@ -117,15 +83,6 @@ def test_a_lab_whose_engine_dies_in_a_run_ends_the_run_and_plays_the_next(tiny_l
     again = lab.run("chat")
     assert len(again.finished) == len(again.rows)
     lab.close()
-
-
-def test_labs_that_are_made_anew_leave_no_thread_behind(tiny_llama_path: Path) -> None:
-    before = engine_threads()
-    for _ in range(2):  # as when the cell that makes it is run again, after closing
-        lab = Lab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
-        lab.run("chat")
-        lab.close()
-    assert engine_threads() == before
 
 
 def test_two_labs_share_a_machine(tiny_llama_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from draft_heads import make_head
 
 from minillm import Engine, EngineConfig
 from minillm.core.errors import ConfigError
@@ -13,7 +13,6 @@ from minillm.model.loader import LoadedModel
 from minillm.runner import kv_pool
 from minillm.runner.kv_pool import FREE_FRACTION
 from minillm.speculation import make
-from minillm.speculation.head_file import new_head, save_head
 
 FREE = 4_000_000
 WEIGHTS = 1_500_000
@@ -57,7 +56,7 @@ def test_a_model_that_drafts_for_itself_has_a_second_pool(engine: Callable[..., 
 
 
 def test_a_draft_heads_cache_is_left_room_for(engine: Callable[..., Engine], tiny: LoadedModel, tmp_path: Path) -> None:
-    save_head(new_head(tiny, torch.arange(0, 49152, 5), 0, torch.device("cpu")), tmp_path, {})
+    make_head(tmp_path, tiny)
     found = engine({"method": "draft_head", "model": str(tmp_path)}, max_num_seqs=20)
     cache = found.speculator.proposer.cache
     left = FREE_FRACTION * FREE - cache.numel() * cache.element_size()
@@ -67,5 +66,5 @@ def test_a_draft_heads_cache_is_left_room_for(engine: Callable[..., Engine], tin
 def test_a_pool_that_leaves_no_room_for_drafts_is_refused(engine: Callable[..., Engine]) -> None:
     num_blocks = int(0.8 * FREE // (BLOCK * TOKEN))
     assert engine(None, num_kv_blocks=num_blocks).runner.num_kv_blocks == num_blocks
-    with pytest.raises(ConfigError, match="the KV pool, with what drafts, would take"):
+    with pytest.raises(ConfigError, match="with what drafts and steps need beside it, would take"):
         engine({"method": "synthetic"}, num_kv_blocks=num_blocks)
