@@ -5,7 +5,7 @@ PyTorch's dispatch, so `minillm.kernels.triton.ops` and `minillm.kernels.cpu.ops
 PyTorch's own, for every device, and the reference that the fused ones are tested against.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from minillm.kernels.attention.base import AttentionFn
 from minillm.kernels.attention.cache import KVCache, write_kv
-from minillm.kernels.cpu.layers import NativeLayers
+from minillm.kernels.cpu.layers import NativeLayers, NativeMatrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,27 @@ class ForwardContext:
     ops: "Ops"
 
 
-DecoderLayer = Callable[[Tensor, Tensor, KVCache, ForwardContext], tuple[Tensor, Tensor]]
-"""Takes the residual stream and what is yet to be added to it, both [T, hidden], and gives the same."""
+class HasScale(Protocol):
+    """An attention block."""
+
+    scale: float
+
+
+class DecoderLayer(Protocol):
+    """Takes the residual stream and what is yet to be added to it, both [T, hidden], and gives the same."""
+
+    @property
+    def attention(self) -> HasScale: ...
+
+    def __call__(
+        self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def before_attention(
+        self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def after_attention(self, x: Tensor, o: Tensor, context: ForwardContext) -> tuple[Tensor, Tensor]: ...
 
 
 QKNorms = tuple[Tensor, Tensor, float]
@@ -49,6 +68,18 @@ class DecoderLayers(Protocol):
     def __iter__(self) -> Iterator[DecoderLayer]: ...
 
 
+class Projection(Protocol):
+    """y = x W^T + b."""
+
+    max_rows: int | None
+    """With more rows there is a better kernel than the one that reads `native`."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+    def native(self) -> NativeMatrix | None:
+        """W as our C++ reads it."""
+
+
 class Ops:
     """The operations, one PyTorch call after the other."""
 
@@ -56,6 +87,10 @@ class Ops:
         """The residual stream x + delta [T, hidden], and its RMS norm: what enters the next block."""
         x = x + delta
         return x, rms_norm(x, weight, eps)
+
+    def swiglu(self, gate_up_proj: "Projection", x: Tensor) -> Tensor:
+        """silu(gate) * up, [T, inner], of x [T, hidden] (SwiGLU, Shazeer 2020)."""
+        return self.silu_mul(gate_up_proj(x))
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """silu(gate) * up, for [T, 2 * inner] = (gate, up)."""

@@ -75,7 +75,7 @@ class MLP(nn.Module):
         self.down_proj = Linear(inner, hidden, config.mlp_bias, dtype, device)
 
     def forward(self, x: Tensor, ops: Ops) -> Tensor:
-        return self.down_proj(ops.silu_mul(self.gate_up_proj(x)))
+        return self.down_proj(ops.swiglu(self.gate_up_proj, x))
 
 
 def make_mlp(config: ModelConfig, layer: int, dtype: torch.dtype, device: torch.device) -> MLP | MoE:

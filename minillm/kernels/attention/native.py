@@ -17,7 +17,7 @@ LANES, MAX_GROUP, MAX_DIM = 16, 16, 256
 
 
 class NativeAttention(AttentionBackend):
-    """Both in C++; but prefills through SDPA where the cache is quantized or has a window, or the CPU matrix units."""
+    """Both in C++; but prefills through SDPA where the cache is quantized or has a window."""
 
     device_types = ("cpu",)
     dtypes = (torch.bfloat16,)
@@ -36,12 +36,12 @@ class NativeAttention(AttentionBackend):
         if n:
             attend_decodes(query[:n], kv_cache, self.metadata, scale, output)
         for b, part in enumerate(self.prefills, n):
-            if has_matrix_units():
-                output[part.rows] = part(query[part.rows].to(computing_dtype(kv_cache, query)), kv_cache, scale)
-            elif isinstance(kv_cache, Tensor) and self.metadata.window is None:
-                attend_prefill(query[part.rows], kv_cache, self.metadata, b, scale, output[part.rows])
+            rows = query[part.rows]
+            if isinstance(kv_cache, Tensor) and self.metadata.window is None:
+                attend_prefill(rows, kv_cache, self.metadata, b, scale, output[part.rows])
             else:
-                output[part.rows] = part(query[part.rows], kv_cache, scale)
+                dtype = computing_dtype(kv_cache, query) if has_matrix_units() else query.dtype
+                output[part.rows] = part(rows.to(dtype), kv_cache, scale)
         return output
 
     @classmethod

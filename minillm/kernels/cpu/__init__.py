@@ -42,6 +42,7 @@ class NativeKernels:
         self._linear, self._linear_dots = (
             declare(function, [pointer] * 3 + [number] * 3) for function in (functions.linear, functions.linear_dots)
         )
+        self.linear_silu_mul = declare(functions.linear_silu_mul, [pointer] * 3 + [number] * 3, ctypes.c_bool)
         self.has_dots = bool(functions.has_dots())
         """The CPU multiplies pairs of bfloat16."""
         self._linear_int8 = declare(functions.linear_int8, [pointer] * 4 + [number] * 3)
@@ -87,10 +88,10 @@ class NativeKernels:
         return y
 
 
-def declare(function: Any, argtypes: list[type]) -> Callable[..., None]:
-    """A function of the library (ctypes has no public name for its type), told what it takes."""
-    function.argtypes, function.restype = argtypes, None
-    declared: Callable[..., None] = function
+def declare(function: Any, argtypes: list[type], restype: type | None = None) -> Callable[..., Any]:
+    """A function of the library (ctypes has no public name for its type), told what it takes and gives."""
+    function.argtypes, function.restype = argtypes, restype
+    declared: Callable[..., Any] = function
     return declared
 
 

@@ -15,7 +15,7 @@ from minillm.kernels.storage import cache_home
 
 FOLDER = Path(__file__).parent
 SOURCES = ("linear.cpp", "ops.cpp", "attention.cpp", "prefill.cpp", "layers.cpp")
-HEADERS = ("vectors.h", "tiles.h", "cache.h")
+HEADERS = ("vectors.h", "tiles.h", "matrix_units.h", "cache.h")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp")
 
 

@@ -9,6 +9,7 @@
 extern "C" {
 void linear(const float*, const uint16_t*, float*, long, long, long);
 void linear_dots(const float*, const uint16_t*, float*, long, long, long);
+bool linear_silu_mul(const float*, const uint16_t*, float*, long, long, long);
 void linear_int8(const float*, const int8_t*, const float*, float*, long, long, long);
 void linear_int4(const float*, const uint32_t*, const uint16_t*, float*, long, long, long, long);
 void add_rms_norm(const float*, const float*, const float*, float*, float*, long, long, float);
@@ -70,6 +71,10 @@ static void multiply(const float* x, const Matrix& w, float* y, long rows) {
             for (long o = 0; o < w.out; ++o) y[row * w.out + o] += w.bias[o];
 }
 
+static bool multiply_silu(const float* x, const Matrix& w, float* y, const Step& s) {
+    return w.dots && !w.bias && linear_silu_mul(x, (const uint16_t*)w.numbers, y, s.rows, w.in, s.inner);
+}
+
 static void attend(float* qkv, const Layer& layer, const Cache& cache, const Step& s, float* output) {
     const long stride = (s.heads + 2 * s.kv_heads) * s.d;
     if (cache.scales) {
@@ -110,8 +115,10 @@ extern "C" void decode_layers(
         attend(qkv.get(), layer, caches[i], s, attended.get());
         multiply(attended.get(), layer.o, delta, s.rows);
         add_rms_norm(x, delta, layer.post_attention_norm, x, normed.get(), s.rows, s.hidden, s.eps);
-        multiply(normed.get(), layer.gate_up, gate_up.get(), s.rows);
-        silu_mul(gate_up.get(), inner.get(), s.rows, s.inner);
+        if (!multiply_silu(normed.get(), layer.gate_up, inner.get(), s)) {
+            multiply(normed.get(), layer.gate_up, gate_up.get(), s.rows);
+            silu_mul(gate_up.get(), inner.get(), s.rows, s.inner);
+        }
         multiply(inner.get(), layer.down, delta, s.rows);
     }
 }

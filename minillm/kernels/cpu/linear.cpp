@@ -3,6 +3,7 @@
 // W is bfloat16, as in the checkpoint; or int8 or int4, widened in registers: what counts is the bytes that come
 // from memory. Sums are float32. x is float32, too, or rounded to bfloat16 where the CPU multiplies pairs of those.
 
+#include "matrix_units.h"
 #include "tiles.h"
 
 #include <memory>
@@ -93,6 +94,33 @@ static std::unique_ptr<uint32_t[]> paired(const float* x, long rows, long in) {
     return rounded;
 }
 
+constexpr long ROWS_AT_ONCE = 256;  // of x: with all weights of a thread, while they lie in its L2 cache
+
+// Any number of rows; `in` a multiple of DEPTH. `with` multiplies tiles.
+template <typename With>
+static void multiply_in_units(
+    const float* x, const uint16_t* w, float* y, long rows, long in, long out, With with
+) {
+    const Aligned<uint16_t> tiles = aligned<uint16_t>(whole_tiles(rows) * in);
+    const long filled = rows < SIDE ? rows : whole_tiles(rows), bands = (out + BAND - 1) / BAND;
+    #pragma omp parallel for schedule(static) if (rows >= MANY)
+    for (long row = 0; row < filled; ++row)
+        for (long i = 0; i < in; i += LANES) {
+            const Halves halves = row < rows ? narrow(load(x + row * in + i)) : Halves{};
+            std::memcpy(&tiles[in_tiles(row, i, in)], &halves, sizeof halves);
+        }
+    #pragma omp parallel
+    {
+        const UseUnits units(std::min(rows, SIDE));
+        const long threads = omp_get_num_threads(), thread = omp_get_thread_num();
+        for (long row = 0; row < rows; row += ROWS_AT_ONCE)
+            with(
+                tiles.get(), w, y, row, std::min(row + ROWS_AT_ONCE, rows), rows, bands * thread / threads,
+                bands * (thread + 1) / threads, in, out
+            );
+    }
+}
+
 #endif
 
 // x [rows, in], y [rows, out], contiguous; W in bands.
@@ -102,10 +130,23 @@ extern "C" void linear(const float* x, const uint16_t* w, float* y, long rows, l
 
 extern "C" long has_dots() { return HAS_DOTS; }
 
-// The same with x rounded to bfloat16. Only where `has_dots`.
+// The same with x rounded to bfloat16, for any number of rows in the same way. Only where `has_dots`.
 extern "C" void linear_dots(const float* x, const uint16_t* w, float* y, long rows, long in, long out) {
 #if HAS_DOTS
-    multiply(paired(x, rows, in).get(), Pairs{w, in / 2 + in % 2}, y, rows, out);
+    if (matrix_units() && in % DEPTH == 0) multiply_in_units(x, w, y, rows, in, out, multiply_tiles);
+    else multiply(paired(x, rows, in).get(), Pairs{w, in / 2 + in % 2}, y, rows, out);
+#endif
+}
+
+// y [rows, inner] = silu(gate) * up, where W's outputs are gates and ups, `inner` each. False, and nothing done, without
+// matrix units: elsewhere the product takes so long that to write it down and read it again does not count.
+extern "C" bool linear_silu_mul(const float* x, const uint16_t* w, float* y, long rows, long in, long inner) {
+#if HAS_DOTS
+    if (!matrix_units() || in % DEPTH || inner % BAND) return false;
+    multiply_in_units(x, w, y, rows, in, inner, multiply_tiles_silu);
+    return true;
+#else
+    return false;
 #endif
 }
 

@@ -6,6 +6,7 @@
 // heads of a group share keys, and so are rows of one product.
 
 #include "cache.h"
+#include "matrix_units.h"
 #include "tiles.h"
 
 #include <memory>
@@ -19,68 +20,98 @@ constexpr int STRIPS = BFloat16::STRIPS, ROWS = BFloat16::ROWS;
 #endif
 typedef Products::Number Number;
 constexpr long INPUTS = Products::INPUTS;
-constexpr long KEYS = 64, QUERIES = 32;  // in a block
+constexpr long KEYS = 128, QUERIES = 64;  // in a block
+constexpr long MAX_D = 256;                // see minillm/kernels/attention/native.py
 
-static void put(Number* to, const float* from, long size, float scale) {  // a row of x
-    for (long i = 0; i < size; i += LANES) {
-        const Floats floats = load(from + i) * scale;
+// Rows of x, in the order that their product wants.
+struct Rows {
+    long size;
+    bool tiled;  // for the matrix units
+    Aligned<Number> numbers;
+
+    Rows(long rows, long size, bool tiled)
+        : size(size), tiled(tiled), numbers(aligned<Number>(rows * size / INPUTS)) {
+        std::fill(numbers.get(), numbers.get() + rows * size / INPUTS, Number{});
+    }
+    void put(long row, long i, Floats floats) {  // LANES of them
 #if HAS_DOTS
         const Halves halves = narrow(floats);
-        std::memcpy((uint16_t*)to + i, &halves, sizeof halves);
+        const long at = tiled ? in_tiles(row, i, size) : row * size + i;
+        std::memcpy((uint16_t*)numbers.get() + at, &halves, sizeof halves);
 #else
-        store(to + i, floats);
+        store(&numbers[row * size + i], floats);
 #endif
     }
-}
+    // Times W in bands: sums [rows, out].
+    void multiply(const uint16_t* w, float* to, long rows, long out) const {
+#if HAS_DOTS
+        if (tiled) return multiply_tiles((const uint16_t*)numbers.get(), w, to, 0, rows, rows, 0, out / BAND, size, out);
+#endif
+        share<ROWS, STRIPS>(numbers.get(), Products{w, size / INPUTS}, to, rows, out, 0, out / LANES);
+    }
+};
 
 // The keys and values of one head, in the order of BFloat16's weights.
 struct Context {
     long d, blocks;
-    std::unique_ptr<uint16_t[]> keys;    // [blocks, KEYS / 16, d / 2, 16, 2]
-    std::unique_ptr<uint16_t[]> values;  // [blocks, d / 16, KEYS / 2, 16, 2]
+    Aligned<uint16_t> keys;    // [blocks, KEYS / 16, d / 2, 16, 2]
+    Aligned<uint16_t> values;  // [blocks, d / 16, KEYS / 2, 16, 2]
 
     Context(long d, long num_keys)
-        : d(d), blocks((num_keys + KEYS - 1) / KEYS), keys(new uint16_t[blocks * KEYS * d]()),
-          values(new uint16_t[blocks * KEYS * d]()) {}
+        : d(d), blocks((num_keys + KEYS - 1) / KEYS), keys(aligned<uint16_t>(blocks * KEYS * d)),
+          values(aligned<uint16_t>(blocks * KEYS * d)) {}
 
+    // A block of them. In a band, pairs of a key's numbers stand side by side; and of values, those of two neighbours.
     void fill(long block, const Cache<uint16_t>& cache, const int32_t* table, long kv_head, long num_keys) {
-        uint16_t *key = keys.get() + block * KEYS * d, *value = values.get() + block * KEYS * d;
-        for (long k = 0; k < KEYS && block * KEYS + k < num_keys; ++k) {
-            const long index = cache.key(table, block * KEYS + k, kv_head);
-            for (long i = 0; i < d; ++i) {
-                key[((k / BAND * d / 2 + i / 2) * BAND + k % BAND) * 2 + i % 2] = cache.vector(index)[i];
-                value[((i / BAND * KEYS / 2 + k / 2) * BAND + i % BAND) * 2 + k % 2] = cache.vector(cache.value(index))[i];
-            }
+        static const uint16_t NONE[MAX_D] = {};
+        const uint16_t *key[KEYS], *value[KEYS];
+        for (long k = 0; k < KEYS; ++k) {
+            const bool is_there = block * KEYS + k < num_keys;
+            const long index = is_there ? cache.key(table, block * KEYS + k, kv_head) : 0;
+            key[k] = is_there ? cache.vector(index) : NONE;
+            value[k] = is_there ? cache.vector(cache.value(index)) : NONE;
         }
+        uint16_t* to = keys.get() + block * KEYS * d;
+        for (long k = 0; k < KEYS; ++k)
+            for (long i = 0; i < d; i += 2)
+                std::memcpy(to + (k / BAND * d / 2 + i / 2) * 2 * BAND + k % BAND * 2, key[k] + i, 2 * sizeof *to);
+        to = values.get() + block * KEYS * d;
+        for (long k = 0; k < KEYS; k += 2)
+            for (long i = 0; i < d; i += LANES) {
+                Halves even, odd;
+                std::memcpy(&even, value[k] + i, sizeof even);
+                std::memcpy(&odd, value[k + 1] + i, sizeof odd);
+                const Words pairs = __builtin_convertvector(even, Words) | __builtin_convertvector(odd, Words) << 16;
+                std::memcpy(to + ((i / BAND * KEYS / 2 + k / 2) * BAND + i % BAND) * 2, &pairs, sizeof pairs);
+            }
     }
 };
 
 // A block of queries of one head's group. A row is a query of one of its heads.
 struct Queries {
-    long rows, d;
-    std::unique_ptr<Number[]> x;       // [rows, d]
-    std::unique_ptr<Number[]> shares;  // [rows, KEYS] e^(score - largest)
-    std::unique_ptr<float[]> scores, product, sums, largest, total;
+    long rows, d, room;  // for rows in whole tiles
+    Rows x;       // [rows, d]
+    Rows shares;  // [rows, KEYS] e^(score - largest)
+    std::unique_ptr<float[]> scores, product, sums, most, total;
 
-    Queries(long rows, long d)
-        : rows(rows), d(d), x(new Number[rows * d / INPUTS]), shares(new Number[rows * KEYS / INPUTS]),
-          scores(new float[rows * KEYS]), product(new float[rows * d]), sums(new float[rows * d]()),
-          largest(new float[rows]), total(new float[rows]()) {
-        std::fill(largest.get(), largest.get() + rows, -INFINITY);
+    Queries(long rows, long d, bool tiled)
+        : rows(rows), d(d), room((rows + 2 * SIDE - 1) / (2 * SIDE) * 2 * SIDE), x(room, d, tiled),
+          shares(room, KEYS, tiled), scores(new float[room * KEYS]), product(new float[tiled ? 0 : rows * d]),
+          sums(new float[room * d]()), most(new float[rows]),
+          total(new float[rows]()) {
+        std::fill(most.get(), most.get() + rows, -INFINITY);
     }
 
     // See a block of keys. Of its keys, row r sees the first `visible(r)`.
     template <typename Visible>
     void see(const Context& context, long block, Visible visible) {
         const long at = block * KEYS * d;
-        multiply(x.get(), {context.keys.get() + at, d / INPUTS}, scores.get(), KEYS);
+        x.multiply(context.keys.get() + at, scores.get(), x.tiled ? room : rows, KEYS);
         for (long row = 0; row < rows; ++row) weigh(row, std::min(KEYS, visible(row)));
-        multiply(shares.get(), {context.values.get() + at, KEYS / INPUTS}, product.get(), d);
+        const uint16_t* values = context.values.get() + at;
+        if (shares.tiled) return add_products((const uint16_t*)shares.numbers.get(), values, sums.get(), room, KEYS, d);
+        shares.multiply(values, product.get(), rows, d);
         for (long i = 0; i < rows * d; i += LANES) store(&sums[i], load(&sums[i]) + load(&product[i]));
-    }
-
-    void multiply(const Number* from, const Products& w, float* to, long out) {
-        share<ROWS, STRIPS>(from, w, to, rows, out, 0, out / LANES);
     }
 
     // Scores to shares, by the largest score so far; what was summed by a smaller one shrinks (online softmax).
@@ -92,18 +123,16 @@ struct Queries {
             const Floats more = load(score + k);
             high = more > high ? more : high;
         }
-        float highest = largest[row];
-        for (int lane = 0; lane < LANES; ++lane) highest = std::max(highest, high[lane]);
+        const float highest = std::max(most[row], largest(high));
         Floats added = {};
         for (long k = 0; k < KEYS; k += LANES) {
             const Floats weights = exp_of_negative(load(score + k) - highest);
-            store(score + k, weights);
+            shares.put(row, k, weights);
             added += weights;
         }
-        const float shrink = std::exp(largest[row] - highest);
-        put(&shares[row * KEYS / INPUTS], score, KEYS, 1);
+        const float shrink = std::exp(most[row] - highest);
         total[row] = total[row] * shrink + sum(added);
-        largest[row] = highest;
+        most[row] = highest;
         if (shrink != 1)
             for (long i = 0; i < d; ++i) sums[row * d + i] *= shrink;
     }
@@ -123,14 +152,17 @@ static void attend(
     for (long part = 0; part < kv_heads * blocks; ++part)
         contexts[part / blocks]->fill(part % blocks, cache, table, part / blocks, num_keys);
 
+    const bool tiled = matrix_units() && d % DEPTH == 0;
     const long parts = (n + QUERIES - 1) / QUERIES;
     #pragma omp parallel for schedule(dynamic)
     for (long work = 0; work < kv_heads * parts; ++work) {  // the last queries, which see most, first
         const long part = parts - 1 - work / kv_heads, kv_head = work % kv_heads;
         const long first = part * QUERIES, count = std::min(QUERIES, n - first), before = num_keys - n + first;
-        Queries queries(count * group, d);
+        Queries queries(count * group, d, tiled);
+        const UseUnits units(SIDE);
         auto place = [&](long row) { return (first + row / group) * query_stride + (kv_head * group + row % group) * d; };
-        for (long row = 0; row < queries.rows; ++row) put(&queries.x[row * d / INPUTS], query + place(row), d, scale);
+        for (long row = 0; row < queries.rows; ++row)
+            for (long i = 0; i < d; i += LANES) queries.x.put(row, i, load(query + place(row) + i) * scale);
         for (long block = 0; block * KEYS < before + count; ++block)
             queries.see(*contexts[kv_head], block, [&](long row) { return before + row / group + 1 - block * KEYS; });
         for (long row = 0; row < queries.rows; ++row) {

@@ -80,6 +80,9 @@ static inline uint16_t narrow(float number) {  // to the nearest, ties to even, 
 
 // 16 numbers of float32, or fewer, as bfloat16, rounded as `narrow` does.
 static inline Halves narrow(Floats floats) {
+#ifdef __AVX512BF16__
+    return (Halves)_mm512_cvtneps_pbh((__m512)floats);  // numbers below 1e-38 become 0
+#endif
     Words words;
     std::memcpy(&words, &floats, sizeof words);
     words = floats == floats ? (words + 0x7fff + ((words >> 16) & 1)) >> 16 : Words{} + 0x7fc0;
@@ -113,22 +116,40 @@ static inline float sum(Floats floats) {  // in halves: one after the other, eac
 #endif
 }
 
-// e^x for x <= 0, to 2e-7 of it near 0 and 4e-6 near -87, where it is next to nothing: 2^whole times a polynomial of the
-// rest. Below -87 it is 0.
+static inline float largest(Floats floats) {
+#ifdef __AVX512F__
+    return _mm512_reduce_max_ps((__m512)floats);
+#else
+    float most = floats[0];
+    for (int lane = 1; lane < LANES; ++lane) most = floats[lane] > most ? floats[lane] : most;
+    return most;
+#endif
+}
+
+// e^x for x <= 0, to 3e-6 of it: 2^whole times a polynomial of the rest. Below -87, next to nothing, it is 0.
 static inline Floats exp_of_negative(Floats x) {
     const Floats floor = Floats{} - 87.0f;
     Floats scaled = (x > floor ? x : floor) * 1.44269504f;
     Ints whole = __builtin_convertvector(scaled - 0.5f, Ints);  // towards zero, so this rounds: scaled <= 0
     Floats rest = (scaled - __builtin_convertvector(whole, Floats)) * 0.693147181f;  // |rest| <= 0.35
-    Floats value = rest * (1.0f / 5040) + 1.0f / 720;
-    value = value * rest + 1.0f / 120;
-    value = value * rest + 1.0f / 24;
+    Floats value = rest * (1.0f / 120) + 1.0f / 24;
     value = value * rest + 1.0f / 6;
     value = value * rest + 0.5f;
     value = value * rest + 1.0f;
     value = value * rest + 1.0f;
+#ifdef __AVX512F__
+    const __mmask16 enough = _mm512_cmp_ps_mask((__m512)x, (__m512)floor, _CMP_NLT_UQ);  // NaN, too, which stays
+    return (Floats)_mm512_maskz_scalef_ps(enough, (__m512)(value + (x - x)), _mm512_cvtepi32_ps((__m512i)whole));
+#else
     Ints bits = (whole + 127) << 23;
     Floats power;
     std::memcpy(&power, &bits, sizeof power);
     return x < floor ? Floats{} : value * power + (x - x);  // NaN stays NaN
+#endif
+}
+
+// silu(x) = x / (1 + e^-x), written with e^-|x|.
+static inline Floats silu(Floats x) {
+    const Floats small = exp_of_negative(x > 0.0f ? -x : x);
+    return x * ((x > 0.0f ? Floats{} + 1.0f : small) / (1.0f + small));
 }
