@@ -5,7 +5,7 @@ PyTorch's dispatch, so `minillm.kernels.triton.ops` and `minillm.kernels.cpu.ops
 PyTorch's own, for every device, and the reference that the fused ones are tested against.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,27 +32,8 @@ class ForwardContext:
     ops: "Ops"
 
 
-class HasScale(Protocol):
-    """An attention block."""
-
-    scale: float
-
-
-class DecoderLayer(Protocol):
-    """Takes the residual stream and what is yet to be added to it, both [T, hidden], and gives the same."""
-
-    @property
-    def attention(self) -> HasScale: ...
-
-    def __call__(
-        self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext
-    ) -> tuple[Tensor, Tensor]: ...
-
-    def before_attention(
-        self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext
-    ) -> tuple[Tensor, Tensor]: ...
-
-    def after_attention(self, x: Tensor, o: Tensor, context: ForwardContext) -> tuple[Tensor, Tensor]: ...
+DecoderLayer = Callable[[Tensor, Tensor, KVCache, ForwardContext], tuple[Tensor, Tensor]]
+"""Takes the residual stream and what is yet to be added to it, both [T, hidden], and gives the same."""
 
 
 QKNorms = tuple[Tensor, Tensor, float]

@@ -15,6 +15,7 @@ from minillm.kernels.ops import ForwardContext, Ops
 from minillm.kernels.quantization import quantize
 from minillm.kernels.select_ops import select_ops
 from minillm.model.decoder import Attention
+from minillm.model.linear import CPULinear, Linear, Packed, PackedForDots, PackedInBands
 from minillm.model.rope import RotaryEmbedding
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -141,6 +142,20 @@ def test_silu_mul(fused: tuple[Ops, torch.dtype], num_tokens: int, inner: int) -
     ops, dtype = fused
     gate_up = torch.randn(num_tokens, 2 * inner).mul(8).to(dtype)
     assert close(ops.silu_mul(gate_up), OPS.silu_mul(gate_up))
+
+
+@pytest.mark.parametrize("packing", [PackedInBands, PackedForDots])
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize(("rows", "inner"), [(1, 16), (15, 48), (16, 32), (40, 40), (300, 48)])
+def test_swiglu(native: NativeOps, packing: type[Packed], bias: bool, rows: int, inner: int) -> None:
+    if packing is PackedForDots and not native.kernels.has_dots:
+        pytest.skip("this processor has no products of bfloat16")
+    torch.manual_seed(0)
+    gate_up = Linear(64, 2 * inner, bias, torch.bfloat16, CPU)
+    for parameter in gate_up.parameters():
+        parameter.normal_()
+    packed, x = CPULinear(gate_up, packing, packing), torch.randn(rows, 64)
+    assert torch.allclose(native.swiglu(packed, x), OPS.swiglu(packed, x), rtol=1e-4, atol=1e-4)
 
 
 def close(computed: Tensor, expected: Tensor) -> bool:

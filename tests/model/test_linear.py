@@ -71,6 +71,18 @@ def test_native_linear_is_right_at_any_shape(function: NativeKernels, rows: int,
     assert (multiply(function, x, layer.weight) - exact(layer, x)).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize(("size", "out"), [(32, 16), (64, 33), (50, 48), (96, 7), (576, 400)], ids=str)
+def test_a_rounded_rows_product_depends_on_that_row_alone(function: NativeKernels, size: int, out: int) -> None:
+    if not has_dots():
+        pytest.skip("this processor has no products of bfloat16")
+    layer, x = plain(size, out), torch.randn(300, size)
+    packed = PackedForDots(layer.weight, None)
+    y = packed(x)
+    assert (y - exact(layer, x.bfloat16())).abs().max() < 1e-4
+    for rows in (1, 2, 15, 16, 17, 31, 33, 257):
+        assert torch.equal(packed(x[-rows:]), y[-rows:]), rows
+
+
 def test_native_linear_hands_nan_and_infinity_on(function: NativeKernels) -> None:
     layer = plain(32, 8)
     layer.weight[3, 30] = float("nan")

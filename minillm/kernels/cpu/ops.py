@@ -6,7 +6,6 @@ microseconds each; these are four. Of a step in which every token is a decode, a
 
 from collections.abc import Sequence
 from ctypes import byref
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,9 +16,6 @@ from minillm.kernels.cpu import NativeKernels, address
 from minillm.kernels.cpu.bands import LANES
 from minillm.kernels.cpu.layers import NativeCache, NativeStep
 from minillm.kernels.ops import DecoderLayers, ForwardContext, Ops, Projection, QKNorms
-
-TOKENS_AT_ONCE = 1024
-"""Of a step: their activations in an MLP, 3 MB of a model with 1,536 units, lie in the cores' own caches."""
 
 
 class NativeOps(Ops):
@@ -68,8 +64,7 @@ class NativeOps(Ops):
     def run_layers(
         self, layers: DecoderLayers, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
     ) -> tuple[Tensor, Tensor]:
-        """A step in which every token is a decode is one call; in one of many tokens, some at a time pass between two
-        calls of attention."""
+        """A step in which every token is a decode is one call."""
         native, attention, rows, cache = layers.native, context.attention, x.shape[0], kv_caches[0]
         if (
             native is None
@@ -79,7 +74,7 @@ class NativeOps(Ops):
             or native.inner % LANES
             or not suits(x.dtype, native.num_heads, native.head_dim, cache)
         ):
-            return run_in_parts(layers, x, delta, kv_caches, context)
+            return super().run_layers(layers, x, delta, kv_caches, context)
         metadata = attention.metadata
         step = NativeStep(
             rows=rows,
@@ -104,27 +99,3 @@ class NativeOps(Ops):
         x, delta = x.clone(), delta.clone()
         self.kernels.decode_layers(native.table, caches, len(caches), byref(step), x.data_ptr(), delta.data_ptr())
         return x, delta
-
-
-def run_in_parts(
-    layers: DecoderLayers, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
-) -> tuple[Tensor, Tensor]:
-    """`Ops.run_layers`, TOKENS_AT_ONCE at a time: what an MLP makes of a long prompt is larger than a cache, and would be
-    written to memory and read again by the next operation. Only queries are needed side by side, by attention."""
-    starts = range(0, x.shape[0], TOKENS_AT_ONCE)
-    parts = [slice(start, start + TOKENS_AT_ONCE) for start in starts]
-    contexts = [
-        replace(context, cos=context.cos[part], sin=context.sin[part], slot_mapping=context.slot_mapping[part])
-        for part in parts
-    ]
-    streams = [(x[part], delta[part]) for part in parts]
-    for layer, kv_cache in zip(layers, kv_caches, strict=True):
-        befores = [layer.before_attention(*stream, kv_cache, part) for stream, part in zip(streams, contexts)]
-        query = torch.cat([q for _, q in befores]) if len(parts) > 1 else befores[0][1]
-        o = context.attention.attend(query, kv_cache, layer.attention.scale)
-        streams = [
-            layer.after_attention(stream, o[rows], part) for (stream, _), rows, part in zip(befores, parts, contexts)
-        ]
-    if len(parts) == 1:
-        return streams[0]
-    return torch.cat([x for x, _ in streams]), torch.cat([delta for _, delta in streams])
