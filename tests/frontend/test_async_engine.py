@@ -21,6 +21,7 @@ from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.engine import Engine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.llm import LLM
+from minillm.frontend.loading import warm_up
 from minillm.frontend.snapshot import CACHED, FREE, SHARED
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
@@ -181,10 +182,14 @@ def test_the_engine_is_loaded_and_built_where_it_runs(config: EngineConfig, monk
 
         return noted
 
-    monkeypatch.setattr("minillm.frontend.loading.load_model", noting(load_model))
+    for step in (load_model, warm_up):
+        monkeypatch.setattr(f"minillm.frontend.loading.{step.__name__}", noting(step))
     with EngineThread(config, build=noting(Engine)) as thread:
         thread.reconfigure(config.replace(dtype="bfloat16"))
-    assert where == [("Engine", "minillm-engine"), ("load_model", "minillm-engine")] * 2
+        loaded = [(name, "minillm-engine") for name in ("Engine", "load_model", "warm_up")]
+        assert where == loaded * 2
+        thread.reconfigure(config.replace(dtype="bfloat16", max_num_seqs=3))
+        assert where == [*loaded, *loaded, loaded[0]], "weights in memory are warm"
 
 
 def test_what_keeps_the_engine_from_being_built_reaches_the_caller(config: EngineConfig, model: LoadedModel):
