@@ -98,6 +98,11 @@ class Parity:
         left_out = set(list(TEXTS)[1::2])
         return [name for name in self.short_names if name not in left_out]
 
+    def lengths_and_texts(self, first: int, step: int) -> list[str]:
+        """The prompts of exact lengths, and every so many of the others."""
+        others = [name for name in self.short_names if name in TEXTS or name in CHATS]
+        return others[first::step] + self.short_names[len(others) :]
+
     @property
     def long_names(self) -> list[str]:
         return list(LONG_PROMPTS)
