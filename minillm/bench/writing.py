@@ -1,28 +1,17 @@
 """How a report is written: as JSON, and without the folders of the machine it was made on. Imports no torch."""
 
 import json
-import math
 import os
 import shlex
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 
 def as_json(report: dict[str, Any]) -> str:
     """One JSON object; dataclasses become objects. JSON has no NaN and no infinity: they become null."""
-    return json.dumps(without_nan(report), indent=2, allow_nan=False)
-
-
-def without_nan(value: Any) -> Any:
-    """The same of plain dicts and lists, with None for what is no finite number."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {name: without_nan(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_nan(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(TypeAdapter(Any).dump_python(report, mode="json"), indent=2)
 
 
 def describe_command(arguments: list[str]) -> str:

@@ -12,9 +12,6 @@ from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, marginal_row_cost, memory_claim
 
-PROMPT_TOKENS = 128
-"""Of a warm-up."""
-
 
 def load_parts(
     config: EngineConfig, model: LoadedModel | None, runner: Runner | None, proposer: Proposer | None, clock: Clock
@@ -48,7 +45,7 @@ def load_parts(
 def warm_up(runner: Runner) -> None:
     """A prompt and a decode for nobody: threads are started, memory is mapped and kernels are compiled before a request
     waits for them. What it leaves in the cache belongs to no request, and is overwritten."""
-    length = min(PROMPT_TOKENS, runner.num_kv_blocks * runner.block_size)
+    length = min(128, runner.num_kv_blocks * runner.block_size)
     request = Request("warm-up", [0] * length, SamplingParams(temperature=0), Timeline(0.0))
     block_ids = range(blocks_for(length, runner.block_size))
     for start in (0, length - 1):

@@ -151,10 +151,6 @@ class ModelCost:
         """Parameters that one token uses, counted as publishers do: the "A3B" of Qwen3-30B-A3B."""
         return self.read_params + self.embedding_params
 
-    @property
-    def stored_params(self) -> int:
-        return self.active_params + self.idle_params
-
     def read_bytes(self, dtype: str, tokens: float = 1) -> float:
         """What a step of so many tokens is expected to read, stored as the engine stores it (see quantized.py). Only a
         mixture of experts reads more for more tokens."""

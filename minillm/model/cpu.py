@@ -38,14 +38,8 @@ def native_layers(layers: Layers) -> NativeLayers | None:
     if len(natives) < len(layers):
         return None
     first = next(iter(layers))
-    limits = [module.max_rows for module in layers.modules() if isinstance(module, AnyLinear)]
-    return NativeLayers(
-        natives,
-        first.attention.num_kv_heads,
-        first.attention.head_dim,
-        first.input_norm.eps,
-        min((limit for limit in limits if limit is not None), default=None),
-    )
+    attention, max_rows = first.attention, first.attention.qkv_proj.max_rows  # one choice of kernels for all matrices
+    return NativeLayers(natives, attention.num_kv_heads, attention.head_dim, first.input_norm.eps, max_rows)
 
 
 def native_layer(layer: Layer) -> NativeLayer | None:

@@ -71,10 +71,9 @@ def test_native_linear_is_right_at_any_shape(function: NativeKernels, rows: int,
     assert (multiply(function, x, layer.weight) - exact(layer, x)).abs().max() < 1e-4
 
 
+@pytest.mark.skipif(not has_dots(), reason="this processor has no products of bfloat16")
 @pytest.mark.parametrize(("size", "out"), [(32, 16), (64, 33), (50, 48), (96, 7), (576, 400)], ids=str)
 def test_a_rounded_rows_product_depends_on_that_row_alone(function: NativeKernels, size: int, out: int) -> None:
-    if not has_dots():
-        pytest.skip("this processor has no products of bfloat16")
     layer, x = plain(size, out), torch.randn(300, size)
     packed = PackedForDots(layer.weight, None)
     y = packed(x)

@@ -92,12 +92,6 @@ class Parity:
     def short_names(self) -> list[str]:
         return [name for name in self.reference.prompts if name not in LONG_PROMPTS]
 
-    @property
-    def forty_names(self) -> list[str]:
-        """All short prompts but for every second text: enough for the whole model, which takes six times as long."""
-        left_out = set(list(TEXTS)[1::2])
-        return [name for name in self.short_names if name not in left_out]
-
     def lengths_and_texts(self, first: int, step: int) -> list[str]:
         """The prompts of exact lengths, and every so many of the others."""
         others = [name for name in self.short_names if name in TEXTS or name in CHATS]

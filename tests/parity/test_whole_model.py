@@ -22,7 +22,7 @@ QUICK = (
 def test_every_pair_of_settings_on_the_whole_model(
     whole_model: Any, combination: Combination, interleaved: bool
 ) -> None:
-    check(whole_model, combination, whole_model.forty_names, interleaved=interleaved)
+    check(whole_model, combination, whole_model.lengths_and_texts(0, 2), interleaved=interleaved)
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_the_draft_head_changes_no_token(whole_model: Any, num_kv_blocks: int) -
     """The one that comes with minillm, which is right often enough to be worth the test."""
     speculative = {"method": "draft_head", "model": "smollm2-135m", **DRAFTING}
     engine = whole_model.engine(num_kv_blocks=num_kv_blocks, max_model_len=256, speculative=speculative)
-    names = whole_model.forty_names
+    names = whole_model.lengths_and_texts(0, 2)
     outputs = whole_model.serve(engine, names, interleaved=True)
     assert whole_model.assert_identical(outputs, names) <= MOST_TIES
     assert (engine.num_preemptions > 0) == (num_kv_blocks == 14)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
-from minillm.kernels.attention.cache import KVCache, computing_dtype, parts_of
+from minillm.kernels.attention.cache import KVCache, parts_of
 from minillm.kernels.attention.sdpa import Prefill, SDPAAttention
-from minillm.kernels.cpu import NativeKernels, address, has_matrix_units, native_kernels
+from minillm.kernels.cpu import NativeKernels, address, native_kernels
 
 LANES, MAX_GROUP, MAX_DIM = 16, 16, 256
 """What attention.cpp is written for."""
@@ -36,12 +36,10 @@ class NativeAttention(AttentionBackend):
         if n:
             attend_decodes(query[:n], kv_cache, self.metadata, scale, output)
         for b, part in enumerate(self.prefills, n):
-            rows = query[part.rows]
             if isinstance(kv_cache, Tensor) and self.metadata.window is None:
-                attend_prefill(rows, kv_cache, self.metadata, b, scale, output[part.rows])
+                attend_prefill(query[part.rows], kv_cache, self.metadata, b, scale, output[part.rows])
             else:
-                dtype = computing_dtype(kv_cache, query) if has_matrix_units() else query.dtype
-                output[part.rows] = part(rows.to(dtype), kv_cache, scale)
+                output[part.rows] = part(query[part.rows], kv_cache, scale)
         return output
 
     @classmethod

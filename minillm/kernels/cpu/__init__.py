@@ -158,8 +158,3 @@ def has_dots() -> bool:
     """Whether there is C++ that multiplies pairs of bfloat16."""
     kernels = native_kernels()
     return kernels is not None and kernels.has_dots
-
-
-def has_matrix_units() -> bool:
-    """Whether this CPU multiplies tiles of bfloat16 (AMX)."""
-    return torch.cpu._is_amx_tile_supported()

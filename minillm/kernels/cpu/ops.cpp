@@ -34,7 +34,10 @@ extern "C" void silu_mul(const float* gate_up, float* out, long rows, long inner
     #pragma omp parallel for schedule(static) if (rows >= MANY)
     for (long row = 0; row < rows; ++row) {
         const float *gate = gate_up + row * 2 * inner, *up = gate + inner;
-        for (long i = 0; i < inner; i += LANES) store(out + row * inner + i, silu(load(gate + i)) * load(up + i));
+        float* to = out + row * inner;
+        long i = 0;
+        for (; i + LANES <= inner; i += LANES) store(to + i, silu(load(gate + i)) * load(up + i));
+        for (; i < inner; ++i) to[i] = silu(Floats{} + gate[i])[0] * up[i];
     }
 }
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from minillm.kernels.attention.cache import KVCache, parts_of
 from minillm.kernels.attention.native import NativeAttention, suits
 from minillm.kernels.cpu import NativeKernels, address
-from minillm.kernels.cpu.bands import LANES
 from minillm.kernels.cpu.layers import NativeCache, NativeStep
 from minillm.kernels.ops import DecoderLayers, ForwardContext, Ops, Projection, QKNorms
 
@@ -39,11 +38,8 @@ class NativeOps(Ops):
         return super().swiglu(gate_up_proj, x)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
-        rows, inner = gate_up.shape[0], gate_up.shape[1] // 2
-        if inner % LANES:
-            return super().silu_mul(gate_up)
-        gate_up, output = gate_up.contiguous(), gate_up.new_empty(rows, inner)
-        self.kernels.silu_mul(gate_up.data_ptr(), output.data_ptr(), rows, inner)
+        gate_up, output = gate_up.contiguous(), gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
+        self.kernels.silu_mul(gate_up.data_ptr(), output.data_ptr(), *output.shape)
         return output
 
     def rotate_and_write(
@@ -71,7 +67,6 @@ class NativeOps(Ops):
             or not isinstance(attention, NativeAttention)
             or attention.metadata.num_decodes != rows
             or (native.max_rows is not None and rows > native.max_rows)
-            or native.inner % LANES
             or not suits(x.dtype, native.num_heads, native.head_dim, cache)
         ):
             return super().run_layers(layers, x, delta, kv_caches, context)
