@@ -5,8 +5,9 @@ reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not. S
 order in which a kernel reads them:
 
 - our own, kernels/cpu/linear.cpp, which widens bfloat16 to float32 in registers;
-- the same on rows rounded to bfloat16, where the CPU multiplies pairs of those at once (AVX512_BF16);
-- oneDNN's, best where the CPU has units for products of bfloat16 matrices (AMX);
+- the same on rows rounded to bfloat16, where the CPU multiplies pairs of those at once (AVX512_BF16) or whole tiles
+  (AMX, kernels/cpu/matrix_units.h);
+- oneDNN's, for bfloat16 matrices, with weights and rows in blocks of its own;
 - FBGEMM's (Khudia et al. 2021), with weights as float16: it needs no C++ compiler.
 
 Which of them multiplies best is tried: see minillm/model/packing.py.
@@ -24,7 +25,7 @@ from minillm.kernels.cpu.bands import band_bfloat16
 from minillm.kernels.cpu.layers import NativeMatrix
 
 FEW_ROWS = 32
-"""Up to here reading and widening the weights takes most of the time, which matrix units do not help with."""
+"""Up to here reading the weights takes most of the time."""
 
 
 class AnyLinear(nn.Module):
@@ -96,7 +97,8 @@ class PackedInBands:
 
 
 class PackedForDots(PackedInBands):
-    """The same weights, for the CPU's products of bfloat16 pairs: rows are rounded on the way in, sums are float32."""
+    """The same weights, for the CPU's products of bfloat16 pairs, or tiles: rows are rounded on the way in, sums are
+    float32, and any number of rows is multiplied in the same way."""
 
     computes = torch.bfloat16
     dots = True

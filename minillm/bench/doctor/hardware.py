@@ -31,7 +31,7 @@ BUSY_SHARE = 0.5
 FLAG_USES = {
     "avx512f": "our kernels work on 16 numbers at once",
     "avx512_bf16": "products of bfloat16 pairs",
-    "amx_bf16": "matrix tiles: long prompts are multiplied in bfloat16",
+    "amx_bf16": "products of bfloat16 tiles",
 }
 """Instructions that decide how fast an x86 CPU computes here, and what for (minillm/model/packing.py)."""
 

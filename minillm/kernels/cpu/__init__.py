@@ -1,7 +1,7 @@
 """The C++ in minillm: what a decode step does on a CPU, compiled for this machine on first use, and kept.
 
 linear.cpp: matrix products   ops.cpp: the small operations   attention.cpp, prefill.cpp: paged attention
-layers.cpp: all layers of a decode step, made of these
+layers.cpp: all layers of a decode step, made of these   tiles.h, matrix_units.h: what products are made of
 
 Without a compiler, or on a platform where this was not tried, there is none of it, and minillm runs on
 PyTorch's own kernels.
@@ -44,7 +44,7 @@ class NativeKernels:
         )
         self.linear_silu_mul = declare(functions.linear_silu_mul, [pointer] * 3 + [number] * 3, ctypes.c_bool)
         self.has_dots = bool(functions.has_dots())
-        """The CPU multiplies pairs of bfloat16."""
+        """The CPU multiplies pairs of bfloat16, or tiles."""
         self._linear_int8 = declare(functions.linear_int8, [pointer] * 4 + [number] * 3)
         self._linear_int4 = declare(functions.linear_int4, [pointer] * 4 + [number] * 4)
         self.add_rms_norm = declare(functions.add_rms_norm, [pointer] * 5 + [number] * 2 + [real])

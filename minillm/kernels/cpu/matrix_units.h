@@ -66,6 +66,9 @@ struct UseUnits {
     ~UseUnits() { _tile_release(); }
 };
 
+// What was stored is in memory from here on: GCC's _tile_loadd doesn't say that it reads any.
+static inline void store_all() { asm volatile("" ::: "memory"); }
+
 // GCC wants a register's number in digits.
 template <int REGISTER>
 static inline void load_tile(const float* from, long stride) {
@@ -147,12 +150,14 @@ static inline void with_rows(
 static inline void multiply_tiles(
     const uint16_t* x, const uint16_t* w, float* y, long row, long last, long rows, long band, long end, long in, long out
 ) {
+    store_all();
     for (; band + 2 <= end; band += 2) with_rows<2>(x, w, y, row, last, rows, band, in, out);
     if (band < end) with_rows<1>(x, w, y, row, last, rows, band, in, out);
 }
 
 // Adds to y [rows, out], both multiples of 2 SIDE.
 static inline void add_products(const uint16_t* x, const uint16_t* w, float* y, long rows, long in, long out) {
+    store_all();
     for (long o = 0; o < out; o += 2 * SIDE)
         for (long row = 0; row < rows; row += 2 * SIDE) {
             float *above = y + row * out + o, *below = above + SIDE * out;
@@ -190,6 +195,7 @@ static inline void multiply_tiles_silu(
     const uint16_t* x, const uint16_t* w, float* y, long first, long last, long rows, long band, long end, long in,
     long inner
 ) {
+    store_all();
     for (; band < end; ++band) {
         const uint16_t *gate = w + band * SIDE * in, *up = gate + inner * in;
         long row = first;
