@@ -101,6 +101,7 @@ template <typename With>
 static void multiply_in_units(
     const float* x, const uint16_t* w, float* y, long rows, long in, long out, With with
 ) {
+    if (rows == 0) return;  // in a step of which nothing is sampled; no register holds 0 rows
     const Aligned<uint16_t> tiles = aligned<uint16_t>(whole_tiles(rows) * in);
     const long filled = rows < SIDE ? rows : whole_tiles(rows), bands = (out + BAND - 1) / BAND;
     #pragma omp parallel for schedule(static) if (rows >= MANY)
