@@ -6,11 +6,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 
 def as_json(report: dict[str, Any]) -> str:
     """One JSON object; dataclasses become objects. JSON has no NaN and no infinity: they become null."""
+    from pydantic import TypeAdapter  # gpu_check says it if there is none
+
     return json.dumps(TypeAdapter(Any).dump_python(report, mode="json"), indent=2)
 
 

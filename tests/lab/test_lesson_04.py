@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from course.lab import simulated_70b
@@ -72,13 +72,13 @@ def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny
     room = traffic.room_for(roomy, 2)
     too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:room]))
     assert policies.agreement(too_small)[0] < 6, "another cache would be noticed"
-    assert str(tables.runs_table(orders)).splitlines()[-1].startswith("small cache, grouped")
 
 
 SMALL = Deployment.of("llama-3-8b", "h100-sxm", block_size=4, num_kv_blocks=14, async_scheduling=False)
 
 
 @settings(max_examples=20, deadline=None)
+@example([(1, 20, 1), (0, 28, 1), (1, 20, 9), (0, 1, 1), (0, 29, 1)])  # a block twice, the first evicted meanwhile
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8))
 def test_the_models_lru_is_the_engines(requests: list[tuple[int, int, int]]) -> None:
     """Prompts of a few kinds and any length, answers of any length, one after the other in a small pool."""

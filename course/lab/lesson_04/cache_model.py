@@ -45,10 +45,12 @@ class PrefixCache:
         """
         self._forget_old(visit.when)
         found = self._find(visit)
-        held = set(visit.names[:found])
-        for _ in range(visit.num_blocks - found):
-            self._take_one(held)
-        new = {name for name in visit.names[found:] if name not in self.stamps}
+        start, held, new = found, set(visit.names[:found]), set[bytes]()
+        for end in range(visit.longest + 1, visit.num_blocks + 1):  # the prompt's at once, then one by one
+            for _ in range(start, end):
+                self._take_one(held)
+            new |= {name for name in visit.names[start:end] if name not in self.stamps}
+            start = end
         # A block without a name, or with one that is there already, can be found by nobody.
         self.num_empty += visit.num_blocks - found - len(new)
         for name in reversed(visit.names):  # the end of a prompt is older than its beginning, so it goes first
@@ -81,8 +83,7 @@ class PrefixCache:
 
 def replay(trace: Iterable[Visit], num_blocks: int = UNLIMITED, policy: Policy = LRU) -> list[int]:
     """Blocks found at each visit of a trace, from a cold start."""
-    cache = PrefixCache(num_blocks, policy)
-    return [cache.serve(visit) for visit in trace]
+    return list(map(PrefixCache(num_blocks, policy).serve, trace))
 
 
 def hit_rate(trace: list[Visit], num_blocks: int = UNLIMITED, policy: Policy = LRU) -> float:
