@@ -1,7 +1,6 @@
 """`minillm doctor`: what it finds, what it says about the speed, and the command that mends each thing."""
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,17 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from minillm.bench.doctor import hardware, software, speed
+from minillm.bench.doctor import hardware, software
 from minillm.bench.doctor.hardware import MemoryBandwidth, find_bandwidth
 from minillm.core.params import default_of
 from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.machine_peaks import Bandwidth
-from minillm.simulate.cost.hardware import GIGA, find_hardware
-from minillm.simulate.cost.profile import PRIORS, roofline_profile, this_machine_path
+from minillm.simulate.cost.hardware import GIGA
 
 CPU = torch.device("cpu")
-QUICK = MemoryBandwidth(10 * GIGA, "made up", CPU)
+QUICK = MemoryBandwidth(10 * GIGA, "made up")
 
 Doctor = Callable[..., tuple[int, str]]
 
@@ -43,7 +41,7 @@ def test_json_is_one_object(doctor: Doctor) -> None:
     report = json.loads(out)
     assert report["ok"] == (status == 0)
     names = {"python", "torch", "memory", "memory bandwidth", "gpu", "attention backend", "attention eager", "roofline"}
-    names |= {"expected", "cache folder", "free disk", "model smollm2-135m", "native kernels", "versions"}
+    names |= {"cache folder", "free disk", "model smollm2-135m", "native kernels", "versions"}
     assert names <= {check["name"] for check in report["checks"]}
     for check in report["checks"]:
         assert (check["fix"] is None) == (check["status"] == "ok"), check["name"]
@@ -127,56 +125,17 @@ def test_the_pins_are_found_in_a_checkout() -> None:
     assert software.read_pins(software.CONSTRAINTS).keys() >= {*software.NEEDED, *software.LAB}
 
 
-# ---------------------------------------------------------------- bandwidth and speed
+# ---------------------------------------------------------------- bandwidth
 
 
-def test_the_cpu_is_measured_and_a_known_gpu_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "measure_read", lambda buffer, reads: 7.0 * GIGA)
     assert find_bandwidth(CPU).check().found.startswith("7.0 GB/s read, measured now")
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    found = find_bandwidth(torch.device("cuda"))
-    assert found.bytes_per_s == find_hardware("h200").bandwidth
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA Nobody Knows")
-    copied = Bandwidth(read=9.0 * GIGA, copy=5.0 * GIGA)
-    monkeypatch.setattr(hardware, "measure_bandwidth", lambda device: copied)
-    assert "not in the catalogue" in find_bandwidth(torch.device("cuda")).check().found
+    monkeypatch.setattr(hardware, "measure_bandwidth", lambda device: Bandwidth(read=9.0 * GIGA, copy=5.0 * GIGA))
+    assert find_bandwidth(torch.device("cuda")).check().found.startswith("5.0 GB/s copied on the GPU")
 
 
-def test_the_floor_is_bytes_over_bandwidth(no_cache: Path) -> None:
-    floor, expected = speed.speed(QUICK)
+def test_the_floor_is_bytes_over_bandwidth() -> None:
     cost = find_model(default_of(EngineConfig, "model"))
-    step_bytes = cost.read_bytes("bfloat16") + speed.CONTEXT * cost.kv_bytes_per_token("bfloat16")
-    assert f"{1e3 * step_bytes / QUICK.bytes_per_s:.2f} ms per token" in floor.found
-    assert expected.fix == "minillm calibrate"
-    assert f"{1e3 * step_bytes / QUICK.bytes_per_s / PRIORS['bandwidth']:.2f} ms per token" in expected.found
-
-
-def test_a_calibrated_machine_is_believed(no_cache: Path) -> None:
-    faster = find_hardware("h100")
-    profile = roofline_profile(faster)
-    assert profile.hardware.is_gpu
-    profile.write(this_machine_path())
-    assert speed.calibrated(QUICK) is None, "what a GPU did says nothing about this CPU"
-    on_gpu = MemoryBandwidth(1 * GIGA, "made up", torch.device("cuda"))
-    floor, expected = speed.speed(on_gpu)
-    assert f"at {faster.bandwidth / GIGA:.1f} GB/s" in floor.found, "the faster of the two was seen, too"
-    assert expected.status == "ok"
-    assert "100% of the roofline" in expected.found, "a profile in which every peak is reached"
-
-
-def test_a_broken_profile_is_no_profile(no_cache: Path) -> None:
-    this_machine_path().parent.mkdir(parents=True)
-    this_machine_path().write_text("{")
-    assert speed.calibrated(QUICK) is None
-
-
-# ---------------------------------------------------------------- words
-
-
-def test_a_taken_port_is_found() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        found = software.serving_port(listener.getsockname()[1])
-    assert (found.status, found.fix) == ("absent", "minillm serve --port 0 (any free one)")
-    assert software.serving_port(0).status == "ok"
+    step_bytes = cost.read_bytes("bfloat16") + hardware.CONTEXT * cost.kv_bytes_per_token("bfloat16")
+    assert f"{1e3 * step_bytes / QUICK.bytes_per_s:.2f} ms per token" in hardware.roofline(QUICK).found

@@ -192,6 +192,11 @@ class Decoder(LayeredModel):
         head: Any = self.lm_head  # quantized, where the table is gone
         return head.rows(token_ids).to(self.activation_dtype)
 
+    @property
+    def sparse_mlps(self) -> list[MoE]:
+        """The layers' mixtures of experts."""
+        return [layer.mlp for layer in self.layers if isinstance(layer.mlp, MoE)]
+
     def move_to(self, device: torch.device) -> None:
         """Everything, to another device."""
         self.to(device)

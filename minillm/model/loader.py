@@ -18,7 +18,7 @@ from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimise_for_cpu
 from minillm.model.decoder import Decoder
 from minillm.model.linear import Linear
-from minillm.model.moe import MoE
+from minillm.model.moe import MoE, groups_on_device
 from minillm.model.parallel import ALONE, ParallelDecoder, Ranks
 from minillm.model.quantized import Quantizer, make_recipe
 from minillm.policies.config import EngineConfig
@@ -76,6 +76,9 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
         fill(decoder, weights, path, quantizer)
     if quantizer is not None:
         quantizer.finish()
+    elif groups_on_device(device, dtype):
+        for mlp in decoder.sparse_mlps:
+            mlp.stack()
     elif device.type == "cpu":
         optimise_for_cpu(decoder)
     if isinstance(decoder, ParallelDecoder):

@@ -46,6 +46,12 @@ class MoE(nn.Module):
     def __init__(self, router: Router, experts: Iterable[nn.Module]) -> None:
         super().__init__()
         self.router, self.experts = router, nn.ModuleList(experts)
+        self.stacked: tuple[Tensor, Tensor] | None = None
+        """All gates and ups [E, 2 * inner, hidden], and all downs [E, hidden, inner], where one product takes them."""
+
+    def stack(self) -> None:
+        """Lay the experts' weights side by side; they become views of that."""
+        self.stacked = side_by_side("gate_up_proj", self.experts), side_by_side("down_proj", self.experts)
 
     def forward(self, x: Tensor, ops: Ops) -> Tensor:
         experts, shares = self.router(x)
@@ -53,7 +59,8 @@ class MoE(nn.Module):
         chosen, order = experts.flatten().sort(stable=True)
         ids = torch.arange(len(self.experts), device=x.device)
         ends = torch.searchsorted(chosen, ids, right=True)
-        y = self.one_by_one(x[order // self.router.k], ends, ops)
+        multiply = self.one_by_one if self.stacked is None else self.all_at_once
+        y = multiply(x[order // self.router.k], ends, ops)
         y = torch.empty_like(y).index_copy_(0, order, y)
         return (y.view(*shares.shape, -1) * shares[:, :, None]).sum(dim=1)
 
@@ -68,3 +75,26 @@ class MoE(nn.Module):
         # to say. So launches don't run ahead, and a CUDA graph would keep the numbers of the step that it recorded.
         bounds = pairwise([0, *ends.tolist()])
         return torch.cat([mlp(rows[start:end], ops) for mlp, (start, end) in zip(self.experts, bounds) if start < end])
+
+    def all_at_once(self, rows: Tensor, ends: Tensor, ops: Ops) -> Tensor:
+        """The same in one grouped product for all gates and ups, and one for all downs (MegaBlocks, Gale et al. 2023).
+        `ends` is read on the device: the host launches on, and a CUDA graph holds for any step."""
+        assert self.stacked is not None
+        gate_up, down = (weights.mT for weights in self.stacked)
+        inner = ops.silu_mul(F.grouped_mm(rows, gate_up, offs=ends.int()))
+        return F.grouped_mm(inner, down, offs=ends.int())
+
+
+def side_by_side(name: str, experts: Iterable[nn.Module]) -> Tensor:
+    """[E, out, in]: the weights of all experts' matrices of that name."""
+    linears = [getattr(expert, name) for expert in experts]
+    stacked = torch.stack([linear.weight for linear in linears])
+    for linear, weight in zip(linears, stacked):
+        linear.weight.data = weight
+    return stacked
+
+
+def groups_on_device(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether PyTorch's grouped product reads its groups' ends on the device: in bfloat16 on Hopper and datacenter
+    Blackwell. Elsewhere it is a loop on the host."""
+    return device.type == "cuda" and dtype == torch.bfloat16 and torch.cuda.get_device_capability(device)[0] in (9, 10)

@@ -1,5 +1,5 @@
-"""Which kernel multiplies a model's 16-bit weights on a CPU: they are tried on the weights themselves, once, and the
-outcome is kept. No rule holds for all: a kernel that leads by half on one make of processor trails by half on another.
+"""Which kernel multiplies a model's weights on a CPU: they are tried on the weights themselves, once, and the outcome
+is kept. No rule holds for all: a kernel that leads by half on one make of processor trails by half on another.
 """
 
 import contextlib
@@ -8,8 +8,9 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -35,6 +36,8 @@ from minillm.model.linear import (
 
 logger = logging.getLogger(__name__)
 
+Product = Callable[[Tensor], Tensor]
+"""x W^T of float32 rows x."""
 CANDIDATES: tuple[type[Packed], ...] = (PackedForDots, PackedInBands, PackedForFBGEMM, PackedForOneDNN)
 """The first that works serves a model too small to tell them apart."""
 FLOAT16_MAX = 65504.0
@@ -61,23 +64,26 @@ class Trial:
     threads: int
     seconds: dict[str, list[float]]
     """By name: for each of ROWS."""
+    for_all: bool = False
+    """One of them is for any number of rows."""
 
     @property
     def few(self) -> str:
         """The best with few rows."""
-        return min(self.seconds, key=lambda name: math.prod(self.seconds[name][:-1]))
+        counted = None if self.for_all else -1
+        return min(self.seconds, key=lambda name: math.prod(self.seconds[name][:counted]))
 
     @property
     def many(self) -> str:
         """The best with more than FEW_ROWS: that for few, if no other is BETTER."""
         few, best = self.few, min(self.seconds, key=lambda name: self.seconds[name][-1])
-        return best if self.seconds[best][-1] < BETTER * self.seconds[few][-1] else few
+        return best if not self.for_all and self.seconds[best][-1] < BETTER * self.seconds[few][-1] else few
 
     def text(self) -> str:
         """What was chosen, and by how much."""
         times = (f"{name} {' '.join(f'{1e3 * t:.2f}' for t in taken)}" for name, taken in self.seconds.items())
-        rows = ", ".join(map(str, ROWS))
-        return f"{self.few} for up to {FEW_ROWS} rows, {self.many} for more (ms at {rows} rows: {'; '.join(times)})"
+        chosen = self.few if self.for_all else f"{self.few} for up to {FEW_ROWS} rows, {self.many} for more"
+        return f"{chosen} (ms at {', '.join(map(str, ROWS))} rows: {'; '.join(times)})"
 
 
 def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] | None:
@@ -91,7 +97,9 @@ def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] 
     if len(right) == 1 or largest.weight.numel() < TOO_SMALL:
         first = next(iter(right.values()))
         return first, first
-    trial = tried(linears, largest.weight, right)
+    some = largest.weight[: SAMPLE // largest.weight.shape[1]]
+    products = {name: partial(packing, some, None) for name, packing in right.items()}
+    trial = tried([linear.weight.shape for linear in linears], products, some.shape[1])
     few, many = right[trial.few], right[trial.many]
     if issubclass(many, PackedInBands):  # they read one order of weights: then a row's company changes nothing about it
         return many, many
@@ -127,15 +135,24 @@ def trial_folder() -> Path:
     return cache_home() / "native"
 
 
-def tried(linears: list[Linear], weight: Tensor, right: dict[str, type[Packed]]) -> Trial:
-    """The trial of these candidates on this machine: a former one, if there was one, else a new one on `weight`."""
-    shapes = sorted({tuple(linear.weight.shape) for linear in linears})
-    model, threads = " ".join(f"{out}x{size}" for out, size in shapes), torch.get_num_threads()
-    identity = f"{model} {threads} {list(right)} {ROWS} {cpu_identity()} {torch.__version__}"
+def tried(
+    shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], Product]], size: int, for_all: bool = False
+) -> Trial:
+    """The trial of some products on this machine: a former one, if there was one, else a new one.
+
+    Args:
+        shapes: of the model's matrices, [out, in].
+        products: by name, what makes them.
+        size: of their rows.
+        for_all: see Trial.
+    """
+    matrices = " ".join(f"{out}x{width}" for out, width in sorted({tuple(shape) for shape in shapes}))
+    threads = torch.get_num_threads()
+    identity = f"{matrices} {threads} {list(products)} {ROWS} {cpu_identity()} {torch.__version__}"
     file = trial_folder() / f"trial-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
     if (former := read(file)) is not None:
         return former
-    trial = Trial(model, threads, measure(weight[: SAMPLE // weight.shape[1]], right))
+    trial = Trial(matrices, threads, measure({name: make() for name, make in products.items()}, size), for_all)
     with contextlib.suppress(OSError):  # a trial that can't be kept is made again next time
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(trial)))
@@ -149,14 +166,13 @@ def read(file: Path) -> Trial | None:
     return None
 
 
-def measure(weight: Tensor, packings: dict[str, type[Packed]]) -> dict[str, list[float]]:
-    """Seconds of x W^T for each kernel and each of ROWS: the least of REPEATS, in which all take turns."""
-    packed = {name: packing(weight, None) for name, packing in packings.items()}
-    seconds = {name: [math.inf] * len(ROWS) for name in packings}
+def measure(products: Mapping[str, Product], size: int) -> dict[str, list[float]]:
+    """Seconds of each product for each of ROWS, `size` wide: the least of REPEATS, in which all take turns."""
+    seconds = {name: [math.inf] * len(ROWS) for name in products}
     for place, rows in enumerate(ROWS):
-        x = torch.randn(rows, weight.shape[1])
+        x = torch.randn(rows, size)
         for _ in range(REPEATS):
-            for name, multiply in packed.items():
+            for name, multiply in products.items():
                 start = time.perf_counter()
                 multiply(x)
                 seconds[name][place] = min(seconds[name][place], time.perf_counter() - start)

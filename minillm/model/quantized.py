@@ -8,7 +8,7 @@ Every matrix of the layers is rounded, and the output head, to int8 also under "
 An embedding table that is also the head is the head's rows. Norms, biases and a table of its own stay as they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,17 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from minillm.core.errors import ConfigError
-from minillm.kernels.cpu import address, native_kernels
+from minillm.kernels.cpu import address, has_dots, native_kernels
 from minillm.kernels.cpu.bands import LANES, band_int4, band_int8, in_bands, numbers_of
 from minillm.kernels.cpu.layers import NativeMatrix
 from minillm.kernels.quantization import dequantize, dequantize_int4, quantize_int4, quantize_rows
 from minillm.model.cpu import compute_in_float32
 from minillm.model.decoder import Decoder
 from minillm.model.linear import AnyLinear, Arena, Linear, places_of
+from minillm.model.packing import SAMPLE, tried
 from minillm.policies.config import EngineConfig
 
 BLOCK = 1 << 20
 """Weights that are widened at once where there is no C++ compiler: 4 MB as float32."""
+TOO_SMALL = 1 << 20
+"""Weights of the largest matrix: a smaller one is multiplied in no time, either way."""
 
 
 class QuantizedLinear(AnyLinear):
@@ -42,14 +45,27 @@ class QuantizedLinear(AnyLinear):
         self.numbers = nn.Parameter(numbers, False)
         self.scales = nn.Parameter(scales, False)
         self.out, self.group = out, group
+        self.size = scales.shape[1] * group if group else numbers.shape[1]
+        self.bits = 4 if group else 8
         self.bias = None if bias is None else nn.Parameter(bias.float(), False)
         self.kernels = native_kernels()
+        self.dots = False
+        """Rows are rounded to bfloat16 on the way in; see `choose_rounding`."""
 
     def multiply(self, x: Tensor) -> Tensor:
         if self.kernels is not None:
-            return self.kernels.linear_quantized(x.contiguous(), self.numbers, self.scales, self.out)
+            return self.product(self.dots, x)
         ids = torch.arange(self.out).split(max(1, BLOCK // x.shape[1]))
         return torch.cat([x @ self.rows(some).T for some in ids], dim=1)
+
+    def product(self, dots: bool, x: Tensor) -> Tensor:
+        """x W^T by our C++; see NativeKernels.linear_quantized."""
+        assert self.kernels is not None, "chosen only where there are some"
+        return self.kernels.linear_quantized(x.contiguous(), self.numbers, self.scales, self.out, dots)
+
+    def first(self, bands: int) -> "QuantizedLinear":
+        """Only so many bands of its outputs."""
+        return QuantizedLinear(self.numbers[:bands], self.scales[:bands], bands * LANES, None, self.group)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of W, float32: what an embedding table is asked for."""
@@ -59,10 +75,8 @@ class QuantizedLinear(AnyLinear):
         return dequantize_int4(numbers, self.scales[ids // LANES, :, :, ids % LANES])
 
     def native(self) -> NativeMatrix:
-        size = self.scales.shape[1] * self.group if self.group else self.numbers.shape[1]
-        bits = 4 if self.group else 8
         addresses = map(address, (self.numbers, self.scales, self.bias))
-        return NativeMatrix(*addresses, size, self.out, bits, self.group)
+        return NativeMatrix(*addresses, self.size, self.out, self.bits, self.group, self.dots)
 
     def keep_in(self, arena: Arena) -> None:
         self.numbers.data = arena.keep(self.numbers.data)
@@ -79,6 +93,22 @@ def make_int4(linear: Linear, group: int) -> QuantizedLinear:
     numbers, scales = quantize_int4(linear.weight, group)
     banded = in_bands(scales).permute(0, 2, 3, 1).contiguous()
     return QuantizedLinear(band_int4(numbers), banded, len(numbers), linear.bias, group)
+
+
+def choose_rounding(linears: Sequence[QuantizedLinear]) -> None:
+    """Whether rows are rounded to bfloat16, as those of 16-bit weights may be (packing.py): tried, where the CPU
+    multiplies pairs of them. It is so for any number of rows: their company hardly changes what comes out."""
+    for bits in (8, 4):
+        some = [linear for linear in linears if linear.bits == bits]
+        largest = max(some, key=lambda linear: linear.out * linear.size, default=None)
+        if largest is None or not has_dots() or largest.out * largest.size < TOO_SMALL:
+            continue
+        sample = largest.first(min(SAMPLE // largest.size, largest.out) // LANES)
+        ways = {f"int{bits} x {dtype}": dtype == "bfloat16" for dtype in ("float32", "bfloat16")}
+        products = {name: partial(partial, sample.product, dots) for name, dots in ways.items()}
+        trial = tried([(linear.out, linear.size) for linear in some], products, largest.size, for_all=True)
+        for linear in some:
+            linear.dots = ways[trial.few]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +178,5 @@ class Quantizer:
             self(linear)
         self.decoder.move_to(self.device)
         if self.device.type == "cpu":
+            choose_rounding([module for module in self.decoder.modules() if isinstance(module, QuantizedLinear)])
             compute_in_float32(self.decoder)

@@ -91,8 +91,8 @@ class TorchRunner:
         """Steps as CUDA graphs between their calls of attention; None = they are launched kernel by kernel."""
         if make_graph is None and self.device.type == "cuda":
             make_graph = partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
-        # Experts are multiplied with numbers of rows that the host reads: see MoE.one_by_one.
-        if make_graph is not None and config.cuda_graphs and not model.model_config.sparse_layers:
+        host_counts = any(mlp.stacked is None for mlp in model.decoder.sparse_mlps)  # see MoE.one_by_one
+        if make_graph is not None and config.cuda_graphs and not host_counts:
             self._record(config, make_graph)
 
     @torch.inference_mode()

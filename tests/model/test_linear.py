@@ -145,8 +145,8 @@ def test_the_best_kernel_of_a_trial_is_chosen_and_kept(
     layers = [plain(64, 64), plain(32, 64)]
     outcomes = {"PackedInBands": [1.0, 1.0, 9.0], "PackedForFBGEMM": [2.0, 2.0, 5.0]}
 
-    def measured(weight: torch.Tensor, packings: dict[str, type]) -> dict[str, list[float]]:
-        return {name: outcomes.get(name, [3.0, 3.0, 8.5]) for name in packings}
+    def measured(products: dict[str, object], size: int) -> dict[str, list[float]]:
+        return {name: outcomes.get(name, [3.0, 3.0, 8.5]) for name in products}
 
     monkeypatch.setattr(packing_module, "measure", measured)
     assert choose_packings(layers) == (PackedInBands, PackedForFBGEMM)
@@ -162,7 +162,7 @@ def test_the_best_kernel_of_a_trial_is_chosen_and_kept(
 
 
 def test_a_trial_measures_every_kernel_at_every_number_of_rows() -> None:
-    seconds = packing_module.measure(plain(256, 64).weight, {"bands": PackedForFBGEMM, "other": PackedForFBGEMM})
+    seconds = packing_module.measure({"bands": torch.sum, "other": torch.mean}, 256)
     assert [len(taken) for taken in seconds.values()] == [3, 3] and min(map(min, seconds.values())) > 0
 
 

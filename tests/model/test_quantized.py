@@ -13,17 +13,19 @@ import torch.nn.functional as F
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.kernels import quantization
+from minillm.kernels.cpu import has_dots
 from minillm.kernels.quantization import FP8, dequantize_int4, quantize_int4, quantize_rows, share_on_int4_grid
 from minillm.kernels.triton.attention import TritonAttention
-from minillm.model import quantized, quantized_cuda
+from minillm.model import packing, quantized, quantized_cuda
 from minillm.model.decoder import Decoder
 from minillm.model.linear import Linear
 from minillm.model.loader import LoadedModel, load_model
-from minillm.model.quantized import QuantizedLinear, make_int4, make_int8, make_recipe
+from minillm.model.quantized import QuantizedLinear, choose_rounding, make_int4, make_int8, make_recipe
 from minillm.policies.config import EngineConfig
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 CPU = torch.device("cpu")
+DOTS = pytest.mark.skipif(not has_dots(), reason="this processor has no products of bfloat16")
 
 
 def plain(size: int, out: int, bias: bool = False) -> Linear:
@@ -84,17 +86,36 @@ def test_weights_that_were_of_four_bits_are_recognised() -> None:
     assert share_on_int4_grid(dequantize_int4(numbers, scales).bfloat16()) > 0.9
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 70])
-@pytest.mark.parametrize(("size", "out"), [(64, 33), (32, 1), (576, 130)], ids=str)
+@pytest.mark.parametrize("rounded", [False, pytest.param(True, marks=DOTS)], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(("size", "out"), [(64, 33), (32, 1), (96, 48), (576, 130)], ids=str)
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("kind", ["int8", "int4"])
-def test_a_layer_multiplies_by_the_weights_it_stands_for(kind: str, bias: bool, size: int, out: int, rows: int) -> None:
-    layer, x = plain(size, out, bias), torch.randn(rows, size)
+def test_a_layer_multiplies_by_the_weights_it_stands_for(
+    kind: str, bias: bool, size: int, out: int, rounded: bool
+) -> None:
+    layer, x = plain(size, out, bias), torch.randn(300, size)
     made = make_int8(layer) if kind == "int8" else make_int4(layer, 32)
+    made.dots = rounded
     weight = made.rows(torch.arange(out))
-    exact = F.linear(x.double(), weight.double(), None if layer.bias is None else layer.bias.double())
-    assert (made(x) - exact).abs().max() < 1e-4
     assert (weight - layer.weight.float()).abs().max() < (0.003 if kind == "int8" else 0.04), "of the checkpoint's"
+    x = x.bfloat16().float() if rounded else x
+    for rows in (*range(11), 33, 70, 300):
+        of_tiles = weight.bfloat16() if rounded and rows > 8 and kind == "int4" else weight
+        few = x[300 - rows :]
+        exact = F.linear(few.double(), of_tiles.double(), None if layer.bias is None else layer.bias.double())
+        assert torch.allclose(made(few).double(), exact, atol=1e-4, rtol=0), rows
+
+
+@DOTS
+def test_rows_are_rounded_where_a_trial_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    outcome = {"int8 x float32": [1.0, 1.0, 9.0], "int8 x bfloat16": [1.1, 1.5, 5.0]}
+    outcome |= {"int4 x float32": [1.0, 1.0, 1.0], "int4 x bfloat16": [1.1, 1.0, 1.0]}
+    monkeypatch.setattr(packing, "measure", lambda products, size: {name: outcome[name] for name in products})
+    layers = [make_int8(plain(64, 64)), make_int8(plain(1024, 1024)), make_int4(plain(1024, 1024), 32)]
+    choose_rounding(layers)
+    assert [layer.dots for layer in layers] == [True, True, False]
+    assert {trial.few == trial.many for trial in packing.former_trials()} == {True}
 
 
 @pytest.mark.parametrize("size", [1, 15, 50, 577])

@@ -16,7 +16,9 @@ from minillm.kernels.attention import select
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.native import NativeAttention
 from minillm.kernels.triton.attention import TritonAttention
+from minillm.model import loader
 from minillm.model.loader import LoadedModel, load_model
+from minillm.model.moe import MoE
 from minillm.runner import torch_runner
 from minillm.runner.cuda_graphs import bucket_sizes
 from minillm.runner.piecewise_graphs import token_buckets
@@ -160,11 +162,21 @@ def test_lengths_that_stay_as_recorded_would_be_noticed(model: LoadedModel, use_
     assert serve(make_engine(model, recorded=True)) != expected
 
 
-def test_experts_whose_rows_the_host_counts_are_not_recorded(tiny_moe_path: Path, use_backend: Any) -> None:
+def test_experts_are_recorded_if_the_device_counts_their_rows(
+    tiny_moe_path: Path, use_backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use_backend(TensorLengthAttention)
-    moe = load_model(EngineConfig(model=str(tiny_moe_path), dtype="float32", device="cpu"))
-    runner = make_engine(moe, recorded=True).runner
-    assert runner.fast_decode is None and runner.fast_pieces is None
+    config = EngineConfig(model=str(tiny_moe_path), dtype="float32", device="cpu")
+    counted = make_engine(load_model(config), recorded=True)
+    assert counted.runner.fast_decode is None and counted.runner.fast_pieces is None
+    monkeypatch.setattr(loader, "groups_on_device", lambda device, dtype: True)
+    monkeypatch.setattr(MoE, "one_by_one", None)
+    engine = make_engine(load_model(config), recorded=True)
+    answers = serve(engine)
+    assert replayed_decodes(engine) > 10
+    monkeypatch.undo()
+    use_backend(TensorLengthAttention)
+    assert answers == serve(counted)
 
 
 def test_graphs_can_be_switched_off(model: LoadedModel, use_backend: Any) -> None:

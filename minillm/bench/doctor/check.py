@@ -6,8 +6,6 @@ from itertools import groupby
 from typing import Literal
 
 GB = 1_000_000_000
-OPTIONAL = "optional"
-"""The group of what minillm works without."""
 Status = Literal["ok", "absent", "bad"]
 MARKS: dict[Status, str] = {"ok": "+", "absent": "-", "bad": "!"}
 NAME_WIDTH, LINE_WIDTH = 22, 120

@@ -10,17 +10,15 @@ def examine() -> list[Check]:
     except ImportError as error:  # nothing else can be looked at
         return [Check.of("software", "torch", str(error), "make setup", needed=True)]
     from minillm.bench.doctor import hardware, software
-    from minillm.bench.doctor.speed import speed
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bandwidth = hardware.find_bandwidth(device)
     return [
         *hardware.machine(),
         bandwidth.check(),
+        hardware.roofline(bandwidth),
         *hardware.compute(),
         *hardware.attention(device),
-        *speed(bandwidth),
         *software.storage(),
         *software.packages(),
-        software.serving_port(),
     ]

@@ -1,4 +1,4 @@
-"""Processor, memory and its bandwidth, GPU, our own kernels, attention backends."""
+"""Processor, memory and the speed that its bandwidth allows, GPU, our own kernels, attention backends."""
 
 import os
 import platform
@@ -11,14 +11,16 @@ import torch
 
 from minillm.bench.doctor.check import GB, Check
 from minillm.bench.report import describe_cpu
-from minillm.core.errors import UnknownHardwareError
+from minillm.core.params import default_of
 from minillm.kernels.attention.select import BACKENDS, PREFERENCE, Demands, select_backend, survey
 from minillm.kernels.cpu import native_kernels
 from minillm.kernels.cpu.compiling import how_to_get_a_compiler
 from minillm.kernels.device import available_bytes
+from minillm.model.arithmetic import find_model
 from minillm.model.packing import former_trials
+from minillm.policies.config import EngineConfig
 from minillm.runner.machine_peaks import measure_bandwidth, measure_read
-from minillm.simulate.cost.hardware import GIGA, find_hardware
+from minillm.simulate.cost.hardware import GIGA
 
 MACHINE, COMPUTE, ATTENTION = "machine", "compute", "attention"
 ENOUGH_MEMORY = 1_500_000_000
@@ -26,6 +28,8 @@ ENOUGH_MEMORY = 1_500_000_000
 BUFFER_BYTES = 256_000_000
 """About what the default model takes: larger than nearly every cache."""
 READS = 3
+CONTEXT = 512
+"""Tokens of context in the step whose floor is told."""
 BUSY_SHARE = 0.5
 """With more of the cores at work for others, a measured figure says little."""
 FLAG_USES = {
@@ -54,26 +58,37 @@ class MemoryBandwidth:
     bytes_per_s: float
     source: str
     """Where the number comes from."""
-    device: torch.device
 
     def check(self) -> Check:
         return Check.of(MACHINE, "memory bandwidth", f"{self.bytes_per_s / GIGA:.1f} GB/s {self.source}")
 
 
 def find_bandwidth(device: torch.device) -> MemoryBandwidth:
-    """Of a GPU, what the catalogue says; of other GPUs and of CPUs, what is measured now."""
-    if device.type == "cpu":
-        size = min(BUFFER_BYTES, available_bytes() // 8)
-        measured = measure_read(torch.ones(max(size // 4, 1)), READS)
-        cores, load = os.cpu_count() or 1, psutil.getloadavg()[0]
-        busy = f" (load {load:.1f} on {cores} cores: more when it is idle)" if load > BUSY_SHARE * cores else ""
-        return MemoryBandwidth(measured, f"read, measured now{busy}", device)
-    name = torch.cuda.get_device_name(device)
-    try:
-        return MemoryBandwidth(find_hardware(name).bandwidth, f"by the catalogue's {name}", device)
-    except UnknownHardwareError:
-        measured = measure_bandwidth(device=device).copy
-        return MemoryBandwidth(measured, "copied on the GPU, measured now (it is not in the catalogue)", device)
+    """What is measured now."""
+    if device.type == "cuda":
+        return MemoryBandwidth(measure_bandwidth(device=device).copy, "copied on the GPU, measured now")
+    size = min(BUFFER_BYTES, available_bytes() // 8)
+    measured = measure_read(torch.ones(max(size // 4, 1)), READS)
+    cores, load = os.cpu_count() or 1, psutil.getloadavg()[0]
+    busy = f" (load {load:.1f} on {cores} cores: more when it is idle)" if load > BUSY_SHARE * cores else ""
+    return MemoryBandwidth(measured, f"read, measured now{busy}")
+
+
+def roofline(bandwidth: MemoryBandwidth) -> Check:
+    """The floor of a decode step of the default model.
+
+    At batch 1 it reads every weight and the request's keys and values once, and computes next to nothing: no engine
+    gets below the bytes over the bandwidth.
+    """
+    name = default_of(EngineConfig, "model")
+    cost = find_model(name)
+    step_bytes = cost.read_bytes("bfloat16") + CONTEXT * cost.kv_bytes_per_token("bfloat16")
+    floor = step_bytes / bandwidth.bytes_per_s
+    found = (
+        f"{name} at batch 1, {CONTEXT} tokens of context: {1e3 * floor:.2f} ms per token, {1 / floor:.0f} tokens/s at "
+        f"most ({step_bytes / 1e6:.0f} MB at {bandwidth.bytes_per_s / GIGA:.1f} GB/s)"
+    )
+    return Check.of(MACHINE, "roofline", found)
 
 
 def compute() -> Iterator[Check]:

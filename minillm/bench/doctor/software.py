@@ -1,18 +1,15 @@
-"""The cache folder and the models in it, packages and their pinned versions, a port for the server."""
+"""The cache folder and the models in it, packages and their pinned versions."""
 
 import importlib.metadata
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from minillm.bench.doctor.check import GB, OPTIONAL, Check
-from minillm.core.params import default_of
+from minillm.bench.doctor.check import GB, Check
 from minillm.kernels.storage import cache_home, free_bytes
 from minillm.model.pull import EMBEDDED_MODELS, embedded_path
-from minillm.server.config import ServeConfig
 
 STORAGE, SOFTWARE = "storage", "software"
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "pydantic", "starlette", "uvicorn")
@@ -75,15 +72,3 @@ def installed_version(name: str) -> str | None:
         return importlib.metadata.version(name).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def serving_port(port: int = default_of(ServeConfig, "port")) -> Check:
-    """Whether `minillm serve` finds the port free that it takes if it is not told otherwise."""
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError as error:
-            found = f"{port} cannot be listened on: {error.strerror}"
-            return Check.of(OPTIONAL, "port of the server", found, "minillm serve --port 0 (any free one)")
-    return Check.of(OPTIONAL, "port of the server", f"{port} is free")

@@ -39,14 +39,12 @@ class NativeKernels:
     def __init__(self, library: Path) -> None:
         functions = ctypes.CDLL(str(library))
         pointer, number, real = ctypes.c_void_p, ctypes.c_long, ctypes.c_float
-        self._linear, self._linear_dots = (
-            declare(function, [pointer] * 3 + [number] * 3) for function in (functions.linear, functions.linear_dots)
-        )
+        self._linear = declare(functions.linear, [pointer] * 3 + [number] * 4)
         self.linear_silu_mul = declare(functions.linear_silu_mul, [pointer] * 3 + [number] * 3, ctypes.c_bool)
         self.has_dots = bool(functions.has_dots())
         """The CPU multiplies pairs of bfloat16, or tiles."""
-        self._linear_int8 = declare(functions.linear_int8, [pointer] * 4 + [number] * 3)
-        self._linear_int4 = declare(functions.linear_int4, [pointer] * 4 + [number] * 4)
+        self._linear_int8 = declare(functions.linear_int8, [pointer] * 4 + [number] * 4)
+        self._linear_int4 = declare(functions.linear_int4, [pointer] * 4 + [number] * 5)
         self.add_rms_norm = declare(functions.add_rms_norm, [pointer] * 5 + [number] * 2 + [real])
         self.silu_mul = declare(functions.silu_mul, [pointer] * 2 + [number] * 2)
         self.rotate_and_write: dict[torch.dtype, Callable[..., None]] = {}
@@ -68,11 +66,10 @@ class NativeKernels:
             dots: with x rounded to bfloat16; only where the CPU `has_dots`.
         """
         y = torch.empty(x.shape[0], out, dtype=torch.float32)
-        multiply = self._linear_dots if dots else self._linear
-        multiply(x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, out)
+        self._linear(x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, out, dots)
         return y
 
-    def linear_quantized(self, x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
+    def linear_quantized(self, x: Tensor, numbers: Tensor, scales: Tensor, out: int, dots: bool = False) -> Tensor:
         """As `linear`, with weights in fewer bits.
 
         Args:
@@ -82,9 +79,9 @@ class NativeKernels:
         y = torch.empty(x.shape[0], out, dtype=torch.float32)
         addresses = (tensor.data_ptr() for tensor in (x, numbers, scales, y))
         if numbers.dtype == torch.int8:
-            self._linear_int8(*addresses, *x.shape, out)
+            self._linear_int8(*addresses, *x.shape, out, dots)
         else:
-            self._linear_int4(*addresses, *x.shape, out, x.shape[1] // scales.shape[1])
+            self._linear_int4(*addresses, *x.shape, out, x.shape[1] // scales.shape[1], dots)
         return y
 
 
@@ -140,13 +137,14 @@ def is_right(kernels: NativeKernels) -> bool:
     for rows, size, out in ((1, 64, 192), (3, 50, 7), (8, 33, 66), (13, 128, 80)):
         x, weight = random(rows, size), random(out, size).bfloat16()
         pairs.append((kernels.linear(x, band_bfloat16(weight), out), x @ weight.float().T))
-    x, levels = random(3, 64), torch.randint(0, 16, (40, 64), generator=generator)
+    x, levels = random(9, 64).bfloat16().float(), torch.randint(0, 16, (40, 64), generator=generator)
     ones = torch.ones(3, 2, 2, 16, dtype=torch.bfloat16)  # w = 1 + 1 q, in groups of 32
-    int4 = kernels.linear_quantized(x, band_int4(levels.to(torch.uint8)), ones, 40)
-    int8 = kernels.linear_quantized(x, band_int8((levels - 8).to(torch.int8)), torch.ones(3, 16), 40)
+    for dots in {False, kernels.has_dots}:
+        int4 = kernels.linear_quantized(x, band_int4(levels.to(torch.uint8)), ones, 40, dots)
+        int8 = kernels.linear_quantized(x, band_int8((levels - 8).to(torch.int8)), torch.ones(3, 16), 40, dots)
+        pairs += [(int4, x @ (1.0 + levels).T), (int8, x @ (levels - 8.0).T)]
     gate_up, silu = random(2, 64), torch.empty(2, 32)
     kernels.silu_mul(gate_up.data_ptr(), silu.data_ptr(), 2, 32)
-    pairs += [(int4, x @ (1.0 + levels).T), (int8, x @ (levels - 8.0).T)]
     pairs.append((silu, F.silu(gate_up[:, :32]) * gate_up[:, 32:]))
     right = all(torch.allclose(found, expected, rtol=1e-4, atol=1e-3) for found, expected in pairs)
     if not right:

@@ -7,11 +7,10 @@
 #include <memory>
 
 extern "C" {
-void linear(const float*, const uint16_t*, float*, long, long, long);
-void linear_dots(const float*, const uint16_t*, float*, long, long, long);
+void linear(const float*, const uint16_t*, float*, long, long, long, long);
 bool linear_silu_mul(const float*, const uint16_t*, float*, long, long, long);
-void linear_int8(const float*, const int8_t*, const float*, float*, long, long, long);
-void linear_int4(const float*, const uint32_t*, const uint16_t*, float*, long, long, long, long);
+void linear_int8(const float*, const int8_t*, const float*, float*, long, long, long, long);
+void linear_int4(const float*, const uint32_t*, const uint16_t*, float*, long, long, long, long, long);
 void add_rms_norm(const float*, const float*, const float*, float*, float*, long, long, float);
 void silu_mul(const float*, float*, long, long);
 void rotate_and_write_bf16(
@@ -62,17 +61,16 @@ typedef std::unique_ptr<float[]> Rows;
 static Rows rows_of(long rows, long size) { return Rows(new float[rows * size]); }
 
 static void multiply(const float* x, const Matrix& w, float* y, long rows) {
-    if (w.dots) linear_dots(x, (const uint16_t*)w.numbers, y, rows, w.in, w.out);
-    else if (w.bits == 16) linear(x, (const uint16_t*)w.numbers, y, rows, w.in, w.out);
-    else if (w.bits == 8) linear_int8(x, (const int8_t*)w.numbers, (const float*)w.scales, y, rows, w.in, w.out);
-    else linear_int4(x, (const uint32_t*)w.numbers, (const uint16_t*)w.scales, y, rows, w.in, w.out, w.group);
+    if (w.bits == 16) linear(x, (const uint16_t*)w.numbers, y, rows, w.in, w.out, w.dots);
+    else if (w.bits == 8) linear_int8(x, (const int8_t*)w.numbers, (const float*)w.scales, y, rows, w.in, w.out, w.dots);
+    else linear_int4(x, (const uint32_t*)w.numbers, (const uint16_t*)w.scales, y, rows, w.in, w.out, w.group, w.dots);
     if (w.bias)
         for (long row = 0; row < rows; ++row)
             for (long o = 0; o < w.out; ++o) y[row * w.out + o] += w.bias[o];
 }
 
 static bool multiply_silu(const float* x, const Matrix& w, float* y, const Step& s) {
-    return w.dots && !w.bias && linear_silu_mul(x, (const uint16_t*)w.numbers, y, s.rows, w.in, s.inner);
+    return w.dots && w.bits == 16 && !w.bias && linear_silu_mul(x, (const uint16_t*)w.numbers, y, s.rows, w.in, s.inner);
 }
 
 static void attend(float* qkv, const Layer& layer, const Cache& cache, const Step& s, float* output) {

@@ -1,7 +1,7 @@
 // y = x W^T. For a few rows of x, as in a decode step, at the speed of reading W; for many, near what the CPU can add up.
 //
-// W is bfloat16, as in the checkpoint; or int8 or int4, widened in registers: what counts is the bytes that come
-// from memory. Sums are float32. x is float32, too, or rounded to bfloat16 where the CPU multiplies pairs of those.
+// W is bfloat16, as in the checkpoint; or int8 or int4, widened on the way: what counts is the bytes that come from
+// memory. Sums are float32. x is float32, too, or with `dots` rounded to bfloat16, where the CPU multiplies pairs of those.
 
 #include "matrix_units.h"
 #include "tiles.h"
@@ -75,6 +75,12 @@ static void multiply(const typename Matrix::Number* x, const Matrix& w, float* y
 
 constexpr long MANY = 16;  // rows from which on threads share the rounding
 
+static std::unique_ptr<float[]> rounded(const float* x, long size) {
+    std::unique_ptr<float[]> numbers(new float[size]);
+    for (long i = 0; i < size; ++i) numbers[i] = widen(narrow(x[i]));
+    return numbers;
+}
+
 // x [rows, in] rounded, [rows, pairs]: an odd `in` is filled up with zeros.
 static std::unique_ptr<uint32_t[]> paired(const float* x, long rows, long in) {
     const long pairs = in / 2 + in % 2;
@@ -96,11 +102,9 @@ static std::unique_ptr<uint32_t[]> paired(const float* x, long rows, long in) {
 
 constexpr long ROWS_AT_ONCE = 256;  // of x: with all weights of a thread, while they lie in its L2 cache
 
-// Any number of rows; `in` a multiple of DEPTH. `with` multiplies tiles.
+// Any number of rows; `in` a multiple of DEPTH. `with` multiplies tiles, from one row up to another with a thread's bands.
 template <typename With>
-static void multiply_in_units(
-    const float* x, const uint16_t* w, float* y, long rows, long in, long out, With with
-) {
+static void in_units(const float* x, long rows, long in, long out, With with) {
     if (rows == 0) return;  // in a step of which nothing is sampled; no register holds 0 rows
     const Aligned<uint16_t> tiles = aligned<uint16_t>(whole_tiles(rows) * in);
     const long filled = rows < SIDE ? rows : whole_tiles(rows), bands = (out + BAND - 1) / BAND;
@@ -114,51 +118,142 @@ static void multiply_in_units(
     {
         const UseUnits units(std::min(rows, SIDE));
         const long threads = omp_get_num_threads(), thread = omp_get_thread_num();
+        const long band = bands * thread / threads, end = bands * (thread + 1) / threads;
         for (long row = 0; row < rows; row += ROWS_AT_ONCE)
-            with(
-                tiles.get(), w, y, row, std::min(row + ROWS_AT_ONCE, rows), rows, bands * thread / threads,
-                bands * (thread + 1) / threads, in, out
-            );
+            with(tiles.get(), row, std::min(row + ROWS_AT_ONCE, rows), band, end);
     }
+}
+
+static bool fit_units(long in) { return matrix_units() && in % DEPTH == 0; }
+
+static void multiply_dots(const float* x, const BFloat16& w, float* y, long rows, long out) {
+    const long in = w.in;
+    if (!fit_units(in)) return multiply(paired(x, rows, in).get(), Pairs{w.numbers, in / 2 + in % 2}, y, rows, out);
+    in_units(x, rows, in, out, [&](const uint16_t* tiles, long row, long last, long band, long end) {
+        multiply_tiles(tiles, w.numbers, y, row, last, rows, band, end, in, out);
+    });
+}
+
+// 8 inputs of a strip, from input k on, as bfloat16 pairs. Those beyond `in` are zeros.
+template <typename Matrix>
+static inline void widen_eight(const Matrix& w, long strip, long k, uint32_t* to) {
+    typename Matrix::Part part{};
+    Floats weights[8];
+    #pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+        if (i % w.STEP == 0 && k + i < w.in) part = w.part(strip, k + i);
+        weights[i] = k + i < w.in ? w.weights(part, i % w.STEP) : Floats{};
+    }
+    #pragma GCC unroll 4
+    for (int i = 0; i < 8 && k + i < w.in; i += 2) {
+        const Words pairs = narrow(weights[i], weights[i + 1]);
+        std::memcpy(to + i / 2 * BAND, &pairs, sizeof pairs);
+    }
+}
+
+// Some strips of W as bfloat16, to where `place` has them for Pairs. All at once, as more of memory is then under way.
+template <typename Matrix>
+static void widen(const Matrix& w, long strip, long end, uint32_t* to) {
+    for (long k = 0; k < w.in; k += 8)
+        for (long each = strip; each < end; ++each) widen_eight(w, each, k, to + place(each, w.in / 2 + w.in % 2, k / 2));
+}
+
+// Sums become numbers of y.
+template <typename Matrix>
+static void finish(const Matrix& w, float* y, long row, long last, long strip, long end, long out) {
+    for (; row < last; ++row)
+        for (long each = strip; each < end; ++each) {
+            float* sums = y + row * out + each * LANES;
+            const long left = out - each * LANES;
+            if (left >= LANES) {
+                store(sums, w.finish(load(sums), each));
+            } else {
+                const Floats scale = w.finish(Floats{} + 1.0f, each);
+                for (long i = 0; i < left; ++i) sums[i] *= scale[i];
+            }
+        }
+}
+
+constexpr long SEVERAL = 8;  // rows up to which it is faster to widen W to float32, in registers
+
+// Fewer bits: W is widened a few strips at a time, which then lie in a cache, and multiplied like any other.
+template <typename Matrix>
+static void multiply_dots(const float* x, const Matrix& w, float* y, long rows, long out) {
+    constexpr long AT_ONCE = 6;  // strips
+    const long in = w.in, pairs = in / 2 + in % 2, band = BAND * pairs;
+    if (rows <= SEVERAL) return multiply(rounded(x, rows * in).get(), w, y, rows, out);
+    auto some_at_a_time = [&](long strip, long end, long row, long last, auto with) {
+        const Aligned<uint32_t> some = aligned<uint32_t>((AT_ONCE * LANES / BAND + 2) * band);
+        for (; strip < end; strip += AT_ONCE) {
+            const long next = std::min(strip + AT_ONCE, end);
+            uint32_t* bands = some.get() - strip * LANES / BAND * band;  // so that W's first band would be there
+            widen(w, strip, next, bands);
+            with((const uint16_t*)bands, strip, next);
+            finish(w, y, row, last, strip, next, out);
+        }
+    };
+    if (fit_units(in)) {
+        in_units(x, rows, in, out, [&](const uint16_t* tiles, long row, long last, long strip, long end) {
+            some_at_a_time(strip, end, row, last, [&](const uint16_t* bands, long strip, long end) {
+                multiply_tiles(tiles, bands, y, row, last, rows, strip, end, in, out);
+            });
+        });
+    } else {
+        const auto rounded = paired(x, rows, in);
+        in_threads(out, [&](long strip, long end) {
+            some_at_a_time(strip, end, 0, rows, [&](const uint16_t* bands, long strip, long end) {
+                share<Pairs::ROWS, Pairs::STRIPS>(rounded.get(), Pairs{bands, pairs}, y, rows, out, strip, end);
+            });
+        });
+    }
+}
+
+#else
+
+template <typename Matrix>
+static void multiply_dots(const float* x, const Matrix& w, float* y, long rows, long out) {
+    multiply(x, w, y, rows, out);
 }
 
 #endif
 
-// x [rows, in], y [rows, out], contiguous; W in bands.
-extern "C" void linear(const float* x, const uint16_t* w, float* y, long rows, long in, long out) {
-    multiply(x, BFloat16{w, in}, y, rows, out);
+template <typename Matrix>
+static void multiply(const float* x, const Matrix& w, float* y, long rows, long out, long dots) {
+    if (dots) multiply_dots(x, w, y, rows, out);
+    else multiply(x, w, y, rows, out);
 }
 
 extern "C" long has_dots() { return HAS_DOTS; }
 
-// The same with x rounded to bfloat16, for any number of rows in the same way. Only where `has_dots`.
-extern "C" void linear_dots(const float* x, const uint16_t* w, float* y, long rows, long in, long out) {
-#if HAS_DOTS
-    if (matrix_units() && in % DEPTH == 0) multiply_in_units(x, w, y, rows, in, out, multiply_tiles);
-    else multiply(paired(x, rows, in).get(), Pairs{w, in / 2 + in % 2}, y, rows, out);
-#endif
+// x [rows, in], y [rows, out], contiguous; W in bands. `dots`: only where `has_dots`.
+extern "C" void linear(const float* x, const uint16_t* w, float* y, long rows, long in, long out, long dots) {
+    multiply(x, BFloat16{w, in}, y, rows, out, dots);
 }
 
-// y [rows, inner] = silu(gate) * up, where W's outputs are gates and ups, `inner` each. False, and nothing done, without
-// matrix units: elsewhere the product takes so long that to write it down and read it again does not count.
+extern "C" void linear_int8(
+    const float* x, const int8_t* w, const float* scales, float* y, long rows, long in, long out, long dots
+) {
+    multiply(x, Int8{w, scales, in}, y, rows, out, dots);
+}
+
+extern "C" void linear_int4(
+    const float* x, const uint32_t* w, const uint16_t* scales, float* y, long rows, long in, long out, long group,
+    long dots
+) {
+    multiply(x, Int4{w, scales, in, group}, y, rows, out, dots);
+}
+
+// y [rows, inner] = silu(gate) * up, where W's outputs are gates and ups, `inner` each; x is rounded to bfloat16. False, and
+// nothing done, without matrix units: elsewhere the product takes so long that to write it down and read it again does
+// not count.
 extern "C" bool linear_silu_mul(const float* x, const uint16_t* w, float* y, long rows, long in, long inner) {
 #if HAS_DOTS
-    if (!matrix_units() || in % DEPTH || inner % BAND) return false;
-    multiply_in_units(x, w, y, rows, in, inner, multiply_tiles_silu);
+    if (!fit_units(in) || inner % BAND) return false;
+    in_units(x, rows, in, inner, [&](const uint16_t* tiles, long row, long last, long band, long end) {
+        multiply_tiles_silu(tiles, w, y, row, last, rows, band, end, in, inner);
+    });
     return true;
 #else
     return false;
 #endif
-}
-
-extern "C" void linear_int8(
-    const float* x, const int8_t* w, const float* scales, float* y, long rows, long in, long out
-) {
-    multiply(x, Int8{w, scales, in}, y, rows, out);
-}
-
-extern "C" void linear_int4(
-    const float* x, const uint32_t* w, const uint16_t* scales, float* y, long rows, long in, long out, long group
-) {
-    multiply(x, Int4{w, scales, in, group}, y, rows, out);
 }

@@ -30,10 +30,10 @@ class NativeOps(Ops):
         return total, normed
 
     def swiglu(self, gate_up_proj: Projection, x: Tensor) -> Tensor:
-        matrix = gate_up_proj.native()
-        if matrix is not None and matrix.dots and not matrix.bias and gate_up_proj.max_rows is None:
-            x, output = x.contiguous(), x.new_empty(x.shape[0], matrix.out // 2)
-            if self.kernels.linear_silu_mul(x.data_ptr(), matrix.numbers, output.data_ptr(), *x.shape, matrix.out // 2):
+        w = gate_up_proj.native()
+        if w is not None and w.dots and w.bits == 16 and not w.bias and gate_up_proj.max_rows is None:
+            x, output = x.contiguous(), x.new_empty(x.shape[0], w.out // 2)
+            if self.kernels.linear_silu_mul(x.data_ptr(), w.numbers, output.data_ptr(), *x.shape, w.out // 2):
                 return output
         return super().swiglu(gate_up_proj, x)
 

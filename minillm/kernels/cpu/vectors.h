@@ -89,6 +89,21 @@ static inline Halves narrow(Floats floats) {
     return __builtin_convertvector(words, Halves);
 }
 
+// Two such in pairs: in each lane the first one's number in the lower half.
+static inline Words narrow(Floats first, Floats second) {
+#ifdef __AVX512BF16__
+    alignas(64) static constexpr auto TURNS = [] {
+        struct { uint16_t at[2 * LANES]; } turns{};
+        for (int i = 0; i < 2 * LANES; ++i) turns.at[i] = uint16_t(i / 2 + i % 2 * LANES);
+        return turns;
+    }();
+    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+    return (Words)_mm512_permutexvar_epi16(_mm512_load_si512(&TURNS), both);
+#else
+    return __builtin_convertvector(narrow(first), Words) | __builtin_convertvector(narrow(second), Words) << 16;
+#endif
+}
+
 // sums + a product of two pairs of bfloat16 in each lane: one instruction for what takes two in float32.
 #if defined(__AVX512BF16__)
 #define HAS_DOTS 1
