@@ -77,7 +77,10 @@ constexpr long MANY = 16;  // rows from which on threads share the rounding
 
 static std::unique_ptr<float[]> rounded(const float* x, long size) {
     std::unique_ptr<float[]> numbers(new float[size]);
-    for (long i = 0; i < size; ++i) numbers[i] = widen(narrow(x[i]));
+    long i = 0;
+    for (; i + LANES <= size; i += LANES)
+        store(&numbers[i], as_floats(__builtin_convertvector(narrow(load(x + i)), Words) << 16));
+    for (; i < size; ++i) numbers[i] = widen(narrow(x[i]));
     return numbers;
 }
 
