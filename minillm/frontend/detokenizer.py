@@ -133,6 +133,9 @@ class Detokenizer:
 
     def _release(self, new: str) -> str:
         """Add new text; return what cannot become part of a stop string, or precedes the one that matched."""
+        if not self._stop:
+            self._released.append(new)
+            return new
         self._held += new
         # Of all matches, the one complete first: it does not depend on how the text was cut into tokens.
         matches = [(at + len(stop), at, stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
@@ -147,7 +150,7 @@ class Detokenizer:
 
     def _longest_beginning_of_a_stop(self) -> int:
         """How many of the last held characters are the beginning of some stop string."""
-        longest = max(map(len, self._stop), default=1) - 1
+        longest = max(map(len, self._stop)) - 1
         for length in range(min(longest, len(self._held)), 0, -1):
             if any(stop.startswith(self._held[-length:]) for stop in self._stop):
                 return length
