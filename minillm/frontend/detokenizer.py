@@ -54,7 +54,7 @@ class Detokenizer:
         self._tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
         self._stop = stop
         self._window = list(prompt_token_ids[-CONTEXT_TOKENS:])
-        self._window_text = self._decode(self._window)
+        self._window_text = "" if tokenizer is None else self._decode(self._window)
         if self._window_text.endswith(REPLACEMENT):  # a prompt cut inside a character is no context
             self._window, self._window_text = [], ""
         self._read = len(self._window)
@@ -107,8 +107,6 @@ class Detokenizer:
         return rest
 
     def _decode(self, token_ids: Sequence[int]) -> str:
-        if self._tokenizer is None:
-            return ""
         return self._tokenizer.decode(token_ids, skip_special_tokens=True)
 
     def _take(self, token_id: int) -> str:

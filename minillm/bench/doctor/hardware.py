@@ -20,7 +20,6 @@ from minillm.model.arithmetic import find_model
 from minillm.model.packing import former_trials
 from minillm.policies.config import EngineConfig
 from minillm.runner.machine_peaks import measure_bandwidth, measure_read
-from minillm.simulate.cost.hardware import GIGA
 
 MACHINE, COMPUTE, ATTENTION = "machine", "compute", "attention"
 ENOUGH_MEMORY = 1_500_000_000
@@ -60,7 +59,7 @@ class MemoryBandwidth:
     """Where the number comes from."""
 
     def check(self) -> Check:
-        return Check.of(MACHINE, "memory bandwidth", f"{self.bytes_per_s / GIGA:.1f} GB/s {self.source}")
+        return Check.of(MACHINE, "memory bandwidth", f"{self.bytes_per_s / GB:.1f} GB/s {self.source}")
 
 
 def find_bandwidth(device: torch.device) -> MemoryBandwidth:
@@ -86,7 +85,7 @@ def roofline(bandwidth: MemoryBandwidth) -> Check:
     floor = step_bytes / bandwidth.bytes_per_s
     found = (
         f"{name} at batch 1, {CONTEXT} tokens of context: {1e3 * floor:.2f} ms per token, {1 / floor:.0f} tokens/s at "
-        f"most ({step_bytes / 1e6:.0f} MB at {bandwidth.bytes_per_s / GIGA:.1f} GB/s)"
+        f"most ({step_bytes / 1e6:.0f} MB at {bandwidth.bytes_per_s / GB:.1f} GB/s)"
     )
     return Check.of(MACHINE, "roofline", found)
 
