@@ -15,7 +15,7 @@ release, so a token costs the same however long the output is.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 REPLACEMENT = "\ufffd"
 CONTEXT_TOKENS = 5
@@ -51,7 +51,7 @@ class Detokenizer:
         """
         # The Rust tokenizer behind a transformers one: faster, and it never tidies up spaces, which
         # would change text already released.
-        self._tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        self._tokenizer: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
         self._stop = stop
         self._window = list(prompt_token_ids[-CONTEXT_TOKENS:])
         self._window_text = "" if tokenizer is None else self._decode(self._window)
