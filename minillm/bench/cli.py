@@ -194,9 +194,6 @@ def quality(
     against: Annotated[
         list[str] | None, repeatable("A field of the reference; default: none set", "FIELD=VALUE")
     ] = None,
-    prune: Annotated[
-        float | None, typer.Option(min=0.01, max=1, help="The candidate reads this share of each text's tokens.")
-    ] = None,
     perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: most that perplexity may rise.")] = 0.01,
     kl: Annotated[float, typer.Option(min=0, help="Floor: most KL divergence, nats a token.")] = 0.05,
     agreement: Annotated[float, typer.Option(min=0, max=1, help="Floor: least share of same likeliest tokens.")] = 0.9,
@@ -209,7 +206,7 @@ def quality(
     from minillm.bench.quality import Floors, run
 
     floors = Floors(perplexity_rise, kl, agreement, tasks_lost)
-    verdict = shared.measure(run, shared.target_with(against), floors, prune)
+    verdict = shared.measure(run, shared.target_with(against), floors)
     raise typer.Exit(1 if verdict.broken else 0)
 
 

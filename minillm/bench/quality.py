@@ -19,7 +19,6 @@ from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
-from minillm.frontend.prompt_pruning import prune_context
 from minillm.kernels.quantization import dtype_name, share_on_int4_grid
 from minillm.model import checkpoints
 from minillm.model.arithmetic import KVCacheSize
@@ -63,7 +62,6 @@ class Quality:
     agreement: float
     choices_right: int
     reading_right: int
-    reading_prompt_tokens: int
 
 
 @dataclass(slots=True)
@@ -91,11 +89,9 @@ class Verdict:
     """Of speed or memory: what it gains may be worth them, but that is for the reader to say."""
 
 
-def run(candidate: Target, quick: bool, reference: Target, floors: Floors, prune: float | None) -> Measured:
+def run(candidate: Target, quick: bool, reference: Target, floors: Floors) -> Measured:
     """Measure both.
 
-    Args:
-        prune: share of each reading text that the candidate gets; None = all.
     Raises:
         ConfigError, ModelError: see Engine. ConfigError also if the model has no tokenizer, or a window is so large
             that the texts would not show what it loses.
@@ -104,13 +100,12 @@ def run(candidate: Target, quick: bool, reference: Target, floors: Floors, prune
     if engines[0].tokenizer is None:
         raise ConfigError("quality is measured on texts, and this model has no tokenizer")
     score = score_text(engines[0], engines[1], held_text(), QUICK_TOKENS if quick else None)
-    qualities = measure_tasks(engines, score, prune, quick)
+    qualities = measure_tasks(engines, score, quick)
     costs = measure_costs(engines, quick)
     settings = {
         "reference": describe_engine(engines[0]),
         "candidate": describe_engine(engines[1]),
         "changed": changed_fields(reference, candidate),
-        "prune": prune,
         "scored_tokens": score.positions,
     }
     model = engines[0].loaded_model
@@ -136,36 +131,30 @@ def changed_fields(reference: Target, candidate: Target) -> dict[str, Any]:
     return {name: value for name, value in ours.items() if value != theirs[name]}
 
 
-def measure_tasks(engines: list[Engine], score: TextScore, prune: float | None, quick: bool) -> list[Quality]:
+def measure_tasks(engines: list[Engine], score: TextScore, quick: bool) -> list[Quality]:
     """How well each engine answers, the candidate last."""
     perplexities = [score.reference_perplexity, score.candidate_perplexity]
     choices = load_items("choices")["items"][: QUICK_ITEMS if quick else None]
-    results = []
-    for i, engine in enumerate(engines):
-        questions = reading(engine, prune if i else None, quick)
-        results.append(
-            Quality(
-                perplexity=perplexities[i],
-                kl=score.kl / score.positions if i else 0.0,
-                agreement=score.agreed / score.positions if i else 1.0,
-                choices_right=count_right(engine, choices),
-                reading_right=count_right(engine, questions),
-                reading_prompt_tokens=sum(len(engine.tokenizer.encode(prompt)) for prompt, _ in questions),
-            )
+    questions = reading(quick)
+    return [
+        Quality(
+            perplexity=perplexities[i],
+            kl=score.kl / score.positions if i else 0.0,
+            agreement=score.agreed / score.positions if i else 1.0,
+            choices_right=count_right(engine, choices),
+            reading_right=count_right(engine, questions),
         )
-    return results
+        for i, engine in enumerate(engines)
+    ]
 
 
-def reading(engine: Engine, prune: float | None, quick: bool) -> list[Question]:
+def reading(quick: bool) -> list[Question]:
     """Texts, each with a question about it."""
-    found = []
-    for item in load_items("reading")["items"][: 1 if quick else None]:
-        for question, answers in item["questions"][: QUICK_ITEMS if quick else None]:
-            text = item["text"]
-            if prune is not None:
-                text = prune_context(text, question, prune, lambda part: len(engine.tokenizer.encode(part))).text
-            found.append((f"{text}\n\nQuestion: {question}\nAnswer:", answers))
-    return found
+    return [
+        (f"{item['text']}\n\nQuestion: {question}\nAnswer:", answers)
+        for item in load_items("reading")["items"][: 1 if quick else None]
+        for question, answers in item["questions"][: QUICK_ITEMS if quick else None]
+    ]
 
 
 def count_right(engine: Engine, questions: list[Question]) -> int:
@@ -225,8 +214,6 @@ def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdic
         if lost > floors.tasks_lost:
             broken.append(f"{lost} {name} items fewer are right, more than {floors.tasks_lost}")
     gains, losses = compare_costs(*costs)
-    if after.reading_prompt_tokens < before.reading_prompt_tokens:
-        gains.append(f"{after.reading_prompt_tokens / before.reading_prompt_tokens:.0%} of the reading prompts' tokens")
     return Verdict(bool(gains) and not broken and not losses, broken, gains, losses)
 
 
@@ -270,8 +257,6 @@ def notes(engine: Engine, model: str) -> list[str]:
 def as_text(verdict: Verdict, settings: dict[str, Any], found: dict[str, Any]) -> str:
     """The numbers of both, notes, and the verdict."""
     changed = ", ".join(f"{name}={value}" for name, value in settings["changed"].items()) or "nothing changed"
-    if settings["prune"] is not None:
-        changed += f", reading texts pruned to {settings['prune']:.0%}"
     rows = []
     for part in ("quality", "cost"):
         before, after = (asdict(found[part][which]) for which in ("reference", "candidate"))

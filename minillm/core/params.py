@@ -59,7 +59,9 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
             lines.append(f"{model.__name__} has no field {name!r}: {hint}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{name}: {message} (got {SHORT.repr(problem.get('input'))})" if problem["loc"] else message)
+            # A model inside this one has told its own value.
+            value = f" (got {SHORT.repr(problem.get('input'))})" if problem["loc"] and "(got " not in message else ""
+            lines.append(f"{name}: {message}{value}" if problem["loc"] else message)
     if error.error_count() > MAX_PROBLEMS:
         lines.append(f"and {error.error_count() - MAX_PROBLEMS} more")
     return "\n".join(lines)

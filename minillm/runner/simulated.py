@@ -72,6 +72,8 @@ class SimulatedRunner:
     """Tokens per block."""
     swap_s_per_block: float = 0.0
     """Seconds to copy one KV block to the host or back."""
+    kv_bytes_per_token: float = 0.0
+    """In the cache, over all accelerators: what a prefill pool hands over."""
     vocab_size: int = 32_000
     """Made-up tokens are below it."""
     runs_beside_python: bool = True

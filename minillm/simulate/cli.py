@@ -20,7 +20,10 @@ if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
 
 Shape = Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")]
 HardwareName = Annotated[str | None, typer.Option(help="A GPU such as h100-sxm, or a .json file with its peaks.")]
-TensorParallel = Annotated[int, typer.Option("--tp", min=1, help="Tensor parallel degree.")]
+TensorParallel = Annotated[
+    int | None,
+    typer.Option("--tp", min=1, help="Tensor parallel degree; default: the meta.json's of a log, else 1."),
+]
 KVBlocks = Annotated[int | None, typer.Option(min=1, help="KV blocks; default: what the memory holds.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="Requests that run at once; default 256.")]
 Budget = Annotated[int | None, typer.Option(min=1, help="Token budget of a step; default 2048.")]
@@ -39,15 +42,18 @@ Limit = Annotated[float | None, typer.Option(help="Service-level objective, seco
 LOG_HELP = (
     "A log: JSON lines with input_toks, output_toks, queued_ts. A meta.json beside it fills in what is not given."
 )
+PROFILE_HELP = (
+    "A file from `minillm calibrate`, or a hardware's name. With --hardware: its host and stack, on that hardware."
+)
 TRACE_HELP = (
-    "Play a recorded trace, in place of --qps. With --plan and --qps: the trace's own requests at its own moments, all "
-    "gaps made longer or shorter alike, so that --qps come on average; again when it ends."
+    "Play a recorded trace (Azure's .csv or Mooncake's .jsonl), in place of --qps. With --plan and --qps: the trace's "
+    "own requests at its own moments, all gaps made longer or shorter alike, so that --qps come on average; again when "
+    "it ends."
 )
 
 ArrivalName = enum.StrEnum("ArrivalName", ["poisson", "gamma"])
 Router = enum.StrEnum("Router", ["round_robin", "random", "least_outstanding", "prefix_aware"])
 TrafficName = enum.StrEnum("TrafficName", ["fixed", "chat", "code", "rag", "agents", "tenants", "sessions"])
-TraceFormat = enum.StrEnum("TraceFormat", ["azure", "mooncake"])
 
 DEFAULT_REQUESTS = 1000
 SIZES = {
@@ -67,10 +73,10 @@ def simulate(
     context: typer.Context,
     model: Shape,
     requests: Annotated[Path | None, typer.Option(help=LOG_HELP)] = None,
-    profile: Annotated[str | None, typer.Option(help="A file from `minillm calibrate`, or a hardware's name.")] = None,
+    profile: Annotated[str | None, typer.Option(help=PROFILE_HELP)] = None,
     hardware: HardwareName = None,
     typical: Annotated[bool, typer.Option("--typical", help="Typical constants, to compare hardware alone.")] = False,
-    tp: TensorParallel = 1,
+    tp: TensorParallel = None,
     kv_blocks: KVBlocks = None,
     max_num_seqs: Slots = None,
     max_num_batched_tokens: Budget = None,
@@ -89,7 +95,6 @@ def simulate(
     num_requests: Annotated[int | None, typer.Option(min=1, help="Default 1000, or all of a trace.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
     trace: Annotated[Path | None, typer.Option(help=TRACE_HELP)] = None,
-    trace_format: Annotated[TraceFormat | None, typer.Option(help="Default: .csv is azure, .jsonl mooncake.")] = None,
     replicas: Annotated[int, typer.Option(min=1, help="Engines behind a router.")] = 1,
     router: Annotated[Router, typer.Option(help="Which replica gets a request.")] = Router.least_outstanding,
     fleet: Fleet = None,
@@ -123,7 +128,7 @@ def simulate(
     check_options(context)
     slo = stated_limits(ttft=slo_ttft, tpot=slo_tpot, e2e=slo_e2e)
     deployment = deploy(
-        model=model, profile=profile_for(profile or hardware, typical), tp=tp, weight_dtype=weight_dtype,
+        model=model, profile=profile_for(profile, hardware, typical), tp=tp, weight_dtype=weight_dtype,
         kv_dtype=kv_dtype, kv_heads=kv_heads, speculative=parse_fields(speculative, "--speculative") or None,
         log=requests, options=context.params,
     )  # fmt: skip
@@ -137,14 +142,14 @@ def simulate(
             if plan:
                 assert qps is not None
                 result = simulate_plan(
-                    deployment, kind if trace is None else load_trace(trace, trace_format), slo, demand=qps,
+                    deployment, kind if trace is None else load_trace(trace), slo, demand=qps,
                     headroom=headroom, price_per_hour=price_per_hour, target=target, config=config,
                     arrivals=None if trace else lambda rate: find_arrivals(arrival.value, rate, cv), num_requests=num,
                     seed=seed,
                 )  # fmt: skip
             else:
                 if trace is not None:
-                    workload = load_trace(trace, trace_format, num_requests)
+                    workload = load_trace(trace, num_requests)
                 else:
                     assert qps is not None
                     workload = made_up_workload(kind, qps, arrival.value, cv, num, seed)
@@ -175,10 +180,8 @@ def check_options(context: typer.Context) -> None:
         (not is_plan, ("target", "headroom", "price_per_hour"), "these go with --plan"),
         (is_log, (*LIMITS, "fleet", "replicas"), "a log is played to one replica as it is"),
         (is_log, ("num_requests", "seed", "router"), "a log is played whole, to one replica"),
-        (not is_trace, ("trace_format",), "--trace-format goes with --trace"),
         (is_log or is_trace, MADE_UP, "a recording says what was asked, and when"),
         (is_plan, ("per_request",), "--plan plays many runs"),
-        (bool(given(context, ["profile"])), ("hardware",), "give --profile or --hardware, not both"),
     )
     for applies, names, why in rules:
         if applies and (unread := given(context, names)):
@@ -195,8 +198,9 @@ def deploy(log: Path | None, options: dict[str, Any], **fields: Any) -> "Deploym
     from minillm.simulate.calibration.requests_log import longest_request, read_server_facts
     from minillm.simulate.deployment import Deployment
 
+    fields = {name: value for name, value in fields.items() if value is not None}
     if log is not None:  # the server did serve the longest
-        fields |= {"max_model_len": longest_request(log), **read_server_facts(log)}
+        fields = {"max_model_len": longest_request(log), **read_server_facts(log), **fields}
     fields |= {field: options[option] for option, field in SIZES.items() if options[option] is not None}
     given = parse_fields(options["engine_fields"], "--set")
     null_block = given.pop("null_block", fields.pop("null_block", False))
@@ -207,14 +211,17 @@ def deploy(log: Path | None, options: dict[str, Any], **fields: Any) -> "Deploym
     return Deployment.of(**{**fields, **given, "null_block": null_block})
 
 
-def profile_for(on: str | None, typical: bool) -> "Profile":
-    """A profile by its file or its hardware. Raises PricingError: neither was given."""
-    from minillm.simulate.cost.profile import find_profile, typical_profile
+def profile_for(profile: str | None, hardware: str | None, typical: bool) -> "Profile":
+    """A profile by its file or its hardware; with both, moved to that. Raises PricingError: neither was given."""
+    from minillm.simulate.cost.hardware import find_hardware
+    from minillm.simulate.cost.profile import find_profile, moved, typical_profile
 
-    if on is None:
+    if (on := profile or hardware) is None:
         raise PricingError("say what it runs or ran on: --hardware NAME, such as h100-sxm")
-    profile = find_profile(on)
-    return typical_profile(profile.hardware) if typical else profile
+    found = find_profile(on)
+    if profile and hardware:
+        found = moved(found, find_hardware(hardware))
+    return typical_profile(found.hardware) if typical else found
 
 
 def cluster_config(fleet: list[str] | None, replicas: int, router: Router, seed: int) -> "ClusterConfig":
@@ -241,7 +248,7 @@ def calibrate(
     model: Shape = "smollm2-135m",
     from_requests: Annotated[Path | None, typer.Option(help=LOG_HELP + " Needs all four time stamps.")] = None,
     hardware: HardwareName = None,
-    tp: TensorParallel = 1,
+    tp: TensorParallel = None,
     kv_blocks: KVBlocks = None,
     max_num_seqs: Slots = None,
     max_num_batched_tokens: Budget = None,
@@ -267,7 +274,7 @@ def calibrate(
 
         refuse(context, "--from-requests", "quick", "validate")
         server = deploy(
-            model=model, profile=profile_for(hardware, typical=True), tp=tp, weight_dtype=weight_dtype,
+            model=model, profile=profile_for(None, hardware, typical=True), tp=tp, weight_dtype=weight_dtype,
             kv_dtype=kv_dtype, log=from_requests, options=context.params,
         )  # fmt: skip
         fitted, report = calibrate_from_requests(from_requests, server, model)

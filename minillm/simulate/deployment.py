@@ -205,6 +205,7 @@ class Deployment:
             num_host_blocks=host_blocks if self.config.preemption == "swap" else 0,
             block_size=self.block_size,
             swap_s_per_block=self.block_bytes / self.profile.hardware.host_link,
+            kv_bytes_per_token=self.model.kv_bytes_per_token(self.placement.kv_dtype),
             vocab_size=self.model.vocab_size,
             runs_beside_python=self.profile.hardware.is_gpu,
             watch=watch,

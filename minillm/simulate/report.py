@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from minillm.core.errors import WorkloadError
 from minillm.observe.records import Recordable, as_records
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.summary import SLO
@@ -13,6 +14,7 @@ from minillm.simulate.calibration.requests_log import read_requests_log
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import Outcome
 from minillm.simulate.cluster.replica import EngineFactory
+from minillm.simulate.cost.profile import LEFT_OUT_ERROR
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
 from minillm.simulate.workload.requests import Workload
@@ -73,6 +75,8 @@ def simulate_workload(
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
+    if config.disaggregation is not None and config.disaggregation.kv_bytes_per_token is not None:
+        raise WorkloadError("leave kv_bytes_per_token out: the model has so many as it has")
     shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None
     fleet = None
     if shares_nothing:
@@ -99,6 +103,21 @@ def simulate_workload(
     return report
 
 
+def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
+    """What is not as it was where the constants were fitted, and so makes their error larger. Empty: nothing."""
+    profile, placement = deployment.profile, deployment.placement
+    fit: dict[str, Any] = {"hardware": profile.hardware.name, **profile.provenance}
+    if "model" not in fit:
+        return {"constants": "typical ones: nothing was fitted"}
+    weights = "bfloat16" if placement.weight_dtype == "float16" else placement.weight_dtype  # they take the same time
+    here = {"hardware": profile.hardware.name, "model": model, "tp": placement.tp, "weight_dtype": weights}
+    fitted = {name: fit[name] if isinstance(fit[name], list) else [fit[name]] for name in here if name in fit}
+    differs = {name: f"{here[name]}, fitted to {fit[name]}" for name in fitted if here[name] not in fitted[name]}
+    if placement.tp > 1 and "link" not in fit.get("decided_by_data", ()):
+        differs["link"] = "a guess, as no measurement had one"
+    return differs
+
+
 def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     """What was simulated, and on whose word."""
     profile, config = deployment.profile, deployment.config
@@ -121,6 +140,7 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
         **{name: value for name, value in optional.items() if value},
         "constants": profile.constants.model_dump(),
         "provenance": profile.provenance,
+        "beyond_fit": beyond_fit(model, deployment),
     }
 
 
@@ -129,6 +149,11 @@ def as_text(report: dict[str, Any], body: str) -> str:
     lines = [f"{report['model']} on {report['tp']} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
     lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
     lines += error_lines(report["provenance"])
+    if beyond := report["beyond_fit"]:
+        told = "; ".join(f"{name.replace('_', ' ')} {why}" for name, why in beyond.items())
+        lines.append(f"beyond what they were fitted to, so expect more: {told}")
+        lines.append(f"on {len(LEFT_OUT_ERROR)} recordings, constants that were not fitted to them were off by:")
+        lines += [f"  {recording}: {off}" for recording, off in LEFT_OUT_ERROR.items()]
     simulated = f"{report['virtual_s']:.1f} s " if "virtual_s" in report else ""
     lines.append(f"{simulated}simulated in {report['wall_s']:.1f} s")
     return "\n".join(lines)

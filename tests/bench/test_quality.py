@@ -268,17 +268,15 @@ def test_a_checkpoint_that_was_of_four_bits_is_named(smollm_path: Path, engines:
 
 
 def test_the_command(smollm_path: Path, tmp_path: Path) -> None:
-    arguments = ["quality", "--model", str(smollm_path), "--set", "quantization=int8", "--prune", "0.5", "--quick"]
+    arguments = ["quality", "--model", str(smollm_path), "--set", "quantization=int8", "--quick"]
     loose = ["--perplexity-rise", "9", "--agreement", "0", "--tasks-lost", "99", "--kl", "0"]
     result = CliRunner().invoke(bench_app, [*arguments, *loose, "--out", str(tmp_path / "report.json")])
     assert result.exit_code == 1, result.output
     assert "KL is 0.0" in result.stdout and "not better, whatever it gains" in result.stdout
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["settings"]["changed"] == {"quantization": "int8"} and len(report["results"]["broken"]) == 1
-    cost, quality = report["cost"], report["quality"]
+    cost = report["cost"]
     assert cost["candidate"]["weight_bytes"] < 0.51 * cost["reference"]["weight_bytes"]
-    prompts = [quality[who]["reading_prompt_tokens"] for who in ("reference", "candidate")]
-    assert 0.4 < prompts[1] / prompts[0] < 0.75
 
 
 @pytest.mark.parametrize(("verdict", "status"), [(Verdict(True), 0), (Verdict(False), 0), (Verdict(False, ["kl"]), 1)])

@@ -9,6 +9,7 @@ from simulate.calibration.made_logs import made_requests, write_served_log
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
+from minillm.core.errors import RecordingError
 from minillm.simulate.calibration.requests_log import LoggedRequest
 from minillm.simulate.deployment import Deployment
 
@@ -59,11 +60,17 @@ def test_the_golden_run_has_not_drifted(log: Path) -> None:
 
 def test_facts_beside_the_log_fill_in_and_flags_win(log: Path) -> None:
     (log.parent / "meta.json").write_text(
-        json.dumps({"engine_kwargs": {"max_num_seqs": 3, "max_num_batched_tokens": 700},
+        json.dumps({"engine_kwargs": {"max_num_seqs": 3, "max_num_batched_tokens": 700, "tensor_parallel_size": 2},
                     "kv_cache": {"num_gpu_blocks": 400}})
     )  # fmt: skip
     report = call("simulate", "--requests", log, *SIMULATE, "--max-num-seqs", 5)
-    assert (report["kv_blocks"], report["max_num_seqs"], report["max_num_batched_tokens"]) == (500, 5, 700)
+    facts = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "tp")
+    assert [report[fact] for fact in facts] == [500, 5, 700, 1]
+    bare = ("--model", "llama-3.1-8b", "--hardware", "rtx-4090", "--json")
+    assert [call("simulate", "--requests", log, *bare)[fact] for fact in facts] == [400, 3, 700, 2]
+    (log.parent / "meta.json").write_text(json.dumps({"engine_kwargs": {"data_parallel_size": 2}}))
+    with pytest.raises(RecordingError, match="data_parallel_size 2"):
+        call("simulate", "--requests", log, *bare)
 
 
 def test_calibrate_then_simulate(tmp_path: Path) -> None:

@@ -136,11 +136,19 @@ def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
     assert report["summary"]["ttft_s"]["p50"] is None
 
 
+APART = ("--fleet", "disaggregation.prefill_replicas=1", "--fleet", "disaggregation.link_bytes_per_s=1e9")
+
+
 def test_errors_say_what_to_do(run: Callable[..., tuple[int, str, str]]) -> None:
     for arguments, said in (
         (("--qps", 1, "--trace", "t.csv"), "give one of these"),
         (("--trace", "absent.csv"), "cannot read absent.csv"),
-        (("--trace", "absent.log"), "--trace-format"),
+        (("--trace", "absent.log"), "ends in .csv, one of Mooncake's in .jsonl"),
+        (
+            ("--qps", 1, "--fleet", "clients.timeout_s=0"),
+            "clients: timeout_s: Input should be greater than 0 (got 0)\n",
+        ),
+        (("--qps", 1, *APART, "--fleet", "disaggregation.kv_bytes_per_token=1"), "leave kv_bytes_per_token out"),
         (("--qps", 1, "--slo-ttft", 0), "--slo-ttft is a number of seconds above 0"),
         (("--qps", 1, "--target", 0.9), "go with --plan"),
         (("--qps", 1, "--fleet", "clients.timeout=3"), "no field 'timeout'"),
@@ -159,8 +167,6 @@ def test_errors_say_what_to_do(run: Callable[..., tuple[int, str, str]]) -> None
         (("--requests", "log.jsonl", "--num-requests", 5), "a log is played whole"),
         (("--requests", "log.jsonl", "--seed", 5), "a log is played whole"),
         (("--requests", "log.jsonl", "--router", "random"), "a log is played whole"),
-        (("--qps", 1, "--trace-format", "azure"), "--trace-format goes with --trace"),
-        (("--qps", 1, "--profile", "h100"), "--profile or --hardware, not both"),
     ):
         status, _, err = run("simulate", *SMALL, *arguments)
         assert status == 2 and said in err, arguments

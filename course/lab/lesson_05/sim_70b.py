@@ -89,8 +89,7 @@ def serve(
     workload = make_workload(TRAFFIC, arrivals, num_requests=enough(num_requests, 12), seed=0)
     fleet = {"replicas": replicas, "network": {"rtt_s": rtt_s, "handshakes": handshakes}}
     if apart:
-        kv_bytes = on.placement.kv_bytes_per_token(on.model) * on.placement.tp
-        pools = {"prefill_replicas": prefill_replicas, "kv_bytes_per_token": kv_bytes, "link_bytes_per_s": LINK}
+        pools = {"prefill_replicas": prefill_replicas, "link_bytes_per_s": LINK}
         config = ClusterConfig(**fleet, sample_every_s=None)
         config = config.replace(replicas=replicas - prefill_replicas, disaggregation=pools)
         run = simulate(workload, config, engines_for(on, config))

@@ -85,7 +85,6 @@ def _quality(score: TextScore) -> Quality:
         agreement=score.agreed / score.positions,
         choices_right=0,
         reading_right=0,
-        reading_prompt_tokens=0,
     )
 
 

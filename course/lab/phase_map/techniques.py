@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from course.lab import simulated_70b
-from minillm.model.arithmetic import find_model
 from minillm.simulate.cluster.clients import ClientConfig
 from minillm.simulate.cluster.network import Network
 from minillm.simulate.cluster.paths import Disaggregation
@@ -133,12 +131,11 @@ def at(**fields: Any) -> Setting:
 TENANTS = SharedPrefix(tenants=24, prefix=HANDBOOK.prefix, question=HANDBOOK.question, output=HANDBOOK.output)
 """More handbooks than two caches of SMALL_POOL hold when both see all of them."""
 SMALL_POOL = 9000
-KV_BYTES = find_model(simulated_70b.MODEL).kv_bytes_per_token("bfloat16")
 PATIENT = ClientConfig(first_byte_timeout_s=10.0)
 
 
 HELD = Setting(fleet={"network": Network(hold_chunks=16)})
-APART = Disaggregation(prefill_replicas=1, kv_bytes_per_token=KV_BYTES, link_bytes_per_s=50e9)
+APART = Disaggregation(prefill_replicas=1, link_bytes_per_s=50e9)
 
 
 def seats(num: int, max_queue_len: int | None = None) -> Setting:

@@ -152,7 +152,7 @@ NOISE_STEPS = 0.25
 """What is to be expected between a real and a simulated duration: this share of it, and this part of a step."""
 OUTLIER = 2.0
 """From this many times the noise on, it hardly matters how far off a request is: it was preempted in one world only."""
-SPEEDS = tuple(percent / 100 for percent in range(96, 105))
+SPEEDS = tuple(per_mille / 1000 for per_mille in range(960, 1041, 5))
 """All that a change of the whole may do."""
 
 
@@ -212,23 +212,28 @@ def between(a: Constants, b: Constants, names: Sequence[str]) -> Constants:
 
 
 def set_speed(deployment: Deployment, log: Sequence[LoggedRequest], free: Sequence[str]) -> tuple[Constants, float]:
-    """Make all fitted constants slower or faster by one factor, by what the log's metrics come to when it is served
-    freely, not in lockstep.
+    """Make all fitted constants slower or faster by one factor, so that most requests of the log take as long as they
+    did when it is served freely, not in lockstep. One that only one world preempted hardly counts.
 
     Returns:
         The constants, and the factor: how much longer everything takes.
     """
-    timed(log)
+    measured = {request.request_id: request for request in timed(log)}
     constants = deployment.profile.constants
 
+    def at(factor: float) -> Constants:
+        changed = slower(constants, factor, free)
+        return changed.replace(**{name: min(getattr(changed, name), most) for name, most in REACHABLE.items()})
+
     def error(factor: float) -> float:
-        outputs = serve_log(deployment.with_constants(slower(constants, factor, free)), log)
-        _, _, errors = compare_with_log(outputs, log)
-        found = [errors[metric].values() for metric in ("ttft_s", "tpot_s", "e2e_s")]
-        return sum(percent**4 for part in found for percent in part if percent is not None)  # the worst count most
+        served = serve_log(deployment.with_constants(at(factor)), log)
+        pairs = [(output.timeline, measured[output.request_id]) for output in served if output.request_id in measured]
+        e2e = [abs((line.e2e or 0.0) / real.e2e - 1) for line, real in pairs]
+        tpot = [abs(line.tpot / real.tpot - 1) for line, real in pairs if line.tpot and real.tpot]
+        return median(e2e) + median(tpot or [0.0])
 
     best = min(sorted(SPEEDS, key=lambda factor: abs(factor - 1)), key=error)
-    return slower(constants, best, free), best
+    return at(best), best
 
 
 def calibrate_from_requests(
@@ -257,6 +262,7 @@ def calibrate_from_requests(
         "source": f"{len(timed(log))} requests of {log_path.name}",
         "model": model,
         "tp": tp,
+        "weight_dtype": deployment.placement.weight_dtype,
         "kv_blocks": deployment.num_kv_blocks,
         "fitted": list(free),
         "decided_by_data": list(fitted.decided),

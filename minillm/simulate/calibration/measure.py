@@ -94,6 +94,9 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
     constants = from_usual_to_mean(fitted.constants, training, free)
     provenance = {
         "source": f"{len(steps)} steps of the real engine, {model}, {dtype}",
+        "model": model,
+        "tp": 1,
+        "weight_dtype": dtype,
         "machine": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

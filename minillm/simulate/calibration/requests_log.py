@@ -114,14 +114,22 @@ def read_requests_log(path: Path) -> list[LoggedRequest]:
 
 def read_server_facts(log: Path) -> dict[str, int | bool]:
     """What the `meta.json` in the log's folder says about the server, as fields of `Deployment.of`; the format is
-    that of LLMServingSim's recordings of vLLM. Empty without such a file."""
+    that of LLMServingSim's recordings of vLLM. Empty without such a file.
+
+    Raises:
+        RecordingError: it was more than one replica.
+    """
     try:
         meta = json.loads((log.parent / "meta.json").read_text(encoding="utf-8"))
         server, cache = dict(meta.get("engine_kwargs") or {}), dict(meta.get("kv_cache") or {})
         resolved = dict((meta.get("resolved_config") or {}).get("scheduler_config") or {})
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
+    for name in ("data_parallel_size", "pipeline_parallel_size"):
+        if server.get(name) not in (None, 1):
+            raise RecordingError(f"meta.json has {name} {server[name]}: only the log of one replica can be priced")
     sizes = {name: server.get(name) for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len")}
+    sizes["tp"] = server.get("tensor_parallel_size")
     sizes |= {"num_kv_blocks": cache.get("num_gpu_blocks"), "block_size": cache.get("block_size")}
     facts = {name: size for name, size in sizes.items() if type(size) is int and size > 0}
     habits = {

@@ -97,7 +97,7 @@ class Disaggregation(WorkloadModel):
     (DistServe, Zhong et al. 2024; Splitwise, Patel et al. 2024). Neither then stalls the other."""
 
     prefill_replicas: int = Field(ge=1, description="replicas that compute prompts; the main pool writes answers")
-    kv_bytes_per_token: float = Field(gt=0, description="of the model: 2 x layers x KV heads x head size x bytes")
+    kv_bytes_per_token: float | None = Field(None, gt=0, description="None = the model's, of all its layers and heads")
     link_bytes_per_s: float = Field(gt=0, description="bandwidth between the pools; transfers take turns")
     link_latency_s: float = Field(0.0, ge=0, description="seconds a transfer takes before its first byte")
 
@@ -109,6 +109,8 @@ class TwoPools(Path):
     def __init__(self, config: Disaggregation, prefill: Pool, decode: Pool, answer: Answer, events: EventQueue) -> None:
         super().__init__(decode, answer)
         self._config, self._prefill, self._events = config, prefill, events
+        runner: Any = prefill.replicas[0].engine.runner
+        self._bytes_per_token = config.kv_bytes_per_token or runner.kv_bytes_per_token
         self._link_free_at = 0.0
 
     def start(self, attempt: Attempt) -> None:
@@ -121,7 +123,7 @@ class TwoPools(Path):
         attempt.cancel = None  # nothing can be stopped while the KV cache is on its way
         begins = max(self._events.now, self._link_free_at)
         prompt = attempt.shown[-1].token_ids
-        seconds = len(prompt) * self._config.kv_bytes_per_token / self._config.link_bytes_per_s
+        seconds = len(prompt) * self._bytes_per_token / self._config.link_bytes_per_s
         self._link_free_at = begins + seconds
         self._events.at(begins + self._config.link_latency_s + seconds, self._arrived, attempt, prompt, first)
 

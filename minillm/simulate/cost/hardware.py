@@ -6,6 +6,7 @@ them; how much of them is reached is fitted from measurements and kept apart, in
 
 import difflib
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from pydantic import NonNegativeFloat, PositiveFloat, field_validator
 
 from minillm.core.errors import PricingError, UnknownHardwareError
 from minillm.core.params import StrictModel
+
+logger = logging.getLogger(__name__)
 
 GIB = 2**30
 TERA = 1e12
@@ -68,7 +71,7 @@ def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
         is_gpu=True,
         price_per_hour=row["price"],
         price_source=prices,
-        source=f"NVIDIA, {row['source']}",
+        source=row["source"],
     )
 
 
@@ -77,6 +80,8 @@ CATALOGUE = {name: _gpu(name, row, _GPUS["prices"]) for name, row in _GPUS["gpus
 """Public figures by name. `this-machine` is not here: it is measured, by `minillm calibrate`."""
 ALIASES: dict[str, str] = _GPUS["aliases"]
 """Other names of the same: the short ones, and those that the driver reports."""
+VARIANTS: dict[str, list[str]] = _GPUS["variants"]
+"""What else a name may mean."""
 THIS_MACHINE = "this-machine"
 
 
@@ -91,8 +96,10 @@ def find_hardware(name: str) -> Hardware:
     if path.suffix == ".json" and path.is_file():
         return Hardware(**read_json(path))
     plain = {_plain(known): gpu for known, gpu in CATALOGUE.items()}
-    wanted = _plain(name)
-    wanted = _plain(ALIASES.get(wanted, wanted))
+    spelt = _plain(name)
+    wanted = _plain(ALIASES.get(spelt, spelt))
+    if spelt in VARIANTS and name not in CATALOGUE:
+        logger.warning("%s is taken for %s; there are also %s", name, plain[wanted].name, ", ".join(VARIANTS[spelt]))
     if wanted in plain:
         return plain[wanted]
     if wanted == _plain(THIS_MACHINE):

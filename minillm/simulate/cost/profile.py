@@ -14,7 +14,7 @@ from minillm.core.errors import PricingError, StorageError
 from minillm.core.params import StrictModel
 from minillm.kernels.storage import cache_home, write_whole
 from minillm.simulate.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
-from minillm.simulate.cost.roofline import ROOFLINE, Constants
+from minillm.simulate.cost.roofline import HOST, ROOFLINE, STACK, Constants
 
 PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profiles").glob("*.json"))}
 """Profiles that come with minillm, by hardware name: fitted to public measurements, which their files name."""
@@ -26,6 +26,10 @@ GEMM libraries reach 60 to 80% of peak FLOP/s and 80 to 90% of bandwidth, a kern
 (some ten a layer), an NCCL all-reduce of a few kilobytes over NVLink some 10 µs."""
 CPU_PRIORS: dict[str, float] = _PRIORS["cpu"]
 """A CPU does its own launching, so none of it runs beside the work: it is in layer_s, step_s and request_s."""
+
+
+LEFT_OUT_ERROR: dict[str, str] = _PRIORS["left_out_error"]
+"""By recording: how far typical constants are off on it, to which it was not fitted."""
 
 
 class Profile(StrictModel):
@@ -67,6 +71,22 @@ def typical_profile(hardware: Hardware) -> Profile:
     """What a fit starts from, and all there is for hardware that has not been measured."""
     provenance = {"source": "typical constants, not fitted to this hardware"}
     return Profile(hardware=hardware, constants=Constants(**PRIORS), provenance=provenance)
+
+
+def moved(profile: Profile, hardware: Hardware) -> Profile:
+    """The same host and stack on another accelerator.
+
+    What one chip and its links reach of their data sheets says little about another's: a GeForce sums in float32 at
+    half the rate of its tensor cores, and so comes near 100% of what is left. Those constants are typical again.
+    """
+    if hardware.name == profile.hardware.name:
+        return profile.replace(hardware=hardware)
+    carried = {name: getattr(profile.constants, name) for name in (*HOST, *STACK)}
+    told, old = profile.provenance, profile.hardware.name
+    source = f"host and stack of {old} ({told.get('source', 'unknown')}); typical shares of {hardware.name}'s peaks"
+    fit = {key: told[key] for key in ("model", "tp", "weight_dtype") if key in told}
+    constants = Constants(**PRIORS).replace(**carried)
+    return Profile(hardware=hardware, constants=constants, provenance={"source": source, "hardware": old, **fit})
 
 
 def find_profile(name: str) -> Profile:

@@ -161,26 +161,24 @@ def replayed(trace: Workload, rate: float, num_requests: int) -> Workload:
     return workload.faster(rate * workload.last_arrival / (num_requests - 1))
 
 
-LOADERS = {"azure": load_azure, "mooncake": load_mooncake}
-SUFFIXES = {".csv": "azure", ".jsonl": "mooncake"}
+LOADERS = {".csv": load_azure, ".jsonl": load_mooncake}
 
 
-def load_trace(path: Path, trace_format: str | None = None, limit: int | None = None) -> Workload:
-    """A recorded trace.
+def load_trace(path: Path, limit: int | None = None) -> Workload:
+    """A recorded trace, in the format that its name ends with.
 
     Args:
-        trace_format: "azure" or "mooncake"; None = as the file's name ends.
         limit: the first so many requests; None = all.
     Raises:
         TraceError: the file cannot be read, is empty, or its format is not known.
     """
-    chosen = trace_format or SUFFIXES.get(path.suffix.lower())
-    if chosen not in LOADERS:
-        raise TraceError(f"{path}: say its format with --trace-format: {' or '.join(LOADERS)}")
+    load = LOADERS.get(path.suffix.lower())
+    if load is None:
+        raise TraceError(f"{path}: a trace of Azure's ends in .csv, one of Mooncake's in .jsonl")
     try:
-        workload = LOADERS[chosen](path, limit=limit)
+        workload = load(path, limit=limit)
     except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"cannot read {path} as a trace of {chosen}: {error}") from None
+        raise TraceError(f"cannot read {path} as a trace: {error}") from None
     if not len(workload):
         raise TraceError(f"{path} holds no requests")
     return workload

@@ -12,7 +12,14 @@ from minillm.simulate.deployment import Deployment
 from minillm.simulate.report import simulate_log
 
 pytestmark = pytest.mark.slow
-SERVER = {"num_kv_blocks": 2588, "max_model_len": 32768, "max_num_seqs": 256, "max_num_batched_tokens": 2048}
+SERVER = {
+    "num_kv_blocks": 2588,
+    "max_model_len": 32768,
+    "max_num_seqs": 256,
+    "max_num_batched_tokens": 2048,
+    "scheduler_reserve_full_isl": True,
+    "null_block": True,
+}
 CLOSE = 4.0
 """Percent, on every mean, p50, p90 and p99 of TTFT, TPOT and E2E."""
 

@@ -7,17 +7,24 @@ import pytest
 
 from minillm.core.errors import PricingError, UnknownHardwareError
 from minillm.simulate.cost.hardware import CATALOGUE, find_hardware
-from minillm.simulate.cost.profile import PACKAGED, Profile, find_profile, roofline_profile, typical_profile
-from minillm.simulate.cost.roofline import ROOFLINE
+from minillm.simulate.cost.profile import PACKAGED, Profile, find_profile, moved, roofline_profile, typical_profile
+from minillm.simulate.cost.roofline import CHIP, HOST, LINK, ROOFLINE, STACK, Constants
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.report import beyond_fit
 
 
 @pytest.mark.parametrize(
     ("spelt", "name"),
     [("H100", "h100-sxm"), ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("RTX4090", "rtx-4090"), ("l4", "l4"),
-     ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("A100", "a100-80gb"), ("b200", "b200"), ("H200", "h200")],
+     ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("A100", "a100-80gb"), ("b200", "b200"), ("H200", "h200"),
+     ("NVIDIA H100 PCIe", "h100-pcie"), ("NVIDIA H100 NVL", "h100-nvl"), ("NVIDIA A10G", "a10g"), ("Tesla T4", "t4"),
+     ("AMD Instinct MI300X", "mi300x"), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-server"),
+     ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-max-q"),
+     ("RTX PRO 6000", "rtx-pro-6000")],
 )  # fmt: skip
-def test_names_however_they_are_spelt(spelt: str, name: str) -> None:
+def test_names_however_they_are_spelt(spelt: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert find_hardware(spelt) is CATALOGUE[name]
+    assert bool(caplog.records) is (spelt in ("H100", "A100", "RTX PRO 6000")), "a name of several cards is told"
 
 
 def test_unknown_hardware_names_what_is_close() -> None:
@@ -64,6 +71,26 @@ def test_packaged_profiles_state_source_and_error() -> None:
         assert "github.com" in profile.provenance["source"] and profile.provenance["date"]
         assert any("error" in key for key in profile.provenance)
     assert find_profile("b200").provenance["source"].startswith("typical constants, not fitted")
+
+
+def test_host_and_stack_move_to_another_card_and_the_chips_shares_do_not() -> None:
+    fitted, card = find_profile("rtx-4090"), CATALOGUE["h100-sxm"]
+    there, typical = moved(fitted, card).constants, typical_profile(card).constants
+    for name in Constants.model_fields:
+        assert getattr(there, name) == getattr(fitted.constants if name in (*HOST, *STACK) else typical, name), name
+    assert {*CHIP, *LINK, *HOST, *STACK} == set(Constants.model_fields), "each constant is somebody's"
+    assert moved(fitted, fitted.hardware) == fitted
+
+
+def test_what_the_constants_were_not_fitted_to_is_told() -> None:
+    def differs(profile: Profile | str, model: str = "llama-3.1-8b", **fields: object) -> set[str]:
+        return set(beyond_fit(model, Deployment.of(model, profile, **fields)))
+
+    assert differs("rtx-4090") == set()
+    assert differs("rtx-4090", weight_dtype="float16") == set(), "which takes the same time"
+    assert differs("rtx-4090", "llama-3.1-8b", tp=2, weight_dtype="int8") == {"tp", "weight_dtype", "link"}
+    assert differs(moved(find_profile("rtx-4090"), CATALOGUE["l40s"]), "llama-3-8b") == {"hardware", "model"}
+    assert differs("h100-sxm", "llama-2-70b", tp=4) == set() and differs("b200") == {"constants"}
 
 
 def test_a_profile_survives_its_file(tmp_path: Path) -> None:

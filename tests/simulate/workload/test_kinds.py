@@ -3,16 +3,14 @@
 import pytest
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.cli import TraceFormat, TrafficName
+from minillm.simulate.cli import TrafficName
 from minillm.simulate.workload.arrivals import find_arrivals
 from minillm.simulate.workload.kinds import AZURE_CHAT, KINDS, Sessions, find_traffic
 from minillm.simulate.workload.requests import made_up_workload, mean_turns
-from minillm.simulate.workload.traces import LOADERS
 
 
 def test_the_command_line_offers_all_there_is() -> None:
     assert set(TrafficName) == {"fixed", *KINDS}
-    assert set(TraceFormat) == set(LOADERS)
 
 
 @pytest.mark.parametrize("name", TrafficName)
