@@ -107,14 +107,14 @@ def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
     """What is not as it was where the constants were fitted, and so makes their error larger. Empty: nothing."""
     profile, placement = deployment.profile, deployment.placement
     fit: dict[str, Any] = {"hardware": profile.hardware.name, **profile.provenance}
-    if "model" not in fit:
-        return {"constants": "typical ones: nothing was fitted"}
     weights = "bfloat16" if placement.weight_dtype == "float16" else placement.weight_dtype  # they take the same time
     here = {"hardware": profile.hardware.name, "model": model, "tp": placement.tp, "weight_dtype": weights}
     fitted = {name: fit[name] if isinstance(fit[name], list) else [fit[name]] for name in here if name in fit}
     differs = {name: f"{here[name]}, fitted to {fit[name]}" for name in fitted if here[name] not in fitted[name]}
+    if "model" not in fit:
+        differs["constants"] = "typical, fitted to nothing"
     if placement.tp > 1 and "link" not in fit.get("decided_by_data", ()):
-        differs["link"] = "a guess, as no measurement had one"
+        differs["link"] = f"a guess for {profile.hardware.link_class}, as no measurement had one"
     return differs
 
 

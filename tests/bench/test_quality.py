@@ -34,7 +34,7 @@ from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.torch_runner import TorchRunner
 
-GOOD = Quality(10.0, 0.001, 0.99, 20, 12, 1000)
+GOOD = Quality(10.0, 0.001, 0.99, 20, 12)
 BEFORE, CHEAPER = Cost(200, 20, 4000, 50.0), Cost(100, 20, 4000, 80.0)
 
 

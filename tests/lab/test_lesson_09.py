@@ -166,7 +166,7 @@ def test_speedups_and_where_they_end() -> None:
 
 
 def scored(perplexity: float, kl: float, same: float, speed: float = 50.0, weights: int = 200) -> gate.Scored:
-    return gate.Scored(Quality(perplexity, kl, same, 0, 0, 0), Cost(weights, 10, 10 * 2048, speed), 100)
+    return gate.Scored(Quality(perplexity, kl, same, 0, 0), Cost(weights, 10, 10 * 2048, speed), 100)
 
 
 SCORES = {

@@ -9,7 +9,7 @@ import json
 import logging
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, field_validator
 
@@ -37,6 +37,8 @@ class Hardware(StrictModel):
     """Memory that a program sees, bytes: what the driver and error correction leave of the label's figure."""
     link: PositiveFloat
     """To the other accelerators of its server, bytes/s in one direction."""
+    link_class: Literal["nvlink", "pcie_p2p", "pcie"] = "nvlink"
+    """What that link is. PCIe without peer-to-peer goes through host memory."""
     host_link: PositiveFloat
     """To host memory (PCIe), bytes/s in one direction: what swapping goes through."""
     is_gpu: bool
@@ -67,6 +69,7 @@ def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
         bandwidth=row["gb_per_s"] * GIGA,
         memory=row["gib"] * GIB,
         link=row["link"] * GIGA,
+        link_class=row["link_class"],
         host_link=row["host_link"] * GIGA,
         is_gpu=True,
         price_per_hour=row["price"],

@@ -70,7 +70,13 @@ def roofline_profile(hardware: Hardware) -> Profile:
 def typical_profile(hardware: Hardware) -> Profile:
     """What a fit starts from, and all there is for hardware that has not been measured."""
     provenance = {"source": "typical constants, not fitted to this hardware"}
-    return Profile(hardware=hardware, constants=Constants(**PRIORS), provenance=provenance)
+    return Profile(hardware=hardware, constants=typical_constants(hardware), provenance=provenance)
+
+
+def typical_constants(hardware: Hardware) -> Constants:
+    """PRIORS, with what all-reduces reach over such links."""
+    links = _PRIORS["links"][hardware.link_class]
+    return Constants(**PRIORS).replace(link=links["link"], link_latency_s=links["link_latency_s"])
 
 
 def moved(profile: Profile, hardware: Hardware) -> Profile:
@@ -85,7 +91,7 @@ def moved(profile: Profile, hardware: Hardware) -> Profile:
     told, old = profile.provenance, profile.hardware.name
     source = f"host and stack of {old} ({told.get('source', 'unknown')}); typical shares of {hardware.name}'s peaks"
     fit = {key: told[key] for key in ("model", "tp", "weight_dtype") if key in told}
-    constants = Constants(**PRIORS).replace(**carried)
+    constants = typical_constants(hardware).replace(**carried)
     return Profile(hardware=hardware, constants=constants, provenance={"source": source, "hardware": old, **fit})
 
 

@@ -80,6 +80,8 @@ def test_host_and_stack_move_to_another_card_and_the_chips_shares_do_not() -> No
         assert getattr(there, name) == getattr(fitted.constants if name in (*HOST, *STACK) else typical, name), name
     assert {*CHIP, *LINK, *HOST, *STACK} == set(Constants.model_fields), "each constant is somebody's"
     assert moved(fitted, fitted.hardware) == fitted
+    waits = [typical_profile(CATALOGUE[card]).constants.link_latency_s for card in ("h200", "l40s", "rtx-5090")]
+    assert waits == sorted(set(waits)), "NVLink, PCIe with peer-to-peer, PCIe through host memory"
 
 
 def test_what_the_constants_were_not_fitted_to_is_told() -> None:
