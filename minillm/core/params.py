@@ -59,8 +59,8 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
             lines.append(f"{model.__name__} has no field {name!r}: {hint}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
-            # A model inside this one has told its own value.
-            value = f" (got {SHORT.repr(problem.get('input'))})" if problem["loc"] and "(got " not in message else ""
+            given = problem.get("input")  # a dict is a model inside this one, which has told its own
+            value = "" if not problem["loc"] or isinstance(given, dict) else f" (got {SHORT.repr(given)})"
             lines.append(f"{name}: {message}{value}" if problem["loc"] else message)
     if error.error_count() > MAX_PROBLEMS:
         lines.append(f"and {error.error_count() - MAX_PROBLEMS} more")
