@@ -59,9 +59,9 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
             lines.append(f"{model.__name__} has no field {name!r}: {hint}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
-            given = problem.get("input")  # a dict is a model inside this one, which has told its own
-            value = "" if not problem["loc"] or isinstance(given, dict) else f" (got {SHORT.repr(given)})"
-            lines.append(f"{name}: {message}{value}" if problem["loc"] else message)
+            # A dict is a model inside this one, which has told its own value.
+            shown = "" if isinstance(given := problem.get("input"), dict) else f" (got {SHORT.repr(given)})"
+            lines.append(f"{name}: {message}{shown}" if problem["loc"] else message)
     if error.error_count() > MAX_PROBLEMS:
         lines.append(f"and {error.error_count() - MAX_PROBLEMS} more")
     return "\n".join(lines)
