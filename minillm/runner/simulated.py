@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.request import Request
 from minillm.core.timeline import VirtualClock
@@ -32,6 +34,8 @@ class StepPrice(Protocol):
 StepWatch = Callable[[ScheduledBatch, StepPrice, float], None]
 """Sees every step when it is launched: its batch, its price, and the clock second at which it will end."""
 
+DecodeSeconds = Callable[[int, np.ndarray], np.ndarray]
+"""Seconds of each of several steps in which so many requests get a token: by the sums of their contexts, tokens."""
 TOKEN_STRIDE = 7919
 """A prime: answers of different requests begin so many made-up tokens apart, and hardly ever with the same one."""
 
@@ -67,6 +71,8 @@ class SimulatedRunner:
     """The engine's. `wait` moves it to the end of the step."""
     _: KW_ONLY
     num_kv_blocks: int
+    decode_seconds: DecodeSeconds | None = None
+    """What many steps cost that do nothing but decode; None = no leaps over steps, each of which is watched."""
     num_host_blocks: int = 0
     block_size: int = 16
     """Tokens per block."""

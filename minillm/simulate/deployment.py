@@ -4,6 +4,8 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from minillm.core.batch import ScheduledBatch
 from minillm.core.engine import EngineCore
 from minillm.core.errors import PricingError
@@ -197,10 +199,15 @@ class Deployment:
                 engine.core.add_parked(work)
             return step_time.price(work)
 
+        def decode_seconds(count: int, contexts: np.ndarray) -> np.ndarray:
+            work = StepWork(count, count, count, contexts, contexts, 0)
+            return np.asarray(step_time.price(work, np.maximum).total)
+
         host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.tp // self.block_bytes)
         runner = SimulatedRunner(
             price,
             clock,
+            decode_seconds=decode_seconds if watch is None else None,
             num_kv_blocks=self.num_kv_blocks,
             num_host_blocks=host_blocks if self.config.preemption == "swap" else 0,
             block_size=self.block_size,

@@ -6,6 +6,9 @@ that decodes, until its last token is next; but once in a block's worth of token
 it needs a block it is given one, and stays parked. It is brought up to date and put back when its last token is next,
 when a request may have to be preempted, or when it is aborted. Of 200 tokens, two steps are gone through.
 
+Where every running request is parked, the steps themselves are alike: each adds one token to every context. A `Leap`
+prices all of them at once, up to the next last token, and `advance` goes as far as nothing else came in between.
+
 Scheduling, admission, preemption and prefix caching stay the Scheduler's own; a test holds that every stamp of
 every request is the same as without fast-forward. What is not kept are step records (`engine.steps`).
 """
@@ -15,6 +18,8 @@ import itertools
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.block_pool import blocks_for
@@ -29,6 +34,12 @@ from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 from minillm.simulate.cost.roofline import StepWork
 
 NEVER = -1
+FEWEST, MOST = 4, 1000
+"""Steps in a leap. For fewer, going through them is as quick; more are seldom left alone."""
+
+
+NOTHING = ScheduledBatch(step_id=NEVER, requests=())
+"""What is in sight, in most steps."""
 
 
 @dataclass(slots=True)
@@ -70,6 +81,26 @@ class FastForwardStep:
     def add_late(self, scheduled: ScheduledRequest) -> None:
         self.late.append(scheduled)
         self.num_preemptions.append(scheduled.request.num_preemptions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leap:
+    """Steps that lie ahead, each of which gives every running request a token, and nothing else. Clock seconds."""
+
+    start: float
+    """When the first `step()` begins; the others, when the one before returns."""
+    returns: np.ndarray
+    """When each `step()` returns."""
+    ends: np.ndarray
+    """When the step ends that it has launched: later, where one stays in flight."""
+
+    def num_begun(self, moment: float) -> int:
+        """How many begin before something comes at this moment. The first has begun already."""
+        return 1 + int(np.searchsorted(self.returns[:-1], moment))
+
+    def busy_s(self, num_steps: int) -> np.ndarray:
+        """How long each of the first ones takes, from call to return."""
+        return np.diff(self.returns[:num_steps], prepend=self.start)
 
 
 class FastForwardCore(EngineCore):
@@ -116,7 +147,7 @@ class FastForwardCore(EngineCore):
     def step(self) -> list[Request]:
         start = self.clock.now()
         self._see_to_parked()
-        batch = self.scheduler.schedule(start)
+        batch = self.scheduler.schedule(start) if self.scheduler.running or len(self.scheduler.waiting) else NOTHING
         for request in batch.timed_out:
             self.close(request)
         changed = dict.fromkeys(batch.timed_out)
@@ -181,6 +212,53 @@ class FastForwardCore(EngineCore):
         self.log.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
         if scheduled.end >= request.recompute_until:
             close_preemption(request, end)
+
+    # ---------------------------------------------------------------- leaps
+
+    def foresee(self) -> Leap | None:
+        """The coming steps up to the next in which a request gets its last token; None if anything but decoding may
+        happen before, or they are too few."""
+        scheduler, count = self.scheduler, len(self._parked)
+        in_sight = scheduler.running or len(scheduler.waiting) or any(s.batch.requests or s.late for s in self._steps)
+        decode_seconds = self.runner.decode_seconds
+        if in_sight or not count or decode_seconds is None:
+            return None
+        num = min(parked.last for parked in self._parked.values()) - self._num_launched
+        # Each takes a block within the first block_size steps, and another within every further so many.
+        num = min(num, MOST, (scheduler.kv.pool.num_free // count - 1) * self.runner.block_size)
+        if num < FEWEST:
+            return None
+        now = self.clock.now()
+        seconds = decode_seconds(count, self._parked_context + count * np.arange(num))
+        ends = np.add.accumulate([max(self.runner.free_at, now), *seconds])
+        returns = ends[:-1] if self._steps else ends[1:]
+        return Leap(now, returns, ends[1:])
+
+    def advance(self, leap: Leap, num_steps: int) -> None:
+        """Go through the first steps of a leap that was foreseen from here."""
+        first, count, returns = self._num_launched, len(self._parked), leap.returns[:num_steps].tolist()
+        self._stalls += [self._stalls[-1]] * num_steps
+        num_ended = 0
+        for i in range(num_steps):
+            if first + i in self._due:
+                self._ends += returns[num_ended:i]
+                self._num_launched, num_ended = first + i, i
+                self._see_to_parked()
+        self._ends += returns[num_ended:]
+        self._num_launched = first + num_steps
+        self._parked_context += count * num_steps
+        self.scheduler.num_steps += num_steps
+        self.runner.free_at = end = float(leap.ends[num_steps - 1])
+        self.runner.clock.advance_to(returns[-1])
+        for step in self._steps:  # the one in flight is another now
+            step.launched = SimulatedStep(self.runner, NOTHING, returns[-1], returns[-1], end, end)
+
+    def leap_until(self, moment: float) -> bool:
+        """Leap over the steps that begin before this moment. False: there are none to leap over."""
+        leap = self.foresee()
+        if leap is not None:
+            self.advance(leap, leap.num_begun(moment))
+        return leap is not None
 
     # ---------------------------------------------------------------- parking
 

@@ -154,8 +154,9 @@ def as_text(report: dict[str, Any], body: str) -> str:
         lines.append(f"beyond what they were fitted to, so expect more: {told}")
         lines.append(f"on {len(LEFT_OUT_ERROR)} recordings, constants that were not fitted to them were off by:")
         lines += [f"  {recording}: {off}" for recording, off in LEFT_OUT_ERROR.items()]
-    simulated = f"{report['virtual_s']:.1f} s " if "virtual_s" in report else ""
-    lines.append(f"{simulated}simulated in {report['wall_s']:.1f} s")
+    wall, virtual = report["wall_s"], report.get("virtual_s")
+    told = "" if virtual is None else f" {virtual:.1f} s, {virtual / max(wall, 1e-3):,.0f} times as fast as real time,"
+    lines.append(f"simulated{told} in {wall:.1f} s")
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """Serves recorded arrivals on a simulated engine, and compares with what really happened."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.simulate.calibration.requests_log import LoggedRequest
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.fast_forward import FastForwardCore
 from minillm.simulate.latencies import SummaryDict, error_percent, summarize_latencies, summary_of
 
 
@@ -76,7 +78,9 @@ def run(engine: Engine, arrivals: Sequence[Arrival], *, stamped_by_loop: bool = 
         while upcoming and upcoming[0].moment <= now:
             arrival = upcoming.popleft()
             arrival.add_to(engine, now if stamped_by_loop else arrival.moment)
-        finished += engine.step()
+        until = upcoming[0].moment if upcoming else math.inf
+        if not (isinstance(engine.core, FastForwardCore) and engine.core.leap_until(until)):
+            finished += engine.step()
     return finished
 
 

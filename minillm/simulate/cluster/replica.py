@@ -16,6 +16,7 @@ from minillm.frontend.outputs import RequestOutput
 from minillm.simulate.cluster.events import EventQueue
 from minillm.simulate.cluster.jobs import Job, Reply
 from minillm.simulate.cluster.record import Outcome
+from minillm.simulate.fast_forward import FastForwardCore, Leap
 
 EngineFactory = Callable[[VirtualClock], Engine]
 """Makes an engine, without a model, whose runner moves this clock."""
@@ -47,7 +48,9 @@ class Replica:
         self.pool, self.number = pool, number
         self.events = events
         self.clock = VirtualClock(events.now)
-        self.engine = make_engine(self.clock)
+        self._engine = make_engine(self.clock)
+        self._leap: Leap | None = None
+        """Steps under way that nothing outside can see; see fast_forward.py."""
         self.outstanding = 0
         self.started = events.now
         self.stopped: float | None = None
@@ -63,8 +66,15 @@ class Replica:
         self._landing: deque[Job] = deque()
         """Jobs whose KV cache has come and waits for room."""
 
+    @property
+    def engine(self) -> Engine:
+        """As it is now."""
+        self._stop_leaping()
+        return self._engine
+
     def submit(self, job: Job) -> None:
         """Take a job. It may end at once, if the engine refuses it."""
+        self._stop_leaping()
         job.replica = self
         self.outstanding += 1
         if job.has_kv:
@@ -76,12 +86,13 @@ class Replica:
 
     def cancel(self, job: Job) -> None:
         """Stop working on a job and free what it holds."""
+        self._stop_leaping()
         if job in self._landing:
             self._landing.remove(job)
             self.outstanding -= 1
         elif self._jobs.pop(job.job_id, None) is not None:
             self._catch_up()
-            output = self.engine.abort(job.job_id)
+            output = self._engine.abort(job.job_id)
             self.num_output_tokens += len(output.token_ids) if output else 0
             self.outstanding -= 1
             self._must_drain = True
@@ -90,21 +101,21 @@ class Replica:
     @property
     def num_waiting(self) -> int:
         """Requests in its queue."""
-        return len(self.engine.scheduler.waiting) + len(self._landing)
+        return len(self._engine.scheduler.waiting) + len(self._landing)
 
     @property
     def num_running(self) -> int:
         """Requests that hold KV blocks."""
-        return len(self.engine.scheduler.kv.tables)
+        return len(self._engine.scheduler.kv.tables)
 
     def _add(self, job: Job) -> None:
         self._catch_up()
         params = sampling_params(job.max_tokens)
-        limit, wanted = self.engine.context_limit, len(job.token_ids) + job.max_tokens
+        limit, wanted = self._engine.context_limit, len(job.token_ids) + job.max_tokens
         try:
             if wanted > limit:  # servers refuse what would be cut off, if they are told the length
                 raise PromptTooLongError(f"prompt and answer have {wanted} tokens; window or KV pool hold {limit}")
-            self.engine.add_request(
+            self._engine.add_request(
                 job.token_ids, params, request_id=job.job_id, priority=job.priority, arrival=job.arrival, stream=False
             )
         except RequestError as error:
@@ -112,7 +123,7 @@ class Replica:
             outcome = Outcome.SHED if isinstance(error, QueueFullError) else Outcome.ERROR
             self.events.after(0.0, job.on_end, Reply(outcome, replica=self.name, error=str(error)))
             return
-        job.request = self.engine.recent_requests[-1]
+        job.request = self._engine.recent_requests[-1]
         self._jobs[job.job_id] = job
 
     def _catch_up(self) -> None:
@@ -121,22 +132,27 @@ class Replica:
             self.clock.advance_to(self.events.now)
 
     def _wake(self) -> None:
-        if not self._stepping and (self.engine.has_unfinished or self._must_drain):
+        if not self._stepping and (self._engine.has_unfinished or self._must_drain):
             # As an event of its own: whatever else arrives in this very moment shall be in the step.
             self._stepping = True
             self.events.after(0.0, self._step)
 
     def _step(self) -> None:
         self._catch_up()
-        start, num_steps = self.clock.now(), self.engine.scheduler.num_steps
+        start, num_steps = self.clock.now(), self._engine.scheduler.num_steps
         if self._warm_up_s:
             self.clock.advance(self._warm_up_s)
             self._warm_up_s = 0.0
         self._must_drain = False
-        outputs = self.engine.step()
+        if isinstance(self._engine.core, FastForwardCore) and (leap := self._engine.core.foresee()) is not None:
+            self._leap = leap
+            self.events.at(float(leap.returns[-1]), self._stop_leaping, leap)
+            return
+        outputs = self._engine.step()
         end = self.clock.now()
         self.busy_s += end - start
-        if end == start and not outputs and self.engine.scheduler.num_steps == num_steps and self.engine.has_unfinished:
+        moved = end != start or outputs or self._engine.scheduler.num_steps != num_steps
+        if self._engine.has_unfinished and not moved:
             raise SimulationError(f"{self.name} has work and does none of it at {start} s: its runner or its KV pool")
         self.events.at(end, self._step_done, outputs)
 
@@ -154,6 +170,22 @@ class Replica:
         self._land()
         self._wake()
 
+    def _stop_leaping(self, leap: Leap | None = None) -> None:
+        """Bring the engine up to the step that is running now.
+
+        Args:
+            leap: only if it is still this one, which is over.
+        """
+        under_way = self._leap
+        if under_way is None or leap not in (None, under_way):
+            return
+        assert isinstance(self._engine.core, FastForwardCore)
+        num_steps = len(under_way.ends) if leap else under_way.num_begun(self.events.now)
+        self._leap = None
+        self._engine.core.advance(under_way, num_steps)
+        self.busy_s = float(np.add.accumulate([self.busy_s, *under_way.busy_s(num_steps)])[-1])
+        self.events.at(self.clock.now(), self._step_done, [])
+
     # ---------------------------------------------------------------- KV caches from elsewhere
 
     def _land(self) -> None:
@@ -164,12 +196,12 @@ class Replica:
             self._add(job)
 
     def _has_room(self, job: Job) -> bool:
-        scheduler, block_size = self.engine.scheduler, self.engine.scheduler.kv.block_size
-        if not self.engine.has_unfinished:
+        scheduler, block_size = self._engine.scheduler, self._engine.scheduler.kv.block_size
+        if not self._engine.has_unfinished:
             return True
         reserved = sum(blocks_for(request.num_tokens + 1, block_size) for request in scheduler.waiting)
         needed = blocks_for(len(job.token_ids) + 1, block_size)
-        has_slot = self.num_running + len(scheduler.waiting) < self.engine.config.max_num_seqs
+        has_slot = self.num_running + len(scheduler.waiting) < self._engine.config.max_num_seqs
         return has_slot and reserved + needed <= scheduler.kv.pool.num_free
 
     def _import_kv(self, token_ids: np.ndarray) -> None:
@@ -178,7 +210,7 @@ class Replica:
         That is how an engine without a notion of transfers takes one in; the tail that fills no block is
         computed again.
         """
-        pool, size = self.engine.scheduler.kv.pool, self.engine.scheduler.kv.block_size
+        pool, size = self._engine.scheduler.kv.pool, self._engine.scheduler.kv.block_size
         num_blocks = min(len(token_ids) // size, pool.num_free)
         blocks = pool.allocate(num_blocks)
         for block_id, block_hash in zip(blocks, block_hashes(ROOT, token_ids.tolist(), size)):

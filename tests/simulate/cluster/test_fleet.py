@@ -229,9 +229,11 @@ TENANTS = SharedPrefix(tenants=4, prefix=Fixed(tokens=800), output=Fixed(tokens=
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
-def test_the_fast_engine_tells_clients_the_same(traffic: object, fields: dict) -> None:
+@pytest.mark.parametrize("rate", [60, 4])
+def test_the_fast_engine_tells_clients_the_same(traffic: object, fields: dict, rate: float) -> None:
+    """Crowded, where steps are gone through, and with room, where most are leapt over."""
     deployment = Deployment.of("qwen3-1.7b", "l4", num_kv_blocks=1500)
-    workload = make_workload(traffic, Gamma(rate=60, cv=3), num_requests=60, seed=2)
+    workload = make_workload(traffic, Gamma(rate=rate, cv=3), num_requests=60, seed=2)
     config = ClusterConfig(**fields)
     plain, fast = (simulate(workload, config, make) for make in (deployment.engine, deployment.fast_engine))
     assert json.dumps(plain.to_dict()) == json.dumps(fast.to_dict())
