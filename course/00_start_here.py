@@ -247,7 +247,7 @@ check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "..
 # ## What this lab cannot tell you
 #
 # - **Proportions on a GPU.** On a few CPU cores prefill is dear, and a step takes tens of milliseconds. On four H100s a decode
-#   step of a model 500 times as large takes about as long (published with *Splitwise*, 2024). The phases, their order and
+#   step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY leaderboard, vLLM). The phases, their order and
 #   their causes stay the same; their shares do not.
 # - **The network.** Client and engine share one process here, so *stream* is microseconds. Across a slow proxy it is not.
 # - **The cost of looking.** Drawing eight pictures a second takes some of the machine. Runs without the dashboard

@@ -172,10 +172,11 @@ slo.slo_table(before)
 services_70b.two_ill_services()
 
 # %% [markdown]
-# First compare the two services as they are: one E2E, two illnesses. Then the medicines. Halving the bytes changes next to
-# nothing here, for either: in the serving stack that these step times were measured on, small steps wait for the host to
-# launch programs on the GPU, not for the weights. (Lesson 06 takes such a step apart.) Nobody could have told from the model,
-# the GPU or the price. *Ask which phase is large, then what that phase waits for.*
+# First compare the two services as they are: one E2E, two illnesses. Then the medicines. More seats cure A and do nothing for B.
+# Halving the bytes of the weights shortens every step, so B's answers come faster; and since A's seats are free sooner, its
+# line all but goes away. That holds while a step waits for the weights. On a serving stack of 2023 a small step waited for the
+# host to launch programs on the GPU, and half the bytes bought nothing (lesson 06 takes such a step apart). Nobody could have
+# told from the model, the GPU or the price. *Ask which phase is large, then what that phase waits for.*
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())

@@ -258,10 +258,8 @@ print(inspect.getsource(TwoLaneQueue._next_lane))
 # was found, and a verdict that follows from the numbers.
 #
 # *A2*: four servers that are asked for a little more than they can serve, each short of something else, with
-# weights in 16 bits (bf16) and in 8 (int8, fp8): **quantization**. On the H100s above, a step takes a least time
-# just to start its many small programs on the GPU, which fewer bits do not shrink. The H200's constants assume
-# **CUDA graphs** (the whole step recorded once and started at one go), without that floor; nobody has measured
-# their error.
+# weights in 16 bits (bf16) and in 8 (int8, fp8): **quantization**. The GPUs run a stack of today, which uses **CUDA graphs**:
+# a step's many small programs are recorded once and launched in one go.
 
 # %%
 a2(loads, simulated.quantized_waits())

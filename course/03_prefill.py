@@ -189,9 +189,8 @@ simulated_70b.error_band(sim_70b.deployment())
 # From the right: halving the chunk halves the others' longest gap and costs the long prompt next to nothing. That is
 # the bargain people mean. Then it ends. The others' gap reaches a floor, what a step costs however little of the
 # prompt is in it, while the long prompt's TTFT doubles with each further halving. A chunk left of that bend buys
-# nothing and is paid in full. Where the bend lies depends on model, hardware and software (this profile is of a stack
-# without CUDA graphs, whose steps begin with a long launch; with them the floor is lower). Find your own before you
-# copy anybody's number.
+# nothing and is paid in full. Where the bend lies depends on model, hardware and software (a stack without CUDA graphs begins
+# each step with a long launch, so its floor is higher). Find your own before you copy anybody's number.
 #
 # **Where it hurts: chunks too small.** Each chunk is a step, and each step reads all weights again and pays its fixed
 # costs again. On a GPU this is worse than on a CPU: it can multiply so fast that a few hundred tokens only just keep

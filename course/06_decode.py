@@ -200,21 +200,23 @@ growth.score(bets.growth(grown))
 #
 # ### The same at 70 billion weights
 #
-# Llama-3 70B on four H100s, simulated: each bar is one decode step, cut by what it waits for. First under a stack that was
-# really measured, one that launched each small program of the GPU by itself. Then under one with **CUDA graphs** (a recorded
-# step, launched as a whole), with typical constants that no measurement has confirmed. Last, what the data sheet alone would
-# promise; the table below says by how much that misses.
+# Llama-3 70B on four H100s, simulated: each bar is one decode step, cut by what it waits for. First under a stack of today, with
+# **CUDA graphs** (a recorded step, launched as a whole). Then under one of 2023, measured on H100s, which launched each small
+# program of the GPU by itself. Last, what the data sheet alone would promise. The two tables below say how far off the first two are.
 
 # %%
 sim_70b.step_parts()
 
 # %%
-simulated_70b.error_band(sim_70b.stack("measured, no CUDA graphs"))
+simulated_70b.error_band(sim_70b.stack(simulated_70b.TODAY))
+
+# %%
+simulated_70b.error_band(sim_70b.stack(simulated_70b.OLD))
 
 # %% [markdown]
 # Things to find:
 #
-# - In the measured stack, small batches stand on a floor that is neither reading nor multiplying: the host launches
+# - In the stack of 2023, small batches stand on a floor that is neither reading nor multiplying: the host launches
 #   programs, and the GPUs wait for it. There, doubling a small batch costs next to nothing, for a reason that no roofline shows.
 # - Doubling from 64 to 128 costs something in each stack, though the roof is far from bending. Which part grew?
 # - Contexts of 8192 tokens: which batch is the largest with room, and what share of its step is KV?
@@ -324,5 +326,6 @@ check("q5", ...)
 # - A4: *Serving LLMs: The Latency Anatomy Framework*.
 # - The roofline: Williams, Waterman and Patterson, *Roofline: An Insightful Visual Performance Model*, 2009. Both clocks for
 #   decoding: Pope et al., *Efficiently Scaling Transformer Inference*, 2022. GQA: Ainslie et al., 2023.
-# - H100: NVIDIA's data sheet. The fitted stack: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024).
+# - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024). Today's:
+#   vLLM 0.19 on an RTX 4090, from the validation data of LLMServingSim, moved to the H100.
 # - MBU: Agarwal et al., *LLM Inference Performance Engineering: Best Practices* (Databricks, 2023).

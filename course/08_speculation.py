@@ -185,15 +185,14 @@ sim_70b.load_lab()
 # Things to find:
 #
 # - Which of the two drafters keeps its gain longest as the batch grows? Why does the other one fall sooner?
-# - The stack without CUDA graphs: a 1B model has few bytes to read, yet its steps are not cheap there. What are they made of?
+# - The stack of 2023, without CUDA graphs: a 1B model has few bytes to read, yet its steps are not cheap there. What are they made of?
 # - Contexts of 4096: a verification reads the KV of a request once for all its rows (in the simulator; the lab's engine
 #   reads it once for each row). Does the gain last longer?
 #
-# How far to trust the measured stack stands below. The constants of the one with CUDA graphs are typical; no measurement has
-# confirmed them. The picture leaves out the time the draft model takes to prefill prompts.
+# How far to trust today's stack stands below. The picture leaves out the time the draft model takes to prefill prompts.
 
 # %%
-simulated_70b.error_band(sim_70b.stack("measured, no CUDA graphs"))
+simulated_70b.error_band(sim_70b.stack(sim_70b.TODAY))
 
 # %% [markdown]
 # ## Deep dive
@@ -263,7 +262,7 @@ a14(first)
 d4(checking)
 
 # %%
-d6(brief, short.pay_backs(sim_70b.stack("CUDA graphs, typical")))
+d6(brief, short.pay_backs(sim_70b.stack(sim_70b.TODAY)))
 
 # %%
 f2([point, *points])

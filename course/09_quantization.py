@@ -220,7 +220,7 @@ b5(sparsity.measure(lab))
 sim_70b.phases_lab()
 
 # %% [markdown]
-# - *Chat, quiet*: which phase moves with int8? And with the **other stack**, which launches its kernels one by one? That step
+# - *Chat, quiet*: which phase moves with int8? And with the **stack of 2023**, which launches its kernels one by one? That step
 #   stands on a floor of launches that no format shortens. Ask what a step waits for before you take bytes off it.
 # - *Long prompts, busy*: int8 against fp8. Prefill multiplies. Widening makes it longer, multiplying in 8 bits makes it shorter:
 #   "quantization helps prefill a little" is true of neither.
@@ -230,7 +230,7 @@ sim_70b.phases_lab()
 # measurement has confirmed those.
 
 # %%
-simulated_70b.error_band(sim_70b.deployment(sim_70b.MEASURED, "bf16"))
+simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
 
 # %% [markdown]
 # ### When capacity is what is short
@@ -242,7 +242,7 @@ cramped = sim_70b.cramped()
 sim_70b.cramped_table(cramped)
 
 # %% [markdown]
-# Look at *int8*: on this stack its answers are hardly written any faster. Seats did it. Fewer bits left room for KV, room for
+# Look at *int8*: its answers are written somewhat faster, but that isn't why the line is gone. Seats did it. Fewer bits left room for KV, room for
 # KV is seats, and the line went. This is the other half of claim A2: *quantization helps the queue when memory is what
 # capacity is short of*. *KV int8* does it, too, and leaves the weights alone; look at its decode, though. More seats are
 # larger batches, and those who no longer wait in line share their steps with more people.

@@ -347,7 +347,7 @@ check("q6", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars 
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your knee.** The measured constants are of an older serving stack; the typical ones have no known error. Capacity is where errors
+# - **Your knee.** The constants were fitted on another card and moved; beside published figures, throughput is 11% low to 2% high. Capacity is where errors
 #   show most: near the knee a tenth more or less decides whether a line grows. Take the shape from here and the number from a load test.
 # - **Your prices.** The catalogue's are those of one cloud on one day. Reserved machines, the network, disks, the people who look after it: none of that is in them.
 # - **Failures.** Replicas here never crash. A fleet of two that loses one has half of its capacity; headroom is for that, too.
@@ -359,6 +359,6 @@ check("q6", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars 
 # - A8, A10, A16, A20, A21: *Serving LLMs: The Latency Anatomy Framework*. E2, E3, E8: *Latency Optimization in LLM Inference Systems*. D20: an article on
 #   techniques for lower LLM latency.
 # - Little's law: J. D. C. Little, 1961. Autoscaling rules: Kubernetes' HorizontalPodAutoscaler. Routing and cascades: Chen et al., *FrugalGPT*, 2023.
-# - H100, H200, A100, B200: NVIDIA's data sheets. GPU prices: RunPod community cloud, as dated in `minillm/simulate/cost/hardware.py`. The fitted stack: times of
-#   Llama-2-70B published with *Splitwise* (Patel et al., 2024).
+# - H100, H200, A100, B200: NVIDIA's data sheets. GPU prices: RunPod community cloud, as dated in `minillm/simulate/cost/hardware.py`. Today's stack: vLLM 0.19 on an
+#   RTX 4090, moved; that of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024).
 # - The promise of lesson 11: TTFT of MLPerf's Llama-2-70B server scenario, and half of its limit per token. Use cases: lesson 01.

@@ -134,7 +134,7 @@ grade(find_drill("ttft-7s").drawn(), poetic)
 # ### The dump, on a simulated server
 #
 # Could its numbers come from one server? The simulator serves the same traffic on two A100s, under the scheduler of this course. Its
-# constants for that GPU are typical ones.
+# constants for that GPU were moved there from another one.
 
 # %%
 a17(claims.experiment(lab))

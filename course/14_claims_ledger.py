@@ -140,8 +140,7 @@ ledger.keep(d22(cells))
 # ### Three that are about big machines
 #
 # Two post-mortems and an interview question, played again on the simulator at 13B and 70B, with the very scheduler that runs here.
-# Its constants for the H100 are fitted to published measurements; those for the A100 are typical ones, and nobody has confirmed
-# them. So trust ratios and orders of magnitude, not the second digit.
+# Its constants are of vLLM on an RTX 4090, moved to those GPUs, and 14% off at most where figures for them are published. So trust ratios and orders of magnitude, not the second digit.
 
 # %%
 ledger.measure_all(["A17", "A18", "D23"])
@@ -227,4 +226,4 @@ check("q5", ...)  # ids of two claims about the queue that hold only under a con
 # - Why to predict first: Crouch et al., *Classroom demonstrations: learning tools or entertainment?*, 2004.
 # - n-gram drafts: Saxena, *Prompt Lookup Decoding*, 2023. Relevance: Robertson and Zaragoza, *The Probabilistic Relevance
 #   Framework: BM25 and Beyond*, 2009.
-# - A100: NVIDIA's data sheet. H100 constants: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024).
+# - A100: NVIDIA's data sheet. H100 constants: vLLM 0.19 on an RTX 4090, from the validation data of LLMServingSim, moved.

@@ -16,7 +16,7 @@ from minillm.simulate.workload.lengths import Fixed, LogNormal
 EQUAL = Independent(prompt=Fixed(tokens=210), output=Fixed(tokens=96))
 """The prompts and answers of lesson 00."""
 PROMPT = LogNormal(median=300, sigma=0.5, high=2000)
-QPS = {"A": 2.5, "B": 4.0}
+QPS = {"A": 4.0, "B": 6.0}
 SLOTS = {"A": 4, "B": 256}
 """A has few seats and a line before them. B lets everybody in, and its answers are long."""
 SHORT_ANSWER = 60

@@ -142,7 +142,7 @@ def test_no_answer_raises() -> None:
 
 
 def test_seventy_billion_step_by_step() -> None:
-    measured, sheet = sim_70b.stack("measured, no CUDA graphs"), sim_70b.stack("the data sheet")
+    measured, sheet = sim_70b.stack(simulated_70b.TODAY), sim_70b.stack("the data sheet")
     one, two = (sim_70b.price(measured, batch, 1024) for batch in (1, 2))
     assert two.itl < 1.1 * one.itl and sum(one.parts) == pytest.approx(one.itl)
     assert sim_70b.price(sheet, 1, 1024).itl == pytest.approx(

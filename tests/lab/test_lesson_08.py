@@ -203,7 +203,7 @@ def test_distances_by_hand() -> None:
 
 
 def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
-    on = sim_70b.stack("CUDA graphs, typical")
+    on = sim_70b.stack(sim_70b.TODAY)
     alone, full = (sim_70b.price_round(on, batch, 1024, 4, sim_70b.DRAFT_MODEL) for batch in (1, 256))
     assert alone.verify / alone.plain < 1.2 < full.verify / full.plain
     free = sim_70b.price_round(on, 1, 1024, 4, None)
@@ -211,7 +211,7 @@ def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
 
 
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
-    on = sim_70b.stack("CUDA graphs, typical")
+    on = sim_70b.stack(sim_70b.TODAY)
     early, late = (short.pay_back(on, prompt) for prompt in (100, 4000))
     assert 0 < early.tokens < late.tokens and late.reading > early.reading
     assert short.pay_back(on, 100, alpha=0.0).words == "never"

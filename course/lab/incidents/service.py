@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Links = Literal["own", "pcie", "ethernet"]
 ETHERNET = 12.5e9
 """100 Gbit/s between two servers, bytes/s."""
-EAGER_PROFILE = "h100-sxm"
+EAGER_PROFILE = "h100-sxm-2023"
 """The packaged measurement of a stack without CUDA graphs: what launching a layer kernel by kernel takes."""
 SAMPLES = 120
 """How often replicas are looked at in one run."""

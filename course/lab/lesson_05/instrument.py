@@ -79,7 +79,7 @@ def draw_fleets(fleets: Mapping[str, sim_70b.Fleet], title: str) -> Picture:
     )
 
 
-def at_70b(qps: float = 8.0) -> Explorer:
+def at_70b(qps: float = 12.0) -> Explorer:
     """Every policy on a fleet of four replicas, one after the other, with sliders; pressed once."""
 
     def draw(qps: float, prefill_replicas: int, rtt_ms: int, new_connection: bool) -> Iterator[Shown]:
@@ -94,7 +94,7 @@ def at_70b(qps: float = 8.0) -> Explorer:
     panel = Explorer(
         draw,
         button="Simulate",
-        qps=choices("requests per second", (0.5, 2, 4, 8, 12, 16), qps),
+        qps=choices("requests per second", (0.5, 4, 8, 12, 16, 24), qps),
         prefill_replicas=choices("'disaggregated': replicas that read", (1, 2, 3), 2),
         rtt_ms=choices("round trip to the client, ms", (0, 20, 80, 200), 20),
         new_connection=switch("a new TLS connection for each request: two more round trips"),

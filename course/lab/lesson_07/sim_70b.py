@@ -16,8 +16,6 @@ from course.lab.svg import Picture
 from minillm.core.batch import ScheduledBatch
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import typical_profile
 from minillm.simulate.cost.roofline import StepTime
 from minillm.simulate.deployment import BLOCK_SIZE
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
@@ -43,8 +41,8 @@ OFTEN = 0.1
 AT_ONCE_S = 0.1
 """Where half of all requests wait no longer, there are too few of them."""
 POOLS_GB = (2, 3, 4, 6, 8, 12, 16, 24, 48)
-RATES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-RATE = 2.5
+RATES = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
+RATE = 4.0
 """Requests a second of the pool picture, to begin with."""
 
 
@@ -123,14 +121,13 @@ class Served:
 
 
 @functools.lru_cache(maxsize=128)
-def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, with_graphs: bool, fields: tuple) -> Served:
+def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, fields: tuple) -> Served:
     """One replica under this traffic; the same call is served once.
 
     Args:
         fields: as of `simulated_70b.deployment`, in pairs.
     """
-    graphs = {"profile": typical_profile(find_hardware(simulated_70b.HARDWARE))} if with_graphs else {}
-    on = simulated_70b.deployment(**graphs, **dict(fields))
+    on = simulated_70b.deployment(**dict(fields))
     workload = make_workload(traffic, arrivals, num_requests=enough(count, 60), seed=0)
     if isinstance(traffic, Independent):  # prompts share nothing: looking for prefixes would only take time
         on, workload = on.without_prefix_lookups(), workload.anonymous()
@@ -140,19 +137,18 @@ def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, with_graphs: 
 
 
 def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
-    """Everybody at once, where as little as possible besides KV limits the batch: more seats than are ever taken, and a
-    typical stack with CUDA graphs, since the measured one has none and a step of it cannot be short."""
+    """Everybody at once, where as little as possible besides KV limits the batch: more seats than are ever taken."""
     fields = {"max_num_seqs": FLOOD_SLOTS, **fields}
-    return _served(traffic, AllAtOnce(), count, True, tuple(sorted(fields.items())))
+    return _served(traffic, AllAtOnce(), count, tuple(sorted(fields.items())))
 
 
 # ---------------------------------------------------------------- the pool too small
 
 
 def with_pool(gb: float, rate: float = RATE) -> Served:
-    """CHAT at so many requests a second on the measured stack, with so much KV in all."""
+    """CHAT at so many requests a second with so much KV in all."""
     blocks = int(gb * 1e9 / (token_bytes({}) * BLOCK_SIZE))
-    return _served(CHAT, Poisson(rate=rate), 240, False, (("num_kv_blocks", blocks),))
+    return _served(CHAT, Poisson(rate=rate), 240, (("num_kv_blocks", blocks),))
 
 
 def pool_too_small() -> Explorer:

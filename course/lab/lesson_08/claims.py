@@ -158,6 +158,6 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A14": lambda lab: a14(quantized_or_drafted(lab)),
     "D4": lambda lab: d4(costs.measure(lab, (1, 8))),
     "D5": lambda lab: d5(watch.stories(lab)),
-    "D6": lambda lab: d6(short.measure(lab), short.pay_backs(sim_70b.stack("CUDA graphs, typical"))),
+    "D6": lambda lab: d6(short.measure(lab), short.pay_backs(sim_70b.stack(sim_70b.TODAY))),
     "F2": lambda lab: f2(acceptance.sweep(lab)),
 }

@@ -7,7 +7,7 @@ from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_08.formulas import speedup
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.simulated_70b import MEASURED, STACKS, TYPICAL, decode_work
+from course.lab.simulated_70b import OLD, STACKS, TODAY, decode_work
 from course.lab.svg import Picture
 from minillm.model.arithmetic import find_model
 from minillm.simulate.deployment import Deployment
@@ -60,7 +60,7 @@ def load_lab() -> Explorer:
         k=slider("k, guesses in a draft", 1, 8, K),
         context=choices("context of each, tokens", CONTEXTS, 1024),
         drafts=buttons("drafts by", list(DRAFTERS)),
-        under=buttons("serving stack", [MEASURED, TYPICAL], TYPICAL),
+        under=buttons("serving stack", [TODAY, OLD], TODAY),
     )
 
 

@@ -12,7 +12,7 @@ from course.lab.lesson_06.sim_70b import price
 from course.lab.lesson_09.formats import PLAIN
 from course.lab.lesson_09.phases import Pair, draw_pairs
 from course.lab.scale import enough
-from course.lab.simulated_70b import MEASURED, STACKS, TYPICAL
+from course.lab.simulated_70b import OLD, STACKS, TODAY
 from course.lab.style import seconds
 from course.lab.svg import Picture
 from minillm.core.timeline import PHASES
@@ -95,7 +95,7 @@ def phases_lab() -> Explorer:
         name=buttons("format", list(STORED)[1:]),
         traffic=buttons("traffic", list(TRAFFIC)),
         load=buttons("load", list(LOADS), list(LOADS)[1]),
-        stack=buttons("serving stack", [MEASURED, TYPICAL], TYPICAL),
+        stack=buttons("serving stack", [TODAY, OLD], TODAY),
     )
 
 
@@ -104,7 +104,7 @@ def throughput_gain(
 ) -> dict[str, float]:
     """Decode speed over 16 bits, step by step, by batch and stack."""
     found = {}
-    for stack in (MEASURED, TYPICAL):
+    for stack in (TODAY, OLD):
         for batch in batches:
             plain, after = (price(deployment(stack, each), batch, context).itl for each in (PLAIN, name))
             found[f"batch {batch} ({stack})"] = plain / after
@@ -137,12 +137,12 @@ def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
     """Chats on two H100s, more than 16 bits can serve there: the same arrivals in every format."""
     found = {}
     for name in names:
-        on = deployment(MEASURED, name, CRAMPED_GPUS, CRAMPED_SLOTS)
+        on = deployment(TODAY, name, CRAMPED_GPUS, CRAMPED_SLOTS)
         found[name] = Cramped(
             name,
             on.model.stored_bytes(on.placement.weight_dtype) / CRAMPED_GPUS,
             on.num_kv_blocks * on.block_size,
-            served(MEASURED, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_COUNT),
+            served(TODAY, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_COUNT),
         )
     return found
 

@@ -29,7 +29,7 @@ LEAST = 150
 """Requests without which no line has time to grow."""
 FEW = 5
 """Tokens: too few to be spread."""
-STACKS = (simulated_70b.MEASURED, simulated_70b.TYPICAL)
+STACKS = (simulated_70b.TODAY, simulated_70b.OLD)
 SLOTS = 128
 """max_num_seqs, unless a cell says otherwise: more than most of these replicas can use."""
 Fields = tuple[tuple[str, Any], ...]

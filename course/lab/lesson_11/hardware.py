@@ -7,7 +7,7 @@ from course.lab.lesson_11.money import HOURS_A_DAY, gpu_price
 from course.lab.progress_bar import with_progress
 from minillm.simulate.workload.arrivals import Poisson
 
-STACK = fleet.STACKS[1]
+STACK = fleet.STACKS[0]
 """Typical constants for all of them: nobody has measured an A100 for this course."""
 PROMPT, ANSWER = 500, 300
 ARTICLE_GAIN = 1.4

@@ -70,19 +70,19 @@ TROUBLES = {
             "too few seats",
             "max-batch was set long ago and is too small for this traffic.",
             "max_num_seqs 16 → 64",
-            1500, 150, 2.5, {"max_num_seqs": 16}, {"max_num_seqs": 64},
+            1500, 150, 5.0, {"max_num_seqs": 16}, {"max_num_seqs": 64},
         ),
         Trouble(
             "too much work",
             "More prompt tokens come than the GPUs can compute.",
             "max_num_seqs 64 → 256",
-            1500, 150, 6.0, {"max_num_seqs": 64}, {"max_num_seqs": 256},
+            1500, 150, 12.0, {"max_num_seqs": 64}, {"max_num_seqs": 256},
         ),
         Trouble(
             "slow even when idle",
             "No CUDA graphs: each step waits for the host (vLLM's enforce_eager, left on after a debugging session).",
             "CUDA graphs on",
-            500, 150, 0.5, {}, {}, SLO(ttft=2.0, tpot=0.028), fleet.STACKS[0], fleet.STACKS[1],
+            500, 150, 0.5, {}, {}, SLO(ttft=2.0, tpot=0.028), fleet.STACKS[1], fleet.STACKS[0],
         ),
     )
 }  # fmt: skip

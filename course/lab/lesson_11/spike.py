@@ -21,7 +21,7 @@ from minillm.simulate.workload.requests import Workload, make_workload
 
 WINDOW_S = 10.0
 """Of the panels: requests are grouped by when they were sent."""
-BASE = 2.0
+BASE = 3.0
 """Requests per second before and after: about half of what a replica can do."""
 STARTS, ENDS = 60.0, 420.0
 MOST_REPLICAS = 4

@@ -33,6 +33,8 @@ class Hardware(StrictModel):
     """Peak FLOP/s of matrix products by dtype: bfloat16 always; float32 and fp8 where the chip has them."""
     bandwidth: PositiveFloat
     """Peak memory bandwidth, bytes/s."""
+    memory_class: Literal["hbm", "gddr"] = "gddr"
+    """What that memory is: kernels reach a smaller share of a faster one."""
     memory: PositiveFloat
     """Memory that a program sees, bytes: what the driver and error correction leave of the label's figure."""
     link: PositiveFloat
@@ -67,6 +69,7 @@ def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
         name=name,
         flops={dtype: peak * TERA for dtype, peak in peaks.items() if peak is not None},
         bandwidth=row["gb_per_s"] * GIGA,
+        memory_class=row.get("memory", "gddr"),
         memory=row["gib"] * GIB,
         link=row["link"] * GIGA,
         link_class=row["link_class"],

@@ -17,7 +17,9 @@ from minillm.simulate.cost.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.cost.roofline import HOST, ROOFLINE, STACK, Constants
 
 PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profiles").glob("*.json"))}
-"""Profiles that come with minillm, by hardware name: fitted to public measurements, which their files name."""
+"""Profiles that come with minillm, by name: fitted to public measurements, which their files name."""
+CURRENT_STACK = "rtx-4090"
+"""Fitted to vLLM 0.19 with CUDA graphs and asynchronous scheduling: what other cards are taken to be served with."""
 
 _PRIORS = json.loads((Path(__file__).parent / "priors.json").read_text())
 PRIORS: dict[str, float] = _PRIORS["gpu"]
@@ -74,9 +76,11 @@ def typical_profile(hardware: Hardware) -> Profile:
 
 
 def typical_constants(hardware: Hardware) -> Constants:
-    """PRIORS, with what all-reduces reach over such links."""
-    links = _PRIORS["links"][hardware.link_class]
-    return Constants(**PRIORS).replace(link=links["link"], link_latency_s=links["link_latency_s"])
+    """PRIORS, with what is reached of such memory, and by all-reduces over such links."""
+    memory, links = _PRIORS["memory"][hardware.memory_class], _PRIORS["links"][hardware.link_class]
+    return Constants(**PRIORS).replace(
+        bandwidth=memory["bandwidth"], link=links["link"], link_latency_s=links["link_latency_s"]
+    )
 
 
 def moved(profile: Profile, hardware: Hardware) -> Profile:
@@ -96,23 +100,25 @@ def moved(profile: Profile, hardware: Hardware) -> Profile:
 
 
 def find_profile(name: str) -> Profile:
-    """The profile in a file, or the best there is for a hardware's name: measured, packaged, or typical.
+    """The profile in a file, a packaged one by its name, or the best there is for a hardware's name: measured, or
+    today's stack on it.
 
     Raises:
         UnknownHardwareError: no such hardware.
         PricingError: the file is no profile.
     """
     path = Path(name).expanduser()
-    if path.suffix == ".json":
-        return typical_profile(find_hardware(name)) if "bandwidth" in read_json(path) else Profile.read(path)
+    if path.suffix == ".json" and "bandwidth" not in read_json(path):
+        return Profile.read(path)
     if name == THIS_MACHINE and this_machine_path().is_file():
         try:
             return Profile.read(this_machine_path())
         except PricingError as error:
             raise PricingError(f"{error}. Measure this machine anew: `minillm calibrate`") from None
+    if name in PACKAGED:
+        return Profile.read(PACKAGED[name])
     hardware = find_hardware(name)
-    packaged = PACKAGED.get(hardware.name)
-    return Profile.read(packaged) if packaged else typical_profile(hardware)
+    return moved(Profile.read(PACKAGED[CURRENT_STACK]), hardware) if hardware.is_gpu else typical_profile(hardware)
 
 
 def this_machine_path() -> Path:
