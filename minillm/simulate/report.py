@@ -113,15 +113,21 @@ def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
     differs = {name: f"{here[name]}, fitted to {fit[name]}" for name in fitted if here[name] not in fitted[name]}
     if "model" not in fit:
         differs["constants"] = "typical, fitted to nothing"
-    if placement.tp > 1 and "link" not in fit.get("decided_by_data", ()):
+    if placement.pp > 1:
+        differs["pp"] = f"{placement.pp} stages, fitted to one"
+    if placement.lora.adapters:
+        differs["lora"] = "launching their kernels is not in it"
+    if placement.accelerators > 1 and "link" not in fit.get("decided_by_data", ()):
         differs["link"] = f"a guess for {profile.hardware.link_class}, as no measurement had one"
     return differs
 
 
 def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     """What was simulated, and on whose word."""
-    profile, config = deployment.profile, deployment.config
+    profile, config, placement = deployment.profile, deployment.config, deployment.placement
     optional = {
+        "pp": placement.pp > 1 and placement.pp,
+        "lora": placement.lora.adapters and placement.lora.model_dump(),
         "speculative": config.speculative and config.speculative.model_dump(),
         "sliding_window": config.sliding_window,
         "attention_sinks": config.attention_sinks,
@@ -131,9 +137,9 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     return {
         "model": model,
         "hardware": profile.hardware.name,
-        "tp": deployment.placement.tp,
-        "weight_dtype": deployment.placement.weight_dtype,
-        "kv_dtype": deployment.placement.kv_dtype,
+        "tp": placement.tp,
+        "weight_dtype": placement.weight_dtype,
+        "kv_dtype": placement.kv_dtype,
         "kv_blocks": deployment.num_kv_blocks,
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
@@ -146,7 +152,8 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
 
 def as_text(report: dict[str, Any], body: str) -> str:
     """What was simulated, what came out, and the constants' own error under it."""
-    lines = [f"{report['model']} on {report['tp']} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
+    num = report["tp"] * report.get("pp", 1)
+    lines = [f"{report['model']} on {num} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
     lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
     lines += error_lines(report["provenance"])
     if beyond := report["beyond_fit"]:
