@@ -70,14 +70,15 @@ def simulate_workload(
 
     Returns:
         The `latency_report` of completed requests, `outcomes`, `attempts`, `prefix_hit_rate`, `replicas`,
-        `first_error` if there is one; with `slo` also `goodput_per_s` and `attainment`; with `per_request` also
-        `requests`.
+        `first_error` if there is one; with tiers `tier_hits`; with `slo` also `goodput_per_s` and `attainment`; with
+        `per_request` also `requests`.
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
     if config.disaggregation is not None and config.disaggregation.kv_bytes_per_token is not None:
         raise WorkloadError("leave kv_bytes_per_token out: the model has so many as it has")
-    shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None
+    hands_over = config.disaggregation is not None or config.tiers
+    shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and not hands_over
     fleet = None
     if shares_nothing:
         fleet = simulate(workload.anonymous(), config, engines_for(deployment.without_prefix_lookups(), config))
@@ -92,6 +93,8 @@ def simulate_workload(
         "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
         "replicas": config.replicas,
     }
+    if fleet.tier_hits:
+        report["tier_hits"] = dict(fleet.tier_hits)
     if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
         report["first_error"] = errors[0]
     if slo is not None:
@@ -194,6 +197,9 @@ def latency_text(report: dict[str, Any]) -> str:
     if "outcomes" in report:
         ends = ", ".join(f"{num} {outcome}" for outcome, num in report["outcomes"].items())
         lines.append(f"requests: {ends} (latencies are of completed ones), in {report['attempts']} attempts")
+    if "tier_hits" in report:
+        hits = ", ".join(f"{tokens} from {name}" for name, tokens in report["tier_hits"].items())
+        lines.append(f"prompt tokens fetched: {hits}")
     if "first_error" in report:
         lines.append(f"first error: {report['first_error']}")
     if "attainment" in report:
