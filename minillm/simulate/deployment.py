@@ -80,9 +80,10 @@ class Deployment:
             weight_dtype: None = as `quantization` says, else bfloat16.
             kv_dtype: None = as `kv_cache_dtype` says, else as the weights, or bfloat16 where those are quantized.
             null_block: see the field.
+            lora: adapters beside the weights.
             engine_fields: fields of EngineConfig.
         Raises:
-            PricingError: a dtype is unknown, or said twice and not the same.
+            PricingError: a dtype is unknown, or said twice and not the same; or the model cannot be cut so, or adapted.
         """
         config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
         weight_dtype = weight_dtype or config.quantization or "bfloat16"
