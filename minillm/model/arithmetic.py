@@ -114,6 +114,8 @@ class ModelCost:
     """Mixture of experts: matrices of the E - k experts that a token doesn't choose, over all layers."""
     skip: float = 1.0
     """Chance that a token doesn't choose an expert: 1 - k/E."""
+    lora_params: int = 0
+    """Of a LoRA adapter of rank 1: inputs and outputs of every linear layer. 0 = not counted: a mixture of experts."""
 
     @classmethod
     def of(cls, config: ModelConfig) -> "ModelCost":
@@ -139,6 +141,7 @@ class ModelCost:
             embedding_params=0 if config.tie_word_embeddings else table,
             idle_params=sparse * (all_experts - chosen) * expert,
             skip=1 - chosen / max(all_experts, 1),
+            lora_params=0 if sparse else layers * (2 * (hidden + query) + 2 * (hidden + kv) + 3 * (hidden + inner)),
         )
 
     @property

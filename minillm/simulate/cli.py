@@ -34,6 +34,8 @@ Dtype = Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8 
 KVDtype = Annotated[str | None, typer.Option(help="Of the KV cache; default: as the weights.")]
 SpeculativeHelp = "Of SpeculativeConfig, e.g. method=synthetic, acceptance_rate=0.8, k=4; may be repeated."
 Speculative = Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE", help=SpeculativeHelp)]
+LoraHelp = "Adapters in use, e.g. adapters=32, rank=16; may be repeated."
+LoraFields = Annotated[list[str] | None, typer.Option("--lora", metavar="FIELD=VALUE", help=LoraHelp)]
 FleetHelp = "Of ClusterConfig, e.g. clients.timeout_s=10; may be repeated."
 Fleet = Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE", help=FleetHelp)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
@@ -77,12 +79,14 @@ def simulate(
     hardware: HardwareName = None,
     typical: Annotated[bool, typer.Option("--typical", help="Typical constants, to compare hardware alone.")] = False,
     tp: TensorParallel = None,
+    pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline stages, of --tp accelerators each.")] = 1,
     kv_blocks: KVBlocks = None,
     max_num_seqs: Slots = None,
     max_num_batched_tokens: Budget = None,
     max_model_len: Window = None,
     engine_fields: Set = None,
     speculative: Speculative = None,
+    lora: LoraFields = None,
     weight_dtype: Dtype = "bfloat16",
     kv_dtype: KVDtype = None,
     kv_heads: Annotated[int | None, typer.Option(min=1, help="In place of the model's: 1 is multi-query.")] = None,
@@ -119,6 +123,7 @@ def simulate(
     from minillm.policies.config import parse_fields
     from minillm.simulate.capacity.plan import simulate_plan
     from minillm.simulate.cluster.events import rare_collections
+    from minillm.simulate.cost.lora import Lora
     from minillm.simulate.report import as_text, describe, latency_text, simulate_log, simulate_workload
     from minillm.simulate.workload.arrivals import find_arrivals
     from minillm.simulate.workload.kinds import find_traffic
@@ -128,9 +133,9 @@ def simulate(
     check_options(context)
     slo = stated_limits(ttft=slo_ttft, tpot=slo_tpot, e2e=slo_e2e)
     deployment = deploy(
-        model=model, profile=profile_for(profile, hardware, typical), tp=tp, weight_dtype=weight_dtype,
-        kv_dtype=kv_dtype, kv_heads=kv_heads, speculative=parse_fields(speculative, "--speculative") or None,
-        log=requests, options=context.params,
+        model=model, profile=profile_for(profile, hardware, typical), tp=tp, pp=pp, weight_dtype=weight_dtype,
+        kv_dtype=kv_dtype, kv_heads=kv_heads, lora=Lora(**parse_fields(lora, "--lora")),
+        speculative=parse_fields(speculative, "--speculative") or None, log=requests, options=context.params,
     )  # fmt: skip
     start = time.perf_counter()
     with Console(stderr=True).status("simulating"), rare_collections():

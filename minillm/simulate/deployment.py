@@ -15,6 +15,8 @@ from minillm.model.arithmetic import ModelCost, find_model
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting, SimulatedRunner, StepWatch
+from minillm.simulate.cost.hardware import Hardware
+from minillm.simulate.cost.lora import NO_LORA, Lora
 from minillm.simulate.cost.placement import Placement, check_fits, kv_blocks_that_fit
 from minillm.simulate.cost.profile import Profile, find_profile
 from minillm.simulate.cost.roofline import Constants, StepTime, StepTimeModel, StepWork, work_of
@@ -62,10 +64,12 @@ class Deployment:
         profile: str | Profile,
         *,
         tp: int = 1,
+        pp: int = 1,
         weight_dtype: str | None = None,
         kv_dtype: str | None = None,
         kv_heads: int | None = None,
         null_block: bool = False,
+        lora: Lora = NO_LORA,
         **engine_fields: object,
     ) -> "Deployment":
         """By names: `Deployment.of("llama-3-70b", "h100-sxm", tp=4, max_num_seqs=128)`.
@@ -76,9 +80,10 @@ class Deployment:
             weight_dtype: None = as `quantization` says, else bfloat16.
             kv_dtype: None = as `kv_cache_dtype` says, else as the weights, or bfloat16 where those are quantized.
             null_block: see the field.
+            lora: adapters beside the weights.
             engine_fields: fields of EngineConfig.
         Raises:
-            PricingError: a dtype is unknown, or said twice and not the same.
+            PricingError: a dtype is unknown, or said twice and not the same; or the model cannot be cut so, or adapted.
         """
         config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
         weight_dtype = weight_dtype or config.quantization or "bfloat16"
@@ -86,7 +91,7 @@ class Deployment:
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
         if isinstance(profile, str):
             profile = find_profile(profile)
-        cost, placement = find_model(model, kv_heads), Placement(tp, weight_dtype, kv_dtype)
+        cost, placement = find_model(model, kv_heads), Placement(tp, weight_dtype, kv_dtype, pp, lora)
         placement.check(cost)
         return cls(cost, profile, placement, config, null_block)
 
@@ -138,9 +143,12 @@ class Deployment:
         """Of one KV block, on each accelerator."""
         return self.placement.kv_bytes_per_token(self.model) * self.block_size
 
-    def step_time(self, model: ModelCost | None = None) -> StepTimeModel:
-        """Prices of steps; of another model, if one is given, in this one's place."""
-        return StepTimeModel(model or self.model, self.profile.hardware, self.placement, self.profile.constants)
+    def step_time(self, drafter: ModelCost | None = None, hardware: Hardware | None = None) -> StepTimeModel:
+        """Prices of steps; of a drafter, which has no adapters, or on other hardware in this one's place."""
+        placement = self.placement if drafter is None else replace(self.placement, lora=NO_LORA)
+        return StepTimeModel(
+            drafter or self.model, hardware or self.profile.hardware, placement, self.profile.constants
+        )
 
     def drafting(self) -> SimulatedDrafting:
         """What speculation is like here, with a new random number generator: drafts are looked up for nothing, written
@@ -203,7 +211,7 @@ class Deployment:
             work = StepWork(count, count, count, contexts, contexts, 0)
             return np.asarray(step_time.price(work, np.maximum).total)
 
-        host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.tp // self.block_bytes)
+        host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.accelerators // self.block_bytes)
         runner = SimulatedRunner(
             price,
             clock,

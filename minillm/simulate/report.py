@@ -70,14 +70,15 @@ def simulate_workload(
 
     Returns:
         The `latency_report` of completed requests, `outcomes`, `attempts`, `prefix_hit_rate`, `replicas`,
-        `first_error` if there is one; with `slo` also `goodput_per_s` and `attainment`; with `per_request` also
-        `requests`.
+        `first_error` if there is one; with tiers `tier_hits`; with `slo` also `goodput_per_s` and `attainment`; with
+        `per_request` also `requests`.
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
     if config.disaggregation is not None and config.disaggregation.kv_bytes_per_token is not None:
         raise WorkloadError("leave kv_bytes_per_token out: the model has so many as it has")
-    shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None
+    hands_over = config.disaggregation is not None or config.tiers
+    shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and not hands_over
     fleet = None
     if shares_nothing:
         fleet = simulate(workload.anonymous(), config, engines_for(deployment.without_prefix_lookups(), config))
@@ -92,6 +93,8 @@ def simulate_workload(
         "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
         "replicas": config.replicas,
     }
+    if fleet.tier_hits:
+        report["tier_hits"] = dict(fleet.tier_hits)
     if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
         report["first_error"] = errors[0]
     if slo is not None:
@@ -113,15 +116,21 @@ def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
     differs = {name: f"{here[name]}, fitted to {fit[name]}" for name in fitted if here[name] not in fitted[name]}
     if "model" not in fit:
         differs["constants"] = "typical, fitted to nothing"
-    if placement.tp > 1 and "link" not in fit.get("decided_by_data", ()):
+    if placement.pp > 1:
+        differs["pp"] = f"{placement.pp} stages, fitted to one"
+    if placement.lora.adapters:
+        differs["lora"] = "launching their kernels is not in it"
+    if placement.accelerators > 1 and "link" not in fit.get("decided_by_data", ()):
         differs["link"] = f"a guess for {profile.hardware.link_class}, as no measurement had one"
     return differs
 
 
 def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     """What was simulated, and on whose word."""
-    profile, config = deployment.profile, deployment.config
+    profile, config, placement = deployment.profile, deployment.config, deployment.placement
     optional = {
+        "pp": placement.pp > 1 and placement.pp,
+        "lora": placement.lora.adapters and placement.lora.model_dump(),
         "speculative": config.speculative and config.speculative.model_dump(),
         "sliding_window": config.sliding_window,
         "attention_sinks": config.attention_sinks,
@@ -131,9 +140,9 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     return {
         "model": model,
         "hardware": profile.hardware.name,
-        "tp": deployment.placement.tp,
-        "weight_dtype": deployment.placement.weight_dtype,
-        "kv_dtype": deployment.placement.kv_dtype,
+        "tp": placement.tp,
+        "weight_dtype": placement.weight_dtype,
+        "kv_dtype": placement.kv_dtype,
         "kv_blocks": deployment.num_kv_blocks,
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
@@ -146,7 +155,8 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
 
 def as_text(report: dict[str, Any], body: str) -> str:
     """What was simulated, what came out, and the constants' own error under it."""
-    lines = [f"{report['model']} on {report['tp']} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
+    num = report["tp"] * report.get("pp", 1)
+    lines = [f"{report['model']} on {num} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
     lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
     lines += error_lines(report["provenance"])
     if beyond := report["beyond_fit"]:
@@ -187,6 +197,9 @@ def latency_text(report: dict[str, Any]) -> str:
     if "outcomes" in report:
         ends = ", ".join(f"{num} {outcome}" for outcome, num in report["outcomes"].items())
         lines.append(f"requests: {ends} (latencies are of completed ones), in {report['attempts']} attempts")
+    if "tier_hits" in report:
+        hits = ", ".join(f"{tokens} from {name}" for name, tokens in report["tier_hits"].items())
+        lines.append(f"prompt tokens fetched: {hits}")
     if "first_error" in report:
         lines.append(f"first error: {report['first_error']}")
     if "attainment" in report:

@@ -130,6 +130,17 @@ def test_vllms_habits() -> None:
     assert plain["kv_blocks"] == 300 and "null_block" not in plain and "scheduler_reserve_full_isl" not in plain
 
 
+def test_stages_adapters_and_tiers() -> None:
+    tier = '[{"name": "host", "capacity_gb": 50, "bytes_per_s": 5e10}]'
+    sizes = (*QUICK, "--traffic", "sessions", "--kv-blocks", 100, "--json")
+    plain = call(*sizes)
+    assert not {"pp", "lora", "tier_hits"} & plain.keys()
+    report = call(*sizes, "--pp", 2, "--lora", "adapters=8", "--fleet", f"tiers={tier}")
+    assert (report["pp"], report["lora"], report["tp"]) == (2, {"adapters": 8, "rank": 16}, 1)
+    assert report["tier_hits"]["host"] > 0 and report["prefix_hit_rate"] > plain["prefix_hit_rate"]
+    assert {"pp", "lora"} <= report["beyond_fit"].keys()
+
+
 def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
     report = call(*QUICK, "--prompt-tokens", 99999, "--json")
     assert report["outcomes"] == {"error": 20} and "100199 tokens" in report["first_error"]
@@ -160,6 +171,9 @@ def test_errors_say_what_to_do(run: Callable[..., tuple[int, str, str]]) -> None
         (("--trace", "t.csv", "--plan", "--slo-ttft", 1), "give it --qps"),
         (("--qps", 1, "--trace", "t.csv", "--plan", "--cv", 2, "--slo-ttft", 1), "a recording says what was asked"),
         (("--qps", 1, "--set", "model=llama-3-70b"), "--set model: that has an option of its own"),
+        (("--qps", 1, "--pp", 99), "lower --pp"),
+        (("--qps", 1, "--lora", "rank=8"), "rank is read only with adapters"),
+        (("--qps", 1, "--fleet", 'tiers=[{"name": "host"}]'), "capacity_gb: Field required"),
         (("--qps", 1, "--set", "tp=2"), "--set tp: that has an option of its own"),
         (("--qps", 1, "--set", "null_block=no"), "wants true or false"),
         (("--qps", 1, "--plan", "--replicas", 2, "--slo-ttft", 1), "no --replicas"),

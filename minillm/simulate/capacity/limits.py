@@ -3,6 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from minillm.core.batch import LaunchedStep, Runner, ScheduledBatch
 from minillm.core.errors import SimulationError
@@ -138,6 +139,9 @@ class ExplainedRunner:
         self._runner, self._explain, self._seconds = runner, explain, seconds
         self.num_kv_blocks, self.num_host_blocks = runner.num_kv_blocks, runner.num_host_blocks
         self.block_size, self.runs_beside_python = runner.block_size, runner.runs_beside_python
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
 
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
         for resource, seconds in self._explain(batch).items():

@@ -12,7 +12,7 @@ from minillm.core.errors import PricingError, WorkloadError
 from minillm.observe.summary import SLO
 from minillm.simulate.capacity.worksheet import Worksheet, plan_capacity
 from minillm.simulate.cluster.fleet import ClusterConfig
-from minillm.simulate.cost.roofline import StepTimeModel, work_of
+from minillm.simulate.cost.roofline import work_of
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.report import engines_for
 from minillm.simulate.workload.requests import Traffic, Workload
@@ -54,7 +54,7 @@ def step_causes(deployment: Deployment) -> Callable[[ScheduledBatch], dict[str, 
     """
     model, drafting = deployment.step_time(), deployment.drafting()
     quick_memory = deployment.profile.hardware.replace(bandwidth=IMMEDIATE)
-    computing = StepTimeModel(deployment.model, quick_memory, deployment.placement, deployment.profile.constants)
+    computing = deployment.step_time(hardware=quick_memory)
 
     def explain(batch: ScheduledBatch) -> dict[str, float]:
         work = work_of(batch.requests, deployment.window)
@@ -84,10 +84,10 @@ def price_of_replica(deployment: Deployment) -> float:
     Raises:
         PricingError: the catalogue has none.
     """
-    hardware, tp = deployment.profile.hardware, deployment.placement.tp
+    hardware = deployment.profile.hardware
     if hardware.price_per_hour is None:
         raise PricingError(f"no price is known for {hardware.name}: say what a replica costs with --price-per-hour")
-    return hardware.price_per_hour * tp
+    return hardware.price_per_hour * deployment.placement.accelerators
 
 
 def simulate_plan(

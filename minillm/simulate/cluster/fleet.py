@@ -29,6 +29,7 @@ from minillm.simulate.cluster.pool import Autoscaler, Autoscaling, Pool, Sheddin
 from minillm.simulate.cluster.replica import EngineFactory
 from minillm.simulate.cluster.routers import RouterConfig, make_router
 from minillm.simulate.cluster.run import FleetRun, ReplicaReport, Sample
+from minillm.simulate.cluster.tiers import TierConfig
 from minillm.simulate.workload.requests import Workload
 from minillm.simulate.workload.streams import Streams, WorkloadModel
 
@@ -47,6 +48,7 @@ class ClusterConfig(WorkloadModel):
     model_routing: ModelRouting | None = Field(None, description="easy requests go to a pool with a small model")
     small_replicas: int = Field(1, ge=1, description="replicas of the small model, with model_routing")
     disaggregation: Disaggregation | None = Field(None, description="prefill and decode in pools of their own")
+    tiers: tuple[TierConfig, ...] = Field((), description="where prompts' KV caches are kept, nearest first")
     sample_every_s: float | None = Field(1.0, gt=0, description="how often replicas are looked at; None = never")
     seed: int = Field(0, ge=0, description="of routing, misroutes, distance and jitter")
 
@@ -56,6 +58,8 @@ class ClusterConfig(WorkloadModel):
             raise ValueError("replicas is 0 and nothing would ever start one: set autoscaling, or at least 1 replica")
         if self.model_routing is not None and self.disaggregation is not None:
             raise ValueError("model_routing and disaggregation both say which pool serves a request: choose one")
+        if len({tier.name for tier in self.tiers}) < len(self.tiers):
+            raise ValueError("two tiers have the same name: give each its own")
         return self
 
 
@@ -130,7 +134,11 @@ class Cluster:
     ) -> Pool:  # fmt: skip
         config, router = self.config, make_router(self.config.router, self.streams[f"router {name}"])
         starting = (config.cold_start_s, config.warm_up_s)
-        self.pools[name] = Pool(name, make_engine, replicas, router, self.events, shedding, *starting, autoscaler)
+        is_decode = name == "main" and config.disaggregation is not None  # it is sent whole KV caches
+        tiers = () if is_decode else config.tiers
+        self.pools[name] = Pool(
+            name, make_engine, replicas, router, self.events, shedding, *starting, autoscaler, tiers
+        )
         return self.pools[name]
 
     def _repeat(self, every_s: float, action: Callable[[], None]) -> None:

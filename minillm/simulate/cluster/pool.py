@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
@@ -11,6 +12,7 @@ from minillm.simulate.cluster.jobs import Job, Reply
 from minillm.simulate.cluster.record import Outcome
 from minillm.simulate.cluster.replica import EngineFactory, Replica
 from minillm.simulate.cluster.routers import Router
+from minillm.simulate.cluster.tiers import Tier, TierConfig
 from minillm.simulate.workload.streams import WorkloadModel
 
 
@@ -94,6 +96,7 @@ class Pool:
         cold_start_s: from ordering a further replica to its first request: machine, weights, health check.
         warm_up_s: what such a replica still does when its first request is there.
         autoscaler: None = the number of replicas stays.
+        tiers: where keys and values are kept behind the replicas' prefix caches.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Pool:
         cold_start_s: float = 0.0,
         warm_up_s: float = 0.0,
         autoscaler: Autoscaler | None = None,
+        tiers: Sequence[TierConfig] = (),
     ) -> None:
         self.name = name
         self.events = events
@@ -117,6 +121,7 @@ class Pool:
         """Those that take requests, in order of their numbers."""
         self._make_engine, self._router, self._shedding = make_engine, router, shedding
         self._cold_start_s, self._warm_up_s = cold_start_s, warm_up_s
+        self._tiers, self._shared = tiers, {tier.name: Tier(tier) for tier in tiers if tier.shared}
         self._starting: list[Replica] = []
         self._draining: list[Replica] = []
         self._held: deque[Job] = deque()
@@ -194,7 +199,8 @@ class Pool:
         self._give_back_drained()
 
     def _new_replica(self, warm_up_s: float) -> Replica:
-        replica = Replica(self.name, len(self.replicas), self._make_engine, self.events, warm_up_s)
+        tiers = [self._shared.get(tier.name) or Tier(tier) for tier in self._tiers]
+        replica = Replica(self.name, len(self.replicas), self._make_engine, self.events, warm_up_s, tiers)
         self.replicas.append(replica)
         return replica
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from minillm.frontend.outputs import RequestOutput
 from minillm.simulate.cluster.events import EventQueue
 from minillm.simulate.cluster.jobs import Job, Reply
 from minillm.simulate.cluster.record import Outcome
+from minillm.simulate.cluster.tiers import ReplicaTiers, Tier
 from minillm.simulate.fast_forward import FastForwardCore, Leap
 
 EngineFactory = Callable[[VirtualClock], Engine]
@@ -39,16 +40,19 @@ class Replica:
     Args:
         number: unique in its pool.
         warm_up_s: what it still does when its first request is there: compiling, page faults, empty allocators.
+        tiers: where keys and values are kept behind its prefix cache.
     """
 
     def __init__(
-        self, pool: str, number: int, make_engine: EngineFactory, events: EventQueue, warm_up_s: float = 0.0
-    ) -> None:
+        self, pool: str, number: int, make_engine: EngineFactory, events: EventQueue, warm_up_s: float = 0.0,
+        tiers: Sequence[Tier] = (),
+    ) -> None:  # fmt: skip
         self.name = f"{pool}-{number}"
         self.pool, self.number = pool, number
         self.events = events
         self.clock = VirtualClock(events.now)
         self._engine = make_engine(self.clock)
+        self.tiers = ReplicaTiers(tiers, self._engine)
         self._leap: Leap | None = None
         """Steps under way that nothing outside can see; see fast_forward.py."""
         self.outstanding = 0
@@ -80,6 +84,8 @@ class Replica:
         if job.has_kv:
             self._landing.append(job)
             self._land()
+        elif (arrival := self.tiers.fetch(job, self.events.now)) is not None:
+            self.events.at(arrival, self._fetched, job)
         else:
             self._add(job)
         self._wake()
@@ -89,6 +95,8 @@ class Replica:
         self._stop_leaping()
         if job in self._landing:
             self._landing.remove(job)
+            self.outstanding -= 1
+        elif self.tiers.cancel(job):
             self.outstanding -= 1
         elif self._jobs.pop(job.job_id, None) is not None:
             self._catch_up()
@@ -101,7 +109,7 @@ class Replica:
     @property
     def num_waiting(self) -> int:
         """Requests in its queue."""
-        return len(self._engine.scheduler.waiting) + len(self._landing)
+        return len(self._engine.scheduler.waiting) + len(self._landing) + self.tiers.num_fetching
 
     @property
     def num_running(self) -> int:
@@ -148,6 +156,7 @@ class Replica:
             self._leap = leap
             self.events.at(float(leap.returns[-1]), self._stop_leaping, leap)
             return
+        self.tiers.land()
         outputs = self._engine.step()
         end = self.clock.now()
         self.busy_s += end - start
@@ -166,6 +175,8 @@ class Replica:
                 assert output.finish_reason is not None
                 outcome, error = ENDINGS[output.finish_reason], output.completions[0].error
                 cached = output.num_cached_tokens
+                if outcome is Outcome.COMPLETED:
+                    self.tiers.write(job.token_ids)
                 job.on_end(Reply(outcome, output.timeline, output.token_ids, cached, self.name, error))
         self._land()
         self._wake()
@@ -187,6 +198,12 @@ class Replica:
         self.events.at(self.clock.now(), self._step_done, [])
 
     # ---------------------------------------------------------------- KV caches from elsewhere
+
+    def _fetched(self, job: Job) -> None:
+        self._stop_leaping()
+        if self.tiers.fetched(job):
+            self._add(job)
+            self._wake()
 
     def _land(self) -> None:
         """Admit waiting jobs that bring their KV cache, as far as there are slots and blocks for them."""

@@ -122,6 +122,15 @@ class FleetRun:
         return sum(scheduler.prefix_hits for scheduler in schedulers) / queries if queries else 0.0
 
     @property
+    def tier_hits(self) -> Counter[str]:
+        """Prompt tokens fetched from each KV tier; the prefix caches' hits include them. Empty: there are no tiers."""
+        hits: Counter[str] = Counter()
+        for pool in self.pools.values():
+            for replica in pool.replicas:
+                hits.update(replica.tiers.hits)
+        return hits
+
+    @property
     def wasted_tokens(self) -> int:
         """Output tokens written that no client received."""
         written = sum(report.num_output_tokens for report in self.reports)
@@ -149,6 +158,7 @@ class FleetRun:
             "replica_s": self.replica_seconds,
             "prefix_hit_rate": self.prefix_hit_rate,
             "wasted_tokens": self.wasted_tokens,
+            **({"tier_hits": dict(self.tier_hits)} if self.tier_hits else {}),
             "replicas": [asdict(report) for report in self.reports],
             "requests": [record.row() for record in self.records],
         }

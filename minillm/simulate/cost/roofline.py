@@ -10,6 +10,19 @@ A step with T new tokens, R rows of logits and B requests takes as long as
 
 plus a fixed time per step and per request. n are a request's new tokens, c those already in the cache. Of a mixture of
 experts, P are the parameters that a token goes through, and W grows with T: see `arithmetic.share_woken`.
+
+With pp pipeline stages (Huang et al. 2019, GPipe; Narayanan et al. 2021, "Efficient Large-Scale Language Model
+Training on GPU Clusters Using Megatron-LM") the B requests run as m = min(pp, B) micro-batches, one behind the other:
+
+    step         pp x (one stage's time for 1/m of the work) + pp x [α + T/m h bytes / link]
+
+The first part is the formula above for 1/m of the work, with the FLOP/s and bandwidth of tp accelerators; the second
+hands activations from stage to stage. A micro-batch is back at the first stage when that is done with the others, so
+stages are kept full by pp requests or more; fewer leave some idle. Not in it: micro-batches with unequal work, such as
+one that has a long prompt, and unequal stages, such as the last, which has the head. The others wait for both.
+
+LoRA adapters are matrix products of their own beside the linear layers: see lora.py.
+
 Williams et al. 2009 (roofline) give the two maxima, Shoeybi et al. 2019 (Megatron-LM) the two all-reduces a
 layer, Pope et al. 2022 ("Efficiently Scaling Transformer Inference") the use of both for decoding.
 
@@ -30,6 +43,7 @@ from minillm.core.params import StrictModel
 from minillm.model.arithmetic import DTYPE_BYTES, ModelCost, share_woken
 from minillm.policies.window import Window
 from minillm.simulate.cost.hardware import Hardware
+from minillm.simulate.cost.lora import ADAPTER_BYTES
 from minillm.simulate.cost.placement import Placement
 
 Number = Any
@@ -143,6 +157,13 @@ def work_of(requests: tuple[ScheduledRequest, ...], window: Window = EVERYTHING)
     return StepWork(tokens, logits, len(requests), pairs, context, int(tokens - drafts > len(requests)))
 
 
+def micro_batch(work: StepWork, pp: int, maximum: Callable[[Number, Number], Number]) -> StepWork:
+    """The work of one of min(pp, requests) equal parts of a step; `prefills` is the whole step's."""
+    num = -maximum(-pp, -work.requests)
+    tokens, logits, requests = work.tokens / num, work.logits / num, work.requests / num
+    return StepWork(tokens, logits, requests, work.pairs / num, work.context / num, work.prefills)
+
+
 @dataclass(slots=True)
 class StepTime:
     """Seconds of one step, by cause."""
@@ -150,6 +171,7 @@ class StepTime:
     linear: Number
     attention: Number
     all_reduce: Number
+    """And hand-overs between pipeline stages."""
     gaps: Number
     waiting_for_host: Number
     """How much longer the host took to launch the step than the device to do it."""
@@ -180,7 +202,7 @@ class StepTimeModel:
     """Prices steps of one model on one kind of accelerator.
 
     Args:
-        placement: dtypes and tensor parallel degree.
+        placement: dtypes, tensor parallel degree, pipeline stages, adapters.
         constants: ROOFLINE, or fitted ones.
     """
 
@@ -190,14 +212,15 @@ class StepTimeModel:
         peak = hardware.peak_flops(compute_dtype) * tp
         activation_bytes = DTYPE_BYTES["float32" if dtype == "float32" else "bfloat16"]
         attention_peak = hardware.peak_flops("float32" if dtype == "float32" else "bfloat16") * tp
-        self.constants, self.skip = constants, model.skip
+        self.constants, self.skip, self.pp, self.lora = constants, model.skip, placement.pp, placement.lora
         self.token_s = 2 * model.layer_params / (peak * constants.mfu)
         self.logit_s = 2 * model.head_params / (peak * constants.mfu)
         bandwidth = tp * hardware.bandwidth * constants.bandwidth
         self.weights_s = model.read_bytes(dtype) / bandwidth
         self.idle_s = (model.read_bytes(dtype, math.inf) - model.read_bytes(dtype)) / bandwidth
         self.pair_s = 4 * model.layers * model.query_size / (attention_peak * constants.attention_mfu)
-        self.context_s = placement.kv_bytes_per_token(model) / (hardware.bandwidth * constants.kv_bandwidth)
+        context_bytes = placement.pp * placement.kv_bytes_per_token(model)  # of tp accelerators, if they had all layers
+        self.context_s = context_bytes / (hardware.bandwidth * constants.kv_bandwidth)
         widened = model.layer_params + model.head_params if dtype in WIDENED else 0
         vector_peak = hardware.flops.get("float32", hardware.flops["bfloat16"])
         self.dequant_s = DEQUANT_OPS * widened / (tp * vector_peak)
@@ -207,6 +230,12 @@ class StepTimeModel:
         self.reduce_s = reduces * constants.link_latency_s
         message = 2 * (tp - 1) / tp * model.hidden * activation_bytes
         self.reduce_token_s = reduces * message / (hardware.link * constants.link)
+        if placement.pp > 1:  # each hands its activations on; the last one's tokens are counted like the others'
+            self.reduce_s += placement.pp * constants.link_latency_s
+            self.reduce_token_s += placement.pp * model.hidden * activation_bytes / (hardware.link * constants.link)
+        adapter = self.lora.params(model)
+        self.adapter_s = ADAPTER_BYTES * adapter / bandwidth
+        self.adapter_token_s = 2 * adapter / (tp * hardware.peak_flops("bfloat16") * constants.mfu)
         self.gaps_s = model.layers * constants.layer_s
         self.host_s = model.layers * constants.launch_s + constants.host_s
 
@@ -216,15 +245,19 @@ class StepTimeModel:
         Args:
             maximum: `max`, or `numpy.maximum` when the work is made of arrays.
         """
-        c, tokens = self.constants, work.tokens
-        products = (self.token_s * tokens + self.logit_s * work.logits) * (1 + c.half_tokens / tokens)
+        c, part = self.constants, work if self.pp == 1 else micro_batch(work, self.pp, maximum)
+        tokens = part.tokens
+        products = (self.token_s * tokens + self.logit_s * part.logits) * (1 + c.half_tokens / tokens)
         woken = share_woken(self.skip, tokens)
         weights = self.weights_s + self.idle_s * woken
         # The rows of one expert are seldom more than a tile.
         dequant = self.dequant_s * -(-tokens // DEQUANT_TILE) + self.idle_dequant_s * woken
         longer = maximum(products, weights)
         linear = longer + c.serial * (products + weights - longer) + dequant
-        attention = maximum(self.pair_s * work.pairs, self.context_s * work.context)
+        if self.lora.adapters:
+            adapters_s = self.adapter_s * self.lora.distinct(part.requests)
+            linear = linear + maximum(self.adapter_token_s * tokens, adapters_s)
+        attention = maximum(self.pair_s * part.pairs, self.context_s * part.context)
         all_reduce = self.reduce_s + self.reduce_token_s * tokens
         gaps = self.gaps_s + c.prefill_s * work.prefills
         device = linear + attention + all_reduce + gaps

@@ -9,6 +9,7 @@ from minillm.observe.summary import SLO
 from minillm.simulate.capacity.plan import price_of_replica, step_causes, worksheet_for
 from minillm.simulate.capacity.worksheet import plan_capacity
 from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.lora import Lora
 from minillm.simulate.cost.profile import roofline_profile, typical_profile
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.kinds import Independent
@@ -27,13 +28,14 @@ def causes_of_steps(deployment: Deployment, prompt: int, num: int = 1) -> list[t
     return seen
 
 
-@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize(("tp", "pp"), [(1, 1), (2, 1), (1, 2)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_every_second_is_accounted_for(tp: int, dtype: str) -> None:
-    deployment = Deployment.of("qwen3-1.7b", typical_profile(find_hardware("l4")), tp=tp, weight_dtype=dtype)
+def test_every_second_is_accounted_for(tp: int, pp: int, dtype: str) -> None:
+    fields = {"tp": tp, "pp": pp, "lora": Lora(adapters=4), "weight_dtype": dtype}
+    deployment = Deployment.of("qwen3-1.7b", typical_profile(find_hardware("l4")), **fields)
     for causes, total in causes_of_steps(deployment, 500):
         assert sum(causes.values()) == pytest.approx(total)
-        assert (causes["link"] > 0) == (tp > 1)
+        assert (causes["link"] > 0) == (tp * pp > 1)
 
 
 def test_prompts_compute_and_decodes_read() -> None:
@@ -48,6 +50,7 @@ def test_prompts_compute_and_decodes_read() -> None:
 def test_the_price_is_the_catalogues() -> None:
     h100 = find_hardware("h100-sxm")
     assert price_of_replica(Deployment.of("llama-3-70b", "h100-sxm", tp=4)) == 4 * h100.price_per_hour
+    assert price_of_replica(Deployment.of("llama-3-70b", "h100-sxm", tp=4, pp=2)) == 8 * h100.price_per_hour
     own = h100.replace(name="my-box", price_per_hour=None)
     with pytest.raises(PricingError, match=r"my-box.*--price-per-hour"):
         price_of_replica(Deployment.of("llama-3.1-8b", typical_profile(own)))

@@ -95,8 +95,11 @@ def test_work_in_a_window(window: Window) -> None:
 
 
 def test_unknown_dtypes_and_degrees_say_what_to_do() -> None:
-    with pytest.raises(PricingError, match="at least 1"):
-        Placement(tp=0)
+    for none in (dict(tp=0), dict(pp=0)):
+        with pytest.raises(PricingError, match="at least 1"):
+            Placement(**none)
+    with pytest.raises(PricingError, match="lower --pp"):
+        Placement(pp=33).check(find_model("llama-3.1-8b"))
     with pytest.raises(PricingError, match="'int3' of the weights: choose from float32, bfloat16"):
         Placement(weight_dtype="int3")
     with pytest.raises(PricingError, match="'int4' of the KV cache"):
@@ -111,6 +114,9 @@ def test_what_fits_the_memory() -> None:
     used = Placement(4).weight_bytes(model) / 4 + blocks * 16 * Placement(4).kv_bytes_per_token(model)
     assert 0.85 * h100.memory < used <= 0.9 * h100.memory
     assert kv_blocks_that_fit(model, h100.replace(memory=2 * h100.memory), Placement(4), 16) > 2 * blocks
+    # Stages hold whole layers in place of slices of all: the same share of the weights, and of each token's KV cache.
+    assert kv_blocks_that_fit(model, h100, Placement(pp=4), 16) == blocks
+    assert kv_blocks_that_fit(model, h100, Placement(2, pp=2), 16) == blocks
     # Published: vLLM 0.19 found 2588 blocks for this model on this GPU.
     found = kv_blocks_that_fit(find_model("llama-3.1-8b"), find_hardware("rtx-4090"), Placement(), 16)
     assert found == pytest.approx(2588, rel=0.1)

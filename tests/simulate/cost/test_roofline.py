@@ -10,6 +10,7 @@ from minillm.core.errors import PricingError
 from minillm.model.arithmetic import find_model
 from minillm.simulate.calibration.fit import stack, step_seconds
 from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.lora import Lora
 from minillm.simulate.cost.placement import Placement
 from minillm.simulate.cost.profile import PRIORS
 from minillm.simulate.cost.roofline import HIGHEST, ROOFLINE, Constants, StepTimeModel, StepWork
@@ -73,9 +74,10 @@ def test_the_ridge_is_where_it_should_be() -> None:
     assert above > model.weights_s
 
 
-def test_floats_and_arrays_agree() -> None:
-    model = StepTimeModel(LLAMA_70B, H100, Placement(4), TYPICAL)
-    steps = [prompt(100), decode(30, 900), prompt(5000)]
+@pytest.mark.parametrize("placement", [Placement(4), Placement(pp=4, lora=Lora(adapters=8))], ids=["tp", "pp, LoRA"])
+def test_floats_and_arrays_agree(placement: Placement) -> None:
+    model = StepTimeModel(LLAMA_70B, H100, placement, TYPICAL)
+    steps = [prompt(100), decode(30, 900), decode(2, 900), prompt(5000)]
     assert step_seconds(model, stack(steps)) == pytest.approx([model.price(step).total for step in steps], rel=1e-12)
 
 
@@ -130,6 +132,18 @@ def test_all_reduces_need_company() -> None:
     four = StepTimeModel(LLAMA_70B, H100, Placement(4), ROOFLINE).price(prompt(1000))
     assert alone.all_reduce == 0
     assert four.all_reduce == pytest.approx(2 * 80 * 2 * 3 / 4 * 1000 * 8192 * 2 / 450e9)
+
+
+def test_stages_of_a_pipeline_speed_up_many_requests_and_not_one() -> None:
+    one, four = (StepTimeModel(LLAMA_70B, H100, Placement(pp=pp), ROOFLINE) for pp in (1, 4))
+    token_s = 8192 * 2 / H100.link
+    assert four.price(decode(1, 512)).total == pytest.approx(one.price(decode(1, 512)).total + 4 * token_s)
+    busy = StepWork(40_000, 40_000, 400, 400 * 5000, 400 * 100, 0)
+    assert four.price(busy).total == pytest.approx(one.price(busy).total / 4 + 4 * 10_000 * token_s)
+    assert 3.7 < one.price(busy).total / four.price(busy).total < 4
+    assert four.price(decode(2, 512)).total == pytest.approx(four.price(decode(1, 512)).total), (
+        "two micro-batches of one"
+    )
 
 
 def test_constants_out_of_range_are_refused() -> None:
