@@ -120,8 +120,10 @@ def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
 
 def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     """What was simulated, and on whose word."""
-    profile, config = deployment.profile, deployment.config
+    profile, config, placement = deployment.profile, deployment.config, deployment.placement
     optional = {
+        "expert_parallel": placement.expert_parallel,
+        "expert_skew": placement.expert_parallel and placement.expert_skew,
         "speculative": config.speculative and config.speculative.model_dump(),
         "sliding_window": config.sliding_window,
         "attention_sinks": config.attention_sinks,

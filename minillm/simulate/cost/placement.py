@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from minillm.core.errors import DoesNotFitError, PricingError
-from minillm.model.arithmetic import DTYPE_BYTES, NUMBER_BYTES, ModelCost
+from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, NUMBER_BYTES, ModelCost
+from minillm.simulate.cost.experts import ExpertRanks
 from minillm.simulate.cost.hardware import GIB, Hardware
 
 WORKING_BYTES = 1.2e9
@@ -22,28 +23,57 @@ class Placement:
     which each has whole, are counted once: they are less than a thousandth."""
     weight_dtype: str = "bfloat16"
     kv_dtype: str = "bfloat16"
+    expert_parallel: bool = False
+    """Of a mixture of experts, each accelerator has whole experts in place of a slice of all; see experts.py."""
+    expert_skew: float = 1.0
+    """Tokens that the accelerator with the most popular experts gets, in even shares; 1 = every expert is as popular as
+    any. The inverse of the "balancedness" that vLLM logs of its ranks."""
 
     def __post_init__(self) -> None:
         if self.tp < 1:
             raise PricingError(f"tp must be at least 1; got {self.tp}")
+        if self.expert_parallel and self.tp == 1:
+            raise PricingError("expert_parallel spreads experts over accelerators: raise tp, or leave it out")
+        if self.expert_skew != 1 and not self.expert_parallel:
+            raise PricingError("expert_skew is read only with expert_parallel: set that, too, or leave expert_skew out")
         wanted = (("weights", self.weight_dtype, DTYPE_BYTES), ("KV cache", self.kv_dtype, NUMBER_BYTES))
         for what, dtype, known in wanted:
             if dtype not in known:
                 raise PricingError(f"unknown dtype {dtype!r} of the {what}: choose from {', '.join(known)}")
 
     def check(self, model: ModelCost) -> None:
-        """Raise PricingError unless the model can be cut into tp equal parts."""
+        """Raise PricingError unless the model can be cut into tp equal parts, as the placement says."""
         heads, kv_heads = model.query_size // model.head_dim, model.num_kv_heads
         if heads % self.tp or (kv_heads % self.tp and self.tp % kv_heads):
             raise PricingError(f"tp {self.tp} cannot share {heads} query heads and {kv_heads} KV heads evenly")
 
+        if not self.expert_parallel:
+            return
+        if not model.num_experts or model.num_experts % self.tp:
+            experts = f"{model.num_experts} experts" if model.num_experts else "a model without experts"
+            raise PricingError(f"expert_parallel cannot share {experts} among tp {self.tp} evenly: leave it out")
+        most = min(self.tp, model.num_experts / model.experts_per_token)
+        if not 1 <= self.expert_skew <= most:
+            raise PricingError(f"expert_skew must be from 1 (even) to {most:g} here; got {self.expert_skew}")
+
+    def expert_ranks(self, model: ModelCost) -> ExpertRanks | None:
+        """What is uneven with expert parallelism; None without, or without experts (a draft model)."""
+        if not (self.expert_parallel and model.num_experts):
+            return None
+        return ExpertRanks(model.num_experts, model.experts_per_token, self.tp, self.expert_skew)
+
+    def copied_params(self, model: ModelCost) -> int:
+        """Parameters of what all accelerators have together beyond one copy of each."""
+        return model.copied_params * (self.tp - 1)
+
     def kv_copies(self, model: ModelCost) -> float:
-        """A KV head cannot be cut: with more accelerators than KV heads, several keep the same one."""
+        """A KV head cannot be cut: with more accelerators than KV heads, several keep the same one. Latent vectors are
+        one head."""
         return max(1.0, self.tp / model.num_kv_heads)
 
     def weight_bytes(self, model: ModelCost) -> float:
         """Bytes of all weights, over all accelerators."""
-        return model.stored_bytes(self.weight_dtype)
+        return model.stored_bytes(self.weight_dtype) + self.copied_params(model) * LAYER_BYTES[self.weight_dtype]
 
     def kv_bytes_per_token(self, model: ModelCost) -> float:
         """Bytes on one accelerator for each token in the cache."""
