@@ -166,7 +166,10 @@ MEASURED_US = {
     ("rtx-pro-6000-server", 8): {8: 26.7, 64: 34.2},
 }
 """Microseconds by KiB: vLLM 0.24 (A100: 0.14) in CUDA graphs on NVLink, NCCL 2.29 over PCIe. From the tables of
-github.com/ai-dynamo/aiconfigurator (Apache-2.0), whose sizes are in numbers of 2 bytes."""
+github.com/ai-dynamo/aiconfigurator (Apache-2.0), whose sizes are in numbers of 2 bytes. Larger messages over PCIe
+depend on the server's switches."""
+WAITING_US = 7
+"""Of typical constants: in a step, unlike in such loops, ranks wait for the last one to arrive."""
 
 
 def test_typical_all_reduces_take_as_long_as_measured_ones() -> None:
@@ -175,7 +178,8 @@ def test_typical_all_reduces_take_as_long_as_measured_ones() -> None:
     for (name, tp), row in MEASURED_US.items():
         hardware = find_hardware(name)
         price = StepTimeModel(model, hardware, Placement(tp), typical_constants(hardware)).price
-        errors += [abs(price(decode(kib, 1)).all_reduce / 160 / 1e-6 / us - 1) for kib, us in row.items()]
+        alone = {kib: price(decode(kib, 1)).all_reduce / 160 / 1e-6 - WAITING_US for kib in row}
+        errors += [abs(alone[kib] / us - 1) for kib, us in row.items()]
     assert sorted(errors)[len(errors) // 2] < 0.12 and max(errors) < 0.3
 
 
