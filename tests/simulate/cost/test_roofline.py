@@ -241,6 +241,16 @@ def test_latent_attention_computes_more_in_decodes_and_reads_less() -> None:
     assert one.price(decode(64, 1000)).attention == pytest.approx(2 * 61 * 128 * (576 + 512) * 64_000 / peak)
 
 
+@pytest.mark.parametrize(("expert_parallel", "added"), [(False, 18.18 - 13.78), (True, 16.42 - 11.0)])
+def test_what_further_requests_add_to_a_mixture_is_what_is_published(expert_parallel: bool, added: float) -> None:
+    """ITL of DeepSeek-R1 in fp8 on 8 H200, with 8 requests and with 1, milliseconds: docs/simulator.md."""
+    h200 = find_hardware("h200")
+    placement = Placement(8, "fp8", expert_parallel=expert_parallel)
+    model = StepTimeModel(find_model("deepseek-v3"), h200, placement, typical_constants(h200))
+    one, eight = (model.price(decode(batch, 1900)).total for batch in (1, 8))
+    assert 1e3 * (eight - one) == pytest.approx(added, rel=0.1)
+
+
 def test_constants_out_of_range_are_refused() -> None:
     for bad in ({"mfu": 0.0}, {"mfu": 2.0}, {"step_s": -1e-3}, {"bandwidth": float("nan")}, {"layer_s": float("inf")}):
         with pytest.raises(PricingError, match=next(iter(bad))):
