@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from minillm.core.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 from minillm.kernels.storage import say
-from minillm.model.config import ARCHITECTURES
+from minillm.model.config import ARCHITECTURES, PRICED_ARCHITECTURES
 from minillm.model.pull import EMBEDDED_MODELS, pull, pull_gguf
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ HUB_SKIPPED = ["consolidated*", "*/*"]
 SHAPES = {file.stem: file for file in sorted((Path(__file__).parent / "shapes").glob("*.json"))}
 """Short names of well-known shapes, as their publishers' config.json states them: for load_format="dummy"
 and for the simulator."""
+PRICED_SHAPES = {file.stem: file for file in sorted((Path(__file__).parent / "shapes" / "priced").glob("*.json"))}
+"""Shapes that only the simulator has a use for: loading one raises UnsupportedArchitectureError."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
@@ -46,8 +48,9 @@ def resolve(model: str, *, progress: bool = True) -> Path:
     if model in EMBEDDED_MODELS:
         return pull(model, progress=progress)
     path = Path(model).expanduser()
-    if model in SHAPES and not path.exists():
-        return SHAPES[model]
+    shapes = SHAPES | PRICED_SHAPES
+    if model in shapes and not path.exists():
+        return shapes[model]
     if model and path.is_dir():
         return path
     if path.is_file() and path.suffix == ".gguf":
@@ -104,8 +107,10 @@ def load_config(path: Path) -> dict[str, Any]:
     config = read_config(path)
     found = config.get("architectures") or [f"unnamed, model_type {config.get('model_type')!r}"]
     if not set(ARCHITECTURES).intersection(found):
+        only_priced = set(PRICED_ARCHITECTURES).intersection(found)
+        hint = " (`minillm simulate` prices it; no decoder computes it)" if only_priced else ""
         raise UnsupportedArchitectureError(
-            f"{path} is a {', '.join(found)}; minillm implements {', '.join(ARCHITECTURES)}"
+            f"{path} is a {', '.join(found)}{hint}; minillm implements {', '.join(ARCHITECTURES)}"
         )
     return config
 

@@ -90,6 +90,8 @@ def simulate(
     weight_dtype: Dtype = "bfloat16",
     kv_dtype: KVDtype = None,
     kv_heads: Annotated[int | None, typer.Option(min=1, help="In place of the model's: 1 is multi-query.")] = None,
+    expert_parallel: Annotated[bool, typer.Option("--expert-parallel", help="Whole experts on each GPU.")] = False,
+    expert_skew: Annotated[float, typer.Option(help="Tokens of the busiest GPU's experts, in even shares.")] = 1.0,
     qps: Annotated[float | None, typer.Option(help="Requests per second, without a log.")] = None,
     arrival: Annotated[ArrivalName, typer.Option(help="How they are spread.")] = ArrivalName.poisson,
     cv: Annotated[float | None, typer.Option(help="gamma: variation of the gaps, up to 15; default 1.")] = None,
@@ -134,8 +136,9 @@ def simulate(
     slo = stated_limits(ttft=slo_ttft, tpot=slo_tpot, e2e=slo_e2e)
     deployment = deploy(
         model=model, profile=profile_for(profile, hardware, typical), tp=tp, pp=pp, weight_dtype=weight_dtype,
-        kv_dtype=kv_dtype, kv_heads=kv_heads, lora=Lora(**parse_fields(lora, "--lora")),
-        speculative=parse_fields(speculative, "--speculative") or None, log=requests, options=context.params,
+        kv_dtype=kv_dtype, kv_heads=kv_heads, expert_parallel=expert_parallel, expert_skew=expert_skew,
+        lora=Lora(**parse_fields(lora, "--lora")), speculative=parse_fields(speculative, "--speculative") or None,
+        log=requests, options=context.params,
     )  # fmt: skip
     start = time.perf_counter()
     with Console(stderr=True).status("simulating"), rare_collections():

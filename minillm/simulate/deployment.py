@@ -68,6 +68,8 @@ class Deployment:
         weight_dtype: str | None = None,
         kv_dtype: str | None = None,
         kv_heads: int | None = None,
+        expert_parallel: bool = False,
+        expert_skew: float = 1.0,
         null_block: bool = False,
         lora: Lora = NO_LORA,
         **engine_fields: object,
@@ -79,11 +81,12 @@ class Deployment:
             profile: a profile, its file, or the name of a hardware.
             weight_dtype: None = as `quantization` says, else bfloat16.
             kv_dtype: None = as `kv_cache_dtype` says, else as the weights, or bfloat16 where those are quantized.
+            expert_parallel: see Placement, as for `expert_skew`.
             null_block: see the field.
             lora: adapters beside the weights.
             engine_fields: fields of EngineConfig.
         Raises:
-            PricingError: a dtype is unknown, or said twice and not the same; or the model cannot be cut so, or adapted.
+            PricingError: a dtype is unknown, or said twice and not the same; or the model can't be placed so.
         """
         config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
         weight_dtype = weight_dtype or config.quantization or "bfloat16"
@@ -91,7 +94,10 @@ class Deployment:
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
         if isinstance(profile, str):
             profile = find_profile(profile)
-        cost, placement = find_model(model, kv_heads), Placement(tp, weight_dtype, kv_dtype, pp, lora)
+        cost = find_model(model, kv_heads)
+        placement = Placement(
+            tp, weight_dtype, kv_dtype, pp, lora, expert_parallel=expert_parallel, expert_skew=expert_skew
+        )
         placement.check(cost)
         return cls(cost, profile, placement, config, null_block)
 

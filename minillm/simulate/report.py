@@ -131,6 +131,8 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     optional = {
         "pp": placement.pp > 1 and placement.pp,
         "lora": placement.lora.adapters and placement.lora.model_dump(),
+        "expert_parallel": placement.expert_parallel,
+        "expert_skew": placement.expert_parallel and placement.expert_skew,
         "speculative": config.speculative and config.speculative.model_dump(),
         "sliding_window": config.sliding_window,
         "attention_sinks": config.attention_sinks,

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from minillm import LLM
 from minillm.core.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
 
@@ -48,6 +49,11 @@ def test_a_local_folder_and_a_config_file_resolve_to_themselves(checkpoint: Path
 def test_an_unknown_name_is_told_what_there_is(name: str) -> None:
     with pytest.raises(UnknownModelError, match="smollm2-135m"):
         resolve(name)
+
+
+def test_a_shape_that_is_only_priced_is_not_loaded() -> None:
+    with pytest.raises(UnsupportedArchitectureError, match=r"DeepseekV3ForCausalLM.*simulate. prices it"):
+        LLM(model="deepseek-v3", load_format="dummy")
 
 
 def test_a_hub_that_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

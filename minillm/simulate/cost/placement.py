@@ -5,7 +5,8 @@ accelerator's memory.
 from dataclasses import dataclass
 
 from minillm.core.errors import DoesNotFitError, PricingError
-from minillm.model.arithmetic import DTYPE_BYTES, NUMBER_BYTES, ModelCost
+from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, NUMBER_BYTES, ModelCost
+from minillm.simulate.cost.experts import ExpertRanks
 from minillm.simulate.cost.hardware import GIB, Hardware
 from minillm.simulate.cost.lora import NO_LORA, Lora
 
@@ -30,10 +31,19 @@ class Placement:
     head are shared out as if they were layers, too, though in truth the first and the last stage have them."""
     lora: Lora = NO_LORA
     """Adapters that are kept beside the weights."""
+    expert_parallel: bool = False
+    """Of a mixture of experts, each accelerator has whole experts in place of a slice of all; see experts.py."""
+    expert_skew: float = 1.0
+    """Tokens that the accelerator with the most popular experts gets, in even shares; 1 = every expert is as popular as
+    any. The inverse of the "balancedness" that vLLM logs of its ranks."""
 
     def __post_init__(self) -> None:
         if self.tp < 1 or self.pp < 1:
             raise PricingError(f"tp and pp must be at least 1; got {self.tp} and {self.pp}")
+        if self.expert_parallel and self.tp == 1:
+            raise PricingError("expert_parallel spreads experts over accelerators: raise tp, or leave it out")
+        if self.expert_skew != 1 and not self.expert_parallel:
+            raise PricingError("expert_skew is read only with expert_parallel: set that, too, or leave expert_skew out")
         wanted = (("weights", self.weight_dtype, DTYPE_BYTES), ("KV cache", self.kv_dtype, NUMBER_BYTES))
         for what, dtype, known in wanted:
             if dtype not in known:
@@ -47,19 +57,39 @@ class Placement:
         if model.layers < self.pp:
             raise PricingError(f"pp {self.pp} leaves a stage without a layer: the model has {model.layers}, lower --pp")
         self.lora.check(model)
+        if not self.expert_parallel:
+            return
+        if not model.num_experts or model.num_experts % self.tp:
+            experts = f"{model.num_experts} experts" if model.num_experts else "a model without experts"
+            raise PricingError(f"expert_parallel cannot share {experts} among tp {self.tp} evenly: leave it out")
+        most = min(self.tp, model.num_experts / model.experts_per_token)
+        if not 1 <= self.expert_skew <= most:
+            raise PricingError(f"expert_skew must be from 1 (even) to {most:g} here; got {self.expert_skew}")
 
     @property
     def accelerators(self) -> int:
         """Of one replica."""
         return self.tp * self.pp
 
+    def expert_ranks(self, model: ModelCost) -> ExpertRanks | None:
+        """What is uneven with expert parallelism; None without, or without experts (a draft model)."""
+        if not (self.expert_parallel and model.num_experts):
+            return None
+        return ExpertRanks(model.num_experts, model.experts_per_token, self.tp, self.expert_skew)
+
+    def copied_params(self, model: ModelCost) -> int:
+        """Parameters of what all accelerators have together beyond one copy of each."""
+        return model.copied_params * (self.tp - 1)
+
     def kv_copies(self, model: ModelCost) -> float:
-        """A KV head cannot be cut: with more accelerators than KV heads, several keep the same one."""
+        """A KV head cannot be cut: with more accelerators than KV heads, several keep the same one. Latent vectors are
+        one head."""
         return max(1.0, self.tp / model.num_kv_heads)
 
     def weight_bytes(self, model: ModelCost) -> float:
         """Bytes of all weights and adapters, over all accelerators."""
-        return model.stored_bytes(self.weight_dtype) + self.lora.stored_bytes(model)
+        copies = self.copied_params(model) * LAYER_BYTES[self.weight_dtype]
+        return model.stored_bytes(self.weight_dtype) + copies + self.lora.stored_bytes(model)
 
     def kv_bytes_per_token(self, model: ModelCost) -> float:
         """Bytes on one accelerator for each token in the cache."""

@@ -14,7 +14,7 @@ from minillm.core.errors import PricingError, StorageError
 from minillm.core.params import StrictModel
 from minillm.kernels.storage import cache_home, write_whole
 from minillm.simulate.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
-from minillm.simulate.cost.roofline import HOST, ROOFLINE, STACK, Constants
+from minillm.simulate.cost.roofline import HOST, LINK, ROOFLINE, STACK, Constants
 
 PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profiles").glob("*.json"))}
 """Profiles that come with minillm, by name: fitted to public measurements, which their files name."""
@@ -78,9 +78,7 @@ def typical_profile(hardware: Hardware) -> Profile:
 def typical_constants(hardware: Hardware) -> Constants:
     """PRIORS, with what is reached of such memory, and by all-reduces over such links."""
     memory, links = _PRIORS["memory"][hardware.memory_class], _PRIORS["links"][hardware.link_class]
-    return Constants(**PRIORS).replace(
-        bandwidth=memory["bandwidth"], link=links["link"], link_latency_s=links["link_latency_s"]
-    )
+    return Constants(**PRIORS).replace(bandwidth=memory["bandwidth"], **{name: links[name] for name in LINK})
 
 
 def moved(profile: Profile, hardware: Hardware) -> Profile:

@@ -4,12 +4,18 @@ A step with T new tokens, R rows of logits and B requests takes as long as
 
     linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantisation
     attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (tp BW eff_kv)]
-    all-reduce   2 L [α + 2 (tp-1)/tp T h bytes / link]
+    all-reduce   2 L [α + min(2 (tp-2) hop + 2 (tp-1)/tp T h bytes / link, (tp-1) T h bytes / link)]
     gaps         L x (what the small kernels of a layer take), and a little more with prompts
     host         the step waits for it where it is longer than all of the above
 
 plus a fixed time per step and per request. n are a request's new tokens, c those already in the cache. Of a mixture of
-experts, P are the parameters that a token goes through, and W grows with T: see `arithmetic.share_woken`.
+experts, P are the parameters that a token goes through, and W grows with T: see `arithmetic.share_woken`; with expert
+parallelism (experts.py), its layers have two all-to-alls in place of one all-reduce, and wait for the busiest rank.
+LoRA adapters are matrix products of their own beside the linear layers: see lora.py.
+
+An all-reduce goes the faster of two ways: in 2 (tp-1) hops, as a reduce-scatter and an all-gather (Patarasuk and Yuan
+2009), or at once, every rank reading all that the others have. The second needs a kernel of its own, which vLLM has for
+NVLink (pull request 2192). Either way large messages reach more of the bandwidth: hops take as long for small ones.
 
 With pp pipeline stages (Huang et al. 2019, GPipe; Narayanan et al. 2021, "Efficient Large-Scale Language Model
 Training on GPU Clusters Using Megatron-LM") the B requests run as m = min(pp, B) micro-batches, one behind the other:
@@ -20,8 +26,6 @@ The first part is the formula above for 1/m of the work, with the FLOP/s and ban
 hands activations from stage to stage. A micro-batch is back at the first stage when that is done with the others, so
 stages are kept full by pp requests or more; fewer leave some idle. Not in it: micro-batches with unequal work, such as
 one that has a long prompt, and unequal stages, such as the last, which has the head. The others wait for both.
-
-LoRA adapters are matrix products of their own beside the linear layers: see lora.py.
 
 Williams et al. 2009 (roofline) give the two maxima, Shoeybi et al. 2019 (Megatron-LM) the two all-reduces a
 layer, Pope et al. 2022 ("Efficiently Scaling Transformer Inference") the use of both for decoding.
@@ -40,7 +44,7 @@ from pydantic import Field
 from minillm.core.batch import ScheduledRequest
 from minillm.core.errors import PricingError
 from minillm.core.params import StrictModel
-from minillm.model.arithmetic import DTYPE_BYTES, ModelCost, share_woken
+from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, ModelCost, share_woken
 from minillm.policies.window import Window
 from minillm.simulate.cost.hardware import Hardware
 from minillm.simulate.cost.lora import ADAPTER_BYTES
@@ -81,9 +85,12 @@ class Constants(StrictModel):
     attention_mfu: Share = 1.0
     """Share of peak FLOP/s inside attention."""
     link: Share = 1.0
-    """Share of the link's bandwidth that an all-reduce reaches."""
+    """Share of the link's bandwidth that a large all-reduce reaches."""
     link_latency_s: Seconds = 0.0
-    """Seconds per all-reduce, however small (α)."""
+    """Seconds per all-reduce or all-to-all, however small (α); of two ranks, if link_hop_s isn't 0."""
+    link_hop_s: Seconds = 0.0
+    """Further seconds per hop of an all-reduce among more than two ranks, which has 2 (tp - 2) hops more. 0 also where
+    a fit was to the ranks themselves, so that link_latency_s has it."""
     layer_s: Seconds = 0.0
     """Seconds per layer that no other term has: small kernels, and the gaps between kernels."""
     launch_s: Seconds = 0.0
@@ -102,7 +109,7 @@ class Constants(StrictModel):
 
 CHIP = ("mfu", "half_tokens", "bandwidth", "serial", "kv_bandwidth", "attention_mfu")
 """What the chip reaches of its data sheet, by shape and accumulation: another chip reaches other shares."""
-LINK = ("link", "link_latency_s")
+LINK = ("link", "link_latency_s", "link_hop_s")
 """Of the wires between accelerators: they belong to the server."""
 HOST = ("launch_s", "host_s", "prefill_host_s", "request_s")
 """What the host does, for each step and each request, and how long it takes to launch."""
@@ -171,7 +178,7 @@ class StepTime:
     linear: Number
     attention: Number
     all_reduce: Number
-    """And hand-overs between pipeline stages."""
+    """And all-to-all of expert parallelism, and hand-overs between pipeline stages."""
     gaps: Number
     waiting_for_host: Number
     """How much longer the host took to launch the step than the device to do it."""
@@ -202,7 +209,7 @@ class StepTimeModel:
     """Prices steps of one model on one kind of accelerator.
 
     Args:
-        placement: dtypes, tensor parallel degree, pipeline stages, adapters.
+        placement: dtypes, tensor and expert parallelism, pipeline stages, adapters.
         constants: ROOFLINE, or fitted ones.
     """
 
@@ -213,12 +220,15 @@ class StepTimeModel:
         activation_bytes = DTYPE_BYTES["float32" if dtype == "float32" else "bfloat16"]
         attention_peak = hardware.peak_flops("float32" if dtype == "float32" else "bfloat16") * tp
         self.constants, self.skip, self.pp, self.lora = constants, model.skip, placement.pp, placement.lora
-        self.token_s = 2 * model.layer_params / (peak * constants.mfu)
+        copies = placement.copied_params(model)
+        self.token_s = 2 * (model.layer_params + copies) / (peak * constants.mfu)
         self.logit_s = 2 * model.head_params / (peak * constants.mfu)
         bandwidth = tp * hardware.bandwidth * constants.bandwidth
-        self.weights_s = model.read_bytes(dtype) / bandwidth
+        self.weights_s = (model.read_bytes(dtype) + copies * LAYER_BYTES[dtype]) / bandwidth
         self.idle_s = (model.read_bytes(dtype, math.inf) - model.read_bytes(dtype)) / bandwidth
-        self.pair_s = 4 * model.layers * model.query_size / (attention_peak * constants.attention_mfu)
+        attention_flops = attention_peak * constants.attention_mfu
+        self.pair_s = 4 * model.layers * model.decode_size / attention_flops
+        self.prompt_pair_s = 4 * model.layers * model.query_size / attention_flops
         context_bytes = placement.pp * placement.kv_bytes_per_token(model)  # of tp accelerators, if they had all layers
         self.context_s = context_bytes / (hardware.bandwidth * constants.kv_bandwidth)
         widened = model.layer_params + model.head_params if dtype in WIDENED else 0
@@ -226,13 +236,21 @@ class StepTimeModel:
         self.dequant_s = DEQUANT_OPS * widened / (tp * vector_peak)
         idle = model.idle_params if dtype in WIDENED else 0
         self.idle_dequant_s = DEQUANT_OPS * idle / (tp * vector_peak)
-        reduces = 2 * model.layers if tp > 1 else 0
-        self.reduce_s = reduces * constants.link_latency_s
+        self.experts = placement.expert_ranks(model)
+        exchanges = 2 * model.sparse_layers if self.experts else 0
+        reduces = 2 * model.layers - exchanges // 2 if tp > 1 else 0
+        self.reduce_s = (reduces + exchanges) * constants.link_latency_s
+        self.hops_s = reduces * 2 * max(tp - 2, 0) * constants.link_hop_s
         message = 2 * (tp - 1) / tp * model.hidden * activation_bytes
         self.reduce_token_s = reduces * message / (hardware.link * constants.link)
-        if placement.pp > 1:  # each hands its activations on; the last one's tokens are counted like the others'
-            self.reduce_s += placement.pp * constants.link_latency_s
-            self.reduce_token_s += placement.pp * model.hidden * activation_bytes / (hardware.link * constants.link)
+        self.at_once_token_s = self.reduce_token_s * tp / 2 if hardware.link_class == "nvlink" else math.inf
+        # Of a rank's tokens, (tp - 1) / tp come from others.
+        self.exchange_row_s = exchanges * message / 2 / (hardware.link * constants.link)
+        self.expert_row_s = 2 * model.expert_params / (peak / tp * constants.mfu)
+        hands_over = placement.pp > 1  # each stage does; the last one's tokens are counted like the others'
+        self.hand_over_s = hands_over * placement.pp * constants.link_latency_s
+        activations = model.hidden * activation_bytes
+        self.hand_over_token_s = hands_over * placement.pp * activations / (hardware.link * constants.link)
         adapter = self.lora.params(model)
         self.adapter_s = ADAPTER_BYTES * adapter / bandwidth
         self.adapter_token_s = 2 * adapter / (tp * hardware.peak_flops("bfloat16") * constants.mfu)
@@ -247,8 +265,12 @@ class StepTimeModel:
         """
         c, part = self.constants, work if self.pp == 1 else micro_batch(work, self.pp, maximum)
         tokens = part.tokens
-        products = (self.token_s * tokens + self.logit_s * part.logits) * (1 + c.half_tokens / tokens)
-        woken = share_woken(self.skip, tokens)
+        products, woken = self.token_s * tokens + self.logit_s * part.logits, share_woken(self.skip, tokens)
+        rows: Number = 0.0
+        if self.experts is not None:  # as if all ranks had as much to do as the busiest
+            rows, woken = self.experts.rows(tokens, maximum), self.experts.woken(tokens, maximum)
+            products += self.expert_row_s * (rows - self.experts.even_rows(tokens))
+        products *= 1 + c.half_tokens / tokens
         weights = self.weights_s + self.idle_s * woken
         # The rows of one expert are seldom more than a tile.
         dequant = self.dequant_s * -(-tokens // DEQUANT_TILE) + self.idle_dequant_s * woken
@@ -257,8 +279,11 @@ class StepTimeModel:
         if self.lora.adapters:
             adapters_s = self.adapter_s * self.lora.distinct(part.requests)
             linear = linear + maximum(self.adapter_token_s * tokens, adapters_s)
-        attention = maximum(self.pair_s * part.pairs, self.context_s * part.context)
-        all_reduce = self.reduce_s + self.reduce_token_s * tokens
+        pair_s = self.pair_s + (self.prompt_pair_s - self.pair_s) * work.prefills
+        attention = maximum(pair_s * part.pairs, self.context_s * part.context)
+        faster = -maximum(-(self.hops_s + self.reduce_token_s * tokens), -self.at_once_token_s * tokens)
+        all_reduce = self.reduce_s + faster + self.exchange_row_s * rows
+        all_reduce = all_reduce + self.hand_over_s + self.hand_over_token_s * tokens
         gaps = self.gaps_s + c.prefill_s * work.prefills
         device = linear + attention + all_reduce + gaps
         host = self.host_s + c.prefill_host_s * work.prefills

@@ -85,7 +85,7 @@ def test_a_tier_keeps_what_was_used_last_and_serves_one_transfer_at_a_time() -> 
 def test_nothing_is_lost_and_one_seed_is_one_result(fields: dict) -> None:
     """A small pool and a small host tier: all three levels evict and are found in."""
     tiers = [HOST | {"capacity_gb": 3}, REMOTE | {"bytes_per_s": 2e9}]
-    workload = make_workload(TALK.replace(think_s=1.0), Poisson(rate=4), num_requests=40)
+    workload = make_workload(TALK.replace(think_s=1.0), Poisson(rate=8), num_requests=40)
     config = ClusterConfig(replicas=2, router={"policy": "random"}, tiers=tiers, **fields)
     engines = Deployment.of("llama-3.1-8b", "h100-sxm", num_kv_blocks=700)
     run = simulate(workload, config, engines.fast_engine)

@@ -1,5 +1,7 @@
 """What fits an accelerator, and the work of steps against torch's own counters on the real decoder."""
 
+from dataclasses import replace
+
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -77,6 +79,14 @@ def test_kv_bytes_by_sharing_of_heads() -> None:
     assert fp8 == placement.kv_bytes_per_token(mha) / 2 * (128 + 2) / 128, "a scale beside every 128 numbers"
 
 
+def test_latent_vectors_and_their_projections_are_on_every_accelerator() -> None:
+    model = find_model("deepseek-v3")
+    for tp in (1, 8):
+        assert Placement(tp=tp).kv_bytes_per_token(model) == 70_272
+    copied = 61 * 7168 * (1536 + 512 + 64)  # hidden states to the compressed queries, latent vectors and rotated keys
+    assert Placement(8).weight_bytes(model) - Placement(1).weight_bytes(model) == 2 * 7 * copied
+
+
 def brute_force_work(start: int, new: int, window: Window) -> tuple[int, int]:
     """Pairs and keys, counted one by one."""
     seen = [
@@ -104,6 +114,27 @@ def test_unknown_dtypes_and_degrees_say_what_to_do() -> None:
         Placement(weight_dtype="int3")
     with pytest.raises(PricingError, match="'int4' of the KV cache"):
         Placement(kv_dtype="int4")
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "hint"),
+    [
+        ("qwen3-30b-a3b", {"tp": 1, "expert_parallel": True}, "raise tp"),
+        ("qwen3-30b-a3b", {"tp": 2, "expert_skew": 1.5}, "read only with expert_parallel"),
+        ("llama-3-8b", {"tp": 2, "expert_parallel": True}, "a model without experts"),
+        ("deepseek-v3", {"tp": 128, "expert_parallel": True, "expert_skew": 33}, "from 1 .* to 32 here"),
+        ("qwen3-30b-a3b", {"tp": 4, "expert_parallel": True, "expert_skew": 0.5}, "from 1 .* to 4 here"),
+    ],
+)
+def test_experts_that_cannot_be_placed_so(model: str, fields: dict, hint: str) -> None:
+    with pytest.raises(PricingError, match=hint):
+        Placement(**fields).check(find_model(model))
+
+
+def test_experts_are_shared_evenly_or_not_at_all() -> None:
+    model = replace(find_model("qwen3-30b-a3b"), num_experts=126)
+    with pytest.raises(PricingError, match="126 experts among tp 4"):
+        Placement(4, expert_parallel=True).check(model)
 
 
 def test_what_fits_the_memory() -> None:

@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minillm.core.errors import PricingError
-from minillm.model.arithmetic import find_model
+from minillm.model.arithmetic import find_model, share_woken
 from minillm.simulate.calibration.fit import stack, step_seconds
+from minillm.simulate.cost.experts import ExpertRanks
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.lora import Lora
 from minillm.simulate.cost.placement import Placement
-from minillm.simulate.cost.profile import PRIORS
+from minillm.simulate.cost.profile import PRIORS, typical_constants
 from minillm.simulate.cost.roofline import HIGHEST, ROOFLINE, Constants, StepTimeModel, StepWork
 
 H100 = find_hardware("h100-sxm")
@@ -74,11 +76,20 @@ def test_the_ridge_is_where_it_should_be() -> None:
     assert above > model.weights_s
 
 
-@pytest.mark.parametrize("placement", [Placement(4), Placement(pp=4, lora=Lora(adapters=8))], ids=["tp", "pp, LoRA"])
-def test_floats_and_arrays_agree(placement: Placement) -> None:
-    model = StepTimeModel(LLAMA_70B, H100, placement, TYPICAL)
+@pytest.mark.parametrize(
+    ("name", "placement"),
+    [
+        ("llama-3-70b", Placement(4)),
+        ("llama-3-70b", Placement(pp=4, lora=Lora(adapters=8))),
+        ("deepseek-v3", Placement(8, expert_parallel=True)),
+    ],
+    ids=["tp", "pp, LoRA", "experts"],
+)
+def test_floats_and_arrays_agree(name: str, placement: Placement) -> None:
+    model = StepTimeModel(find_model(name), H100, placement, typical_constants(H100))
     steps = [prompt(100), decode(30, 900), decode(2, 900), prompt(5000)]
-    assert step_seconds(model, stack(steps)) == pytest.approx([model.price(step).total for step in steps], rel=1e-12)
+    one_by_one = [model.price(step).total for step in steps]
+    assert step_seconds(model, stack(steps)) == pytest.approx(one_by_one, rel=1e-12)
 
 
 @settings(max_examples=200, deadline=None)
@@ -144,6 +155,121 @@ def test_stages_of_a_pipeline_speed_up_many_requests_and_not_one() -> None:
     assert four.price(decode(2, 512)).total == pytest.approx(four.price(decode(1, 512)).total), (
         "two micro-batches of one"
     )
+
+
+def test_all_reduces_go_at_once_or_in_hops() -> None:
+    """The two times cross where the hops take as long as the bytes that they save; only NVLink has a kernel for "at
+    once"."""
+    constants = ROOFLINE.replace(link_latency_s=5e-6, link_hop_s=4e-7)
+
+    def one(tp: int, tokens: int, name: str = "h100-sxm") -> float:
+        model = StepTimeModel(LLAMA_70B, find_hardware(name), Placement(tp), constants)
+        return model.price(decode(tokens, 1)).all_reduce / 160
+
+    def bytes_s(tokens: int, name: str = "h100-sxm") -> float:
+        return tokens * 8192 * 2 / find_hardware(name).link
+
+    for tp, tokens in ((4, 8), (8, 4)):
+        assert one(tp, tokens) == pytest.approx(5e-6 + (tp - 1) * bytes_s(tokens))
+    for tp, tokens in ((4, 512), (8, 512)):
+        assert one(tp, tokens) == pytest.approx(5e-6 + 2 * (tp - 2) * 4e-7 + 2 * (tp - 1) / tp * bytes_s(tokens))
+    assert one(2, 8) == pytest.approx(5e-6 + bytes_s(8)), "two ranks: both ways are one"
+    assert one(8, 4, "l40s") == pytest.approx(5e-6 + 12 * 4e-7 + 14 / 8 * bytes_s(4, "l40s"))
+
+
+MEASURED_US = {
+    ("h100-sxm", 2): {8: 4.4, 64: 4.5, 1024: 8.3, 4096: 20.2, 16384: 81.4},
+    ("h100-sxm", 4): {8: 4.8, 64: 5.2, 1024: 12.8, 4096: 30.2, 16384: 98.8},
+    ("h100-sxm", 8): {8: 5.1, 64: 6.4, 1024: 15.0, 4096: 30.8, 16384: 92.4},
+    ("a100-80gb", 4): {8: 5.5, 64: 6.6, 1024: 18.3, 4096: 41.5, 16384: 182.5},
+    ("rtx-pro-6000-server", 2): {8: 6.8, 64: 9.2},
+    ("rtx-pro-6000-server", 4): {8: 13.5, 64: 16.9},
+    ("rtx-pro-6000-server", 8): {8: 26.7, 64: 34.2},
+}
+"""Microseconds by KiB: vLLM 0.24 (A100: 0.14) in CUDA graphs on NVLink, NCCL 2.29 over PCIe. From the tables of
+github.com/ai-dynamo/aiconfigurator (Apache-2.0), whose sizes are in numbers of 2 bytes. Larger messages over PCIe
+depend on the server's switches."""
+WAITING_US = 7
+"""Of typical constants: in a step, unlike in such loops, ranks wait for the last one to arrive."""
+
+
+def test_typical_all_reduces_take_as_long_as_measured_ones() -> None:
+    model = replace(LLAMA_70B, hidden=512)  # 1 KiB a token
+    errors = []
+    for (name, tp), row in MEASURED_US.items():
+        hardware = find_hardware(name)
+        price = StepTimeModel(model, hardware, Placement(tp), typical_constants(hardware)).price
+        alone = {kib: price(decode(kib, 1)).all_reduce / 160 / 1e-6 - WAITING_US for kib in row}
+        errors += [abs(alone[kib] / us - 1) for kib, us in row.items()]
+    assert sorted(errors)[len(errors) // 2] < 0.12 and max(errors) < 0.3
+
+
+MIXTURE = find_model("qwen3-30b-a3b")
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 64, 512])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_the_busiest_rank_is_the_one_that_chance_makes(ranks: int, tokens: int) -> None:
+    """Tokens that each draw 8 of 128 experts at random, and the largest of the ranks' rows and distinct experts."""
+    rng, rows, distinct = np.random.default_rng(ranks * tokens), [], []
+    for _ in range(200 + 2000 // tokens):
+        drawn = np.argpartition(rng.random((tokens, 128)), 8, axis=1)[:, :8]
+        counts = np.bincount(drawn.ravel(), minlength=128).reshape(ranks, -1)
+        rows.append(counts.sum(axis=1).max())
+        distinct.append((counts > 0).sum(axis=1).max())
+    busiest = ExpertRanks(128, 8, ranks, 1.0)
+    assert busiest.rows(tokens) == pytest.approx(np.mean(rows), rel=0.06)
+    assert busiest.experts(tokens) == pytest.approx(np.mean(distinct), rel=0.06)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 8192), st.sampled_from([2, 4, 8, 16]))
+def test_experts_of_a_rank_are_bounded_and_skew_costs(tokens: int, ranks: int) -> None:
+    even, skewed = (ExpertRanks(128, 8, ranks, skew) for skew in (1.0, 1.5))
+    assert even.even_rows(tokens) <= even.rows(tokens) <= skewed.rows(tokens) <= 8 * tokens
+    assert even.experts(tokens) <= skewed.experts(tokens) <= 128 // ranks
+    assert share_woken(MIXTURE.skip, tokens) <= even.woken(tokens) + 1e-9 <= 1 + 2e-9
+
+
+def test_expert_parallelism_is_tensor_parallelism_and_waiting_for_the_busiest() -> None:
+    hardware = H100.replace(link_class="pcie_p2p")
+    sliced, whole = (
+        StepTimeModel(MIXTURE, hardware, Placement(4, expert_parallel=ep), ROOFLINE) for ep in (False, True)
+    )
+    busiest, work = ExpertRanks(128, 8, 4, 1.0), decode(16, 512)
+    weights = MIXTURE.read_bytes("bfloat16", 16) / 4  # of experts, 2 bytes a parameter
+    woken = 128 * (1 - (1 - 8 / 128) ** 16)
+    weights += 2 * MIXTURE.expert_params * (busiest.experts(16) - woken / 4)
+    assert whole.price(work).linear == pytest.approx(weights / H100.bandwidth)
+    assert whole.price(work).linear > 1.03 * sliced.price(work).linear
+    work = prompt(4096)
+    flops = (2 * MIXTURE.layer_params * 4096 + 2 * MIXTURE.head_params) / 4
+    flops += 2 * MIXTURE.expert_params * (busiest.rows(4096) - 4096 * 8 / 4)
+    assert whole.price(work).linear == pytest.approx(flops / H100.peak_flops("bfloat16"))
+    # All 48 layers have experts: one all-reduce each is left, and two all-to-alls of its rows, 3/4 of them remote.
+    reduces, rows = sliced.price(work).all_reduce / 2, busiest.rows(4096)
+    assert whole.price(work).all_reduce == pytest.approx(reduces + 48 * 2 * rows * 3 / 4 * 2048 * 2 / H100.link)
+    drafter = StepTimeModel(find_model("qwen3-0.6b"), hardware, Placement(4, expert_parallel=True), ROOFLINE)
+    assert drafter.experts is None, "a draft model has none"
+
+
+def test_latent_attention_computes_more_in_decodes_and_reads_less() -> None:
+    model = StepTimeModel(find_model("deepseek-v3"), H100, Placement(8), ROOFLINE)
+    peak = 8 * H100.peak_flops("bfloat16")
+    assert model.price(decode(64, 1000)).attention == pytest.approx(64 * 1000 * 70_272 / H100.bandwidth), "all of it"
+    assert model.price(prompt(8192)).attention == pytest.approx(2 * 61 * 128 * 320 * 8192 * 8193 / 2 / peak)
+    one = StepTimeModel(find_model("deepseek-v3"), H100.replace(bandwidth=1e16), Placement(8), ROOFLINE)
+    assert one.price(decode(64, 1000)).attention == pytest.approx(2 * 61 * 128 * (576 + 512) * 64_000 / peak)
+
+
+@pytest.mark.parametrize(("expert_parallel", "added"), [(False, 18.18 - 13.78), (True, 16.42 - 11.0)])
+def test_what_further_requests_add_to_a_mixture_is_what_is_published(expert_parallel: bool, added: float) -> None:
+    """ITL of DeepSeek-R1 in fp8 on 8 H200, with 8 requests and with 1, milliseconds: docs/simulator.md."""
+    h200 = find_hardware("h200")
+    placement = Placement(8, "fp8", expert_parallel=expert_parallel)
+    model = StepTimeModel(find_model("deepseek-v3"), h200, placement, typical_constants(h200))
+    one, eight = (model.price(decode(batch, 1900)).total for batch in (1, 8))
+    assert 1e3 * (eight - one) == pytest.approx(added, rel=0.25)
 
 
 def test_constants_out_of_range_are_refused() -> None:
