@@ -1,11 +1,12 @@
 """`minillm simulate` and `minillm calibrate`. With `--json`, standard output is one JSON object."""
 
+import contextlib
 import enum
 import inspect
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ import typer
 from minillm.core.errors import PricingError, WorkloadError
 
 if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
+    from minillm.observe.summary import SLO
     from minillm.simulate.cluster.fleet import ClusterConfig
     from minillm.simulate.cost.profile import Profile
     from minillm.simulate.deployment import Deployment
@@ -52,6 +54,8 @@ TRACE_HELP = (
     "own requests at its own moments, all gaps made longer or shorter alike, so that --qps come on average; again when "
     "it ends."
 )
+
+SEARCH_HELP = "Plan: the cheapest over cards (--hardware A,B; else all with a price) and --tp (else 1, 2, 4, 8)."
 
 ArrivalName = enum.StrEnum("ArrivalName", ["poisson", "gamma"])
 Router = enum.StrEnum("Router", ["round_robin", "random", "least_outstanding", "prefix_aware"])
@@ -108,6 +112,7 @@ def simulate(
     slo_tpot: Limit = None,
     slo_e2e: Limit = None,
     plan: Annotated[bool, typer.Option("--plan", help="How many replicas serve --qps within the limits?")] = False,
+    search: Annotated[bool, typer.Option("--search", help=SEARCH_HELP)] = False,
     target: Annotated[float, typer.Option(help="Plan: share of requests that must meet all limits.")] = 0.99,
     headroom: Annotated[float, typer.Option(help="Plan: share of the knee to leave unused.")] = 0.0,
     price_per_hour: Annotated[float | None, typer.Option(help="Plan: of a replica; default: the catalogue's.")] = None,
@@ -119,11 +124,10 @@ def simulate(
     --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps, made up or
     like a --trace.
     """
-    from rich.console import Console
-
     from minillm.observe.summary import stated_limits
     from minillm.policies.config import parse_fields
     from minillm.simulate.capacity.plan import simulate_plan
+    from minillm.simulate.capacity.search import DEGREES, search_plans
     from minillm.simulate.cluster.events import rare_collections
     from minillm.simulate.cost.lora import Lora
     from minillm.simulate.report import as_text, describe, latency_text, simulate_log, simulate_workload
@@ -134,37 +138,71 @@ def simulate(
 
     check_options(context)
     slo = stated_limits(ttft=slo_ttft, tpot=slo_tpot, e2e=slo_e2e)
-    deployment = deploy(
-        model=model, profile=profile_for(profile, hardware, typical), tp=tp, pp=pp, weight_dtype=weight_dtype,
-        kv_dtype=kv_dtype, kv_heads=kv_heads, expert_parallel=expert_parallel, expert_skew=expert_skew,
-        lora=Lora(**parse_fields(lora, "--lora")), speculative=parse_fields(speculative, "--speculative") or None,
-        log=requests, options=context.params,
-    )  # fmt: skip
     start = time.perf_counter()
-    with Console(stderr=True).status("simulating"), rare_collections():
+
+    def replica(profile: "Profile", tp: int | None) -> "Deployment":
+        return deploy(
+            model=model, profile=profile, tp=tp, pp=pp, weight_dtype=weight_dtype, kv_dtype=kv_dtype, kv_heads=kv_heads,
+            expert_parallel=expert_parallel, expert_skew=expert_skew, lora=Lora(**parse_fields(lora, "--lora")),
+            speculative=parse_fields(speculative, "--speculative") or None, log=requests, options=context.params,
+        )  # fmt: skip
+
+    with progress_bar() as progress, rare_collections():
+        kind, num = find_traffic(traffic.value, prompt_tokens, output_tokens), num_requests or DEFAULT_REQUESTS
+        config = cluster_config(fleet, replicas, router, seed)
+        sheet: dict[str, Any] = {
+            "headroom": headroom, "target": target, "config": config, "num_requests": num, "seed": seed,
+            "arrivals": None if trace else lambda rate: find_arrivals(arrival.value, rate, cv), "progress": progress,
+        }  # fmt: skip
+        asked = kind if trace is None or not plan else load_trace(trace)
+        if search:
+            cards = hardware.split(",") if hardware else ()
+            found = search_plans(
+                lambda card, tp: replica(profile_for(None, card, typical), tp), asked, needed(slo), qps or 0.0,
+                cards=cards, degrees=(tp,) if tp else DEGREES, **sheet,
+            )  # fmt: skip
+            print(json.dumps({"model": model, **found.to_dict()}) if as_json else found)
+            return
+        deployment = replica(profile_for(profile, hardware, typical), tp)
         if requests is not None:
             result = simulate_log(deployment, requests, per_request)
+        elif plan:
+            result = simulate_plan(
+                deployment, asked, needed(slo), demand=qps or 0.0, price_per_hour=price_per_hour, **sheet
+            )
         else:
-            config = cluster_config(fleet, replicas, router, seed)
-            kind, num = find_traffic(traffic.value, prompt_tokens, output_tokens), num_requests or DEFAULT_REQUESTS
-            if plan:
-                assert qps is not None
-                result = simulate_plan(
-                    deployment, kind if trace is None else load_trace(trace), slo, demand=qps,
-                    headroom=headroom, price_per_hour=price_per_hour, target=target, config=config,
-                    arrivals=None if trace else lambda rate: find_arrivals(arrival.value, rate, cv), num_requests=num,
-                    seed=seed,
-                )  # fmt: skip
-            else:
-                if trace is not None:
-                    workload = load_trace(trace, num_requests)
-                else:
-                    assert qps is not None
-                    workload = made_up_workload(kind, qps, arrival.value, cv, num, seed)
-                result = simulate_workload(deployment, workload, config, slo, per_request)
+            made_up = (kind, qps or 0.0, arrival.value, cv, num, seed)
+            workload = load_trace(trace, num_requests) if trace else made_up_workload(*made_up)
+            result = simulate_workload(deployment, workload, config, slo, per_request, progress)
     body = result.pop("text", None) or latency_text(result)
     report = {**describe(model, deployment), **result, "wall_s": round(time.perf_counter() - start, 3)}
     print(json.dumps(report) if as_json else as_text(report, body))
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Callable[[str, float], None]]:
+    """On standard error, if that is a terminal: what is simulated, and the share of its requests that have ended."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task, told = bar.add_task("simulating", total=None), 0.0
+
+        def tell(words: str, share: float) -> None:
+            nonlocal told
+            if abs(share - told) >= 0.01:  # to draw costs more than to simulate
+                told = share
+                bar.update(task, description=words, total=1.0, completed=share)
+
+        yield tell
+
+
+def needed(slo: "SLO | None") -> "SLO":
+    """Raises WorkloadError: there are no limits to plan for."""
+    if slo is None:
+        raise WorkloadError("--plan needs a limit to plan for: --slo-ttft, --slo-tpot or --slo-e2e, in seconds")
+    return slo
 
 
 def given(context: typer.Context, names: Iterable[str]) -> list[str]:
@@ -182,10 +220,12 @@ def check_options(context: typer.Context) -> None:
             "give one of these: a log of requests with --requests, or a rate of made-up ones with --qps, or a "
             "recorded trace with --trace"
         )
-    if is_plan and (not has_qps or given(context, ["replicas"])):
+    in_pools = any(field.startswith("disaggregation") for field in context.params["fleet"] or ())
+    if is_plan and (not has_qps or (given(context, ["replicas"]) and not in_pools)):
         raise WorkloadError("--plan finds the number of replicas for a rate: give it --qps, and no --replicas")
     rules = (
-        (not is_plan, ("target", "headroom", "price_per_hour"), "these go with --plan"),
+        (not is_plan, ("target", "headroom", "price_per_hour", "search"), "these go with --plan"),
+        (bool(given(context, ["search"])), ("price_per_hour", "profile"), "--search goes by the catalogue's prices"),
         (is_log, (*LIMITS, "fleet", "replicas"), "a log is played to one replica as it is"),
         (is_log, ("num_requests", "seed", "router"), "a log is played whole, to one replica"),
         (is_log or is_trace, MADE_UP, "a recording says what was asked, and when"),

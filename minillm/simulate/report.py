@@ -1,6 +1,7 @@
 """Serves a log or a workload on equal simulated replicas, and reports both alike, as data and as text."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,12 @@ def simulate_workload(
     config: ClusterConfig,
     slo: SLO | None = None,
     per_request: bool = False,
+    progress: Callable[[str, float], None] | None = None,
 ) -> dict[str, Any]:
     """Play a workload to a fleet.
 
+    Args:
+        progress: told what is done, and the share of requests that have ended.
     Returns:
         The `latency_report` of completed requests, `outcomes`, `attempts`, `prefix_hit_rate`, `replicas`,
         `first_error` if there is one; with tiers `tier_hits`; with `slo` also `goodput_per_s` and `attainment`; with
@@ -79,12 +83,13 @@ def simulate_workload(
         raise WorkloadError("leave kv_bytes_per_token out: the model has so many as it has")
     hands_over = config.disaggregation is not None or config.tiers
     shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and not hands_over
-    fleet = None
+    fleet, tell = None, progress and functools.partial(progress, "simulating")
     if shares_nothing:
-        fleet = simulate(workload.anonymous(), config, engines_for(deployment.without_prefix_lookups(), config))
+        plain = deployment.without_prefix_lookups()
+        fleet = simulate(workload.anonymous(), config, engines_for(plain, config), progress=tell)
     if fleet is None or any(report.num_preemptions for report in fleet.reports):
         # A preempted request finds its own blocks again.
-        fleet = simulate(workload, config, engines_for(deployment, config))
+        fleet = simulate(workload, config, engines_for(deployment, config), progress=tell)
     done = [record for record in fleet.request_records() if record.completed]
     report = {
         **latency_report(deployment, done, fleet.duration),
@@ -95,6 +100,11 @@ def simulate_workload(
     }
     if fleet.tier_hits:
         report["tier_hits"] = dict(fleet.tier_hits)
+    hardware, tokens = deployment.profile.hardware, sum(replica.num_output_tokens for replica in fleet.reports)
+    if hardware.watts and tokens:  # with power at its limit whenever a step runs; idle power is not counted
+        watts = hardware.watts * deployment.placement.accelerators
+        joules = watts * sum(replica.busy_s for replica in fleet.reports) / tokens
+        report["joules_per_output_token_at_most"] = round(joules, DIGITS)
     if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
         report["first_error"] = errors[0]
     if slo is not None:
@@ -202,6 +212,10 @@ def latency_text(report: dict[str, Any]) -> str:
     if "tier_hits" in report:
         hits = ", ".join(f"{tokens} from {name}" for name, tokens in report["tier_hits"].items())
         lines.append(f"prompt tokens fetched: {hits}")
+    if joules := report.get("joules_per_output_token_at_most"):
+        lines.append(
+            f"energy: at most {joules:.2f} J per output token, with the boards at their power limit in each step"
+        )
     if "first_error" in report:
         lines.append(f"first error: {report['first_error']}")
     if "attainment" in report:

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from minillm import __main__ as cli
 from minillm.simulate.cli import Router, cluster_config
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.report import simulate_workload
 from minillm.simulate.workload.arrivals import Poisson
@@ -100,6 +102,35 @@ def test_a_plan_says_how_many_and_what_it_costs() -> None:
     printed = text(*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1)
     assert f"{plan['knee']:.2f} requests/s" in printed and plan["limits"]["binding"] in printed
     assert "RunPod" in report["price_source"] and again["price_source"] == "as given"
+
+
+def test_a_plan_for_pools_of_their_own_counts_groups() -> None:
+    """Prompts of 4,000 tokens are what is short, so a second decode replica moves nothing and costs a third."""
+    pools = ("--fleet", "disaggregation.prefill_replicas=1", "--fleet", "disaggregation.link_bytes_per_s=1e10")
+    asked = ("--slo-ttft", 2, "--slo-tpot", 0.1, "--prompt-tokens", 4000, "--output-tokens", 20, *pools)
+    one, two = (call(*PLAN, *asked, "--json", "--replicas", decodes)["plan"] for decodes in (1, 2))
+    assert one["in_each"] == {"prefill": 1, "main": 1} and one["knee"] == pytest.approx(two["knee"], rel=0.05)
+    assert one["limits"]["binding"] == two["limits"]["binding"] == "prefill pool"
+    assert one["cost_per_hour"] == pytest.approx(2 * 0.44 * one["replicas"])
+    step, chunks = Deployment.of("qwen3-1.7b", "l4").step_time(), ((2048, 2.1e6, 2048), (1952, 5.9e6, 4000))
+    prompt_s = sum(step.price(StepWork(new, 1, 1, pairs, context, 1)).total for new, pairs, context in chunks)
+    assert one["knee"] * prompt_s == pytest.approx(1, abs=0.2), "one prompt after the other; a short run forgives a little"
+    assert "groups of 1 for prefill and 2 for decode" in text(*PLAN, *asked, "--replicas", 2)
+
+
+def test_a_search_ranks_what_keeps_the_limits() -> None:
+    asked = (*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1, "--json")
+    found = call(*asked, "--search", "--hardware", "l4,rtx-4090,t4")
+    costs = [plan["cost_per_hour"] for plan in found["plans"]]
+    assert costs == sorted(costs) and costs[-1] <= 2 * costs[0]
+    for plan in found["plans"]:
+        price = find_hardware(plan["card"]).price_per_hour
+        assert plan["cost_per_hour"] == pytest.approx(price * plan["tp"] * plan["replicas"])
+        alone = call(*asked, "--hardware", plan["card"], "--tp", plan["tp"], "--headroom", 0)
+        assert alone["plan"]["knee"] == pytest.approx(plan["knee"], rel=0.03), "to the tolerance of a knee"
+    assert {"1 x t4", "8 x t4"} <= set(found["left_out"]), "no price"
+    named = {f"{plan['tp']} x {plan['card']}" for plan in found["plans"]} | set(found["left_out"])
+    assert len(named) == 12, "every candidate is told"
 
 
 def test_a_plan_for_a_trace_has_its_lengths_and_its_rhythm(tmp_path: Path) -> None:

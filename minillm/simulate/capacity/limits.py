@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from minillm.core.batch import LaunchedStep, Runner, ScheduledBatch
@@ -18,6 +18,8 @@ FULL = 0.9
 """A KV pool counts as full from this share on: the next prompt may not fit."""
 OFTEN = 0.2
 """Requests must wait for this share of the busy time, or what they wait for does not bind: bursts make queues, too."""
+BUSY = 0.95
+"""From this share of the time on, a prefill pool has none left: it does one thing after the other. Nor has a link."""
 MOSTLY = 0.5
 """Of the time that requests wait, the share in which a resource must be used up to be what they wait for."""
 
@@ -43,11 +45,31 @@ def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
     """Judge a run of one replica past its knee.
 
     Whatever keeps requests out for most of the time that any of them waits is what binds: no slot, or no
-    memory. If neither, they wait for steps to end, and the largest part of the steps' time binds.
+    memory. If neither, they wait for steps to end, and the largest part of the steps' time binds. With pools for
+    prefill and decode, the prefill pool or the link does if it has no time left, else what binds the decode pool.
 
     Args:
         seconds: what the steps' time was spent on, if that is known.
     """
+    limits = find_pool_limits(run, seconds)
+    if "prefill" not in run.pools:
+        return limits
+    sent = max(record.sent or 0.0 for record in run.records) or 1.0
+    prefills = [report for report in run.reports if report.pool == "prefill"]
+    busy = {
+        "prefill pool": sum(report.busy_s for report in prefills) / len(prefills) / sent,
+        "link between the pools": run.link_busy_s / sent,
+    }
+    told = ", ".join(f"{name} {min(share, 1):.0%}" for name, share in busy.items()) + " of the time busy"
+    for name, share in busy.items():
+        if share > BUSY:
+            return replace(limits, binding=name, why=told)
+    why = f"{told}; in the decode pool {limits.why}"
+    return replace(limits, binding=f"decode pool: {limits.binding}", why=why)
+
+
+def find_pool_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
+    """What binds the main pool; arguments as of `find_limits`."""
     slots = run.pools["main"].replicas[0].engine.config.max_num_seqs
     steps = list(steps_of(run))
     waiting = [step for step in steps if step.num_waiting]

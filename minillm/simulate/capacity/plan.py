@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minillm.core.batch import ScheduledBatch
-from minillm.core.errors import PricingError, WorkloadError
+from minillm.core.errors import PricingError
 from minillm.observe.summary import SLO
 from minillm.simulate.capacity.worksheet import Worksheet, plan_capacity
 from minillm.simulate.cluster.fleet import ClusterConfig
@@ -93,7 +93,7 @@ def price_of_replica(deployment: Deployment) -> float:
 def simulate_plan(
     deployment: Deployment,
     traffic: Traffic | Workload,
-    slo: SLO | None,
+    slo: SLO,
     *,
     demand: float,
     headroom: float,
@@ -105,19 +105,18 @@ def simulate_plan(
     Args:
         traffic: made up, or a recording.
         demand: requests per second.
-        price_per_hour: of one replica; None = the catalogue's price of its accelerators.
+        price_per_hour: of one replica, in whichever pool; None = the catalogue's price of its accelerators.
         options: further arguments of Worksheet.
     Raises:
-        WorkloadError: no limit, or an argument out of range.
+        WorkloadError: an argument is out of range.
         SimulationError: the limits cannot be met.
         PricingError: there is no price.
     """
-    if slo is None:
-        raise WorkloadError("--plan needs a limit to plan for: --slo-ttft, --slo-tpot or --slo-e2e, in seconds")
     worksheet = worksheet_for(deployment, traffic, slo, **options)
     price, source = price_per_hour, "as given"
     if price is None:
         price, source = price_of_replica(deployment), deployment.profile.hardware.price_source
-    plan = plan_capacity(worksheet, demand, price_per_hour=price, headroom=headroom)
+    per_unit = price * sum(worksheet.in_each.values())
+    plan = plan_capacity(worksheet, demand, price_per_hour=per_unit, headroom=headroom)
     text = f"{plan}\nprice of a replica  {price:.2f} an hour ({source})"
     return {"plan": plan.to_dict(), "price_per_hour": price, "price_source": source, "text": text}

@@ -2,13 +2,15 @@
 
 1. One replica's knee: the highest rate at which enough requests meet the SLO, by bisection over simulated runs.
    All runs play the same requests, only faster or slower (and more of them, when they would be over too soon for
-   a queue to show), so that luck does not move the knee.
+   a queue to show), so that luck does not move the knee. With pools for prefill and decode, "one replica" is a group
+   with some of each, and a link of its own.
 2. Replicas: demand / knee, rounded up, then tried out as a fleet.
 3. Cost: what the fleet costs in an hour, over what it serves in an hour, split between input and output.
 4. What binds, seen a little past the knee: see limits.py.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,6 +86,9 @@ class CapacityPlan:
     knee_requests: int
     """Requests in the run that found the knee. A longer one sees rarer bursts, and finds a lower knee."""
     replicas: int
+    """Groups of them, with pools for prefill and decode."""
+    in_each: dict[str, int]
+    """Replicas in one of those, by pool."""
     fleet_attainment: float | None
     """Of that many replicas (at most TRIED_OUT) under their share of the demand; None if it was not tried out."""
     cost_per_hour: float
@@ -105,17 +110,21 @@ class CapacityPlan:
         tried = "not tried out" if self.fleet_attainment is None else f"tried out: {self.fleet_attainment:.1%} meet it"
         spent = sorted(self.limits.step_time.items(), key=lambda item: -item[1])
         shares = ", ".join(f"{name} {share:.0%}" for name, share in spent) or "not known"
+        counted, split = str(self.replicas), "of busy time is what prompts add to steps"
+        if prefills := self.in_each.get("prefill"):
+            counted = f"{self.replicas} groups of {prefills} for prefill and {self.in_each['main']} for decode"
+            split = "of the replicas are for prefill"
         bill = f"{self.cost_per_hour:.2f} an hour, {self.cost_per_request * 1e3:.4f} per 1000 requests"
         lines = (
             f"demand              {self.demand:.2f} requests/s, {self.target:.1%} of them with {stated}",
             f"knee of one replica {self.knee:.2f} requests/s, in runs of {self.knee_requests}",
-            f"replicas            {self.replicas} ({tried})",
+            f"replicas            {counted} ({tried})",
             f"what binds          {self.limits.binding}: {self.limits.why}",
             f"  steps' time       {shares}",
             f"cost                {bill}",
             f"  input             {self.input_cost_per_million:.4f} per million tokens",
             f"  output            {self.output_cost_per_million:.4f} per million tokens",
-            f"  split             {self.prefill_share:.0%} of busy time is what prompts add to steps",
+            f"  split             {self.prefill_share:.0%} {split}",
         )
         return "\n".join(lines)
 
@@ -133,11 +142,12 @@ class Worksheet:
         target: share of requests that must meet it; 0.99 states the limits as p99.
         arrivals: the arrival process of made-up traffic at a given rate; None = Poisson.
         num_requests: requests in a run, per replica; more where that would be over too soon.
-        config: of the fleet; its number of replicas is replaced.
+        config: of the fleet; its number of replicas is replaced. With disaggregation it is one group.
         explain: what a step's seconds are spent on; None = unknown.
+        progress: told what is tried, and the share of it that is done.
     Raises:
-        WorkloadError: an SLO without limits above zero, a target that is no share, no requests, or a fleet of more
-            than one pool, or of a number of replicas that changes.
+        WorkloadError: an SLO without limits above zero, a target that is no share, no requests, or a fleet of two
+            models, or of a number of replicas that changes.
     """
 
     def __init__(
@@ -153,6 +163,7 @@ class Worksheet:
         seed: int = 0,
         config: ClusterConfig | None = None,
         explain: Explain | None = None,
+        progress: Callable[[str, float], None] | None = None,
     ) -> None:
         limits = [limit for limit in dataclasses.astuple(slo) if limit is not None]
         if not limits:
@@ -166,20 +177,32 @@ class Worksheet:
         if isinstance(traffic, Workload) and arrivals is not None:
             raise WorkloadError("a recording has a rhythm of its own: leave arrivals out")
         config = config or ClusterConfig()
-        if config.autoscaling or config.model_routing or config.disaggregation:
-            raise WorkloadError(
-                "the worksheet counts replicas of one kind: leave autoscaling, model_routing and disaggregation out"
-            )
+        if config.autoscaling or config.model_routing:
+            raise WorkloadError("the worksheet counts replicas of one kind: leave autoscaling and model_routing out")
         self.traffic, self.make_engine, self.slo, self.target = traffic, make_engine, slo, target
         self.make_recording_engine = make_recording_engine or make_engine
         self.arrivals = arrivals or (lambda rate: Poisson(rate=rate))
         self.num_requests, self.seed = num_requests, seed
         self.config = config.replace(sample_every_s=None)
-        self.explain = explain
+        self.explain, self.progress = explain, progress
         self.turns = 1.0 if isinstance(traffic, Workload) else mean_turns(traffic, seed)
         self.points: dict[float, Point] = {}
         self._stay_s = 0.0
         """How long an arrival stays with an idle replica: to the end of its last answer, mean, seconds."""
+
+    @property
+    def in_each(self) -> dict[str, int]:
+        """Replicas in one unit of what is counted, by pool."""
+        split = self.config.disaggregation
+        return {"main": 1} if split is None else {"prefill": split.prefill_replicas, "main": self.config.replicas}
+
+    def fleet(self, count: int) -> ClusterConfig:
+        """So many of what is counted."""
+        split, main = self.config.disaggregation, self.in_each["main"]
+        if split is not None:
+            links = count * split.link_bytes_per_s
+            split = split.replace(prefill_replicas=count * split.prefill_replicas, link_bytes_per_s=links)
+        return self.config.replace(replicas=count * main, disaggregation=split)
 
     def num_in_run(self, rate: float) -> int:
         """Requests that one replica gets in a run at this rate."""
@@ -214,7 +237,9 @@ class Worksheet:
             num_requests: likewise; None = enough.
         """
         workload = self.workload(rate, num_requests or replicas * self.num_in_run(rate / replicas))
-        return simulate(workload, self.config.replace(replicas=replicas), make_engine or self.make_engine)
+        tell = self.progress
+        progress = None if tell is None else functools.partial(tell, f"{replicas} x at {rate:.3g} requests/s")
+        return simulate(workload, self.fleet(replicas), make_engine or self.make_engine, progress=progress)
 
     def holds(self, rate: float) -> bool:
         """Whether one replica serves this rate within the SLO."""
@@ -292,7 +317,8 @@ def plan_capacity(
     per_request = cost / (3600 * demand)
     knee_requests = worksheet.num_in_run(knee)
     workload = worksheet.workload(demand, knee_requests)
-    share = prefill_share(at_knee)
+    each = worksheet.in_each
+    share = each["prefill"] / sum(each.values()) if "prefill" in each else prefill_share(at_knee)
     return CapacityPlan(
         demand=demand,
         slo=worksheet.slo,
@@ -301,6 +327,7 @@ def plan_capacity(
         curve=tuple(worksheet.points[rate] for rate in sorted(worksheet.points)),
         knee_requests=knee_requests,
         replicas=replicas,
+        in_each=worksheet.in_each,
         fleet_attainment=attainment,
         cost_per_hour=cost,
         cost_per_request=per_request,

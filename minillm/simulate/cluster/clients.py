@@ -6,6 +6,7 @@ when the service slows down, so does the test, and its queue stays out of sight 
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from pydantic import Field, model_validator
 
@@ -38,9 +39,20 @@ class ClientConfig(WorkloadModel):
 
 
 class Clients:
-    """All clients of a workload, and the record of what each saw."""
+    """All clients of a workload, and the record of what each saw.
 
-    def __init__(self, workload: Workload, config: ClientConfig, events: EventQueue, streams: Streams) -> None:
+    Args:
+        progress: told the share of requests that have ended, each time that one does.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        config: ClientConfig,
+        events: EventQueue,
+        streams: Streams,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
         self.workload, self.config, self.events, self.streams = workload, config, events, streams
         self.records = [ClientRecord(request) for request in workload.requests]
         self.num_open = 0
@@ -50,6 +62,7 @@ class Clients:
         self._next_turn = {r.after: self.records[r.index] for r in workload.requests if r.after is not None}
         self._backlog: deque[ClientRecord] = deque()
         self._answers: dict[str, list[int]] = {}
+        self._progress = progress
         self._wire: Wire
 
     def start(self, wire: Wire) -> None:
@@ -153,3 +166,5 @@ class Clients:
         assert record.outcome is None, f"request {record.request.index} ended twice"
         record.outcome, record.ended = outcome, self.events.now
         self.num_left -= 1
+        if self._progress is not None:
+            self._progress(1 - self.num_left / len(self.records))

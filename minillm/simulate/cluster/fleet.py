@@ -16,6 +16,7 @@ prefill replica keeps a KV cache until it has been sent.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -70,6 +71,7 @@ class Cluster:
         make_engine: makes an engine of the main pool on a given clock.
         make_small_engine: makes one with the small model; needed with model_routing.
         make_prefill_engine: with disaggregation, makes one of the prefill pool; None = make_engine.
+        progress: told the share of requests that have ended, each time that one does.
     Raises:
         WorkloadError: a pool is configured that nothing is given to build from.
     """
@@ -81,11 +83,12 @@ class Cluster:
         make_engine: EngineFactory,
         make_small_engine: EngineFactory | None = None,
         make_prefill_engine: EngineFactory | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         self.config = config
         self.events = EventQueue()
         self.streams = Streams(config.seed, "cluster")
-        self.clients = Clients(workload, config.clients, self.events, self.streams)
+        self.clients = Clients(workload, config.clients, self.events, self.streams, progress)
         self.wire = Wire(config.network, self.events, self.streams, self._accept, self.clients.receive)
         self.pools: dict[str, Pool] = {}
         self._samples: list[Sample] = []
@@ -118,7 +121,7 @@ class Cluster:
         end = max((record.ended or 0.0 for record in self.clients.records), default=0.0)
         records, replicas = self.clients.records, [replica for pool in self.pools.values() for replica in pool.replicas]
         reports = tuple(ReplicaReport.of(replica, records, end) for replica in replicas)
-        return FleetRun(tuple(records), reports, tuple(self._samples), end, self.pools)
+        return FleetRun(tuple(records), reports, tuple(self._samples), end, self.pools, self._path.link_busy_s)
 
     def _accept(self, attempt: Attempt) -> None:
         """A request has reached the service."""
@@ -162,8 +165,6 @@ def require_prefix_cache(pool: Pool) -> None:
         raise WorkloadError("disaggregation hands KV caches over through the prefix cache: set enable_prefix_caching")
 
 
-def simulate(
-    workload: Workload, config: ClusterConfig, make_engine: EngineFactory, **other_engines: EngineFactory | None
-) -> FleetRun:
+def simulate(workload: Workload, config: ClusterConfig, make_engine: EngineFactory, **others: Any) -> FleetRun:
     """Play a workload to a fleet; see Cluster for the arguments."""
-    return Cluster(workload, config, make_engine, **other_engines).run()
+    return Cluster(workload, config, make_engine, **others).run()

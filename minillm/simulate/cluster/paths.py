@@ -21,6 +21,9 @@ Answer = Callable[[Attempt, Reply], None]
 class Path:
     """The way of an attempt through pools of replicas: straight to one, unless a subclass knows another."""
 
+    link_busy_s = 0.0
+    """Seconds in which KV caches moved from pool to pool."""
+
     def __init__(self, main: Pool, answer: Answer) -> None:
         self._main, self._answer = main, answer
 
@@ -125,6 +128,7 @@ class TwoPools(Path):
         prompt = attempt.shown[-1].token_ids
         seconds = len(prompt) * self._bytes_per_token / self._config.link_bytes_per_s
         self._link_free_at = begins + seconds
+        self.link_busy_s += seconds
         self._events.at(begins + self._config.link_latency_s + seconds, self._arrived, attempt, prompt, first)
 
     def _arrived(self, attempt: Attempt, prompt: np.ndarray, first: Reply) -> None:

@@ -1,12 +1,14 @@
 """A pool: replicas of one kind behind one router, with a bound on what it takes in."""
 
+import functools
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from minillm.core.timeline import Timeline
 from minillm.simulate.cluster.events import EventQueue
 from minillm.simulate.cluster.jobs import Job, Reply
 from minillm.simulate.cluster.record import Outcome
@@ -19,25 +21,39 @@ from minillm.simulate.workload.streams import WorkloadModel
 class Autoscaling(WorkloadModel):
     """Rules of Kubernetes' HorizontalPodAutoscaler: replicas = total of a signal / target per replica, rounded up.
 
+    `ttft` and `tpot` scale by an objective instead: replicas = those there are x latency / target, where the latency is
+    the 90th percentile of what has ended lately. As there, nothing changes within a tenth of the target, and at most
+    twice or half as many are wanted at a time (NVIDIA Dynamo's SLA planner goes by the same two latencies).
+
     Its lag has three parts: the signal is an average over the past, it is looked at now and then, and a new
     replica takes `ClusterConfig.cold_start_s` to come up.
     """
 
-    signal: Literal["outstanding", "waiting", "arrival_rate"] = Field(
-        "outstanding", description="requests in the pool, in its queues only, or arriving per second"
+    signal: Literal["outstanding", "waiting", "arrival_rate", "ttft", "tpot"] = Field(
+        "outstanding", description="requests in the pool, in its queues only, or arriving per second; or a latency"
     )
-    target: float = Field(gt=0, description="of the signal, per replica")
+    target: float = Field(gt=0, description="of the signal, per replica; of a latency, seconds")
     min_replicas: int = Field(1, ge=0, description="never fewer; 0 = scale to zero")
     max_replicas: int = Field(16, ge=1, description="never more")
     interval_s: float = Field(15.0, gt=0, description="seconds between two looks")
     window_s: float = Field(30.0, ge=0, description="the signal is averaged over so many seconds")
     scale_down_after_s: float = Field(300.0, ge=0, description="fewer replicas only when so long fewer would have done")
 
+    @property
+    def by_latency(self) -> bool:
+        return self.signal in ("ttft", "tpot")
+
     @model_validator(mode="after")
     def _order(self) -> "Autoscaling":
         if self.min_replicas > self.max_replicas:
             raise ValueError(f"min_replicas ({self.min_replicas}) must not exceed max_replicas ({self.max_replicas})")
         return self
+
+
+QUANTILE = 0.9
+"""Of the latencies: the slowest tenth may be slower than the target."""
+TOLERANCE = 0.1
+"""Kubernetes' default: a signal that is so near its target changes nothing."""
 
 
 class Autoscaler:
@@ -50,6 +66,8 @@ class Autoscaler:
     def __init__(self, config: Autoscaling, num_replicas: int) -> None:
         self.config = config
         self._signal: deque[tuple[float, float]] = deque()
+        self._latencies: deque[tuple[float, float]] = deque()
+        """Of requests that ended lately: when, and how long."""
         self._wanted: deque[tuple[float, int]] = deque([(0.0, num_replicas)])
 
     def decide(self, now: float, signal: float) -> int:
@@ -62,8 +80,27 @@ class Autoscaler:
         config = self.config
         remember(self._signal, now, signal, config.window_s)
         mean = sum(value for _, value in self._signal) / len(self._signal)
-        wanted = min(max(math.ceil(mean / config.target), config.min_replicas), config.max_replicas)
-        remember(self._wanted, now, wanted, config.scale_down_after_s)
+        return self._settle(now, math.ceil(mean / config.target))
+
+    def see(self, now: float, timeline: Timeline) -> None:
+        """A request has ended."""
+        latency = timeline.ttft if self.config.signal == "ttft" else timeline.tpot
+        if latency is not None:
+            remember(self._latencies, now, latency, self.config.window_s)
+
+    def decide_by_latency(self, now: float, num_replicas: int) -> int:
+        """As `decide`, with so many replicas there or on their way."""
+        recent = sorted(value for moment, value in self._latencies if moment >= now - self.config.window_s)
+        ratio = recent[int(QUANTILE * (len(recent) - 1))] / self.config.target if recent else 1.0
+        if abs(ratio - 1) <= TOLERANCE:
+            ratio = 1.0
+        return self._settle(now, math.ceil(num_replicas * min(max(ratio, 0.5), 2.0)))
+
+    def _settle(self, now: float, wanted: int) -> int:
+        config = self.config
+        remember(
+            self._wanted, now, min(max(wanted, config.min_replicas), config.max_replicas), config.scale_down_after_s
+        )
         return max(value for _, value in self._wanted)
 
 
@@ -147,6 +184,8 @@ class Pool:
         """Take a job in or refuse it; `job.on_end` is called in either case, in the end."""
         job.arrival = self.events.now
         self._arrivals += 1
+        if self.autoscaler is not None and self.autoscaler.config.by_latency:
+            job.on_end = functools.partial(self._ended, job.on_end)
         limit = math.inf if self._shedding.max_outstanding is None else self._shedding.max_outstanding
         if self.outstanding >= limit * max(len(self.serving), 1):
             self.events.after(0.0, job.on_end, Reply(Outcome.SHED, error="the service is full"))
@@ -160,6 +199,11 @@ class Pool:
             job.replica.cancel(job)
         elif job in self._held:
             self._held.remove(job)
+
+    def _ended(self, on_end: Callable[[Reply], None], reply: Reply) -> None:
+        if reply.timeline is not None and self.autoscaler is not None:
+            self.autoscaler.see(self.events.now, reply.timeline)
+        on_end(reply)
 
     def _place(self, job: Job) -> None:
         if not self.serving:
@@ -184,13 +228,13 @@ class Pool:
         assert autoscaler is not None
         config = autoscaler.config
         arrived, self._arrivals = self._arrivals, 0
-        signal = {
-            "outstanding": self.outstanding,
-            "waiting": self.num_waiting,
-            "arrival_rate": arrived / config.interval_s,
-        }[config.signal]
-        wanted = autoscaler.decide(self.events.now, signal)
-        for _ in range(len(self.serving) + len(self._starting), wanted):
+        now, num_ordered = self.events.now, len(self.serving) + len(self._starting)
+        if config.by_latency:
+            wanted = autoscaler.decide_by_latency(now, num_ordered)
+        else:
+            signals = {"waiting": self.num_waiting, "arrival_rate": arrived / config.interval_s}
+            wanted = autoscaler.decide(now, signals.get(config.signal, self.outstanding))
+        for _ in range(num_ordered, wanted):
             replica = self._new_replica(self._warm_up_s)
             self._starting.append(replica)
             self.events.after(self._cold_start_s, self._serve, replica)

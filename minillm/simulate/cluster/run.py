@@ -94,6 +94,8 @@ class FleetRun:
     """Until the last request ended for its client, seconds."""
     pools: dict[str, Pool]
     """For a closer look: `pools["main"].replicas[0].engine`."""
+    link_busy_s: float = 0.0
+    """Seconds in which KV caches moved from pool to pool."""
 
     def __repr__(self) -> str:
         ends = ", ".join(f"{num} {outcome}" for outcome, num in sorted(self.outcomes.items()))

@@ -43,6 +43,8 @@ class Hardware(StrictModel):
     """What that link is. PCIe without peer-to-peer goes through host memory."""
     host_link: PositiveFloat
     """To host memory (PCIe), bytes/s in one direction: what swapping goes through."""
+    watts: PositiveFloat | None = None
+    """Board power, at most; None = the publisher doesn't tell."""
     is_gpu: bool
     """Kernels are launched ahead, and the next step is put together while one runs."""
     price_per_hour: NonNegativeFloat | None
@@ -74,6 +76,7 @@ def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
         link=row["link"] * GIGA,
         link_class=row["link_class"],
         host_link=row["host_link"] * GIGA,
+        watts=row.get("watts"),
         is_gpu=True,
         price_per_hour=row["price"],
         price_source=prices,

@@ -7,14 +7,16 @@ import pytest
 from priced_runner import priced_engines
 
 from minillm.core.errors import WorkloadError
+from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
 from minillm.simulate.cluster.clients import ClientConfig
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.network import Network, coalesce
 from minillm.simulate.cluster.pool import Autoscaler, Autoscaling, Shedding
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.arrivals import AllAtOnce, Deterministic, Poisson, Spikes
-from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.workload.arrivals import AllAtOnce, Deterministic, Poisson, Ramp, Spikes
+from minillm.simulate.workload.kinds import AZURE_CHAT, Independent
 from minillm.simulate.workload.lengths import Fixed
 from minillm.simulate.workload.requests import Workload, make_workload
 
@@ -215,6 +217,32 @@ def test_the_autoscaler_averages_rounds_up_and_waits_before_it_takes_away() -> N
     assert scaler.decide(20, 1000) == 5  # never more
     assert scaler.decide(60, 0) == 5
     assert scaler.decide(81, 0) == 1  # a minute after the last need
+
+
+def test_an_objective_scales_as_well_as_a_load_does() -> None:
+    """A climb: by TTFT the fleet grows with it, for less than a fleet that is as large from the start."""
+    climb = make_workload(AZURE_CHAT, Ramp(start_rate=0.3, end_rate=3, length_s=1200), duration_s=1500)
+    make, slo = Deployment.of("llama-3.1-8b", "l4").fast_engine, SLO(ttft=4.0, tpot=0.2)
+    by_ttft = {"signal": "ttft", "target": 1.5, "max_replicas": 6}
+    fleets = ({"replicas": 3}, {"replicas": 6}, {"autoscaling": by_ttft, "cold_start_s": 30.0})
+    few, many, scaled = (simulate(climb, ClusterConfig(sample_every_s=None, **fields), make) for fields in fleets)
+    attained = [run.summary(slo).attainment for run in (few, scaled, many)]
+    assert attained[0] < 0.9 < 0.95 < attained[1] < attained[2]
+    assert scaled.replica_seconds < 0.7 * many.replica_seconds
+
+
+def test_the_ratio_to_the_objective_within_bounds() -> None:
+    def wanted(*latencies: float, there: int = 4) -> int:
+        scaler = Autoscaler(Autoscaling(signal="tpot", target=0.1, scale_down_after_s=0), 1)
+        for latency in latencies:
+            scaler.see(5.0, Timeline(0.0, first_token=0.0, last_token=latency, finished=latency, num_tokens=2))
+        return scaler.decide_by_latency(6.0, there)
+
+    assert [wanted(latency) for latency in (0.15, 0.109, 0.091, 0.05, 0.01, 5.0)] == [6, 4, 4, 2, 2, 8]
+    assert wanted() == 4, "nobody has ended: nothing is known"
+    assert wanted(*[0.1] * 18, 0.2, 0.2) == 4 and wanted(*[0.1] * 15, *[0.2] * 5) == 8, (
+        "the slowest tenth may be slower"
+    )
 
 
 # ---------------------------------------------------------------- the network
