@@ -114,7 +114,7 @@ def test_a_plan_for_pools_of_their_own_counts_groups() -> None:
     assert one["cost_per_hour"] == pytest.approx(2 * 0.44 * one["replicas"])
     step, chunks = Deployment.of("qwen3-1.7b", "l4").step_time(), ((2048, 2.1e6, 2048), (1952, 5.9e6, 4000))
     prompt_s = sum(step.price(StepWork(new, 1, 1, pairs, context, 1)).total for new, pairs, context in chunks)
-    assert one["knee"] * prompt_s == pytest.approx(1, abs=0.2), "one prompt after the other; a short run forgives a little"
+    assert one["knee"] * prompt_s == pytest.approx(1, abs=0.2), "one after the other; a short run forgives a little"
     assert "groups of 1 for prefill and 2 for decode" in text(*PLAN, *asked, "--replicas", 2)
 
 

@@ -114,7 +114,8 @@ def find_profile(name: str) -> Profile:
         except PricingError as error:
             raise PricingError(f"{error}. Measure this machine anew: `minillm calibrate`") from None
     if name in PACKAGED:
-        return Profile.read(PACKAGED[name])
+        packaged = Profile.read(PACKAGED[name])
+        return moved(packaged, find_hardware(packaged.hardware.name))
     hardware = find_hardware(name)
     return moved(Profile.read(PACKAGED[CURRENT_STACK]), hardware) if hardware.is_gpu else typical_profile(hardware)
 
