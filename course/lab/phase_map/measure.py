@@ -206,7 +206,7 @@ def provenance() -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{n: version(n) for n in ("minillm", "torch", "numpy")}},
         "date": datetime.now(UTC).date().isoformat(),
         "command": COMMAND,
-        "simulated": {name: _source_of(name) for name in (simulated_70b.HARDWARE, "h200")},
+        "simulated": {name: _source_of(name) for name in (simulated_70b.HARDWARE,)},
     }
 
 
