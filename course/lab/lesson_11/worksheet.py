@@ -17,7 +17,7 @@ from minillm.simulate.capacity.worksheet import CapacityPlan, plan_capacity
 from minillm.simulate.cost.hardware import CATALOGUE
 
 HARDWARE = ("h100-sxm", "h200", "a100-80gb", "b200")
-REQUESTS = 160
+REQUESTS = 500
 TARGET = 0.95
 
 
