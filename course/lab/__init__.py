@@ -8,7 +8,7 @@ pictures/      one picture a module            svg.py, style.py   how they are d
 predict.py     locked predictions              grading/   checks, exercises      claims.py  the ledger's rows
 lesson_NN/     all helpers of one lesson       waiting.py, progress_bar.py   what a cell is waiting for
 control.py     the same run twice: how noisy the machine is
-build.py       lessons and exercises from .py to .ipynb           outcomes.py   how bets end is left out of them
+build.py       lessons and exercises from .py to .ipynb           outcomes.py   how bets end, folded away
 """
 
 import importlib

@@ -7,7 +7,7 @@ python -m course.lab.build                  build and execute everything
 python -m course.lab.build 01               only lessons whose name begins so
 python -m course.lab.build --exercises      only exercises and solutions
 python -m course.lab.build --short          with small workloads
-python -m course.lab.build --leave-out      execute nothing: only leave out what tells how a bet ends (outcomes.py)
+python -m course.lab.build --fold           execute nothing: only fold away what tells how a bet ends (outcomes.py)
 python -m course.lab.build --check          fail if a notebook is missing, stale, unexecuted or has errors
 """
 
@@ -26,7 +26,7 @@ from nbformat import NotebookNode
 from course.lab.grading import source
 from course.lab.grading.attempt import STRICT
 from course.lab.marks import CONTROL_MOVED, QUIET, TRANSIENT
-from course.lab.outcomes import without_outcomes
+from course.lab.outcomes import folded_outcomes
 
 COURSE = Path(__file__).resolve().parents[1]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -48,7 +48,7 @@ def sources(prefix: str = "", folder: Path = COURSE) -> list[Path]:
 
 def lesson_sources(folder: Path = COURSE) -> list[Path]:
     """The lessons' sources, in reading order."""
-    return sorted(folder.glob("[0-9][0-9]_*.py"))
+    return sorted(folder.glob("[0-9][0-9]*_*.py"))
 
 
 def read_source(path: Path) -> NotebookNode:
@@ -116,13 +116,13 @@ def execute(notebook: NotebookNode, target: Path) -> Path:
         if cell.cell_type == "code":
             lasting = (output for output in cell.outputs if TRANSIENT not in output.get("metadata", {}))
             cell.outputs = [freeze(output) for output in lasting]
-    nbformat.write(without_outcomes(notebook), target)
+    nbformat.write(folded_outcomes(notebook), target)
     return target
 
 
-def leave_out(target: Path) -> None:
-    """Leave out of a notebook as it stands what tells how a bet ends."""
-    nbformat.write(without_outcomes(nbformat.read(target, as_version=4)), target)
+def fold_in(target: Path) -> None:
+    """Fold away in a notebook as it stands what tells how a bet ends."""
+    nbformat.write(folded_outcomes(nbformat.read(target, as_version=4)), target)
 
 
 def freeze(output: NotebookNode) -> NotebookNode:
@@ -189,7 +189,7 @@ def unexecuted(target: Path) -> list[str]:
 def giveaways(target: Path) -> list[str]:
     """Whether it tells how a bet ends before anybody has bet."""
     notebook = nbformat.read(target, as_version=4)
-    told = zip(notebook.cells, without_outcomes(notebook).cells, strict=True)
+    told = zip(notebook.cells, folded_outcomes(notebook).cells, strict=True)
     return [f"{target.name}: {cell.id} tells how a bet above it ends" for cell, bare in told if cell != bare]
 
 
@@ -215,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="build nothing; fail if a notebook is not up to date")
     parser.add_argument("--exercises", action="store_true", help="only exercises and solutions")
     parser.add_argument("--short", action="store_true", help="small workloads")
-    parser.add_argument("--leave-out", action="store_true", help="execute nothing; leave out how bets end")
+    parser.add_argument("--fold", action="store_true", help="execute nothing; fold away how bets end")
     chosen = parser.parse_args(arguments)
     lessons = [] if chosen.exercises else sources(chosen.prefix)
     if chosen.check:
@@ -224,9 +224,9 @@ def main(arguments: list[str] | None = None) -> int:
         for problem in found:
             print(f"{problem}: run `make notebooks`", file=sys.stderr)
         return bool(found)
-    if chosen.leave_out:
+    if chosen.fold:
         for path in lessons:
-            leave_out(path.with_suffix(".ipynb"))
+            fold_in(path.with_suffix(".ipynb"))
         return 0
     if chosen.short:
         os.environ["MINILLM_SHORT"] = "1"

@@ -7,6 +7,7 @@ takes what the lesson has run, and returns the row of the ledger. What is said o
 ledger calls its results old.
 """
 
+import re
 import string
 import tomllib
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from course.lab.display import fold
 from course.lab.style import PHASE_LABELS, number, seconds
 
 VERDICTS = ("holds only when", "holds", "wrong", "not shown")
@@ -87,7 +89,12 @@ class _Template(string.Formatter):
 def say(name: str, /, **values: Any) -> str:
     """A text of claims.toml, filled in: `say("A6.holds", apart=0.1)`."""
     claim, text = name.split(".")
-    return _Template().format(REGISTRY[claim].texts[text], **values)
+    return fill_in(REGISTRY[claim].texts[text], **values)
+
+
+def fill_in(template: str, /, **values: Any) -> str:
+    """`str.format` with two more formats: seconds and number."""
+    return _Template().format(template, **values)
 
 
 @dataclass(frozen=True)
@@ -119,8 +126,10 @@ class Claim:
         return f"{self.id}. Claim: {self.claim} Measured: {self.measured} Verdict: {self.verdict}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        rows = (("Claim", self.claim), ("Measured here", self.measured), ("Verdict", self.verdict))
+        rows = (("Claim", self.claim), ("Verdict", self.verdict))
         body = "".join(f"<div><b>{name}.</b> {escape(words)}</div>" for name, words in rows)
+        parts = "".join(f"<li>{escape(part)}</li>" for part in re.split(r"(?<=[.;]) (?=\S)", self.measured))
+        body += fold("Measured here", f'<ul style="margin:2px 0">{parts}</ul>')
         look = "border:1px solid var(--jp-border-color2,#d0d7de);border-radius:6px;padding:6px 12px;margin:6px 0"
         return {"text/html": f'<div style="{look}"><b>{self.id}</b>{body}</div>', "text/plain": str(self)}
 

@@ -44,6 +44,11 @@ class Html:
         return {"text/html": self.html, "text/plain": self.text}
 
 
+def fold(summary: str, html: str) -> str:
+    """Something that a reader opens if they want to."""
+    return f"<details><summary>{escape(summary)}</summary>{html}</details>"
+
+
 def link_to(place: str, words: str) -> Html:
     """A link, for a cell of a table."""
     return Html(f'<a href="{escape(place)}">{escape(words)}</a>', words)

@@ -21,7 +21,7 @@ from minillm.kernels.storage import cache_home
 Content = TypeVar("Content", bound=BaseModel)
 PATIENCE_S = 2.0
 """For another notebook that is writing the same file."""
-LESSON = re.compile(r"(\d\d)_.*\.ipynb$")
+LESSON = re.compile(r"(\d\d[a-z]?)_.*\.ipynb$")
 NO_LESSONS = ("exercises", "solutions")
 """Folders whose notebooks are named like the lessons that they belong to."""
 

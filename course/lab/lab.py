@@ -121,11 +121,22 @@ class Lab:
             return self._session
 
     def predict(
-        self, key: str, question: str, options: Sequence[str] | None = None, unit: str = "", *, whole: bool = False
+        self,
+        key: str,
+        question: str,
+        options: Sequence[str] | None = None,
+        unit: str = "",
+        *,
+        between: tuple[float, float] | None = None,
+        whole: bool = False,
     ) -> Prediction:
-        """A prediction to lock; running the cell again shows the same one, so that a lock stays a lock."""
+        """A prediction to lock; running the cell again shows the same one, so that a lock stays a lock.
+
+        Args:
+            options: answers to choose from; None = a number, typed, or dragged on a slider if `between` gives its ends.
+        """
         if key not in self._predictions:
-            self._predictions[key] = Prediction(question, options, unit, key, whole=whole)
+            self._predictions[key] = Prediction(question, options, unit, key, between=between, whole=whole)
         return self._predictions[key]
 
     @functools.cached_property

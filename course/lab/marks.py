@@ -2,6 +2,8 @@
 
 TRANSIENT = "waiting"
 """True: of no use to somebody who reads a stored notebook."""
+FOLDED = "folded"
+"""True: an example run, folded away (outcomes.py)."""
 CONTROL_MOVED = "control_moved"
 """By which share a run moved in which nothing was changed; see control.py."""
 QUIET = 0.2

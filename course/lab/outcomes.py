@@ -1,6 +1,6 @@
-"""Committed notebooks show what every cell gives, but for how a bet ends: nobody bets who can read the answer below.
+"""Committed notebooks show what every cell gives, but how a bet ends is folded away: nobody bets who reads the answer.
 
-A bet is a cell with `lab.predict(`; the next cell that scores decides it. Left out are the outputs of all cells from
+A bet is a cell with `lab.predict(`; the next cell that scores decides it. Folded are the outputs of all cells from
 the bet to the first heading after the score, since what follows a score in its section is about the same runs. And from
 there to the deep dive, those of a cell that uses something which the deciding cells made.
 """
@@ -9,9 +9,13 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from html import escape
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
+
+from course.lab.display import fold
+from course.lab.marks import FOLDED
 
 BETS, SCORES = "lab.predict(", ".score("
 HEADING, DEEP_DIVE = re.compile(r"^#{1,6} ", re.M), re.compile(r"^## Deep dive$", re.M)
@@ -20,7 +24,8 @@ SCOPES = (
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
 """Their variables do not stay."""
-INSTEAD = "Run this cell to see. Its outcome is left out here, so that you can bet first."
+INSTEAD = "Run this cell to see. An example run is folded away, so that you can bet first."
+SUMMARY = "Example run, on 2 cores."
 
 
 def telling(cells: Sequence[NotebookNode]) -> list[int]:
@@ -68,16 +73,27 @@ def names_used(source: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
 
 
-def without_outcomes(notebook: NotebookNode) -> NotebookNode:
-    """A copy in which one line stands for the outputs of each telling cell. What had none stays as it is.
+def folded_outcomes(notebook: NotebookNode) -> NotebookNode:
+    """A copy in which the outputs of each telling cell are folded away as an example run.
 
-    The line keeps the metadata of what it stands for (marks.py).
+    What stands for them keeps their metadata (marks.py), and is folded no further.
     """
     copy = deepcopy(notebook)
     for index in telling(copy.cells):
         cell = copy.cells[index]
-        if cell.outputs:
+        if cell.outputs and not all(FOLDED in output.get("metadata", {}) for output in cell.outputs):
             kept = {key: value for output in cell.outputs for key, value in output.get("metadata", {}).items()}
-            told = {"text/markdown": f"*{INSTEAD}*", "text/plain": INSTEAD}
-            cell.outputs = [new_output("display_data", told, metadata=kept)]
+            shown = fold(f"{SUMMARY} Bet first.", "".join(map(as_html, cell.outputs)))
+            data = {"text/html": shown, "text/plain": INSTEAD}
+            cell.outputs = [new_output("display_data", data, metadata={**kept, FOLDED: True})]
     return copy
+
+
+def as_html(output: NotebookNode) -> str:
+    """Any output of a cell, as HTML."""
+    data = output.get("data", {})
+    if "text/html" in data:
+        return data["text/html"]
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{data["image/png"].strip()}">'
+    return f"<pre>{escape(data.get('text/plain') or output.get('text', ''))}</pre>"

@@ -1,19 +1,20 @@
 """Predict, lock, run, score. A locked prediction cannot be changed; its key comes from the run, never from the text."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 import ipywidgets as widgets
 
-from course.lab import progress
+from course.lab import progress, svg
 from course.lab.display import Html, LivePanel
 from course.lab.run import Run, percentile
-from course.lab.style import PHASE_COLOURS, PHASE_LABELS, change, seconds
+from course.lab.style import PHASE_COLOURS, PHASE_LABELS, change, number, seconds
 
 HOW = "Choose, press <b>Lock it</b>, and only then run the next cell."
-CLOSE, NEAR = 1.25, 2.0
-"""A number within a factor of CLOSE earns full marks, within NEAR half."""
+RIGHT, FAR = 1.1, 4.0
+"""A number within a factor of RIGHT earns full marks; from there they fall with the logarithm, to none at FAR."""
 
 
 class LockedError(RuntimeError):
@@ -39,7 +40,8 @@ class Prediction(LivePanel):
         options: answers to choose from; None = a number is asked for.
         unit: of the number.
         key: its name in the learner's progress; none, and it is not kept.
-        whole: the number is a count: only the very one is right, and one within a factor of CLOSE is close.
+        between: lowest and highest number, for a slider; None = it is typed. Above 0 and far apart: logarithmic.
+        whole: the number is a count, and only the very one is right.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Prediction(LivePanel):
         unit: str = "",
         key: str = "",
         *,
+        between: tuple[float, float] | None = None,
         whole: bool = False,
     ) -> None:
         self.question, self.whole = question, whole
@@ -57,10 +60,10 @@ class Prediction(LivePanel):
         self.picker: widgets.ValueWidget = (
             widgets.RadioButtons(options=list(options), value=None, layout=widgets.Layout(width="auto"))
             if options is not None
-            else widgets.FloatText(value=0.0, description=unit, layout=widgets.Layout(width="200px"))
+            else _number(unit, between, whole)
         )
         self.options = tuple(options) if options is not None else None
-        self._is_said = options is not None  # a number stands at 0 before anybody has said so
+        self._is_said = options is not None  # a number stands somewhere before one was chosen
         self.picker.observe(lambda _: self._say(), names="value")
         self.lock_button = widgets.Button(description="Lock it", icon="lock", button_style="warning")
         self.lock_button.on_click(lambda _: self._try_lock())
@@ -105,7 +108,7 @@ class Prediction(LivePanel):
     def _try_lock(self) -> None:
         if self.choice is None and self.options is None:
             self._say()
-            self.message.value = "Type a number first. If 0 is what you mean, lock it again."
+            self.message.value = f"Choose a number first. If {self.picker.value:g} is what you mean, lock it again."
         elif self.choice is None:
             self.message.value = "Choose an answer first."
         elif not self.locked:
@@ -136,11 +139,12 @@ class Prediction(LivePanel):
             return _note(f"{said}: {outcome.evidence}. No points either way.")
         points = self._points(outcome)
         progress.note_prediction(self.key, points)
-        verdict = {1.0: "Right", 0.5: "Close", 0.0: "Not this time"}[points]
+        verdict = "Right" if points == 1 else "Not this time" if points == 0 else f"Close: {points:.0%} of the point"
         said = f"You said {self._written(self.choice)}. Measured: {outcome.evidence}."
         colour = PHASE_COLOURS["decode" if points == 1 else "first_token" if points else "stream"]
-        html = f'<div style="border-left:6px solid {colour};padding:4px 12px"><b>{verdict}.</b> {escape(said)}</div>'
-        return Html(html, f"{verdict}. {said}")
+        line = "" if isinstance(outcome.answer, str) else draw_distance(self.choice, outcome.answer, self.unit)
+        told = f"<b>{verdict}.</b> {escape(said)}{line}"
+        return Html(f'<div style="border-left:6px solid {colour};padding:4px 12px">{told}</div>', f"{verdict}. {said}")
 
     def _points(self, outcome: Outcome) -> float:
         measured = outcome.answer
@@ -149,13 +153,40 @@ class Prediction(LivePanel):
         if measured <= 0 or self.choice <= 0:
             return 0.0
         off = max(self.choice / measured, measured / self.choice)
-        if self.whole:
-            return 1.0 if self.choice == measured else 0.5 if off <= CLOSE else 0.0
-        return 1.0 if off <= CLOSE else 0.5 if off <= NEAR else 0.0
+        free = 1.0 if self.whole else RIGHT
+        return round(min(max(math.log(FAR / off) / math.log(FAR / free), 0.0), 1.0), 2)
 
     def static_html(self) -> str:
         options = "".join(f"<li>{escape(option)}</li>" for option in self.options or ())
         return f"<p><b>Predict.</b> {escape(self.question)}</p><ul>{options}</ul>"
+
+
+def _number(unit: str, between: tuple[float, float] | None, whole: bool) -> widgets.ValueWidget:
+    """What a number is given with: a slider, whose reading can be typed over, or a field."""
+    if between is None:
+        return widgets.FloatText(value=0.0, description=unit, layout=widgets.Layout(width="200px"))
+    low, high = between
+    look = {"description": unit, "continuous_update": False, "layout": widgets.Layout(width="420px")}
+    if whole:
+        return widgets.IntSlider(value=int(low), min=int(low), max=int(high), **look)
+    if low > 0 and high >= 10 * low:
+        ends = math.log10(low), math.log10(high)
+        return widgets.FloatLogSlider(value=low, min=ends[0], max=ends[1], step=0.01, readout_format=".3g", **look)
+    return widgets.FloatSlider(value=low, min=low, max=high, step=(high - low) / 200, readout_format=".3g", **look)
+
+
+def draw_distance(said: float, measured: float, unit: str) -> str:
+    """Both numbers on one line, to see how far apart they are."""
+    low, high = sorted((said, measured))
+    scale = svg.WIDTH * 0.7 / ((high - low) or 1.0)
+    at = {name: 60 + (value - low) * scale for name, value in (("you", said), ("measured", measured))}
+    marks = "".join(
+        svg.line(x, 14, x, 30, stroke=svg.INK, stroke_width=2)
+        + svg.text(x, y, f"{name} {number(value)} {unit}".strip(), text_anchor="middle")
+        for (name, x), value, y in zip(at.items(), (said, measured), (10, 44))
+    )
+    line = svg.line(40, 22, 80 + svg.WIDTH * 0.7, 22, stroke=svg.SOFT)
+    return svg.Picture("", line + marks, 50, description=f"you {said:g}, measured {measured:g} {unit}").svg()
 
 
 def _note(words: str) -> Html:

@@ -6,9 +6,10 @@ simulated_70b.error_band(on_70b)                                     # how far i
 """
 
 from collections.abc import Callable, Iterable
+from html import escape
 from typing import Any
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html
 from course.lab.scale import enough
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
@@ -21,6 +22,8 @@ from minillm.simulate.workload.arrivals import Arrivals, Poisson
 from minillm.simulate.workload.kinds import TrafficModel
 from minillm.simulate.workload.requests import Workload, make_workload
 
+ALL_ERRORS = "../docs/simulator.md"
+"""As seen from a lesson."""
 MODEL, HARDWARE, TP = "llama-3-70b", "h100-sxm", 4
 TODAY, OLD, SHEET = "today's, with CUDA graphs", "of 2023, without", "the data sheet"
 STACKS: dict[str, Callable[[str], Profile]] = {
@@ -98,17 +101,14 @@ def steady_rate(ends: Iterable[float]) -> float:
 
 
 def error_band(on: Deployment) -> Html:
-    """What the constants under a simulation come from, and how far they were from real measurements."""
-    provenance = on.profile.provenance
-    rows = [("where the constants come from", str(provenance.get("source", "unknown")))]
-    for name, errors in (provenance.get("held_out_error") or {}).items():
-        told = f"median {errors['median_percent']:g}%, nine in ten within {errors['p90_percent']:g}%"
-        rows.append((f"error, steps held out: {name.replace('_', ' ')}", f"{told} ({errors['steps']} steps)"))
-    for name, errors in (provenance.get("error_percent_on_the_same_log") or {}).items():
-        told = ", ".join(f"{part} {value:+g}%" for part, value in errors.items())
-        rows.append((f"error, {name.removesuffix('_s').upper()}", told))
-    if len(rows) == 1:  # moved from another card
-        rows += [(f"beside {recording}", f"off by: {off}") for recording, off in LEFT_OUT_ERROR.items()]
-    if to_know := provenance.get("what_to_know"):
-        rows.append(("what to know", to_know))
-    return as_table((f"{on.placement.tp} x {on.profile.hardware.name}", "what its step times rest on"), rows)
+    """One line: whose constants a simulation rests on, and how far they were from real measurements."""
+    fitted = on.profile.provenance.get("held_out_error")
+    if fitted:
+        told = f"constants of a stack without CUDA graphs, in the median {fitted['all']['median_percent']:g}% off "
+        told += f"on {fitted['all']['steps']} steps they had not seen"
+    else:  # moved from another card
+        *_, (recordings, off) = LEFT_OUT_ERROR.items()
+        told = f"vLLM 0.19's constants, fitted on an RTX 4090 and moved. Beside {recordings.partition(' (')[0]}: {off}"
+    words = f"Simulated on {on.placement.tp} x {on.profile.hardware.name}: {told}."
+    link = f'<a href="{ALL_ERRORS}">All comparisons</a>'
+    return Html(f"<p><em>{escape(words)}</em> {link}</p>", words)

@@ -25,10 +25,10 @@ STROKES = {
     "queue": '<path d="M-1 7L7 -1" stroke-width="1.6"/>',
     "prefill": '<path d="M-1 -1L7 7" stroke-width="0.9"/>',
     "first_token": '<path d="M1.5 0V6" stroke-width="1.2"/>',
-    "decode": '<circle cx="3" cy="3" r="1.1" stroke="none" fill="#fff"/>',
+    "decode": "",
     "stream": '<path d="M-1 7L7 -1M-1 -1L7 7" stroke-width="1"/>',
 }
-"""The pattern of each phase, drawn in white over its colour on a 6 x 6 tile."""
+"""The pattern of each phase, drawn in white over its colour on a 6 x 6 tile. Decode, the largest area, is plain."""
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
@@ -126,7 +126,7 @@ class Picture:
 
 
 def _pattern(identity: str, phase: str) -> str:
-    tile = rect(0, 0, 6, 6, fill=PHASE_COLOURS[phase]) + tag("g", STROKES[phase], stroke="#fff", stroke_opacity=0.55)
+    tile = rect(0, 0, 6, 6, fill=PHASE_COLOURS[phase]) + tag("g", STROKES[phase], stroke="#fff", stroke_opacity=0.4)
     return tag("pattern", tile, id=identity, width=6, height=6, patternUnits="userSpaceOnUse")
 
 

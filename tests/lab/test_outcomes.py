@@ -1,12 +1,12 @@
-"""How a bet ends does not stand below it in a committed notebook; everything else does."""
+"""How a bet ends is folded away below it in a committed notebook; everything else is shown."""
 
 import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from course.lab import build
-from course.lab.marks import CONTROL_MOVED, QUIET
-from course.lab.outcomes import BETS, INSTEAD, names_made, telling, without_outcomes
+from course.lab.marks import CONTROL_MOVED, FOLDED, QUIET
+from course.lab.outcomes import BETS, INSTEAD, folded_outcomes, names_made, telling
 
 
 def shown(source: str, said: str = "42", **metadata: object) -> NotebookNode:
@@ -53,25 +53,23 @@ def test_names_made_are_variables_that_stay_and_those_that_change() -> None:
     assert names_made("ledger.measure_all()\nbet.score(held(ledger.rows()))") == {"ledger"}
 
 
-def test_one_line_stands_for_what_is_left_out_and_the_rest_is_untouched() -> None:
+def test_what_tells_is_folded_and_the_rest_is_untouched() -> None:
     notebook = new_notebook(cells=LESSON)
-    bare = without_outcomes(notebook)
+    bare = folded_outcomes(notebook)
     for index, (cell, before) in enumerate(zip(bare.cells, notebook.cells, strict=True)):
         if index in (3, 5, 9):
             assert [output.data["text/plain"] for output in cell.outputs] == [INSTEAD]
+            assert "<pre>42</pre></details>" in cell.outputs[0].data["text/html"]
             assert (cell.source, cell.execution_count) == (before.source, before.execution_count)
         else:
             assert cell == before
     assert notebook.cells[3].outputs[0].data["text/plain"] == "42", "a copy"
-    assert without_outcomes(bare) == bare
+    assert folded_outcomes(bare) == bare
 
 
 def test_what_a_control_moved_by_is_still_known() -> None:
-    bare = without_outcomes(
-        new_notebook(cells=[LESSON[2], LESSON[3], shown("control", "+5%", **{CONTROL_MOVED: 0.05})])
-    )
-    assert bare.cells[2].outputs[0].metadata == {CONTROL_MOVED: 0.05}
-    assert "+5%" not in str(bare.cells[2])
+    bare = folded_outcomes(new_notebook(cells=[LESSON[2], LESSON[3], shown("control", "+5%", **{CONTROL_MOVED: 0.05})]))
+    assert bare.cells[2].outputs[0].metadata == {CONTROL_MOVED: 0.05, FOLDED: True}
 
 
 def outcomes_of(cell: NotebookNode) -> list[str]:
@@ -79,7 +77,7 @@ def outcomes_of(cell: NotebookNode) -> list[str]:
 
 
 @pytest.mark.parametrize("path", build.lesson_sources(), ids=lambda path: path.stem)
-def test_no_committed_lesson_tells_how_a_bet_ends(path) -> None:
+def test_no_committed_lesson_shows_how_a_bet_ends_unfolded(path) -> None:
     """Not by way of `telling`: walks from each bet to the heading after its score."""
     cells = build.nbformat.read(path.with_suffix(".ipynb"), as_version=4).cells
     bets = [index for index, cell in enumerate(cells) if cell.cell_type == "code" and BETS in cell.source]
@@ -107,7 +105,7 @@ def test_a_notebook_that_tells_is_noticed_and_mended_without_executing_it(tmp_pa
     assert [problem.split(": ")[1].split(" ", 1)[1] for problem in build.giveaways(target)] == [
         "tells how a bet above it ends"
     ] * 3
-    build.leave_out(target)
+    build.fold_in(target)
     assert build.giveaways(target) == []
     assert build.nbformat.read(target, as_version=4).cells[5].outputs[0].data["text/plain"] == INSTEAD
 

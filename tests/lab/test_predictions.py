@@ -109,7 +109,9 @@ def test_numbers_are_scored_by_their_factor(said: float, verdict: str) -> None:
     assert str(score).startswith(verdict)
 
 
-@pytest.mark.parametrize(("said", "verdict"), [(4, "Right"), (5, "Close"), (4.63, "Close"), (6, "Not"), (0, "Not")])
+@pytest.mark.parametrize(
+    ("said", "verdict"), [(4, "Right"), (5, "Close"), (4.63, "Close"), (6, "Close"), (17, "Not"), (0, "Not")]
+)
 def test_a_count_is_right_only_when_it_is_exact(said: float, verdict: str) -> None:
     bet = Lab(short=True).predict("seats", "how many?", unit="chats", whole=True)
     assert str(bet.choose(said).lock().score(Outcome(4.0, "4 of 5 ran"))).startswith(verdict)

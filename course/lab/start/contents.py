@@ -44,7 +44,7 @@ class Lesson:
 
     @property
     def number(self) -> str:
-        return self.source.stem[:2]
+        return self.source.stem.partition("_")[0]
 
     @property
     def file(self) -> str:

@@ -1,0 +1,66 @@
+"""What a run showed, told from its own numbers; what it would have meant otherwise is folded away below.
+
+A lesson keeps its sentences in findings.toml beside its code, a table for each finding and in it one for each outcome:
+
+    [chunks.longer]
+    here = "Chunks made the long prompt's TTFT {factor:.1f} times as long: each of them reads all weights again."
+    otherwise = "Had it become shorter, the steps would have been too large for the caches before."
+
+Code looks at the outcome and picks one: `tell("03", "chunks", "longer", factor=2.1)`. Texts are Markdown.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+from course.lab.claims import fill_in
+from course.lab.display import fold
+
+OTHERWISE = "If it had come out otherwise"
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One paragraph about this run, and the roads not taken."""
+
+    here: str
+    """What happened in this run, and why. Markdown."""
+    otherwise: Sequence[str] = field(default=())
+    """What another outcome would have meant, a sentence or two for each."""
+
+    def __str__(self) -> str:
+        return self.here
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        html = html_of(self.here)
+        if self.otherwise:
+            html += fold(OTHERWISE, html_of("\n".join(f"- {each}" for each in self.otherwise)))
+        return {"text/html": html, "text/plain": self.here}
+
+
+def html_of(markdown: str) -> str:
+    return MarkdownIt().render(markdown)
+
+
+def tell(lesson: str, finding: str, outcome: str, /, **values: Any) -> Finding:
+    """The finding of a lesson's findings.toml, filled in. `{wait:seconds}` and `{rate:number}` as style.py writes them.
+
+    Args:
+        lesson: its number, such as "03".
+        outcome: which one it was; of the others `otherwise` is shown, if they have one.
+    """
+    outcomes = texts(lesson)[finding]
+    others = [each["otherwise"] for name, each in outcomes.items() if name != outcome and "otherwise" in each]
+    return Finding(fill_in(outcomes[outcome]["here"], **values), tuple(others))
+
+
+@cache
+def texts(lesson: str) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """All of a lesson's, by finding and outcome."""
+    return tomllib.loads((HERE / f"lesson_{lesson}" / "findings.toml").read_text(encoding="utf-8"))
