@@ -187,7 +187,7 @@ def unexecuted(target: Path) -> list[str]:
 
 
 def giveaways(target: Path) -> list[str]:
-    """Whether it tells how a bet ends before anybody has bet."""
+    """Whether it tells how a bet ends before the bet."""
     notebook = nbformat.read(target, as_version=4)
     told = zip(notebook.cells, folded_outcomes(notebook).cells, strict=True)
     return [f"{target.name}: {cell.id} tells how a bet above it ends" for cell, bare in told if cell != bare]

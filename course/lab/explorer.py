@@ -63,8 +63,8 @@ class Explorer(LivePanel):
     Args:
         draw: from the controls' values, by name, to what is shown: a Picture or Html. With a `button` it may be a
             generator of several, each shown until the next one comes. A ValueError's words are shown in its place.
-        button: what is written on the button that draws; None = every move of a handle draws.
-        slow: drawing takes a second or so: a handle draws when it is let go, and the panel says that it is at it.
+        button: what is written on the button that draws; None = every move of a slider draws.
+        slow: drawing takes a second or so: a slider draws when it is released, and the panel says that it is at it.
         controls: by the names under which `draw` takes them.
     """
 
@@ -144,7 +144,7 @@ class Explorer(LivePanel):
             drawn = self.draw(**self.values)
             for shown in drawn if isinstance(drawn, Iterator) else (drawn,):
                 self.showing(shown)
-        except Exception as error:  # or a press would end in a thread where nobody sees it
+        except Exception as error:  # or a press would end in a thread and stay unseen
             self.error = words_of(error)
             self.view.value = trouble(self.error)
 

@@ -1,6 +1,6 @@
 """Small things that are kept for a learner between sessions: one JSON file each, in minillm's home folder.
 
-They stay on this machine. Unless a file is kept `anywhere`, nothing is kept outside a notebook that somebody works in,
+They stay on this machine. Unless a file is kept `anywhere`, nothing is kept outside a notebook in use,
 so neither tests nor builds of the lessons leave traces. And nothing here ever breaks a lesson: without a folder to
 write to, it says so once, and the lesson goes on.
 """
@@ -33,7 +33,7 @@ class StoredModel(BaseModel):
 
 
 def notebook() -> str | None:
-    """The path of the notebook that this process is the kernel of; None = it is not one that somebody works in.
+    """The path of the notebook that this process is the kernel of; None = it is not one in use.
 
     JupyterLab's server says it in an environment variable, VS Code in a variable of the notebook.
     """
@@ -70,7 +70,7 @@ class JsonFile(Generic[Content]):
 
         Raises:
             OSError: the folder cannot be read.
-            Timeout: the file cannot be understood, and somebody else has been writing for PATIENCE_S.
+            Timeout: the file cannot be understood, and another process has been writing for PATIENCE_S.
         """
         try:
             return self._understood()
@@ -83,7 +83,7 @@ class JsonFile(Generic[Content]):
 
         Raises:
             OSError: the folder cannot be written.
-            Timeout: somebody else has been writing for PATIENCE_S.
+            Timeout: another process has been writing for PATIENCE_S.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock():
@@ -131,7 +131,7 @@ class JsonStore(Generic[Content]):
     Args:
         name: of the file.
         kind: as of JsonFile.
-        anywhere: also outside of notebooks that somebody works in; for what was handed in in a terminal.
+        anywhere: also outside of notebooks in use; for what was handed in in a terminal.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ LAB_DEFAULTS: dict[str, Any] = {
     "max_num_batched_tokens": 256,
     "num_kv_blocks": 384,
 }
-"""Smaller than one would deploy: few seats and few blocks, so that a laptop shows what a loaded server does."""
+"""Smaller than one would deploy: few slots and few blocks, so that a laptop shows what a loaded server does."""
 
 WARM_UP = Workload("warm-up", "", tuple(Arrival(0.0, "Count to ten. " * 20, 4) for _ in range(4)))
 
@@ -69,7 +69,7 @@ class Lab:
         self._engine: Any = None
         self._session: Session | None = None
         self._closed = False
-        self._turn = threading.RLock()  # whoever is `alone` may still make engines
+        self._turn = threading.RLock()  # the holder of `alone` may still make engines
         self._predictions: dict[str, Prediction] = {} if instead_of is None else dict(instead_of._predictions)
         self.line = line or WaitingLine()
         progress.note_opened()
@@ -150,7 +150,7 @@ class Lab:
         return self._model_of(self.config())
 
     def engine(self, **fields: Any) -> Engine:
-        """An engine of your own on the lab's weights, for experiments without traffic: you step it, nobody else.
+        """An engine of your own on the lab's weights, for experiments without traffic: nothing else steps it.
 
         Step it inside `with lab.alone():`, or it shares the device with whatever another panel runs.
 
@@ -187,7 +187,7 @@ class Lab:
         """End the run that is going on, stop the engine and let go of the model. The lab cannot be used any more."""
         self._closed = True
         if self._session is not None:
-            self._session.stop()  # now: whoever has the turn may be waiting for its end
+            self._session.stop()  # now: the run that has the turn may be waiting for its end
         with self._turn:
             if self._session is not None:
                 self._session.stop()
@@ -218,7 +218,7 @@ class Lab:
             warm_up.start()
             warm_up.wait()
             engine.reconfigure(config)
-        except BaseException:  # interrupted: nobody else knows of this engine
+        except BaseException:  # interrupted: nothing else holds this engine
             engine.stop()
             raise
         return engine

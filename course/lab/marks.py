@@ -1,7 +1,7 @@
-"""What a cell writes into the metadata of its outputs, for whoever builds the notebook. Imports nothing."""
+"""What a cell writes into the metadata of its outputs, for the notebook builder. Imports nothing."""
 
 TRANSIENT = "waiting"
-"""True: of no use to somebody who reads a stored notebook."""
+"""True: of no use in a stored notebook."""
 FOLDED = "folded"
 """True: an example run, folded away (outcomes.py)."""
 CONTROL_MOVED = "control_moved"

@@ -1,7 +1,7 @@
 """How far a learner has come: lessons opened, predictions locked and scored, checks answered.
 
 Lessons report it by themselves (lab.py, predict.py, grading/); the start page reads it. It is one small JSON file on
-this machine (kept.py): nobody else sees it, it can be exported, and it can be reset.
+this machine (kept.py): it is never sent anywhere, it can be exported, and it can be reset.
 """
 
 from datetime import UTC, datetime

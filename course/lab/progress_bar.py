@@ -33,7 +33,7 @@ def with_progress(
         what: is being done, in a few words; the bar adds the item's own.
         patience_s: no bar before; at 0 it is there while the first item is at work, which may take minutes.
         now: a clock in real seconds.
-        show: as `display(..., display_id=True)`: shows something and returns a handle with `update`; None = that.
+        show: as `display(..., display_id=True)`: shows something and returns an object with `update`; None = that.
     """
     items = list(items)
     if show is None and InteractiveShell.initialized():

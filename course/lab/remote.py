@@ -1,4 +1,4 @@
-"""A lab bench whose engine is somebody else's server: the same workloads, the same pictures, seen from outside.
+"""A lab bench whose engine is a server of yours: the same workloads, the same pictures, seen from outside.
 
 lab = RemoteLab("http://10.0.0.5:8000")     # vLLM, SGLang, minillm serve: anything with OpenAI's API
 RemoteDashboard(lab, "chat")                # remote_dashboard.py
@@ -89,7 +89,7 @@ class RemoteLab:
         """Play a workload, wait for its end, and return what happened.
 
         Raises:
-            EndpointError: nobody answers there.
+            EndpointError: nothing answers there.
         """
         session = self.start(self.workload(name, seed), self.config())
         try:
@@ -104,7 +104,7 @@ class RemoteLab:
         """Begin a run. A second one waits until the first has ended: /metrics are of all that a server did.
 
         Raises:
-            EndpointError: nobody answers there.
+            EndpointError: nothing answers there.
         """
         with self._turn:
             if self._session is not None:
@@ -284,7 +284,7 @@ class RemoteSession:
 
 
 def _snapshot(moment: float, views: tuple[RequestView, ...]) -> EngineSnapshot:
-    """Of an engine whose inside nobody sees: no steps, no blocks."""
+    """Of an engine seen only from outside: no steps, no blocks."""
     return EngineSnapshot(
         now=moment, requests=views, steps=(), num_steps=0, block_owners=(), block_size=0, prefix_queries=0,
         prefix_hits=0, num_preemptions=0, num_recomputed_tokens=0,

@@ -1,4 +1,4 @@
-"""The dashboard, pointed at somebody else's server: the same pictures, without what cannot be seen from outside."""
+"""The dashboard, pointed at another server: the same pictures, without what cannot be seen from outside."""
 
 from html import escape
 

@@ -1,4 +1,4 @@
-"""Five phases of a request on somebody else's server, from what can be known outside.
+"""Five phases of a request on another server, from what can be known outside.
 
 Seen by the client: the time to the first token as a whole, decode, stream. What the time to the first token is
 made of must come from the server, best first: told for this request in its answer; inferred from the means of
@@ -53,7 +53,7 @@ def split_from_metrics(server: Mapping[str, Histogram], ttfts: Sequence[float]) 
 def borders_of(observation: Observation, split: Split, now: float) -> tuple[float, ...]:
     """The six borders of the five phases, seconds after the start; what has not happened yet is put at `now`.
 
-    A request that has no first token yet is in its first phases, nobody knows which: it is drawn as waiting.
+    A request that has no first token yet is in its first phases, which one is unknown: it is drawn as waiting.
     """
     sent = observation.sent
     end = now if observation.ended is None else observation.ended

@@ -1,4 +1,4 @@
-"""A run played again, slower: the same stamps, with a handle on time."""
+"""A run played again, slower: the same stamps, with a slider for time."""
 
 from dataclasses import replace
 from html import escape

@@ -60,12 +60,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Remote:
-    """What is different about a run on somebody else's server: it is seen from outside."""
+    """What is different about a run on another server: it is seen from outside."""
 
     server: str
     """Which one: minillm, vllm, sglang, or unknown."""
     inferred: frozenset[str]
-    """Phases whose borders nobody saw; they are drawn hatched."""
+    """Phases whose borders were not seen; they are drawn hatched."""
     how: str
     """In one sentence, how they were inferred, or who told them."""
     gauges: dict[str, float]
@@ -89,7 +89,7 @@ class Run:
     """The engine's clock when the run began; `due` and `sent` count from here."""
     done: bool
     stopped: bool = False
-    """Somebody pressed Stop."""
+    """Stop was pressed."""
     remote: Remote | None = None
     """None: on our own engine, which stamps every border. Otherwise there are no steps and no KV blocks to see."""
 

@@ -12,7 +12,7 @@ from course.lab.workloads import Arrival, Workload, document
 def together(count: int, lab: Lab, seed: int = 0) -> Workload:
     """`count` different prompts of about 210 tokens, arriving in the same instant; the first is always the same one.
 
-    The answers are long enough that whoever waits for a seat waits longer than prompts take that are read together.
+    The answers are long enough that waiting for a slot takes longer than prefilling the prompts together.
     """
     rng = random.Random(seed)
     paragraphs, output = (3, 96) if lab.scale == 1 else (2, 6)
@@ -23,20 +23,20 @@ def together(count: int, lab: Lab, seed: int = 0) -> Workload:
 
 
 def few_seats(lab: Lab) -> Workload:
-    """Short questions with short answers, all at once: for a server with one seat, a long line."""
+    """Short questions with short answers, all at once: for a server with one slot: a long queue."""
     count, output = (10, 12) if lab.scale == 1 else (5, 6)
     return Workload("short answers", "Short questions, short answers.", _at_once(_questions(count), output))
 
 
 def long_answers(lab: Lab, output: int) -> Workload:
-    """Short questions with answers of `output` tokens, all at once, for a server with a seat for each."""
+    """Short questions with answers of `output` tokens, all at once, for a server with a slot for each."""
     return Workload(
         "long answers", "Short questions, long answers.", _at_once(_questions(16 if lab.scale == 1 else 8), output)
     )
 
 
 def two_ill_services(lab: Lab, **fields: object) -> dict[str, Run]:
-    """A: one seat. B: sixteen seats and long answers. B's answers are as long as makes the two p99 of E2E agree."""
+    """A: one slot. B: sixteen slots and long answers. B's answers are as long as makes the two p99 of E2E agree."""
     a = lab.run(few_seats(lab), **{**A_FIELDS, **fields})
     target, output = percentile(a.e2e, 99), 8
     b = lab.run(long_answers(lab, output), **{**B_FIELDS, **fields})

@@ -18,17 +18,17 @@ EQUAL = Independent(prompt=Fixed(tokens=210), output=Fixed(tokens=96))
 PROMPT = LogNormal(median=300, sigma=0.5, high=2000)
 QPS = {"A": 4.0, "B": 6.0}
 SLOTS = {"A": 4, "B": 256}
-"""A has few seats and a line before them. B lets everybody in, and its answers are long."""
+"""A has few slots and a queue before them. B admits every request, and its answers are long."""
 SHORT_ANSWER = 60
 """Median tokens, of service A."""
 TOLERANCE = 0.05
 MOST_TRIES = 8
 
 
-def together(count: int, seats: int = 4) -> FleetRun:
-    """So many equal prompts that arrive in the same instant, at a server with so many seats."""
+def together(count: int, slots: int = 4) -> FleetRun:
+    """So many equal prompts that arrive in the same instant, at a server with so many slots."""
     return simulated_70b.serve(
-        simulated_70b.deployment(max_num_seqs=seats), EQUAL, arrivals=AllAtOnce(), num_requests=count, least=count
+        simulated_70b.deployment(max_num_seqs=slots), EQUAL, arrivals=AllAtOnce(), num_requests=count, least=count
     )
 
 
@@ -69,7 +69,7 @@ def two_ill_services() -> Html:
     rows = [("as they are", name, *_numbers(run)) for name, run in before.items()]
     medicines: dict[str, dict[str, Any]] = {
         "int8 weights": {"weight_dtype": "int8"},
-        "256 seats": {"max_num_seqs": 256},
+        "256 slots": {"max_num_seqs": 256},
     }
     for medicine, fields in medicines.items():
         rows += [(medicine, name, *_numbers(service(name, answers[name], **fields))) for name in answers]

@@ -138,11 +138,11 @@ class Session:
     # ---------------------------------------------------------------- in the client's thread
 
     def _work(self) -> None:
-        """Whatever fails, the run ends: nobody may wait for ever."""
+        """Whatever fails, the run ends: no caller waits forever."""
         try:
             self._play()
             self._final = self._look(done=True)
-        except BaseException as error:  # raised again where somebody waits
+        except BaseException as error:  # raised again in the caller that waits
             self._failed = error
         finally:
             self._done.set()

@@ -89,7 +89,7 @@ def decode_work(batch: int, context: float, rows: int = 1) -> StepWork:
 
 
 def steady_rate(ends: Iterable[float]) -> float:
-    """Answers a second over the middle three fifths of a run in which all come at once: filling and emptying the seats
+    """Answers a second over the middle three fifths of a run in which all come at once: filling and emptying the slots
     do not count.
 
     Args:

@@ -20,7 +20,7 @@ USE_CASES: dict[str, tuple[SLO, str]] = {
 
 
 def attainment(run: Run, slo: SLO) -> float:
-    """Share of the requests that met every limit; whoever was refused met none."""
+    """Share of the requests that met every limit; a refused request met none."""
     ended = as_records(run.outputs)
     met = sum(record.completed and slo.met_by(record.timeline) for record in ended)
     is_remote = run.remote is not None  # then those that were refused are among the outputs

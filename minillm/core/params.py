@@ -1,4 +1,4 @@
-"""What callers may set, checked at the door: unknown fields and bad values are typed errors, never ignored."""
+"""What callers may set, validated up front: unknown fields and bad values are typed errors, never ignored."""
 
 import difflib
 import reprlib

@@ -119,7 +119,7 @@ class Scheduler:
         return batch
 
     def _schedule_running(self, request: Request, step: Step, now: float) -> None:
-        """Give a running request its next tokens. If the pool has no block for them, others give way."""
+        """Give a running request its next tokens. If the pool has no block for them, others are preempted."""
         if request.status is not RequestStatus.RUNNING:
             return  # preempted a moment ago, to make room
         num_tokens = self._num_tokens(request, request.num_computed_tokens, step)

@@ -1,7 +1,7 @@
 """The four seams: what one deployment decides differently from the next, each with a trivial default.
 
 - `QueuePolicy`: who is next. Default: first come, first served.
-- `PreemptionPolicy`: who gives way when no block is free, and what becomes of its keys and values. Default: the
+- `PreemptionPolicy`: which request is preempted when no block is free, and what becomes of its keys and values. Default: the
   request admitted last; its KV is dropped and computed again.
 - `KVLayout`: which blocks a request keeps. Default: all of them.
 - `DraftPolicy`: which tokens are guessed ahead. Default: none.
@@ -54,7 +54,7 @@ class QueuePolicy(Protocol):
 
 
 class PreemptionPolicy(Protocol):
-    """Who gives way when no block is free, and what becomes of its keys and values."""
+    """Which request is preempted when no block is free, and what becomes of its keys and values."""
 
     def rank(self, request: Request) -> int:
         """Running requests are kept in this order, equal ones in order of admission; the lowest are served first."""
@@ -180,9 +180,9 @@ class SortedQueue:
 
 
 class Recompute:
-    """The last request that is not in this step yet gives way; its KV is dropped, to be computed again.
+    """The last request that is not in this step yet is preempted; its KV is dropped, to be computed again.
 
-    A request in the step gives way only to one of a lower rank. At worst the needy request is its own victim: then
+    A request in the step is preempted only for one of a lower rank. At worst the needy request is its own victim: then
     earlier preemptions in this step were unnecessary.
     """
 

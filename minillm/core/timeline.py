@@ -51,7 +51,7 @@ class VirtualClock:
 
 PHASES = ("queue", "prefill", "first_token", "decode", "stream")
 """
-queue: arrival at the front door, to the first step that schedules it
+queue: arrival at the server, to the first step that schedules it
 prefill: that step's start, to the end of the pass that computes its last prompt token
 first_token: end of that pass, to the first token handed over (sample, sync, detokenize)
 decode: first token handed over, to the last token handed over

@@ -43,7 +43,7 @@ def load_parts(
 
 
 def warm_up(runner: Runner) -> None:
-    """A prompt and a decode for nobody: threads are started, memory is mapped and kernels are compiled before a request
+    """A warm-up prompt and decode: threads are started, memory is mapped and kernels are compiled before a request
     waits for them. What it leaves in the cache belongs to no request, and is overwritten."""
     length = min(128, runner.num_kv_blocks * runner.block_size)
     request = Request("warm-up", [0] * length, SamplingParams(temperature=0), Timeline(0.0))

@@ -3,7 +3,7 @@
 A prompt's cost is its tokens, and of a retrieved document most sentences have nothing to do with what is asked. Which
 ones do is scored by words shared with the question, rare words more (BM25, Robertson & Zaragoza 2009). That needs no
 model and takes microseconds; what it cannot see is a paraphrase without a word in common. The answer to "What colour
-is the door?" may begin with "It", so half of a sentence's score is passed on to the next one.
+is the key?" may begin with "It", so half of a sentence's score is passed on to the next one.
 
 Prune before the engine sees the prompt. A shared prefix that is pruned differently for each question is no shared
 prefix any more: where prefix caching would have hit, pruning may cost time.

@@ -1,4 +1,4 @@
-"""At the door: turns whatever a caller may send as a prompt into token ids, or says why not."""
+"""Input validation: turns whatever a caller may send as a prompt into token ids, or says why not."""
 
 from collections.abc import Sequence
 from numbers import Integral

@@ -30,7 +30,7 @@ CUT = dict.fromkeys(COLUMN_PARALLEL, 0) | dict.fromkeys(ROW_PARALLEL, 1)
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Which of the processes that share a model this one is, and how it talks with the others."""
+    """Which of the processes that share a model this one is, and how it reaches the others."""
 
     rank: int = 0
     size: int = 1

@@ -108,7 +108,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Write it here; without it, to standard output.")] = None,
 ) -> None:
     """All that is kept of your work on this machine, as JSON: lessons, checks, exercises, drills."""
-    from course.lab.grading import classroom  # pandas and the drills: nobody else waits for them
+    from course.lab.grading import classroom  # pandas and the drills: only this command needs them
 
     try:
         text = classroom.export(name).model_dump_json(indent=2)

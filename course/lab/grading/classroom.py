@@ -1,7 +1,7 @@
 """A class from its learners' histories: what one learner exports, and the tables that a teacher makes of many.
 
 Everything in an export comes from files that lie on the learner's own machine and can be edited there. It shows who is
-where, and what to talk about. Whoever grades for a certificate reruns the answers (docs/teaching.md).
+where, and what to talk about. To grade for a certificate, rerun the answers (docs/teaching.md).
 """
 
 import json
@@ -151,7 +151,7 @@ def _moments(learner: Learner) -> list[str]:
 
 
 def by_exercise(learners: Sequence[Learner]) -> pd.DataFrame:
-    """A row for each exercise that anybody began, the worst first: what to talk about.
+    """A row for each exercise that any learner began, the worst first: what to talk about.
 
     `share` is the mean share of its points among those who tried it; `attempts` and `hints` are means as well.
     """

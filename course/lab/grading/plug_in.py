@@ -1,7 +1,7 @@
 """A learner's parts inside the real engine: a scheduler step, a block pool, attention ... of theirs serves the model.
 
 Every part runs beside the rule that it must keep. When it breaks it, or raises, that is noted, the engine's own part
-takes over for the rest of the run, and nobody waits for ever. (A part that loops for ever does hang: check it first.)
+takes over for the rest of the run, and nothing waits forever. (A part that loops forever does hang: check it first.)
 """
 
 from collections.abc import Callable, Sequence

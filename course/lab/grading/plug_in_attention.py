@@ -51,7 +51,7 @@ class OwnAttention(AttentionBackend):
         if output.shape != tuple(query.shape):
             raise ValueError(f"its result has shape {shown(output.shape)}, not {tuple(query.shape)}")
         if not np.isfinite(output).all():
-            raise ValueError("its result is not finite: was a slot read that nobody wrote?")
+            raise ValueError("its result is not finite: was a slot read that was never written?")
         return torch.from_numpy(output).to(query)
 
 

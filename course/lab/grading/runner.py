@@ -78,7 +78,7 @@ class Worker:
         try:
             child.tell({**submission.task, "exercise": exercise.id, "seed": seed})
             trouble = _listen(child, exercise, criteria)
-        except BaseException:  # Ctrl-C: nobody waits for it any more
+        except BaseException:  # Ctrl-C: nothing waits for it any more
             self._end()
             raise
         if trouble is not None:
@@ -177,7 +177,7 @@ class _Child:
         return time.monotonic() - self._born - waited
 
     def where(self) -> str:
-        """Which line of the learner's is running; empty where nobody can tell."""
+        """Which line of the learner's is running; empty where it can't be told."""
         if not hasattr(signal, "SIGUSR1"):
             return ""
         with contextlib.suppress(OSError):

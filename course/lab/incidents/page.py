@@ -62,7 +62,7 @@ def _alarm(play: Play) -> str:
 
 
 def _told(service: Service) -> str:
-    """What anybody on call knows. Kinds of traffic and autoscaling are for those who ask: few causes have them."""
+    """What an engineer on call knows. Kinds of traffic and autoscaling are for those who ask: few causes have them."""
     replicas = service.fleet.replicas
     count = f"{replicas} replicas" if replicas > 1 else "one replica"
     return (

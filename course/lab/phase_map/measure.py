@@ -213,7 +213,7 @@ def provenance() -> dict[str, Any]:
 def _source_of(hardware: str) -> str:
     """Where the constants behind a simulation come from."""
     provenance = simulated_70b.deployment(profile=hardware).profile.provenance
-    return provenance.get("source", "typical constants, which nobody has measured")
+    return provenance.get("source", "typical constants, which have not been measured")
 
 
 def _told(pair: Measured, what: str) -> str:

@@ -126,7 +126,7 @@ def at(**fields: Any) -> Setting:
     return Setting(fields)
 
 
-# ---------------------------------------------------------------- the rows, from the front door to the last byte
+# ---------------------------------------------------------------- the rows, from admission to the last byte
 
 TENANTS = SharedPrefix(tenants=24, prefix=HANDBOOK.prefix, question=HANDBOOK.question, output=HANDBOOK.output)
 """More handbooks than two caches of SMALL_POOL hold when both see all of them."""
@@ -138,7 +138,7 @@ HELD = Setting(fleet={"network": Network(hold_chunks=16)})
 APART = Disaggregation(prefill_replicas=1, link_bytes_per_s=50e9)
 
 
-def seats(num: int, max_queue_len: int | None = None) -> Setting:
+def slots(num: int, max_queue_len: int | None = None) -> Setting:
     """So many slots, and clients that wait ten seconds."""
     return Setting({"max_num_seqs": num, "max_queue_len": max_queue_len}, {"clients": PATIENT})
 
@@ -150,22 +150,22 @@ def batching(way: str) -> Setting:
 ROWS: tuple[Technique, ...] = (
     Technique(
         "continuous batching", "batching", "02", "Who sits where?",
-        Pair("chats of all lengths, 16 seats", lambda: many(CHAT, 2.6), batching("static"), batching("continuous")),
+        Pair("chats of all lengths, 16 slots", lambda: many(CHAT, 2.6), batching("static"), batching("continuous")),
         Pair("equal answers that all come at once", lambda: together(EQUAL, 64), batching("static"),
              batching("continuous")),
     ),
     Technique(
-        "more seats", "max_num_seqs", "02", "Where it hurts",
-        Pair("chats, 8 seats or 64", lambda: many(CHAT, 2.6), at(max_num_seqs=8), at(max_num_seqs=64)),
-        Pair("long answers, KV memory for a few, 16 seats or 256", lambda: together(LONG_ANSWERS),
+        "more slots", "max_num_seqs", "02", "Where it hurts",
+        Pair("chats, 8 slots or 64", lambda: many(CHAT, 2.6), at(max_num_seqs=8), at(max_num_seqs=64)),
+        Pair("long answers, KV memory for a few, 16 slots or 256", lambda: together(LONG_ANSWERS),
              at(tp=2, max_num_seqs=16), at(tp=2, max_num_seqs=256)),
     ),
     Technique(
         "a limit on the queue", "max_queue_len", "02", "Whom to refuse?",
         Pair("more chats than can be served, clients wait ten seconds", lambda: many(CHAT, 12.0, 300),
-             seats(16), seats(16, max_queue_len=8)),
+             slots(16), slots(16, max_queue_len=8)),
         Pair("few chats, but in clumps", lambda: make_workload(CHAT, Gamma(rate=1.0, cv=5.0), num_requests=200),
-             seats(16), seats(16, max_queue_len=4)),
+             slots(16), slots(16, max_queue_len=4)),
     ),
     Technique(
         "shortest prompt first", "scheduling_order", "02", "Who is next?",

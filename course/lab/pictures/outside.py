@@ -1,4 +1,4 @@
-"""A request on somebody else's server: the phases as spans, dashed and pale where their borders are inferred."""
+"""A request on another server: the phases as spans, dashed and pale where their borders are inferred."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def draw_bar_from_outside(
 
     Args:
         borders: of its five phases, in picture units.
-        inferred: the phases that nobody saw.
+        inferred: the phases that were not seen.
     """
     body = ""
     for phase, start, end in zip(PHASES, borders, borders[1:]):

@@ -10,10 +10,10 @@ SLOTS_TOP, SLOTS_BOTTOM = 134, 184
 
 
 def draw_steps(run: Run, ghost: Run | None = None) -> Picture:
-    """Tokens of each step against the token budget; requests running and waiting against the seats."""
+    """Tokens of each step against the token budget; requests running and waiting against the slots."""
     scale = time_scale(run, ghost if run.same_workload(ghost) else None)
     body = time_axis(scale, TOKENS_TOP - 6, SLOTS_BOTTOM + 2)
-    body += _tokens(run, scale) + _seats(run, scale)
+    body += _tokens(run, scale) + _slots(run, scale)
     return Picture("What was the engine busy with, step by step?", body, SLOTS_BOTTOM + 36, description=_describe(run))
 
 
@@ -49,11 +49,11 @@ def _tokens(run: Run, scale: Scale) -> str:
     )
 
 
-def _seats(run: Run, scale: Scale) -> str:
-    seats = run.config.max_num_seqs
+def _slots(run: Run, scale: Scale) -> str:
+    slots = run.config.max_num_seqs
     most = max([step.num_running + step.num_waiting for step in run.steps], default=1)
-    show_limit = seats <= 2 * most
-    height = Scale(0, max(most, seats if show_limit else 1), SLOTS_BOTTOM, SLOTS_TOP)
+    show_limit = slots <= 2 * most
+    height = Scale(0, max(most, slots if show_limit else 1), SLOTS_BOTTOM, SLOTS_TOP)
     running, waiting = [], []
     for step in run.steps:
         x, width = _extent(step.start - run.start, step.end - run.start, scale)
@@ -70,9 +70,9 @@ def _seats(run: Run, scale: Scale) -> str:
             )
     body = boxes(running, fill=SOFT, fill_opacity=0.75) + boxes(waiting, fill=phase_fill("queue"))
     if show_limit:
-        limit = height(seats)
+        limit = height(slots)
         body += line(scale.start, limit, scale.end, limit, stroke=INK, stroke_width=1, stroke_dasharray="4 3")
-        body += text(scale.end + 4, limit + 4, f"{seats} seats", size=11, fill=SOFT)
+        body += text(scale.end + 4, limit + 4, f"{slots} slots", size=11, fill=SOFT)
     return (
         body
         + text(scale.start - 8, SLOTS_TOP + 10, "requests", fill=INK, text_anchor="end")

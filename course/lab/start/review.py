@@ -18,7 +18,7 @@ WIDE = widgets.Layout(width="auto")
 
 
 class Review(LivePanel):
-    """One sitting. Nothing is kept before somebody has pressed Start."""
+    """One sitting. Nothing is kept before Start is pressed."""
 
     def __init__(self, cards: Sequence[Card] = CARDS, deck: Deck | None = None) -> None:
         self.deck = deck or Deck(cards)
