@@ -1,4 +1,4 @@
-"""Committed notebooks show what every cell gives, but how a bet ends is folded away: a bet means nothing below its answer.
+"""Committed notebooks show what every cell gives, but how a bet ends is folded away below the question.
 
 A bet is a cell with `lab.predict(`; the next cell that scores decides it. Folded are the outputs of all cells from
 the bet to the first heading after the score, since what follows a score in its section is about the same runs. And from

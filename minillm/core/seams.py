@@ -1,8 +1,8 @@
 """The four seams: what one deployment decides differently from the next, each with a trivial default.
 
 - `QueuePolicy`: who is next. Default: first come, first served.
-- `PreemptionPolicy`: which request is preempted when no block is free, and what becomes of its keys and values. Default: the
-  request admitted last; its KV is dropped and computed again.
+- `PreemptionPolicy`: which request is preempted when no block is free, and what becomes of its keys and values.
+  Default: the request admitted last; its KV is dropped and computed again.
 - `KVLayout`: which blocks a request keeps. Default: all of them.
 - `DraftPolicy`: which tokens are guessed ahead. Default: none.
 

@@ -102,8 +102,8 @@ class AsyncEngine:
     async def submit(
         self, prompt: Prompt, params: SamplingParams, collector: OutputCollector, **options: Unpack[SubmitOptions]
     ) -> str:
-        """Queue a request whose outputs go to `collector`. Returns its id; the caller aborts it if no reader is left, or
-        if this is cancelled: the engine may have taken it.
+        """Queue a request whose outputs go to `collector`. Returns its id; the caller aborts it when no reader is
+        left, or if this is cancelled: the engine may have taken it.
 
         Raises:
             RequestError: it cannot be served.
