@@ -72,7 +72,7 @@ class SimulatedRunner:
     _: KW_ONLY
     num_kv_blocks: int
     decode_seconds: DecodeSeconds | None = None
-    """What many steps cost that do nothing but decode; None = no leaps over steps, each of which is watched."""
+    """What many steps cost that do nothing but decode; None = no fast-forward: each step is watched."""
     num_host_blocks: int = 0
     block_size: int = 16
     """Tokens per block."""

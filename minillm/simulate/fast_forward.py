@@ -6,7 +6,7 @@ that decodes, until its last token is next; but once in a block's worth of token
 it needs a block it is given one, and stays parked. It is brought up to date and put back when its last token is next,
 when a request may have to be preempted, or when it is aborted. Of 200 tokens, two steps are gone through.
 
-Where every running request is parked, the steps themselves are alike: each adds one token to every context. A `Leap`
+Where every running request is parked, the steps themselves are alike: each adds one token to every context. A `DecodeRun`
 prices all of them at once, up to the next last token, and `advance` goes as far as nothing else came in between.
 
 Scheduling, admission, preemption and prefix caching stay the Scheduler's own; a test holds that every stamp of
@@ -35,7 +35,7 @@ from minillm.simulate.cost.roofline import StepWork
 
 NEVER = -1
 FEWEST, MOST = 4, 1000
-"""Steps in a leap. For fewer, going through them is as quick; more are seldom left alone."""
+"""Steps in a decode run. For fewer, taking them one by one is as quick; more are seldom left alone."""
 
 
 NOTHING = ScheduledBatch(step_id=NEVER, requests=())
@@ -84,7 +84,7 @@ class FastForwardStep:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Leap:
+class DecodeRun:
     """Steps that lie ahead, each of which gives every running request a token, and nothing else. Clock seconds."""
 
     start: float
@@ -213,9 +213,9 @@ class FastForwardCore(EngineCore):
         if scheduled.end >= request.recompute_until:
             close_preemption(request, end)
 
-    # ---------------------------------------------------------------- leaps
+    # ---------------------------------------------------------------- runs of decode steps
 
-    def foresee(self) -> Leap | None:
+    def next_decode_run(self) -> DecodeRun | None:
         """The coming steps up to the next in which a request gets its last token; None if anything but decoding may
         happen before, or they are too few."""
         scheduler, count = self.scheduler, len(self._parked)
@@ -232,11 +232,11 @@ class FastForwardCore(EngineCore):
         seconds = decode_seconds(count, self._parked_context + count * np.arange(num))
         ends = np.add.accumulate([max(self.runner.free_at, now), *seconds])
         returns = ends[:-1] if self._steps else ends[1:]
-        return Leap(now, returns, ends[1:])
+        return DecodeRun(now, returns, ends[1:])
 
-    def advance(self, leap: Leap, num_steps: int) -> None:
-        """Go through the first steps of a leap that was foreseen from here."""
-        first, count, returns = self._num_launched, len(self._parked), leap.returns[:num_steps].tolist()
+    def advance(self, run: DecodeRun, num_steps: int) -> None:
+        """Take the first steps of a run that was planned from here."""
+        first, count, returns = self._num_launched, len(self._parked), run.returns[:num_steps].tolist()
         self._stalls += [self._stalls[-1]] * num_steps
         num_ended = 0
         for i in range(num_steps):
@@ -248,17 +248,17 @@ class FastForwardCore(EngineCore):
         self._num_launched = first + num_steps
         self._parked_context += count * num_steps
         self.scheduler.num_steps += num_steps
-        self.runner.free_at = end = float(leap.ends[num_steps - 1])
+        self.runner.free_at = end = float(run.ends[num_steps - 1])
         self.runner.clock.advance_to(returns[-1])
         for step in self._steps:  # the one in flight is another now
             step.launched = SimulatedStep(self.runner, NOTHING, returns[-1], returns[-1], end, end)
 
-    def leap_until(self, moment: float) -> bool:
-        """Leap over the steps that begin before this moment. False: there are none to leap over."""
-        leap = self.foresee()
-        if leap is not None:
-            self.advance(leap, leap.num_begun(moment))
-        return leap is not None
+    def fast_forward_until(self, moment: float) -> bool:
+        """Fast-forward over the decode steps that begin before this moment. False: there are none."""
+        run = self.next_decode_run()
+        if run is not None:
+            self.advance(run, run.num_begun(moment))
+        return run is not None
 
     # ---------------------------------------------------------------- parking
 

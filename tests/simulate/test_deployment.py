@@ -33,7 +33,7 @@ def test_contradictions_are_refused(fields: dict, hint: str) -> None:
         Deployment.of(*LLAMA, **fields)
 
 
-@pytest.mark.parametrize("fast", [False, True], ids=["engine", "leaping"])
+@pytest.mark.parametrize("fast", [False, True], ids=["engine", "fast_forward"])
 def test_a_window_bounds_blocks_and_prices(fast: bool) -> None:
     """One request of 3000 tokens and 400 more: with a window its steps stop growing, and so does what it holds."""
     price, blocks = {}, {}

@@ -1,4 +1,4 @@
-"""Leaping changes nothing: every stamp of every request is the plain engine's, to the last bit."""
+"""Fast-forward changes nothing: every stamp of every request is the plain engine's, to the last bit."""
 
 import random
 from collections.abc import Iterator
@@ -48,17 +48,17 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
         outputs = run(engine, arrivals)
         engine.check_integrity()
         results.append((engine, clock.now(), {output.request_id: output for output in outputs}))
-    (plain, end, outputs), (leaping, leap_end, leap_outputs) = results
-    assert leap_end == end
-    assert list(outputs) == list(leap_outputs), "they end in the same order"
+    (plain, end, outputs), (fast, fast_end, fast_outputs) = results
+    assert fast_end == end
+    assert list(outputs) == list(fast_outputs), "they end in the same order"
     for request_id, output in outputs.items():
-        assert facts(leap_outputs[request_id]) == facts(output)
-        assert leap_outputs[request_id].timeline.lost == pytest.approx(output.timeline.lost)
-    assert leaping.scheduler.num_steps == plain.scheduler.num_steps
-    assert leaping.num_preemptions == plain.num_preemptions
-    assert leaping.num_recomputed_tokens == plain.num_recomputed_tokens
-    assert leaping.scheduler.prefix_hits == plain.scheduler.prefix_hits
-    return plain, leaping
+        assert facts(fast_outputs[request_id]) == facts(output)
+        assert fast_outputs[request_id].timeline.lost == pytest.approx(output.timeline.lost)
+    assert fast.scheduler.num_steps == plain.scheduler.num_steps
+    assert fast.num_preemptions == plain.num_preemptions
+    assert fast.num_recomputed_tokens == plain.num_recomputed_tokens
+    assert fast.scheduler.prefix_hits == plain.scheduler.prefix_hits
+    return plain, fast
 
 
 @example(
@@ -88,7 +88,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
         },
     ),
 )
-def test_leaping_changes_nothing(
+def test_fast_forward_changes_nothing(
     seed: int, gap: float, blocks: int, seats: int, budget: int, caching: bool, preemption: str, order: str,
     shared: int, beside: bool, chunks: dict, others: dict,
 ) -> None:  # fmt: skip
@@ -101,10 +101,10 @@ def test_leaping_changes_nothing(
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 @pytest.mark.parametrize("beside", [True, False])
-def test_who_gives_way_to_a_higher_rank_gives_way_in_a_leap_too(
+def test_a_preemption_for_a_higher_rank_happens_in_fast_forward_too(
     preemption: str, beside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decodes are taken out of a step that was being put together; in a leap, most are in no step."""
+    """Decodes are taken out of a step that was being put together; in a fast-forward, most are in no step."""
     taken_out: list[str] = []
     remove = Step.remove
 
@@ -151,7 +151,7 @@ def test_an_abort_finds_everything_up_to_date() -> None:
     assert outputs[0] == outputs[1]
 
 
-def test_starting_over_it_leaps_as_a_new_one_does() -> None:
+def test_starting_over_it_fast_forwards_as_a_new_one_does() -> None:
     deployment = Deployment.of("qwen3-1.7b", GPU, num_kv_blocks=70)
     clock = VirtualClock()
     engine = deployment.fast_engine(clock)
@@ -171,7 +171,7 @@ def test_starting_over_it_leaps_as_a_new_one_does() -> None:
     assert output.timeline.itl == pytest.approx(fresh.timeline.itl)
 
 
-def test_it_sees_preemptions_prefix_hits_and_leaps() -> None:
+def test_it_sees_preemptions_prefix_hits_and_fast_forwards() -> None:
     plain, _ = both(list(traffic(1, 200, 0.001, 64)), num_kv_blocks=64)
     assert plain.num_preemptions > 5 and plain.scheduler.prefix_hits > 100
     roomy, _ = both(list(traffic(1, 60, 0.05, 0)), num_kv_blocks=3000)

@@ -123,7 +123,7 @@ def test_many_requests_make_drafts_a_loss() -> None:
     assert seconds(gated) < 1.01 * plain
 
 
-def test_leaping_is_not_for_speculation() -> None:
+def test_speculation_is_not_fast_forwarded() -> None:
     deployment = Deployment.of("llama-3-70b", GPU, tp=4)
     assert isinstance(deployment.fast_engine(VirtualClock()).core, FastForwardCore)
     speculating = Deployment.of("llama-3-70b", GPU, tp=4, speculative=DRAFTS)

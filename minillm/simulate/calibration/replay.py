@@ -79,7 +79,7 @@ def run(engine: Engine, arrivals: Sequence[Arrival], *, stamped_by_loop: bool = 
             arrival = upcoming.popleft()
             arrival.add_to(engine, now if stamped_by_loop else arrival.moment)
         until = upcoming[0].moment if upcoming else math.inf
-        if not (isinstance(engine.core, FastForwardCore) and engine.core.leap_until(until)):
+        if not (isinstance(engine.core, FastForwardCore) and engine.core.fast_forward_until(until)):
             finished += engine.step()
     return finished
 

@@ -17,7 +17,7 @@ from minillm.simulate.cluster.events import EventQueue
 from minillm.simulate.cluster.jobs import Job, Reply
 from minillm.simulate.cluster.record import Outcome
 from minillm.simulate.cluster.tiers import ReplicaTiers, Tier
-from minillm.simulate.fast_forward import FastForwardCore, Leap
+from minillm.simulate.fast_forward import DecodeRun, FastForwardCore
 
 EngineFactory = Callable[[VirtualClock], Engine]
 """Makes an engine, without a model, whose runner moves this clock."""
@@ -53,7 +53,7 @@ class Replica:
         self.clock = VirtualClock(events.now)
         self._engine = make_engine(self.clock)
         self.tiers = ReplicaTiers(tiers, self._engine)
-        self._leap: Leap | None = None
+        self._decode_run: DecodeRun | None = None
         """Steps under way that nothing outside can see; see fast_forward.py."""
         self.outstanding = 0
         self.started = events.now
@@ -73,12 +73,12 @@ class Replica:
     @property
     def engine(self) -> Engine:
         """As it is now."""
-        self._stop_leaping()
+        self._end_decode_run()
         return self._engine
 
     def submit(self, job: Job) -> None:
         """Take a job. It may end at once, if the engine refuses it."""
-        self._stop_leaping()
+        self._end_decode_run()
         job.replica = self
         self.outstanding += 1
         if job.has_kv:
@@ -92,7 +92,7 @@ class Replica:
 
     def cancel(self, job: Job) -> None:
         """Stop working on a job and free what it holds."""
-        self._stop_leaping()
+        self._end_decode_run()
         if job in self._landing:
             self._landing.remove(job)
             self.outstanding -= 1
@@ -152,9 +152,9 @@ class Replica:
             self.clock.advance(self._warm_up_s)
             self._warm_up_s = 0.0
         self._must_drain = False
-        if isinstance(self._engine.core, FastForwardCore) and (leap := self._engine.core.foresee()) is not None:
-            self._leap = leap
-            self.events.at(float(leap.returns[-1]), self._stop_leaping, leap)
+        if isinstance(self._engine.core, FastForwardCore) and (run := self._engine.core.next_decode_run()) is not None:
+            self._decode_run = run
+            self.events.at(float(run.returns[-1]), self._end_decode_run, run)
             return
         self.tiers.land()
         outputs = self._engine.step()
@@ -181,18 +181,18 @@ class Replica:
         self._land()
         self._wake()
 
-    def _stop_leaping(self, leap: Leap | None = None) -> None:
+    def _end_decode_run(self, run: DecodeRun | None = None) -> None:
         """Bring the engine up to the step that is running now.
 
         Args:
-            leap: only if it is still this one, which is over.
+            run: only if it is still this one, which is over.
         """
-        under_way = self._leap
-        if under_way is None or leap not in (None, under_way):
+        under_way = self._decode_run
+        if under_way is None or run not in (None, under_way):
             return
         assert isinstance(self._engine.core, FastForwardCore)
-        num_steps = len(under_way.ends) if leap else under_way.num_begun(self.events.now)
-        self._leap = None
+        num_steps = len(under_way.ends) if run else under_way.num_begun(self.events.now)
+        self._decode_run = None
         self._engine.core.advance(under_way, num_steps)
         self.busy_s = float(np.add.accumulate([self.busy_s, *under_way.busy_s(num_steps)])[-1])
         self.events.at(self.clock.now(), self._step_done, [])
@@ -200,7 +200,7 @@ class Replica:
     # ---------------------------------------------------------------- KV caches from elsewhere
 
     def _fetched(self, job: Job) -> None:
-        self._stop_leaping()
+        self._end_decode_run()
         if self.tiers.fetched(job):
             self._add(job)
             self._wake()

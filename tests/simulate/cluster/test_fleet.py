@@ -231,7 +231,7 @@ TENANTS = SharedPrefix(tenants=4, prefix=Fixed(tokens=800), output=Fixed(tokens=
 )
 @pytest.mark.parametrize("rate", [60, 4])
 def test_the_fast_engine_tells_clients_the_same(traffic: object, fields: dict, rate: float) -> None:
-    """Crowded, where steps are gone through, and with room, where most are leapt over."""
+    """Crowded, where steps are gone through, and with room, where most are fast-forwarded."""
     deployment = Deployment.of("qwen3-1.7b", "l4", num_kv_blocks=1500)
     workload = make_workload(traffic, Gamma(rate=rate, cv=3), num_requests=60, seed=2)
     config = ClusterConfig(**fields)
