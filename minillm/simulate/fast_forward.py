@@ -6,8 +6,8 @@ that decodes, until its last token is next; but once in a block's worth of token
 it needs a block it is given one, and stays parked. It is brought up to date and put back when its last token is next,
 when a request may have to be preempted, or when it is aborted. Of 200 tokens, two steps are gone through.
 
-Where every running request is parked, the steps themselves are alike: each adds one token to every context. A `DecodeRun`
-prices all of them at once, up to the next last token, and `advance` goes as far as nothing else came in between.
+Where every running request is parked, the steps themselves are alike: each adds one token to every context. A
+`DecodeRun` prices all of them at once, up to the next last token, and `advance` goes as far as nothing came between.
 
 Scheduling, admission, preemption and prefix caching stay the Scheduler's own; a test holds that every stamp of
 every request is the same as without fast-forward. What is not kept are step records (`engine.steps`).
