@@ -3,19 +3,21 @@
 #
 # A language model took four seconds to answer. Which four seconds?
 #
-# In this lesson a small real model (SmolLM2, 135 million weights) runs on your machine, inside a serving engine that
-# you can read: `minillm`. You will watch one request move through it in slow motion, then eight at once. By the
-# end you can name the five phases of any request, and say which one grew.
+# In this lesson a small, real model (SmolLM2, 135 million weights) runs on your machine inside a serving engine you can
+# read: `minillm`. You'll watch one request move through it in slow motion, then eight at once. By the end you can name
+# the five phases of any request, and say which one grew.
 #
-# - **Surface** takes five minutes. Run the cells from the top with Shift+Enter, and stop where you are asked to predict.
-# - **Guided** hands you the controls.
-# - **Deep dive** shows the arithmetic, and the code that keeps the time.
+# - **Surface**: ten minutes. Run the cells from the top with Shift+Enter, and stop where you're asked to predict.
+# - **Guided** (fifteen minutes): you drive.
+# - **Deep dive** (ten): the arithmetic, and the code that keeps the time.
 #
-# Coming back, or looking for one thing? The [start page](start.ipynb) has the map, three paths, and where you stopped.
+# Coming back, or looking for something specific? The [start page](start.ipynb) has the map, three paths, and where you left off.
 
 # %%
 from course.lab import Dashboard, Replay, open_lab, phase_table, services, services_70b, simulated_70b
 from course.lab.control import Control
+from course.lab.lesson_00 import findings
+from course.lab.lesson_00.anatomy import draw_anatomy
 from course.lab.lesson_00.checks import checks
 from course.lab.lesson_00.claims import a1
 from course.lab.pictures.compare import draw_phase_bars
@@ -27,37 +29,41 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# Text goes in and out as **tokens**: pieces of words, about four letters of English each. The engine works in
-# **steps**. In one step it computes some tokens for everybody who has a seat. A request passes through five phases:
+# Text goes in and out as **tokens**, pieces of words of about four English letters. The engine works in **steps**. Each
+# step computes some tokens for every request that holds a **slot**. A request passes through five phases:
 #
 # | phase | begins | ends | the request is ... |
 # |---|---|---|---|
-# | **queue** | it arrives | the first step that includes it begins | waiting for a seat |
-# | **prefill** | that step begins | its whole prompt has been computed | having its prompt read |
-# | **first token** | the prompt is computed | the first token is handed over | getting its first token picked and turned into text |
-# | **decode** | first token | last token | written, one token a step |
-# | **stream** | last token | the client has the last byte | leaving the building |
+# | **queue** | it arrives | the first step that includes it begins | waiting for a slot |
+# | **prefill** | that step begins | its whole prompt has been computed | having its prompt processed |
+# | **first token** | the prompt is computed | the first token is handed over | having that token sampled and turned into text |
+# | **decode** | first token | last token | generating one token per step |
+# | **stream** | last token | the client has the last byte | on the wire |
 #
-# Each phase begins where the one before it ended. So they add up to the whole, the **end-to-end** time (E2E),
-# and no second can hide between them.
+# Each phase begins where the previous one ended, so they add up to **end-to-end** time (E2E) exactly. There's no gap for
+# a second to hide in.
 #
-# Two numbers sum them up for a reader. **TTFT**, time to first token: the first three phases together. **ITL**,
-# inter-token latency: the gaps between tokens after that.
+# Two numbers sum them up for the user. **TTFT**, time to first token, covers the first three phases. **ITL**,
+# inter-token latency, is the gaps between tokens after that.
 #
 # ### One request, in slow motion
 #
-# The cell below sends one prompt of a little over 200 tokens, and lets the engine read at most 64 of them a step. Then it
-# plays the recorded stamps back at a quarter of the speed. Press ▶, or drag the handle. The first run of a lesson loads
-# the model, which takes longer than the run: a line above the result says what the cell is waiting for.
+# The next cell sends one prompt of a bit over 200 tokens and lets the engine prefill at most 64 of them per step. Then it
+# replays the recorded timestamps at a quarter of the speed. Press ▶, or drag the slider. The first run of a lesson also
+# loads the model; a line above the result says what the cell is waiting for.
 
 # %%
 one = lab.run(services.together(1, lab), long_prefill_token_threshold=64)
 Replay(one, speed=0.25)
 
 # %% [markdown]
-# The numbers in the blue blocks are **chunks**: prompt tokens computed in one step. The orange flag is the first
-# token. Each green block is one more step, and one more token. Queue, first token and stream are there too, but for
-# a lone request they are too thin to see. The table has them; its last row is their sum.
+# At the left, a row's label gives the request's number, its prompt tokens and its output tokens. The numbers in the blue
+# blocks are **chunks**: prompt tokens computed in one step. The orange flag is the first token. Each green block is one
+# more step and one more token. Queue, first token and stream are there too, but for a request that has the server to
+# itself they're too short to see, so the next picture draws all phases equally wide.
+
+# %%
+draw_anatomy(one)
 
 # %%
 phase_table(one)
@@ -65,14 +71,14 @@ phase_table(one)
 # %% [markdown]
 # ### Predict
 #
-# Now eight such prompts arrive in the same instant. This engine has four **seats**: it computes at most four
-# requests at once. Commit yourself before you look; that is what makes the answer stick. Choose, press **Lock it**, and
-# only then run the next cell. If two phases grow alike, within a tenth, either answer counts.
+# Now eight such prompts arrive in the same instant. This engine has four slots: it computes at most four requests at
+# once. Commit before you look; that's what makes the answer stick. Choose, press **Lock it**, and only then run the next
+# cell. If two phases grow within a tenth of each other, either answer counts.
 
 # %%
 bet = lab.predict(
     "eight",
-    "Eight arrive together, four seats. Compared with one request alone, which phase grows by the most seconds?",
+    "Eight arrive together, four slots. Compared with one request alone, which phase grows by the most seconds?",
     ["queue", "prefill", "first token", "decode", "stream"],
 )
 bet
@@ -82,8 +88,8 @@ eight = lab.run(services.together(8, lab), long_prefill_token_threshold=64)
 bet.score(grew_most(one, eight))
 
 # %% [markdown]
-# Here they are. A row is a request, in order of arrival; it keeps its row in every picture of this course. Grey is
-# waiting. Press ▶ to follow the last one, #7, through its phases.
+# Each row is a request, in order of arrival; it keeps its row in every picture of this course. Grey is waiting. Press ▶
+# to follow the last one, #7, through its phases.
 
 # %%
 Replay(eight, row=7)
@@ -91,19 +97,18 @@ Replay(eight, row=7)
 # %%
 draw_phase_bars({"one alone": one, "eight together": eight})
 
+# %%
+findings.eight_together(one, eight)
+
 # %% [markdown]
-# Compare the bars, phase by phase. If *queue* grew: the last four requests **waited for a seat**. If *prefill* grew: a
-# step that reads four prompts takes longer than a step that reads one. And *decode*? One pass over the model's weights
-# writes the next token of all four; did it grow as much? The model did not get slower. It got shared.
-#
-# That is the surface: *latency is not one number, it is five, and each has causes of its own.*
+# So latency isn't one number. It's five, and each has its own causes.
 
 # %% [markdown]
 # ## Guided
 #
-# The same engine, live. Choose traffic, press **Run**, change one control, press **Run** again: the previous run
-# stays as a thin outline, and the table says what each phase gained or lost. **Stop** ends everything within a step.
-# Rest the mouse on a control to see what it does. After two runs it looks like this:
+# The same engine, live. Pick traffic, press **Run**, change one control, press **Run** again: the previous run stays as a
+# thin outline, and the table says what each phase gained or lost. **Stop** takes effect within one step. Hover over a
+# control to see what it does. After two runs it looks like this:
 #
 # ![The dashboard after two runs: the five-phase timeline with the previous run as thin outlines, the engine's steps, the
 # KV block map, the distributions of TTFT and ITL, and the difference per phase](images/dashboard.png)
@@ -113,24 +118,64 @@ dashboard = Dashboard(lab, "chat")
 dashboard
 
 # %% [markdown]
-# Things to try. Say what you expect before each second run. Four words in the table: the **token budget** is the most tokens
-# of a step. **KV blocks** are room for the engine's notes about tokens. A request is **preempted** when its blocks are taken
-# away; it is computed again later. The **queue limit** is how many may wait; whoever comes then is refused.
+# Things to try; say what you expect before each second run. Four terms: the **token budget** is the most tokens a step may
+# compute. **KV blocks** are memory for the keys and values of tokens already computed. A **preempted** request loses its
+# blocks and is recomputed later. The **queue limit** is how many requests may wait; beyond it, new ones are refused.
 #
 # | traffic | first run | then change | watch |
 # |---|---|---|---|
-# | burst | as it is | seats 4 → 12 | queue melts; what does decode pay? |
-# | rag | as it is | prefix caching off | prefill; and which phase moves with it? |
+# | burst | as it is | slots 4 → 12 | the queue melts; what does decode pay? |
+# | rag | as it is | prefix caching off | prefill, and which phase moves with it? |
 # | chat | as it is | prefix caching off | does anything move at all? |
-# | long document | token budget 1024 | token budget 64 | everybody's ITL, against the document's TTFT |
-# | mixed | as it is | KV blocks → 48 | dashed gaps: who is preempted, and what is computed twice? |
-# | burst | as it is | queue limit 4 | TTFT gets better. At whose expense? |
+# | long document | token budget 1024 | token budget 64 | the chats' ITL against the document's TTFT |
+# | mixed | as it is | KV blocks → 48 | dashed gaps: what is preempted, and computed twice? |
+# | burst | as it is | queue limit 4 | TTFT improves. At whose expense? |
 #
+# <details><summary>What to expect</summary>
+#
+# - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve rows instead of four, so each token takes
+#   longer. More slots trade queue for ITL.
+# - *rag, no caching*: prefill grows, and decode and queue with it. The next section runs this one.
+# - *chat, no caching*: nothing but noise; no two prompts begin alike.
+# - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The document's own TTFT
+#   grows: more steps, and each one reads all the weights again.
+# - *mixed, 48 blocks*: memory runs out before slots do. The request admitted last is preempted, and its tokens are
+#   computed a second time.
+# - *burst, queue limit 4*: the requests that got in wait less. The ones that were refused have no TTFT at all, so they vanish
+#   from the average. Always count refusals next to latency.
+#
+# </details>
+#
+# ### Your neighbours' prompts are in your steps
+#
+# Four requests arrive one after the other, so the first is already decoding when the others are prefilled, 64
+# prompt tokens per step.
+
+# %%
+mixing = lab.predict(
+    "mixing",
+    "A step that decodes and also prefills 64 tokens, against a step that only decodes: how many times as long?",
+    unit="x",
+    between=(1, 20),
+)
+mixing
+
+# %%
+staggered = lab.run(services.staggered(4, lab), long_prefill_token_threshold=64)
+mixing.score(findings.mixed_steps(staggered))
+
+# %%
+draw_steps(staggered)
+
+# %%
+findings.gaps(staggered)
+
+# %% [markdown]
 # ### A technique that helps, and where it does nothing
 #
-# **Prefix caching** keeps the computed beginning of a prompt, its **KV cache** (keys and values, the model's notes
-# about each token it has read), and reuses it for the next prompt that begins the same way. In *rag* traffic,
-# every prompt begins with the same handbook. In *chat*, every prompt is different. Choose and lock, as before.
+# **Prefix caching** keeps the **KV cache** (keys and values) of a prompt's beginning and reuses it for the next prompt
+# that begins the same way. In *rag* traffic every prompt begins with the same handbook. In *chat* every prompt is
+# different.
 
 # %%
 caching = lab.predict(
@@ -149,6 +194,9 @@ caching.score(grew_most(with_cache, without))
 draw_phase_bars({"cache on": with_cache, "cache off": without}, "Prefix caching, rag")
 
 # %%
+findings.rag(with_cache, without)
+
+# %%
 chat_on = lab.run("chat")
 chat_off = lab.run("chat", enable_prefix_caching=False)
 draw_phase_bars({"cache on": chat_on, "cache off": chat_off}, "Prefix caching, chat")
@@ -156,29 +204,24 @@ draw_phase_bars({"cache on": chat_on, "cache off": chat_off}, "Prefix caching, c
 # %%
 Control("Chat, with nothing to reuse", chat_on, chat_off, q=50)
 
-# %% [markdown]
-# On rag traffic a prefill that is skipped frees the engine for the others, so phases move that the technique does not
-# touch. If decode grew most: your neighbours' prompts are read in the very steps that write your tokens, so each of your
-# gaps waits for them. A request has many such steps, and one prefill.
-#
-# On chat there is nothing to reuse; what difference you see is noise between two runs. Remember its size: a "gain"
-# smaller than that is no gain.
+# %%
+findings.chat(chat_on, chat_off)
 
 # %% [markdown]
 # ### The same at 70 billion weights
 #
-# Nobody reads this on four H100s. But the scheduler that just served you can be told that its model is Llama-3 70B: a
-# **simulator** prices each step instead of computing it, and a virtual clock moves on by that price. One prompt alone, then
-# eight at once, four seats, prompts and answers as long as above.
+# You probably aren't reading this on four H100s. But the scheduler that just served you doesn't know which model it
+# drives. A **simulator** can stand in for Llama-3 70B: it prices each step instead of computing it, and moves a virtual
+# clock forward by that price. One prompt alone, then eight at once, four slots, prompts and answers as long as above.
 
 # %%
 on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}
 services_70b.phases_table(on_70b)
 
 # %% [markdown]
-# Compare with the table of your own machine. The times are others, and so are their shares: a GPU reads a
-# whole prompt in the time of a token or two. Which phases grew is the same, and for the same reasons. How far to believe such
-# numbers is part of them:
+# Compare it with your own machine's table. The times differ and so do the shares: a GPU prefills a whole prompt in the
+# time of a token or two. The queue still forms, for the same reason. Every simulated number in this course comes with its
+# error:
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -186,16 +229,16 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ## Deep dive
 #
-# **The arithmetic.** With the six stamps $t_0 \le t_1 \le \dots \le t_5$ (arrival, scheduled, prefill end, first token,
-# last token, finished):
+# **The arithmetic.** With the six timestamps $t_0 \le t_1 \le \dots \le t_5$ (arrival, scheduled, prefill end, first
+# token, last token, finished):
 #
 # $$\text{E2E} = t_5 - t_0 = \sum_{i=0}^{4} (t_{i+1} - t_i), \qquad \text{TTFT} = t_3 - t_0, \qquad
 # \text{TPOT} = \frac{\text{E2E} - \text{TTFT}}{n - 1}$$
 #
-# TPOT, time per output token, is an average over a request of $n$ output tokens. ITL keeps every gap.
+# TPOT, time per output token, averages over a request of $n$ output tokens. ITL keeps every gap.
 #
-# **The code.** All of it is one small class. The engine writes the stamps as things happen (`minillm/frontend/engine.py`,
-# search for `timeline`); every number in this course is computed from them.
+# **The code.** All of it is one small class. The engine writes the timestamps as things happen
+# (`minillm/frontend/engine.py`, search for `timeline`); every number in this course is computed from them.
 
 # %%
 import inspect
@@ -206,16 +249,8 @@ print(inspect.getsource(Timeline.borders))
 print(inspect.getsource(Timeline.phases))
 
 # %% [markdown]
-# **One step at a time.** Requests do not have steps; steps have requests. Each bar is one step of the run with eight: as
-# wide as the step took, as high as the tokens it computed. A step with prompt tokens in it takes far longer than one
-# that only decodes, and everybody in it waits for all of it. That is why ITL jumps while somebody else is in prefill.
-
-# %%
-draw_steps(eight)
-
-# %% [markdown]
-# **The claim, measured.** Articles about latency make claims. This course puts each to the test, on this engine, and
-# keeps a ledger.
+# **The claim, measured.** Articles about latency make claims. This course tests each one on this engine and keeps a
+# [ledger](14_claims_ledger.ipynb).
 
 # %%
 a1([one, eight, with_cache, without])
@@ -223,14 +258,14 @@ a1([one, eight, with_cache, without])
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Before I suggest anything I would like to see where the time goes: waiting in the queue, reading the prompt, the
-# > first token, writing, and delivery. TTFT covers the first three, ITL the fourth. They have different causes, so
+# > "Before I suggest anything, I'd want to see where the time goes: queue, prefill, first token, decode, or streaming. I'd
+# > ask for TTFT and ITL separately. TTFT covers the first three phases and ITL the fourth. They have different causes, so
 # > they have different fixes."
 #
 # ## Check yourself
 #
-# Keys are computed from the runs above. Replace the dots, run the cell. There is partial credit, and the checks ship with
-# the course, so nobody but you is being fooled.
+# The answers are computed from the runs above. Replace the dots and run the cell. There's partial credit. The checks ship
+# with the course, so you could look the answers up; you'd only be fooling yourself.
 
 # %%
 check = checks(one, eight)
@@ -246,10 +281,10 @@ check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "..
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Proportions on a GPU.** On a few CPU cores prefill is dear, and a step takes tens of milliseconds. On four H100s a decode
-#   step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY leaderboard, vLLM). The phases, their order and
-#   their causes stay the same; their shares do not.
-# - **The network.** Client and engine share one process here, so *stream* is microseconds. Across a slow proxy it is not.
+# - **Proportions on a GPU.** On a few CPU cores prefill is expensive, and a decode step takes tens of milliseconds. On four H100s
+#   a decode step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY leaderboard,
+#   vLLM). Phases, order and causes carry over; shares don't.
+# - **The network.** Client and engine share one process here, so *stream* is microseconds. Behind a slow proxy it isn't.
 # - **The cost of looking.** Drawing eight pictures a second takes some of the machine. Runs without the dashboard
 #   (`lab.run`) are a little faster.
 # - **Statistics.** Eight requests are an illustration. Percentiles need hundreds; lesson 01 says how many.
@@ -257,6 +292,6 @@ check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "..
 # ## Sources
 #
 # - Claim A1: *Serving LLMs: The Latency Anatomy Framework* (the five phases under those names).
-# - The scheduling rule, and running requests first under one token budget: vLLM, `vllm/v1/core/sched/scheduler.py`.
-#   Chunked prefill: Agrawal et al., *Sarathi-Serve*, 2024. Steps instead of batches: Yu et al., *Orca*, 2022.
+# - The scheduling rule, with running requests first under one token budget: vLLM, `vllm/v1/core/sched/scheduler.py`.
+#   Chunked prefill: Agrawal et al., *Sarathi-Serve*, 2024. Iteration-level scheduling: Yu et al., *Orca*, 2022.
 # - Predicting before looking: Crouch et al., *Classroom demonstrations: learning tools or entertainment?*, 2004.

@@ -1,158 +1,163 @@
 # %% [markdown]
 # # 01 · One number is a trap
 #
-# "Our p99 is eight seconds. What would you do?" Nobody can know. In this lesson you build two services with the
-# same p99 and opposite illnesses, try the same two medicines on both, and see what a single number hides.
+# "Our p99 is eight seconds. What would you do?" There's no way to know. In this lesson you build two services with the
+# same end-to-end latency and opposite problems, try the same two fixes on both, and see what a single number hides.
 #
-# Words first. A **percentile** is a value that a share of all samples stays below: half the requests are faster than
-# p50, all but one in a hundred are faster than **p99**. The slow end is the **tail**.
+# A **percentile** is a value that a given share of all samples stays below: half the requests are faster than p50, all but
+# one in a hundred are faster than **p99**. The slow end is the **tail**.
 #
-# - **Surface**: two services, one number, then two numbers.
-# - **Guided**: a ruler over a distribution, five tools that disagree, a client that hides its own queue.
-# - **Deep dive**: the formulas, the code, the claims.
+# - **Surface** (fifteen minutes): two services, one number, then two numbers.
+# - **Guided** (fifteen): a ruler over a distribution, five tools that disagree, a client that hides its own queue.
+# - **Deep dive** (five): the formulas, the code, the claims.
 
 # %%
 from course.lab import Ruler, open_lab, services, services_70b, simulated_70b, slo, tables
 from course.lab.control import Control
+from course.lab.lesson_01 import findings
 from course.lab.lesson_01.checks import checks
 from course.lab.lesson_01.claims import a6, b1, e5, f3
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.predict import gained_most
 
-lab = open_lab(dtype="bfloat16")  # two bytes a weight; you will halve that in a moment
+lab = open_lab(dtype="bfloat16")  # two bytes a weight; you'll halve that in a moment
 
 # %% [markdown]
 # ## Surface
 #
-# **Service A** has one seat and gets ten short questions at once. **Service B** has sixteen seats and gets sixteen
-# questions that want long answers. To be fair, the length of B's answers was chosen so that the two p99s agree; the
-# cell below does that by running, several times: a line above the picture says how far it is. Everything is the
-# same model on the same machine.
+# **Service A** has one slot and gets ten short questions at once. **Service B** has sixteen slots and gets sixteen
+# questions with long answers. To keep it fair, B's answers are made just long enough that the slowest requests of both
+# services take equally long; the cell finds that length by running B a few times. Same model, same machine.
 #
-# Here is the dashboard that many teams have: **E2E**, end to end, a tick a request.
+# Here's the dashboard many teams have: **E2E**, one tick per request. (With ten requests there is no p99 worth the name, so it
+# marks the slowest; at 70B below, 300 requests have one.)
 
 # %%
 before = services.two_ill_services(lab)
 draw_one_number(before)
 
 # %% [markdown]
-# If this is all you can see, both services get the same ticket: "latency p99 too high". Now ask for **two numbers**: TTFT
-# (time to first token) and ITL (inter-token latency, the gap between tokens). The slowest request of each service,
-# cut into its phases:
+# If this is all you can see, both services get the same ticket: "latency too high". Now ask for **two numbers**: TTFT
+# (time to first token) and ITL (inter-token latency, the gap between tokens). The slowest request of each service, cut
+# into its phases:
 
 # %%
 draw_two_numbers(before)
 
+# %%
+findings.two_illnesses(before)
+
 # %% [markdown]
-# A waits and then writes quickly. B starts quickly and then writes slowly. The first reader stares at an empty page,
-# the second watches words drip. They are different illnesses, and no percentile of E2E can tell them apart.
-#
 # ### Predict
 #
-# Two medicines, the same for both:
+# Two fixes, the same for both:
 #
-# 1. **Half the bytes**: weights in 8 bits instead of 16, which is called *quantization* (storing weights in fewer bits).
-#    Each step reads half as much memory.
-# 2. **More seats**: sixteen requests may run at once.
+# 1. **Half the bytes**: weights in 8 bits instead of 16 (*quantization*). Each step reads half as much memory.
+# 2. **More slots**: sixteen requests may run at once.
 #
 # The usual advice says that quantization helps decode and does nothing for a queue. Which service does it help more?
-# Choose, press **Lock it**, and only then run the next cell. It plays both services twice again.
 
 # %%
 bet = lab.predict(
     "bytes",
-    "Half the bytes per weight: which service's p99 of E2E falls by the larger share?",
+    "Half the bytes per weight: which service's slowest E2E falls by the larger share?",
     ["A", "B", "about the same (within 10 points)"],
 )
 bet
 
 # %%
-seats = services.same_traffic(lab, before, max_num_seqs=16)
+slots = services.same_traffic(lab, before, max_num_seqs=16)
 half = services.same_traffic(lab, before, quantization="int8")
-control = Control("B had sixteen seats before it got them", before["B"], seats["B"])
-bet.score(gained_most(before, half, tie="about the same (within 10 points)", noise=control.moved))
+control = Control("B had sixteen slots before it got them", before["B"], slots["B"], q=100)
+bet.score(gained_most(before, half, tie="about the same (within 10 points)", q=100, noise=control.moved))
 
 # %%
-tables.changes_table(before, {"half the bytes": half, "more seats": seats})
+tables.changes_table(before, {"half the bytes": half, "more slots": slots}, q=100)
 
 # %%
 control
 
+# %%
+findings.more_slots(before, slots)
+
+# %%
+findings.half_the_bytes(before, half, control)
+
 # %% [markdown]
-# Read the table by rows.
-#
-# - **More seats** cure A. B had sixteen already, so for B nothing was changed at all: that is the **control**, and whatever it
-#   shows is the noise of this machine. Seats cost memory for the **KV cache** (the model's notes on every token it has
-#   read), and a somewhat longer step for everybody in it: look at A's decode below. Here that is a good bargain.
-# - **Half the bytes** help as far as a step is spent on reading weights. Did B gain less than A? B's steps read them once
-#   for sixteen tokens, and then do the arithmetic of sixteen, of which fewer bits take nothing away. Did it gain as much, or
-#   more? Then its steps wait for the reading all the same. And if A's answers became shorter, so did A's line: a queue is made
-#   of other people's service time. Then "quantization does nothing for a queue" is too strong. It is a dear way to cure a line,
-#   though, when a second seat is free.
-#
-# The question to ask is never "does it help?" but "which phase is large, and what is the cheapest thing that
-# shrinks *that*?"
+# Don't ask "does it help?" Ask which phase is large, and what's the cheapest thing that shrinks *that*.
 
 # %%
-draw_phase_bars({"before": before["A"], "half the bytes": half["A"], "more seats": seats["A"]}, "Service A")
+draw_phase_bars({"before": before["A"], "half the bytes": half["A"], "more slots": slots["A"]}, "Service A")
 
 # %%
-draw_phase_bars({"before": before["B"], "half the bytes": half["B"], "more seats": seats["B"]}, "Service B")
+draw_phase_bars({"before": before["B"], "half the bytes": half["B"], "more slots": slots["B"]}, "Service B")
 
 # %% [markdown]
 # ## Guided
 #
 # ### A ruler over the tail
 #
-# Mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag the handle from p50
-# to p99.9. Red ticks are the requests beyond it; ✕ is the mean. Below the first line, the same requests by prompt length.
+# Mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag the slider from
+# p50 to p99.9. Red ticks are the requests beyond it; ✕ is the mean. Below the first line, the same requests by prompt
+# length. Switch to ITL, too: there are many more gaps than requests.
 
 # %%
 many = lab.run(services.sample(lab), enable_prefix_caching=False)
 Ruler(many, "TTFT")
 
+# %%
+findings.tail(many)
+
 # %% [markdown]
-# Three things to see:
+# And never average percentiles: the mean of two servers' p99s isn't the p99 of anything. Pool the samples, then rank.
 #
-# - The **mean** sits where almost nobody is: above most requests, below the slow ones.
-# - The tail is not bad luck. It has a **cause** you can name: the bucket of the longest prompts, and whoever shares a step with
-#   one of them.
-# - Near the end only the last one or two samples decide where the ruler stands. With $n$ samples, p99 rests on the slowest $n/100$ of them. Below a
-#   few hundred samples, p99 is one unlucky request; p99.9 wants thousands. Switch to ITL: there are more gaps than requests.
+# ### Five tools, the same timestamps, different numbers
 #
-# And never average percentiles: the mean of two servers' p99 is not the p99 of anything. Pool the samples, then rank.
-#
-# ### Five tools, the same stamps, different numbers
-#
-# Load generators print "ITL" and "TPOT" (time per output token). The stamps below are the same for all: service A's. Only
-# the definitions differ.
+# Load generators print "ITL" and "TPOT" (time per output token). All of these use service A's timestamps. Only the
+# definitions differ.
 
 # %%
 tables.tools_table(before["A"])
 
 # %% [markdown]
-# The wide gap is between those that count the wait for the first token and those that do not: A's queue leaks into its "time
-# per token". Compare tools only after you have compared their formulas.
+# The big difference is between tools that include the wait for the first token and tools that don't: A's queue leaks into
+# its "time per token". Compare formulas before you compare tools.
+#
+# The server's own metrics have the same trap. vLLM's `time_to_first_token_seconds` starts when its front end has the
+# request; `request_prefill_time_seconds` starts when the scheduler first picks it. Plot the second as "TTFT" and your
+# dashboard doesn't contain the queue.
 #
 # ### A client that hides the queue
 #
-# A request is due every 80 ms. One client sends each when it is due (**open loop**). The other never has more than two
-# open (**closed loop**, or a concurrency cap): it holds the rest back, and the server never sees them waiting.
+# A request is due every 80 ms. One client sends each request when it's due (**open loop**). The other never has more than
+# two open (**closed loop**, a concurrency cap): it holds the rest back, and the server never sees them waiting.
+
+# %%
+cap = lab.predict(
+    "hidden",
+    "With the cap, how many times as long is the TTFT p99 that users feel as the one the server reports?",
+    unit="x",
+    between=(1, 100),
+)
+cap
 
 # %%
 open_loop = lab.run(services.steady(lab), max_num_seqs=2)
 capped = lab.run(services.steady(lab, in_flight=2), max_num_seqs=2)
+cap.score(findings.hidden(capped))
+
+# %%
 tables.clients_table({"open loop": open_loop, "at most two open": capped})
 
 # %%
 draw_timeline(capped, title="The closed-loop client: where did the queue go?")
 
 # %% [markdown]
-# It went into the client: the dotted red lines. By the server's stamps TTFT is splendid; what a user feels is the other
-# column. **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. When that product sits
-# at a round number and does not move with load, somebody is holding back. (Published benchmarks show it as a TTFT that
-# "plateaus".)
+# Into the client: the dotted red lines. By the server's clock TTFT looks great; what users feel is the other column.
+# **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product sits at a
+# round number and doesn't move with load, the client is holding requests back. (In published benchmarks it shows up as a
+# TTFT that "plateaus".)
 #
 # ### Fast enough for what?
 #
@@ -165,18 +170,15 @@ slo.slo_table(before)
 # %% [markdown]
 # ### The same at 70 billion weights
 #
-# Llama-3 70B on four H100s, simulated. A has four seats and a line; B lets everybody in, and writes long answers. Again B's
-# answers are as long as makes the two p99s of E2E agree.
+# Llama-3 70B on four H100s, simulated, 300 requests each. A has four slots and a queue; B admits every request, and its
+# answers are long. Again B's answers are just long enough that the two p99s of E2E agree.
 
 # %%
-services_70b.two_ill_services()
+on_70b = services_70b.two_services()
+services_70b.services_table(on_70b)
 
-# %% [markdown]
-# First compare the two services as they are: one E2E, two illnesses. Then the medicines. More seats cure A and do nothing for B.
-# Halving the bytes of the weights shortens every step, so B's answers come faster; and since A's seats are free sooner, its
-# line all but goes away. That holds while a step waits for the weights. On a serving stack of 2023 a small step waited for the
-# host to launch programs on the GPU, and half the bytes bought nothing (lesson 06 takes such a step apart). Nobody could have
-# told from the model, the GPU or the price. *Ask which phase is large, then what that phase waits for.*
+# %%
+findings.at_70b(on_70b)
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -189,8 +191,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # $$\text{ITL} = \{\, d_{i+1} - d_i \,\}, \qquad \text{TPOT} = \frac{(t_5 - t_0) - (d_1 - t_0)}{n-1}, \qquad
 # \text{GuideLLM's TPOT} = \frac{d_n - t_0}{n}$$
 #
-# ITL is a set, TPOT an average. A request that stalls once for a second and then runs smoothly has a fine TPOT and a terrible
-# largest ITL. `course/lab/tool_metrics.py` has each tool's formula beside the place it was read from; here is one:
+# ITL is a set, TPOT an average. A request that stalls once for a second and then runs smoothly has a fine TPOT and a
+# terrible maximum ITL. `course/lab/tool_metrics.py` has each tool's formula with its source; here's one:
 
 # %%
 import inspect
@@ -220,13 +222,13 @@ f3(slo.attainments(before))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Before I propose anything, I would like TTFT and ITL apart, at p99, by prompt length, and how many samples they rest on.
-# > If TTFT is the large one, I split it into queue and prefill. If ITL is, I look at what shares a step with whom. And I would
-# > like to know whether the load generator holds requests back."
+# > "Before I propose anything, I'd want TTFT and ITL separately, at p99, by prompt length, and how many samples that is.
+# > If TTFT is the big one, I split it into queue and prefill. If it's ITL, I look at what else is in the step. And I'd
+# > check that the load generator isn't holding requests back."
 #
 # ## Check yourself
 #
-# Replace the dots. Keys come from the runs above.
+# Replace the dots. Answers are computed from the runs above.
 
 # %%
 check = checks(before, capped)
@@ -245,13 +247,13 @@ check("q4", ...)  # the closed-loop client's cap, from Little's law
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your ratios.** How much half the bytes help depends on what a step waits for: memory or arithmetic. On a CPU it also takes
-#   code that computes from 8 bits as fast as from 16 (here it is C++; without a compiler, 8 bits can even lose). A GPU at
-#   batch 1 never waits for arithmetic: it waits for memory, or for its host.
-# - **Quality.** 8 bits are *lossy*: rounded weights are not quite the same model. No latency chart shows how much that matters;
-#   lesson 09 measures it.
-# - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that are not here:
-#   neighbours, restarts, networks.
+# - **Your ratios.** How much half the bytes help depends on what a step waits for: memory or arithmetic. On a CPU it also
+#   takes code that multiplies 8-bit weights as fast as 16-bit ones (here it's C++; without a compiler, 8 bits can lose).
+#   A GPU at batch 1 never waits for arithmetic; it waits for memory, or for its host.
+# - **Quality.** 8 bits are *lossy*: rounded weights aren't quite the same model. No latency chart shows whether that
+#   matters; lesson 09 measures it.
+# - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that aren't
+#   here: noisy neighbours, restarts, networks.
 # - **Your SLO.** The limits in the table are other people's opinions.
 #
 # ## Sources
@@ -260,6 +262,6 @@ check("q4", ...)  # the closed-loop client's cap, from Little's law
 #   E5: *Latency Optimization in LLM Inference Systems*. F3 ("article F"): an article on LLM latency in three layers (surface,
 #   guided, deep dive), its table of limits by use case.
 # - MLPerf Inference, p99 limits for Llama-2-70B, server and interactive scenarios. Each tool's source is named in
-#   `course/lab/tool_metrics.py`.
+#   `course/lab/tool_metrics.py`. vLLM's intervals: `vllm/v1/metrics/stats.py`.
 # - Little, *A Proof for the Queuing Formula L = λW*, 1961. Open and closed loops: Schroeder, Wierman and Harchol-Balter, *Open
 #   Versus Closed: A Cautionary Tale*, 2006.

@@ -27,6 +27,7 @@ from course.lab.grading import source
 from course.lab.grading.attempt import STRICT
 from course.lab.marks import CONTROL_MOVED, QUIET, TRANSIENT
 from course.lab.outcomes import folded_outcomes
+from course.lab.predict import EXAMPLE
 
 COURSE = Path(__file__).resolve().parents[1]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -230,6 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if chosen.short:
         os.environ["MINILLM_SHORT"] = "1"
+    os.environ[EXAMPLE] = "1"
     os.environ.pop("JPY_SESSION_NAME", None)  # of a learner's notebook that this was started from: kept.py goes by it
     for path in lessons:
         print(f"executing {path.name} ...", flush=True)

@@ -1,4 +1,4 @@
-"""A control: the same run twice. Whatever differs between them is the noise of the machine."""
+"""A control: the same run twice. Any difference between them is the machine's noise."""
 
 from html import escape
 from typing import Any
@@ -20,10 +20,11 @@ class Control:
         was, now = percentile(before.e2e, q), percentile(after.e2e, q)
         self.moved = abs(now / was - 1)
         """As a share of what it was: 0.2 = by 20%, either way."""
-        told = f"{why}: p{q:g} of E2E went from {seconds(was)} to {seconds(now)} ({change(was, now)})."
-        told += " So much is the noise of this machine. A difference that is no larger means nothing."
+        what = "the slowest E2E" if q == 100 else f"p{q:g} of E2E"
+        told = f"{why}: {what} went from {seconds(was)} to {seconds(now)} ({change(was, now)})."
+        told += " That's this machine's noise: a difference no larger than this means nothing."
         if self.moved > QUIET:
-            told += " It is too much: run the lesson again while the machine does nothing else."
+            told += " It's too large: run the lesson again while the machine does nothing else."
         self._told = told
 
     def __str__(self) -> str:

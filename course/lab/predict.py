@@ -1,6 +1,7 @@
 """Predict, lock, run, score. A locked prediction cannot be changed; its key comes from the run, never from the text."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,6 +14,8 @@ from course.lab.run import Run, percentile
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, change, number, seconds
 
 HOW = "Choose, press <b>Lock it</b>, and only then run the next cell."
+EXAMPLE = "MINILLM_EXAMPLE"
+"""In the environment: this run is an example for readers, and shows what was measured without a bet (build.py)."""
 RIGHT, FAR = 1.1, 4.0
 """A number within a factor of RIGHT earns full marks; from there they fall with the logarithm, to none at FAR."""
 
@@ -124,6 +127,8 @@ class Prediction(LivePanel):
             outcome: None = nothing has run yet; a sentence = why nothing can be told from what ran. The latter is done
                 with, without points: a noisy machine keeps no lesson open.
         """
+        if not self.locked and EXAMPLE in os.environ and isinstance(outcome, Outcome):
+            return _note(f"Measured: {outcome.evidence}.")
         if not self.locked:
             return _note("Not scored yet: lock your prediction above, then run this cell again.")
         if outcome is None:
@@ -242,4 +247,5 @@ def gained_most(
             f"a run in which nothing was changed moved by {noise:.0%}, and the two differ by {difference:.0%}. "
             "Something else keeps this machine busy; run the cell again when it is quiet"
         )
-    return Outcome(tie if difference < apart else winner, f"p{q:g} of {metric.upper()}: {', '.join(parts)}")
+    what = f"slowest {metric.upper()}" if q == 100 else f"p{q:g} of {metric.upper()}"
+    return Outcome(tie if difference < apart else winner, f"{what}: {', '.join(parts)}")

@@ -1,6 +1,7 @@
 """Traffic that lessons 00 and 01 need: one request, eight at once, two ill services, a sample for percentiles."""
 
 import random
+from dataclasses import replace
 
 from course.lab.lab import Lab
 from course.lab.ruler import buckets
@@ -22,7 +23,15 @@ def together(count: int, lab: Lab, seed: int = 0) -> Workload:
     )
 
 
-def few_seats(lab: Lab) -> Workload:
+def staggered(count: int, lab: Lab) -> Workload:
+    """The same prompts as `together`, arriving one after the other while the earlier ones decode."""
+    each = together(count, lab).arrivals
+    apart = 0.3 if lab.scale == 1 else 0.05
+    arrivals = tuple(replace(arrival, offset=apart * i) for i, arrival in enumerate(each))
+    return Workload(f"{count} staggered", "Different prompts, one after the other.", arrivals)
+
+
+def few_slots(lab: Lab) -> Workload:
     """Short questions with short answers, all at once: for a server with one slot: a long queue."""
     count, output = (10, 12) if lab.scale == 1 else (5, 6)
     return Workload("short answers", "Short questions, short answers.", _at_once(_questions(count), output))
@@ -37,7 +46,7 @@ def long_answers(lab: Lab, output: int) -> Workload:
 
 def two_ill_services(lab: Lab, **fields: object) -> dict[str, Run]:
     """A: one slot. B: sixteen slots and long answers. B's answers are as long as makes the two p99 of E2E agree."""
-    a = lab.run(few_seats(lab), **{**A_FIELDS, **fields})
+    a = lab.run(few_slots(lab), **{**A_FIELDS, **fields})
     target, output = percentile(a.e2e, 99), 8
     b = lab.run(long_answers(lab, output), **{**B_FIELDS, **fields})
     for _ in range(3):
@@ -53,7 +62,7 @@ def same_traffic(lab: Lab, runs: dict[str, Run], **fields: object) -> dict[str, 
     """Both services again, on the traffic they had, with some fields changed in both."""
     length = runs["B"].views[0].max_tokens
     return {
-        "A": lab.run(few_seats(lab), **{**A_FIELDS, **fields}),
+        "A": lab.run(few_slots(lab), **{**A_FIELDS, **fields}),
         "B": lab.run(long_answers(lab, length), **{**B_FIELDS, **fields}),
     }
 

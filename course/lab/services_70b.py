@@ -1,6 +1,7 @@
-"""Lessons 00 and 01 at 70B: eight at once, and two services with one p99 and opposite illnesses."""
+"""Lessons 00 and 01 at 70B: eight at once, and two services with one p99 and opposite problems."""
 
 from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from course.lab import simulated_70b
@@ -62,27 +63,48 @@ def answers_of_equal_p99() -> dict[str, float]:
     return {"A": SHORT_ANSWER, "B": middle}
 
 
-def two_ill_services() -> Html:
-    """Both services: the number they share, the two in which they differ, and what each medicine does."""
+@dataclass(frozen=True)
+class Measured:
+    """One service, once; seconds."""
+
+    e2e: float
+    ttft: float
+    itl: float
+    worst_itl: float
+
+    @classmethod
+    def of(cls, run: FleetRun) -> "Measured":
+        first = [record.timeline.ttft for record in run.records]
+        gaps = [gap for record in run.records for gap in record.timeline.itl]
+        return cls(e2e(run), percentile(first, 99), percentile(gaps, 50), percentile(gaps, 99))
+
+
+BEFORE, INT8, MORE_SLOTS = "as they are", "int8 weights", "256 slots"
+LEVERS: dict[str, dict[str, Any]] = {
+    BEFORE: {},
+    INT8: {"weight_dtype": "int8"},
+    MORE_SLOTS: {"max_num_seqs": 256},
+}
+
+
+def two_services() -> dict[str, dict[str, Measured]]:
+    """By lever, then by service."""
     answers = answers_of_equal_p99()
-    before = {name: service(name, answer) for name, answer in answers.items()}
-    rows = [("as they are", name, *_numbers(run)) for name, run in before.items()]
-    medicines: dict[str, dict[str, Any]] = {
-        "int8 weights": {"weight_dtype": "int8"},
-        "256 slots": {"max_num_seqs": 256},
+    return {
+        lever: {name: Measured.of(service(name, answer, **fields)) for name, answer in answers.items()}
+        for lever, fields in LEVERS.items()
     }
-    for medicine, fields in medicines.items():
-        rows += [(medicine, name, *_numbers(service(name, answers[name], **fields))) for name in answers]
+
+
+def services_table(measured: Mapping[str, Mapping[str, Measured]]) -> Html:
+    """The number the services share, the two in which they differ, and what each lever does."""
+    rows = [
+        (lever, name, *(seconds(each) for each in astuple(found)))
+        for lever, services in measured.items()
+        for name, found in services.items()
+    ]
     return as_table(("Llama-3 70B, simulated", "service", "E2E p99", "TTFT p99", "ITL p50", "ITL p99"), rows)
 
 
 def e2e(run: FleetRun, q: float = 99) -> float:
     return percentile([record.timeline.e2e for record in run.records], q)
-
-
-def _numbers(run: FleetRun) -> tuple[str, ...]:
-    first = [record.timeline.ttft for record in run.records]
-    gaps = [gap for record in run.records for gap in record.timeline.itl]
-    return tuple(
-        seconds(each) for each in (e2e(run), percentile(first, 99), percentile(gaps, 50), percentile(gaps, 99))
-    )

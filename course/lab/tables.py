@@ -24,7 +24,7 @@ def changes_table(before: Mapping[str, Run], levers: Mapping[str, Mapping[str, R
         was = percentile(run.e2e, q)
         now = [percentile(runs[name].e2e, q) for runs in levers.values()]
         rows.append((name, seconds(was), *(f"{seconds(value)} ({change(was, value)})" for value in now)))
-    return as_table((f"p{q:g} of E2E", "as it was", *levers), rows)
+    return as_table(("slowest request" if q == 100 else f"p{q:g} of E2E", "as it was", *levers), rows)
 
 
 def felt_ttft(run: Run) -> list[float]:

@@ -62,14 +62,14 @@ def test_tables_on_a_real_engine(tiny_lab: Lab) -> None:
 
 
 def test_whoever_was_refused_met_no_limit(tiny_lab: Lab) -> None:
-    full = tiny_lab.run(services.few_seats(tiny_lab), max_num_seqs=1, max_queue_len=1)
+    full = tiny_lab.run(services.few_slots(tiny_lab), max_num_seqs=1, max_queue_len=1)
     refused = sum(row.refused is not None for row in full.rows)
     assert 0 < refused < len(full.rows)
     assert slo.attainment(full, SLO()) == pytest.approx(1 - refused / len(full.rows))
 
 
 def test_tools_that_count_the_first_token_disagree_when_there_is_a_queue(tiny_lab: Lab) -> None:
-    run = tiny_lab.run(services.few_seats(tiny_lab), max_num_seqs=1)
+    run = tiny_lab.run(services.few_slots(tiny_lab), max_num_seqs=1)
     rows = {line.split("  ")[0]: line for line in str(tables.tools_table(run)).splitlines()}
     assert rows["GuideLLM: TPOT"].split("  ")[1:3] != rows["vLLM bench: TPOT"].split("  ")[1:3]
 
@@ -83,7 +83,7 @@ def test_a_capped_client_hides_its_queue_and_littles_law_finds_the_cap(tiny_lab:
 
 
 def test_runs_take_turns(tiny_lab: Lab) -> None:
-    first = tiny_lab.start(services.few_seats(tiny_lab), tiny_lab.config())
+    first = tiny_lab.start(services.few_slots(tiny_lab), tiny_lab.config())
     second = tiny_lab.run("chat")
     assert first.wait(0)
     assert len(first.run().outputs) == len(first.workload.arrivals)

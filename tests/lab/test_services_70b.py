@@ -36,9 +36,9 @@ def test_the_two_services_share_one_number_and_differ_in_two(monkeypatch: pytest
         return percentile([record.timeline.ttft for record in run.records], 99)
 
     assert ttft(a) > 10 * ttft(b)
-    seats = service("A", answers["A"], max_num_seqs=256)
-    assert e2e(seats) < 0.7 * e2e(a), "more slots cure A"
+    wide = service("A", answers["A"], max_num_seqs=256)
+    assert e2e(wide) < 0.7 * e2e(a), "more slots cure A"
     assert e2e(service("B", answers["B"], max_num_seqs=512)) == e2e(b), "and do nothing for B"
     half = {name: service(name, answer, weight_dtype="int8") for name, answer in answers.items()}
-    assert e2e(half["A"]) < 0.7 * e2e(a) and ttft(half["A"]) < 0.5 * ttft(a), "a seat is free sooner"
+    assert e2e(half["A"]) < 0.7 * e2e(a) and ttft(half["A"]) < 0.5 * ttft(a), "a slot is free sooner"
     assert 0.5 * e2e(b) < e2e(half["B"]) < 0.8 * e2e(b), "each step is shorter"

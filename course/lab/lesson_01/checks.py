@@ -42,7 +42,7 @@ def checks(services: Mapping[str, Run], capped: Run, cap: int = CAP) -> Checks:
         found = f"mean in flight is {mean:.2f}: requests per second times mean E2E"
         if round(mean) != cap:
             found += (
-                f". That does not give a cap of {cap} away: this machine is so quick that it seldom held anybody back"
+                f". That does not give a cap of {cap} away: this machine is so quick that it rarely held a request back"
             )
         return (Criterion("cap", float(int(answer) in (cap, round(mean))), 1, found),)
 

@@ -56,7 +56,7 @@ def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
 EXPERIMENT = ("services.py", "slo.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A6": lambda lab: a6(services.two_ill_services(lab)),
-    "B1": lambda lab: b1(lab.run(services.few_seats(lab), max_num_seqs=1)),
+    "B1": lambda lab: b1(lab.run(services.few_slots(lab), max_num_seqs=1)),
     "E5": lambda lab: e5(services.ttft_by_length(lab.run(services.sample(lab), enable_prefix_caching=False))),
     "F3": lambda lab: f3(slo.attainments(services.two_ill_services(lab))),
 }

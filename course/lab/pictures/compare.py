@@ -10,19 +10,19 @@ from minillm.core.timeline import PHASES
 from minillm.frontend.snapshot import RequestView
 
 
-def draw_one_number(runs: Mapping[str, Run], q: float = 99) -> Picture:
-    """The dashboard that many teams have: E2E, and its percentile, a line a service."""
+def draw_one_number(runs: Mapping[str, Run]) -> Picture:
+    """The dashboard that many teams have: E2E, and the slowest, a line a service."""
     scale = Scale(0, _longest(runs), LEFT, WIDTH - RIGHT)
     body = time_axis(scale, 8, 8 + 62 * len(runs), "end-to-end latency")
     for i, (name, run) in enumerate(runs.items()):
         base = 52 + 62 * i
         body += text(LEFT - 10, base - 8, name, size=13, text_anchor="end", font_weight="bold")
         body += boxes([(scale(value) - 2, base - 14, 4, 12) for value in run.e2e], fill=SOFT, fill_opacity=0.6)
-        x = scale(percentile(run.e2e, q))
+        x = scale(max(run.e2e))
         body += line(x, base - 26, x, base, stroke=INK, stroke_width=2)
-        body += beside(x, base - 20, f"p{q:g} {seconds(percentile(run.e2e, q))}")
-    found = "; ".join(f"{name}: p{q:g} of E2E {seconds(percentile(run.e2e, q))}" for name, run in runs.items())
-    return Picture("Which service is ill, and of what?", body, 42 + 62 * len(runs), description=found)
+        body += beside(x, base - 20, f"slowest {seconds(max(run.e2e))}")
+    found = "; ".join(f"{name}: slowest E2E {seconds(max(run.e2e))}" for name, run in runs.items())
+    return Picture("Which service is slow, and why?", body, 42 + 62 * len(runs), description=found)
 
 
 def draw_two_numbers(runs: Mapping[str, Run]) -> Picture:
@@ -43,7 +43,7 @@ def draw_two_numbers(runs: Mapping[str, Run]) -> Picture:
         body += text(scale(0), y - 8, f"TTFT {seconds(ttft)}", size=12)
         body += beside(scale(edge), y + 40, f"then {len(gaps)} gaps of {seconds(percentile(gaps, 50))} (median)")
     return Picture(
-        "Same end, different illness: where is the time?", body, 58 + 66 * len(runs), description=_describe(runs)
+        "Same E2E, different problem: where does the time go?", body, 58 + 66 * len(runs), description=_describe(runs)
     )
 
 

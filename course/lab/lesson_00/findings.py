@@ -1,0 +1,74 @@
+"""What the runs of lesson 00 showed, in words."""
+
+import statistics
+from dataclasses import dataclass
+
+from course.lab.finding import Finding, tell
+from course.lab.predict import Outcome
+from course.lab.run import Run, itl_of, percentile
+from course.lab.style import PHASE_LABELS, seconds
+
+NOISE = 0.15
+"""A phase that moved by a smaller share of E2E than this is not worth a sentence."""
+
+
+def eight_together(one: Run, eight: Run) -> Finding:
+    """Which phase grew when eight requests shared four slots, and why."""
+    was, now = one.mean_phases(), eight.mean_phases()
+    most = max(was, key=lambda phase: now[phase] - was[phase])
+    values = {phase: now[phase] - was[phase] for phase in was}
+    told = {"step": percentile(one.itl, 50), "shared_step": percentile(eight.itl, 50), **values}
+    return tell("00", "eight", most if most in ("queue", "prefill", "decode") else "other", **told)
+
+
+def rag(on: Run, off: Run) -> Finding:
+    """Which phase grew without prefix caching where every prompt begins alike."""
+    was, now = on.mean_phases(), off.mean_phases()
+    grown = {phase: now[phase] - was[phase] for phase in was}
+    most = max(grown, key=grown.get)
+    outcome = most if most in ("queue", "prefill", "decode") else "other"
+    return tell("00", "rag", outcome, name=PHASE_LABELS[most], **grown)
+
+
+def chat(on: Run, off: Run) -> Finding:
+    """Prefix caching with nothing to reuse: the difference is this machine's noise."""
+    was, now = percentile(on.e2e, 50), percentile(off.e2e, 50)
+    return tell("00", "chat", "noise", was=was, now=now, moved=abs(now / was - 1))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How long steps took, by what was in them; medians, seconds."""
+
+    mixed: list[float]
+    decode: list[float]
+    worst_gap: float
+    """The longest ITL of the first request."""
+
+    @classmethod
+    def of(cls, run: Run) -> "Steps":
+        mixed = [s.end - s.start for s in run.steps if 0 < s.num_prefill_tokens < s.num_tokens]
+        decode = [s.end - s.start for s in run.steps if s.num_tokens and not s.num_prefill_tokens]
+        return cls(mixed, decode, max(itl_of(run.row_of(0)), default=0.0))
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.mixed) / statistics.median(self.decode)
+
+
+def mixed_steps(run: Run) -> Outcome | str:
+    """How many times as long a step takes that also prefills; the answer to a prediction."""
+    steps = Steps.of(run)
+    if not steps.mixed:
+        return "no step of this run held both prompt tokens and decodes"
+    mixed, decode = statistics.median(steps.mixed), statistics.median(steps.decode)
+    return Outcome(steps.ratio, f"steps with prompt tokens took {seconds(mixed)}, steps without {seconds(decode)}")
+
+
+def gaps(run: Run) -> Finding:
+    """What mixed steps did to the first request's ITL."""
+    steps = Steps.of(run)
+    usual = percentile(itl_of(run.row_of(0)), 50)
+    outcome = "none" if not steps.mixed else "jump" if steps.ratio > 1 + NOISE else "flat"
+    ratio = steps.ratio if steps.mixed else 1.0
+    return tell("00", "gaps", outcome, num=len(steps.mixed), ratio=ratio, worst=steps.worst_gap, usual=usual)
