@@ -1,19 +1,20 @@
 # %% [markdown]
 # # 04 · Prefix caching: the order of a prompt
 #
-# A service sends the same handbook in front of every question. Yesterday each answer began at once. Today somebody
-# added one line to the prompt, and every first token is late. Which line, and where did it stand?
+# A service puts the same handbook in front of every question. Yesterday every answer started at once. Today someone
+# added one line to the prompt, and every first token is late. Which line, and where did they put it?
 #
-# By the end you can say what a prefix cache finds and what it cannot, put a prompt in the order that suits it, and tell when
-# a cache will not help, however large it is.
+# By the end you can say what a prefix cache finds and what it can't, put a prompt in the order that suits it, and tell
+# when a cache won't help, however large it is.
 #
-# - **Surface** takes five minutes: one line of a prompt, in two places.
-# - **Guided** hands you a prompt and its linter, users who come back, tenants in turns, and a fleet of 70B.
-# - **Deep dive** shows the chain of hashes, the code, and five claims put to the test.
+# - **Surface** (five minutes): one line of a prompt, in two places.
+# - **Guided** (twenty-five): a prompt and its linter, eviction, tenants, a 70B fleet, and what hosted APIs charge.
+# - **Deep dive** (ten): the hash chain, the code, and five claims put to the test.
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_04 import claims, instruments, policies, tables, template, tenants, traffic
+from course.lab.display import stack
+from course.lab.lesson_04 import claims, findings, hosted, instruments, policies, tables, template, tenants, traffic
 from course.lab.lesson_04.beads import draw_finds
 from course.lab.lesson_04.checks import checks
 from course.lab.lesson_04.claims import d9, d13, f1, f5, f6
@@ -24,36 +25,33 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# Before a model writes, it reads the whole prompt: **prefill**. For each token it keeps notes (keys and values): the **KV
-# cache**. The notes on a token depend on that token and on everything before it, and on nothing after it. So two prompts
-# that *begin* alike have the same notes as far as they are alike. A **prefix cache** keeps them, and the next prompt
-# that begins so starts where they end.
+# **Prefill** computes keys and values for every prompt token: the **KV cache**. A token's keys and values depend on that
+# token and on everything before it, and on nothing after it. So two prompts that *begin* alike share them as far as they
+# are alike. A **prefix cache** keeps them, and the next prompt with that beginning starts where they end.
 #
-# Notes are kept in **blocks** of some tokens (often 16). A block that is found is a **hit**. The **hit rate** is
-# prompt tokens found, divided by prompt tokens looked up. What prefix caching shortens is prefill, and so **TTFT**,
-# the time to the first token. Of this one request it does not speed up the tokens after that. Under load others
-# gain, too: less prefill in front of them and between their tokens, and shared blocks are held once.
+# KV is kept in **blocks**, often of 16 tokens. A block that's found is a **hit**; the **hit rate** is prompt tokens found
+# divided by prompt tokens looked up. Prefix caching shortens this request's prefill, and so its **TTFT**. It doesn't speed
+# up its decode. Under load other requests gain too: less prefill ahead of them, and shared blocks are stored once.
 #
-# Four questions on one handbook, one after the other. A bead is a block.
+# Four questions about one handbook, one after the other. Each bead is a block.
 
 # %%
 plain = lab.run(traffic.stamped(lab, "nowhere"))
 draw_finds({"one handbook, four questions": plain})
 
 # %% [markdown]
-# The first request pays for everybody. The others find the handbook, large yellow beads, and compute little more
-# than their own question. The bead that is not full at the end cannot be found while it is not full: only whole
-# blocks are kept.
+# The first request pays for all of them. The others find the handbook (large yellow beads) and compute little more than
+# their own question. The last, partly filled bead can't be found: only full blocks are cached.
 #
 # ### Predict
 #
-# Now the prompt also says what time it is, to the second: one short line. In one run it is the **first**
-# line, in the other the **last** before the question. The prompts are as long in both.
+# Now the prompt also says what time it is, to the second: one short line. In one run it's the **first** line, in the
+# other the **last** before the question. The prompts are equally long.
 
 # %%
 bet = lab.predict(
     "stamp",
-    "The time moves from the first line to the last. What becomes of TTFT, from the second request on?",
+    "The time moves from the first line to the last. What happens to TTFT, from the second request on?",
     tables.FALLS,
 )
 bet
@@ -66,48 +64,45 @@ bet.score(tables.moved(first, last))
 # %%
 draw_finds({"the time in the first line": first, "the time in the last line": last})
 
-# %% [markdown]
-# The same words, the same length, the same model. Does the cache find as much in both runs? If no two prompts begin alike, it
-# finds nothing: not the instructions, not the handbook, which have not changed at all. And if TTFT fell when the time moved,
-# that is the surface: **what changes goes last**.
+# %%
+findings.stamp(first, last)
 
 # %% [markdown]
 # ## Guided
 #
 # ### Drag the time through a prompt
 #
-# Two prompts, the second a few seconds later; they differ in the time only. Each bead shows the first digits of its
-# block's **hash**, a short fingerprint. It covers the block's own tokens *and the hash of the block before it*: a **chain**. Drag
-# the time from the first sentence to the last, and watch where the chain breaks. Then change the block size.
+# Two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of its block's
+# **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the time from the
+# first sentence to the last and watch where the chain breaks. Then change the block size. Below, the same two prompts as
+# a **radix tree**, which SGLang matches token by token.
 
 # %%
 instruments.bead_explorer(lab)
 
 # %% [markdown]
-# Behind the break the words are the same again, and the hashes are not. That is no weakness of the cache: the notes on those
-# words really are different, because the model read them after another time of day.
+# Past the break the words are the same again and the hashes aren't. That's correct, not a weakness: the keys and values
+# of those words really do differ, because the model has seen a different time before them.
 #
-# Must the time be there to the second? A clock that moves on once an hour breaks the chain once an hour. Claim F1, in
-# the deep dive, counts what that is worth.
+# Does the time need seconds? A clock that ticks once an hour breaks the chain once an hour. Claim F1, in the deep
+# dive, counts what that's worth.
 
 # %% [markdown]
-# ### A prompt, as services really send it
+# ### A prompt the way services really send it
 #
-# This is a template. For every request the engine's client fills in the `{fields}`. The **linter** compares six such requests
-# and lists each line that keeps shared text from being found; the first one decides. Edit the template as you like. *Reorder
-# by stability* puts what changes least often first. *Run on the engine* plays the requests; the run before stays above.
+# This is a template; the client fills in the `{fields}` for every request. The **linter** compares six such requests and
+# lists each line that keeps shared text from being found; the first one decides. Edit the template as you like. *Reorder
+# by stability* moves what changes least often to the front. *Run on the engine* plays the requests; the previous run
+# stays above.
 
 # %%
 editor = PromptEditor(lab)
 editor
 
 # %% [markdown]
-# Try one fix at a time and run: the time to the end, then the session id, then the user name, then the tools. Which one
-# do you expect to pay?
-#
-# `{tools}` stands for a list whose order changes from request to request, of tools and of their keys, as when
-# several services are asked at once and whoever answers first comes first. It reads the same to a person, and it is
-# another text.
+# Try one fix at a time: the time to the end, then the session id, then the user name, then the tools. (`{tools}` is a
+# list whose order changes from request to request, as when several services are queried in parallel. It reads the same
+# to a person, but it's different text.)
 
 # %%
 one_fix = lab.predict(
@@ -122,40 +117,49 @@ moved = lab.run(template.step_workload(lab, "time to the end"))
 one_fix.score(tables.shared(moved))
 
 # %% [markdown]
-# Here is the whole ladder, counted by hashing the prompts (no clock is involved, so it is the same on every machine).
+# The whole ladder, counted by hashing the prompts, so it's the same on every machine:
 
 # %%
 ladder = tables.ladder(lab)
 tables.ladder_table(ladder)
 
+# %%
+findings.one_fix(ladder)
+
 # %% [markdown]
-# A chain holds as far as its first broken link. If a fix looks worthless here, it need not be: perhaps the next broken line
-# stands right behind it. So do not judge a fix by the hit rate alone; look at what the *first* broken line is now.
-#
-# The linter also takes your own prompts: one, for suspects by their looks; two or more of one service, for what differs.
+# The linter also takes your own prompts: one, for suspicious lines; two or more from one service, for what differs.
 
 # %%
 lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\nQuestion: why is the sky blue?")
 
 # %% [markdown]
-# ### Who is remembered?
+# ### What gets evicted?
 #
-# A cache is finite. When room is short, somebody's blocks go. **LRU** drops what was *used* longest ago; it is the engine's
-# rule. **FIFO** drops what was *computed* longest ago, however often it was used since. A **time limit** (TTL) drops what is too
-# old, even with room to spare. Users talk in turns, and each turn repeats all before it. To the left
-# the cache is small. Move the handles until FIFO finds less than LRU, and until the time limit forgets everything.
+# A cache is finite. When it's full, something goes. **LRU** evicts what was *used* longest ago; it's the engine's
+# default. **FIFO** evicts what was *computed* longest ago, however often it was used since. A **time limit** (TTL)
+# expires entries that are too old, even with room to spare. Users take turns in a conversation, and each turn repeats
+# all previous ones. On the left the cache is small. Find settings where FIFO finds less than LRU, and where the time
+# limit forgets everything.
 
 # %%
 instruments.policy_explorer()
 
 # %% [markdown]
-# These policies run in a small model (`course/lab/lesson_04/cache_model.py`), because the engine has only LRU. May
-# one believe it? In the next section the model's LRU is held against the engine, request by request.
+# <details><summary>Settings that show it</summary>
+#
+# FIFO loses where the cache holds some but not all users, because it evicts the oldest *blocks*, the beginnings that every
+# turn needs (six users, turns a minute apart, a cache of 200 to 400 blocks). A time limit forgets everything once the mean gap between
+# turns is several times the limit, whatever the cache's size.
+#
+# </details>
+#
+# These policies run in a small model (`course/lab/lesson_04/cache_model.py`). The next section checks its LRU against the
+# engine, request by request.
 #
 # ### Together, or in turns
 #
-# Three **tenants** (customers of one service) with a handbook each. They ask in turns, A B C A B C, or grouped, A A B B C C.
-# Once with room for all three in the cache, once with room for two.
+# Three **tenants** (customers of one service), each with its own handbook. They ask in turns, A B C A B C, or grouped, A A
+# B B C C. Once with room for all three in the cache, once with room for two.
 
 # %%
 orders = claims.order_runs(lab)
@@ -166,60 +170,73 @@ draw_finds({name: run for name, run in orders.items() if "small" in name})
 
 # %%
 agree = policies.agreement(orders["small cache, in turns"])
-print(f"the model's LRU found exactly what the engine found: {agree[0]} of {agree[1]} requests")
-
-# %% [markdown]
-# With room for all, order changes nothing that is found. With room for two, asking in turns is the worst that can
-# happen to LRU: whoever comes next is the one that was just dropped. (A bead may survive in what is left of the
-# room.) Grouping (the article says *coalescing*; SGLang can sort its waiting line so, `--schedule-policy lpm`)
-# repairs it, and its price is that the last group waits for all the others. So it is for
-# work whose order nobody minds.
-#
-# Requests that arrive in the same moment need no grouping: in this engine, a block can be found from the step on in which it
-# is scheduled to be computed.
+findings.orders(orders, agree)
 
 # %% [markdown]
 # ### The same question at 70B
 #
-# Llama-3 70B on four H100s, simulated under the same scheduler and the same cache. How far its step times were from
-# real ones:
+# Llama-3 70B on four H100s, simulated, with the same scheduler and the same cache. Tenants with long system prompts: what
+# does the first request pay that later ones don't?
+
+# %%
+colder = lab.predict(
+    "cold",
+    "A system prompt of 4,000 tokens, an idle server: how many times as long is the cold TTFT as the warm one?",
+    unit="x",
+    between=(1, 40),
+)
+colder
 
 # %%
 on_70b = simulated_70b.deployment()
-simulated_70b.error_band(on_70b)
+prefixes = tenants.cold_and_warm(on_70b, (250, 500, 1000, 2000, 4000))
+colder.score(findings.cold(prefixes))
 
 # %%
-prefixes = tenants.cold_and_warm(on_70b, (250, 500, 1000, 2000, 4000))
-tenants.draw_cold_and_warm(prefixes)
+stack(tenants.draw_cold_and_warm(prefixes), findings.warm(prefixes), simulated_70b.error_band(on_70b))
 
 # %% [markdown]
-# The warm line is flat, and it is not zero: a step has a fixed cost, and the question must be read. The shorter the prefix, the
-# less there is to save; below some length the cold line lies on the same floor.
-#
-# Now four **replicas** (copies of the whole server), each with a cache of its own, and tenants with system prompts of 2000
-# tokens. A **router** decides who gets a request. Round robin: each in turn. Least busy: fewest open requests. Prefix-aware: where
-# this beginning was sent before, unless that replica is much busier than the others.
+# Now four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with system prompts of 2,000
+# tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open requests. Prefix-aware: the
+# replica this beginning was sent to before, unless it's much busier than the others.
 
 # %%
 fleet = tenants.routers(on_70b, tenants=60)
-tenants.routers_table(fleet)
+stack(tenants.routers_table(fleet), findings.routers(fleet))
 
 # %% [markdown]
-# With round robin each replica has to learn every tenant: four first times instead of one, and room for all of them on each.
-# The prefix-aware router makes four small caches into one large one. Look at p99, too: first times stay, and they are the tail.
+# ### What hosted APIs charge
+#
+# Hosted APIs cache prefixes too, and bill for it. Anthropic's API caches up to a **breakpoint** that you set
+# (`cache_control`): writing costs more than plain input, reading a tenth of it, and entries expire 5 minutes or 1 hour
+# after their last use. OpenAI's caches automatically from 1,024 tokens. So the traffic decides: how many requests per hour
+# does a prefix need before caching pays?
+
+# %%
+hosted.explorer()
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# With random arrivals, a request finds the prefix with probability $1 - e^{-\lambda\,\text{TTL}}$. Caching pays once
+# $\text{hit rate} > \frac{w - 1}{w - r}$ for a write price $w$ and a read price $r$: above 22% for 1.25 and 0.1, which
+# is a request every 20 minutes on a 5-minute entry; above 53% for 2 and 0.1, a request every 80 minutes on a 1-hour
+# entry. Below that, caching *raises* the bill. The 1-hour entry is the cheaper one at low rates, the 5-minute one at high rates.
+# Output tokens cost the same either way, and they're several times the price of input.
+#
+# </details>
 
 # %% [markdown]
 # ### Where it does nothing
 #
-# **Nothing shared.** Prompts of which no two begin alike, cache on and off. Compare the tokens computed; a difference in
-# seconds is the noise of this machine. Looking costs a hash a block: microseconds, beside milliseconds.
+# **Nothing shared.** No two prompts begin alike.
 
 # %%
 nothing = {
     "cache on": lab.run(traffic.unique(lab)),
     "cache off": lab.run(traffic.unique(lab), enable_prefix_caching=False),
 }
-tables.runs_table(nothing)
+stack(tables.runs_table(nothing), findings.nothing(nothing))
 
 # %% [markdown]
 # **A beginning shorter than a block.** The same prompts, on engines with larger and larger blocks. (Some GPU kernels want
@@ -227,27 +244,27 @@ tables.runs_table(nothing)
 
 # %%
 blocks = tables.block_runs(lab)
-tables.blocks_table(blocks)
+stack(tables.blocks_table(blocks), findings.blocks(blocks))
 
 # %% [markdown]
 # ### Where it hurts
 #
-# **One tenant too many.** A cache with room for six; tenants ask strictly in turns, or at random. Counted with the model.
+# **One tenant too many.** A cache with room for six tenants, who ask strictly in turns, or at random. Counted with the
+# model.
 
 # %%
 policies.draw_cliff()
 
 # %% [markdown]
-# In turns, LRU falls off a cliff: with one tenant more than there is room for, it drops each one just before it comes back. Random
-# order slopes. The lesson for capacity: when a hit rate falls, ask for the **working set** (all that will be asked for again)
-# before blaming the policy.
+# In turns, LRU falls off a cliff: with one tenant more than fits, it evicts each one just before it comes back. Random
+# order degrades gradually. When a hit rate drops, look at the **working set** (everything that will be asked for again)
+# before you blame the policy.
 #
-# **Everybody shares one prefix.** Then every replica knows it, there is nothing for a prefix-aware router to gain, and it
-# still sends everybody to the same place, until that place is much busier than the rest.
+# **One prefix for everyone.** Can prefix-aware routing still spread the load?
 
 # %%
 hot = tenants.routers(on_70b, ("round robin", "prefix-aware"), tenants=1, qps=20)
-tenants.routers_table(hot)
+stack(tenants.routers_table(hot), findings.hot(hot))
 
 # %% [markdown]
 # ## Deep dive
@@ -257,12 +274,12 @@ tenants.routers_table(hot)
 # $$h_i = H(h_{i-1}, b_i), \qquad \text{found} = B \cdot \min\left(k,\ \left\lfloor \tfrac{n-1}{B} \right\rfloor\right),
 # \quad k = \max\{\, j : h_1, \dots, h_j \text{ are all cached} \,\}$$
 #
-# for a prompt of $n$ tokens. Why $n-1$: at least one token must be computed, or there is nothing to pick the first token
-# from. With $p$ seconds of prefill a token and a floor of $f$ seconds:
+# for a prompt of $n$ tokens. Why $n-1$: at least one token has to be computed, or there are no logits to sample the first
+# token from. With $p$ seconds of prefill per token and a fixed cost of $f$ seconds:
 #
 # $$\text{TTFT} \approx \text{queue} + f + p\,(n - \text{found})$$
 #
-# **The code.** Naming blocks, and looking for them:
+# **The code.** Naming blocks, and looking them up:
 
 # %%
 import inspect
@@ -274,14 +291,14 @@ print(inspect.getsource(block_hashes))
 print(inspect.getsource(BlockManager.find_prefix))
 
 # %% [markdown]
-# A block that nobody holds is free, and may still be found: the cache takes no memory that a request wants. When a request
-# ends, its blocks are freed from the last to the first, so that the end of a text is forgotten before its beginning.
+# A block that no request holds is free, and can still be found: the cache takes no memory that a request needs. When a
+# request ends, its blocks are freed from last to first, so that the end of a text is evicted before its beginning.
 
 # %%
 print(inspect.getsource(BlockPool.release))
 
 # %% [markdown]
-# **The claims, measured.** First, the time in front of the prompt.
+# **The claims, measured.**
 
 # %%
 f1(first, last)
@@ -293,35 +310,38 @@ f5(prefixes, {"last line": last})
 f6(policies.rates_of(orders))
 
 # %% [markdown]
-# A conversation, turn by turn: each turn repeats what came before, so what is found grows. The answers in this history
-# are written by us; in a real chat most of the model's own answer would be found, too.
+# A conversation, turn by turn: each turn repeats what came before, so the share that's found grows. (The answers in this
+# history are ours; in a real chat most of the model's own answer would be found, too.)
 
 # %%
-talk = traffic.conversation(lab)
-cached = lab.run(talk)
-uncached = lab.run(talk, enable_prefix_caching=False)
+chat = traffic.conversation(lab)
+cached = lab.run(chat)
+uncached = lab.run(chat, enable_prefix_caching=False)
 d9(cached, uncached, tenants.session_cuts(on_70b))
 
 # %%
 d13(policies.by_gap(claims.GAPS_S), agree)
 
 # %% [markdown]
-# On D13: in the article a new session began every three minutes and the limit was five. A limit that counts from
-# the last use forgets only some of that (first figures above). If it counted from birth it forgets more. If the
-# cache's key was the session, every new session is a miss under any policy, and then LRU alone cannot have lifted
-# the rate. The article does not say which; ask before you copy the figure.
+# <details><summary>On D13: which time limit?</summary>
+#
+# In the article a new session started every three minutes and the limit was five. A limit since last use forgets
+# only some of that (first figures above); since creation it forgets more. If the cache key was the session, every
+# new session is a miss under any policy, and then LRU alone can't have raised the hit rate. The article doesn't say which
+# it was. Ask before you copy the figure.
+#
+# </details>
 #
 # ## Say it in an interview
 #
-# > "A prefix cache matches from the first token, in whole blocks, and stops at the first difference. So I sort the
-# > prompt by how often each part changes: instructions, tools in a fixed order, documents, then user, time and
-# > question. Before I tune the policy I compare the hit rate with what an unlimited cache would find: if that is
-# > low too, the prompts are the problem; if it is high, memory or routing is. And for a request it only shortens
-# > prefill; what the server gains is shorter queues and room."
+# > "A prefix cache matches from the first token, in whole blocks, and stops at the first difference. So I'd order the
+# > prompt by how often each part changes: instructions, tools in a fixed order, documents, then user, time and question.
+# > Before tuning eviction I'd compare the hit rate with what an unlimited cache would find. If that's low too, the prompts
+# > are the problem; if it's high, it's memory or routing. And it only shortens prefill. Decode doesn't change."
 #
 # ## Check yourself
 #
-# Replace the dots. Keys come from the runs above.
+# Replace the dots. Answers are computed from the runs above.
 
 # %%
 small = {how: orders[f"small cache, {how}"] for how in ("in turns", "grouped")}
@@ -341,21 +361,21 @@ check("q4", ...)  # a cache too small for all tenants: which order finds more, "
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Quality.** A prompt in another order is another prompt. Models weigh what stands first and last; evaluate after you reorder.
-# - **Your chat template.** Here prompts are plain text. A template puts system text and tools where it likes, and some add the
-#   date by themselves. Lint what is really sent, after the template.
-# - **Other people's caches.** Hosted services have rules of their own: a least length, marks that you set, a time limit, a price. Some
-#   engines match token by token in a tree (SGLang), so that a short beginning is found, too.
-# - **Who else is in the cache.** A hit is faster than a miss, so a shared cache tells one tenant what another has sent. Engines let
-#   you add a salt per tenant to the hash; it costs the sharing.
-# - **Your ratios.** On this CPU prefill is dear, so a hit saves more than on a GPU. The simulator's constants come from an older
-#   software stack; its floor of a step is high.
+# - **Quality.** A reordered prompt is a different prompt. Models weigh the beginning and the end; evaluate after you reorder.
+# - **Your chat template.** Prompts here are plain text. A template puts system text and tools where it likes, and some
+#   insert the date. Lint what's actually sent, after the template.
+# - **Who else is in the cache.** A hit is faster than a miss, so a shared cache leaks what another tenant has sent.
+#   Engines let you salt the hash per tenant; it costs the sharing.
+# - **Your ratios.** On this CPU prefill is expensive, so a hit saves more than on a GPU.
 #
 # ## Sources
 #
 # - D9, D13: an article on techniques for lower LLM latency, from batching to streaming. F1, F5, F6: an article on LLM latency in
 #   three layers (surface, guided, deep dive).
 # - The chain of block hashes, LRU over free blocks, freeing from the end: vLLM's automatic prefix caching
-#   (`vllm/v1/core/block_pool.py`, `kv_cache_utils.py`). Paging: Kwon et al., *PagedAttention*, 2023. A tree instead of blocks, and
-#   the router's rule: Zheng et al., *SGLang*, 2024.
+#   (`vllm/v1/core/block_pool.py`, `kv_cache_utils.py`). Paging: Kwon et al., *PagedAttention*, 2023. A radix tree, and the
+#   router's rule: Zheng et al., *SGLang*, 2024.
+# - Hosted caching: [Anthropic](https://platform.claude.com/docs/en/build-with-claude/prompt-caching) and
+#   [OpenAI](https://developers.openai.com/api/docs/guides/prompt-caching), read in November 2026. Prices change; the
+#   multipliers are inputs.
 # - The working set: Denning, *The working set model for program behavior*, 1968.

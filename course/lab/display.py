@@ -86,6 +86,12 @@ def trouble(words: str) -> str:
     return f'<p style="border-left:6px solid {ALARM};padding:4px 12px">{escape(words)}</p>'
 
 
+def stack(*shown: Any) -> Html:
+    """Pictures and tables under each other, as one thing to show."""
+    bundles = [each._repr_mimebundle_() for each in shown]
+    return Html("".join(each["text/html"] for each in bundles), "\n".join(each["text/plain"] for each in bundles))
+
+
 def as_table(header: tuple[str, ...], rows: Sequence[tuple[str | Html, ...]]) -> Html:
     """A table that shows itself, as HTML and as text."""
     return Html(table(header, rows), "\n".join("  ".join(map(str, row)) for row in (header, *rows)))

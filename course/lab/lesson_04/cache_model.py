@@ -19,7 +19,7 @@ class Policy:
     renews: bool
     """Does a hit make a block young again?"""
     limit_s: float = math.inf
-    """At what age is a block forgotten, though nobody needs its room? Seconds."""
+    """At what age is a block forgotten, though no request needs its room? Seconds."""
 
 
 LRU, FIFO = Policy(renews=True), Policy(renews=False)
@@ -33,7 +33,7 @@ class PrefixCache:
     def __init__(self, num_blocks: int, policy: Policy = LRU) -> None:
         self.policy = policy
         self.num_empty = num_blocks
-        """Blocks that hold nothing anybody could find."""
+        """Blocks that hold nothing that can be found."""
         self.stamps: OrderedDict[bytes, float] = OrderedDict()
         """Hash of a cached block -> when it was young. Oldest first: they go first."""
 
@@ -51,7 +51,7 @@ class PrefixCache:
                 self._take_one(held)
             new |= {name for name in visit.names[start:end] if name not in self.stamps}
             start = end
-        # A block without a name, or with one that is there already, can be found by nobody.
+        # A block without a name, or with one that is there already, can't be found.
         self.num_empty += visit.num_blocks - found - len(new)
         for name in reversed(visit.names):  # the end of a prompt is older than its beginning, so it goes first
             if name in new or (name in held and self.policy.renews):

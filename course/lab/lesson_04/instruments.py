@@ -1,12 +1,13 @@
 """The lesson's pictures with sliders, put together."""
 
+from course.lab.display import Html, stack
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lab import Lab
 from course.lab.lesson_04 import policies
 from course.lab.lesson_04.beads import draw_chains
 from course.lab.lesson_04.chain import chain_of
+from course.lab.lesson_04.radix import draw_tree
 from course.lab.lesson_04.traffic import stamp
-from course.lab.svg import Picture
 from course.lab.texts import MANUAL
 
 SENTENCES = [sentence.strip() + "." for page in MANUAL[:3] for sentence in page.strip(".").split(". ")]
@@ -21,9 +22,10 @@ def with_time(place: int, number: int) -> str:
 def bead_explorer(lab: Lab) -> Explorer:
     """Two prompts that differ in a time only: drag it through the text."""
 
-    def draw(place: int, block: int) -> Picture:
-        first, second = (chain_of(lab, with_time(place, number), block) for number in (0, 1))
-        return draw_chains(first, second, block)
+    def draw(place: int, block: int) -> Html:
+        texts = [with_time(place, number) for number in (0, 1)]
+        chains = [chain_of(lab, each, block) for each in texts]
+        return stack(draw_chains(*chains, block), draw_tree(lab, *texts, block))
 
     return Explorer(
         draw,
@@ -33,7 +35,7 @@ def bead_explorer(lab: Lab) -> Explorer:
 
 
 def policy_explorer() -> Explorer:
-    """Users who come back, a cache, and four ways to forget."""
+    """Returning users, a cache, and four eviction policies."""
     return Explorer(
         policies.explore,
         users=slider("users", 2, 12, 6),

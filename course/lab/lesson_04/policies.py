@@ -1,4 +1,4 @@
-"""Who is remembered? The same visits under several policies: the hit rate against the cache's size."""
+"""What gets evicted? The same visits under several policies: the hit rate against the cache's size."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,11 +33,11 @@ def draw_policies(trace: Sequence[Visit], limit_s: float = LIMIT_S) -> Picture:
         for name, policy in policies(limit_s).items()
     ]
     return draw_chart(
-        "Who is remembered when a user comes back?",
+        "How much is still cached when a user comes back?",
         curves,
         Axis("cache, blocks of 16 tokens", log=True),
         Axis("prompt tokens found, %", low=0, high=100),
-        [Mark("a cache that never forgets", y=100 * hit_rate(list(trace)))],
+        [Mark("an unlimited cache", y=100 * hit_rate(list(trace)))],
     )
 
 
@@ -57,7 +57,7 @@ def draw_cliff(most: int = 12, room: int = 6) -> Picture:
     ceiling = [100 * hit_rate(traces.tenants(n)) for n in counts]
     curves.append(Curve("unlimited cache", counts, ceiling, style="dashes"))
     return draw_chart(
-        "What happens when one tenant too many comes?",
+        "What does one tenant too many do to the hit rate?",
         curves,
         Axis("tenants, each with a system prompt of 1000 tokens"),
         Axis("prompt tokens found, LRU, %", low=0, high=100),

@@ -12,7 +12,7 @@ from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import seconds
 
-HARDLY, LESS = "hardly changes: there are as many tokens as before", "falls, but by less than half"
+HARDLY, LESS = "hardly changes: the prompts are as long as before", "falls, but by less than half"
 HALF, MORE = "falls to less than half", "rises"
 FALLS = (HARDLY, LESS, HALF, MORE)
 NOTHING, SOME, MOST = "next to nothing, as before", "about a third", "more than half"

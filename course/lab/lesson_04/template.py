@@ -1,4 +1,4 @@
-"""A prompt as a template: parts that change seldom or often, in an order that anybody may change."""
+"""A prompt as a template: parts that change seldom or often, in an order that can be changed."""
 
 import json
 import random

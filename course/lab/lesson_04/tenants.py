@@ -64,7 +64,7 @@ def routers_table(runs: Mapping[str, FleetRun]) -> Html:
 
 
 def cold_and_warm(on: Deployment, lengths: Sequence[int], question: int = 60) -> dict[int, tuple[float, float]]:
-    """Prefix length -> TTFT of the first request, and the median of the later ones, when nobody else is there."""
+    """Prefix length -> TTFT of the first request, and the median of the later ones, on an idle server."""
     found = {}
     for tokens in lengths:
         traffic = SharedPrefix(prefix=Fixed(tokens=tokens), question=Fixed(tokens=question), output=Fixed(tokens=2))
@@ -78,11 +78,11 @@ def draw_cold_and_warm(found: Mapping[int, tuple[float, float]]) -> Picture:
     """TTFT against the length of the prefix, cold and warm."""
     lengths = list(found)
     curves = [
-        Curve("cold: nobody has sent this prefix yet", lengths, [1000 * cold for cold, _ in found.values()]),
+        Curve("cold: first request with this prefix", lengths, [1000 * cold for cold, _ in found.values()]),
         Curve("warm: its blocks are in the cache", lengths, [1000 * warm for _, warm in found.values()]),
     ]
     return draw_chart(
-        "What does a cached prefix save at 70B, with nobody else there?",
+        "What does a cached prefix save at 70B, on an idle server?",
         curves,
         Axis("shared prefix, tokens; a question of 60 follows", low=0),
         Axis("TTFT, ms", low=0),
