@@ -141,7 +141,7 @@ def test_as_many_chats_run_as_the_bill_says(tiny_lab: Lab) -> None:
     assert trace.block_bytes == 16 * token and trace.num_blocks == int(0.00015e9 // (16 * token))
     assert trace.most_running == trace.num_blocks // 6 == len(trace.outcomes) - 1
     assert trace.evictions == 0 and any(each.in_line for each in trace.frames)
-    scored = bets.seats(trace, 96)
+    scored = bets.slots(trace, 96)
     assert scored.answer == trace.most_running and "takes 6 of them" in scored.evidence
 
 
@@ -152,7 +152,7 @@ def test_the_pools_fit_any_model(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch)
     own = kv_bytes.Shape.of_lab(tiny_lab)
     wide = replace(own, cost=replace(own.cost, layers=1000 * own.cost.layers))
     monkeypatch.setattr(kv_bytes.Shape, "of_lab", classmethod(lambda cls, lab: wide))
-    assert traffic.seats_gb(tiny_lab) == pytest.approx(4.6e-9 * tokens * wide.kv_bytes_per_token, rel=0.05)
+    assert traffic.slots_gb(tiny_lab) == pytest.approx(4.6e-9 * tokens * wide.kv_bytes_per_token, rel=0.05)
 
 
 def test_a_film_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,4 +300,4 @@ def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
 def test_the_limit_of_a_flood_is_named() -> None:
     few = sim_70b.flood(sim_70b.CONVERSATIONS, 1, kv_heads=1)
     assert few.limit == "requests offered" and few.steps.most_running <= 60
-    assert sim_70b.flood(sim_70b.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "seats"
+    assert sim_70b.flood(sim_70b.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "slots"

@@ -84,12 +84,12 @@ def test_one_lab_can_change_its_weights(tiny_lab: Lab) -> None:
 
 def test_memory_for_four_is_memory_for_more_in_8_bits(shelf: Shelf) -> None:
     scene = traffic.short_of_memory(shelf.lab)
-    seats = {}
+    slots = {}
     for name in (PLAIN, "KV int8", "int8"):
         run = shelf.run(name, scene.workload, **scene.fields)
         assert len(run.finished) == len(scene.workload.arrivals) and not run.snapshot.num_preemptions
-        seats[name] = max(step.num_running for step in run.steps)
-    assert seats[PLAIN] == seats["int8"] == traffic.MEMORY_SLOTS and seats["KV int8"] > 1.5 * seats[PLAIN]
+        slots[name] = max(step.num_running for step in run.steps)
+    assert slots[PLAIN] == slots["int8"] == traffic.MEMORY_SLOTS and slots["KV int8"] > 1.5 * slots[PLAIN]
 
 
 def made_pairs(**ratios: float) -> dict[str, Pair]:

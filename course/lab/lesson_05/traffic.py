@@ -13,7 +13,7 @@ from course.lab.workloads import Arrival, Workload, document
 from minillm.frontend.snapshot import RequestView
 
 SLOTS = 12
-"""More than there are people: nobody ever waits for a seat."""
+"""More than there are people: nobody ever waits for a slot."""
 POLICIES: dict[str, dict[str, object]] = {
     "prefill first": {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048, "max_num_seqs": SLOTS},
     "mixed": {"max_num_batched_tokens": 32, "max_num_seqs": SLOTS},

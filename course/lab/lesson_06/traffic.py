@@ -33,7 +33,7 @@ def side_by_side(batch: int, context: int = 0, steps: int = 8) -> Workload:
 
 
 def room(workload: Workload) -> dict[str, Any]:
-    """Engine fields under which all of them decode at once: a seat and KV blocks for each, nothing reused."""
+    """Engine fields under which all of them decode at once: a slot and KV blocks for each, nothing reused."""
     tokens = [len(a.prompt) / TOKEN_CHARACTERS + a.max_tokens for a in workload.arrivals]
     return {
         "max_num_seqs": max(SLOTS, len(tokens)),

@@ -50,7 +50,7 @@ LANE_LOOK = {
     SWAPPED: {"fill": "none", "stroke": ALARM, "stroke_width": 1.2, "stroke_dasharray": "3 2"},
 }
 """How each state of a request is drawn in its row."""
-NO_REQUEST = "nobody"
+NO_REQUEST = "none"
 MANY = 128
 """Blocks: more than that are drawn small."""
 
@@ -226,7 +226,7 @@ def _legend(trace: Trace, frame: Frame) -> str:
         (FAINT, {"stroke": SOFT, "stroke_dasharray": "3 2"}, f"{len(frame.cached)} free, prefix kept"),
         ("none", {"stroke": FAINT}, f"{trace.num_blocks - len(held) - len(frame.cached)} free"),
         (EVICTION, {"stroke": ALARM, "stroke_width": 0.8}, "evicted"),
-        (READING, {}, "reading again"),
+        (READING, {}, "recompute"),
     )
     body, x = "", 4.0
     for fill, look, words in entries:

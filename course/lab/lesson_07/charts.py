@@ -1,4 +1,4 @@
-"""Charts and tables of lesson 07: reservations, seats, windows, needles."""
+"""Charts and tables of lesson 07: reservations, slots, windows, needles."""
 
 from collections.abc import Mapping
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
-from course.lab.lesson_07 import bets, kv_bytes, sim_70b, traffic
+from course.lab.lesson_07 import kv_bytes, sim_70b, traffic
 from course.lab.lesson_07.kv_bytes import GQA, MHA, Account, kinds_of
-from course.lab.lesson_07.needle import Found
 from course.lab.lesson_07.sim_70b import Served
 from course.lab.lesson_07.trace import Trace
 from course.lab.style import number, size
@@ -18,8 +17,7 @@ A11_TOKENS, A11_BYTES = 1500, 600e6
 NEAR = 0.1
 TENFOLD, GAINED = 10.0, 1.1
 """Times as many tokens per second: claimed; and the least that is a gain."""
-D12_SAVED, D14_SAVED, D14_WINDOW = 0.6, 0.7, 2048
-D14_LENGTHS = (1500, 4096, 8192, 32768)
+D12_SAVED = 0.6
 FEWER, SLOWER = 0.9, 0.8
 """Of what the others reach; nearer than that is no difference. Seconds are noisier than counts."""
 LINEAR, QUADRATIC = 1.0, 2.0
@@ -56,7 +54,7 @@ def a12(tight: Trace, roomy: Trace, swapped: Trace) -> Claim:
     """The same requests in a pool that is too small, in one that is not, and with swapping.
 
     Args:
-        roomy: nobody is evicted.
+        roomy: nothing is evicted.
     """
     line, none = (max(frame.in_line for frame in trace.frames) for trace in (tight, roomy))
     last_steps = [sum(outcome.last_step for outcome in trace.outcomes) for trace in (tight, roomy)]
@@ -116,15 +114,15 @@ def b2(crowd: Mapping[int, Trace], prefixes: Mapping[str, Trace]) -> Claim:
     base, most = crowd[0], crowd[max(crowd)]
     fewer, slower = most.mean_running / base.mean_running, most.tokens_per_s / base.tokens_per_s
     told = (say("B2.told", n=f"{n} tokens each" if n else "on demand", trace=trace) for n, trace in crowd.items())
-    seats = {name: trace.mean_running for name, trace in prefixes.items()}
-    as_many = abs(seats["on"] / seats["off"] - 1) < 1 - FEWER
+    slots = {name: trace.mean_running for name, trace in prefixes.items()}
+    as_many = abs(slots["on"] / slots["off"] - 1) < 1 - FEWER
     return conclude(
         "B2",
         "not_shown_2" if fewer >= FEWER else "only_when" if slower < SLOWER else "not_shown",
         base=base,
         told=", ".join(told),
         turns=traffic.TURNS,
-        seats=seats,
+        slots=slots,
         beside=say("B2.beside" if as_many else "B2.beside_2"),
     )
 
@@ -153,7 +151,7 @@ def saved(traces: Mapping[str, Trace]) -> float:
 
 
 def d12(by_limit: Mapping[int, Mapping[str, Trace]]) -> Claim:
-    """Reserved up front against block by block, under several context limits, with room for everybody.
+    """Reserved up front against block by block, under several context limits, with room for all requests.
 
     Args:
         by_limit: by max_model_len: traces of the same requests, by kv_reservation.
@@ -171,39 +169,6 @@ def d12(by_limit: Mapping[int, Mapping[str, Trace]]) -> Claim:
     )
 
 
-def d14(model: Account, windowed: Trace, window: int, found: Mapping[str, Mapping[int, Found]]) -> Claim:
-    """What a window frees, by length; that the engine really gives it back; what is lost.
-
-    Args:
-        windowed: a trace of one long request; `window` its size.
-        found: needles, by name of the configuration: all in sight first, the window with sinks last.
-    """
-    cut, uncut = replace(model, window=D14_WINDOW), replace(model, window=None)
-    frees = {n: 1 - cut.chat_bytes_at(n) / uncut.chat_bytes_at(n) for n in D14_LENGTHS}
-    tokens, held = windowed.blocks_of(0)[-1]
-    back = -(-tokens // windowed.block_size) - held
-    whole, *_, with_window = found.values()
-    far = max(with_window)
-    before, after = bets.recalled(whole, far), bets.recalled({**whole, far: with_window[far]}, far)
-    price = "price" if before - after <= bets.SOME else "price_2" if after < bets.SOME else "price_3"
-    return conclude(
-        "D14",
-        "only_when" if back > 0 else "not_shown",
-        d14_window=D14_WINDOW,
-        told=", ".join(f"{n:,} tokens: {share:.0%}" for n, share in frees.items()),
-        window=window,
-        tokens=tokens,
-        back=back,
-        held=held,
-        far=far,
-        share_whole=whole[far].share,
-        share_cut=with_window[far].share,
-        sinks=traffic.SINKS,
-        even=D14_WINDOW / (1 - D14_SAVED),
-        price=say(f"D14.{price}"),
-    )
-
-
 # ---------------------------------------------------------------- small experiments, for the ledger
 
 
@@ -214,13 +179,6 @@ def measure_a11(lab: Lab) -> Claim:
 def measure_a12(lab: Lab) -> Claim:
     tight, roomy = (traffic.eight(lab, pool) for pool in (traffic.TIGHT_POOL, traffic.ROOMY_POOL))
     return a12(tight, roomy, traffic.eight(lab, traffic.TIGHT_POOL, "swap"))
-
-
-def measure_d14(lab: Lab) -> Claim:
-    window, _ = traffic.probe(lab)
-    *_, with_sinks = traffic.windows(lab).values()
-    grown = traffic.growing(lab, **with_sinks)
-    return d14(kv_bytes.large(kv_bytes.accounts(lab)), grown, window, traffic.looking(lab))
 
 
 def cache_shrinks() -> float:
@@ -237,5 +195,4 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "B2": lambda lab: b2(traffic.crowded(lab), traffic.with_and_without_prefixes(lab)),
     "D8": lambda lab: d8(traffic.lengths(lab)),
     "D12": lambda lab: d12(traffic.limits(lab, traffic.eight(lab, traffic.ROOMY_POOL))),
-    "D14": measure_d14,
 }

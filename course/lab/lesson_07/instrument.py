@@ -38,8 +38,8 @@ class Pool(Explorer):
         people = [NO_REQUEST, *(f"request {i}" for i in range(len(trace.frames[0].states)))]
         self.follow = widgets.Dropdown(options=people, value=NO_REQUEST, description="follow", style=STYLE)
         self.play = player(self.step, 150)
-        for handle in (self.step, self.follow):
-            handle.observe(lambda _: self.redraw(), names="value")
+        for control in (self.step, self.follow):
+            control.observe(lambda _: self.redraw(), names="value")
         *above, view = self.widget.children
         self.widget.children = (*above, widgets.HBox([self.play, self.step]), self.follow, view)
         self.redraw()
@@ -62,8 +62,8 @@ class Pool(Explorer):
                     yield draw_frame(trace, len(trace.frames) - 1, title=f"Step {len(trace.frames)}, live")
         self.trace = trace
         last = len(trace.frames) - 1
-        for handle in (self.step, self.play):
-            handle.max = last
+        for control in (self.step, self.play):
+            control.max = last
         self.step.value = trace.fullest
         yield draw_frame(trace)
 

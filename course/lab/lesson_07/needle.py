@@ -19,7 +19,7 @@ NEEDLES = (
     "The lockers have codes: Anna 7413, Boris 2958, Chandra 6604, Dalia 3127, Emil 8850.",
     "The spare keys hang here: crane 91, lifeboat 35, pump 62, footbridge 78, cupboard 24.",
 )
-"""Nobody can guess these; one has to look."""
+"""No one can guess these; one has to look."""
 LEAD = 48
 """Tokens before the needle: more than the sinks keep."""
 CUE_TOKENS = 4

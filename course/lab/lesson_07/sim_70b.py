@@ -60,7 +60,7 @@ class Steps:
         reads = price.linear <= self._weights_s  # a product takes as long as its weights take to come, or longer
         self.seconds["weights are read" if reads else "matrices are multiplied"] += price.linear
         self.seconds["attention"] += price.attention
-        self.seconds["GPUs talk"] += price.all_reduce
+        self.seconds["all-reduces"] += price.all_reduce
         self.seconds["launches and the host"] += price.gaps + price.waiting_for_host + price.fixed
 
 
@@ -70,7 +70,7 @@ class Served:
 
     room_tokens: int
     """Whose KV the pool holds."""
-    seats: int
+    slots: int
     steps: Steps
     run: FleetRun
 
@@ -79,8 +79,8 @@ class Served:
         """What kept it from writing more: the first of these that was short."""
         if self.preemptions > OFTEN * self.run.num_attempts:
             return "room for KV"
-        if self.steps.most_running >= self.seats:
-            return "seats"
+        if self.steps.most_running >= self.slots:
+            return "slots"
         waits = [r.timeline.phases()["queue"] for r in self.run.request_records() if r.completed]
         if percentile(waits, 50) < AT_ONCE_S:
             return "requests offered"
@@ -137,7 +137,7 @@ def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, fields: tuple
 
 
 def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
-    """Everybody at once, where as little as possible besides KV limits the batch: more seats than are ever taken."""
+    """All requests at once and more slots than are ever taken, so that little besides KV limits the batch."""
     fields = {"max_num_seqs": FLOOD_SLOTS, **fields}
     return _served(traffic, AllAtOnce(), count, tuple(sorted(fields.items())))
 
@@ -152,7 +152,7 @@ def with_pool(gb: float, rate: float = RATE) -> Served:
 
 
 def pool_too_small() -> Explorer:
-    """TTFT against the size of the pool, with the load as a handle."""
+    """TTFT against the size of the pool, with a slider for the load."""
     return Explorer(
         draw_pools,
         rate=choices("requests per second", RATES, RATE),

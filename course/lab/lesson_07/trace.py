@@ -17,9 +17,9 @@ MOST_STEPS = 3000
 """A trace that is longer has got stuck."""
 
 NOT_HERE, QUEUE, PREFILL, AGAIN, DECODE, EVICTED, SWAPPED, DONE = (
-    "not here yet", "queue", "prefill", "reading again", "decode", "evicted", "swapped out", "done",
+    "not here yet", "queue", "prefill", "recompute", "decode", "evicted", "swapped out", "done",
 )  # fmt: skip
-"""What a request is doing. `reading again`: it computes what it had computed before its blocks were taken."""
+"""What a request is doing. `recompute`: it computes what it had computed before its blocks were taken."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Frame:
     computed: Mapping[int, int]
     """By the same requests: tokens whose keys and values are kept, or were before they left the window."""
     cached: frozenset[int]
-    """Blocks that nobody holds, and that still keep a prefix somebody may ask for."""
+    """Blocks that no request holds, and that still keep a prefix that may be asked for."""
     num_tokens: int
     """Computed in this step."""
     num_again: int

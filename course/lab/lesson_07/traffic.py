@@ -19,13 +19,13 @@ ROOMY_POOL, SMALL_POOL, MEAN_POOL, TIGHT_POOL = 96, 48, 32, 24
 """Blocks of the small traces: plenty; enough for all eight on demand; for most; for too few of them."""
 BLOCK = 16
 CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
-"""Of the chats whose seats are counted: prompt and answer."""
+"""Of the chats whose slots are counted: prompt and answer."""
 ANSWER = 16
-"""Tokens of their answers: long enough that nobody leaves before the last one has come."""
+"""Tokens of their answers: long enough that none finishes before the last one has arrived."""
 POOL_CHATS = 4.6
 """Chats that the pool of that question has room for: the rest of the last one is of no use."""
 CROWD_POOL, CROWD = 96, 16
-"""Blocks, and requests, of the question how many seats a reservation leaves."""
+"""Blocks, and requests, of the question how many slots a reservation leaves."""
 RESERVATIONS, RESERVATIONS_SHORT = (128, 256, 512, 1024), (128, 512)
 """max_model_len: under `max_len` every request sets so many tokens aside."""
 LENGTHS_ALONE, LENGTHS_ALONE_SHORT = (128, 256, 512, 1024), (64, 256)
@@ -58,7 +58,7 @@ def play(lab: Lab, arrivals: Sequence[Arrival], name: str = "", **fields: Any) -
 # ---------------------------------------------------------------- eight people, ever less room
 
 LENGTHS = (40, 64, 30, 80, 100, 48, 72, 56)
-"""Tokens of answers: longer than most questions, so that everybody grows."""
+"""Tokens of answers: longer than most questions, so that every request grows."""
 
 
 def cast(lab: Lab) -> list[Arrival]:
@@ -87,10 +87,10 @@ def reservations(lab: Lab) -> dict[str, Trace]:
 
 
 def limits(lab: Lab, on_demand: Trace) -> dict[int, dict[str, Trace]]:
-    """The same eight, everything set aside under two context limits, in a pool with room for everybody.
+    """The same eight, everything set aside under two context limits, in a pool with room for all requests.
 
     Args:
-        on_demand: their trace with room for everybody. What it holds does not depend on the limit.
+        on_demand: their trace with room for all requests. What it holds does not depend on the limit.
     """
     arrivals, found = cast(lab), {}
     for limit in (WINDOW_LEN, 2 * WINDOW_LEN):
@@ -103,7 +103,7 @@ def thrash(lab: Lab, *known: Trace) -> dict[str, dict[int, Trace]]:
     """By what becomes of the evicted: a trace for each pool, ever smaller; two more than `known`.
 
     Args:
-        known: traces of the larger pools, with preemption="recompute". Where nobody is evicted, swap is the same.
+        known: traces of the larger pools, with preemption="recompute". Where nothing is evicted, swap is the same.
     """
     recompute = {trace.num_blocks: trace for trace in known}
     recompute |= {n: eight(lab, n) for n in (MEAN_POOL, TIGHT_POOL)}
@@ -124,7 +124,7 @@ def chat_tokens(lab: Lab) -> int:
     return min(CHAT_TOKENS if lab.scale == 1 else CHAT_TOKENS_SHORT, lab.config().max_model_len - 1)
 
 
-def seats_gb(lab: Lab) -> float:
+def slots_gb(lab: Lab) -> float:
     """The pool of that question, with two digits: room for POOL_CHATS chats, whatever the lab's model."""
     return float(f"{POOL_CHATS * chat_tokens(lab) * Shape.of_lab(lab).kv_bytes_per_token / 1e9:.2g}")
 
@@ -142,9 +142,9 @@ def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[Arriv
 def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: int = 1, **fields: Any) -> Trace:
     """As many long chats as ought to fit into `gb` of KV, and some more, all at once.
 
-    A chat begins when blocks are free for its whole prompt, as in vLLM; so whoever runs, stays.
+    A chat begins when blocks are free for its whole prompt, as in vLLM; so a running request stays.
     """
-    gb, tokens = gb or seats_gb(lab), tokens or chat_tokens(lab)
+    gb, tokens = gb or slots_gb(lab), tokens or chat_tokens(lab)
     with lab.alone():
         own = engine(
             lab, kv_cache_memory_gb=gb, num_kv_blocks=None, scheduler_reserve_full_isl=True,
@@ -154,7 +154,7 @@ def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: 
         return record(own, chats(lab, fit + more, tokens), f"{gb} GB")
 
 
-# ---------------------------------------------------------------- more KV for each, fewer seats
+# ---------------------------------------------------------------- more KV for each, fewer slots
 
 
 def crowded(lab: Lab) -> dict[int, Trace]:
@@ -180,7 +180,7 @@ def crowded(lab: Lab) -> dict[int, Trace]:
 
 
 def with_and_without_prefixes(lab: Lab) -> dict[str, Trace]:
-    """A tight pool, prompts that share nothing: does a cache of prefixes take seats away?"""
+    """A tight pool, prompts that share nothing: does a prefix cache take slots away?"""
     arrivals = chats(lab, CROWD // 2, 64, answer=24)
     fields = {"num_kv_blocks": CROWD_POOL // 6, "max_num_batched_tokens": 512}
     return {

@@ -32,7 +32,7 @@ def a7(decode: Mapping[str, Pair], prompt: Mapping[str, Pair], line: Mapping[str
     """Which phases do int8 weights move?
 
     Args:
-        decode, prompt, line: pairs of a long answer, of a long prompt, and of a line before one seat.
+        decode, prompt, line: pairs of a long answer, of a long prompt, and of a line before one slot.
         large: the gap between two tokens at the largest batch, over that of 16 bits.
     """
     writing, reading, queue = decode["decode"], prompt["prefill"], line["queue"]

@@ -163,7 +163,7 @@ class PhasesLab(Explorer):
         super().__init__(
             self._compare,
             button="Run both, by turns",
-            scene=buttons("traffic", list(self.scenes), "one seat, a line"),
+            scene=buttons("traffic", list(self.scenes), "one slot, a line"),
             name=buttons("format", shelf.usable(list(FORMATS)[1:])),
         )
 

@@ -1,4 +1,4 @@
-"""Fewer bits at 70 billion weights: phases under load, and seats where memory is short. Simulated."""
+"""Fewer bits at 70 billion weights: phases under load, and slots where memory is short. Simulated."""
 
 import functools
 from collections.abc import Mapping
@@ -42,33 +42,33 @@ CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_LOAD, CRAMPED_COUNT = 2, 256, 1.3, 300
 """In the short form, too: with fewer requests no line would form, whatever the format."""
 
 
-def deployment(stack: str, name: str, tp: int = 4, seats: int = SLOTS) -> Deployment:
+def deployment(stack: str, name: str, tp: int = 4, slots: int = SLOTS) -> Deployment:
     weights, kv = STORED[name]
-    fields = {"profile": STACKS[stack](simulated_70b.HARDWARE), "tp": tp, "max_num_seqs": seats}
+    fields = {"profile": STACKS[stack](simulated_70b.HARDWARE), "tp": tp, "max_num_seqs": slots}
     return simulated_70b.deployment(**fields, weight_dtype=weights, kv_dtype=kv)
 
 
 @functools.lru_cache(maxsize=64)
-def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SLOTS, count: int | None = None) -> float:
+def capacity(stack: str, traffic: str, tp: int = 4, slots: int = SLOTS, count: int | None = None) -> float:
     """Requests a second that 16 bits can serve: over the middle of a run in which all come at once."""
     work = make_workload(TRAFFIC[traffic], AllAtOnce(), num_requests=count or enough(COUNT, LEAST))
     return simulated_70b.steady_rate(
-        record.ended for record in simulated_70b.play(deployment(stack, PLAIN, tp, seats), work).records
+        record.ended for record in simulated_70b.play(deployment(stack, PLAIN, tp, slots), work).records
     )
 
 
 @functools.lru_cache(maxsize=64)
 def served(
-    stack: str, name: str, traffic: str, load: float, tp: int = 4, seats: int = SLOTS, count: int | None = None
+    stack: str, name: str, traffic: str, load: float, tp: int = 4, slots: int = SLOTS, count: int | None = None
 ) -> FleetRun:
     """One format under a load: the same arrivals for all formats.
 
     Args:
         count: requests; None = as many as the lab's form has.
     """
-    rate = load * capacity(stack, traffic, tp, seats, count)
+    rate = load * capacity(stack, traffic, tp, slots, count)
     work = make_workload(TRAFFIC[traffic], Poisson(rate=rate), num_requests=count or enough(COUNT, LEAST))
-    return simulated_70b.play(deployment(stack, name, tp, seats), work)
+    return simulated_70b.play(deployment(stack, name, tp, slots), work)
 
 
 def means(run: FleetRun) -> dict[str, float]:

@@ -39,12 +39,12 @@ def full_batch(lab: Lab) -> Scene:
 
 
 def line(lab: Lab) -> Scene:
-    """A few readers and one seat: whoever waits, waits for the others' answers."""
-    return _roomy("one seat, a line", side_by_side(_scaled(lab, 6, 3), 0, _scaled(lab, 14, 8)), max_num_seqs=1)
+    """A few readers and one slot: whoever waits, waits for the others' answers."""
+    return _roomy("one slot, a line", side_by_side(_scaled(lab, 6, 3), 0, _scaled(lab, 14, 8)), max_num_seqs=1)
 
 
 def short_of_memory(lab: Lab) -> Scene:
-    """Seats for all, and memory for the keys and values of a few."""
+    """Slots for all, and memory for the keys and values of a few."""
     workload = side_by_side(_scaled(lab, 12, 8), _scaled(lab, 100, 40), _scaled(lab, 14, 8))
     window = WINDOW * Shape.of_lab(lab).kv_bytes_per_token
     return _roomy(

@@ -26,7 +26,7 @@ TRAFFIC = Independent(
 )
 """Lengths spread about these means; the model has 4096 positions."""
 CROWD = 1200
-"""Requests whose middle part tells a capacity: many more than have seats at once, even in the short form's quarter."""
+"""Requests whose middle part tells a capacity: many more than have slots at once, even in the short form's quarter."""
 FULL = 0.9
 """Share of its capacity that a server is busy with, and keeps up."""
 IMPOSSIBLE = 1.5

@@ -35,7 +35,7 @@ RATIOS = {
 """What each factor is here. The table does not say what it was there."""
 CROWD, LONELY, PAGES, COPIES = "a crowd", "one at a time", "long documents", "repeating a text"
 SLOTS, KEEP, COUNT = 4, 0.5, 4
-"""Seats of either way of batching; the share of a context that compression keeps; requests of a workload."""
+"""Slots of either way of batching; the share of a context that compression keeps; requests of a workload."""
 BASE = {"enable_prefix_caching": False, "max_num_seqs": SLOTS}
 WAYS: dict[str, dict[str, object]] = {
     "none": {**BASE, "batching": "none"},

@@ -1,0 +1,171 @@
+# %% [markdown]
+# # 07b · Smaller KV, or KV elsewhere
+#
+# Requests wait for KV memory (lesson 07). You can keep less of it, keep it in fewer bits, or keep it somewhere other than
+# the GPU. Each has a price, and none of them shows up on a latency chart.
+#
+# - **Surface** (ten minutes): a sliding window, and what the model forgets.
+# - **Guided** (fifteen): 8-bit KV behind a quality gate; KV tiers, and when fetching beats computing.
+# - **Deep dive** (five): the arithmetic, and a claim put to the test.
+
+# %%
+from course.lab import open_lab, simulated_70b
+from course.lab.display import stack
+from course.lab.lesson_07 import bets, charts, kv_bytes, losses, needle, traffic
+from course.lab.lesson_07b import findings, tiers
+from course.lab.lesson_07b.checks import checks
+from course.lab.lesson_07b.claims import d14
+
+lab = open_lab()
+
+# %% [markdown]
+# ## Surface
+#
+# With a **sliding window** a token attends only to the last so many tokens. A token that falls out of the window is never
+# read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay: attention that has nowhere
+# better to go rests there, and models break without them. One request grows, on the real engine:
+
+# %%
+grown = traffic.growths(lab)
+charts.draw_window(grown)
+
+# %% [markdown]
+# From there on the request costs the same however long it gets. What does the model lose? A passage with unguessable numbers
+# in it (a **needle**) is given once, then other text, then the same passage again. A model that still sees the first copy
+# predicts nearly every token of the second.
+#
+# ### Predict
+
+# %%
+window, distances = traffic.probe(lab)
+lost = lab.predict(
+    "needle",
+    f"Window of {window} tokens, {traffic.SINKS} sinks. Of a passage given {distances[-1]} tokens ago, it predicts:",
+    list(bets.FORESEEN),
+)
+lost
+
+# %%
+found = traffic.looking(lab)
+lost.score(bets.needle(found))
+
+# %%
+stack(charts.draw_needle(found, needle.reach(lab, window)), findings.forgotten(found))
+
+# %% [markdown]
+# Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer to layer;
+# here the window is put on a model that was never trained for it.
+
+# %% [markdown]
+# ## Guided
+#
+# ### 8-bit KV
+#
+# One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
+# quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how surprised
+# each is by what really came (**perplexity**), how far apart their distributions are (**KL**), and how often they agree
+# on the most likely token. The floors stand in the heading; they were set beforehand.
+
+# %%
+rounded = losses.measure(lab)
+stack(losses.losses_table(rounded), findings.rounding(rounded))
+
+# %% [markdown]
+# Other models and other texts give other numbers: run the gate on yours before you deploy. (On vLLM the switch is
+# `--kv-cache-dtype fp8`; 8 bits there means floating point.)
+#
+# ### Fetch it, or compute it again?
+#
+# KV that's evicted from the GPU can live on in host memory, or in a store that replicas share: **KV tiers** (vLLM's KV
+# connectors with LMCache, SGLang's HiCache). When the conversation comes back, the server can fetch its KV over a link
+# instead of prefilling it again. Llama-3 70B on four H100s, one prompt at a time:
+
+# %%
+tiers.explorer()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - At 50 GB/s (PCIe, four GPUs together) fetching wins by about ten to one for long prefixes: bytes over bandwidth against FLOPs over rate, and
+#   both are linear in tokens.
+# - Somewhere around 5 GB/s the two curves meet. Below that, the tier makes TTFT worse, however high its hit rate.
+# - Latency decides for short prefixes only. A small model moves the balance: its prefill is cheap, its KV isn't much smaller.
+#
+# </details>
+#
+# Now a fleet: conversations of six turns, a minute apart, on GPUs whose pool holds a fraction of them.
+
+# %%
+host = lab.predict(
+    "host",
+    "Without host memory, how many times as long is the median TTFT of later turns as with it (50 GB/s)?",
+    unit="x",
+    between=(1, 20),
+)
+host
+
+# %%
+fleets = tiers.runs()
+host.score(tiers.gain(fleets))
+
+# %%
+stack(tiers.tiers_table(fleets), findings.tiered(fleets), simulated_70b.error_band(simulated_70b.deployment()))
+
+# %% [markdown]
+# ### Where it does nothing
+#
+# - **Nothing comes back.** One-shot prompts never hit a tier; writing them there only costs bandwidth.
+# - **Requests aren't waiting for room, or for prefill.** Right of lesson 07's cliff, a smaller cache changes nothing.
+# - **A window longer than your contexts** frees nothing.
+
+# %% [markdown]
+# ## Deep dive
+#
+# A window of $w$ tokens replaces a context of $c$ by $\min(c, w)$: it frees $1 - w/c$ of a long request and nothing of a
+# short one. A tier with bandwidth $B$ and latency $\ell$ beats recomputing $n$ tokens, with $k$ KV bytes per token, $P$
+# parameters, and $F$ useful FLOP/s on all GPUs, when
+#
+# $$\ell + \frac{n\,k}{B} < \frac{2 P n}{F} \quad\Longrightarrow\quad B > \frac{k\,F}{2P} \text{ for long prefixes}$$
+#
+# For Llama-3-70B on four H100s at half their peak that's 327,680 B × 2.0 PFLOP/s / (2 × 70e9) = 4.7 GB/s: why PCIe
+# is plenty and a slow network isn't.
+
+# %%
+large = kv_bytes.large(kv_bytes.accounts(lab))
+d14(large, traffic.with_sinks(grown), window, found)
+
+# %% [markdown]
+# ## Say it in an interview
+#
+# > "If KV is what's short, I have three options. Fewer bits: 8-bit KV nearly doubles the pool, and I'd put an eval in front
+# > of it. Keep less: a window, but only on a model trained with one, because it forgets what it drops. Or keep it elsewhere:
+# > host memory for conversations that come back. That one is arithmetic: KV bytes over link bandwidth against prefill FLOPs over
+# > FLOP rate. For a 70B the break-even is around 5 GB/s, so PCIe wins easily and a slow object store loses."
+#
+# ## Check yourself
+
+# %%
+check = checks(large, rounded)
+
+check("q1", ...)  # which share (0 to 1) of a 6000-token request's KV does a window of 2048 free (and 4 sinks)?
+
+# %%
+check("q2", ...)  # does KV in int8 keep the floors of the quality gate here: "yes" or "no"?
+
+# %%
+check("q3", ...)  # Llama-3-70B: seconds to fetch the KV of 4096 tokens at 50 GB/s
+
+# %% [markdown]
+# ## What this lab cannot tell you
+#
+# - **Recall of your model.** Predicting a passage word for word is the easiest kind of recall. Questions, summaries and long
+#   reasoning break earlier, and differently. Test your own tasks at your own lengths.
+# - **Layer-wise loading.** Real tiers overlap the fetch of one layer with the computation of another; the simulator waits
+#   for all of it, and it writes to tiers for free.
+#
+# ## Sources
+#
+# - D14: an article on techniques for lower LLM latency, from batching to streaming.
+# - Windows: Beltagy et al., *Longformer*, 2020; Jiang et al., *Mistral 7B*, 2023. Sinks: Xiao et al., *Efficient Streaming Language
+#   Models with Attention Sinks*, 2023.
+# - Tiers: *LMCache* (arXiv 2510.09665); Qin et al., *Mooncake*, 2024; Gao et al., *CachedAttention*, 2024.
