@@ -222,9 +222,9 @@ def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
 
 def test_each_bet_has_its_answer() -> None:
     point = Point(0.6, 4, (2, 1, 1))  # 2.33 tokens
-    for slope, answer in ((0.0, bets.GAINS[2]), (0.15, bets.GAINS[1]), (0.5, bets.GAINS[0])):
-        assert bets.alone(point, made_costs(slope)).answer == answer
-    assert bets.alone(Point(0.6, 4, (4, 4)), made_costs(0.0)).answer == bets.GAINS[3]
+    for slope in (0.0, 0.15, 0.5):
+        costs = made_costs(slope)
+        assert bets.alone(point, costs).answer == point.emitted / (costs.relative(1, 4) + 4 * bets.PRICE)
 
 
 class Made(served.Served):

@@ -12,8 +12,6 @@ PRICE = 0.1
 """Of a guess, in decode steps, in the first prediction."""
 ALPHA, K = 0.6, 4
 QUESTION = f"α = {ALPHA:g}, k = {K}, a guess costs {PRICE:g} steps."
-BORDERS = (1.1, 1.5, 2.2)
-GAINS = ("×1.1 or less: hardly worth it", "×1.1 to ×1.5", "×1.5 to ×2.2", "more than ×2.2: about k × α")
 CROWDED = ("faster", "no difference worth mentioning", "slower")
 
 
@@ -25,7 +23,7 @@ def alone(point: Point, costs: VerifyCosts) -> Outcome:
         f"a verification yielded {number(point.emitted)} tokens, and took {verify:.2f} decode steps here; {point.k} "
         f"guesses take {number(point.k * PRICE)} more: ×{gain:.2f}"
     )
-    return Outcome(GAINS[sum(gain > border for border in BORDERS)], found)
+    return Outcome(gain, found)
 
 
 def crowded(every: Sequence[Served]) -> Outcome:

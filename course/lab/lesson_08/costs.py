@@ -132,5 +132,5 @@ def costs_table(costs: VerifyCosts) -> Html:
 
 
 def gain(costs: VerifyCosts, batch: int, k: int, alpha: float, c: float) -> float:
-    """Speedup, with a verification as dear as it was measured."""
+    """Speedup, with a verification as expensive as it was measured."""
     return speedup(alpha, k, c, costs.relative(batch, k))

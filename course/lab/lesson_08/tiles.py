@@ -1,4 +1,4 @@
-"""Draft and verify as tiles: one verification at a time, with a handle on the step; beside it the same text without."""
+"""Draft and verify as tiles: one verification at a time, with a slider; beside it the same text without."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ REJECTED_FILL, PASSED_FILL = "url(#@rejected)", "url(#@passed)"
 
 
 class StoryPlayer(Explorer):
-    """A handle on the steps of an answer, and a button that plays them.
+    """A slider over the steps of an answer, and a button that plays them.
 
     Args:
         told: by name, an answer with drafts and the same one without.

@@ -16,8 +16,8 @@ HOT = 1.0
 """The temperature of the verse: words are drawn as likely as the model finds them."""
 VERSES = (
     "Write a strange poem about a lighthouse in fog.",
-    "Invent a dream in which a bicycle talks to the moon.",
-    "Write an unusual story about a key that nobody remembers.",
+    "Invent a dream in which a bicycle writes to the moon.",
+    "Write an unusual story about a key that fits no lock.",
     "Describe a colour that does not exist.",
 )
 COPYING, CHAT, CREATIVE = "copying", "chat", "creative"

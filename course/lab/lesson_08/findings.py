@@ -1,0 +1,53 @@
+"""What the runs of lesson 08 showed, in words."""
+
+from collections.abc import Mapping, Sequence
+
+from course.lab.finding import Finding, tell
+from course.lab.lesson_08.bets import CROWDED
+from course.lab.lesson_08.bets import crowded as crowded_outcome
+from course.lab.lesson_08.costs import VerifyCosts
+from course.lab.lesson_08.formulas import break_even
+from course.lab.lesson_08.served import WITHOUT, Served, base_of, faster
+from course.lab.lesson_08.watch import Story
+
+K = 4
+
+
+def watched(told: Mapping[str, tuple[Story, Story]]) -> Finding:
+    """How many steps each watched answer took, with and without drafts."""
+    lines = [
+        f"*{name}*: {len(plain.steps)} steps without, {len(story.steps)} with" for name, (story, plain) in told.items()
+    ]
+    return tell("08", "watched", "here", told="; ".join(lines))
+
+
+def checking(costs: VerifyCosts) -> Finding:
+    """How free checking is here, alone and at the largest batch."""
+    small, large = costs.batches[0], costs.batches[-1]
+    ratios = {"alone": costs.relative(small, K), "crowd": costs.relative(large, K)}
+    border = break_even(K, 0.0, ratios["crowd"])
+    outcome = "restless" if costs.is_restless else "never" if border is None else "border"
+    return tell("08", "checking", outcome, batch=large, k=K, border=border or 1.0, **ratios)
+
+
+def kinds(every: Sequence[Served]) -> Finding:
+    """What drafting gained on each kind of text: always, and with the gates."""
+    lines = []
+    for one in every:
+        if one.way == "always":
+            gates = next(each for each in every if each.workload == one.workload and each.way == "gates")
+            base = base_of(one, every)
+            passed = f"{one.acceptance or 0:.0%} of tested guesses passed"
+            gains = f"always ×{faster(one, base):.2f}, gates ×{faster(gates, base):.2f}"
+            lines.append(f"**{one.workload.partition(',')[0]}**: {passed}, {gains}")
+    return tell("08", "kinds", "here", told="; ".join(lines))
+
+
+def crowd(every: Sequence[Served]) -> Finding:
+    """Many copying at once, gates open, against one at a time."""
+    outcome = dict(zip(CROWDED, ("faster", "same", "slower")))[crowded_outcome(every).answer]
+    always, gates = (next(each for each in every if each.way == way) for way in ("always", "gates"))
+    base = next(each for each in every if each.way == WITHOUT)
+    return tell(
+        "08", "crowd", outcome, gain=faster(always, base), gates=faster(gates, base), passed=always.acceptance or 0.0
+    )
