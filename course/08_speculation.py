@@ -182,7 +182,7 @@ heads.drafters_table()
 # before anything is paid for it?
 
 # %%
-heads.mtp().evidence
+print(heads.mtp())
 
 # %% [markdown]
 # The rest is the cost of checking and drafting. (On vLLM drafters go into `--speculative-config`, a JSON object with

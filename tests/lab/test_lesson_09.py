@@ -4,13 +4,24 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from asserting import refuses_garbage
+from asserting import refuses_garbage, shows
 
 from course.lab.lab import Lab
 from course.lab.lesson_06.roofline import Roof
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.lesson_06.steps import Dot
-from course.lab.lesson_09 import claims, gate, phases, rounding, sim_70b, sparsity, steps, traffic
+from course.lab.lesson_09 import (
+    claims,
+    findings,
+    formats_roofline,
+    gate,
+    phases,
+    rounding,
+    sim_70b,
+    sparsity,
+    steps,
+    traffic,
+)
 from course.lab.lesson_09 import rounding_pictures as pictures
 from course.lab.lesson_09.checks import checks
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf, formats_table
@@ -19,6 +30,7 @@ from course.lab.lesson_09.sparsity import Timed
 from minillm.bench.quality import Cost, Floors, Quality
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES
+from minillm.simulate.cost.hardware import find_hardware
 
 ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
 
@@ -126,11 +138,8 @@ def test_a_pair_is_clear_only_if_its_runs_are_apart() -> None:
 
 
 def test_bets_are_scored_by_the_pairs() -> None:
-    for ratios, answer in (
-        ({"decode": 0.2}, 0), ({"decode": 0.5, "prefill": 0.5}, 1), ({"queue": 0.2, "decode": 0.8}, 2), ({}, 3),
-        ({"decode": 1.6}, 3),
-    ):  # fmt: skip
-        assert phases.where_gained(made_pairs(**ratios)).answer == phases.GAINS[answer]
+    for ratio in (0.5, 1.0, 1.6):
+        assert findings.decode_gain(made_pairs(decode=ratio)).answer == pytest.approx(1 / ratio)
     fast, slow = made_pairs(decode=0.2), made_pairs(prefill=2.0)
     assert phases.who_gained(fast, slow).answer == phases.BOTH[True, False]
     assert phases.who_gained(slow, fast).answer == phases.BOTH[False, True]
@@ -322,3 +331,16 @@ def test_the_check_rewards_what_is_right() -> None:
 
 def test_no_answer_raises() -> None:
     refuses_garbage(checks(SWEEP, SCORES), 6)
+
+
+def test_formats_meet_where_bytes_stop_counting() -> None:
+    h100, b200 = find_hardware("h100-sxm"), find_hardware("b200")
+    kinds = formats_roofline.FORMATS
+    bf16, fp8, w4a16, nvfp4 = kinds.values()
+    assert formats_roofline.least_s(h100, nvfp4, 1) is None and formats_roofline.least_s(b200, nvfp4, 1) is not None
+    small, large = ([formats_roofline.least_s(h100, kind, n) for kind in (bf16, fp8, w4a16)] for n in (1, 1024))
+    assert small[0] == pytest.approx(2 * small[1]) and small[2] == pytest.approx(small[0] * 4.25 / 16)
+    assert large[0] == pytest.approx(2 * large[1]) and large[2] == pytest.approx(large[0], rel=1e-3), (
+        "W4A16 multiplies in 16 bits"
+    )
+    shows(formats_roofline.draw("b200", 64), "NVFP4")

@@ -18,14 +18,7 @@ TELLING = 0.07
 """A change by less than this share is called no change, however steady the machine."""
 MATTERS = 0.02
 """A phase with a smaller share of E2E can do what it likes."""
-MOST = 0.75
 LEFT, RIGHT, ROW = 96, 176, 46
-GAINS = (
-    "nearly all of the gain is in decode",
-    "prefill gains as much as decode",
-    "most of the gain is in the queue",
-    "it is no faster",
-)
 BOTH = {
     (True, True): "both get faster",
     (True, False): "the full batch gets faster, the long prompt does not",
@@ -103,20 +96,6 @@ def compare(shelf: Shelf, scene: Scene, name: str = "int8") -> dict[str, Pair]:
     return pairs(runs[PLAIN], runs[name], steps.least_ratio(shelf, name) if only_weights else 0.0)
 
 
-def where_gained(found: Mapping[str, Pair]) -> Outcome:
-    """Which phase brings the gain of one comparison?"""
-    saved = {phase: found[phase].was - found[phase].now for phase in PHASES}
-    total = found["E2E"].was - found["E2E"].now
-    told = f"E2E {seconds(found['E2E'].was)} to {seconds(found['E2E'].now)} ({found['E2E'].told})"
-    shares = ", ".join(f"{PHASE_LABELS[p]} {seconds(s)}" for p, s in saved.items() if abs(s) > MATTERS * abs(total))
-    evidence = f"{told}; saved: {shares}" if shares else told
-    if not found["E2E"].is_faster:
-        return Outcome(GAINS[3], evidence)
-    if saved["decode"] >= MOST * total:
-        return Outcome(GAINS[0], evidence)
-    return Outcome(GAINS[2] if saved["queue"] > saved["prefill"] else GAINS[1], evidence)
-
-
 def who_gained(batch: Mapping[str, Pair], prompt: Mapping[str, Pair]) -> Outcome:
     """Whether a full batch and a long prompt are answered sooner."""
     told = "; ".join(
@@ -163,7 +142,7 @@ class PhasesLab(Explorer):
         super().__init__(
             self._compare,
             button="Run both, by turns",
-            scene=buttons("traffic", list(self.scenes), "one slot, a line"),
+            scene=buttons("traffic", list(self.scenes), "one slot, a queue"),
             name=buttons("format", shelf.usable(list(FORMATS)[1:])),
         )
 

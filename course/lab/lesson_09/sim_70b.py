@@ -37,9 +37,9 @@ LOADS = {"quiet: a tenth of capacity": 0.1, "busy: nine tenths of it": 0.9, "ove
 """Shares of what 16 bits can serve."""
 SLOTS = 64
 COUNT, LEAST = 200, 60
-"""Requests of a run; and of one in the short form, since a line needs time to form."""
+"""Requests of a run; and of one in the short form, since a queue takes time to form."""
 CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_LOAD, CRAMPED_COUNT = 2, 256, 1.3, 300
-"""In the short form, too: with fewer requests no line would form, whatever the format."""
+"""In the short form, too: with fewer requests no queue would form, whatever the format."""
 
 
 def deployment(stack: str, name: str, tp: int = 4, slots: int = SLOTS) -> Deployment:
@@ -124,12 +124,12 @@ class Cramped:
 
     @property
     def wait(self) -> float:
-        """Mean seconds in line."""
+        """Mean seconds in the queue."""
         return means(self.run)["queue"]
 
     @property
     def decode(self) -> float:
-        """Mean seconds of writing an answer."""
+        """Mean seconds of decode."""
         return means(self.run)["decode"]
 
 

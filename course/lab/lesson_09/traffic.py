@@ -34,13 +34,13 @@ def long_prompt(lab: Lab) -> Scene:
 
 
 def full_batch(lab: Lab) -> Scene:
-    """Many readers, all of them in the same batch, answers of a few words."""
+    """Many requests, all of them in the same batch, answers of a few words."""
     return _roomy("a full batch", side_by_side(_scaled(lab, 32, 12), 0, _scaled(lab, 14, 8)))
 
 
 def line(lab: Lab) -> Scene:
-    """A few readers and one slot: whoever waits, waits for the others' answers."""
-    return _roomy("one slot, a line", side_by_side(_scaled(lab, 6, 3), 0, _scaled(lab, 14, 8)), max_num_seqs=1)
+    """A few requests and one slot: the wait is for the others' answers."""
+    return _roomy("one slot, a queue", side_by_side(_scaled(lab, 6, 3), 0, _scaled(lab, 14, 8)), max_num_seqs=1)
 
 
 def short_of_memory(lab: Lab) -> Scene:
