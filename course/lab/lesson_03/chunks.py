@@ -29,7 +29,7 @@ class Trade:
     ttft: float
     """Of the long prompt."""
     worst_gap: float
-    """The longest wait between two tokens of anybody else while the prompt was read."""
+    """The longest wait between two tokens of any other request during the prefill."""
     steps: int
     """Steps in which it was read: so often all weights were read for it."""
 
@@ -52,7 +52,7 @@ def fields(lab: Lab, chunk: int) -> dict[str, object]:
 
 
 def trade(run: Run) -> Trade:
-    """What the run shows about its last row, the long prompt, and about everybody else."""
+    """What the run shows about its last row, the long prompt, and about the others."""
     long = run.row_of(len(run.rows) - 1)
     others = [row.view for row in run.rows[:-1] if row.view]
     mine = [s.num_tokens for step in run.steps for s in step.shares if s.request_id == long.request_id and s.is_prefill]

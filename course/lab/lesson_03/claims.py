@@ -60,6 +60,7 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, reading.Score]) -> Clai
         verdict,
         saved=", ".join(f"{seconds(value)} on {name}" for name, value in halved.items()),
         answers="; ".join(f"{name} {score.right} of {score.asked}" for name, score in scores.items()),
+        luck=2 * (whole.right * (1 - whole.right / whole.asked)) ** 0.5,
         passing=", ".join(passing),
         broken=", ".join(broken),
     )

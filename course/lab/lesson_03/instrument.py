@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.lab.display import Html
+from course.lab.display import Html, stack
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.lesson_03 import chunks, sim_70b, traffic
@@ -19,14 +19,8 @@ COUNTED_LENGTHS = tuple(2**i for i in range(7, 18))
 WHOLE = "whole"
 
 
-def stack(*pictures: Picture | Html) -> Html:
-    """Pictures under each other, as one thing to show."""
-    shown = [picture._repr_mimebundle_() for picture in pictures]
-    return Html("".join(each["text/html"] for each in shown), "\n".join(each["text/plain"] for each in shown))
-
-
 def length_explorer(lab: Lab, ladder: Ladder) -> Explorer:
-    """Send a prompt of the handle's length to the real engine: its TTFT becomes a point among the measured ones."""
+    """Send a prompt of the slider's length to the real engine: its TTFT becomes a point among the measured ones."""
     own: list[tuple[int, float]] = []
 
     def draw(tokens: int) -> Picture:
@@ -64,7 +58,7 @@ def flops_explorer(lab: Lab) -> Explorer:
 
 
 def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
-    """The long prompt among chats, on the real engine, in chunks of the handle's size. Each run adds its points."""
+    """The long prompt among chats, on the real engine, in chunks of the slider's size. Each run adds its points."""
     kept = dict(swept)
     longest = max(kept)
     offered = [*(chunk for chunk in chunks.CHUNKS if chunk < longest), longest]

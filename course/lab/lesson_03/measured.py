@@ -11,8 +11,6 @@ from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import seconds
 
-FACTORS = {"about 2 times": 2.0, "about 4 times": 4.0, "about 8 times": 8.0, "about 16 times": 16.0}
-"""Answers to: how much dearer is a prompt four times as long?"""
 FOUR = 4
 
 
@@ -25,7 +23,7 @@ class Ladder:
 
     @classmethod
     def of(cls, *runs: Run) -> "Ladder":
-        """Of runs of prompts that nobody shared the machine with, taken together."""
+        """Of runs of prompts that had the machine to themselves, taken together."""
         taken: dict[int, list[float]] = {}
         for view in (view for run in runs for view in run.finished):
             taken.setdefault(view.num_prompt_tokens, []).append(view.deliveries[0] - view.borders[0])
@@ -54,12 +52,11 @@ def slope(first: tuple[float, float], second: tuple[float, float]) -> float:
 
 
 def four_times(ladder: Ladder) -> Outcome:
-    """How much dearer the longest prompt is than one a quarter as long: the nearest answer, by its logarithm."""
+    """How many times as long the longest prompt takes as one a quarter as long."""
     shorter, longer = ladder.four_apart
     ratio = ladder.ratio(shorter, longer)
-    answer = min(FACTORS, key=lambda name: abs(math.log(ratio / FACTORS[name])))
     times = f"{seconds(ladder.best[shorter])} to {seconds(ladder.best[longer])}"
-    return Outcome(answer, f"{shorter} to {longer} tokens: TTFT {times}, {ratio:.1f} times")
+    return Outcome(ratio, f"{shorter} to {longer} tokens: TTFT {times}, {ratio:.1f} times")
 
 
 def both_ways(lab: Lab, rounds: int = traffic.ROUNDS) -> dict[str, Ladder]:

@@ -20,7 +20,7 @@ def draw_ladder(ladder: Ladder, own: Sequence[tuple[int, float]] = ()) -> Pictur
     """Measured TTFT against length, between straight growth and the square, both drawn from the first length on.
 
     Args:
-        own: further measured points (tokens, seconds), of whoever holds the handle.
+        own: further measured points (tokens, seconds), taken with the slider.
     """
     xs, ys = list(ladder.best), [1e3 * value for value in ladder.best.values()]
     middle = len(xs) // 2
@@ -59,7 +59,7 @@ def _told(point: Point) -> str:
 
 
 def draw_shares(shapes: Mapping[str, ModelConfig], tokens: int) -> Picture:
-    """Attention's share of the FLOPs against length; the handle's length marked; the crossovers as rings."""
+    """Attention's share of the FLOPs against length; the slider's length marked; the crossovers as rings."""
     xs = [2**i for i in range(6, LONGEST.bit_length())]
     curves, marks = [], [Mark(f"{tokens} tokens", x=tokens)]
     for name, shape in shapes.items():
@@ -92,7 +92,7 @@ def draw_trade(
 
     Args:
         trades: in ascending order of chunk size.
-        chosen: the chunk size that the handle is at; it is ringed.
+        chosen: the slider's chunk size; it is ringed.
         floor: for each trade, seconds that reading the weights so often takes at least.
         where: which machine, as a part of the title.
     """
@@ -114,6 +114,6 @@ def draw_trade(
         f"{seconds(t.worst_gap)}"
         for t in trades
     )
-    title = f"{where}{trades[0].tokens} tokens in chunks: who waits?"
+    title = f"{where}{trades[0].tokens} tokens in chunks: which requests wait?"
     x = Axis("chunk, prompt tokens a step", log=True)
     return draw_chart(title, curves, x, Axis("ms", log=True), marks, height=300, description=told)

@@ -197,7 +197,7 @@ ROWS: tuple[Technique, ...] = (
              Setting(traffic=lambda: many(CUT_BY_QUESTION, 2.6))),
     ),
     Technique(
-        "chunked prefill", "long_prefill_token_threshold", "03", "One long prompt, and everybody else",
+        "chunked prefill", "long_prefill_token_threshold", "03", "One long prompt, and the others",
         Pair("chats beside long prompts; the chats", lambda: short_and_long(4.0), at(enable_chunked_prefill=False),
              at(long_prefill_token_threshold=512), is_chat),
         Pair("long prompts one by one, chunks of 128", lambda: one_by_one(LONG_PROMPTS),
