@@ -14,7 +14,7 @@ HIGHEST = 20.0
 """Service times: the curve has no end, the picture has."""
 WINDOW = 400
 """Arrivals of the first run that the queue is drawn over."""
-BLUE = "#0072B2"
+BLUE = "#56B4E9"
 X, Y = Scale(0, 1.2, 44, 400), Scale(0, HIGHEST, 236, 14)
 RIGHT = 452.0
 
@@ -39,13 +39,15 @@ def _axes() -> str:
     for tick in (0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2):
         body += text(X(tick), 252, f"{tick:.0%}", size=11, text_anchor="middle")
     body += tag("rect", x=X(1), y=14, width=X.end - X(1), height=222, fill=ALARM, fill_opacity=0.1)
-    return body + text(X(1.1), 30, "no mean", size=11, fill=SOFT, text_anchor="middle")
+    body += text(X.end, 8, "above 100%: no mean", size=11, fill=SOFT, text_anchor="end")
+    legend = f"line: formula; dots: {SEEDS} runs of {COUNT:,} arrivals each"
+    return body + text(X(0.03), 44, legend, size=11, fill=SOFT)
 
 
 def _cloud(cvs: tuple[float, float]) -> str:
     """Each run of the grid as a dot."""
     dots = [(X(load), wait) for load in GRID for wait in mean_waits(load, *cvs, COUNT, SEEDS) if wait <= HIGHEST]
-    return "".join(tag("circle", cx=x, cy=Y(wait), r=2.4, fill=BLUE, fill_opacity=0.45) for x, wait in dots)
+    return "".join(tag("circle", cx=x, cy=Y(wait), r=2.4, fill=BLUE, fill_opacity=0.8) for x, wait in dots)
 
 
 def _formula(arrival_cv: float, service_cv: float) -> str:
@@ -58,7 +60,7 @@ def _here(load: float, found: list[float], arrival_cv: float, service_cv: float)
     """The chosen load: its runs as a bar from the luckiest to the unluckiest, and the formula's point."""
     x, low, high = X(load), min(found[0], HIGHEST), min(found[-1], HIGHEST)
     body = line(x, 14, x, 236, stroke=ALARM, stroke_width=1.2, stroke_dasharray="3 3")
-    body += line(x, Y(low), x, Y(high), stroke=BLUE, stroke_width=5, stroke_opacity=0.7)
+    body += line(x, Y(low), x, Y(high), stroke=BLUE, stroke_width=6)
     expected = kingman_wait(load, arrival_cv, service_cv)
     return body + (tag("circle", cx=x, cy=Y(expected), r=4.5, fill=ALARM) if expected <= HIGHEST else "")
 
@@ -77,12 +79,14 @@ def _server(load: float, arrival_cv: float, service_cv: float) -> str:
     first = f"formula: {number(expected)} service times" if load < 1 else f"no mean: after {COUNT:,} arrivals"
     body = text(RIGHT, 22, first, size=13, font_weight="bold")
     body += text(RIGHT, 40, f"{SEEDS} runs of {COUNT:,}: {number(min(found))} to {number(max(found))}", fill=SOFT)
-    body += text(RIGHT, 72, "slot", size=11, fill=SOFT) + text(RIGHT + 44, 72, f"queue: {lengths[at]}", size=11, fill=SOFT)
+    body += text(RIGHT, 72, "slot", size=11, fill=SOFT) + text(
+        RIGHT + 44, 72, f"queue: {lengths[at]}", size=11, fill=SOFT
+    )
     body += draw_slots(RIGHT, 78, [True] * busy[at], 1) + draw_waiting(RIGHT + 44, 82, lengths[at], 14)
     scale, tall = Scale(0, span, RIGHT, WIDTH - 12), Scale(0, max(max(lengths), 6), 0, 84)
     body += boxes([(scale(t), 236 - tall(n), 2.1, tall(n)) for t, n in zip(moments, lengths) if n],
                   fill=PHASE_COLOURS["queue"])  # fmt: skip
     body += line(RIGHT, 236, WIDTH - 12, 236, stroke=FAINT)
     body += line(scale(moments[at]), 112, scale(moments[at]), 236, stroke=ALARM, stroke_dasharray="3 3")
-    body += text(RIGHT, 252, f"queue over {WINDOW} arrivals; above: where it is longest", size=11, fill=SOFT, **HALO)
+    body += text(RIGHT, 252, f"queue over {WINDOW} arrivals; dashed: longest", size=11, fill=SOFT, **HALO)
     return body

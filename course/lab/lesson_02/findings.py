@@ -27,11 +27,11 @@ def growth(runs: Mapping[str, Run]) -> Finding:
 def slots(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Finding:
     """What more slots do to the curve."""
     (few, first), *_, (many, last) = curves.items()
-    half, full = (tuple(points[i][1] for points in (first, last)) for i in (0, -1))
-    flat = half[1] < FLAT * half[0]
-    values = {"few": few, "many": many, "low": first[0][0], "high": first[-1][0]}
-    values |= {"few_low": half[0], "few_high": full[0], "many_low": half[1], "many_high": full[1]}
-    return tell("02", "slots", "flat" if flat else "alike", **values, grew=full[1] / max(half[1], 1e-9))
+    middle, full = (tuple(points[i][1] for points in (first, last)) for i in (1, -1))
+    grew = [late / max(early, 1e-9) for early, late in zip(middle, full)]
+    values = {"few": few, "many": many, "low": first[1][0], "high": first[-1][0], "middle": middle, "full": full}
+    flat = middle[1] < FLAT * middle[0] and grew[1] > grew[0]
+    return tell("02", "slots", "flat" if flat else "alike", **values, grew=grew)
 
 
 def overload(waited: Mapping[str, Sequence[tuple[float, float]]]) -> Finding:

@@ -10,14 +10,12 @@ from typing import Any
 from course.lab import simulated_70b
 from course.lab.lesson_02.visits import mean, visits_of, waits
 from course.lab.scale import enough
-from minillm.simulate.cluster.clients import ClientConfig
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
-from minillm.simulate.workload.kinds import AZURE_CHAT, Independent, TrafficModel
+from minillm.simulate.workload.kinds import Independent, TrafficModel
 from minillm.simulate.workload.lengths import Fixed, LogNormal
 from minillm.simulate.workload.requests import make_workload
 
-ONE_TOKEN = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=1))
 CHAT = Independent(
     prompt=LogNormal(median=300, sigma=0.6, high=2000), output=LogNormal(median=100, sigma=0.7, high=800)
 )
@@ -59,25 +57,16 @@ def at_load(traffic: TrafficModel, load: float, count: int = 300, seed: int = 0,
     return serve(traffic, Poisson(rate=load * capacity(traffic, **fields)), count, seed, **fields)
 
 
-def one_slot_curve(loads: Sequence[float] = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)) -> tuple[list[float], list[float]]:
-    """Loads, and the mean wait in service times with one slot and equal requests."""
-    fields = {"max_num_seqs": 1}
-    service = 1 / capacity(ONE_TOKEN, 100, **fields)
-    runs = [serve(ONE_TOKEN, Poisson(rate=load / service), 3000, **fields) for load in loads]
-    return list(loads), [mean(waits(visits_of(run))) / service for run in runs]
-
-
 def many_slots_curves(
     slots: Sequence[int] = (8, 32), loads: Sequence[float] = (0.5, 0.7, 0.85, 0.95), seeds: int = 3
 ) -> dict[int, list[tuple[float, float]]]:
     """By slots: (load, mean wait in seconds) of chats, over several runs."""
-    return {
-        n: [
-            (load, mean([w for seed in range(seeds) for w in waits(visits_of(at_load(CHAT, load, 300, seed, max_num_seqs=n)))]))
-            for load in loads
-        ]
-        for n in slots
-    }  # fmt: skip
+
+    def wait(load: float, n: int) -> float:
+        runs = [at_load(CHAT, load, 300, seed, max_num_seqs=n) for seed in range(seeds)]
+        return mean([each for run in runs for each in waits(visits_of(run))])
+
+    return {n: [(load, wait(load, n)) for load in loads] for n in slots}
 
 
 def waits_over_time(loads: Sequence[float] = (0.8, 1.1, 1.3), each: int = 20) -> dict[str, list[tuple[float, float]]]:

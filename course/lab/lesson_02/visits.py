@@ -76,7 +76,14 @@ def _of_row(run: Run, row) -> Visit | None:
         ending = "answered" if view.finish_reason in ("stop", "length") else "gave up"
     left = None if ending is None else (last if was_scheduled else end)
     return Visit(
-        row.index, arrival, scheduled if was_scheduled else None, first, left, view.num_prompt_tokens, view.max_tokens, ending
+        row.index,
+        arrival,
+        scheduled if was_scheduled else None,
+        first,
+        left,
+        view.num_prompt_tokens,
+        view.max_tokens,
+        ending,
     )
 
 

@@ -22,7 +22,9 @@ def slot_rows(visits: Sequence[Visit], slots: int) -> list[list[Visit]]:
     return rows
 
 
-def draw_slot_maps(runs: Mapping[str, Sequence[Visit]], slots: int, title: str = "Which request runs in which slot?") -> Picture:
+def draw_slot_maps(
+    runs: Mapping[str, Sequence[Visit]], slots: int, title: str = "Which request runs in which slot?"
+) -> Picture:
     """A panel a run, all on one time axis. Dashed red: a slot is empty while a request waits."""
     span = 1.02 * max(end_of(visits) for visits in runs.values())
     scale, pitch = Scale(0, span, LEFT, WIDTH - RIGHT), 20.0 if slots <= 8 else 11.0
