@@ -13,7 +13,7 @@ def draw_many_slots(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Pict
     found = "; ".join(
         f"{n} slots: " + ", ".join(f"{number(y)} s at {x:.0%}" for x, y in points) for n, points in curves.items()
     )
-    x, y = Axis("load, % of the capacity of so many slots", high=102), Axis("mean wait, seconds", low=0)
+    x, y = Axis("load, % of the capacity of so many slots", high=110), Axis("mean wait, seconds", low=0)
     title = "Do more slots straighten the curve?"
     return draw_chart(title, drawn, x, y, [Mark("capacity", x=100)], description=f"{found}.")
 

@@ -40,8 +40,9 @@ def _axes() -> str:
         body += text(X(tick), 252, f"{tick:.0%}", size=11, text_anchor="middle")
     body += tag("rect", x=X(1), y=14, width=X.end - X(1), height=222, fill=ALARM, fill_opacity=0.1)
     body += text(X.end, 8, "above 100%: no mean", size=11, fill=SOFT, text_anchor="end")
-    legend = f"line: formula; dots: {SEEDS} runs of {COUNT:,} arrivals each"
-    return body + text(X(0.03), 44, legend, size=11, fill=SOFT)
+    for y, words in ((36, "line: formula"), (52, f"dots: {SEEDS} runs of {COUNT:,} arrivals each")):
+        body += text(X(0.03), y, words, size=11, fill=SOFT)
+    return body
 
 
 def _cloud(cvs: tuple[float, float]) -> str:
@@ -76,9 +77,11 @@ def _server(load: float, arrival_cv: float, service_cv: float) -> str:
     at = max(range(120), key=lengths.__getitem__)
     found = mean_waits(load, arrival_cv, service_cv, COUNT, SEEDS)
     expected = kingman_wait(load, arrival_cv, service_cv)
-    first = f"formula: {number(expected)} service times" if load < 1 else f"no mean: after {COUNT:,} arrivals"
+    first = f"by formula: {number(expected)} service times" if load < 1 else f"no mean: after {COUNT:,} arrivals"
     body = text(RIGHT, 22, first, size=13, font_weight="bold")
-    body += text(RIGHT, 40, f"{SEEDS} runs of {COUNT:,}: {number(min(found))} to {number(max(found))}", fill=SOFT)
+    body += text(
+        RIGHT, 40, f"{SEEDS} runs of {COUNT:,}: {number(min(found))} to {number(max(found))} service times", fill=SOFT
+    )
     body += text(RIGHT, 72, "slot", size=11, fill=SOFT) + text(
         RIGHT + 44, 72, f"queue: {lengths[at]}", size=11, fill=SOFT
     )

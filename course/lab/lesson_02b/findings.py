@@ -27,7 +27,8 @@ def ways(runs: Mapping[str, Run]) -> Finding:
     whole, chunked = gap["continuous"], gap["continuous, chunked"]
     kind = "shorter" if chunked < 0.8 * whole else "alike"
     static, others = empty["static"], max(empty["continuous"], empty["continuous, chunked"])
-    return tell("02b", "ways", kind, static=static, others=others, whole=whole, chunked=chunked)
+    document = [visits_of(runs[name])[traffic.DOCUMENT].ttft for name in ("continuous", "continuous, chunked")]
+    return tell("02b", "ways", kind, static=static, others=others, whole=whole, chunked=chunked, document=document)
 
 
 def orders(by_order: Mapping[str, Sequence[Visit]]) -> Finding:

@@ -48,8 +48,8 @@ def share_told(visits: Sequence[Visit], slots: int) -> str:
 
 
 def _panel(name: str, visits: Sequence[Visit], slots: int, scale: Scale, y: float, pitch: float) -> str:
-    body = text(LEFT, y - 5, name, size=13, font_weight="bold")
-    body += text(LEFT + 8 * len(name) + 8, y - 5, share_told(visits, slots), size=11, fill=SOFT)
+    body = text(LEFT, y - 5, name, size=13, font_weight="bold", **HALO)
+    body += text(LEFT + 8 * len(name) + 8, y - 5, share_told(visits, slots), size=11, fill=SOFT, **HALO)
     prefill, decode, labels, empty = [], [], "", []
     for i, row in enumerate(slot_rows(visits, slots)):
         top, tall = y + pitch * i, pitch - 3

@@ -12,6 +12,8 @@ from course.lab.style import seconds
 from course.lab.workloads import Arrival, Workload, document
 
 PAYERS = ("the long one itself", "the three that share its batch", "the four queued behind them")
+DOCUMENT = 5
+"""The index of the document in the mixed crowd."""
 
 
 def straggler(lab: Lab, times: int = 8) -> Workload:
@@ -37,7 +39,9 @@ def mixed_crowd(lab: Lab) -> Workload:
     lengths = [6, 40, 8, 6, 10, 32, 6, 8, 12, 6, 24, 8]
     arrivals = []
     for i, length in enumerate(lengths):
-        prompt = question(i) if i != 5 else f"{document(rng, 9 if scale == 1 else 3)}\n\nWhich rule is the oddest?"
+        prompt = (
+            question(i) if i != DOCUMENT else f"{document(rng, 9 if scale == 1 else 3)}\n\nWhich rule is the oddest?"
+        )
         arrivals.append(Arrival(0.06 * i * scale, prompt, max(3, round(length * scale))))
     return Workload("mixed crowd", "Answers of all lengths, and one document.", tuple(arrivals))
 
