@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from course.lab.lesson_02.visits import Visit, end_of, longest_queue, mean, queue_length, waits
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
+from course.lab.style import PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, phase_fill, rect, text, time_axis
 
 LEFT, RIGHT = 104, 20
@@ -20,18 +20,14 @@ def boxed(longest: int) -> int:
 
 
 def queue_over_time(visits: Sequence[Visit], span: float, base: float, each: int, until: float | None = None) -> str:
-    """A column a moment, a box for each `each` queued requests. ✕ above: refused, or gave up."""
+    """A column a moment, a box for each `each` queued requests."""
     until = span if until is None else until
     scale, drawn = Scale(0, span, LEFT, WIDTH - RIGHT), []
     for column in range(COLUMNS):
         moment = (column + 0.5) / COLUMNS * span
         count = -(-queue_length(visits, moment) // each) if moment <= until else 0
         drawn += [(scale(moment) - BOX / 2, base - BOX * (i + 1), BOX - 1, BOX - 1) for i in range(count)]
-    lost = [visit for visit in visits if visit.ending in ("refused", "gave up") and visit.left <= until]
-    marks = {round((scale(visit.left) - LEFT) / 8) for visit in lost}
-    top = base - BOX * -(-longest_queue(visits) // each) - 6
-    crosses = "".join(text(LEFT + 8 * at, top, "✕", size=11, fill=ALARM, text_anchor="middle") for at in marks)
-    return boxes(drawn, fill=GREY) + crosses
+    return boxes(drawn, fill=GREY)
 
 
 def draw_queues(runs: Mapping[str, Sequence[Visit]], title: str = "How long is the queue?") -> Picture:
@@ -55,9 +51,7 @@ def _key(each: int) -> str:
 
 def told(visits: Sequence[Visit]) -> str:
     """A run's queue in words."""
-    lost = {ending: sum(visit.ending == ending for visit in visits) for ending in ("refused", "gave up")}
-    extra = "".join(f", {count} {ending}" for ending, count in lost.items() if count)
-    return f"mean wait {seconds(mean(waits(visits)))}, longest queue {longest_queue(visits)}{extra}"
+    return f"mean wait {seconds(mean(waits(visits)))}, longest queue {longest_queue(visits)}"
 
 
 def draw_server(

@@ -51,11 +51,6 @@ def tenants_of(workload: Workload) -> list[str]:
     return [arrival.tenant for arrival in workload.arrivals]
 
 
-def in_both_orders(lab: Lab) -> dict[str, Run]:
-    """The very same arrivals, four slots."""
-    return {order: lab.run(crowd(lab), max_num_seqs=4, scheduling_order=order) for order in ORDERS}
-
-
 def split(visits: Iterable[Visit], tenants: list[str]) -> dict[str, list[Visit]]:
     """Answered requests by tenant, the greedy one first."""
     found = {name: [] for name in (GREEDY, *SMALL)}
