@@ -151,7 +151,7 @@ share.score(tenants.small_gain(both, lab))
 findings.fair(both, lab)
 
 # %%
-tenants.run_table(both, lab)
+tenants.tenants_table(tenants.by_tenant(both, lab))
 
 # %% [markdown]
 # With so few requests a tenant's p99 is nearly its slowest one. At 70B there are more, and you choose how greedy the
@@ -170,11 +170,11 @@ findings.held()
 #
 # <details><summary>Where is this in production?</summary>
 #
-# Rarely in the engine: vLLM's order is first come or priority. It sits in front, where all replicas' queues meet. llm-d's
-# router holds requests back under saturation and cycles through tenants by a fairness id (round robin, by request; a
-# token counter has been proposed), and AIBrix's gateway has a routing policy after the same paper. S-LoRA has the authors'
-# own implementation. The order only matters for requests that are still queued *there*: once they're in an engine's own
-# first-come queue, the router can't reorder them.
+# This engine's server takes the tenant from a request's `user` field. Elsewhere it's rarely the engine's job: vLLM's order
+# is first come or priority. Fairness sits in front, where the queues of all replicas meet. llm-d's router holds requests
+# back under saturation and cycles through tenants by a fairness id (round robin, one request each; a token counter has
+# been proposed). AIBrix's gateway has a routing policy after the same paper, and S-LoRA has the authors' own code. A
+# router can only reorder what is still queued *there*: a request that sits in an engine's own queue is out of its reach.
 #
 # </details>
 #

@@ -143,11 +143,11 @@ def test_fair_order_takes_small_tenants_out_of_the_greedy_ones_queue(tiny_lab: L
     later = [sum(v.scheduled < min(at) for v in visits_of(run)) for at, run in zip(places, runs.values())]
     assert later[1] < later[0], "served before its first one"
     assert "small tenants" in str(findings.fair(runs, tiny_lab))
-    assert "greedy" in str(tenants.run_table(runs, tiny_lab))
+    assert "greedy" in str(tenants.tenants_table(tenants.by_tenant(runs, tiny_lab)))
 
 
 def test_at_70b_the_order_matters_only_with_a_backlog() -> None:
-    p99 = {(o, g): tenants.small_p99(*tenants.at_70b(o, g, "chats")) for o in tenants.ORDERS for g in ("30%", "200%")}
+    p99 = {(o, g): tenants.p99(tenants.at_70b(o, g, "chats")) for o in tenants.ORDERS for g in ("30%", "200%")}
     assert p99["fair", "200%"] < 0.3 * p99["fcfs", "200%"]
     assert p99["fair", "30%"] == pytest.approx(p99["fcfs", "30%"], rel=0.2)
     assert "times as long" in str(findings.held()), "slots that long answers hold"

@@ -64,9 +64,9 @@ def slots(runs: Mapping[str, Run]) -> Finding:
 
 def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
     """What fair order did for the small tenants, and to the greedy one."""
-    names = tenants.tenants_of(tenants.crowd(lab))
-    small = [tenants.small_p99(visits_of(run), names) for run in runs.values()]
-    greedy = [tenants.p99(tenants.split(visits_of(run), names)[tenants.GREEDY]) for run in runs.values()]
+    found = tenants.by_tenant(runs, lab).values()
+    small = [tenants.p99(each) for each in found]
+    greedy = [tenants.p99(each, [tenants.GREEDY]) for each in found]
     total = [run.throughput for run in runs.values()]
     kind = "helps" if small[1] < 0.8 * small[0] else "alike"
     return tell("02b", "fair", kind, small=small, greedy=greedy, gain=small[0] / small[1], total=total)
@@ -74,7 +74,7 @@ def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
 
 def held() -> Finding:
     """Where fair order loses: slots that long answers hold."""
-    waited = {sends: tenants.small_p99(*tenants.at_70b("fair", "200%", sends)) for sends in tenants.SENDS}
+    waited = {sends: tenants.p99(tenants.at_70b("fair", "200%", sends)) for sends in tenants.SENDS}
     chats, answers = waited["chats"], waited["long answers"]
     kind = "slower" if answers > 1.5 * chats else "alike"
     return tell("02b", "held", kind, chats=chats, answers=answers, ratio=answers / chats)

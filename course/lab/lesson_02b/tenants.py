@@ -1,7 +1,7 @@
 """One greedy tenant against three small ones, in first-come and in fair order: on the real engine, and at 70B."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from course.lab import simulated_70b
 from course.lab.display import Html, as_table
@@ -46,28 +46,28 @@ def crowd(lab: Lab) -> Workload:
     return Workload("tenants", "One greedy tenant, three small ones.", tuple(sorted(arrivals, key=lambda a: a.offset)))
 
 
-def tenants_of(workload: Workload) -> list[str]:
-    """By the index of a request."""
-    return [arrival.tenant for arrival in workload.arrivals]
+ByTenant = dict[str, list[Visit]]
+"""Answered requests, the greedy tenant's first."""
 
 
-def split(visits: Iterable[Visit], tenants: list[str]) -> dict[str, list[Visit]]:
-    """Answered requests by tenant, the greedy one first."""
-    found = {name: [] for name in (GREEDY, *SMALL)}
+def split(visits: Iterable[Visit], tenants: Sequence[str]) -> ByTenant:
+    """By tenant; `tenants` has one for each request."""
+    found: ByTenant = {name: [] for name in (GREEDY, *SMALL)}
     for visit in visits:
         if visit.ttft is not None:
             found[tenants[visit.index]].append(visit)
     return found
 
 
-def p99(visits: Iterable[Visit]) -> float:
-    return percentile([visit.ttft for visit in visits], 99)
+def by_tenant(runs: Mapping[str, Run], lab: Lab) -> dict[str, ByTenant]:
+    """Of the crowd's runs, by order."""
+    tenants = [arrival.tenant for arrival in crowd(lab).arrivals]
+    return {order: split(visits_of(run), tenants) for order, run in runs.items()}
 
 
-def small_p99(visits: Iterable[Visit], tenants: list[str]) -> float:
-    """p99 TTFT of the small tenants, over all their requests."""
-    by_tenant = split(visits, tenants)
-    return p99([visit for name in SMALL for visit in by_tenant[name]])
+def p99(found: ByTenant, names: Sequence[str] = SMALL) -> float:
+    """p99 TTFT over all requests of these tenants."""
+    return percentile([visit.ttft for name in names for visit in found[name]], 99)
 
 
 def speed(visits: list[Visit]) -> float:
@@ -75,30 +75,25 @@ def speed(visits: list[Visit]) -> float:
     return sum(v.output for v in visits) / (end_of(visits) - min(v.arrival for v in visits))
 
 
-def tenants_table(runs: Mapping[str, Iterable[Visit]], tenants: list[str]) -> Html:
+def tenants_table(by_order: Mapping[str, ByTenant]) -> Html:
     """A row a tenant, p99 TTFT and tokens a second in each order."""
-    by_order = {order: split(visits, tenants) for order, visits in runs.items()}
     rows = []
     for name in (GREEDY, *SMALL):
-        mine = [by[name] for by in by_order.values()]
-        rows.append((name, *(seconds(p99(v)) for v in mine), *(number(speed(v)) for v in mine)))
-    heads = [f"p99 TTFT, {order}" for order in runs] + [f"tokens/s, {order}" for order in runs]
+        ttfts = [seconds(p99(found, [name])) for found in by_order.values()]
+        rows.append((name, *ttfts, *(number(speed(found[name])) for found in by_order.values())))
+    heads = [f"{what}, {order}" for what in ("p99 TTFT", "tokens/s") for order in by_order]
     return as_table(("tenant", *heads), rows)
-
-
-def run_table(runs: Mapping[str, Run], lab: Lab) -> Html:
-    return tenants_table({order: visits_of(run) for order, run in runs.items()}, tenants_of(crowd(lab)))
 
 
 def small_gain(runs: Mapping[str, Run], lab: Lab) -> Outcome:
     """By what factor the small tenants' p99 TTFT fell, from fcfs to fair."""
-    before, after = (small_p99(visits_of(runs[order]), tenants_of(crowd(lab))) for order in ORDERS)
+    before, after = map(p99, by_tenant(runs, lab).values())
     return Outcome(before / after, f"p99 TTFT of the small tenants: {seconds(before)} to {seconds(after)}")
 
 
 @functools.lru_cache(maxsize=64)
-def at_70b(order: str, greedy: str, sends: str) -> tuple[list[Visit], list[str]]:
-    """Requests, and their tenants, of one replica: the small tenants chat, the greedy one sends `sends`."""
+def at_70b(order: str, greedy: str, sends: str) -> ByTenant:
+    """One replica: the small tenants chat, the greedy one sends `sends`."""
     count, each = enough(360, ENOUGH_FOR_A_QUEUE), capacity(CHAT, max_num_seqs=SLOTS)
     span = count / (each * (GREEDY_LOADS["80%"] + 3 * SMALL_LOAD))
     on = simulated_70b.deployment(max_num_seqs=SLOTS, scheduling_order=order)
@@ -110,15 +105,14 @@ def at_70b(order: str, greedy: str, sends: str) -> tuple[list[Visit], list[str]]
         for seed, (name, (traffic, rate)) in enumerate(loads.items())
     ]  # fmt: skip
     run = simulated_70b.play(on, merge("tenants", *parts))
-    return visits_of(run), [record.request.tenant for record in run.records]
+    return split(visits_of(run), [record.request.tenant for record in run.records])
 
 
 def explorer() -> Explorer:
     """Both orders, as greedy as you like."""
 
     def draw(greedy: str, sends: str) -> Html:
-        runs = {order: at_70b(order, greedy, sends) for order in ORDERS}
-        return tenants_table({order: visits for order, (visits, _) in runs.items()}, runs["fcfs"][1])
+        return tenants_table({order: at_70b(order, greedy, sends) for order in ORDERS})
 
     return Explorer(
         draw,
