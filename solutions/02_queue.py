@@ -86,9 +86,9 @@ def hand_out(order, token_budget):
 def plan_step(running, waiting, token_budget, max_num_seqs):
     # [solution]
     decodes = [request for request in running if request.num_tokens - request.num_computed_tokens == 1]
-    prefills = [request for request in running if request.num_tokens - request.num_computed_tokens > 1]
+    reads = [request for request in running if request.num_tokens - request.num_computed_tokens > 1]
     free_slots = max(max_num_seqs - len(running), 0)
-    return hand_out([*decodes, *prefills, *waiting[:free_slots]], token_budget)
+    return hand_out([*decodes, *reads, *waiting[:free_slots]], token_budget)
     # [stub]
     # raise NotImplementedError("which requests get tokens, and in which order?")
     # [end]
