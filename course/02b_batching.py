@@ -6,8 +6,7 @@
 # well-run server. They decide who pays. About 50 minutes, runs included.
 #
 # - **Surface**: one long answer in a batch.
-# - **Guided**: three ways to batch, five orders, queue limits, fairness between tenants, and slots that memory can't
-#   back.
+# - **Guided**: three ways to batch, five orders, queue limits, and fairness between tenants.
 # - **Deep dive**: the scheduler's code, and seven claims.
 
 # %%
@@ -72,7 +71,8 @@ findings.ways(ways)
 
 # %% [markdown]
 # In vLLM continuous batching is all there is, and chunked prefill is on by default; `--max-num-seqs` sets the slots and
-# `--max-num-batched-tokens` what a step may hold. Lesson 05 is about that budget.
+# `--max-num-batched-tokens` what a step may hold. Lesson 05 is about that budget. More slots are no way out of a queue when
+# memory is what's short: lesson 07 shows them preempting each other.
 #
 # ### Who is next?
 #
@@ -178,19 +178,6 @@ findings.held()
 #
 # </details>
 #
-# ### Where it hurts: more slots than memory
-#
-# "Then raise `max_num_seqs`." Every running request needs KV cache, and it grows with each token. Twelve questions with
-# long answers, and a pool that holds about four of them:
-
-# %%
-more_slots = traffic.more_slots(lab)
-tables.slots_table(more_slots)
-
-# %%
-findings.slots(more_slots)
-
-# %% [markdown]
 # ## Deep dive
 #
 # **The code.** All of admission is one method: the first request that doesn't fit ends it, so no small request overtakes a

@@ -75,12 +75,6 @@ def test_a_padded_batch_computes_its_longest_member_eight_times(tiny_lab: Lab) -
     assert claims.d2(dict(zip(runs, [runs["seven short, alone"]] * 3))).kind == "not shown"
 
 
-def test_more_slots_on_the_same_memory_take_blocks_from_each_other(tiny_lab: Lab) -> None:
-    few, many = traffic.more_slots(tiny_lab, slots=(2, 6)).values()
-    assert few.snapshot.num_preemptions < many.snapshot.num_preemptions
-    assert many.snapshot.num_recomputed_tokens > 0
-
-
 def test_a_tight_limit_helps_over_capacity_and_refuses_bursts_under_it() -> None:
     assert simulated.outcomes(simulated.with_queue_limit(1.3, 1))["refused"] > 0
     assert simulated.outcomes(simulated.with_queue_limit(0.3, 1, simulated.BURSTS))["refused"] > 0

@@ -78,13 +78,10 @@ def _server(load: float, arrival_cv: float, service_cv: float) -> str:
     found = mean_waits(load, arrival_cv, service_cv, COUNT, SEEDS)
     expected = kingman_wait(load, arrival_cv, service_cv)
     first = f"by formula: {number(expected)} service times" if load < 1 else f"no mean: after {COUNT:,} arrivals"
-    body = text(RIGHT, 22, first, size=13, font_weight="bold")
-    body += text(
-        RIGHT, 40, f"{SEEDS} runs of {COUNT:,}: {number(min(found))} to {number(max(found))} service times", fill=SOFT
-    )
-    body += text(RIGHT, 72, "slot", size=11, fill=SOFT) + text(
-        RIGHT + 44, 72, f"queue: {lengths[at]}", size=11, fill=SOFT
-    )
+    runs = f"{SEEDS} runs of {COUNT:,}: {number(min(found))} to {number(max(found))} service times"
+    body = text(RIGHT, 22, first, size=13, font_weight="bold") + text(RIGHT, 40, runs, fill=SOFT)
+    for x, words in ((0, "slot"), (44, f"queue: {lengths[at]}")):
+        body += text(RIGHT + x, 72, words, size=11, fill=SOFT)
     body += draw_slots(RIGHT, 78, [True] * busy[at], 1) + draw_waiting(RIGHT + 44, 82, lengths[at], 14)
     scale, tall = Scale(0, span, RIGHT, WIDTH - 12), Scale(0, max(max(lengths), 6), 0, 84)
     body += boxes([(scale(t), 236 - tall(n), 2.1, tall(n)) for t, n in zip(moments, lengths) if n],

@@ -21,6 +21,7 @@ def growth(runs: Mapping[str, Run]) -> Finding:
     formula = mg1_wait(traffic.LOADS[-1], 0) / mg1_wait(traffic.LOADS[0], 0)
     values = {"low": low, "high": high, "short": short, "waited": waited, "count": len(next(iter(runs.values())).rows)}
     values |= {"long": mean(found), "long_low": min(found), "long_high": max(found), "formula": formula}
+    values["total"] = traffic.REPEATS * traffic.LONG_RUN
     return tell("02", "growth", "inside" if low <= short <= high else "outside", **values)
 
 

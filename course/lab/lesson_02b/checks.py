@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from course.lab.grading import Checks, Criterion, choice, near
-from course.lab.lesson_02.visits import Visit, mean, visits_of, waits
-from course.lab.lesson_02b.simulated import LONG
+from course.lab.lesson_02.visits import Visit, mean, visits_of
+from course.lab.lesson_02b.simulated import waits_by_length
 from course.lab.lesson_02b.slot_map import empty_slot_share
 from course.lab.run import Run
 from course.lab.style import seconds
@@ -29,7 +29,7 @@ def checks(
         return choice(answer, max(empty, key=empty.get), told)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
-        waited = {name: waits(v for v in visits if v.prompt > LONG) for name, visits in orders.items()}
+        waited = {name: waits_by_length(visits)[1] for name, visits in orders.items()}
         told = {
             name: f"under '{name}' long prompts waited {seconds(mean(each))}" if each else f"'{name}' refused them"
             for name, each in waited.items()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
-from course.lab.lesson_02.visits import Visit, mean, visits_of, waits
+from course.lab.lesson_02.visits import Visit, mean, visits_of
 from course.lab.lesson_02b import simulated, traffic
 from course.lab.lesson_02b.tables import prompt_tokens, short_ttft, way_numbers
 from course.lab.run import Run, percentile
@@ -92,8 +92,8 @@ def d2(runs: Mapping[str, Run]) -> Claim:
 
 def d3(orders: Mapping[str, tuple[Visit, ...]]) -> Claim:
     """By order: visits of short and long prompts at the same load. First come first served is the first."""
-    short = {n: mean(waits(v for v in vs if v.prompt <= simulated.LONG)) for n, vs in orders.items()}
-    long = {n: mean(waits(v for v in vs if v.prompt > simulated.LONG)) for n, vs in orders.items()}
+    found = {name: tuple(map(mean, simulated.waits_by_length(visits))) for name, visits in orders.items()}
+    short, long = ({name: each[i] for name, each in found.items()} for i in (0, 1))
     base, sorted_, lanes = "first come", "shortest first", "two lanes"
     told = "; ".join(
         f"{n}: short {seconds(short[n])}, long {seconds(long[n]) if long[n] else 'refused'}" for n in orders

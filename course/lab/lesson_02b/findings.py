@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.lesson_02.visits import Visit, mean, visits_of, waits
+from course.lab.lesson_02.visits import Visit, mean, visits_of
 from course.lab.lesson_02b import simulated, tenants, traffic
 from course.lab.lesson_02b.slot_map import empty_slot_share
 from course.lab.run import Run
@@ -14,31 +14,27 @@ def straggler(runs: Mapping[str, Run]) -> Finding:
     """Which requests pay for one long answer under static batching."""
     static, free = runs["static"], runs["continuous"]
     behind = [mean([visits_of(run)[i].wait for i in range(4, 8)]) for run in (static, free)]
-    empty = {name: empty_slot_share(visits_of(run), run.config.max_num_seqs) for name, run in runs.items()}
+    empty = [empty_slot_share(visits_of(run), run.config.max_num_seqs) for run in (static, free)]
     said = traffic.who_pays(static, free).answer
     kind = {traffic.PAYERS[2]: "behind", traffic.PAYERS[1]: "beside"}.get(said, "itself")
-    return tell("02b", "straggler", kind, behind=behind, empty=empty["static"], free=empty["continuous"])
+    return tell("02b", "straggler", kind, behind=behind, empty=empty[0], free=empty[1])
 
 
 def ways(runs: Mapping[str, Run]) -> Finding:
     """Empty slots, and what the document did to the texts of others."""
-    empty = {name: empty_slot_share(visits_of(run), run.config.max_num_seqs) for name, run in runs.items()}
-    gap = {name: max(run.itl) for name, run in runs.items()}
-    whole, chunked = gap["continuous"], gap["continuous, chunked"]
-    kind = "shorter" if chunked < 0.8 * whole else "alike"
-    static, others = empty["static"], max(empty["continuous"], empty["continuous, chunked"])
-    document = [visits_of(runs[name])[traffic.DOCUMENT].ttft for name in ("continuous", "continuous, chunked")]
-    return tell("02b", "ways", kind, static=static, others=others, whole=whole, chunked=chunked, document=document)
+    static, *others = (empty_slot_share(visits_of(run), run.config.max_num_seqs) for run in runs.values())
+    _, *continuous = runs.values()
+    whole, chunked = (max(run.itl) for run in continuous)
+    document = [visits_of(run)[traffic.DOCUMENT].ttft for run in continuous]
+    values = {"static": static, "others": max(others), "whole": whole, "chunked": chunked, "document": document}
+    return tell("02b", "ways", "shorter" if chunked < 0.8 * whole else "alike", **values)
 
 
 def orders(by_order: Mapping[str, Sequence[Visit]]) -> Finding:
     """What shortest first and two lanes do to short and long prompts."""
-    short = {n: mean(waits(v for v in vs if v.prompt <= simulated.LONG)) for n, vs in by_order.items()}
-    long = {n: mean(waits(v for v in vs if v.prompt > simulated.LONG)) for n, vs in by_order.items()}
-    lanes = "long_gain" if long["two lanes"] < long["first come"] else "short_gain"
-    values = {"fcfs": (short["first come"], long["first come"]), "sjf": (short["shortest first"],)}
-    values |= {"starved": long["shortest first"], "lanes": (short["two lanes"], long["two lanes"])}
-    return tell("02b", "orders", lanes, **values)
+    found = {name: tuple(map(mean, simulated.waits_by_length(visits))) for name, visits in by_order.items()}
+    fcfs, sjf, lanes = (found[name] for name in ("first come", "shortest first", "two lanes"))
+    return tell("02b", "orders", "long_gain" if lanes[1] < fcfs[1] else "short_gain", fcfs=fcfs, sjf=sjf, lanes=lanes)
 
 
 def limits(counts: Mapping[str, Mapping[str, int]]) -> Finding:
@@ -50,16 +46,6 @@ def limits(counts: Mapping[str, Mapping[str, int]]) -> Finding:
     kind = "helps" if share[best] > share["no limit"] + 0.05 else "alike"
     values = {"open": share["no limit"], "best": share[best], "name": best, "gave_up": gave_up, "refused": refused}
     return tell("02b", "limits", kind, **values)
-
-
-def slots(runs: Mapping[str, Run]) -> Finding:
-    """More slots on the same memory."""
-    few, many = runs.values()
-    faster = many.throughput / few.throughput
-    kind = "thrash" if many.snapshot.num_preemptions > few.snapshot.num_preemptions else "calm"
-    values = {"preempted": many.snapshot.num_preemptions, "again": many.snapshot.num_recomputed_tokens}
-    names = dict(zip(("few", "many"), runs))
-    return tell("02b", "slots", kind, **values, **names, faster=faster, gaps=[max(run.itl) for run in (few, many)])
 
 
 def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
@@ -74,7 +60,6 @@ def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
 
 def held() -> Finding:
     """Where fair order loses: slots that long answers hold."""
-    waited = {sends: tenants.p99(tenants.at_70b("fair", "200%", sends)) for sends in tenants.SENDS}
-    chats, answers = waited["chats"], waited["long answers"]
+    chats, answers = (tenants.p99(tenants.at_70b("fair", "200%", sends)) for sends in ("chats", "long answers"))
     kind = "slower" if answers > 1.5 * chats else "alike"
     return tell("02b", "held", kind, chats=chats, answers=answers, ratio=answers / chats)

@@ -1,12 +1,12 @@
 """Batching, order and admission at 70B: the unchanged scheduler on simulated hardware. Everything is cached."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from course.lab import simulated_70b
 from course.lab.lesson_02.simulated import CHAT, ENOUGH_FOR_A_QUEUE, capacity, serve
-from course.lab.lesson_02.visits import Visit, visits_of
+from course.lab.lesson_02.visits import Visit, visits_of, waits
 from course.lab.scale import enough
 from minillm.simulate.cluster.clients import ClientConfig
 from minillm.simulate.cluster.run import FleetRun
@@ -35,6 +35,12 @@ ORDERS = {
 ORDER_SLOTS = 16
 ALL_NEARLY_AT_ONCE = 1000.0
 """Requests a second."""
+
+
+def waits_by_length(visits: Iterable[Visit]) -> tuple[list[float], list[float]]:
+    """Waits of the short prompts, and of the long ones."""
+    lists = tuple(visits)
+    return waits(v for v in lists if v.prompt <= LONG), waits(v for v in lists if v.prompt > LONG)
 
 
 @functools.lru_cache(maxsize=64)

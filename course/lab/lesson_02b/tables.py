@@ -1,9 +1,9 @@
-"""Tables of lesson 02b: orders, queue limits, five dimensions, slots against memory."""
+"""Tables of lesson 02b: orders, queue limits, five dimensions."""
 
 from collections.abc import Mapping, Sequence
 
-from course.lab.display import Html, as_table, table_by_name
-from course.lab.lesson_02.visits import mean, visits_of, waits
+from course.lab.display import Html, as_table
+from course.lab.lesson_02.visits import mean, visits_of
 from course.lab.lesson_02b import simulated
 from course.lab.run import Run, gaps_of, percentile
 from course.lab.style import number, seconds
@@ -25,27 +25,11 @@ def prompt_tokens(run: Run) -> int:
     return sum(step.num_prefill_tokens for step in run.steps)
 
 
-def slots_table(runs: Mapping[str, Run]) -> Html:
-    """More slots on the same memory."""
-    return table_by_name(
-        "slots",
-        runs,
-        {
-            "preemptions": lambda run: str(run.snapshot.num_preemptions),
-            "tokens computed again": lambda run: str(run.snapshot.num_recomputed_tokens),
-            "output tokens/s": lambda run: number(run.throughput),
-            "longest gap in a text": lambda run: seconds(max(run.itl)),
-        },
-    )
-
-
 def order_table(load: float) -> Html:
     """Mean and slowest wait of short and long prompts under each order, 70B."""
     rows = []
     for order in simulated.ORDERS:
-        visits = simulated.ordered(order, load)
-        short = waits(v for v in visits if v.prompt <= simulated.LONG)
-        long = waits(v for v in visits if v.prompt > simulated.LONG)
+        short, long = simulated.waits_by_length(simulated.ordered(order, load))
         told = (seconds(mean(long)), seconds(max(long))) if long else ("refused", "–")
         rows.append((order, seconds(mean(short)), seconds(max(short)), *told))
     return as_table(("order", "short: mean wait", "slowest", "long: mean wait", "slowest"), rows)

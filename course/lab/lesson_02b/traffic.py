@@ -1,7 +1,6 @@
 """Experiments on the real engine: how slots are filled."""
 
 import random
-from collections.abc import Sequence
 
 from course.lab.lab import Lab
 from course.lab.lesson_02.traffic import question
@@ -85,15 +84,3 @@ def one_batch(lab: Lab) -> dict[str, Run]:
         "padded to the long one": {"padded": True},
     }
     return {name: lab.run(seven_and_one(lab, **shape), **fields) for name, shape in shapes.items()}
-
-
-def tight_memory(lab: Lab) -> Workload:
-    """Questions with long answers, all at once: each ends up holding several times the KV blocks it began with."""
-    count, output = (12, 64) if lab.scale == 1 else (6, 40)
-    return Workload("long answers", "", tuple(Arrival(0.0, question(i), output) for i in range(count)))
-
-
-def more_slots(lab: Lab, slots: Sequence[int] = (4, 12)) -> dict[str, Run]:
-    """The same traffic with few and many slots, on a KV pool that holds the full answers of four."""
-    blocks = 22 if lab.scale == 1 else 16
-    return {f"{n} slots": lab.run(tight_memory(lab), max_num_seqs=n, num_kv_blocks=blocks) for n in slots}
