@@ -71,7 +71,7 @@ instrument.queues(loads)
 # Not from the runs on the engine: they're too short for a mean near capacity, as the paragraph above shows. The score
 # takes the service times measured in your runs and replays 40,000 random arrivals with them, eight times over. One slot
 # served in order of arrival needs no engine for that: each request starts when it has arrived and the one before it is
-# done.
+# done. (The sequence of arrivals that you see above was picked to look typical. The score doesn't depend on it.)
 #
 # </details>
 
@@ -99,7 +99,8 @@ instrument.wait_curve()
 # 1. From about 90%. All dots are correct; near saturation the variance explodes, so even long runs disagree. Quote a
 #    mean from up there only with its run length and its scatter.
 # 2. Bursts cost a multiple of the wait at the *same* load, and a clock with equal service times has no queue at all
-#    until 100%. A load test that sends at fixed intervals measures that third server, and yours isn't it.
+#    until 100%. A load test that sends at fixed intervals measures that third server, and yours isn't it. With bursts the
+#    dots sit above the line at low load: the formula is an approximation there (deep dive).
 # 3. There is no mean to plot: the queue grows for as long as you send, so the number only says how long you sent.
 #
 # </details>
