@@ -181,7 +181,8 @@ class Session:
     def _send(self, index: int, arrival: Any) -> None:
         self._sent[index] = self._now
         sink = functools.partial(self._hear, index)
-        reply = self._engine.submit_nowait(arrival.prompt, arrival.params, sink, request_id=self._ids[index])
+        options = {"request_id": self._ids[index], "tenant": arrival.tenant}
+        reply = self._engine.submit_nowait(arrival.prompt, arrival.params, sink, **options)
         reply.add_done_callback(lambda done: done.exception() and self._hear(index, done.exception()))
 
     def _hear(self, index: int, said: RequestOutput | Exception) -> None:

@@ -21,6 +21,8 @@ class Arrival:
     prompt: Prompt
     """Text, mostly; token ids where its exact length matters."""
     max_tokens: int
+    tenant: str = ""
+    """Whose request it is, with scheduling_order="fair"."""
 
     @property
     def params(self) -> SamplingParams:

@@ -79,9 +79,8 @@ class FreeBlocks:
     def take(self, count: int) -> tuple[list[int], list[int]]:
         """The next `count` blocks: those that cached nothing, and those that did."""
         first = max(len(self.plain) - count, 0)
-        plain = self.plain[first:]
+        plain = self.plain[first:][::-1]
         del self.plain[first:]
-        plain.reverse()
         return plain, [self.cached.popitem(last=False)[0] for _ in range(count - len(plain))]
 
     def take_cached(self, block_id: int) -> None:
@@ -90,16 +89,20 @@ class FreeBlocks:
 
 
 class BlockPool:
-    """`num_blocks` KV blocks, each free or held by one or more requests."""
+    """`num_blocks` KV blocks, each free or held by one or more requests.
 
-    def __init__(self, num_blocks: int) -> None:
+    Args:
+        free: all of them, in the order in which they are to be handed out; None = the least recently used first.
+    """
+
+    def __init__(self, num_blocks: int, free: FreeBlocks | None = None) -> None:
         self.ref_counts = [0] * num_blocks
         """How many requests hold each block."""
         self.hashes: list[bytes | None] = [None] * num_blocks
         """The prefix each block is indexed under."""
         self.index: dict[bytes, int] = {}
         """Prefix index: hash of a full block (and all before it) -> the block that holds it."""
-        self.free = FreeBlocks(num_blocks)
+        self.free = FreeBlocks(num_blocks) if free is None else free
 
     def __len__(self) -> int:
         return len(self.ref_counts)
@@ -113,7 +116,7 @@ class BlockPool:
         return len(self) - len(self.free)
 
     def allocate(self, count: int) -> list[int]:
-        """Take `count` free blocks, least recently used first; whatever prefix they cached is forgotten.
+        """Take `count` free blocks, in the order of `free`; whatever prefix they cached is forgotten.
 
         Raises:
             IndexError: fewer are free. Callers check `num_free` first.

@@ -68,6 +68,8 @@ class Request:
     """Resolved from params.seed or the engine's; with the position, decides each random draw."""
     priority: int = 0
     """Lower is served earlier, under a queue policy that looks at it."""
+    tenant: str = ""
+    """Whose request it is, under a queue policy that looks at it."""
     streams: bool = True
     """The caller wants each token as it comes, not only the finished text."""
     arrival_index: int = 0

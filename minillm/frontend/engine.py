@@ -89,7 +89,7 @@ class Engine:
         self.outputs = OutputProcessor()
         ahead = runner.runs_beside_python if config.async_scheduling is None else config.async_scheduling
         self.core = make_core(
-            self._new_scheduler(runner),
+            self._new_scheduler(runner, clock),
             runner,
             clock,
             eos_token_ids=model.eos_token_ids if model else frozenset(),
@@ -108,6 +108,7 @@ class Engine:
         *,
         request_id: str | None = None,
         priority: int = 0,
+        tenant: str = "",
         arrival: float | None = None,
         stream: bool = True,
     ) -> str:
@@ -116,6 +117,7 @@ class Engine:
         Args:
             request_id: free to choose, but unique among requests in flight.
             priority: lower is served earlier, with scheduling_order="priority".
+            tenant: whose request it is, with scheduling_order="fair".
             arrival: when it reached the server, clock seconds; None = now.
             stream: step() returns an output for every new token; otherwise only the final one.
         Raises:
@@ -135,7 +137,7 @@ class Engine:
         for i, sequence_id in enumerate(ids):
             seed = base_seed + i * SEED_STRIDE
             request = Request(
-                sequence_id, token_ids, params, Timeline(arrival), seed=seed, priority=priority, streams=stream
+                sequence_id, token_ids, params, Timeline(arrival), seed, priority, tenant=tenant, streams=stream
             )
             group.sequences.append(OutputSequence(request, Detokenizer(self.tokenizer, token_ids, params.stop)))
         # From here on nothing can fail: it comes in whole, or not at all.
@@ -178,7 +180,7 @@ class Engine:
         """Forget all requests and all that is cached: after Ctrl-C, at whatever line, the books cannot be trusted."""
         if isinstance(self.drafts, Speculator):
             self.drafts.start_over()
-        self.core.start_over(self._new_scheduler(self.runner))
+        self.core.start_over(self._new_scheduler(self.runner, self.clock))
         self.outputs.clear()
 
     def close(self) -> None:
@@ -187,13 +189,14 @@ class Engine:
         if self.config.tensor_parallel_size > 1:
             self.torch_runner.close()
 
-    def _new_scheduler(self, runner: Runner) -> Scheduler:
+    def _new_scheduler(self, runner: Runner, clock: Clock) -> Scheduler:
         return self._make_scheduler(
             self.config,
             num_kv_blocks=runner.num_kv_blocks,
             num_host_blocks=runner.num_host_blocks,
             max_model_len=self.context_limit,
             drafts=self.drafts,
+            clock=clock,
         )
 
     # ---------------------------------------------------------------- parts, and a look at them

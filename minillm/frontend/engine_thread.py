@@ -42,6 +42,7 @@ class SubmitOptions(TypedDict, total=False):
     """See Engine.add_request."""
 
     priority: int
+    tenant: str
     request_id: str | None
     arrival: float | None
     """Clock seconds; None = the call of `submit_nowait`."""
@@ -137,7 +138,7 @@ class EngineThread:
     # ---------------------------------------------------------------- from any thread
 
     def submit(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0, request_id: str | None = None
+        self, prompt: Prompt, params: SamplingParams | None = None, **options: Unpack[SubmitOptions]
     ) -> RequestStream:
         """Queue a request; its arrival is now. Returns once the engine has taken it, within a step.
 
@@ -146,7 +147,7 @@ class EngineThread:
             EngineDeadError: the engine thread has stopped.
         """
         outputs: queue.SimpleQueue[RequestOutput | Exception] = queue.SimpleQueue()
-        submitted = self.submit_nowait(prompt, params, outputs.put, priority=priority, request_id=request_id)
+        submitted = self.submit_nowait(prompt, params, outputs.put, **options)
         return RequestStream(submitted.result(), outputs, self)
 
     def submit_nowait(

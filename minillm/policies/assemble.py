@@ -3,7 +3,9 @@
 from minillm.core.block_manager import BlockManager
 from minillm.core.scheduler import Scheduler, SchedulerConfig
 from minillm.core.seams import DraftPolicy
+from minillm.core.timeline import Clock, WallClock
 from minillm.policies.config import EngineConfig
+from minillm.policies.eviction import make_pool
 from minillm.policies.preemption import make_preemption
 from minillm.policies.queues import make_queue
 from minillm.policies.window import make_layout
@@ -16,6 +18,7 @@ def make_scheduler(
     num_host_blocks: int,
     max_model_len: int,
     drafts: DraftPolicy | None = None,
+    clock: Clock | None = None,
 ) -> Scheduler:
     """Args:
     config: with its block_size settled.
@@ -23,6 +26,7 @@ def make_scheduler(
     num_host_blocks: size of the swap space, 0 with preemption="recompute".
     max_model_len: most tokens, prompt and output, one request may have.
     drafts: None = nothing is guessed.
+    clock: tells how old a cached prefix is; None = the wall clock.
     """
     assert config.block_size is not None
     blocks = BlockManager(
@@ -31,6 +35,7 @@ def make_scheduler(
         enable_prefix_caching=config.enable_prefix_caching,
         reserve_tokens=max_model_len if config.kv_reservation == "max_len" else 0,
         layout=make_layout(config),
+        pool=make_pool(config, num_kv_blocks, clock or WallClock()),
     )
     limits = SchedulerConfig(
         max_model_len=max_model_len,

@@ -163,12 +163,18 @@ class EngineConfig(StrictModel):
         description="a request is admitted when blocks are free for all its tokens, not only for its first chunk; "
         "vLLM's name, and on there",
     )
-    scheduling_order: Literal["fcfs", "shortest_prompt", "priority", "two_lane"] = Field(
-        "fcfs", description="who is admitted first among the waiting"
+    scheduling_order: Literal["fcfs", "shortest_prompt", "priority", "two_lane", "fair"] = Field(
+        "fcfs", description="who is admitted first among the waiting; fair = the tenant that was served least"
     )
     two_lane_threshold: int = Field(512, ge=1, description="two_lane: longer prompts take the slow lane")
 
     enable_prefix_caching: bool = Field(True, description="reuse KV blocks of an equal prompt prefix")
+    prefix_eviction: Literal["lru", "fifo", "ttl"] = Field(
+        "lru",
+        description="which cached block is evicted first: lru = the least recently used; fifo = the oldest, used since "
+        "or not; ttl = lru, and after prefix_ttl_s without use it isn't found any more",
+    )
+    prefix_ttl_s: float = Field(300.0, gt=0, description="ttl: seconds that a cached block outlives its last use")
     kv_reservation: Literal["on_demand", "max_len"] = Field(
         "on_demand", description="max_len = every request reserves the whole window up front"
     )
@@ -234,6 +240,8 @@ class EngineConfig(StrictModel):
         self._only_with(self.sliding_window is not None, "a sliding_window", "attention_sinks")
         self._only_with(self.quantization == "int4", "quantization=int4", "int4_group_size")
         self._only_with(self.preemption == "swap", "preemption=swap", "swap_space_gb")
+        self._only_with(self.enable_prefix_caching, "enable_prefix_caching", "prefix_eviction")
+        self._only_with(self.prefix_eviction == "ttl", "prefix_eviction=ttl", "prefix_ttl_s")
         self._only_with(self.scheduling_order == "two_lane", "scheduling_order=two_lane", "two_lane_threshold")
         self._only_with(self.enable_chunked_prefill, "enable_chunked_prefill", "long_prefill_token_threshold")
         return self

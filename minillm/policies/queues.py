@@ -1,6 +1,7 @@
 """Queue policies: orders of admission, batches that are admitted whole, and a limit on waiting."""
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
 
 from minillm.core.request import Request, RequestStatus
@@ -9,6 +10,8 @@ from minillm.policies.config import EngineConfig
 
 SLOW_LANE_TURN = 4
 """In two_lane order, every fourth admission goes to the slow lane while both lanes wait."""
+PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
+"""In fair order, what a tenant is charged for a token: the paper's weights."""
 
 
 def shortest_prompt(request: Request) -> tuple[int, ...]:
@@ -24,27 +27,38 @@ def by_priority(request: Request) -> tuple[int, ...]:
     return (request.priority,)
 
 
-class TwoLaneQueue:
-    """Short prompts do not wait behind long ones; long ones still get every fourth turn."""
+class Lanes:
+    """Queues side by side, each first come, first served. A kind of lanes says which one is a request's, and whose turn
+    it is."""
 
-    def __init__(self, threshold: int) -> None:
-        self._threshold = threshold
-        self._fast, self._slow = SortedQueue(), SortedQueue()
-        self._turn = 1
+    def __init__(self) -> None:
+        self.lanes: dict[Hashable, SortedQueue] = {}
+        """Those in which a request waits."""
+
+    def lane_of(self, request: Request) -> Hashable:
+        raise NotImplementedError
+
+    def next_lane(self) -> Hashable:
+        """Of those in which a request waits; there is one."""
+        raise NotImplementedError
 
     def push(self, request: Request) -> None:
-        self._lane_of(request).push(request)
+        self.lanes.setdefault(self.lane_of(request), SortedQueue()).push(request)
 
     def peek(self, num_running: int) -> Request | None:
-        return self._next_lane().peek(num_running)
+        return self.lanes[self.next_lane()].peek(num_running) if self.lanes else None
 
     def pop(self) -> Request:
-        request = self._next_lane().pop()
-        self._turn += 1
+        request = self.peek(0)
+        assert request is not None
+        self.remove(request)
         return request
 
     def remove(self, request: Request) -> None:
-        self._lane_of(request).remove(request)
+        lane = self.lane_of(request)
+        self.lanes[lane].remove(request)
+        if not self.lanes[lane]:
+            del self.lanes[lane]
 
     def allot(self, request: Request, most: int) -> int:
         return most
@@ -53,18 +67,95 @@ class TwoLaneQueue:
         return []
 
     def __len__(self) -> int:
-        return len(self._fast) + len(self._slow)
+        return sum(map(len, self.lanes.values()))
 
     def __iter__(self) -> Iterator[Request]:
-        return chain(self._fast, self._slow)
+        return chain.from_iterable(self.lanes.values())
 
-    def _lane_of(self, request: Request) -> SortedQueue:
-        return self._slow if request.num_prompt_tokens > self._threshold else self._fast
 
-    def _next_lane(self) -> SortedQueue:
-        if self._fast and self._slow:
-            return self._slow if self._turn % SLOW_LANE_TURN == 0 else self._fast
-        return self._fast or self._slow
+class TwoLaneQueue(Lanes):
+    """Short prompts do not wait behind long ones; long ones still get every fourth turn."""
+
+    def __init__(self, threshold: int) -> None:
+        super().__init__()
+        self._threshold = threshold
+        self._turn = 1
+
+    def lane_of(self, request: Request) -> bool:
+        """Whether it is the slow one."""
+        return request.num_prompt_tokens > self._threshold
+
+    def next_lane(self) -> Hashable:
+        return self._turn % SLOW_LANE_TURN == 0 if len(self.lanes) == 2 else next(iter(self.lanes))
+
+    def pop(self) -> Request:
+        request = super().pop()
+        self._turn += 1
+        return request
+
+
+class FairQueue(Lanes):
+    """The tenant that was served least is next: the Virtual Token Counter (Sheng et al., "Fairness in Serving Large
+    Language Models", OSDI 2024).
+
+    A prompt counts when it is admitted, all of it, whatever the prefix cache finds; output tokens count as they come. A
+    tenant that had nothing queued is lifted to the lowest counter among those that had: being idle earns no credit.
+
+    Between tenants that always have requests queued, what they were served since any moment differs by at most 2 max(p,
+    d): p is the longest prompt's weight, d that of all tokens which the running batch can hold. No slot stays empty
+    for it: who asks alone gets everything.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.served: defaultdict[str, int] = defaultdict(int)
+        """By tenant: weighted tokens, lifts included. Who is as low as a lift would bring it is left out in time."""
+        self._charged: dict[Request, int] = {}
+        """Requests that were admitted, until they end -> output tokens that were counted."""
+        self._last = ""
+        """The tenant whose request left the queue last."""
+
+    def lane_of(self, request: Request) -> str:
+        return request.tenant
+
+    def next_lane(self) -> Hashable:
+        # Equal ones in order of arrival.
+        heads = [head for lane in self.lanes.values() if (head := lane.peek(0)) is not None]
+        return min(heads, key=lambda head: (self.served[head.tenant], head.arrival_index)).tenant
+
+    def push(self, request: Request) -> None:
+        self._charge()
+        if not self.lanes:
+            active, lowest = {running.tenant for running in self._charged}, self.served[self._last]
+            kept = {name: n for name, n in self.served.items() if n > lowest or name in active}
+            self.served = defaultdict(int, kept)
+        else:
+            lowest = min(self.served[head.tenant] for head in self)
+        if request.tenant not in self.lanes:
+            self.served[request.tenant] = max(self.served[request.tenant], lowest)
+        super().push(request)
+
+    def peek(self, num_running: int) -> Request | None:
+        self._charge()
+        return super().peek(num_running)
+
+    def pop(self) -> Request:
+        request = super().pop()
+        if request not in self._charged:  # else it was preempted, and has paid
+            self._charged[request] = 0
+            self.served[request.tenant] += PROMPT_WEIGHT * request.num_prompt_tokens
+        return request
+
+    def remove(self, request: Request) -> None:
+        super().remove(request)
+        self._last = request.tenant
+
+    def _charge(self) -> None:
+        """Count the output tokens that have come since the last time, and let go of requests that have ended."""
+        for request, num_charged in self._charged.items():
+            self.served[request.tenant] += OUTPUT_WEIGHT * (request.num_output_tokens - num_charged)
+        alive = (request for request in self._charged if request.status is not RequestStatus.FINISHED)
+        self._charged = {request: request.num_output_tokens for request in alive}
 
 
 class QueueWrapper:
@@ -145,12 +236,19 @@ KEYS: dict[str, Callable[[Request], tuple[int, ...]]] = {
     "shortest_prompt": shortest_prompt,
     "priority": by_priority,
 }
+"""Orders that are a matter of one request alone."""
 
 
 def make_queue(config: EngineConfig) -> QueuePolicy:
     """The queue policy that a configuration asks for."""
-    order = config.scheduling_order
-    queue: QueuePolicy = TwoLaneQueue(config.two_lane_threshold) if order == "two_lane" else SortedQueue(KEYS[order])
+    queue: QueuePolicy
+    match config.scheduling_order:
+        case "two_lane":
+            queue = TwoLaneQueue(config.two_lane_threshold)
+        case "fair":
+            queue = FairQueue()
+        case order:
+            queue = SortedQueue(KEYS[order])
     if config.batching == "static":
         queue = StaticBatches(queue, config.max_num_seqs)
     return queue if config.queue_timeout_s is None else QueueTimeout(queue, config.queue_timeout_s)

@@ -104,7 +104,8 @@ class Exchange:
 
             async def begin() -> News:
                 prompts, params = await service.prepare(call, body)
-                await generation.submit(prompts, params, priority=body.priority, stream=body.stream)
+                who = body.user or ""
+                await generation.submit(prompts, params, priority=body.priority, tenant=who, stream=body.stream)
                 if body.stream:
                     return await generation.news()
                 await generation.result()

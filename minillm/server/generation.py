@@ -42,7 +42,7 @@ class Generation:
                 self._engine.thread.abort(engine_id)
 
     async def submit(
-        self, prompts: Sequence[list[int]], params: SamplingParams, *, priority: int, stream: bool
+        self, prompts: Sequence[list[int]], params: SamplingParams, *, priority: int, tenant: str, stream: bool
     ) -> None:
         """Hand all prompts (token ids) to the engine.
 
@@ -56,7 +56,7 @@ class Generation:
         ids = [f"{self._call.request_id}-{i}" for i in range(len(prompts))]
         self._latest = dict.fromkeys(ids)
         self._places = {engine_id: place for place, engine_id in enumerate(ids)}
-        options = SubmitOptions(priority=priority, arrival=self._call.arrival, stream=stream)
+        options = SubmitOptions(priority=priority, tenant=tenant, arrival=self._call.arrival, stream=stream)
         submit = functools.partial(self._engine.submit, params=params, collector=self._collector, **options)
         await asyncio.gather(*(submit(prompt, request_id=engine_id) for engine_id, prompt in zip(ids, prompts)))
 

@@ -113,7 +113,7 @@ class GenerationBody(StrictJson):
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     seed: Seed | None = None
     stop: str | Stop = Field(default_factory=list)
-    user: str | None = Field(None, description="names the end user; no answer depends on it")
+    user: str | None = Field(None, description="names the end user: the tenant, with scheduling_order=fair")
     # As in vLLM:
     top_k: int = Field(0, ge=-1, description="0 and -1 = all")
     min_p: float = Field(0.0, ge=0, le=1)

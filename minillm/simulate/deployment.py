@@ -197,11 +197,13 @@ class Deployment:
         only now and then while a request runs; see fast_forward.py.
 
         With speculation it is the plain engine: it isn't known beforehand how many tokens a step will yield. Likewise
-        where a batch is closed, all blocks are held from the start, or blocks are given back on the way.
+        where a batch is closed, the order depends on the tokens so far, all blocks are held from the start, or blocks
+        are given back on the way.
         """
         config = self.config
         holds_what_it_needs = config.kv_reservation == "on_demand" and config.sliding_window is None
-        is_plain = config.speculative is None and config.batching != "static" and holds_what_it_needs
+        reads_tokens = config.speculative is not None or config.scheduling_order == "fair"
+        is_plain = not reads_tokens and config.batching != "static" and holds_what_it_needs
         return self._engine(FastForwardCore if is_plain else EngineCore, clock, watch)
 
     def _engine(self, core: type[EngineCore], clock: VirtualClock, watch: StepWatch | None) -> Engine:

@@ -66,7 +66,7 @@ def test_a_near_miss_is_not_taken_for_a_slip_further_off() -> None:
 
 def test_a_run_in_which_nobody_waited_can_be_asked_about() -> None:
     nobody = {"80%": made_run(num_requests=1)}
-    q1 = lesson_02(nobody, {}, {}, {})
+    q1 = lesson_02(nobody)
     assert q1("q1", 0).score == 1 and q1("q1", 3).score == 0
 
 

@@ -194,7 +194,7 @@ def test_the_cells_that_resume_links_to_are_in_the_notebooks() -> None:
 def test_a_path_names_each_lesson_once_with_sections_that_exist(path: paths.Path) -> None:
     known = contents.lessons()
     assert len(set(path.numbers)) == len(path.numbers)
-    assert set(path.numbers) <= {f"{number:02d}" for number in range(15)}
+    assert set(path.numbers) <= set(known)
     for stage in path.stages:
         for stop in stage.stops:
             if stop.number in known:
@@ -277,7 +277,7 @@ def test_a_sitting_by_buttons(home: Path) -> None:
 
 def test_cards_have_keys_of_their_own_and_cover_the_lessons() -> None:
     assert len({card.key for card in CARDS}) == len(CARDS)
-    assert {card.lesson for card in CARDS} == {f"{number:02d}" for number in range(12)}
+    assert {card.lesson[:2] for card in CARDS} == {f"{number:02d}" for number in range(12)}
     known = contents.lessons()
     for card in CARDS:
         assert card.answer_text.endswith((".", "?"))

@@ -1,6 +1,7 @@
-"""Lesson 02, the queue: who waits, for how long, and whose fault it is.
+"""Lesson 02, the queue: how long a request waits, and why that explodes near capacity.
 
-visits.py     one request's way through the building: arrives, sits down, leaves    theory.py   what mathematics expects
-traffic.py    experiments on the real engine                          simulated.py   the same questions at 70B
-queue_pictures.py, slot_map.py, charts.py, tables.py   pictures                 instrument.py   pictures with sliders
+visits.py     one request's stamps: arrives, is scheduled, ends    theory.py   the formulas, and a replay of arrivals
+traffic.py    experiments on the real engine                           simulated.py   the same questions at 70B
+queue_pictures.py, curve.py, charts.py, tables.py   pictures           instrument.py   pictures with sliders
+findings.py   what a run showed, in words
 """

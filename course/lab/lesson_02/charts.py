@@ -1,46 +1,20 @@
-"""The wait against the load."""
+"""The wait against the load, and against time."""
 
 from collections.abc import Mapping, Sequence
 
-from course.lab.lesson_02.theory import md1_wait
-from course.lab.lesson_02.traffic import load_of, mean_wait
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.run import Run
-from course.lab.style import ALARM, number
 from course.lab.svg import Picture
 
-HIGHEST = 12.0
-"""Service times: the curve has no end, the picture has."""
+
+def draw_many_slots(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Picture:
+    """Mean wait against load, a curve for each number of slots."""
+    drawn = [Curve(f"{n} slots", [100 * x for x, _ in points], [y for _, y in points]) for n, points in curves.items()]
+    x, y = Axis("load, % of the capacity of so many slots", high=110), Axis("mean wait, seconds", low=0)
+    return draw_chart("Do more slots straighten the curve?", drawn, x, y, [Mark("capacity", x=100)])
 
 
-def draw_wait_curve(runs: Mapping[str, Run], simulated_points: tuple[Sequence[float], Sequence[float]]) -> Picture:
-    """Mean wait in service times against load: the formula, the simulator, and this machine."""
-    loads = [i / 200 for i in range(10, 197) if md1_wait(i / 200) <= HIGHEST]
-    real = sorted((load_of(run), mean_wait(run)) for run in runs.values())
-    curves = [
-        Curve("this machine, one seat", [100 * x for x, _ in real], [y for _, y in real], "points", ALARM),
-        Curve("simulated 70B, one seat", [100 * x for x in simulated_points[0]], simulated_points[1], "points"),
-        Curve("formula (M/D/1)", [100 * x for x in loads], [md1_wait(x) for x in loads], "dashes"),
-    ]
-    x, y = Axis("load, % of capacity", low=0, high=110), Axis("mean wait, service times", low=0, high=HIGHEST)
-    told = "; ".join(
-        f"{curve.name}: " + ", ".join(f"{number(b)} at {a:.0f}%" for a, b in zip(curve.xs, curve.ys))
-        for curve in curves[:2]
-    )
-    found = f"{told}. The formula: " + ", ".join(f"{number(md1_wait(x))} at {x:.0%}" for x in (0.5, 0.8, 0.95)) + "."
-    return draw_chart(
-        "How does the wait grow with the load?", curves, x, y, [Mark("capacity", x=100)], description=found
-    )
-
-
-def draw_many_seats(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Picture:
-    """p99 of the wait against load, a curve for each number of seats."""
-    drawn = [Curve(f"{n} seats", [100 * x for x, _ in points], [y for _, y in points]) for n, points in curves.items()]
-    found = "; ".join(
-        f"{n} seats: " + ", ".join(f"{number(y)} s at {x:.0%}" for x, y in points) for n, points in curves.items()
-    )
-    return draw_chart(
-        "And with many seats?", drawn, Axis("load, % of the capacity of so many seats"), Axis("p99 of the wait, "
-        "s", low=0),
-        [Mark("capacity", x=100)], description=f"{found}.",
-    )  # fmt: skip
+def draw_overload(waited: Mapping[str, Sequence[tuple[float, float]]]) -> Picture:
+    """The wait of each request against the moment it came, a curve for each load."""
+    drawn = [Curve(f"load {name}", *zip(*points)) for name, points in waited.items()]
+    x, y = Axis("arrived after, seconds"), Axis("mean wait of 20 arrivals, seconds", low=0)
+    return draw_chart("Does the wait settle?", drawn, x, y)

@@ -1,41 +1,38 @@
-"""Tables of lesson 02: capacity, Little's law, orders, queue limits, five dimensions, slots against memory."""
+"""Tables of lesson 02: capacity and Little's law."""
 
 from collections.abc import Mapping, Sequence
 
-from course.lab.display import Html, as_table, table_by_name
-from course.lab.lesson_02 import simulated
+from course.lab.display import Html, table_by_name
 from course.lab.lesson_02.traffic import capacity, expected_wait, load_of, mean_wait
-from course.lab.lesson_02.visits import Visit, end_of, line_length, mean, visits_of, waits
-from course.lab.run import Run, gaps_of, percentile
+from course.lab.lesson_02.visits import Visit, end_of, mean, queue_length, visits_of, waits
+from course.lab.run import Run
 from course.lab.style import number, seconds
-from minillm.frontend.snapshot import RequestView
-from minillm.simulate.cluster.run import FleetRun
 
-CAMERA_SHOTS = 400
+SAMPLES = 400
 
 
 def capacity_note(run: Run) -> Html:
-    """What one seat can do here."""
+    """What one slot can do here."""
     words = (
-        f"One question takes {seconds(1 / capacity(run))} in the seat. So one seat can serve "
-        f"{number(capacity(run))} questions a second: that is its capacity, a load of 100%."
+        f"One question keeps the slot busy for {seconds(1 / capacity(run))}. So one slot serves "
+        f"{number(capacity(run))} questions a second: that's its capacity, a load of 100%."
     )
     return Html(f"<p>{words}</p>", words)
 
 
-def heads(visits: Sequence[Visit]) -> float:
-    """Mean length of the line, by counting heads on photographs at equal intervals."""
+def counted(visits: Sequence[Visit]) -> float:
+    """Mean length of the queue, counted at equal intervals."""
     span = end_of(visits)
-    return mean([line_length(visits, (i + 0.5) / CAMERA_SHOTS * span) for i in range(CAMERA_SHOTS)])
+    return mean([queue_length(visits, (i + 0.5) / SAMPLES * span) for i in range(SAMPLES)])
 
 
 def little(visits: Sequence[Visit]) -> float:
-    """The same from Little's law: arrivals a second x mean wait. Nobody's head is counted."""
+    """The same from Little's law: arrivals a second x mean wait."""
     return len(visits) / end_of(visits) * mean(waits(visits))
 
 
 def little_table(runs: Mapping[str, Run]) -> Html:
-    """Two ways to the length of the line, and theory's wait for these very arrivals."""
+    """Two ways to the length of the queue, and theory's wait for these very arrivals."""
     return table_by_name(
         "asked for",
         runs,
@@ -43,85 +40,9 @@ def little_table(runs: Mapping[str, Run]) -> Html:
             "arrivals/s (λ)": lambda run: f"{len(visits_of(run)) / end_of(visits_of(run)):.2f}",
             "mean wait (W)": lambda run: seconds(mean(waits(visits_of(run)))),
             "λ·W": lambda run: f"{little(visits_of(run)):.2f}",
-            "heads counted": lambda run: f"{heads(visits_of(run)):.2f}",
+            "queued, counted": lambda run: f"{counted(visits_of(run)):.2f}",
             "load it was": lambda run: f"{load_of(run):.0%}",
             "wait, service times": lambda run: f"{mean_wait(run):.2f}",
             "expected of these arrivals": lambda run: f"{expected_wait(run):.2f}",
         },
     )
-
-
-def _ttfts(views: Sequence[RequestView]) -> list[float]:
-    return [view.deliveries[0] - view.borders[0] for view in views]
-
-
-def short_ttft(run: Run) -> float:
-    """Median TTFT of the seven short prompts."""
-    return percentile(_ttfts(run.views[:7]), 50)
-
-
-def prompt_tokens(run: Run) -> int:
-    """Prompt tokens that were computed."""
-    return sum(step.num_prefill_tokens for step in run.steps)
-
-
-def seats_table(runs: Mapping[str, Run]) -> Html:
-    """More seats on the same memory."""
-    return table_by_name(
-        "seats",
-        runs,
-        {
-            "preemptions": lambda run: str(run.snapshot.num_preemptions),
-            "tokens computed again": lambda run: str(run.snapshot.num_recomputed_tokens),
-            "output tokens/s": lambda run: number(run.throughput),
-            "longest gap in a text": lambda run: seconds(max(run.itl)),
-        },
-    )
-
-
-def order_table(load: float) -> Html:
-    """Mean and slowest wait of short and long prompts under each order, 70B."""
-    rows = []
-    for order in simulated.ORDERS:
-        visits = simulated.ordered(order, load)
-        short = waits(v for v in visits if v.prompt <= simulated.LONG)
-        long = waits(v for v in visits if v.prompt > simulated.LONG)
-        told = (seconds(mean(long)), seconds(max(long))) if long else ("turned away", "–")
-        rows.append((order, seconds(mean(short)), seconds(max(short)), *told))
-    return as_table(("who is next", "short: mean wait", "slowest", "long: mean wait", "slowest"), rows)
-
-
-def outcomes_table(runs: Mapping[str, FleetRun]) -> Html:
-    """What became of the requests of each run."""
-    rows = []
-    for name, run in runs.items():
-        counts = simulated.outcomes(run)
-        rows.append((name, *(f"{count / sum(counts.values()):.0%}" for count in counts.values())))
-    return as_table(("queue limit", "in time", "late", "gave up", "refused"), rows)
-
-
-def way_numbers(run: FleetRun) -> dict[str, float]:
-    """What a way of batching does to short prompts, long prompts, and texts being written; seconds."""
-    visits = visits_of(run)
-    short = [v.ttft for v in visits if v.prompt <= simulated.LONG and v.ttft is not None]
-    long = [v.ttft for v in visits if v.prompt > simulated.LONG and v.ttft is not None]
-    gaps = [gap for record in run.records for gap in gaps_of(record.deliveries)]
-    return {
-        "short_p50": percentile(short, 50),
-        "short_p99": percentile(short, 99),
-        "long_p50": percentile(long, 50),
-        "gap_max": max(gaps),
-    }
-
-
-def five_dimensions(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Mapping[str, float]) -> Html:
-    """Five of the article's six dimensions, at 70B: a row a dimension, a column a way. The sixth is simplicity."""
-    quiet, full = ({name: way_numbers(run) for name, run in runs.items()} for runs in (calm, busy))
-    rows = [
-        ("TTFT, short prompts, low load, median", *(seconds(quiet[n]["short_p50"]) for n in saturated)),
-        ("TTFT, short prompts, high load, p99", *(seconds(full[n]["short_p99"]) for n in saturated)),
-        ("requests/s when saturated", *(number(value) for value in saturated.values())),
-        ("longest gap in anybody's text", *(seconds(quiet[n]["gap_max"]) for n in saturated)),
-        ("TTFT of a long prompt, low load, median", *(seconds(quiet[n]["long_p50"]) for n in saturated)),
-    ]
-    return as_table(("70B, one long prompt in ten", *saturated), rows)

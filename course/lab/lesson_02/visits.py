@@ -1,9 +1,8 @@
-"""A request as a visitor: it arrives, stands in line, takes a seat, gets its first token, leaves.
+"""One request's stamps: it arrives, waits, is scheduled, gets its first token, finishes.
 
-Runs of the real engine and of the simulator become the same list of visits, so that every picture draws both.
+Runs of the real engine and of the simulator become the same list, so that every picture draws both.
 """
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -26,8 +25,8 @@ class Visit:
 
     index: int
     arrival: float
-    seated: float | None
-    """It left the line: the first step that computed something for it began."""
+    scheduled: float | None
+    """It left the queue: the first step that computed something for it began."""
     first: float | None
     """Its first token."""
     left: float | None
@@ -35,23 +34,23 @@ class Visit:
     prompt: int
     output: int
     ending: str | None
-    """answered, refused, gave up; None while it is in the building."""
+    """answered, refused, gave up; None while it waits or runs."""
 
     @property
     def wait(self) -> float | None:
-        """Seconds in line, of whoever got a seat."""
-        return None if self.seated is None else self.seated - self.arrival
+        """Seconds in the queue, of a request that got a slot."""
+        return None if self.scheduled is None else self.scheduled - self.arrival
 
     @property
     def ttft(self) -> float | None:
         return None if self.first is None else self.first - self.arrival
 
-    def in_line(self, now: float) -> bool:
-        end = self.left if self.seated is None else self.seated
+    def is_waiting(self, now: float) -> bool:
+        end = self.left if self.scheduled is None else self.scheduled
         return self.arrival <= now and (end is None or now < end)
 
-    def on_seat(self, now: float) -> bool:
-        return self.seated is not None and self.seated <= now and (self.left is None or now < self.left)
+    def is_running(self, now: float) -> bool:
+        return self.scheduled is not None and self.scheduled <= now and (self.left is None or now < self.left)
 
 
 def visits_of(run: Run | FleetRun) -> list[Visit]:
@@ -69,15 +68,22 @@ def _of_row(run: Run, row) -> Visit | None:
     if row.view is None:
         return None
     view = row.view
-    arrival, seated, _, _, last, end = (border - run.start for border in view.borders)
-    was_seated = bool(view.num_computed_tokens or view.deliveries) or view.phase not in ("queue", None)
+    arrival, scheduled, _, _, last, end = (border - run.start for border in view.borders)
+    was_scheduled = bool(view.num_computed_tokens or view.deliveries) or view.phase not in ("queue", None)
     first = view.deliveries[0] - run.start if view.deliveries else None
     ending = None
     if view.finish_reason is not None:
         ending = "answered" if view.finish_reason in ("stop", "length") else "gave up"
-    left = None if ending is None else (last if was_seated else end)
+    left = None if ending is None else (last if was_scheduled else end)
     return Visit(
-        row.index, arrival, seated if was_seated else None, first, left, view.num_prompt_tokens, view.max_tokens, ending
+        row.index,
+        arrival,
+        scheduled if was_scheduled else None,
+        first,
+        left,
+        view.num_prompt_tokens,
+        view.max_tokens,
+        ending,
     )
 
 
@@ -98,36 +104,24 @@ def _of_record(index: int, record: ClientRecord) -> Visit | None:
 
 
 def waits(visits: Iterable[Visit]) -> list[float]:
-    """Seconds in line of everybody who got a seat."""
+    """Seconds in the queue, of all requests that got a slot."""
     return [visit.wait for visit in visits if visit.wait is not None]
 
 
 def mean(values: Sequence[float]) -> float:
-    """0 for no values: nobody waited."""
+    """0 for no values: no request waited."""
     return sum(values) / len(values) if values else 0.0
 
 
-def line_length(visits: Sequence[Visit], now: float) -> int:
-    return sum(visit.in_line(now) for visit in visits)
+def queue_length(visits: Sequence[Visit], now: float) -> int:
+    return sum(visit.is_waiting(now) for visit in visits)
 
 
-def longest_line(visits: Sequence[Visit]) -> int:
-    """A line is longest at the moment somebody joins it."""
-    return max((line_length(visits, visit.arrival) for visit in visits), default=0)
+def longest_queue(visits: Sequence[Visit]) -> int:
+    """A queue is longest at the moment a request joins it."""
+    return max((queue_length(visits, visit.arrival) for visit in visits), default=0)
 
 
 def end_of(visits: Sequence[Visit]) -> float:
     """The last moment at which anything happened."""
-    return max((v.left or v.first or v.seated or v.arrival for v in visits), default=0.0)
-
-
-def empty_seat_share(visits: Sequence[Visit], seats: int) -> float:
-    """Of all seat time while somebody stood in line, the share in which the seat was empty."""
-    borders = sorted({m for v in visits for m in (v.arrival, v.seated, v.left) if m is not None})
-    empty = total = 0.0
-    for start, end in itertools.pairwise(borders):
-        middle = (start + end) / 2
-        if line_length(visits, middle):
-            total += seats * (end - start)
-            empty += max(seats - sum(v.on_seat(middle) for v in visits), 0) * (end - start)
-    return empty / total if total else 0.0
+    return max((v.left or v.first or v.scheduled or v.arrival for v in visits), default=0.0)

@@ -71,9 +71,11 @@ class Endpoint:
     include_usage: bool = True
     """Ask for token counts (`stream_options`), which a few servers do not know."""
 
-    def body(self, messages: list[dict[str, Any]], max_tokens: int) -> bytes:
+    def body(self, messages: list[dict[str, Any]], max_tokens: int, user: str = "") -> bytes:
         """The request, ready to send. For completions the messages become one text."""
         asked: dict[str, Any] = {"model": self.model, "max_tokens": max_tokens, "temperature": 0, "stream": True}
+        if user:
+            asked["user"] = user
         if self.include_usage:
             asked["stream_options"] = {"include_usage": True}
         if self.api is Api.CHAT:

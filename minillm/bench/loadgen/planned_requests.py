@@ -27,12 +27,14 @@ class PlannedRequest:
     """For a later turn: the index of the turn before it."""
     think_s: float = 0.0
     """For a later turn: seconds from that answer to this request."""
+    tenant: str = ""
+    """Sent as OpenAI's `user`, if it has a name."""
 
 
 def planned_requests(workload: Workload) -> list[PlannedRequest]:
     """Every request of a workload, in its order."""
     return [
-        PlannedRequest(r.index, text_of(r.pieces), r.output_tokens, r.arrival, r.after, r.think_s)
+        PlannedRequest(r.index, text_of(r.pieces), r.output_tokens, r.arrival, r.after, r.think_s, r.tenant)
         for r in workload.requests
     ]
 

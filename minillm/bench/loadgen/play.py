@@ -72,7 +72,8 @@ class Play:
         """Send one request. Whether it was answered."""
         try:
             async with self._slots:
-                body = self._client.endpoint.body(self._messages(exchange), exchange.request.max_tokens)
+                request = exchange.request
+                body = self._client.endpoint.body(self._messages(exchange), request.max_tokens, request.tenant)
                 await self._client.stream(body, exchange)
         except Exception as error:  # unforeseen: this request has failed, and the others go on
             exchange.fail(Failure.CLIENT_BUG, f"{type(error).__name__}: {error}")

@@ -28,6 +28,7 @@ class Arrival:
     output_tokens: int
     priority: int = 0
     """Lower is served earlier, with scheduling_order="priority"."""
+    tenant: str = ""
 
     def add_to(self, engine: Engine, arrival: float | None = None) -> None:
         """Queue it, stamped with `arrival`; None = now."""
@@ -36,6 +37,7 @@ class Arrival:
             SamplingParams(temperature=0, max_tokens=self.output_tokens, ignore_eos=True),
             request_id=self.request_id,
             priority=self.priority,
+            tenant=self.tenant,
             arrival=arrival,
             stream=False,
         )

@@ -40,6 +40,7 @@ class Job:
     on_end: Callable[[Reply], None]
     """Called once, at the moment it ends; never for a job that was cancelled."""
     priority: int = 0
+    tenant: str = ""
     has_kv: bool = False
     """The prompt's KV cache comes with it: another replica has computed it."""
     arrival: float = 0.0

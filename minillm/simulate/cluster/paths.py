@@ -48,6 +48,7 @@ class Path:
             pieces=attempt.pieces,
             on_end=lambda reply: on_end(attempt, reply),
             priority=request.priority,
+            tenant=request.tenant,
             **fields,
         )
         attempt.cancel = lambda: pool.cancel(made)

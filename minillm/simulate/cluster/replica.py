@@ -123,9 +123,8 @@ class Replica:
         try:
             if wanted > limit:  # servers refuse what would be cut off, if they are told the length
                 raise PromptTooLongError(f"prompt and answer have {wanted} tokens; window or KV pool hold {limit}")
-            self._engine.add_request(
-                job.token_ids, params, request_id=job.job_id, priority=job.priority, arrival=job.arrival, stream=False
-            )
+            add = functools.partial(self._engine.add_request, priority=job.priority, tenant=job.tenant, stream=False)
+            add(job.token_ids, params, request_id=job.job_id, arrival=job.arrival)
         except RequestError as error:
             self.outstanding -= 1
             outcome = Outcome.SHED if isinstance(error, QueueFullError) else Outcome.ERROR

@@ -156,8 +156,12 @@ class ReplicaTiers:
 
     def _cached(self, hashes: Sequence[bytes]) -> list[int]:
         """The GPU's blocks that hold these, from the first on."""
-        index = self._kv.pool.index
-        return [index[block_hash] for block_hash in itertools.takewhile(index.__contains__, hashes)]
+        found = []
+        for block_hash in hashes:
+            if (block_id := self._kv.pool.find(block_hash)) is None:
+                break
+            found.append(block_id)
+        return found
 
     def _hashes(self, token_ids: np.ndarray) -> list[bytes]:
         return block_hashes(ROOT, token_ids.tolist(), self._kv.block_size)

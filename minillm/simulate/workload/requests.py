@@ -79,6 +79,7 @@ class WorkloadRequest:
     """For a later turn: tokens of the former prompt and answer, with which this prompt begins."""
     session: str = ""
     tenant: str = ""
+    """Whose it is, with scheduling_order="fair"."""
     priority: int = 0
     """Lower is served earlier, with scheduling_order="priority"."""
 
@@ -143,6 +144,9 @@ class Workload:
 
     def with_priority(self, priority: int) -> "Workload":
         return self._with_each(lambda r: {"priority": priority})
+
+    def with_tenant(self, tenant: str) -> "Workload":
+        return self._with_each(lambda r: {"tenant": tenant})
 
     def _with_each(self, changes: Callable[[WorkloadRequest], dict[str, Any]]) -> "Workload":
         return Workload(self.name, tuple(dataclasses.replace(r, **changes(r)) for r in self.requests))

@@ -1,0 +1,287 @@
+# %% [markdown]
+# # 02b · Batching and admission: who gets the next slot?
+#
+# Lesson 02 said how long a queue gets. This one is about the decisions around it: how slots are filled, which request is
+# next, which is refused, and what happens when one tenant sends most of the traffic. None of them adds capacity to a
+# well-run server. They decide who pays. About 50 minutes, runs included.
+#
+# - **Surface**: one long answer in a batch.
+# - **Guided**: three ways to batch, five orders, queue limits, and fairness between tenants.
+# - **Deep dive**: the scheduler's code, and seven claims.
+
+# %%
+from course.lab import open_lab, simulated_70b
+from course.lab.lesson_02b import findings, instrument, simulated, tables, tenants, traffic
+from course.lab.lesson_02b.checks import checks
+from course.lab.lesson_02b.claims import a9, a13, a19, d1, d2, d3, e4, orders, queue_limits
+
+lab = open_lab()
+
+# %% [markdown]
+# ## Surface
+#
+# There are two ways to fill a batch.
+#
+# - **Static**: the waiting requests start together, and nothing else is admitted until the *longest* of them finishes.
+# - **Continuous**: a slot that becomes free is taken in the next step.
+#
+# Eight questions arrive at once, and there are four slots. Question #0 wants an answer eight times as long as the
+# others'. Such a slow member of a batch is called a **straggler**.
+
+# %%
+payer = lab.predict(
+    "payer",
+    "Static instead of continuous: who loses the most time, end to end? (Answers are streamed.)",
+    list(traffic.PAYERS),
+)
+payer
+
+# %%
+straggler = {
+    "static": lab.run(traffic.straggler(lab), batching="static"),
+    "continuous": lab.run(traffic.straggler(lab)),
+}
+payer.score(traffic.who_pays(**straggler))
+
+# %%
+findings.straggler(straggler)
+
+# %%
+instrument.slots_of(straggler, "One long answer: which request runs in which slot?")
+
+# %% [markdown]
+# How much a straggler costs depends on how uneven the answers are: with equal answers that arrive together, the two ways
+# are the same (claim D1 has both). Continuous batching is a cure for *unevenness*, of lengths and of arrival times. And
+# a server that returns the whole batch at once makes the three beside the straggler pay as well.
+#
+# ## Guided
+#
+# ### Three ways on the same arrivals
+#
+# **Chunked prefill** goes on top of continuous batching: a long prompt is prefilled in pieces, so that each step stays
+# short for the others. Here are all three on the very same arrivals: answers of all lengths, and request #5 is a long
+# document.
+
+# %%
+ways = traffic.three_ways(lab, traffic.mixed_crowd(lab))
+instrument.slots_of(ways, "The same arrivals, three ways: which request runs in which slot?")
+
+# %%
+findings.ways(ways)
+
+# %% [markdown]
+# In vLLM continuous batching is all there is, and chunked prefill is on by default; `--max-num-seqs` sets the slots and
+# `--max-num-batched-tokens` what a step may hold. Lesson 05 is about that budget. More slots are no way out of a queue when
+# memory is what's short: lesson 07 shows them preempting each other.
+#
+# ### Who is next?
+#
+# If there has to be a queue, what's its order? At 70B (simulated, like everything from here to the tenants), with one
+# prompt in ten long: 6000 tokens against 200.
+
+# %%
+instrument.orders()
+
+# %%
+findings.orders(orders())
+
+# %% [markdown]
+# No order made the server faster. The mean over all requests may fall, because a short request ahead of a long one delays
+# it less than the other way round; but what many requests gain, a few pay.
+#
+# <details><summary>Set the load to 50%. Do the orders differ? And why is "priority to short" the same as "shortest
+# first"?</summary>
+#
+# Hardly: well below capacity there's no queue to sort. And there are only two lengths here, so both orders sort them the
+# same way. vLLM's `--scheduling-policy` knows `fcfs` and `priority`; the client sends the priority, and nothing stops a
+# low-priority request from starving.
+#
+# </details>
+#
+# ### Which requests to refuse?
+#
+# **Shedding** refuses a request on arrival when too many are queued already. **Admission control** is the rule that
+# decides. The SLO here is a first token within two seconds; a client gives up after ten.
+
+# %%
+instrument.queue_limits()
+
+# %%
+findings.limits({name: simulated.outcomes(run) for name, run in instrument.queue_limit_runs("130%").items()})
+
+# %% [markdown]
+# Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle server
+# would have answered a second later. So derive the limit from the SLO: *slots × acceptable wait ÷ mean time in a slot*.
+#
+# <details><summary>What do real servers answer, and which flag is it?</summary>
+#
+# This engine's server answers **429** with a `Retry-After` when `max_queue_len` is reached, and 503 when a request
+# exceeds its queue timeout. vLLM had no limit at all for years; since mid-2026 there are `--max-num-queued-reqs`
+# (despite its name it counts waiting *and* running requests) and `--max-num-queued-tokens` (prompt tokens still in
+# prefill, about acceptable TTFT × prefill throughput). Both are off by default and answer **503**. SGLang's
+# `--max-queued-requests` answers 503, too. It matters for retries: load balancers take 503 for a sick replica and may
+# send the request to the next one, while client libraries read 429 as "slow down". Decide which of them you mean.
+#
+# </details>
+#
+# ### Fairness between tenants
+#
+# One tenant submits a large job at once; three small ones ask a question now and then. First come, first served puts every
+# small question behind the whole job. Rate limits help, and waste capacity when the server is idle. A **fair** queue
+# instead counts what each tenant was served, in tokens, and serves next the tenant with the lowest counter: the
+# *Virtual Token Counter* (Sheng et al., 2024), here `scheduling_order="fair"`. Prompt tokens count once, output tokens
+# twice, and a tenant that comes back from idling gets no credit for it.
+#
+# The real engine, four slots, the same arrivals in both orders.
+
+# %%
+share = lab.predict(
+    "tenants",
+    "Fair order instead of first come: how many times lower is the small tenants' p99 TTFT?",
+    unit="x",
+    between=(1, 30),
+)
+share
+
+# %%
+both = {order: lab.run(tenants.crowd(lab), max_num_seqs=4, scheduling_order=order) for order in tenants.ORDERS}
+share.score(tenants.small_gain(both, lab))
+
+# %%
+findings.fair(both, lab)
+
+# %%
+tenants.tenants_table(tenants.by_tenant(both, lab))
+
+# %% [markdown]
+# With so few requests a tenant's p99 is nearly its slowest one. At 70B there are more, and you choose how greedy the
+# greedy tenant is (its load as a share of capacity), and what it asks for:
+
+# %%
+tenants.explorer()
+
+# %%
+findings.held()
+
+# %% [markdown]
+# Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts pays in turns,
+# and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers hold it off. And it
+# shares a shortage, it doesn't end it: with every tenant over its share, all of them queue.
+#
+# <details><summary>Where is this in production?</summary>
+#
+# This engine's server takes the tenant from a request's `user` field. Elsewhere it's rarely the engine's job: vLLM's order
+# is first come or priority. Fairness sits in front, where the queues of all replicas meet. llm-d's router holds requests
+# back under saturation and cycles through tenants by a fairness id (round robin, one request each; a token counter has
+# been proposed). AIBrix's gateway has a routing policy after the same paper, and S-LoRA has the authors' own code. A
+# router can only reorder what is still queued *there*: a request that sits in an engine's own queue is out of its reach.
+#
+# </details>
+#
+# ## Deep dive
+#
+# **The code.** All of admission is one method: the first request that doesn't fit ends it, so no small request overtakes a
+# big one. Below it, how fair order picks the next tenant, and what it charges.
+
+# %%
+import inspect
+
+from minillm.core.scheduler import Scheduler
+from minillm.policies.queues import FairQueue
+
+print(inspect.getsource(Scheduler._admit_waiting))
+print(inspect.getsource(FairQueue.next_lane), inspect.getsource(FairQueue.pop), inspect.getsource(FairQueue._charge))
+
+# %% [markdown]
+# **The claims, measured.** Public articles say these things about batches and admission.
+#
+# *A9* compares the three ways on six dimensions. Here are five as numbers. The sixth, simplicity, can't be read off an
+# engine that was built for continuous batching.
+
+# %%
+calm, busy = simulated.three_ways(0.7), simulated.three_ways(1.0)
+saturated = simulated.saturated_ways()
+tables.five_dimensions(calm, busy, saturated)
+
+# %%
+a9(calm, busy, saturated)
+
+# %% [markdown]
+# *A13* says "an order of magnitude". Two factors are in it: scheduling, and the memory that a static server reserves for
+# the longest possible answer.
+
+# %%
+a13({gpus: simulated.tenfold(gpus) for gpus in (2, 4)})
+
+# %%
+a19({load: simulated.chunks_and_limit(load) for load in (0.7, 1.3)})
+
+# %%
+d1(simulated.dynamic_gains())
+
+# %% [markdown]
+# *D2* is about another kind of straggler, a long *prompt*. One batch of eight on the real engine: seven short prompts
+# alone, with a long one, and all padded to the longest.
+
+# %%
+d2(traffic.one_batch(lab))
+
+# %%
+d3(orders())
+
+# %%
+e4(over=queue_limits(1.3), under=queue_limits(0.3, simulated.BURSTS))
+
+# %%
+simulated_70b.error_band(simulated_70b.deployment())
+
+# %% [markdown]
+# ## Say it in an interview
+#
+# > "I'd start from continuous batching with chunked prefill, that's the default everywhere. Then I'd ask what we're short
+# > of. If it's slots, raise `max_num_seqs` until KV memory is the limit, and watch preemptions. If it's compute, no
+# > ordering helps, so I'd shed: a queue limit of slots times acceptable wait over time in a slot, so overload becomes fast
+# > refusals instead of timeouts. With several tenants I'd put a fair queue in front of the engines, counting tokens and
+# > not requests, and cap slots per tenant if one tenant's long generations could hold all of them. And I'd report the
+# > refusal rate next to every p99."
+#
+# ## Check yourself
+#
+# Replace the dots. Keys come from the runs above.
+
+# %%
+limits = {name: simulated.outcomes(run) for name, run in instrument.queue_limit_runs("130%").items()}
+check = checks(ways, orders(), limits)
+
+check("q1", ...)  # which way left the most slot time empty (dashed) while requests waited? "static", "continuous", ...
+
+# %%
+check("q2", ...)  # at 110%, under which order do long prompts wait longest? The name in the table
+
+# %%
+check("q3", ...)  # at 130%, which limit serves the most in time? The name in the table
+
+# %%
+check("q4", ...)  # 16 slots, 8 seconds in a slot, 2 seconds of acceptable wait: which queue limit?
+
+# %% [markdown]
+# ## What this lab cannot tell you
+#
+# - **What refused clients do next.** Here they go away. If they retry at once, refusals become load: lesson 11.
+# - **What your tenants are worth.** Fair shares are equal here. Contracts aren't; the paper has weights for that.
+# - **Many replicas.** One engine's queue is fair to the tenants it sees. Sharing counters between replicas is the router's
+#   job.
+# - **Absolute times at 70B.** They're as good as the error band. Orders and ratios rest on the real scheduler.
+#
+# ## Sources
+#
+# - A9, A13, A19: *Serving LLMs: The Latency Anatomy Framework*. D1, D2, D3: an article on techniques for lower LLM latency.
+#   E4: *Latency Optimization in LLM Inference Systems*.
+# - Iteration-level scheduling: Yu et al., *Orca*, OSDI 2022. Chunked prefill: Agrawal et al., *Sarathi-Serve*, OSDI 2024.
+#   Paged KV cache: Kwon et al., SOSP 2023.
+# - Daniel et al., *How continuous batching enables 23x throughput in LLM inference while reducing p50 latency*, Anyscale,
+#   2023.
+# - Fairness: Sheng et al., [*Fairness in Serving Large Language Models*](https://arxiv.org/abs/2401.00588), OSDI 2024.
+#   [llm-d, flow control](https://llm-d.ai/docs/architecture/core/router/epp/flow-control).
+#   [AIBrix, VTC routing](https://github.com/vllm-project/aibrix/pull/964).
+# - Limits: [vLLM pull request 49445](https://github.com/vllm-project/vllm/pull/49445).

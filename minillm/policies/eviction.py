@@ -1,0 +1,84 @@
+"""Which cached prefix is evicted first: beside the core's LRU, first in first out, and a time to live."""
+
+import bisect
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from minillm.core.block_pool import BlockPool, FreeBlocks
+from minillm.core.timeline import Clock
+from minillm.policies.config import EngineConfig
+
+
+class FirstInFirstOut(FreeBlocks):
+    """The oldest cached block goes first, and a hit makes none younger.
+
+    A block's age counts from the moment when the request that computed it let go of it: before, it can't be evicted.
+    So a sequence's tail still goes before its head. O(log n) comparisons for each block, and one move of memory.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        super().__init__(num_blocks)
+        self._births = count()
+        self._born: dict[int, int] = {}
+        """Of each block that caches a prefix and was free before, also while it is held: a count of births."""
+        self._youngest_first: list[tuple[int, int]] = []
+        """(minus birth, block) of those that are free."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from reversed(self.plain)
+        yield from (block_id for _, block_id in reversed(self._youngest_first))
+
+    def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
+        super().add(block_ids, hashes)
+        for block_id in block_ids:
+            if hashes[block_id] is None:
+                self._born.pop(block_id, None)
+            else:
+                birth = self._born.setdefault(block_id, next(self._births))
+                bisect.insort(self._youngest_first, (-birth, block_id))
+
+    def take(self, count: int) -> tuple[list[int], list[int]]:
+        plain, _ = super().take(min(count, len(self.plain)))
+        evicted = [self._youngest_first.pop()[1] for _ in range(count - len(plain))]
+        for block_id in evicted:
+            del self.cached[block_id], self._born[block_id]
+        return plain, evicted
+
+    def take_cached(self, block_id: int) -> None:
+        super().take_cached(block_id)
+        del self._youngest_first[bisect.bisect_left(self._youngest_first, (-self._born[block_id], block_id))]
+
+
+class TimeToLive(BlockPool):
+    """LRU, and a block that no request has held for longer than `ttl_s` seconds is found no more.
+
+    It is forgotten when it is looked up, so that nothing runs beside the scheduler. Until then it counts as cached.
+    """
+
+    def __init__(self, num_blocks: int, ttl_s: float, clock: Clock) -> None:
+        super().__init__(num_blocks)
+        self._ttl_s, self._clock = ttl_s, clock
+        self._last_held = [0.0] * num_blocks
+        """When a request last let go of each block, clock seconds."""
+
+    def release(self, block_ids: Sequence[int]) -> None:
+        super().release(block_ids)
+        now = self._clock.now()
+        for block_id in block_ids:
+            self._last_held[block_id] = now
+
+    def find(self, block_hash: bytes) -> int | None:
+        block_id = super().find(block_hash)
+        if block_id is None or self.ref_counts[block_id] > 0:
+            return block_id
+        if self._clock.now() - self._last_held[block_id] <= self._ttl_s:
+            return block_id
+        self.forget([block_id])
+        return None
+
+
+def make_pool(config: EngineConfig, num_blocks: int, clock: Clock) -> BlockPool:
+    """The block pool that a configuration asks for."""
+    if config.prefix_eviction == "ttl":
+        return TimeToLive(num_blocks, config.prefix_ttl_s, clock)
+    return BlockPool(num_blocks, FirstInFirstOut(num_blocks) if config.prefix_eviction == "fifo" else None)

@@ -1,0 +1,172 @@
+"""Lesson 02b: slots, orders, limits, tenants; every slider moves something; verdicts and graders can go either way."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from made_run import made_config, made_run
+
+from course.lab.lab import Lab
+from course.lab.lesson_02.visits import Visit, visits_of
+from course.lab.lesson_02b import checks as grading
+from course.lab.lesson_02b import claims, findings, simulated, tables, tenants, traffic
+from course.lab.lesson_02b.slot_map import empty_slot_share, slot_rows
+
+
+@pytest.fixture(autouse=True)
+def short_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+
+
+def visit(index: int, arrival: float, scheduled: float | None, left: float | None, **more) -> Visit:
+    first = None if scheduled is None else scheduled + 0.1
+    fields = {"first": first, "prompt": 200, "output": 9, "ending": "answered" if left is not None else None, **more}
+    return Visit(index, arrival, scheduled, left=left, **fields)
+
+
+ONE_AFTER_THE_OTHER = [visit(i, 0.0, float(i), i + 1.0) for i in range(4)]
+CROWDED = made_run(num_requests=8, config=made_config(max_num_seqs=1), apart=0.1)
+
+
+def test_simulated_requests_become_the_same_visits() -> None:
+    run = simulated.with_queue_limit(1.3, 1)
+    visits = visits_of(run)
+    assert {v.ending for v in visits} == {"answered", "refused"}
+    assert all((v.scheduled is None) == (v.ending == "refused") for v in visits)
+
+
+def test_an_empty_slot_counts_only_while_a_request_waits() -> None:
+    assert empty_slot_share(ONE_AFTER_THE_OTHER, 1) == 0
+    assert empty_slot_share(ONE_AFTER_THE_OTHER, 2) == pytest.approx(0.5)
+    assert empty_slot_share([visit(0, 0.0, 0.0, 9.0)], 4) == 0
+
+
+def test_each_request_has_a_slot_of_its_own() -> None:
+    rows = slot_rows(visits_of(made_run(num_requests=8)), 4)
+    assert sum(len(row) for row in rows) == 8
+    assert all(a.left <= b.scheduled + 1e-9 for row in rows for a, b in itertools.pairwise(row))
+
+
+def test_static_leaves_slots_empty_and_those_behind_pay(tiny_lab: Lab) -> None:
+    static = tiny_lab.run(traffic.straggler(tiny_lab), batching="static")
+    free = tiny_lab.run(traffic.straggler(tiny_lab))
+    behind = [v.scheduled for v in visits_of(static)[4:]]
+    assert min(behind) >= visits_of(static)[0].left - 0.005, "the closed batch waited for its last member"
+    assert min(v.scheduled for v in visits_of(free)[4:]) < visits_of(free)[0].left
+    assert len(static.steps) > len(free.steps), "the same tokens in more steps"
+    outcome = traffic.who_pays(static, free)
+    assert outcome.answer in traffic.PAYERS
+
+
+def test_three_ways_on_the_very_same_arrivals(tiny_lab: Lab) -> None:
+    ways = traffic.three_ways(tiny_lab, traffic.mixed_crowd(tiny_lab))
+    lengths = [[(v.num_prompt_tokens, v.max_tokens) for v in run.views] for run in ways.values()]
+    assert lengths[0] == lengths[1] == lengths[2]
+    page = max(n for n, _ in lengths[0])
+    most = {name: max(share.num_tokens for step in run.steps for share in step.shares) for name, run in ways.items()}
+    assert most["continuous"] == page and most["continuous, chunked"] <= 64
+
+
+def test_a_padded_batch_computes_its_longest_member_eight_times(tiny_lab: Lab) -> None:
+    runs = traffic.one_batch(tiny_lab)
+    alone, ragged, padded = (tables.prompt_tokens(run) for run in runs.values())
+    assert alone < ragged < padded
+    assert claims.d2(runs).kind == "holds only when"
+    assert claims.d2(dict(zip(runs, [runs["seven short, alone"]] * 3))).kind == "not shown"
+
+
+def test_a_tight_limit_helps_over_capacity_and_refuses_bursts_under_it() -> None:
+    assert simulated.outcomes(simulated.with_queue_limit(1.3, 1))["refused"] > 0
+    assert simulated.outcomes(simulated.with_queue_limit(0.3, 1, simulated.BURSTS))["refused"] > 0
+    assert simulated.outcomes(simulated.with_queue_limit(0.3, None, simulated.BURSTS))["refused"] == 0
+
+
+def test_a9_wants_the_articles_order() -> None:
+    calm, busy = simulated.three_ways(0.7), simulated.three_ways(1.0)
+    saturated = {"static": 1.0, "continuous": 2.0, "continuous, chunked": 1.9}
+    assert claims.a9(calm, busy, saturated).kind == "holds only when"
+    same = dict.fromkeys(calm, calm["continuous"])
+    assert claims.a9(same, same, saturated).kind == "not shown"
+
+
+def test_a13_separates_scheduling_from_memory() -> None:
+    found = claims.a13({2: {"s": 10.0, "c": 20.0, "p": 50.0}})
+    assert found.kind == "holds only when" and "scheduling × 2.0, memory × 2.5, both × 5.0" in found.measured
+    assert claims.a13({2: {"s": 10.0, "c": 50.0, "p": 100.0}}).kind == "holds"
+    assert claims.a13({2: {"s": 10.0, "c": 10.0, "p": 10.5}}).kind == "not shown"
+
+
+def test_a19_is_a_question_of_load() -> None:
+    calm, over = (simulated.chunks_and_limit(load) for load in (0.5, 3.0))
+    assert claims.a19({0.5: calm, 3.0: over}).kind == "holds only when"
+    always = claims.a19({0.5: over, 3.0: over})
+    assert always.kind == "holds only when"
+    assert claims.a19({0.5: calm, 0.6: calm}).kind == "not shown"
+
+
+def test_d1_depends_on_slots_and_spread() -> None:
+    assert claims.d1({"even": {2: (1.5, 2.0), 8: (7.0, 7.0)}}).kind == "holds only when"
+    assert claims.d1({"even": {2: (1.4, 2.0)}}).kind == "holds"
+    assert claims.d1({"even": {2: (7.0, 7.0)}}).kind == "wrong"
+    gains = simulated.dynamic_gains(slots=(4,))
+    assert gains["equal answers"][4][0] > gains["answers of all lengths"][4][0]
+
+
+def test_d3_needs_a_queue() -> None:
+    crowd = claims.orders()
+    assert claims.d3(crowd).kind == "holds only when"
+    assert claims.d3(dict.fromkeys(crowd, crowd["first come"])).kind == "not shown"
+
+
+def test_e4_over_and_under_capacity() -> None:
+    good, poor = {"in time": 90, "refused": 10}, {"in time": 20, "late": 80}
+    fine = {"in time": 100}
+    assert claims.e4({"open": poor, "limit": good}, {"open": fine, "limit": good}).kind == "holds only when"
+    assert claims.e4({"open": poor, "limit": good}, {"open": fine, "limit": fine}).kind == "holds"
+    assert claims.e4({"open": fine, "limit": fine}, {"open": fine, "limit": fine}).kind == "not shown"
+    assert claims.queue_limits(claims.OVER)["limit"]["refused"] > 0
+
+
+def test_fair_order_takes_small_tenants_out_of_the_greedy_ones_queue(tiny_lab: Lab) -> None:
+    crowd = tenants.crowd(tiny_lab)
+    at_once = replace(crowd, arrivals=tuple(replace(arrival, offset=0.0) for arrival in crowd.arrivals))
+    runs = {order: tiny_lab.run(at_once, max_num_seqs=2, scheduling_order=order) for order in tenants.ORDERS}
+    places = [
+        [v.scheduled for v in visits_of(run) if crowd.arrivals[v.index].tenant == "small 3"] for run in runs.values()
+    ]
+    later = [sum(v.scheduled < min(at) for v in visits_of(run)) for at, run in zip(places, runs.values())]
+    assert later[1] < later[0], "served before its first one"
+    assert "small tenants" in str(findings.fair(runs, tiny_lab))
+    assert "greedy" in str(tenants.tenants_table(tenants.by_tenant(runs, tiny_lab)))
+
+
+def test_at_70b_the_order_matters_only_with_a_backlog() -> None:
+    p99 = {(o, g): tenants.p99(tenants.at_70b(o, g, "chats")) for o in tenants.ORDERS for g in ("30%", "200%")}
+    assert p99["fair", "200%"] < 0.3 * p99["fcfs", "200%"]
+    assert p99["fair", "30%"] == pytest.approx(p99["fcfs", "30%"], rel=0.2)
+    assert "times as long" in str(findings.held()), "slots that long answers hold"
+
+
+def test_findings_follow_the_runs() -> None:
+    crowd = claims.orders()
+    assert "favours the *long*" in str(findings.orders(crowd))
+    swapped = {**crowd, "two lanes": crowd["shortest first"]}
+    assert "in between" in str(findings.orders(swapped))
+    none = {"no limit": {"in time": 5, "gave up": 5, "refused": 0}, "at most 4 queued": {"in time": 5, "refused": 5}}
+    assert "with the best one" in str(findings.limits(none))
+    none["at most 4 queued"] = {"in time": 8, "refused": 2}
+    assert "are refused know" in str(findings.limits(none))
+
+
+def test_graders_reward_right_and_explain_wrong() -> None:
+    other = replace(CROWDED, config=made_config(max_num_seqs=2))
+    orders = {
+        "first come": (visit(0, 0.0, 1.0, 2.0, prompt=6000),),
+        "shortest first": (visit(0, 0.0, 9.0, 10.0, prompt=6000),),
+    }
+    limits = {"no limit": {"in time": 1, "late": 9}, "at most 4 queued": {"in time": 7, "refused": 3}}
+    check = grading.checks({"static": other, "continuous": CROWDED}, orders, limits)
+    assert check("q1", "static").score == 1 and check("q1", "continuous").score == 0
+    assert check("q2", "shortest first").score == 1 and "1 s" in str(check("q2", "first come"))
+    assert check("q3", "at most 4 queued").score == 1 and "1 of 10 in time" in str(check("q3", "no limit"))
+    assert check("q4", 4).score == 1 and "other way round" in str(check("q4", 64))
