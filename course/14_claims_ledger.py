@@ -153,7 +153,7 @@ simulated_70b.error_band(simulated_70b.deployment(**SERVER))
 
 # %% [markdown]
 # In the first, the dump's own numbers do not fit one machine: two lines of arithmetic show it, before anything is measured. In
-# the second, half of the diagnosis was right: the time was in the queue. The seats did not put it there. In the third, look
+# the second, half of the diagnosis was right: the time was in the queue. The slots did not put it there. In the third, look
 # at who makes up the p99.
 
 # %% [markdown]
