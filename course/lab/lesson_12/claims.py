@@ -133,11 +133,11 @@ CLAIMED = 6.0
 
 @dataclass(frozen=True)
 class Tail:
-    """p99 of E2E, seconds: without long requests; then with them, of the short ones and of everybody."""
+    """p99 of E2E, seconds: without long requests; then with them, of the short ones and of all."""
 
     without: float
     short: float
-    everybody: float
+    overall_s: float
 
     @property
     def on_others(self) -> float:
@@ -146,13 +146,13 @@ class Tail:
 
     @property
     def overall(self) -> float:
-        return self.everybody / self.without
+        return self.overall_s / self.without
 
 
 def d23(tails: Mapping[str, Tail]) -> Claim:
-    """By way of batching, what one long request in eight does to everybody's p99, and to the others'."""
+    """By way of batching, what one long request in eight does to the overall p99, and to the others'."""
     told = "; ".join(
-        f"{way}: {seconds(tail.without)} without, {seconds(tail.everybody)} with, {seconds(tail.short)} for the short"
+        f"{way}: {seconds(tail.without)} without, {seconds(tail.overall_s)} with, {seconds(tail.short)} for the short"
         for way, tail in tails.items()
     )
     static, chunks = tails[STATIC], tails[CHUNKS]
