@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from asserting import refuses_garbage
 
-from course.lab.grading import Checks
 from course.lab.lab import Lab
 from course.lab.lesson_11 import (
     claims,
@@ -20,7 +19,7 @@ from course.lab.lesson_11 import (
     worksheet,
 )  # fmt: skip
 from course.lab.lesson_11.bounds import Ask
-from course.lab.lesson_11.checks import checks
+from course.lab.lesson_11.checks import checks, money_checks, spike_checks
 from course.lab.lesson_11.cold import Sleep
 from course.lab.lesson_11.hardware import GpuOption
 from course.lab.lesson_11.knee import Crowd, Point, Sweep
@@ -35,7 +34,7 @@ from minillm.simulate.cluster.record import ClientRecord
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few requests and few seats: the shapes stay, and a run takes a tenth of a second."""
+    """Few requests and few slots: the shapes stay, and a run takes a tenth of a second."""
     monkeypatch.setenv("MINILLM_SHORT", "1")
     monkeypatch.setattr(fleet, "SLOTS", 40)
     monkeypatch.setattr(fleet, "LEAST", 80)
@@ -82,7 +81,7 @@ def test_a_replica_serves_no_more_than_its_capacity() -> None:
 
 
 def test_bounds_by_hand() -> None:
-    ask = Ask(prompt=1000, answer=100, seats=10)
+    ask = Ask(prompt=1000, answer=100, slots=10)
     assert ask.flops_of_prompt == 2 * ask.params * 1000 and 68e9 < ask.params < 69e9
     found = list(ask.bounds().values())
     assert found[0] == pytest.approx(4 * 989.4e12 / (2 * ask.params * 1100))
@@ -92,29 +91,29 @@ def test_bounds_by_hand() -> None:
 
 
 def test_more_seats_move_only_their_bound_until_the_work_is_too_much() -> None:
-    few, many = (list(Ask(seats=n).bounds().values()) for n in (8, 256))
+    few, many = (list(Ask(slots=n).bounds().values()) for n in (8, 256))
     assert many[2] == pytest.approx(32 * few[2]) and many[:2] == few[:2] and many[4] > few[4]
 
 
 # ---------------------------------------------------------------- the knee
 
 
-def point(seats: int, ttft: float, in_time: float, tpot: float = 0.05) -> Point:
-    return Point(seats, 100.0 * seats, ttft, tpot, 2 * in_time, in_time)
+def point(slots: int, ttft: float, in_time: float, tpot: float = 0.05) -> Point:
+    return Point(slots, 100.0 * slots, ttft, tpot, 2 * in_time, in_time)
 
 
-FALLS = Sweep((point(8, 20, 0.1), point(32, 2, 0.8), point(64, 1, 1.0), point(128, 1, 1.0)), fleet.PROMISE, 2.0, 300)
+FALLS = Sweep((point(8, 20, 0.1), point(32, 2, 0.8), point(64, 1, 1.0), point(128, 1, 1.0)), fleet.LIMITS, 2.0, 300)
 
 
 def test_the_best_setting_is_the_smallest_that_is_good_enough() -> None:
-    assert FALLS.best.seats == 64 and FALLS.at(40).seats == 32
+    assert FALLS.best.slots == 64 and FALLS.at(40).slots == 32
 
 
 # ---------------------------------------------------------------- money
 
 
 def test_a_bill_is_rent_over_tokens() -> None:
-    trouble = money.TROUBLES["too few seats"]
+    trouble = money.TROUBLES["too few slots"]
     one, two = (money.bill(trouble, n, False, 2.0) for n in (1, 2))
     assert one.per_hour == 8 and two.per_hour == 16
     assert one.per_million == pytest.approx(1e6 * 8 / 3600 / trouble.run(1, False).throughput)
@@ -123,8 +122,8 @@ def test_a_bill_is_rent_over_tokens() -> None:
 
 def test_three_troubles_want_three_things(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "LEAST", 160)  # a line needs time to grow
-    seats, work, slow = money.TROUBLES.values()
-    assert seats.run(1, True).attainment(seats.slo) > seats.run(1, False).attainment(seats.slo)
+    slots, work, slow = money.TROUBLES.values()
+    assert slots.run(1, True).attainment(slots.slo) > slots.run(1, False).attainment(slots.slo)
     assert work.enough(True) != 1
     assert slow.enough(False) is None and slow.enough(True) == 1
 
@@ -152,7 +151,7 @@ def test_back_counts_from_the_spike_to_the_last_late_window() -> None:
 def test_measures_do_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spike, "ENDS", 150.0)
     found = spike.stories(SMALL_SPIKE)
-    assert found["shed at the door"].share("refused") > 0 == found["shed at the door"].share("small")
+    assert found["refuse beyond a limit"].share("refused") > 0 == found["refuse beyond a limit"].share("small")
     small = found["small model for the overflow"]
     assert small.share("small") > 0 == small.share("refused") and small.gpu_hours > found["do nothing"].gpu_hours
     assert max(n for _, n in found["autoscaler"].up) > 1 == max(n for _, n in found["do nothing"].up)
@@ -167,7 +166,7 @@ def test_the_first_back_wins_the_bet() -> None:
     def bet(scaler: float, away: float) -> str:
         made = {name: a_story(1.0, measure=name) for name in MEASURES}
         made["autoscaler"] = a_story(*[9.0] * int(scaler / 10), 1.0)
-        for name in ("shed at the door", "small model for the overflow"):
+        for name in ("refuse beyond a limit", "small model for the overflow"):
             made[name] = a_story(*[9.0] * int(away / 10), 1.0, measure=name)
         return traffic.first_back(made).answer
 
@@ -285,7 +284,7 @@ def test_a20_on_made_up_troubles() -> None:
 def test_a21_compares_a_spike_with_a_climb() -> None:
     def day(scaler: list[float], nothing: list[float], door: list[float | None]) -> dict[str, Story]:
         return {
-            "do nothing": a_story(*nothing), "autoscaler": a_story(*scaler), "shed at the door": a_story(*door)
+            "do nothing": a_story(*nothing), "autoscaler": a_story(*scaler), "refuse beyond a limit": a_story(*door)
         }  # fmt: skip
 
     late, fine, half = [9.0] * 4, [1.0] * 4, [1.0, 1.0, None, None]
@@ -339,25 +338,20 @@ def route() -> Route:
     return Route(small=0.0001, large=0.0007)
 
 
-@pytest.fixture
-def check(route: Route) -> Checks:
+def test_the_checks_reward_what_is_right(route: Route) -> None:
     day = {
-        "do nothing": a_story(1.0, 9.0), "shed at the door": a_story(1.0, None),
+        "do nothing": a_story(1.0, 9.0), "refuse beyond a limit": a_story(1.0, None),
         "autoscaler": a_story(1.0, 1.0), "a spare replica, always on": a_story(1.0, 1.0),
     }  # fmt: skip
-    return checks(FALLS, Ask(), day, list(money.TROUBLES.values()), route, 2.0)
-
-
-def test_the_check_rewards_what_is_right(check: Checks, route: Route) -> None:
     troubles = list(money.TROUBLES.values())
     mends = ["field" if t.enough(True) == 1 else "replicas" if t.enough(False) else "neither" for t in troubles]
     million = money.bill(troubles[0], 2, False, 2.0).per_million
-    answers = {"q1": Ask().qps * Ask().flops_of_prompt / Ask().peak, "q2": 64, "q3": mends, "q4": million,
-               "q5": "Autoscaler", "q6": 1000 * route.routed(0.1)}  # fmt: skip
-    for question, answer in answers.items():
-        result = check(question, answer)
-        assert result.score == result.max_score, str(result)
-
-
-def test_no_answer_raises(check: Checks) -> None:
-    refuses_garbage(check, 6)
+    for check, answers in (
+        (checks(FALLS, Ask()), (Ask().qps * Ask().flops_of_prompt / Ask().peak, 64)),
+        (spike_checks(day), ("Autoscaler",)),
+        (money_checks(troubles, route, 2.0), (mends, million, 1000 * route.routed(0.1))),
+    ):
+        for number, answer in enumerate(answers, start=1):
+            result = check(f"q{number}", answer)
+            assert result.score == result.max_score, str(result)
+        refuses_garbage(check, len(answers))

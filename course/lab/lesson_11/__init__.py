@@ -6,6 +6,6 @@ knee.py      throughput, TTFT, TPOT against max-batch               bounds.py   
 money.py     replicas against a config change, in dollars           spike.py       five answers to a spike
 warning.py   queue wait and time-outs                               cold.py        scale to zero
 routing.py   a small model for easy requests
-worksheet.py traffic and promise in, replicas and dollars out
+worksheet.py traffic and SLO in, replicas and dollars out
 hardware.py  a lone reader on one GPU or another
 """

@@ -21,13 +21,13 @@ class Ask:
     qps: float = 100.0
     prompt: int = 1500
     answer: int = 150
-    seats: int = 64
+    slots: int = 64
     gpus: int = 4
     stack: str = fleet.STACKS[0]
 
     @property
     def on(self) -> Deployment:
-        return fleet.deployment(self.stack, tp=self.gpus, max_num_seqs=self.seats)
+        return fleet.deployment(self.stack, tp=self.gpus, max_num_seqs=self.slots)
 
     @property
     def params(self) -> float:
@@ -56,7 +56,7 @@ class Ask:
 
     @property
     def shortest_stay(self) -> float:
-        """Seconds that a lone request keeps a seat: nobody can be quicker in a full batch."""
+        """Seconds that a lone request keeps a slot: no request is quicker in a full batch."""
         step = self.on.step_time()
         first = step.price(simulated_70b.prefill_work(self.prompt)).total
         further = step.price(simulated_70b.decode_work(1, self.prompt + self.answer / 2)).total
@@ -73,9 +73,9 @@ class Ask:
         return {
             "arithmetic, every FLOP of the data sheet": self.peak / self.flops,
             f"arithmetic, the {self.share_reached:.0%} that are reached": self.share_reached * self.peak / self.flops,
-            f"{self.seats} seats": self.seats / self.shortest_stay,
+            f"{self.slots} slots": self.slots / self.shortest_stay,
             "KV memory": self.room / self.shortest_stay,
-            "all of it together, simulated": fleet.capacity(traffic, self.stack, tp=self.gpus, max_num_seqs=self.seats),
+            "all of it together, simulated": fleet.capacity(traffic, self.stack, tp=self.gpus, max_num_seqs=self.slots),
         }
 
 
@@ -89,12 +89,12 @@ def how_many() -> Explorer:
     """The bounds with sliders."""
 
     return Explorer(
-        lambda qps, prompt, answer, seats, gpus, stack: bounds_table(Ask(qps, prompt, answer, seats, gpus, stack)),
+        lambda qps, prompt, answer, slots, gpus, stack: bounds_table(Ask(qps, prompt, answer, slots, gpus, stack)),
         slow=True,
         qps=slider("asked, requests/s", 1, 200, 100),
         prompt=choices("prompts, tokens", (100, 300, 500, 1000, 1500, 3000, 6000), 1500),
         answer=choices("answers, tokens", (1, 20, 50, 150, 500, 1000), 150),
-        seats=choices("max-batch", (8, 16, 32, 64, 128, 256), 64),
+        slots=choices("max-batch", (8, 16, 32, 64, 128, 256), 64),
         gpus=choices("H100s", (2, 4, 8), 4),
         stack=choices("serving stack", fleet.STACKS),
     )
@@ -111,8 +111,8 @@ def envelope(ask: Ask) -> Html:
         ("all there is", f"{ask.gpus} H100s, data sheet", f"{ask.peak:.2g} FLOP/s"),
         ("so prompts alone ask for", f"{need:.2g} / {ask.peak:.2g}", f"{need / ask.peak:.1f} times the data sheet"),
         ("and of what is reached", f"/ {ask.share_reached:.0%}", f"{need / ask.peak / ask.share_reached:.1f} times"),
-        ("a lone request keeps a seat for", "its prompt, then one step a token", seconds(stay)),
-        ("seats that are needed at least", f"{ask.qps:.0f} x {seconds(stay)} (Little's law)",
-         f"{ask.qps * stay:.0f}, not {ask.seats}"),
+        ("a lone request keeps a slot for", "its prompt, then one step a token", seconds(stay)),
+        ("slots that are needed at least", f"{ask.qps:.0f} x {seconds(stay)} (Little's law)",
+         f"{ask.qps * stay:.0f}, not {ask.slots}"),
     ]  # fmt: skip
     return as_table(("", "how", "that is"), rows)

@@ -13,20 +13,11 @@ TOLERANCE = 0.06
 MENDS = ("field", "replicas", "neither")
 
 
-def checks(
-    sweep: Sweep, ask: Ask, stories: Mapping[str, Story], troubles: Sequence[Trouble], route: Route, price: float
-) -> Checks:
-    """Questions about the arithmetic, the operating point, money, spikes and routes.
-
-    Args:
-        price: dollars for a GPU and hour.
+def checks(sweep: Sweep, ask: Ask) -> Checks:
+    """Questions of lesson 11, about the arithmetic and the operating point.
 
     q1: how many times the data sheet's FLOP/s of one replica the prompts of `ask` want.
     q2: the smallest max-batch of the sweep with the most goodput.
-    q3: for each trouble, in order: mended by the "field" alone, by "replicas" only, or by "neither".
-    q4: dollars for a million output tokens of the first trouble, with two replicas.
-    q5: the measure against the spike with the most requests answered in time by the large model, without a spare.
-    q6: dollars for 1000 requests, routed, 10% misrouted, every wrong answer caught.
     """
 
     def q1(answer: object) -> tuple[Criterion, ...]:
@@ -40,22 +31,55 @@ def checks(
         return (near(answer, key, "times the data sheet", slips, TOLERANCE),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
-        seats = [point.seats for point in sweep.points]
-        if int(answer) not in seats:
-            raise ValueError(f"choose one of the sweep: {', '.join(map(str, seats))}")
+        slots = [point.slots for point in sweep.points]
+        if int(answer) not in slots:
+            raise ValueError(f"choose one of the sweep: {', '.join(map(str, slots))}")
         here, best = sweep.at(int(answer)), sweep.best
-        if here.seats == best.seats:
+        if here.slots == best.slots:
             return (Criterion("operating point", 1, 1, f"{here.in_time:.0%} in time"),)
         why = (
-            "people wait for a seat"
-            if here.seats < best.seats
-            else "it keeps no more of them, and a crowd would make every step longer"
+            "requests wait for a slot"
+            if here.slots < best.slots
+            else "it keeps no more of them, and a larger batch makes every step longer"
         )
-        words = f"max-batch {here.seats}: {here.in_time:.0%} in time; {best.seats} has {best.in_time:.0%}: {why}"
-        near = abs(seats.index(here.seats) - seats.index(best.seats)) == 1
+        words = f"max-batch {here.slots}: {here.in_time:.0%} in time; {best.slots} has {best.in_time:.0%}: {why}"
+        near = abs(slots.index(here.slots) - slots.index(best.slots)) == 1
         return (Criterion("operating point", 0.5 if near else 0.0, 1, words),)
 
-    def q3(answer: object) -> tuple[Criterion, ...]:
+    return Checks({"q1": q1, "q2": q2})
+
+
+def spike_checks(stories: Mapping[str, Story]) -> Checks:
+    """The question of lesson 11b.
+
+    q1: the measure against the spike with the most requests answered in time by the large model, without a spare.
+    """
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        chosen = {name: story for name, story in stories.items() if "spare" not in name}
+        by_large = {name: story.share("in time") - story.share("small") for name, story in chosen.items()}
+        told = {
+            name: f"{name}: {by_large[name]:.0%} in time from the large model, {story.share('refused'):.0%} refused, "
+            f"{story.share('small'):.0%} by the small one"
+            for name, story in chosen.items()
+        }
+        best = max(by_large.values())
+        said = str(answer).strip().lower()
+        key = said if said in by_large and by_large[said] >= best - 0.01 else max(by_large, key=by_large.get)
+        return choice(answer, key, told)
+
+    return Checks({"q1": q1})
+
+
+def money_checks(troubles: Sequence[Trouble], route: Route, price: float) -> Checks:
+    """Questions of lesson 11c, about money. `price`: dollars for a GPU and hour.
+
+    q1: for each trouble, in order: mended by the "field" alone, by "replicas" only, or by "neither".
+    q2: dollars for a million output tokens of the first trouble, with two replicas.
+    q3: dollars for 1000 requests, routed, 10% misrouted, every wrong answer caught.
+    """
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
         given = [str(each).strip().lower() for each in _listed(answer)]
         if len(given) != len(troubles) or not set(given) <= set(MENDS):
             raise ValueError(f"give {len(troubles)} answers in a list, each one of {', '.join(MENDS)}")
@@ -70,7 +94,7 @@ def checks(
             found.append(Criterion(trouble.name, float(said == key), 1, words))
         return tuple(found)
 
-    def q4(answer: object) -> tuple[Criterion, ...]:
+    def q2(answer: object) -> tuple[Criterion, ...]:
         two = bill(troubles[0], 2, False, price)
         slips = {
             two.per_million / 2: "that is for one replica: the second costs as much, and the traffic is the same",
@@ -80,20 +104,7 @@ def checks(
         }
         return (near(answer, two.per_million, "dollars for a million", slips, TOLERANCE),)
 
-    def q5(answer: object) -> tuple[Criterion, ...]:
-        chosen = {name: story for name, story in stories.items() if "spare" not in name}
-        by_large = {name: story.share("in time") - story.share("small") for name, story in chosen.items()}
-        told = {
-            name: f"{name}: {by_large[name]:.0%} in time from the large model, {story.share('refused'):.0%} refused, "
-            f"{story.share('small'):.0%} by the small one"
-            for name, story in chosen.items()
-        }
-        best = max(by_large.values())
-        said = str(answer).strip().lower()
-        key = said if said in by_large and by_large[said] >= best - 0.01 else max(by_large, key=by_large.get)
-        return choice(answer, key, told)
-
-    def q6(answer: object) -> tuple[Criterion, ...]:
+    def q3(answer: object) -> tuple[Criterion, ...]:
         wrong = 0.1
         key = 1000 * route.routed(wrong)
         slips = {
@@ -103,7 +114,7 @@ def checks(
         }
         return (near(answer, key, "dollars for 1000", slips, TOLERANCE),)
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6})
+    return Checks({"q1": q1, "q2": q2, "q3": q3})
 
 
 def _mend(trouble: Trouble) -> str:

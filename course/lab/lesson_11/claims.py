@@ -38,7 +38,7 @@ def a8(large: fleet.Served, small: fleet.Served, qps: float) -> Claim:
     is_shorter = waits[1] < SHORTER * waits[0]
     return conclude(
         "A8",
-        "not_shown" if waits[0] < fleet.PROMISE.ttft else "wrong" if is_shorter else "holds",
+        "not_shown" if waits[0] < fleet.LIMITS.ttft else "wrong" if is_shorter else "holds",
         qps=qps,
         waits=waits,
         large_ttft=large.p("ttft", 99),
@@ -51,7 +51,7 @@ def a8(large: fleet.Served, small: fleet.Served, qps: float) -> Claim:
 def a10(sweeps: Mapping[str, Sweep], crowds: Sequence[Crowd]) -> Claim:
     """Sweeps of max-batch by name; and load tests, the smallest crowd first."""
     rises = [n for n, sweep in sweeps.items() if sweep.points[-1].ttft > CLIMBS * min(p.ttft for p in sweep.points)]
-    inside = sum(ARTICLE_KNEE[0] <= sweep.best.seats <= ARTICLE_KNEE[1] for sweep in sweeps.values())
+    inside = sum(ARTICLE_KNEE[0] <= sweep.best.slots <= ARTICLE_KNEE[1] for sweep in sweeps.values())
     grows = all(sweep.points[-1].throughput > CLIMBS * sweep.points[0].throughput for sweep in sweeps.values())
     few, many = crowds[0], crowds[-1]
     crowded = many.ttft > CLIMBS * min(crowd.ttft for crowd in crowds)
@@ -84,7 +84,7 @@ def a16(ask: Ask, flood: fleet.Served, knee_qps: float) -> Claim:
 
     Args:
         flood: all that is asked, sent to one replica.
-        knee_qps: requests per second that one replica serves within the promise.
+        knee_qps: requests per second that one replica serves within the SLO.
     """
     need = ask.qps * ask.flops_of_prompt / ask.peak
     share = traffic.served_share(flood, ask.qps)
@@ -170,7 +170,7 @@ def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
         for name, lead in leads.items()
     )
     if other is None:
-        last = "nobody left"
+        last = "no client left"
     elif math.isinf(other):
         last = "the bell never rang before people left"
     else:
@@ -210,7 +210,7 @@ def e8(caught: Route, uncaught: Route, plain: Played, routed: Played, bad: Playe
         uncaught=uncaught,
         uncaught_ratio=uncaught.harm / uncaught.large,
         median=[float(np.median(run.ttft)) for run in (plain, routed, bad)],
-        slow="" if math.isnan(twice) else f" Who was asked twice waited {seconds(twice)} in all, p50.",
+        slow="" if math.isnan(twice) else f" A request that was asked twice took {seconds(twice)} in all, p50.",
     )
 
 
@@ -238,7 +238,7 @@ def knees() -> dict[str, Sweep]:
 
 
 def knee_rate() -> float:
-    """Requests per second that one 70B serves within the promise, of A16's traffic."""
+    """Requests per second that one 70B serves within the SLO, of A16's traffic."""
     return plan().found.knee
 
 
@@ -262,10 +262,15 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A8": lambda lab: a8(*two_models()),
     "A10": lambda lab: a10(knees(), knee.crowds()),
     "A16": lambda lab: a16(Ask(), traffic.a_hundred(), knee_rate()),
-    "A20": lambda lab: a20(list(money.TROUBLES.values()), money.gpu_price()),
+}
+SPIKES: dict[str, Callable[[Lab], Claim]] = {
     "A21": lambda lab: a21(spike.stories(spike.Spike()), spike.stories(spike.Spike(gentle=True))),
-    "D20": lambda lab: d20(hardware.options()),
     "E2": lambda lab: e2(*alarm_runs()),
     "E3": lambda lab: e3(cold.played()),
+}
+MONEY: dict[str, Callable[[Lab], Claim]] = {
+    "A20": lambda lab: a20(list(money.TROUBLES.values()), money.gpu_price()),
+    "D20": lambda lab: d20(hardware.options()),
     "E8": lambda lab: e8(*routes(money.gpu_price())),
 }
+"""Those of lessons 11b and 11c."""

@@ -1,4 +1,4 @@
-"""Rare traffic: a replica that sleeps when nobody comes, and one that never sleeps."""
+"""Rare traffic: a replica that is scaled to zero when idle, and one that never is."""
 
 import functools
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Sleep:
     """Scale to zero, played. Seconds; shares of 1."""
 
     cold: float
-    """Share of the requests that found nobody awake, or somebody who was still starting."""
+    """Share of the requests that found no replica, or one that was still starting."""
     ttft: float
     """Mean."""
     ttft_warm: float
@@ -43,7 +43,7 @@ class Sleep:
 
 @functools.lru_cache(maxsize=128)
 def sleep(per_hour: float, cold: float, keep: float) -> Sleep:
-    """Play random arrivals to 70B that is taken down when nobody came for `keep` seconds.
+    """Play random arrivals to 70B that is taken down when no request came for `keep` seconds.
 
     Args:
         per_hour: requests.

@@ -36,8 +36,8 @@ Fields = tuple[tuple[str, Any], ...]
 """Named values that can be looked up in a cache."""
 SETTLED = 0.2
 """Of the arrivals, the first share: the replica is still filling up, and they are left out."""
-PROMISE = SLO(ttft=2.0, tpot=0.1)
-"""MLPerf's limits for Llama-2-70B as a server, with half of its time per token, unless a cell says otherwise."""
+LIMITS = SLO(ttft=2.0, tpot=0.05)
+"""MLPerf's TTFT for Llama-2-70B as a server, and the chat limit of lesson 01 per token, unless a cell says otherwise."""
 
 
 def lengths(mean: int, longest: int) -> Lengths:
@@ -82,7 +82,7 @@ def served(
 
     Args:
         arrivals: or requests per second, Poisson.
-        in_flight: so many clients, each of whom waits for an answer before asking again; None = whoever wants, asks.
+        in_flight: so many clients, each of which waits for an answer before asking again; None = open loop.
         fields: as of `deployment`, such as max_num_seqs, tp or model; `profile` names the hardware.
     """
     arrivals = Poisson(rate=float(arrivals)) if isinstance(arrivals, (int, float)) else arrivals
@@ -99,7 +99,7 @@ def _key(fields: Mapping[str, Any]) -> Fields:
 
 
 def capacity(traffic: TrafficModel, stack: str = STACKS[0], **fields: Any) -> float:
-    """Requests per second that one replica serves while somebody is always waiting; in the short form, too."""
+    """Requests per second that one replica serves while requests are always waiting; in the short form, too."""
     fields = {"max_num_seqs": SLOTS, **fields}
     count = max(2 * LEAST, 5 * int(fields["max_num_seqs"]))
     run = _played(traffic, AllAtOnce(), count, stack, _key({"replicas": 1}), _key(fields))
@@ -121,13 +121,13 @@ class Served:
     """The longest gap."""
     e2e: np.ndarray
     seated: np.ndarray
-    """The moment at which it got a seat."""
+    """The moment at which it got a slot."""
     queue: np.ndarray
     """How long it had waited then."""
     tokens: np.ndarray
     """Received."""
     stamps: np.ndarray
-    """When each token of anybody reached its client."""
+    """When each token reached its client."""
     preemptions: int
 
     @classmethod
@@ -155,7 +155,7 @@ class Served:
         return float(((self.stamps >= since) & (self.stamps <= self.until)).sum() / (self.until - since))
 
     def p(self, what: str, q: float) -> float:
-        """A percentile of one of the columns, of whoever got that far; NaN when nobody did."""
+        """A percentile of one of the columns, of the requests that got that far; NaN when none did."""
         values = getattr(self, what)[self.settled]
         values = values[~np.isnan(values)]
         return percentile(values, q) if len(values) else math.nan
@@ -169,7 +169,7 @@ class Served:
         return found
 
     def attainment(self, slo: SLO) -> float:
-        """Share of the requests that met every limit; whoever got no answer did not."""
+        """Share of the requests that met every limit; one without an answer did not."""
         return float(self.met(slo)[self.settled].mean())
 
     def goodput(self, slo: SLO) -> float:

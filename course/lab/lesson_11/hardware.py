@@ -8,7 +8,7 @@ from course.lab.progress_bar import with_progress
 from minillm.simulate.workload.arrivals import Poisson
 
 STACK = fleet.STACKS[0]
-"""Typical constants for all of them: nobody has measured an A100 for this course."""
+"""Typical constants for all of them: no A100 was measured for this course."""
 PROMPT, ANSWER = 500, 300
 ARTICLE_GAIN = 1.4
 FEW_A_DAY = 1000

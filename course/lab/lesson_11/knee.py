@@ -24,7 +24,7 @@ BLUE = "#0072B2"
 class Point:
     """One setting of max_num_seqs, and what came of it. Seconds, and rates per second."""
 
-    seats: int
+    slots: int
     throughput: float
     ttft: float
     """p99."""
@@ -53,8 +53,8 @@ class Sweep:
         most = max(point.goodput for point in self.points)
         return next(point for point in self.points if point.goodput >= 0.99 * most)
 
-    def at(self, seats: float) -> Point:
-        return min(self.points, key=lambda point: abs(point.seats - seats))
+    def at(self, slots: float) -> Point:
+        return min(self.points, key=lambda point: abs(point.slots - slots))
 
 
 def sweep(
@@ -64,21 +64,21 @@ def sweep(
     *,
     stack: str = fleet.STACKS[0],
     tp: int = 4,
-    slo: SLO = fleet.PROMISE,
-    seats: Sequence[int] = SLOTS,
+    slo: SLO = fleet.LIMITS,
+    slots: Sequence[int] = SLOTS,
     count: int = 240,
 ) -> Sweep:
     """Play the same arrivals to 70B under every setting.
 
     Args:
-        load: arrivals as a share of what it can serve with many seats.
+        load: arrivals as a share of what it can serve with many slots.
     Raises:
         PricingError: the model does not fit on so many GPUs.
     """
     traffic = fleet.asking(prompt, answer)
     rate = load * fleet.capacity(traffic, stack=stack, tp=tp)
     found = []
-    for each in seats:
+    for each in slots:
         run = fleet.served(traffic, rate, count, stack=stack, tp=tp, max_num_seqs=each)
         found.append(
             Point(
@@ -101,17 +101,17 @@ def draw_knee(found: Sweep, at: int, who: str) -> Picture:
     Args:
         who: whose curve it is.
     """
-    seats = [point.seats for point in found.points]
+    slots = [point.slots for point in found.points]
     here = found.at(at)
-    lines = [Mark("", x=here.seats)]
-    if found.room and found.room <= seats[-1]:
+    lines = [Mark("", x=here.slots)]
+    if found.room and found.room <= slots[-1]:
         lines.append(Mark("KV full", x=found.room))
 
     def panel(y: Axis, value: Callable[[Point], float], colour: str, limit: float | None = None) -> Panel:
-        marks = [*lines, Mark(number(value(here)), here.seats, value(here))]
+        marks = [*lines, Mark(number(value(here)), here.slots, value(here))]
         if limit is not None:
             marks.append(Mark(f"SLO {number(limit)}", y=limit))
-        return Panel([Curve(y.label, seats, [value(point) for point in found.points], colour=colour)], y, marks)
+        return Panel([Curve(y.label, slots, [value(point) for point in found.points], colour=colour)], y, marks)
 
     panels = [
         panel(Axis("tokens/s", low=0), lambda point: point.throughput, BLUE),
@@ -119,7 +119,7 @@ def draw_knee(found: Sweep, at: int, who: str) -> Picture:
         panel(Axis("TPOT p99, s", low=0), lambda point: point.tpot, PHASE_COLOURS["decode"], found.slo.tpot),
         panel(Axis("goodput, 1/s", low=0), lambda point: point.goodput, PHASE_COLOURS["stream"]),
     ]
-    title = f"{who}, {number(found.rate)} requests/s: max-batch {here.seats} keeps {here.in_time:.0%} in time"
+    title = f"{who}, {number(found.rate)} requests/s: max-batch {here.slots} keeps {here.in_time:.0%} in time"
     title += f", {here.preemptions} preemptions" if here.preemptions else ""
     return draw_panels(title, panels, Axis("max-batch (max_num_seqs): requests that may run at once", log=True))
 
@@ -154,7 +154,7 @@ class Crowd:
 
 
 def crowds(clients: Sequence[int] = (4, 8, 16, 32, 64, 128), stack: str = fleet.STACKS[0]) -> list[Crowd]:
-    """More and more clients in a closed loop, and seats for all of them."""
+    """More and more clients in a closed loop, and slots for all of them."""
     found = []
     for each in clients:
         traffic = fleet.asking(1500, 150)
@@ -175,14 +175,14 @@ def _steady(run: fleet.Served, clients: int) -> tuple[float, float]:
 def draw_limit_or_load(limit: Sweep, load: Sequence[Crowd]) -> Picture:
     """TTFT p99 against two numbers that are both called batch size."""
     curves = [
-        Curve(f"max_num_seqs moves, {number(limit.rate)} requests/s come", [p.seats for p in limit.points],
+        Curve(f"max_num_seqs moves, {number(limit.rate)} requests/s come", [p.slots for p in limit.points],
               [p.ttft for p in limit.points]),
-        Curve("clients move, seats for all", [c.clients for c in load], [c.ttft for c in load]),
+        Curve("clients move, slots for all", [c.clients for c in load], [c.ttft for c in load]),
     ]  # fmt: skip
     return draw_chart(
         "Two curves called 'TTFT against batch': which way do they bend?",
         curves,
         Axis("requests that may run at once, or clients", log=True),
         Axis("TTFT p99, s", log=True),
-        [Mark("promise", y=limit.slo.ttft)] if limit.slo.ttft else (),
+        [Mark("SLO", y=limit.slo.ttft)] if limit.slo.ttft else (),
     )

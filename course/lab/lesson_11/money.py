@@ -37,7 +37,7 @@ def dollars(amount: float) -> str:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A promise that is missed, and the field that somebody proposes to change."""
+    """An SLO that is missed, and the field that is proposed."""
 
     name: str
     about: str
@@ -47,7 +47,7 @@ class Trouble:
     qps: float
     before: Mapping[str, Any]
     after: Mapping[str, Any]
-    slo: SLO = fleet.PROMISE
+    slo: SLO = fleet.LIMITS
     stack_before: str = fleet.STACKS[0]
     stack_after: str = fleet.STACKS[0]
     count: int = field(default=400)
@@ -59,7 +59,7 @@ class Trouble:
         return fleet.served(traffic, self.qps, self.count, stack=stack, replicas=replicas, **fields)
 
     def enough(self, changed: bool) -> int | None:
-        """The fewest replicas with which the promise is kept; None = none of those that were tried."""
+        """The fewest replicas that meet the SLO; None = none of those that were tried."""
         return next((n for n in REPLICAS if self.run(n, changed).attainment(self.slo) >= TARGET), None)
 
 
@@ -67,7 +67,7 @@ TROUBLES = {
     each.name: each
     for each in (
         Trouble(
-            "too few seats",
+            "too few slots",
             "max-batch was set long ago and is too small for this traffic.",
             "max_num_seqs 16 → 64",
             1500, 150, 5.0, {"max_num_seqs": 16}, {"max_num_seqs": 64},

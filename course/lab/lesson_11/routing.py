@@ -40,7 +40,7 @@ class Route:
     caught: float = 1.0
     """Of the hard requests that the small model got: their answer is found wrong, and asked of the large one."""
     harm: float = 0.0
-    """What a wrong answer costs that nobody caught: a support call, a lost sale, a bug."""
+    """What an uncaught wrong answer costs: a support call, a lost sale, a bug."""
 
     def routed(self, wrong: float) -> float:
         """Mean dollars for a request when this share is taken for the other kind."""
@@ -136,5 +136,5 @@ def play(wrong: float, load: float = 0.9, easy: float = 0.7) -> Played:
 
 
 def _waited_for_small(record: ClientRecord) -> bool:
-    """Its engine saw it much later than its client sent it: somebody else had it first."""
+    """Its engine saw it much later than its client sent it: another model had it first."""
     return record.timeline.arrival - record.intended > 0.1

@@ -1,4 +1,4 @@
-"""A spike, and five answers to it: nothing, an autoscaler, a closed door, a small model for the overflow, a spare."""
+"""A spike, and five answers to it: nothing, an autoscaler, admission control, a small model for the overflow, a spare."""
 
 import functools
 import math
@@ -26,12 +26,12 @@ BASE = 3.0
 STARTS, ENDS = 60.0, 420.0
 MOST_REPLICAS = 4
 MAX_OUTSTANDING = 40
-"""Requests that a replica may hold at once, when the door is watched."""
+"""Requests that a replica may hold at once, with admission control."""
 SMALL = "llama-3.1-8b"
 MEASURES = (
     "do nothing",
     "autoscaler",
-    "shed at the door",
+    "refuse beyond a limit",
     "small model for the overflow",
     "a spare replica, always on",
 )
@@ -65,7 +65,7 @@ class RequestOutcome:
 
     sent: float
     ttft: float | None
-    """To the first byte of whoever answered; None = nobody did."""
+    """To the first byte of an answer; None = there was none."""
     small: bool = False
     """The small model answered."""
 
@@ -96,12 +96,12 @@ class Story:
         return [len(group) / WINDOW_S for group in groups]
 
     def ttft(self, q: float = 99) -> list[float | None]:
-        """By window, of whoever was answered."""
+        """By window, of answered requests."""
         return [percentile([f.ttft for f in group if f.ttft is not None], q) for group in self.by_window()]
 
     def share(self, kind: str) -> float:
         """Of all requests: "in time", "small" (answered by the small model), "refused"."""
-        limit = fleet.PROMISE.ttft
+        limit = fleet.LIMITS.ttft
         chosen = {
             "in time": lambda f: f.ttft is not None and f.ttft <= limit,
             "small": lambda f: f.small,
@@ -111,11 +111,11 @@ class Story:
 
     @property
     def back(self) -> float:
-        """Seconds from the begin of the spike until p99 of TTFT is within the promise for good; inf = never here."""
+        """Seconds from the begin of the spike until p99 of TTFT is within the SLO for good; inf = never here."""
         late = [
             start + WINDOW_S
             for start, value in zip(self.windows(), self.ttft())
-            if value is not None and value > fleet.PROMISE.ttft and start >= STARTS
+            if value is not None and value > fleet.LIMITS.ttft and start >= STARTS
         ]
         if not late:
             return 0.0
@@ -138,7 +138,7 @@ def story(spike: Spike, measure: str) -> Story:
         }
     elif measure == "a spare replica, always on":
         settings["replicas"] = 2
-    elif measure in ("shed at the door", "small model for the overflow"):
+    elif measure in ("refuse beyond a limit", "small model for the overflow"):
         settings["shedding"] = {"max_outstanding": MAX_OUTSTANDING}
     run = simulated_70b.play(on, workload, **settings)
     outcomes = {r.request.index: RequestOutcome(r.intended, r.ttft()) for r in run.records}
@@ -150,7 +150,7 @@ def story(spike: Spike, measure: str) -> Story:
 
 
 def _overflow(run: FleetRun) -> dict[int, RequestOutcome]:
-    """Whoever was refused is answered by a small model on a single GPU, from that moment on."""
+    """A refused request is answered by a small model on a single GPU, from that moment on."""
     refused = [r for r in run.records if r.outcome is Outcome.SHED]
     if not refused:
         return {}
@@ -183,12 +183,12 @@ def draw_story(spike: Spike, measure: str) -> Picture:
     ends = [] if spike.gentle else [Mark("", x=STARTS), Mark("", x=min(STARTS + spike.length, ENDS))]
     panels = [
         Panel(arrivals, Axis("requests/s", low=0), ends),
-        Panel(ttft, Axis("TTFT p99, s", log=True), [*ends, Mark("SLO", y=fleet.PROMISE.ttft)], height=150),
+        Panel(ttft, Axis("TTFT p99, s", log=True), [*ends, Mark("SLO", y=fleet.LIMITS.ttft)], height=150),
         Panel([replicas], Axis("replicas", low=0), ends, height=90),
     ]
-    again = f"within the promise again after {seconds(here.back)}"
+    again = f"within the SLO again after {seconds(here.back)}"
     if here.back == 0 or math.isinf(here.back):
-        again = "never out of the promise" if here.back == 0 else "not within the promise again in this picture"
+        again = "never outside the SLO" if here.back == 0 else "not within the SLO again in this picture"
     title = f"{measure}: {again}; {here.share('in time'):.0%} in time"
     x = Axis(f"time, seconds (windows of {WINDOW_S:.0f} s, by when requests were sent)", low=0, high=ENDS)
     return draw_panels(title, panels, x, description=_told([here, ghost]))

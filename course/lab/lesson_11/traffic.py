@@ -20,7 +20,7 @@ from minillm.observe.summary import SLO
 
 SLOTS, SHORT_SLOTS = (1, 2, 4, 8, 16), (1, 2, 8)
 LOAD = 0.75
-"""Of what the engine serves with all seats: enough spare time for luck to pass."""
+"""Of what the engine serves with all slots: enough spare time for bursts to drain."""
 HUNDRED = (
     "it keeps up",
     "it falls a little behind: first words take some seconds",
@@ -28,7 +28,7 @@ HUNDRED = (
 )
 KEEPS_UP, HOPELESS = 0.9, 0.1
 BACK = (
-    "the autoscaler: replicas come and work the line off",
+    "the autoscaler: replicas start and drain the queue",
     "turning the overflow away, or to a small model",
     "both about equally soon",
 )
@@ -73,7 +73,7 @@ class RealKnee:
     rate: float
 
     @property
-    def promise(self) -> SLO:
+    def limits(self) -> SLO:
         """What this machine could keep: four times its best median TTFT, and twice its best median TPOT."""
         ttft = min(percentile(run.ttft, 50) for run in self.runs.values())
         tpot = min(percentile(_tpots(run), 50) for run in self.runs.values())
@@ -81,8 +81,8 @@ class RealKnee:
 
     @property
     def sweep(self) -> Sweep:
-        slo = self.promise
-        return Sweep(tuple(_point(seats, run, slo) for seats, run in self.runs.items()), slo, self.rate)
+        slo = self.limits
+        return Sweep(tuple(_point(slots, run, slo) for slots, run in self.runs.items()), slo, self.rate)
 
 
 def _tpots(run: Run) -> list[float]:
@@ -90,42 +90,42 @@ def _tpots(run: Run) -> list[float]:
     return [sum(each) / len(each) for each in gaps if each]
 
 
-def _point(seats: int, run: Run, slo: SLO) -> Point:
+def _point(slots: int, run: Run, slo: SLO) -> Point:
     in_time = attainment(run, slo)
     return Point(
-        seats, run.throughput, percentile(run.ttft, 99), percentile(_tpots(run), 99),
+        slots, run.throughput, percentile(run.ttft, 99), percentile(_tpots(run), 99),
         in_time * len(run.rows) / run.duration, in_time, run.snapshot.num_preemptions,
     )  # fmt: skip
 
 
 def real_knee(lab: Lab) -> RealKnee:
-    """Measures what the engine can do with all seats, then offers most of that to every setting."""
-    seats = SLOTS if lab.scale == 1 else SHORT_SLOTS
-    full = lab.run(together(lab), max_num_seqs=seats[-1], enable_prefix_caching=False)
+    """Measures what the engine can do with all slots, then offers most of that to every setting."""
+    slots = SLOTS if lab.scale == 1 else SHORT_SLOTS
+    full = lab.run(together(lab), max_num_seqs=slots[-1], enable_prefix_caching=False)
     rate = LOAD * len(full.finished) / full.duration
     arrivals = one_by_one(lab, rate)
     runs = {
         each: lab.run(arrivals, max_num_seqs=each, enable_prefix_caching=False)
-        for each in with_progress(seats, "the real engine, setting by setting")
+        for each in with_progress(slots, "the real engine, setting by setting")
     }
     return RealKnee(runs, rate)
 
 
 def place(found: RealKnee) -> Explorer:
-    """This machine's knee, with a handle for the operating point."""
+    """This machine's knee, with a slider for the operating point."""
     sweep = found.sweep
-    seats = tuple(found.runs)
+    slots = tuple(found.runs)
 
     return Explorer(
         lambda at: draw_knee(sweep, at, "this machine"),
         slow=True,
-        at=choices("operating point: max-batch", seats, seats[len(seats) // 2]),
+        at=choices("operating point: max-batch", slots, slots[len(slots) // 2]),
     )
 
 
-def a_hundred(qps: float = 100.0, seats: int = 64) -> fleet.Served:
+def a_hundred(qps: float = 100.0, slots: int = 64) -> fleet.Served:
     """100 requests a second of 1500 + 150 tokens to one replica of 70B on four H100s, for a while."""
-    return fleet.served(fleet.asking(1500, 150), qps, 1600, max_num_seqs=seats)
+    return fleet.served(fleet.asking(1500, 150), qps, 1600, max_num_seqs=slots)
 
 
 def hundred(run: fleet.Served, qps: float = 100.0) -> Outcome:
@@ -134,7 +134,7 @@ def hundred(run: fleet.Served, qps: float = 100.0) -> Outcome:
     answer = HUNDRED[0] if share >= KEEPS_UP else HUNDRED[2] if share <= HOPELESS else HUNDRED[1]
     told = (
         f"while {number(qps)}/s came, {number(share * qps)}/s were served; the line grew until the last of "
-        f"{len(run.sent)} requests waited {seconds(float(run.queue.max()))} for a seat"
+        f"{len(run.sent)} requests waited {seconds(float(run.queue.max()))} for a slot"
     )
     return Outcome(answer, told)
 
@@ -148,18 +148,18 @@ def served_share(run: fleet.Served, qps: float) -> float:
 
 
 def first_back(stories: Mapping[str, spike.Story]) -> Outcome:
-    """Who is within the promise again first: the autoscaler, or those who turn the overflow away."""
+    """Which is within the SLO again first: the autoscaler, or turning the overflow away."""
     scaler = stories["autoscaler"].back
-    away = min(stories[name].back for name in ("shed at the door", "small model for the overflow"))
+    away = min(stories[name].back for name in ("refuse beyond a limit", "small model for the overflow"))
     answer = BACK[2] if abs(scaler - away) < APART_S else BACK[0] if scaler < away else BACK[1]
     told = ", ".join(
         f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items()
     )
-    return Outcome(answer, f"from the begin of the spike until TTFT p99 is within the promise for good: {told}")
+    return Outcome(answer, f"from the begin of the spike until TTFT p99 is within the SLO for good: {told}")
 
 
 def stories_table(stories: Mapping[str, spike.Story], price: float) -> Html:
-    """What became of everybody, and what it cost.
+    """What became of every request, and what it cost.
 
     Args:
         price: dollars for a GPU and an hour.
@@ -169,4 +169,4 @@ def stories_table(stories: Mapping[str, spike.Story], price: float) -> Html:
         back = "not here" if each.back == float("inf") else "never left" if each.back == 0 else seconds(each.back)
         shares = (f"{each.share(kind):.0%}" for kind in ("in time", "small", "refused"))
         rows.append((name, back, *shares, f"${each.gpu_hours * price:.2f}"))
-    return as_table(("measure", "promise kept again after", "in time", "by the small model", "refused", "GPUs"), rows)
+    return as_table(("measure", "SLO met again after", "in time", "by the small model", "refused", "GPUs"), rows)

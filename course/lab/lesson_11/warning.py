@@ -29,7 +29,7 @@ LONG_ANSWER = 600
 
 @dataclass(frozen=True)
 class Alarm:
-    """One run: waits of all who left the line, for a seat or for good, and departures of those who gave up.
+    """One run: waits of all who left the line, for a slot or for good, and departures of those who gave up.
 
     Moments in seconds.
     """
@@ -52,7 +52,7 @@ class Alarm:
 
     @property
     def lead(self) -> float | None:
-        """Seconds from the bell to the first time-out; below 0: it rang too late. None: nobody timed out."""
+        """Seconds from the bell to the first time-out; below 0: it rang too late. None: no request timed out."""
         return None if math.isinf(self.first_timeout) else self.first_timeout - self.bell
 
 
@@ -74,16 +74,16 @@ def alarm(load: float, patience: float, waits_for: str = "the first word", answe
         workload,
         clients={PATIENCE[waits_for]: patience},
     )
-    seats = [waited(record) for record in run.records]
+    slots = [waited(record) for record in run.records]
     left = [r.ended for r in run.records if r.outcome is Outcome.TIMEOUT]
-    moments, waits = np.array(sorted(seats)).reshape(-1, 2).T
+    moments, waits = np.array(sorted(slots)).reshape(-1, 2).T
     return Alarm(moments, waits, np.array(left))
 
 
 def waited(record: ClientRecord) -> tuple[float, float]:
     """When a request left the line, and how long it had stood there, seconds.
 
-    Whoever left for good counts, too: those who were answered alone would tell of a shorter line.
+    Requests that timed out count, too: answered ones alone would show a shorter queue.
     """
     line = record.timeline
     if line is None:
@@ -109,7 +109,7 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
         Panel([timeouts], Axis("time-outs/s", low=0), marks),
     ]
     if found.lead is None:
-        words = "nobody gives up"
+        words = "no client gives up"
     elif math.isinf(found.lead):
         words = "people give up, and the bell never rang"
     else:

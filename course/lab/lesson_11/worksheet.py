@@ -1,4 +1,4 @@
-"""The capacity worksheet: traffic and a promise in; replicas, dollars and what binds out; each line explained."""
+"""The capacity worksheet: traffic and an SLO in; replicas, dollars and what binds out; each line explained."""
 
 import functools
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Filled:
     headroom: float
     """Share of the knee that stays unused."""
     price: float | None
-    """Dollars for a GPU and hour that somebody named; None = the catalogue's."""
+    """Dollars for a GPU and hour as given; None = the catalogue's."""
 
 
 @functools.lru_cache(maxsize=32)
@@ -41,11 +41,11 @@ def plan(
     prompt: int = 1500,
     answer: int = 150,
     ttft: float = 2.0,
-    tpot: float = 0.1,
+    tpot: float = 0.05,
     *,
     hardware: str = "h100-sxm",
     gpus: int = 4,
-    seats: int = fleet.SLOTS,
+    slots: int = fleet.SLOTS,
     headroom: float = 0.2,
     price: float | None = None,
     stack: str = fleet.STACKS[0],
@@ -57,9 +57,9 @@ def plan(
         price: dollars for a GPU and hour; None = the catalogue's.
         requests: in each simulated run: few, so that it answers in seconds.
     Raises:
-        MinillmError: such a replica cannot be, or no number of them keeps the promise.
+        MinillmError: such a replica cannot be, or no number of them meets the SLO.
     """
-    on = fleet.deployment(stack, profile=hardware, tp=gpus, max_num_seqs=seats)
+    on = fleet.deployment(stack, profile=hardware, tp=gpus, max_num_seqs=slots)
     sheet = worksheet_for(
         on.without_prefix_lookups(),
         fleet.asking(prompt, answer),
@@ -84,7 +84,7 @@ def explained(filled: Filled) -> Html:
     rows = [
         ("asked", f"{number(found.demand)} requests/s", "your traffic at its highest hour"),
         ("knee of one replica", f"{number(found.knee)} requests/s",
-         f"the highest rate at which {found.target:.0%} keep the promise, by bisection over {len(found.curve)} runs"),
+         f"the highest rate at which {found.target:.0%} meet the SLO, by bisection over {len(found.curve)} runs"),
         ("left unused", f"{headroom:.0%} of the knee", "for spikes, failed replicas, and errors of the simulation"),
         ("replicas", f"{found.replicas} of {gpus} GPUs",
          f"{number(found.demand)} / ({number(found.knee)} x {1 - headroom:.2f}), rounded up"),
