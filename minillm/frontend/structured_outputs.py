@@ -84,7 +84,7 @@ class GrammarCompiler:
             return None
         if not isinstance(params, StructuredOutputsParams):
             raise InvalidSamplingParamsError(
-                f"structured_outputs is a {type(params).__name__}: StructuredOutputsParams"
+                f"structured_outputs wants StructuredOutputsParams, not {type(params).__name__}"
             )
         if self._tokenizer is None:
             raise InvalidSamplingParamsError("structured outputs want a tokenizer, and this model has none")
