@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from minillm.frontend.engine import Engine
     from minillm.frontend.llm import LLM
     from minillm.frontend.outputs import RequestOutput
+    from minillm.frontend.structured_outputs import StructuredOutputsParams
     from minillm.policies.config import EngineConfig
 
 # PyTorch's OpenMP threads (GNU's, on Linux) wait for each other by spinning, for milliseconds. When a browser
@@ -30,7 +31,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "Engine", "EngineConfig", "RequestOutput", "SamplingParams"]
+__all__ = ["LLM", "Engine", "EngineConfig", "RequestOutput", "SamplingParams", "StructuredOutputsParams"]
 
 _HOMES = {
     "LLM": "minillm.frontend.llm",
@@ -38,6 +39,7 @@ _HOMES = {
     "EngineConfig": "minillm.policies.config",
     "RequestOutput": "minillm.frontend.outputs",
     "SamplingParams": "minillm.core.params",
+    "StructuredOutputsParams": "minillm.frontend.structured_outputs",
 }
 
 

@@ -35,7 +35,7 @@ class StrictModel(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """A validated copy with some fields changed."""
-        return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
+        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
 
     def _only_with(self, switch: bool, needs: str, name: str) -> None:
         """For validators: without the switch nothing reads the field, so a value but the default is refused."""
@@ -84,13 +84,12 @@ class SamplingParams(StrictModel):
     repetition_penalty: float = Field(1.0, gt=0, description="divides (or multiplies) logits of tokens seen; 1 = off")
     presence_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted once from logits of tokens generated")
     frequency_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted per occurrence in the output")
-    seed: int | None = Field(
-        None, description="same seed, same output, whatever else is in the batch; see docs/engine.md about drafts"
-    )
+    seed: int | None = Field(None, description="same seed, same output, whatever else runs; but see docs/engine.md")
     stop: tuple[str, ...] = Field((), description="end when one of these appears; it is not part of the text")
     stop_token_ids: tuple[int, ...] = Field((), description="end when one of these is sampled")
     ignore_eos: bool = Field(False, description="go on past the model's end-of-sequence token")
     logprobs: int | None = Field(None, ge=0, le=20, description="report this many top log-probabilities per token")
+    structured_outputs: Any = Field(None, description="a StructuredOutputsParams: what the output must be")
     n: int = Field(1, ge=1, le=64, description="independent outputs for one prompt")
 
     @property

@@ -96,6 +96,9 @@ class Request:
     block_hashes: list[bytes] = field(default_factory=list)
     """Hash chain over its full blocks, extended as it grows; see block_pool.py."""
 
+    matcher: Any = None
+    """For frontend and sampler only: which tokens its grammar allows after the output so far; None once it ended."""
+
     num_preemptions: int = 0
     preempted_at: float | None = None
     """Set from a preemption until it has caught up again; clock seconds."""
@@ -127,8 +130,8 @@ class Request:
 
     @property
     def needs_history(self) -> bool:
-        """Its next token depends on earlier ones by more than the KV cache (penalties): they must be known."""
-        return self.params.has_penalty
+        """Its next token depends on earlier ones beyond the KV cache (penalties, grammar): they must be known."""
+        return self.params.has_penalty or self.matcher is not None
 
     @property
     def draw_position(self) -> int:

@@ -24,6 +24,7 @@ from minillm.core.timeline import Clock, StepRecord, Timeline, WallClock
 from minillm.frontend.detokenizer import Detokenizer
 from minillm.frontend.outputs import OutputProcessor, OutputSequence, RequestGroup, RequestOutput
 from minillm.frontend.prompts import Prompt, encode_prompt
+from minillm.frontend.structured_outputs import GrammarCompiler
 from minillm.policies import assemble
 from minillm.policies.admission import RequestLimits
 from minillm.policies.config import EngineConfig
@@ -87,12 +88,14 @@ class Engine:
             self.drafts = Speculator(config.speculative, proposer, clock, runner, self.context_limit, row_cost)
         self._make_scheduler = make_scheduler
         self.outputs = OutputProcessor()
+        eos_token_ids: frozenset[int] = model.eos_token_ids if model else frozenset()
+        self.grammars = GrammarCompiler(self.tokenizer, self.vocab_size, eos_token_ids)
         ahead = runner.runs_beside_python if config.async_scheduling is None else config.async_scheduling
         self.core = make_core(
             self._new_scheduler(runner, clock),
             runner,
             clock,
-            eos_token_ids=model.eos_token_ids if model else frozenset(),
+            eos_token_ids=eos_token_ids,
             on_token=self.outputs.on_token,
             # A draft follows known tokens: with drafts the step before must have been waited for.
             lookahead=int(ahead and config.speculative is None),
@@ -139,6 +142,7 @@ class Engine:
             request = Request(
                 sequence_id, token_ids, params, Timeline(arrival), seed, priority, tenant=tenant, streams=stream
             )
+            request.matcher = self.grammars.compile(params.structured_outputs)
             group.sequences.append(OutputSequence(request, Detokenizer(self.tokenizer, token_ids, params.stop)))
         # From here on nothing can fail: it comes in whole, or not at all.
         self.outputs.add(group)

@@ -132,9 +132,11 @@ class OutputProcessor:
         self.sequences |= {sequence.request: (group, sequence) for sequence in group.sequences}
 
     def on_token(self, request: Request, token_id: int) -> bool:
-        """Add a token's text to its request. True if that reaches a stop string."""
+        """Add a token's text to its request. True if that reaches a stop string, or completes its grammar."""
         detokenizer = self.sequences[request][1].detokenizer
         request.text += detokenizer.append([token_id])
+        if (matcher := request.matcher) is not None and matcher.consume_token(token_id) and matcher.is_stopped():
+            return True
         return detokenizer.stopped_by is not None
 
     def gather(self, changed: Iterable[Request]) -> list[RequestOutput]:
@@ -149,6 +151,7 @@ class OutputProcessor:
     def retire(self, request: Request) -> RequestGroup:
         """A request has ended: flush its text, forget it. Returns its group."""
         group, sequence = self.sequences.pop(request)
+        request.matcher = None  # the engine's history keeps the request
         try:
             request.text += sequence.detokenizer.finish()
         except Exception:  # it has ended all the same
@@ -164,6 +167,8 @@ class OutputProcessor:
 
     def clear(self) -> None:
         """Forget all requests."""
+        for request in self.sequences:
+            request.matcher = None
         self.groups.clear()
         self.sequences.clear()
 

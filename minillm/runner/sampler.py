@@ -30,6 +30,7 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import TokenLogprob
 from minillm.kernels.device import HostCopy, to_device
 from minillm.kernels.select_ops import select_draw_wide
+from minillm.runner.grammar_masks import grammar_error
 from minillm.runner.rows import Row
 
 FIRST_PREFIX = 256
@@ -66,7 +67,7 @@ class SampleInFlight:
         for request, (token_id, *logprobs) in zip(self.requests, self.copy.wait().tolist()):
             failed, count = token_id < 0, request.params.logprobs
             if failed:
-                sampled.errors[request.request_id] = UNSAMPLED
+                sampled.errors[request.request_id] = grammar_error(request) or UNSAMPLED
             sampled.token_ids.append(None if failed else int(token_id))
             sampled.logprobs.append(None if failed or count is None else as_logprob(int(token_id), logprobs, count))
         return sampled
@@ -79,12 +80,13 @@ class Sampler:
         """Sample one token per row, and wait for it. See `launch`."""
         return self.launch(logits, requests).wait()
 
-    def launch(self, logits: Tensor, requests: Sequence[Row]) -> SampleInFlight:
+    def launch(self, logits: Tensor, requests: Sequence[Row], allowed: Tensor | None = None) -> SampleInFlight:
         """Begin to sample one token per row. On a GPU this does not wait, if Triton is there.
 
         Args:
             logits: [R, V], any float dtype; left unchanged.
             requests: R of them; row r belongs to requests[r].
+            allowed: the same logits, -inf where a grammar rules the token out; None = there are no grammars.
         Raises:
             ValueError: there are not as many requests as rows.
         """
@@ -92,12 +94,13 @@ class Sampler:
             raise ValueError(f"{logits.shape[0]} rows of logits for {len(requests)} requests")
         # An all-greedy batch is done after this one pass. max() gives the largest logit along with its
         # token, and hands NaN on, so the check for a broken row costs nothing.
-        largest, token_ids = logits.max(dim=-1)
+        allowed = logits if allowed is None else allowed
+        largest, token_ids = allowed.max(dim=-1)
         params = [request.params for request in requests]
         touched = [row for row, p in enumerate(params) if p.temperature > 0 or p.has_penalty]
         if touched:
             rows = on_device(touched, logits.device)
-            token_ids[rows] = self.choose(logits[rows].float(), [requests[row] for row in touched])
+            token_ids[rows] = self.choose(allowed[rows].float(), [requests[row] for row in touched])
         token_ids = torch.where(largest.isfinite(), token_ids, -1)
         logprobs, reported = None, {row: p.logprobs for row, p in enumerate(params) if p.logprobs is not None}
         if reported:
@@ -162,10 +165,12 @@ def apply_penalties(logits: Tensor, requests: Sequence[Row]) -> None:
     row, token = columns[:2].long()
     count, repetition, presence, frequency = columns[2:]
     value = logits[row, token].double()
+    ruled_out = value == -math.inf  # by a grammar: so it stays
     value = torch.where(value > 0, value / repetition, value * repetition)
     value -= frequency * count + presence * (count > 0)
     limits = torch.finfo(logits.dtype)
-    logits[row, token] = value.clamp(limits.min, limits.max).to(logits.dtype)  # an extreme penalty stays finite
+    value = value.clamp(limits.min, limits.max).to(logits.dtype)  # an extreme penalty stays finite
+    logits[row, token] = value.masked_fill(ruled_out, -math.inf)
 
 
 def apply_temperature(logits: Tensor, requests: Sequence[Row]) -> Tensor:

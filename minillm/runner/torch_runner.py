@@ -21,6 +21,7 @@ from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 from minillm.runner.batch_layout import BlockTables, HostBatch, lay_out, upload
 from minillm.runner.cuda_graphs import CudaGraph, Graph, GraphedDecode, side_stream
+from minillm.runner.grammar_masks import apply_grammars
 from minillm.runner.hidden_states import HiddenStateReader
 from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, size_kv_pool, size_swap_pool
 from minillm.runner.largest_step import gathered_bytes_per_token, largest_step_bytes
@@ -105,9 +106,12 @@ class TorchRunner:
         built = self.clock.now()
         logits = self.forward(prepared)
         forward_done = DeviceEvent(self.clock, self.device)
-        samples = self.sampler.launch(logits, prepared.rows)
+        unmasked = self.clock.now()
+        allowed = apply_grammars(logits, prepared.rows)
+        mask_s = 0.0 if allowed is None else self.clock.now() - unmasked
+        samples = self.sampler.launch(logits, prepared.rows, allowed)
         self.pending.keep(prepared.rows, samples.token_ids)
-        return TorchStep(batch, prepared.rows, start, built, forward_done, samples, self.make_finite)
+        return TorchStep(batch, prepared.rows, start, built, forward_done, mask_s, samples, self.make_finite)
 
     def copy_blocks(self, batch: ScheduledBatch) -> None:
         """Copy what the batch saves to the host and loads from there."""
@@ -187,6 +191,8 @@ class TorchStep:
     start: float
     built: float
     forward_done: DeviceEvent
+    mask_s: float
+    """Seconds the host spent on grammar masks. A GPU is at the forward pass meanwhile."""
     samples: SampleInFlight
     make_finite: Callable[[Sequence[int]], None]
 
@@ -209,6 +215,9 @@ class TorchStep:
                 cut_after_rejected_draft(scheduled, tokens, logprobs)
         end = self.forward_done.clock.now()
         stages = {"build": self.built - self.start, "forward": forward_end - self.built, "sample": end - forward_end}
+        if self.mask_s:  # a stage of its own, taken out of the one that it ran in
+            stages["forward" if self.forward_done.event else "sample"] -= self.mask_s
+            stages["mask"] = self.mask_s
         return StepOutput(tokens, forward_end, stages, logprobs, sampled.errors)
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from minillm.core.params import MAX_NAME, SamplingParams, explain
 from minillm.frontend.prompts import Prompt
+from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.server.errors import ApiError
 
 MAX_PROMPTS = 64
@@ -35,7 +36,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True, False),
     "prediction": (),
     "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
     "store": (False,),
     "suffix": ("",),
@@ -76,6 +76,18 @@ class StreamOptions(StrictJson):
     include_obfuscation: Literal[False] = False
 
 
+class ResponseFormat(StrictJson):
+    """OpenAI's `response_format`. Of a `json_schema` its `schema` is read, and followed strictly in any case."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] = Field(default_factory=dict)
+
+    def as_params(self) -> StructuredOutputsParams | None:
+        """For the engine. Raises InvalidSamplingParamsError if the schema is neither an object nor a string."""
+        schema = self.json_schema.get("schema") if self.type == "json_schema" else {"type": "object"}
+        return None if self.type == "text" else StructuredOutputsParams(json=schema)
+
+
 class TextPart(StrictJson):
     """A part of a message: text only."""
 
@@ -114,6 +126,7 @@ class GenerationBody(StrictJson):
     seed: Seed | None = None
     stop: str | Stop = Field(default_factory=list)
     user: str | None = Field(None, description="names the end user: the tenant, with scheduling_order=fair")
+    response_format: ResponseFormat | None = None
     # As in vLLM:
     top_k: int = Field(0, ge=-1, description="0 and -1 = all")
     min_p: float = Field(0.0, ge=0, le=1)
@@ -158,7 +171,8 @@ class GenerationBody(StrictJson):
             InvalidSamplingParamsError: the engine does not take these values.
         """
         shared = self.model_dump(include=SamplingParams.model_fields.keys() & GenerationBody.model_fields.keys())
-        own = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
+        own: dict[str, Any] = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
+        own["structured_outputs"] = self.response_format and self.response_format.as_params()
         return SamplingParams(**{**shared, **own})
 
 

@@ -50,7 +50,8 @@ class Speculator:
         for request in running:
             request.draft = Draft()
             # A request that is more than one token behind computes known tokens; guessing goes on where those end.
-            if request.num_missing == 1:
+            # And no proposer knows a grammar: most of its guesses would be ruled out.
+            if request.num_missing == 1 and request.matcher is None:
                 k = min(self.length.num_drafts(request, len(running)), self._room(request))
                 if k > 0:
                     wanted.append(DraftRequest(request, k))

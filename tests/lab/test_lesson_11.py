@@ -326,8 +326,8 @@ def test_e2_e3_e8_by_what_was_found() -> None:
 
 
 def test_claims_measure_themselves(tiny_lab: Lab) -> None:
-    for name in ("A8", "E8"):
-        assert claims.MEASURE[name](tiny_lab).id == name
+    for name, table in (("A8", claims.MEASURE), ("E8", claims.MONEY)):
+        assert table[name](tiny_lab).id == name
 
 
 # ---------------------------------------------------------------- the check

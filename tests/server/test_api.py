@@ -1,6 +1,7 @@
 """The API as the official client sees it."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -149,6 +150,27 @@ def test_many_at_once_get_what_they_would_get_alone(server: Running, expected: C
     assert asyncio.run(main()) == [expected(prompt) for prompt in prompts]
 
 
+def json_schema(schema: dict) -> dict:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+
+
+def test_the_answer_follows_the_response_format(server: Running):
+    asked = {"model": MODEL, "messages": CHAT, "max_tokens": 40}
+    for response_format, choices in (
+        (json_schema({"enum": ["yes", "no"]}), ["yes", "no"]),
+        (
+            json_schema(
+                {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": False}
+            ),
+            [{"a": 1}],
+        ),
+    ):
+        answer = server.client().chat.completions.create(**asked, response_format=response_format).choices[0]
+        assert answer.finish_reason == "stop" and json.loads(answer.message.content) in choices
+    [choice] = server.client().chat.completions.create(**asked, response_format={"type": "json_object"}).choices
+    assert choice.message.content.startswith("{")
+
+
 @pytest.mark.parametrize(
     ("change", "error", "code", "param"),
     [
@@ -157,7 +179,8 @@ def test_many_at_once_get_what_they_would_get_alone(server: Running, expected: C
         ({"temperature": 3}, openai.BadRequestError, "invalid_value", "temperature"),
         ({"stop": ""}, openai.BadRequestError, "invalid_value", "stop"),
         ({"logit_bias": {"1": 5}}, openai.BadRequestError, "unsupported_parameter", "logit_bias"),
-        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "unsupported_parameter", None),
+        ({"response_format": json_schema({"type": "bogus"})}, openai.BadRequestError, "invalid_value", None),
+        ({"response_format": {"type": "json_schema"}}, openai.BadRequestError, "invalid_value", None),
         ({"extra_body": {"max_token": 1}}, openai.BadRequestError, "unknown_parameter", "max_token"),
         ({"messages": [{"role": "user", "content": "word " * 600}]}, openai.BadRequestError, None, None),
     ],

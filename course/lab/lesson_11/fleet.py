@@ -37,7 +37,7 @@ Fields = tuple[tuple[str, Any], ...]
 SETTLED = 0.2
 """Of the arrivals, the first share: the replica is still filling up, and they are left out."""
 LIMITS = SLO(ttft=2.0, tpot=0.05)
-"""MLPerf's TTFT for Llama-2-70B as a server, and the chat limit of lesson 01 per token, unless a cell says otherwise."""
+"""MLPerf's TTFT for Llama-2-70B as a server, and lesson 01's chat limit per token, unless a cell says otherwise."""
 
 
 def lengths(mean: int, longest: int) -> Lengths:

@@ -1,4 +1,4 @@
-"""A spike, and five answers to it: nothing, an autoscaler, admission control, a small model for the overflow, a spare."""
+"""A spike, and five answers: nothing, an autoscaler, admission control, a small model for the overflow, a spare."""
 
 import functools
 import math

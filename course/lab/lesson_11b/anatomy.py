@@ -1,0 +1,61 @@
+"""A cold start, piece by piece: bytes over bandwidths, and what shortens each piece."""
+
+from course.lab.explorer import Explorer, choices, slider, switch
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
+from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text, time_axis
+from minillm.model.arithmetic import find_model
+
+SOURCES = {
+    "object store, 1 GB/s": 1.0,
+    "network disk, 3 GB/s": 3.0,
+    "local NVMe, 12 GB/s": 12.0,
+    "host memory, 50 GB/s": 50.0,
+}
+WEIGHTS_GB = find_model("llama-3-70b").stored_bytes("bfloat16") / 1e9
+PIECES = ("machine", "image", "weights", "compile", "graphs", "first prompts")
+
+
+def pieces(
+    machine_s: float, image_gb: float, image_cached: bool, source: str, compile_s: float, compile_cached: bool,
+    graphs_s: float, asleep: bool,
+) -> dict[str, float]:  # fmt: skip
+    """Seconds of each piece. `asleep`: the process lives, its weights are in host memory (sleep mode)."""
+    if asleep:
+        return dict(zip(PIECES, (0.0, 0.0, WEIGHTS_GB / SOURCES["host memory, 50 GB/s"], 0.0, 0.0, 1.0)))
+    image = 0.0 if image_cached else image_gb / SOURCES["object store, 1 GB/s"]
+    compiled = 0.1 * compile_s if compile_cached else compile_s
+    return dict(zip(PIECES, (machine_s, image, WEIGHTS_GB / SOURCES[source], compiled, graphs_s, 2.0)))
+
+
+def draw(patience_s: float = 30.0, **setting: object) -> Picture:
+    """The pieces one after the other, and the patience of the clients that wait meanwhile."""
+    found = pieces(**setting)
+    total = sum(found.values())
+    scale = Scale(0, 1.12 * max(total, patience_s), 110, WIDTH - 70)
+    body, start = time_axis(scale, 6, 12 + 30 * len(found), "since the replica was ordered"), 0.0
+    for i, (name, value) in enumerate(found.items()):
+        y = 14 + 30 * i
+        body += text(102, y + 15, name, text_anchor="end")
+        body += rect(scale(start), y, max(scale(value) - scale(0), 1.0), 20, fill=PHASE_COLOURS["queue"])
+        body += text(scale(start + value) + 5, y + 15, seconds(value), size=11, fill=SOFT)
+        start += value
+    x = scale(patience_s)
+    body += line(x, 6, x, 12 + 30 * len(found), stroke=ALARM if total > patience_s else INK, stroke_dasharray="5 3")
+    words = f"{seconds(total)} in all; the dashed line is the clients' patience"
+    return Picture(f"What is a cold start made of? {words}", body, 50 + 30 * len(found), description=words)
+
+
+def explorer() -> Explorer:
+    """Every piece with a slider. The defaults are round figures to be replaced by your own."""
+    return Explorer(
+        draw,
+        patience_s=choices("patience, s", [2.0, 10.0, 30.0, 60.0, 120.0], 30.0),
+        machine_s=slider("find and boot a machine, s", 0.0, 300.0, 60.0, 5.0),
+        image_gb=slider("container image, GB", 2.0, 30.0, 15.0, 1.0),
+        image_cached=switch("image is on the machine already"),
+        source=choices(f"weights ({WEIGHTS_GB:.0f} GB) come from", list(SOURCES), "network disk, 3 GB/s"),
+        compile_s=slider("torch.compile, s", 0.0, 120.0, 45.0, 5.0),
+        compile_cached=switch("compile cache is kept"),
+        graphs_s=slider("CUDA graph capture, s", 0.0, 60.0, 15.0, 1.0),
+        asleep=switch("sleep mode: the process lives, weights in host memory"),
+    )
