@@ -1,0 +1,179 @@
+# %% [markdown]
+# # 11b · Spikes, cold starts and degrading
+#
+# Traffic quadruples for a minute. The autoscaler has ordered a replica, and it'll be here in two. What brings the service back
+# within its SLO first, and what only looks like it does?
+#
+# - **Surface** (ten minutes): five answers to the same spike.
+# - **Guided** (twenty): your own spike, what a cold start is made of, an alarm that's early, rare traffic.
+# - **Deep dive** (five): the arithmetic of warning, the code, three claims put to the test.
+
+# %%
+from course.lab import simulated_70b
+from course.lab.display import stack
+from course.lab.lab import Lab
+from course.lab.lesson_11 import claims as runs
+from course.lab.lesson_11 import cold, findings, fleet, money, spike, traffic, warning
+from course.lab.lesson_11.checks import spike_checks
+from course.lab.lesson_11b import anatomy
+from course.lab.lesson_11b.claims import a21, e2, e3
+
+lab = Lab()  # everything in this lesson is simulated: no model is loaded
+
+# %% [markdown]
+# ## Surface
+#
+# One replica of Llama-3 70B at about half of its capacity. Then four times as many requests arrive, for a minute. Five answers:
+#
+# - **Do nothing.** The queue drains, some day.
+# - **Autoscaler**: orders replicas when too many requests are open. It looks at the recent past every few seconds, and a new replica
+#   has a **cold start**.
+# - **Refuse beyond a limit**: when the replica holds 40 requests, answer 429, and say so.
+# - **Small model for the overflow**: the same limit, but refused requests are answered by 8B on a single GPU. Offer that only if
+#   you've measured its quality. When the replica has room again, new requests go to the large model again.
+# - **A spare replica**, always on, always paid for.
+#
+# ### Predict
+
+# %%
+who = lab.predict(
+    "spike",
+    "Four times the traffic for a minute; a new replica takes two minutes. What brings TTFT p99 back within the SLO first?",
+    list(traffic.BACK),
+)
+who
+
+# %%
+day = spike.stories(spike.Spike())
+who.score(traffic.first_back(day))
+
+# %%
+stack(traffic.stories_table(day, money.gpu_price()), findings.spike(day))
+
+# %% [markdown]
+# ## Guided
+#
+# ### Your own spike
+
+# %%
+spike.spikes()
+
+# %%
+simulated_70b.error_band(fleet.deployment())
+
+# %% [markdown]
+# <details><summary>Three things to try, answered</summary>
+#
+# - Pull the cold start down: from a few seconds on the autoscaler is in time. That's what sleep mode and warm pools buy.
+# - "A climb", where load rises slowly and stays: the autoscaler wins. It's for the hours of a day; limits and fallbacks are for the
+#   minutes before it reacts.
+# - A long spike: refusing protects the requests that got in and does nothing for the rest. Past some minutes only capacity helps.
+#
+# </details>
+#
+# ### What a cold start is made of
+#
+# Bytes over bandwidths, most of it. The defaults are round figures; put in your own.
+
+# %%
+anatomy.explorer()
+
+# %% [markdown]
+# <details><summary>What shortens which piece</summary>
+#
+# - *Machine*: a warm pool of idle nodes. *Image*: cache it on the node, or stream it lazily.
+# - *Weights*: local NVMe instead of a network disk; parallel loaders read many files at once (vLLM's `--load-format runai_streamer`).
+# - *Compile*: keep the cache (vLLM stores it under `~/.cache/vllm`) on a shared disk. *Graphs*: capture fewer batch sizes.
+# - *All of it*: **sleep mode**. vLLM's `--enable-sleep-mode` keeps the process, moves weights to host memory and drops KV; waking up is one copy
+#   over PCIe. Between "off" and "on", it's the cheapest way to share GPUs among models with quiet hours.
+#
+# </details>
+#
+# ### The queue wait as an alarm
+#
+# Utilisation won't warn you: it's high in every busy server. Does queue wait? Clients give up after a while. The alarm fires when a request
+# leaves the queue after more than two seconds, for a slot or for good.
+
+# %%
+warning.alarms()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - Before a request has waited ten seconds, one has waited two. So a growing queue fires first, and a milder overload gives a longer warning.
+# - Let clients wait for *the last word* at a load of 80%: they time out, and no queue says a thing. Long answers and slow steps do that, so
+#   alert on TPOT, too.
+#
+# </details>
+#
+# ### Rare traffic
+#
+# A few requests per hour on four H100s that cost the same at night. **Scale to zero** gives them back when no request came for
+# five minutes; the next one pays with a cold start of three. The alternative is a **warm pool**: at least one replica, always.
+
+# %%
+e3(cold.played())
+
+# %% [markdown]
+# At 300 per hour the replica never goes away and nothing is saved; at one per hour nearly every request finds it gone. In between most
+# requests are quick and some take the whole cold start, and a mean shows neither. For an SLO on p99, "mostly awake" isn't awake.
+#
+# ### Where it hurts: changing things during a spike
+#
+# A configuration change is a deploy. Put it behind a **feature flag** that one replica reads first (a canary), decide beforehand which number
+# rolls it back (p99 TTFT of the canary against the rest, over how many requests), and rehearse the rollback on a quiet day with a
+# stopwatch: time to detect plus time to undo is how long every mistake will last. With $r$ requests per second on the canary, telling
+# 5% late requests from 1% takes about 250 of them: at one per second that's four minutes before you *can* know.
+
+# %% [markdown]
+# ## Deep dive
+#
+# **Warning.** Under a load $\rho > 1$ a request that gets a slot has waited $1 - 1/\rho$ seconds longer with every second. So from a wait $w$ to
+# a patience $T$ it takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and near 100% that promises several
+# times too much (compare E2).
+#
+# **The code.** How an autoscaler decides. Look at what it doesn't know: what comes next.
+
+# %%
+import inspect
+
+from minillm.simulate.cluster.pool import Autoscaler
+
+print(inspect.getsource(Autoscaler.decide))
+
+# %% [markdown]
+# **The claims, measured.** (E3 is above.)
+
+# %%
+a21(day, spike.stories(spike.Spike(gentle=True)))
+
+# %%
+e2(*runs.alarm_runs())
+
+# %% [markdown]
+# ## Say it in an interview
+#
+# > "For spikes I want three things in place beforehand: an admission limit that refuses early, a fallback whose quality we've agreed on,
+# > and a way back when load falls. The autoscaler comes after its cold start, so it's for the daily curve. A cold start is mostly bytes over
+# > bandwidths: image, weights, then compile and graph capture. I'd cache what can be cached, and use sleep mode before I pay for idle
+# > replicas. I'd alert on queue wait and on TPOT, and rehearse the rollback."
+#
+# ## Check yourself
+
+# %%
+check = spike_checks(day)
+
+check("q1", ...)  # the spike: which measure, without a spare, got most requests an answer of the large model in time?
+
+# %% [markdown]
+# ## What this lab cannot tell you
+#
+# - **Your cold start.** Measure each piece once, from an empty node.
+# - **Quality of the fallback.** Whether 8B answers well enough, no latency lab can say.
+# - **Rebalancing.** Requests already queued at the old replica stay there, as with most routers.
+#
+# ## Sources
+#
+# - A21: *Serving LLMs: The Latency Anatomy Framework*. E2, E3: *Latency Optimization in LLM Inference Systems*.
+# - Autoscaling rules: Kubernetes' HorizontalPodAutoscaler. Sleep mode, loaders, compile cache: vLLM's docs, read in November 2026.
+# - Canaries, feature flags, rollbacks: Beyer et al., *Site Reliability Workbook*, 2018, chapter 16.

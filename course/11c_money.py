@@ -1,0 +1,165 @@
+# %% [markdown]
+# # 11c · Money
+#
+# "What does a million tokens cost us?" The answer depends on what the tokens are for, how full the replicas are, and whether the
+# problem you're about to buy hardware for is one that hardware solves.
+#
+# - **Surface** (ten minutes): dollars per token for four kinds of traffic.
+# - **Guided** (twenty): replicas or a field, which model, which card.
+# - **Deep dive** (five): the arithmetic, three claims put to the test.
+
+# %%
+from course.lab import simulated_70b
+from course.lab.lab import Lab
+from course.lab.lesson_11 import claims as runs
+from course.lab.lesson_11 import findings, fleet, hardware, money, routing
+from course.lab.lesson_11.checks import money_checks
+from course.lab.lesson_11c import tokens
+from course.lab.lesson_11c.claims import a20, d20, e8
+
+lab = Lab()  # everything in this lesson is simulated: no model is loaded
+
+# %% [markdown]
+# ## Surface
+#
+# A replica costs the same per hour whatever it does, so cost per token is rent over tokens per hour. Chat, RAG, batch
+# summaries and **reasoning** (short prompts, thousands of output tokens before the answer) use it very differently.
+#
+# ### Predict
+
+# %%
+bet = lab.predict(
+    "reasoning",
+    "A reasoning request (800 in, 8,000 out) against a chat (1,500 in, 150 out): how many times the cost?",
+    unit="x",
+    between=(1, 200),
+)
+bet
+
+# %%
+found = tokens.regimes()
+bet.score(tokens.reasoning())
+
+# %%
+tokens.explorer()
+
+# %% [markdown]
+# Three things in that table. **Output tokens cost several times what input tokens do**, because each takes a step of its own, shared by the batch;
+# prefill computes thousands at once. That's why hosted APIs price them apart. **How full the replica is** multiplies everything: a
+# half-empty one doubles the price of a token. And **reasoning** pays twice: each request is long, and its growing KV leaves room for fewer
+# at a time, so the batch that would share each step's weights is smaller.
+
+# %%
+simulated_70b.error_band(fleet.deployment())
+
+# %% [markdown]
+# ## Guided
+#
+# ### Replicas or a field? In dollars
+#
+# To the right is rent. Upwards are requests in time. A replica moves you to the right, and up if it helps; a change of
+# configuration moves you straight up, or nowhere. The price per GPU hour starts at the catalogue's; put in your own.
+
+# %%
+money.mends()
+
+# %%
+findings.mends(money.TROUBLES)
+
+# %% [markdown]
+# ### Which model?
+#
+# A **router** sends easy requests to a small model, and sometimes it's wrong. An easy request at the large model wastes money. A hard one
+# at the small model gets a bad answer; if that's caught, it's asked again, and if not, it costs whatever a wrong answer costs you. Move
+# the sliders until routing stops paying.
+
+# %%
+routing.routes()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - In GPU dollars a caught mistake is cheap: one small answer on top. In time it isn't: such a request waits for both models.
+# - Set "caught" to one half and let a wrong answer cost a hundred large requests: the router has to be nearly perfect.
+#
+# </details>
+#
+# ### Which card, and how many in a replica?
+#
+# `minillm simulate --plan --search` runs the capacity worksheet over cards and GPUs per replica and prints the cheapest that meets the SLO; with pools
+# for prefill and decode, too ([docs](../docs/simulator.md)). The answer changes with the traffic: long prompts favour FLOPs per dollar,
+# long answers bandwidth per dollar, and few requests the smallest replica that fits the model at all. For that last case:
+
+# %%
+d20(hardware.options())
+
+# %% [markdown]
+# ### Where it hurts
+#
+# Dollars per million tokens hides everything this course is about. A fleet with the lowest price per token is one that's always full, and one
+# that's always full has a queue. Quote it at the load you really have, next to the SLO it was measured under, with input and output
+# apart.
+#
+# **Hosted or your own?** A hosted API charges for what you use; your replicas charge by the hour. Compare at *your* fill, with
+# the hosted price after prompt caching ([lesson 04](04_prefix_caching.ipynb)).
+
+# %% [markdown]
+# ## Deep dive
+#
+# With rent $r$ per replica and hour, $\mu$ requests per second at capacity, a fill of $\phi$, and a share $p$ of the time in prefill:
+#
+# $$\text{\$ per request} = \frac{r}{3600\,\phi\,\mu}, \qquad \text{\$ per input token} = \frac{p}{n} \cdot \text{\$ per request}, \qquad
+# \text{\$ per output token} = \frac{1-p}{m} \cdot \text{\$ per request}$$
+#
+# - **Routing** with a share $e$ of easy requests, misrouted $x$, dollars $c_s$ and $c_l$, all mistakes caught: it saves
+#   $e(1-x)(c_l - c_s)$ and costs $(1-e)\,x\,c_s$ per request.
+
+# %%
+import inspect
+
+print(inspect.getsource(tokens.Regime))
+
+# %% [markdown]
+# **The claims, measured.** (D20 is above.)
+
+# %%
+a20(list(money.TROUBLES.values()), money.gpu_price())
+
+# %%
+routed = runs.routes(money.gpu_price())
+e8(*routed)
+
+# %% [markdown]
+# ## Say it in an interview
+#
+# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are. Then I'd price input and output apart: an output token
+# > takes a step of its own. Reasoning traffic is the expensive kind, long outputs and a KV cache that shrinks the batch. Before I buy
+# > replicas I'd check whether a field fixes it: too few slots is a setting. And I'd quote the number at our real load, next to the SLO."
+#
+# ## Check yourself
+
+# %%
+check = money_checks(list(money.TROUBLES.values()), routed[0], money.gpu_price())
+
+# too few slots, too much work, slow even when idle: a list of "field", "replicas" or "neither"
+check("q1", ...)
+
+# %%
+check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for a million tokens written
+
+# %%
+check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars for 1000 requests
+
+# %% [markdown]
+# ## What this lab cannot tell you
+#
+# - **Your prices.** The catalogue's are one cloud's on one day. Reserved machines, network, disks and the people on call aren't in them.
+# - **Quality.** Whether a small model answers well enough, and which requests are easy, no latency lab can say.
+# - **Energy.** `minillm simulate` prints joules per output token at most, from the data sheet's watts; a meter knows better.
+#
+# ## Sources
+#
+# - A20: *Serving LLMs: The Latency Anatomy Framework*. E8: *Latency Optimization in LLM Inference Systems*. D20: an article on techniques
+#   for lower LLM latency.
+# - Routing and cascades: Chen et al., *FrugalGPT*, 2023. GPU prices: RunPod community cloud, as dated in
+#   `minillm/simulate/cost/hardware.py`.
