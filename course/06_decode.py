@@ -175,7 +175,7 @@ findings.launches(whole, apart)
 
 # %% [markdown]
 # vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--disable-cuda-graph`. The price:
-# minutes of start-up, memory for the graphs, and padding to the recorded batch sizes. Steps larger than the largest recorded
+# start-up time, memory for the graphs, and padding to the recorded batch sizes. Steps larger than the largest recorded
 # one gain little: the GPU is busy long enough for its host to run ahead.
 #
 # ### The roofline
@@ -265,7 +265,7 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 #
 # 1. Batch 1 is more than half as slow again: the GPUs wait for launches. Batch 256 doesn't change at all. The SLO's batch falls to less than
 #    a third, because every step stands on the same launch floor. (The stack of 2023 also pays host time per request.)
-# 2. Around 59 requests fit, and by then KV is nearly as large as the weights. No batch makes that part cheaper.
+# 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes it cheaper.
 # 3. Weights and KV, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay: the better the card, the more of
 #    the step is overhead.
 # 4. Each further request wakes more experts: [lesson 06b](06b_moe.ipynb).
@@ -288,7 +288,7 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 #   \frac{b}{16} F/M$ if products still run in 16 bits: quantized weights bring the knee nearer.
 # - **Never compute-bound** where the limit on the right is below $F/M$: long contexts wait for memory at *every* batch.
 #
-# The envelope: *weight bytes over bandwidth is a floor under ITL*; expect 1.5 to 2 times that in practice.
+# The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.5 to 2 times that for one request.
 #
 # **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor sinks, and the bend stays
 # where it was. But only if communication were free. Two all-reduces per layer aren't (batch 64, contexts of 1024):

@@ -38,7 +38,7 @@ share = lab.predict(
 share
 
 # %%
-found = experts.routed(lab)  # lab.run(...) eight times, with a counter behind every router
+found = experts.routed(lab)  # a counter behind every router of the engine
 share.score(experts.share_bet(found))
 
 # %%
@@ -54,8 +54,8 @@ experts.share_explorer(found)
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# Mixtral (2 of 8) reads most of its experts from a batch of four on. DeepSeek-V3 (8 of 256) takes about 64 tokens for the same
-# share: many narrow experts stay sparse for longer. At 128 tokens it still has only four tokens per expert, and products with four
+# Mixtral (2 of 8) reads most of its experts from a batch of four on. DeepSeek-V3 (8 of 256) takes about 36 tokens for the same
+# share: many narrow experts stay sparse for longer. At 128 tokens it has only four tokens per expert, and products with four
 # rows use a GPU's arithmetic badly. That's why such models want very large batches, and many GPUs that share them.
 #
 # </details>
@@ -104,8 +104,8 @@ parallel.imbalance()
 #
 # </details>
 #
-# **Where it loses**: within one NVLink node at small batches, slices with one all-reduce are hard to beat, because an
-# all-to-all has a latency, too, and imbalance is at its worst.
+# **Where it loses**: an all-to-all has a latency, too, and imbalance is at its worst with few tokens. Published figures
+# still don't all point one way (TensorRT-LLM had EP ahead of TP for a single request: [docs](../docs/simulator.md)). Measure both.
 #
 # ### Latent attention: the KV bill
 #
@@ -117,7 +117,8 @@ parallel.kv_table()
 
 # %% [markdown]
 # Less than a third of GQA with eight heads, at the quality of full attention (so its authors report). Decodes score the latent
-# vector directly, which costs more arithmetic per token of context: a trade of FLOPs, of which decoding has plenty, for bytes.
+# vector directly with all 128 heads. That's some 240 FLOPs per byte, close to an H100's bend: MLA trades bytes, which
+# decoding is short of, for arithmetic that it had to spare.
 #
 # ### Why TP wastes it, and data parallel attention doesn't
 #
@@ -176,14 +177,12 @@ print(inspect.getsource(MoE.forward))
 #
 # **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links between servers are fine.
 # It makes room and throughput, not latency: one token still goes through all layers, one stage after the other, and reads each
-# stage's weights at the bandwidth of that stage's GPUs. The next cell shows Llama-3 70B both ways.
+# stage's weights at the bandwidth of that stage's GPUs only. See it with
+# `minillm simulate --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`.
 #
 # Rule of thumb: TP inside the NVLink domain, EP with DP attention for large MoEs, PP across servers when the model doesn't fit one.
 #
 # </details>
-
-# %%
-parallel.pipeline_table()
 
 # %% [markdown]
 # ## Say it in an interview

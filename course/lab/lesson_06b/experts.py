@@ -6,7 +6,6 @@ import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lab import Lab
@@ -70,7 +69,8 @@ def _share_read(moe: Lab, batch: int, steps: int) -> float:
 
 def share_bet(found: Mapping[int, float]) -> Outcome:
     """The share at a batch of BET, in percent."""
-    told = f"{found[BET]:.0%} of each layer's experts on the engine; {expected(128, 8, BET):.0%} if all were equally likely"
+    even = expected(128, 8, BET)
+    told = f"{found[BET]:.0%} of each layer's experts on the engine; {even:.0%} if all were equally likely"
     return Outcome(100 * found[BET], told)
 
 

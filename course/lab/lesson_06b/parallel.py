@@ -14,7 +14,6 @@ from minillm.model.arithmetic import KVCacheSize, find_model
 from minillm.model.checkpoints import PRICED_SHAPES
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES, Placement, bytes_for_kv
-from minillm.simulate.deployment import Deployment
 
 GPUS, EXPERTS, CHOSEN = 8, 128, 8
 BATCHES = (1, 8, 64, 256)
@@ -36,7 +35,7 @@ def rows_by_rank(ranks: int, tokens: int, skew: float, seed: int = 0) -> list[in
     `skew` times as popular as they'd be."""
     draw, each = random.Random(seed), EXPERTS // ranks
     weights = [skew] * each + [(EXPERTS - skew * each) / (EXPERTS - each)] * (EXPERTS - each)
-    found = Counter({rank: 0 for rank in range(ranks)})
+    found = Counter()
     for _ in range(tokens):
         keys = [
             (draw.random() ** (1 / weight), expert) for expert, weight in enumerate(weights)
@@ -117,13 +116,3 @@ def draw_room(card: str, gpus: int) -> Picture:
         Axis("room for KV, million tokens in all", log=True),
         [Mark(f"{found[gpus][name] / 1e6:.2f} million", x=gpus, y=found[gpus][name] / 1e6) for name in found[gpus]],
     )
-
-
-def pipeline_table(context: int = 1024) -> Html:
-    """Llama-3-70B on four H100s, as slices and as stages."""
-    ways = {"4 slices": (4, 1), "2 slices x 2 stages": (2, 2), "4 stages": (1, 4)}
-    rows = []
-    for name, (tp, pp) in ways.items():
-        on = Deployment.of("llama-3-70b", "h100-sxm", tp=tp, pp=pp, max_num_seqs=512)
-        rows.append((name, *(seconds(sim_70b.price(on, batch, context).itl) for batch in BATCHES)))
-    return as_table(("on four H100s", *(f"ITL, batch {batch}" for batch in BATCHES)), rows)
