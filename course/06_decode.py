@@ -54,7 +54,7 @@ stack(pictures.draw_clocks([alone], roof), findings.clocks(alone, roof))
 #
 # ### Predict
 #
-# So is doubling the batch free? Users feel **ITL** (inter-token latency), which for a decoding request is the length of a step.
+# So is doubling the batch free? What users see is **ITL** (inter-token latency): for a decoding request, the length of a step.
 
 # %%
 bet = lab.predict(
@@ -81,8 +81,8 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), findings.doublings(
 #
 # ### The largest batch that keeps the SLO
 #
-# Operators don't look for the "best" batch. They have an ITL SLO, and take the largest batch that keeps it, because
-# throughput is money. Suppose yours allows three times the ITL of a lone request.
+# Operators don't look for the "best" batch. They have an ITL SLO and take the largest batch that keeps it, because more tokens
+# per second and GPU means fewer GPUs. Suppose yours allows three times the ITL of a lone request.
 
 # %%
 largest = lab.predict(
@@ -184,7 +184,7 @@ findings.launches(whole, apart)
 # allows: memory limits the slope, arithmetic the flat part. Each press is a run of the real engine, and a dot.
 
 # %%
-instrument.RooflineLab(lab, roof, sweep)
+instrument.roofline_lab(lab, roof, sweep)
 
 # %% [markdown]
 # Say where the dot will fall before you press: batch 4 with a few words; batch 8; batch 8 with about 1000 tokens.
@@ -208,9 +208,6 @@ instrument.RooflineLab(lab, roof, sweep)
 
 # %%
 three = shapes.three(lab)
-bytes_map.crossover_table(list(three.values()))
-
-# %%
 bytes_map.weights_or_kv(three, "Llama-3-70B")
 
 # %% [markdown]
@@ -219,7 +216,7 @@ bytes_map.weights_or_kv(three, "Llama-3-70B")
 # - One request, however long: it stays on the weights' side of the border.
 # - 16 chats of 2048 tokens: Llama-2-13B (MHA) is over the border, Llama-3-70B (GQA) is nowhere near it.
 # - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
-# - KV can only outweigh the weights if it also takes more *memory* than they do. Check the room in the table.
+# - KV can only outweigh the weights if it also takes more *memory* than they do. The dotted line says how much there is room for.
 #
 # </details>
 #
@@ -297,7 +294,8 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 sim_70b.tp_table()
 
 # %% [markdown]
-# The all-reduces don't shrink as you add GPUs, so their share grows, and ITL falls by less than the number of GPUs.
+# All-reduces don't get shorter with more GPUs, and neither does overhead. So their share grows, ITL falls by less than the
+# number of GPUs, and in terms of what a step *takes*, the knee does move.
 #
 # **The code.** This is how `minillm bench decode` counts bytes, and how the simulator prices a step: the same two clocks, and a third.
 

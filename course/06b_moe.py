@@ -68,7 +68,7 @@ experts.share_explorer(found)
 # Two models of the same size in memory, on two H100s, simulated: every token of the dense one uses all its weights.
 
 # %%
-stack(parallel.dense_table(), simulated_70b.error_band(sim_70b.stack(simulated_70b.TODAY)))
+stack(parallel.dense_table(), simulated_70b.error_band(sim_70b.stack(simulated_70b.TODAY, parallel.PAIR[0], tp=2)))
 
 # %% [markdown]
 # The gain is large for a lone request and small in the middle, where the MoE reads nearly as many bytes for a step. It
@@ -198,9 +198,8 @@ print(inspect.getsource(MoE.forward))
 # %%
 check = checks()
 
-check(
-    "q1", ...
-)  # Mixtral, 2 of 8 experts: which share (0 to 1) of a layer's experts do 4 tokens read, if all are equally likely?
+# Mixtral, 2 of 8 experts: which share (0 to 1) of a layer's experts do 4 tokens read, all equally likely?
+check("q1", ...)
 
 # %%
 check("q2", ...)  # DeepSeek-V3, tensor parallel on 8 GPUs: kB of KV per token, in bf16, all GPUs together

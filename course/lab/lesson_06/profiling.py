@@ -1,6 +1,8 @@
 """Where one real decode step goes, by PyTorch's profiler: products, attention, other operations, and Python between."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +16,13 @@ from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_06 import traffic
 from course.lab.style import seconds
-from minillm import SamplingParams
+from minillm import Engine, SamplingParams
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.model.linear import AnyLinear
 
 PRODUCT, ATTENTION, OTHER, PYTHON = "matrix products", "attention", "other operations", "between operations (Python)"
 WARM, STEPS = 6, 8
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes into the notebook when it starts and stops
 OP_BY_OP = {"fused_kernels": False, "cuda_graphs": False}
 """Engine fields under which Python launches every operation of every layer by itself."""
 
@@ -31,7 +34,7 @@ class StepProfile:
     batch: int
     seconds: dict[str, float]
     """By part, in the order of the constants above."""
-    calls: dict[str, float]
+    calls: Mapping[str, float]
     trace: Any
     """Of torch.profiler, to export."""
 
@@ -46,33 +49,40 @@ class StepProfile:
 
 
 def profile_steps(lab: Lab, batch: int) -> StepProfile:
-    """Profile an engine of its own that launches operation by operation: inside one call there'd be nothing to see."""
-    work = traffic.side_by_side(batch)
-    params = SamplingParams(max_tokens=WARM + STEPS + 2, temperature=0, ignore_eos=True)
+    """Profile an engine that launches operation by operation: inside one call for all layers there'd be nothing to see.
+
+    Times are the host's: on a GPU those of launching.
+    """
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
-    with lab.alone():
-        engine = lab.engine(async_scheduling=False, **traffic.room(work), **OP_BY_OP)
-        for arrival in work.arrivals:
-            engine.add_request(arrival.prompt, params)
+    with decoding(lab, batch, WARM + STEPS, **OP_BY_OP) as engine:
         for _ in range(WARM):
             engine.step()
         with _labelled(), profile(activities=activities) as trace:
             for _ in range(STEPS):
-                with record_function("step"):
+                with record_function(PYTHON):
                     engine.step()
-        engine.close()
-    spent, calls = (
-        dict.fromkeys((PRODUCT, ATTENTION, OTHER, PYTHON), 0.0),
-        dict.fromkeys((PRODUCT, ATTENTION, OTHER), 0.0),
-    )
+    spent = dict.fromkeys((PRODUCT, ATTENTION, OTHER, PYTHON), 0.0)
+    calls = Counter[str]()
     for event in trace.events():
-        name = event.name if event.name in spent or event.name == "step" else OTHER
-        if event.cpu_parent is None or event.cpu_parent.name == "step":
-            spent[PYTHON if name == "step" else name] += event.cpu_time_total / 1e6 / STEPS
-            if name != "step":
-                spent[PYTHON] -= event.cpu_time_total / 1e6 / STEPS
-                calls[name] += 1 / STEPS
+        name = event.name if event.name in spent else OTHER
+        if event.cpu_parent is None or event.cpu_parent.name == PYTHON:  # the outermost in a step
+            spent[name] += event.cpu_time_total / 1e6 / STEPS
+            spent[PYTHON] -= (name != PYTHON) * event.cpu_time_total / 1e6 / STEPS
+            calls[name] += 1 / STEPS
+    del calls[PYTHON]
     return StepProfile(batch, spent, calls, trace)
+
+
+@contextmanager
+def decoding(lab: Lab, batch: int, steps: int, **fields: Any) -> Iterator[Engine]:
+    """An engine of its own with requests that decode side by side; nothing is scheduled ahead."""
+    work = traffic.side_by_side(batch)
+    with lab.alone():
+        engine = lab.engine(async_scheduling=False, **traffic.room(work), **fields)
+        for arrival in work.arrivals:
+            engine.add_request(arrival.prompt, SamplingParams(max_tokens=steps + 2, temperature=0, ignore_eos=True))
+        yield engine
+        engine.close()
 
 
 @contextmanager

@@ -7,13 +7,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from torch import Tensor
+
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lab import Lab
-from course.lab.lesson_06 import traffic
+from course.lab.lesson_06.profiling import decoding
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.predict import Outcome
 from course.lab.svg import Picture
-from minillm import SamplingParams
 from minillm.model.checkpoints import SHAPES, resolve
 from minillm.model.moe import Router
 
@@ -52,18 +53,14 @@ def routed(lab: Lab, batches: Sequence[int] = BATCHES, steps: int = 8) -> dict[i
 
 
 def _share_read(moe: Lab, batch: int, steps: int) -> float:
-    work, seen = traffic.side_by_side(batch), []
-    with moe.alone():
-        engine = moe.engine(async_scheduling=False, **traffic.room(work))
+    seen: list[Tensor] = []
+    with decoding(moe, batch, steps) as engine:
         routers = [each for each in engine.loaded_model.decoder.modules() if isinstance(each, Router)]
         hooks = [each.register_forward_hook(lambda _, __, out: seen.append(out[0])) for each in routers]
-        for arrival in work.arrivals:
-            engine.add_request(arrival.prompt, SamplingParams(max_tokens=steps + 2, temperature=0, ignore_eos=True))
         for _ in range(steps + 1):
             engine.step()
         for hook in hooks:
             hook.remove()
-        engine.close()
     return statistics.fmean(len(each.unique()) for each in seen if len(each) == batch) / 128
 
 

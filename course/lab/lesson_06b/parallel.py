@@ -16,6 +16,7 @@ from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES, Placement, bytes_for_kv
 
 GPUS, EXPERTS, CHOSEN = 8, 128, 8
+NODES = (8, 16, 32)
 BATCHES = (1, 8, 64, 256)
 PAIR = ("qwen3-30b-a3b", "qwen3-32b")
 
@@ -101,18 +102,18 @@ def room(gpus: int = GPUS, card: str = "h200") -> dict[str, float]:
 
 def latent_room() -> Explorer:
     """Room for KV by number of GPUs, both ways."""
-    return Explorer(draw_room, card=choices("card", ("h200", "b200"), "h200"), gpus=choices("GPUs", (8, 16, 32), GPUS))
+    return Explorer(draw_room, card=choices("card", ("h200", "b200"), "h200"), gpus=choices("GPUs", NODES, GPUS))
 
 
 def draw_room(card: str, gpus: int) -> Picture:
-    counts = [each for each in (8, 16, 32) if room(each, card)["tensor parallel"]]
-    found = {each: room(each, card) for each in counts}
-    curves = [Curve(name, counts, [found[each][name] / 1e6 for each in counts]) for name in found[gpus]]
-    ratio = found[gpus]["data parallel attention"] / found[gpus]["tensor parallel"]
+    """Room by number of GPUs, both ways; the chosen number is marked."""
+    found = [room(each, card) for each in NODES]
+    places, here = range(len(NODES)), found[NODES.index(gpus)]
+    sliced, parallel = here.values()
     return draw_chart(
-        f"DeepSeek-V3 on {gpus} {card.upper()}s: data parallel attention has room for {ratio:.1f} times the KV",
-        curves,
-        Axis("GPUs", log=True),
+        f"DeepSeek-V3 on {gpus} {card.upper()}s: DP attention has room for {parallel / sliced:.1f} times the KV",
+        [Curve(name, places, [each[name] / 1e6 for each in found]) for name in here],
+        Axis("GPUs", names=[str(each) for each in NODES]),
         Axis("room for KV, million tokens in all", log=True),
-        [Mark(f"{found[gpus][name] / 1e6:.2f} million", x=gpus, y=found[gpus][name] / 1e6) for name in found[gpus]],
+        [Mark(f"{each / 1e6:.2f} million", x=NODES.index(gpus), y=each / 1e6) for each in here.values()],
     )
