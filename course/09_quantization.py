@@ -203,7 +203,9 @@ simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
 # %% [markdown]
 # That error is of 16-bit steps. Formats are priced by bytes and peak rates on top; no measurement here confirms those.
 #
-# **When memory is what's short.** Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than
+# ### When memory is what is short
+#
+# Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than
 # that can serve.
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 12 · Exercises: dumps
 #
-# A **dump** is what somebody wrote down about a sick service. Nothing can be asked any more: that is how interviews and post-mortems
+# A **dump** is what someone wrote down about a sick service. Nothing can be asked any more: that is how interviews and post-mortems
 # begin. For each of the six, write
 #
 # - `dominant_phase`: the phase that is to blame (`queue`, `prefill`, `first_token`, `decode`, `stream`), and `secondary`: another one
@@ -179,7 +179,7 @@ read("helpdesk")
 # %% [markdown]
 # # [solution]
 # Read without a cache, the prompts ask for more than the GPUs have. The service only ever worked because nearly all of it was found in
-# the cache. Now nothing is: the prompts have as much in common as before, but not at their start. A larger cache keeps what nobody
+# the cache. Now nothing is: the prompts have as much in common as before, but not at their start. A larger cache keeps what no request
 # can find.
 # # [stub]
 # *Your notes: how could this ever have worked?*

@@ -8,7 +8,7 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
-from course.lab.lesson_05 import causes, claims, instrument, outside, per_token, pictures, sim_70b, traffic
+from course.lab.lesson_05 import causes, claims, findings, instrument, outside, per_token, pictures, sim_70b, traffic
 from course.lab.lesson_05 import checks as grading
 from course.lab.lesson_05.causes import CAUSES, Stay, inside
 from course.lab.run import Run
@@ -260,9 +260,9 @@ def test_the_check_rewards_right_answers_and_names_the_mistake() -> None:
     assert check("q4", pauses[-1] / pauses[len(pauses) // 2]).score == 1
 
 
-def test_the_winner_and_who_pays() -> None:
-    fast = as_company(made_run(num_requests=3, prompt=20, config=made_config(max_num_batched_tokens=512)), 1)
-    slow = as_company(made_run(num_requests=3, prompt=200, config=made_config(max_num_seqs=1)), 1)
-    found = traffic.winner({"prefill first": fast, "decode first": slow})
-    assert found.answer in traffic.answers() and found.answer.startswith("prefill first")
-    assert traffic.PAYERS[1] in found.answer
+def test_the_price_of_prefill_first_is_its_gap_over_that_of_mixed(tiny_lab: Lab) -> None:
+    pace = traffic.pace(tiny_lab)
+    policies = {name: traffic.POLICIES[name] for name in ("prefill first", "mixed")}
+    runs = {name: tiny_lab.run(traffic.company(tiny_lab, pace), **fields) for name, fields in policies.items()}
+    paid = {name: traffic.pause(run) for name, run in runs.items()}
+    assert findings.pauses(runs).answer == pytest.approx(paid["prefill first"] / paid["mixed"])

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from asserting import refuses_garbage
+import pytest
+from asserting import refuses_garbage, shows
 from made_stream import COSTS, TRIPS, busy, passed
 
 from course.lab.lab import Lab
@@ -10,6 +11,12 @@ from course.lab.lesson_10 import batching, claims, leaving
 from course.lab.lesson_10 import checks as grading
 from course.lab.lesson_10.leaving import GATEWAY, STRAIGHT, Crowd
 from course.lab.lesson_10.readers import Answer
+from course.lab.lesson_10b import claims as claims_10b
+from course.lab.lesson_10b import geography
+from course.lab.lesson_10b.checks import checks as network_checks
+from course.lab.lesson_10c import claims as claims_10c
+from course.lab.lesson_10c import retries
+from course.lab.lesson_10c.checks import checks as client_checks
 
 # ---------------------------------------------------------------- claims
 
@@ -73,30 +80,48 @@ def test_e1_and_e7_follow_their_numbers() -> None:
 
 
 def test_the_ledger_can_measure_each(tiny_lab: Lab) -> None:
-    for name in ("E1", "D15"):
-        assert claims.MEASURE[name](tiny_lab).id == name
+    for name, module in (("E1", claims_10b), ("D15", claims_10c)):
+        assert module.MEASURE[name](tiny_lab).id == name
 
 
-# ---------------------------------------------------------------- the check
+# ---------------------------------------------------------------- the network, and retries
+
+
+def test_distance_is_light_in_glass() -> None:
+    assert geography.distance_km("Frankfurt", "Sydney") == pytest.approx(16_480, rel=0.01)
+    assert geography.rtt_s("Virginia", "Virginia") == 0
+    assert geography.rtt_s("Frankfurt", "Sydney", 2.0) == 2 * geography.rtt_s("Frankfurt", "Sydney", 1.0)
+    budget = {"rtt_ms": 80, "handshakes": 2, "gateway_ms": 15, "queue_ms": 40, "prefill_ms": 150, "held": 0}
+    assert sum(geography.hops(**budget).values()) == 3 * 80 + 15 + 40 + 150 + 2
+    shows(geography.draw_hops(500.0, **budget), "447 ms of a budget of 500 ms")
+
+
+def test_retries_amplify_and_the_server_decides_whether_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert retries.expected_attempts(0.5, 3) == 1.75 and retries.expected_attempts(1.0, 3) == 3
+    found = retries.runs()
+    assert retries.attempts(found[retries.GIVE_UP]) == 1 < retries.amplification(found).answer <= 3
+    _, stuck, _, dropped, bounded = map(retries.after_the_spike, found.values())
+    assert stuck < 0.1 and dropped > 0.9 and bounded > 0.9
+    assert "metastable" in str(retries.told(found))
+
+
+# ---------------------------------------------------------------- the checks
 
 FORMS = {"streamed": Answer((0.1, 1.0), 2), "whole": Answer((1.02, 1.02), 2)}
 
 
-def test_the_check_rewards_what_is_right() -> None:
-    check = grading.checks(passed(), FORMS, COSTS)
-    right = (("q1", 4096 / 200), ("q2", 850), ("q3", 0.24), ("q4", 2.0), ("q5", "none"), ("q6", "Alike"))
-    for question, answer in right:
-        assert check(question, answer).score == 1, question
-    late = grading.checks(passed(), {**FORMS, "whole": Answer((1.15, 1.15), 2)}, COSTS)
-    assert late("q6", "streamed").score == 1 and late("q6", "alike").score == 0
+def test_the_checks_reward_what_is_right() -> None:
+    wire, network, clients = grading.checks(passed(), COSTS), network_checks(FORMS), client_checks()
+    for check, right in ((wire, (4096 / 200, 2.0, "none")), (network, (850, "Alike")), (clients, (0.24, 1.75))):
+        for number, answer in enumerate(right, start=1):
+            assert check(f"q{number}", answer).score == 1, (number, answer)
+        refuses_garbage(check, len(right))
+    late = network_checks({**FORMS, "whole": Answer((1.15, 1.15), 2)})
+    assert late("q2", "streamed").score == 1 and late("q2", "alike").score == 0
 
 
 def test_no_key_where_the_machine_was_too_noisy() -> None:
-    noisy = grading.checks(passed(), {**FORMS, "whole": Answer((2.0, 2.0), 2)}, COSTS)
+    noisy = network_checks({**FORMS, "whole": Answer((2.0, 2.0), 2)})
     for answer in ("streamed", "whole", "alike"):
-        assert noisy("q6", answer).score == 1
-    assert noisy("q6", "neither").score == 0
-
-
-def test_no_answer_raises() -> None:
-    refuses_garbage(grading.checks(passed(), FORMS, COSTS), 6)
+        assert noisy("q2", answer).score == 1
+    assert noisy("q2", "neither").score == 0

@@ -67,9 +67,9 @@ def test_looking_at_the_twins_costs_the_learner_nothing(first: Incident, second:
 def test_of_three_changes_the_pool_is_the_cure_and_the_first_is_graded(second: Incident) -> None:
     played = second.fresh()
     played.answer("queue", ranked=["kv_budget"])
-    outcome, beside = services.tried(played, ("kv_budget", "more_seats", "double_fleet"))
+    outcome, beside = services.tried(played, ("kv_budget", "more_slots", "double_fleet"))
     assert outcome.answer == CHANGES["kv_budget"].text
-    assert outcome.answer in services.texts("kv_budget", "more_seats", "double_fleet")
+    assert outcome.answer in services.texts("kv_budget", "more_slots", "double_fleet")
     assert str(beside).splitlines()[-1].startswith("limit")
     assert next(c for c in played.grade().criteria if c.name == "SLO restored").earned > 0
 
@@ -77,7 +77,7 @@ def test_of_three_changes_the_pool_is_the_cure_and_the_first_is_graded(second: I
 def test_when_nothing_restores_the_promise_that_is_the_outcome(second: Incident) -> None:
     played = second.fresh()
     played.answer("queue")
-    outcome, _ = services.tried(played, ("more_seats", "cuda_graphs"))
+    outcome, _ = services.tried(played, ("more_slots", "cuda_graphs"))
     assert outcome.answer == services.NONE_HELPS
 
 

@@ -18,7 +18,7 @@ def test_a18_separates_the_diagnosis_from_the_cure() -> None:
     def claim(seats_48: float, after: float = 10.0) -> Claim:
         return a18(line(0.1), {"pool": line(after)}, {"pool": {48: line(seats_48)}}, line(0.2))
 
-    assert claim(4.0).verdict.startswith("holds here") and "48 seats with pool" in claim(4.0).verdict
+    assert claim(4.0).verdict.startswith("holds here") and "48 slots with pool" in claim(4.0).verdict
     assert claim(20.0).verdict.startswith("holds only when")
     assert claim(0.5, after=0.5).verdict.startswith("not shown")
 

@@ -31,7 +31,8 @@ def test_a_prediction_stands_before_the_run_that_decides_it(path) -> None:
     code = [cell.source for cell in read_source(path).cells if cell.cell_type == "code"]
     for number, source in enumerate(code):
         if ".score(" in source:
-            runs = r"lab\.run\(|services\.|traffic\.|tenants\.|tiers\.|ledger\.measure|techniques\.measure|experts\.routed"
+            runs = r"lab\.run\(|ledger\.measure|techniques\.measure|"
+            runs += r"\b(services|traffic|tenants|tiers|transfer|retries|leaving|experts)\."
             # Lesson 13 scores texts, lesson 12 asks two incidents.
             deciding = re.search(runs + r"|lesson\.duel|lesson\.biggest_step|twins\.apart", source)
             assert deciding, "the deciding run belongs to the cell that scores"

@@ -3,8 +3,8 @@
     incident = Incident.generate(seed=7, difficulty=2)
     incident.page                                    # one alarming number
     incident.ask("ttft_itl")                         # evidence; costs minutes
-    incident.answer(dominant_phase="queue", evidence=["batch"], ranked=["more_seats"])
-    incident.deploy(["more_seats"])                  # before and after, on held-out traffic
+    incident.answer(dominant_phase="queue", evidence=["batch"], ranked=["more_slots"])
+    incident.deploy(["more_slots"])                  # before and after, on held-out traffic
     incident.grade(); incident.reveal()
 
 Everything comes out of the simulator under the real scheduler, and follows from the seed. What makes an incident:

@@ -23,7 +23,7 @@ HELP = """\
 questions                 what can be asked, and the minutes it takes
 ask ID                    evidence
 changes                   what can be deployed (also: interventions)
-answer FIELD=VALUE ...    dominant_phase=queue secondary=decode evidence=batch,kv_use ranked=more_seats regime=steady
+answer FIELD=VALUE ...    dominant_phase=queue secondary=decode evidence=batch,kv_use ranked=more_slots regime=steady
 deploy ID ...             make changes; then: grade
 page, help, quit"""
 DEPLOYING = "playing held-out traffic, with the change and without"

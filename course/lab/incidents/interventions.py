@@ -227,8 +227,8 @@ def engine(**fields: object) -> Change:
 CHANGES: Mapping[str, Change] = {
     "double_fleet": double_fleet,
     "warm_pool": warm_pool,
-    "more_seats": lambda s: slots(s, 8 * s.engine.max_num_seqs),
-    "fewer_seats": lambda s: slots(s, s.engine.max_num_seqs // 3),
+    "more_slots": lambda s: slots(s, 8 * s.engine.max_num_seqs),
+    "fewer_slots": lambda s: slots(s, s.engine.max_num_seqs // 3),
     "continuous_batching": engine(batching="continuous"),
     "bound_queue": bound_queue,
     "slow_lane": slow_lane,

@@ -25,13 +25,13 @@ class Cause:
 
 CAUSES: dict[str, Cause] = {
     "way in": Cause("client to server: connection, network, HTTP, until the whole body is there", "stream"),
-    "parsing": Cause("reading the JSON, checks at the door", "stream"),
+    "parsing": Cause("reading the JSON, validation", "stream"),
     "tokenizing": Cause("text to token ids, and waiting for a thread that does it", "stream"),
     "queue": Cause("no step has included the request yet", "queue"),
     "prefill": Cause("its steps as a whole, not cut by whose tokens they computed (sim_70b.py)", "prefill"),
     "others' prompts": Cause("in its steps: the share that computed other people's prompts", ALARM),
     "others' answers": Cause("in its steps: the share that wrote other people's tokens", "decode"),
-    "cold cache": Cause("its own tokens that begin somebody else's prompt too, and were not cached", "#56B4E9"),
+    "cold cache": Cause("its own tokens that begin another prompt too, and were not cached", "#56B4E9"),
     "own prefill": Cause("its own other tokens", "prefill"),
     "bookkeeping": Cause("around its forward passes: scheduling, laying out the batch, Python", "#F0E442"),
     "sampling": Cause("from logits to a token id, for the whole batch", "first_token"),
@@ -106,7 +106,7 @@ def shared_tokens(prompts: Sequence[Sequence[int]], block_size: int) -> list[int
     for i, j in itertools.pairwise(order):  # the longest common beginning is with a neighbour in the alphabet
         same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(prompts[i], prompts[j])))
         longest[i], longest[j] = max(longest[i], same), max(longest[j], same)
-    # A cache never holds the last token: somebody has to yield the first logits.
+    # The last token is never taken from the cache: one has to be computed to yield the first logits.
     return [min(n, len(prompt) - 1) // block_size * block_size for n, prompt in zip(longest, prompts)]
 
 

@@ -15,7 +15,7 @@ HERE = ", here"
 STILL = 0.05
 """A number that changed by less than this share stood still."""
 EQUAL = 0.15
-"""Throughputs closer than this share are equal: whoever finishes last stretches the run a little."""
+"""Throughputs closer than this share are equal: the last request to finish stretches the run a little."""
 
 
 NOISY = 3.0

@@ -1,4 +1,4 @@
-"""Two kinds of people: writers, whose long answers are being written, and newcomers, who bring a long prompt."""
+"""Two kinds of requests: writers, which are decoding long answers, and newcomers, which bring a long prompt."""
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from course.lab.workloads import Arrival, Workload, document
 from minillm.frontend.snapshot import RequestView
 
 SLOTS = 12
-"""More than there are people: nobody ever waits for a slot."""
+"""More than there are requests: none ever waits for a slot."""
 POLICIES: dict[str, dict[str, object]] = {
     "prefill first": {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048, "max_num_seqs": SLOTS},
     "mixed": {"max_num_batched_tokens": 32, "max_num_seqs": SLOTS},
@@ -30,13 +30,12 @@ BRIEF = 4
 SHORTEST, LONGEST = 24, 200
 """Output tokens of a writer, at least and at most."""
 SAME_STEPS = "none: they take the very same steps"
-PAYERS = ("the writers pay with pauses", "nobody pays")
 PACES = {"calm": 4.0, "busy": 1.6, "rush": 0.5}
 """Seconds between newcomers, in prefill times of one of them: the same crowd on any machine."""
 
 
 def page(number: int, lab: Lab) -> str:
-    """A newcomer's prompt: a page that nobody else has, and a question."""
+    """A newcomer's prompt: a page no other prompt has, and a question."""
     paragraphs = 4 if lab.scale == 1 else 1
     return f"Page {number}.\n\n{document(random.Random(number), paragraphs)}\n\n{MANUAL_QUESTIONS[number % 10]}"
 
@@ -66,7 +65,7 @@ def company(lab: Lab, pace: Pace, gap: float = PACES["busy"]) -> Workload:
     """Writers, who have enough to write until the last newcomer is there; one comes every `gap` paces."""
     num_newcomers = 5 if lab.scale == 1 else 3
     newcomers = [Arrival((1 + gap * i) * pace.prefill_s, page(i, lab), BRIEF) for i in range(num_newcomers)]
-    about = "People who write, and people who arrive."
+    about = "Requests that decode, and requests that arrive."
     return Workload(f"company, gap {gap:g}", about, (*_writers(lab, pace, 2 + gap * (num_newcomers - 1)), *newcomers))
 
 
@@ -78,15 +77,15 @@ def _writers(lab: Lab, pace: Pace, paces: float) -> list[Arrival]:
 
 
 def calm(lab: Lab) -> Workload:
-    """Short questions, one at a time: nobody ever meets anybody."""
+    """Short questions, one at a time: no two ever meet."""
     count = 6 if lab.scale == 1 else 2
     arrivals = tuple(Arrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", 8) for i in range(count))
     return Workload("calm", "Short questions, one at a time.", arrivals, max_in_flight=1)
 
 
 def with_rules(lab: Lab, num_newcomers: int, pace: Pace | None = None) -> Workload:
-    """Newcomers whose prompts all begin with the same house rules: one at a time, or at a pace while writers write."""
-    rules = f"The rules of this house: {MANUAL[0]}"
+    """Newcomers whose prompts all begin with the same rules: one at a time, or at a pace while writers write."""
+    rules = f"The rules of this office: {MANUAL[0]}"
     prompts = [f"{rules}\n\n{page(i, lab)}" for i in range(num_newcomers)]
     if pace is None:
         about = "Newcomers with the same rules, one at a time."
@@ -137,29 +136,13 @@ def noise(runs: Iterable[Run]) -> float:
     return percentile(most, 90) / percentile(most, 10) if most else 1.0
 
 
-def winner(runs: Mapping[str, Run], apart: float = 3.0) -> Outcome:
-    """The policy with the lowest median TTFT, and whether writers pay: with pauses `apart` times the least."""
-    ttft = {name: percentile(ttft_of(newcomers(run)), 50) for name, run in runs.items()}
-    paid = {name: pause(run) for name, run in runs.items()}
-    best = min(ttft, key=ttft.get)
-    payer = PAYERS[0] if paid[best] > apart * min(paid.values()) else PAYERS[1]
-    told = (f"{name}: TTFT {seconds(ttft[name])}, writers' p99 gap {seconds(paid[name])}" for name in runs)
-    border = f"writers count as paying from {apart:g} times the least gap on"
-    return Outcome(f"{best}, and {payer}", "; ".join((*told, border)))
-
-
-def answers() -> list[str]:
-    """All that `winner` can say."""
-    return [f"{policy}, and {payer}" for policy in POLICIES for payer in PAYERS]
-
-
 def plan(run: Run) -> list[tuple[int, int]]:
     """What each step computed: prompt tokens, and other tokens. It does not depend on how fast the machine is."""
     return [(step.num_prefill_tokens, step.num_tokens - step.num_prefill_tokens) for step in run.steps]
 
 
 def wins_when_calm(runs: Mapping[str, Run]) -> Outcome:
-    """Nobody, if all policies took the same steps; otherwise the one with the lowest median TTFT."""
+    """None, if all policies took the same steps; otherwise the one with the lowest median TTFT."""
     plans = {name: plan(run) for name, run in runs.items()}
     ttft = {name: percentile(run.ttft, 50) for name, run in runs.items()}
     told = ", ".join(f"{name} {seconds(value)} in {len(plans[name])} steps" for name, value in ttft.items())

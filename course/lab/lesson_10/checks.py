@@ -15,16 +15,12 @@ ALIKE, TOO_FAR = 0.1, 0.2
 """Two totals of the same answer: so near that they are alike, and so far apart that it was the machine."""
 
 
-def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) -> Checks:
+def checks(straight: Passed, costs: Sequence[Fed]) -> Checks:
     """Questions about the wire.
 
     q1: tokens that a proxy with a buffer of 4096 bytes holds back before the first one passes.
-    q2: TTFT in milliseconds: round trip 150 ms, a new connection (TCP and TLS 1.2), 250 ms at the server.
-    q3: the share of compute saved: 40% of readers leave with a quarter read; a fifth of a request is its prompt.
-    q4: event loops, a core each, for 400 streams of 50 tokens a second, a chunk for each token, on this machine.
-    q5: which figure at the server shows that a proxy buffers: "ttft", "itl", "stream" or "none".
-    q6: "streamed" or "whole": whose last token came first? Or "alike", within a tenth. Any, if they are far apart: a
-        machine that was disturbed has no key.
+    q2: event loops, a core each, for 400 streams of 50 tokens a second, a chunk for each token, on this machine.
+    q3: which figure at the server shows that a proxy buffers: "ttft", "itl", "stream" or "none".
     """
 
     def q1(answer: object) -> tuple[Criterion, ...]:
@@ -37,25 +33,6 @@ def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) 
         return (near(answer, key, "tokens held", slips, 0.15),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
-        key = 1e3 * (4 * RTT_S + SERVER_S)
-        slips = {
-            1e3 * (3 * RTT_S + SERVER_S): "the set-up takes three round trips; the question itself takes one more",
-            1e3 * (RTT_S + SERVER_S): "that is a connection that was open already",
-            1e3 * (2 * RTT_S + SERVER_S): "TCP takes one, TLS 1.2 two, the question one",
-            1e3 * 4 * RTT_S: "and the server's own part?",
-        }
-        return (near(answer, key, "TTFT, ms", slips),)
-
-    def q3(answer: object) -> tuple[Criterion, ...]:
-        key = saved_share(LEAVING, READ, PROMPT)
-        slips = {
-            100 * key: "a share, please: between 0 and 1",
-            LEAVING * READ * (1 - PROMPT): "that is what they did read",
-            LEAVING * (1 - READ): "the prompt was computed before they left: it cannot be saved",
-        }
-        return (near(answer, key, "share saved", slips, 0.03),)
-
-    def q4(answer: object) -> tuple[Criterion, ...]:
         key = STREAMS * TOKENS_PER_S * costs[0].cpu_per_chunk
         slips = {
             1 / key: "upside down: chunks a second, times seconds of CPU for each",
@@ -64,7 +41,7 @@ def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) 
         }
         return (near(answer, key, "cores", slips, 0.15),)
 
-    def q5(answer: object) -> tuple[Criterion, ...]:
+    def q3(answer: object) -> tuple[Criterion, ...]:
         wrong = "counts until the server has handed over, which the proxy takes at once"
         options = {
             "ttft": f"the server's TTFT {wrong}",
@@ -74,14 +51,39 @@ def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) 
         }
         return choice(answer, "none", options)
 
-    def q6(answer: object) -> tuple[Criterion, ...]:
-        last = {name: form.arrivals[-1] for name, form in forms.items()}
-        apart = abs(last["streamed"] / last["whole"] - 1)
-        told = ", ".join(f"{name} {value:.3g} s" for name, value in last.items())
-        key = "alike" if apart <= ALIKE else min(last, key=last.get)
-        graded = choice(answer, key, dict.fromkeys(("streamed", "whole", "alike"), f"last tokens: {told}"))
-        if apart <= TOO_FAR:
-            return graded
-        return (Criterion("choice", 1, 1, f"too noisy to tell: run both_forms again. Last tokens: {told}"),)
+    return Checks({"q1": q1, "q2": q2, "q3": q3})
 
-    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6})
+
+def far_ttft(answer: object) -> tuple[Criterion, ...]:
+    """TTFT over a new connection with TLS 1.2."""
+    key = 1e3 * (4 * RTT_S + SERVER_S)
+    slips = {
+        1e3 * (3 * RTT_S + SERVER_S): "the set-up takes three round trips; the question itself takes one more",
+        1e3 * (RTT_S + SERVER_S): "that is a connection that was open already",
+        1e3 * (2 * RTT_S + SERVER_S): "TCP takes one, TLS 1.2 two, the question one",
+        1e3 * 4 * RTT_S: "and the server's own part?",
+    }
+    return (near(answer, key, "TTFT, ms", slips),)
+
+
+def compute_saved(answer: object) -> tuple[Criterion, ...]:
+    """What noticing that readers have left saves."""
+    key = saved_share(LEAVING, READ, PROMPT)
+    slips = {
+        100 * key: "a share, please: between 0 and 1",
+        LEAVING * READ * (1 - PROMPT): "that is what they did read",
+        LEAVING * (1 - READ): "the prompt was computed before they left: it cannot be saved",
+    }
+    return (near(answer, key, "share saved", slips, 0.03),)
+
+
+def which_first(answer: object, forms: Mapping[str, Answer]) -> tuple[Criterion, ...]:
+    """Any, if they are far apart: a machine that was disturbed has no key."""
+    last = {name: form.arrivals[-1] for name, form in forms.items()}
+    apart = abs(last["streamed"] / last["whole"] - 1)
+    told = ", ".join(f"{name} {value:.3g} s" for name, value in last.items())
+    key = "alike" if apart <= ALIKE else min(last, key=last.get)
+    graded = choice(answer, key, dict.fromkeys(("streamed", "whole", "alike"), f"last tokens: {told}"))
+    if apart <= TOO_FAR:
+        return graded
+    return (Criterion("choice", 1, 1, f"too noisy to tell: run both_forms again. Last tokens: {told}"),)

@@ -192,7 +192,7 @@ NO_CORE = "The front did not get a core here: no judgement on it."
 
 
 def shows_overload(found: Sequence[Fed]) -> bool:
-    """Whether the chunks themselves were too many. Else somebody else had the core: then larger chunks are late, too.
+    """Whether the chunks themselves were too many. Else another process had the core: then larger chunks are late, too.
 
     Args:
         found: of `too_many`.

@@ -48,7 +48,7 @@ class Left:
 
     @property
     def saved(self) -> float:
-        """The share of the rest that nobody wrote."""
+        """The share of the rest that wasn't generated."""
         return (self.heard.asked - self.written) / self.rest
 
     @property
@@ -80,7 +80,7 @@ def both_ways(server: LabServer, share: float = 0.5) -> dict[str, Left]:
 
 
 def saving(found: Mapping[str, Left]) -> Outcome | str:
-    """How much of what nobody read was not written either; a sentence, if it was all read."""
+    """How much of the unread rest wasn't generated either; a sentence, if it was all read."""
     straight, gateway = found[STRAIGHT], found[GATEWAY]
     if not straight.rest or not gateway.rest:
         return "the whole answer was there before the reader could leave"
@@ -93,7 +93,7 @@ def saving(found: Mapping[str, Left]) -> Outcome | str:
 
 
 def draw_leaving(found: Mapping[str, Left]) -> Picture:
-    """KV blocks held, step by step; the line is where the reader left, and what lies behind it is for nobody."""
+    """KV blocks held, step by step; the line is where the reader left, and what lies behind it is wasted."""
     panels = []
     for name, each in found.items():
         moments = [step.end - each.heard.sent for step in each.steps]
@@ -136,7 +136,7 @@ class Crowd:
 
 
 def crowd(server: LabServer, people: int, leaving: int, share: float, reads_on: bool) -> Crowd:
-    """Everybody asks at once; the first `leaving` hang up after a share of their answers."""
+    """All requests arrive at once; the first `leaving` hang up after a share of their answers."""
     tokens = max(12, traffic.num_tokens(server.lab) // 2)
     begun = max((step.end for step in server.steps()), default=0.0)
 
@@ -159,14 +159,14 @@ def crowd(server: LabServer, people: int, leaving: int, share: float, reads_on: 
     )
 
 
-SEATED, IN_LINE = "a seat for each", "a line before the seats"
+SEATED, IN_LINE = "a slot for each", "a queue for two slots"
 
 
 def crowds(lab: Lab, people: int = 8, share: float = 0.5) -> dict[tuple[str, str], Crowd]:
-    """Half of the readers leave halfway: few seats and many, with a server that notices and one that cannot."""
+    """Half of the readers leave halfway: few slots and many, with a server that notices and one that cannot."""
     found = {}
-    for room, seats in ((SEATED, people), (IN_LINE, 2)):
-        with LabServer(lab, max_num_seqs=seats) as server:
+    for room, slots in ((SEATED, people), (IN_LINE, 2)):
+        with LabServer(lab, max_num_seqs=slots) as server:
             for reads_on in (True, False):
                 each = crowd(server, people, people // 2, share, reads_on)
                 found[room, each.name] = each

@@ -58,7 +58,7 @@ def _middle(heard: list[Heard]) -> Heard:
 
 
 def reading(forms: dict[str, Answer]) -> Explorer:
-    """What is there to be read, and what has been read; with a handle for the reader, up to twice the engine's pace."""
+    """What is there to be read, and what has been read; with a slider for the reader, up to twice the engine's pace."""
     fastest = max(1000, 100 * math.ceil(forms["streamed"].engine_pace / 50))
     return Explorer(
         lambda words_per_minute: draw_reading(forms, words_per_minute),

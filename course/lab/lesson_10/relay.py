@@ -28,7 +28,7 @@ class Way:
     handshakes: int = 0
     """Round trips of a new connection before its first byte."""
     reads_on: bool = False
-    """A gateway that reads an answer to its end, whoever has left."""
+    """A gateway that reads an answer to its end, though the client has left."""
 
 
 @contextmanager
@@ -91,7 +91,7 @@ async def _carry(port: int, way: Way, reader: asyncio.StreamReader, writer: asyn
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
-    """Every byte, so much later. Goes on reading when nobody takes them any more."""
+    """Every byte, so much later. Goes on reading when no client takes them any more."""
     async for piece in held(_pieces(reader), delay_s):
         if not writer.is_closing():
             writer.write(piece)

@@ -37,7 +37,7 @@ class Passed:
     server: tuple[float, ...]
     """When the engine handed over each token."""
     told: dict[str, float]
-    """Means at the server's /metrics, of this request: seconds by name; empty if nobody looked."""
+    """Means at the server's /metrics, of this request: seconds by name; empty if not looked up."""
 
     @property
     def server_ttft(self) -> float:
@@ -127,7 +127,7 @@ FAR_ANSWERS = (*UNCHANGED, "TTFT grows by three round trips, ITL by one", "TTFT 
 
 
 def far_away(found: Sequence[Trip]) -> Outcome:
-    """From next door, on an open connection, to far away on a new one with TLS."""
+    """From nearby, on an open connection, to far away on a new one with TLS."""
     near, far = found[0], found[-1]
     grown = (far.ttft - near.ttft) / far.rtt_s
     stays = far.itl - near.itl < far.rtt_s / 2

@@ -28,7 +28,7 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: lab\r\nContent-Type: application
 
 @dataclass(frozen=True)
 class Trouble:
-    """One kind of trouble, and what became of everybody."""
+    """One kind of trouble, and what became of every request."""
 
     name: str
     answer: str
@@ -36,7 +36,7 @@ class Trouble:
     is_typed: bool
     """The sender got what the API promises for this."""
     neighbour_ok: bool
-    """Somebody else's answer, under way at the time, came whole, to its last token."""
+    """Another answer, under way at the time, came whole, to its last token."""
     blocks_left: int
     """KV blocks held when all was over."""
 
@@ -101,7 +101,7 @@ def _no_json(server: LabServer) -> tuple[str, bool]:
 
 
 def _half(payload: bytes) -> Callable[[LabServer], tuple[str, bool]]:
-    """Some bytes of a request, and then nothing more: whoever feeds it is slow."""
+    """Some bytes of a request, and then nothing more: a slow sender."""
 
     def send(server: LabServer) -> tuple[str, bool]:
         with socket.create_connection((HOST, server.port), timeout=30) as sock:

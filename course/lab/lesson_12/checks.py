@@ -9,7 +9,7 @@ from course.lab.incidents.interventions import BY_ID as CHANGES
 from course.lab.incidents.questions import BY_ID as QUESTIONS
 from course.lab.lesson_12.twins import ALIKE, TOLD_BY, reading
 
-TWINS = ("few_seats", "kv_pool")
+TWINS = ("few_slots", "kv_pool")
 TOLERANCE = 0.06
 RANKED = 3
 

@@ -47,25 +47,25 @@ def line_of(run: FleetRun) -> Line:
     return Line(percentile(waits(visits), 99), percentile(prefill, 99))
 
 
-def a18(before: Line, after: Mapping[str, Line], by_seats: Mapping[str, Mapping[int, Line]], lighter: Line) -> Claim:
-    """Is it the seats?
+def a18(before: Line, after: Mapping[str, Line], by_slots: Mapping[str, Mapping[int, Line]], lighter: Line) -> Claim:
+    """Is it the slots?
 
     Args:
-        before: short prompts, 96 seats.
-        after: long prompts at the same rate, 96 seats, by pool of KV.
-        by_seats: long prompts at the same rate, by pool of KV and by other numbers of seats.
-        lighter: long prompts, 96 seats, as many prompt tokens a second as before.
+        before: short prompts, 96 slots.
+        after: long prompts at the same rate, 96 slots, by pool of KV.
+        by_slots: long prompts at the same rate, by pool of KV and by other numbers of slots.
+        lighter: long prompts, 96 slots, as many prompt tokens a second as before.
     """
     cures = [
-        f"{seats} seats with {pool}"
-        for pool, by in by_seats.items()
-        for seats, line in by.items()
-        if seats < SLOTS and line.wait < HALF * after[pool].wait
+        f"{slots} slots with {pool}"
+        for pool, by in by_slots.items()
+        for slots, line in by.items()
+        if slots < SLOTS and line.wait < HALF * after[pool].wait
     ]
     told = "; ".join(
-        f"{pool}: {seconds(after[pool].wait)} with {SLOTS} seats, "
-        + ", ".join(f"{seconds(line.wait)} with {seats}" for seats, line in by.items())
-        for pool, by in by_seats.items()
+        f"{pool}: {seconds(after[pool].wait)} with {SLOTS} slots, "
+        + ", ".join(f"{seconds(line.wait)} with {slots}" for slots, line in by.items())
+        for pool, by in by_slots.items()
     )
     longest = max(after.values(), key=lambda line: line.wait)
     return conclude(
@@ -79,7 +79,7 @@ def a18(before: Line, after: Mapping[str, Line], by_seats: Mapping[str, Mapping[
         lighter=lighter,
         cures="; ".join(cures),
         share=longest.prefill / max(longest.prefill + longest.wait, 1e-9),
-        seats=SLOTS,
+        slots=SLOTS,
     )
 
 
@@ -99,18 +99,18 @@ def _line(tokens: int, rate: float, **fields: int) -> Line:
 def post_mortem() -> tuple[Line, dict[str, Line], dict[str, dict[int, Line]], Line]:
     """The runs that `a18` wants, in its order."""
     after = {pool: _line(AFTER, RATE, max_num_seqs=SLOTS, **room) for pool, room in POOLS.items()}
-    by_seats = {
-        pool: {seats: _line(AFTER, RATE, max_num_seqs=seats, **room) for seats in OTHER_SLOTS}
+    by_slots = {
+        pool: {slots: _line(AFTER, RATE, max_num_seqs=slots, **room) for slots in OTHER_SLOTS}
         for pool, room in POOLS.items()
     }
     before = _line(BEFORE, RATE, max_num_seqs=SLOTS)
-    return before, after, by_seats, _line(AFTER, RATE * BEFORE / AFTER, max_num_seqs=SLOTS)
+    return before, after, by_slots, _line(AFTER, RATE * BEFORE / AFTER, max_num_seqs=SLOTS)
 
 
 # ---------------------------------------------------------------- D23
 
 MEMBERS = 8
-"""Seats; one request in so many is long."""
+"""Slots; one request in so many is long."""
 LONG_TOKENS, LIMIT = 15_000, 4_000
 SHORT = Independent(
     prompt=LogNormal(median=800, sigma=0.4, high=3000), output=LogNormal(median=30, sigma=0.4, high=100)
@@ -133,11 +133,11 @@ CLAIMED = 6.0
 
 @dataclass(frozen=True)
 class Tail:
-    """p99 of E2E, seconds: without long requests; then with them, of the short ones and of everybody."""
+    """p99 of E2E, seconds: without long requests; then with them, of the short ones and of all."""
 
     without: float
     short: float
-    everybody: float
+    overall_s: float
 
     @property
     def on_others(self) -> float:
@@ -146,13 +146,13 @@ class Tail:
 
     @property
     def overall(self) -> float:
-        return self.everybody / self.without
+        return self.overall_s / self.without
 
 
 def d23(tails: Mapping[str, Tail]) -> Claim:
-    """By way of batching, what one long request in eight does to everybody's p99, and to the others'."""
+    """By way of batching, what one long request in eight does to the overall p99, and to the others'."""
     told = "; ".join(
-        f"{way}: {seconds(tail.without)} without, {seconds(tail.everybody)} with, {seconds(tail.short)} for the short"
+        f"{way}: {seconds(tail.without)} without, {seconds(tail.overall_s)} with, {seconds(tail.short)} for the short"
         for way, tail in tails.items()
     )
     static, chunks = tails[STATIC], tails[CHUNKS]

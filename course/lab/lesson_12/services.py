@@ -15,7 +15,7 @@ from course.lab.style import number, seconds
 FIRST, SECOND = 26, 22
 """Seeds. Two that look alike; that they do is tested."""
 IN_SHORT = (
-    "kv_budget", "int8_kv", "double_fleet", "warm_pool", "bound_queue", "more_seats", "fewer_seats", "int8_weights",
+    "kv_budget", "int8_kv", "double_fleet", "warm_pool", "bound_queue", "more_slots", "fewer_slots", "int8_weights",
     "smaller_chunks", "output_limit",
 )  # fmt: skip
 """Changes that are tried out in the lab's short form."""

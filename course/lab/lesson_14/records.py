@@ -44,7 +44,7 @@ class Record:
 
 
 class Records(BaseModel):
-    """What the file holds. Fields that nobody knows are left out."""
+    """What the file holds. Unknown fields are left out."""
 
     records: list[Record] = Field(default_factory=list)
 

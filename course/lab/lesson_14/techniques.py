@@ -45,7 +45,7 @@ WAYS: dict[str, dict[str, object]] = {
 }
 
 CONTROLS = {(way, alone) for way in ("static batching", "continuous batching") for alone in (LONELY, COPIES)}
-"""Nobody is there to share a batch with, so every way of batching does the very same work."""
+"""There's no other request to share a batch with, so every way of batching does the very same work."""
 NOISY = 1.3
 """Where equal work differs by more than this factor, the rest says nothing either."""
 

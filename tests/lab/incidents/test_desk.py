@@ -11,7 +11,7 @@ from course.lab.incidents.marking import EVIDENCE
 
 @pytest.fixture
 def desk(draw: Callable[[str, int], Incident]) -> Desk:
-    return Desk(draw("few_seats", 1).fresh())
+    return Desk(draw("few_slots", 1).fresh())
 
 
 def test_a_question_goes_on_the_board_and_takes_its_minutes(desk: Desk) -> None:
@@ -35,11 +35,11 @@ def test_what_is_marked_stays_marked_when_another_question_is_asked(desk: Desk) 
 
 
 def test_deploying_nothing_is_no_deployment(desk: Desk) -> None:
-    desk.ranked[0].value = "more_seats"
+    desk.ranked[0].value = "more_slots"
     desk.commit.click()
     desk.deploy_button.click()
     assert "at least one change" in desk.verdict.value and desk.incident.is_undeployed
-    desk.chosen.value = ("more_seats",)
+    desk.chosen.value = ("more_slots",)
     desk.deploy_button.click()
     assert "the SLO is met" in desk.verdict.value and not desk.incident.is_undeployed
 
@@ -60,10 +60,10 @@ def test_from_page_to_truth(desk: Desk) -> None:
         desk.ask_buttons[name].click()
     desk.phase.value, desk.regime.value = "queue", "steady"
     desk.evidence.value = ("kv_use", "batch")
-    desk.ranked[0].value = "more_seats"
+    desk.ranked[0].value = "more_slots"
     desk.commit.click()
     assert desk.commit.disabled
-    desk.chosen.value = ("more_seats",)
+    desk.chosen.value = ("more_slots",)
     desk.deploy_button.click()
     assert "the SLO is met" in desk.verdict.value
     assert desk.incident.grade().score >= 85

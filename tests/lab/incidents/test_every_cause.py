@@ -75,7 +75,7 @@ def test_a_cause_over_many_seeds(cause: str, seed: int) -> None:
     check_those_who_do_not_know(incident)
 
 
-@pytest.mark.parametrize("cause", ["overload", "few_seats", "longer_prompts", "launch_bound"])
+@pytest.mark.parametrize("cause", ["overload", "few_slots", "longer_prompts", "launch_bound"])
 def test_those_who_do_not_know_do_not_score(draw: Draw, cause: str) -> None:
     """Also where more machines do help, and where decoding is to blame."""
     check_those_who_do_not_know(draw(cause, 1))

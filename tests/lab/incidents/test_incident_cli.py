@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 Run = Callable[..., tuple[int, str, str]]
-SLOTS = ("--seed", "1", "--cause", "few_seats")
-ANSWER = {"dominant_phase": "queue", "evidence": ["kv_use", "batch"], "ranked": ["more_seats"]}
+SLOTS = ("--seed", "1", "--cause", "few_slots")
+ANSWER = {"dominant_phase": "queue", "evidence": ["kv_use", "batch"], "ranked": ["more_slots"]}
 
 
 def test_json_step_by_step(run: Run) -> None:
@@ -19,7 +19,7 @@ def test_json_step_by_step(run: Run) -> None:
     assert len(page["questions"]) > 20 < len(page["interventions"])
 
     asked = ("--ask", "kv_use", "--ask", "batch")
-    played = ("--answer", json.dumps(ANSWER), "--deploy", "more_seats", "--json")
+    played = ("--answer", json.dumps(ANSWER), "--deploy", "more_slots", "--json")
     status, out, _ = run("incident", *SLOTS, *asked, *played)
     report = json.loads(out)
     assert status == 0
@@ -27,7 +27,7 @@ def test_json_step_by_step(run: Run) -> None:
     assert [found["id"] for found in report["evidence"]] == ["kv_use", "batch"]
     assert report["deployed"]["restored"] is True
     assert report["grade"]["score"] >= 85
-    assert report["reveal"]["cause"] == "few_seats"
+    assert report["reveal"]["cause"] == "few_slots"
 
 
 def test_mistakes_are_told(run: Run) -> None:
@@ -36,7 +36,7 @@ def test_mistakes_are_told(run: Run) -> None:
         (("--answer", "queue"), "JSON object"),
         (("--answer", '{"phase": "queue"}'), "not phase"),
         (("--answer", '{"evidence": "batch"}'), "is a list"),
-        (("--deploy", "more_seats"), "diagnose first"),
+        (("--deploy", "more_slots"), "diagnose first"),
     ):
         status, out, err = run("incident", *SLOTS, *words, "--json")
         assert (status, out) == (2, "") and message in err, words
@@ -45,8 +45,8 @@ def test_mistakes_are_told(run: Run) -> None:
 @pytest.mark.parametrize("ends", ["quit", pytest.param("grade", marks=pytest.mark.slow)])
 def test_playing_by_hand(run: Run, ends: str) -> None:
     words = [
-        "questions", "ask kv_use batch", "ask", "ask gremlins", "deploy more_seats", "dance",
-        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_seats", "deploy", "deploy more_seats", ends,
+        "questions", "ask kv_use batch", "ask", "ask gremlins", "deploy more_slots", "dance",
+        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots", "deploy", "deploy more_slots", ends,
     ]  # fmt: skip
     status, out, _ = run("incident", *SLOTS, stdin="\n".join(words))
     assert status == 0

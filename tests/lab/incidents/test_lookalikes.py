@@ -16,7 +16,7 @@ def answer(draw: Draw, cause: str, question: str) -> pd.DataFrame:
 
 
 def test_few_seats_or_a_small_pool(draw: Draw) -> None:
-    assert answer(draw, "few_seats", "kv_use").iloc[0]["max"] < 50
+    assert answer(draw, "few_slots", "kv_use").iloc[0]["max"] < 50
     assert answer(draw, "kv_pool", "kv_use").iloc[0]["max"] > 85
 
 
@@ -68,5 +68,5 @@ def test_a_busy_ingress_or_a_full_service(draw: Draw) -> None:
 
 @pytest.mark.slow
 def test_the_gpus_convict_nobody(draw: Draw) -> None:
-    for cause in ("overload", "few_seats", "unchunked", "kv_pool"):
+    for cause in ("overload", "few_slots", "unchunked", "kv_pool"):
         assert answer(draw, cause, "gpu").iloc[0]["busy, %"] > 70

@@ -22,7 +22,7 @@ Draw = Callable[[str, int], Incident]
 @pytest.fixture
 def slots(draw: Draw) -> Incident:
     """Too few slots; untouched."""
-    return draw("few_seats", 1).fresh()
+    return draw("few_slots", 1).fresh()
 
 
 def criteria(incident: Incident) -> dict[str, tuple[float, float, str]]:
@@ -41,7 +41,7 @@ def test_the_same_seed_is_the_same_incident(draw: Draw) -> None:
 
 
 def test_other_seeds_are_other_incidents(draw: Draw) -> None:
-    one, other = draw("few_seats", 1)._hidden.case.now, draw("few_seats", 2)._hidden.case.now
+    one, other = draw("few_slots", 1)._hidden.case.now, draw("few_slots", 2)._hidden.case.now
     assert one.flows != other.flows
     assert one.slo != other.slo
 
@@ -77,7 +77,7 @@ def test_every_question_has_an_answer_to_read_and_to_look_at(slots: Incident) ->
 
 def test_things_happen_in_order(slots: Incident) -> None:
     with pytest.raises(IncidentError, match="diagnose first"):
-        slots.deploy(["more_seats"])
+        slots.deploy(["more_slots"])
     with pytest.raises(IncidentError, match="answer first"):
         slots.grade()
     with pytest.raises(IncidentError, match="after the grade"):
@@ -118,8 +118,8 @@ def criteria_of(incident: Incident, evidence: list[str]) -> dict[str, tuple[floa
     incident = incident.fresh()
     for name in evidence:
         incident.ask(name)
-    incident.answer("queue", evidence=evidence, ranked=["more_seats"])
-    incident.deploy(["more_seats"])
+    incident.answer("queue", evidence=evidence, ranked=["more_slots"])
+    incident.deploy(["more_slots"])
     return criteria(incident)
 
 
@@ -146,7 +146,7 @@ def test_the_tempting_fix_is_answered_with_the_number_that_rules_it_out(slots: I
 def test_only_the_first_deployment_is_graded(slots: Incident) -> None:
     slots.answer("queue", ranked=["larger_k"])
     assert not slots.deploy(["larger_k"]).restored
-    assert slots.deploy(["more_seats"]).restored
+    assert slots.deploy(["more_slots"]).restored
     assert criteria(slots)["SLO restored"][0] == 0
 
 
@@ -156,9 +156,9 @@ def test_the_reveal_tells_what_everything_would_have_done(slots: Incident) -> No
     slots.answer("queue")
     slots.grade()
     told = slots.reveal()
-    assert told.cause == "few_seats"
+    assert told.cause == "few_slots"
     assert set(told.effects.index) == set(BY_ID)
-    assert told.effects.loc["more_seats", "restored"]
+    assert told.effects.loc["more_slots", "restored"]
     assert not told.effects.loc["int8_kv", "restored"]
     assert told.title in str(told)
     assert told.title in told._repr_html_()
@@ -217,7 +217,7 @@ def test_a_change_that_means_nothing_here_changes_nothing(slots: Incident) -> No
     service = slots._hidden.case.now
     idle = {"unbuffer", "larger_k", "gate_speculation", "chunked_prefill", "static_first", "cuda_graphs", "kv_budget"}
     assert all(BY_ID[name].apply(service) == service for name in idle)
-    assert BY_ID["more_seats"].apply(service) != service
+    assert BY_ID["more_slots"].apply(service) != service
 
 
 def test_generation_refuses_what_there_is_not() -> None:

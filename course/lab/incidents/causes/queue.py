@@ -36,7 +36,7 @@ def client_cap(draw: Draw) -> Case:
     return Case(before, before.with_fleet(clients=clients), f"SDK release: connection pool of {cap} for all callers")
 
 
-def few_seats(draw: Draw) -> Case:
+def few_slots(draw: Draw) -> Case:
     before = loaded(service(draw, chat(draw, (200, 500), (150, 250)), replicas=draw.randint(1, 2), requests=320), 0.4)
     slots = max(2, int(in_flight(play(before, 1)) / before.fleet.replicas * draw.uniform(0.3, 0.4)))
     return Case(before, before.with_engine(max_num_seqs=slots), f"Config clean-up: max_num_seqs set to {slots}")

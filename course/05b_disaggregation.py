@@ -1,0 +1,155 @@
+# %% [markdown]
+# # 05b · Disaggregated prefill and decode
+#
+# Prefill and decode want different things. A prompt keeps a GPU's arithmetic busy for a long step; a decode step is short
+# and waits for memory. Put both on one GPU and prompts stall streams (lesson 05). So put them on separate GPUs, and send
+# each request's KV cache from one to the other. What does the transfer cost, and when is it worth it?
+#
+# - **Surface** (ten minutes): the same arrivals, step by step, and the transfer on an envelope.
+# - **Guided** (fifteen): a fleet of 70B, whole prompts, chunks, and split; where the split loses.
+# - **Deep dive** (five): the arithmetic of both pools.
+
+# %%
+from course.lab import simulated_70b
+from course.lab.display import stack
+from course.lab.lab import Lab
+from course.lab.lesson_05b import budget_picture, findings, transfer
+from course.lab.lesson_05b.checks import checks
+
+lab = Lab()  # everything in this lesson is simulated: no model is loaded
+
+# %% [markdown]
+# ## Surface
+#
+# Four requests are decoding when two prompts arrive. A step is as wide as it takes and as high as its tokens. With whole
+# prompts the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer; split, the
+# decode GPU never sees a prompt, and the prefill GPU stands idle between them. Move the chunk size.
+
+# %%
+budget_picture.explorer()
+
+# %% [markdown]
+# The price is the **transfer**: everything that prefill computed has to reach the other GPU. KV per token (lesson 07) times
+# tokens, over the link's bandwidth. Llama-3 70B:
+
+# %%
+transfer.explorer()
+
+# %% [markdown]
+# 4,096 tokens are 1.3 GB, and over a 400 Gb/s network card that takes a tenth of the time it took
+# to compute them. **On a good link the transfer is small change; on 10 Gigabit Ethernet it takes longer than the prefill.**
+#
+# ### Predict
+#
+# Four replicas of Llama-3 70B (four H100s each), chats with documents, 8 requests per second. Whole prompts on all four, or
+# two that only prefill and two that only decode, with a 400 Gb/s card between them:
+
+# %%
+bet = lab.predict(
+    "smooth",
+    "ITL p99: how many times as long with whole prompts as disaggregated?",
+    unit="x",
+    between=(1, 50),
+)
+bet
+
+# %%
+quiet = transfer.ways(8.0)
+bet.score(transfer.smoother(quiet))
+
+# %%
+stack(transfer.ways_table(quiet), findings.load(quiet, 8.0, "load"))
+
+# %% [markdown]
+# ## Guided
+#
+# ### More load
+#
+# The same fleet, 24 requests per second.
+
+# %%
+busy = transfer.ways(24.0)
+stack(transfer.ways_table(busy), findings.load(busy, 24.0, "load"))
+
+# %% [markdown]
+# ### Which split?
+#
+# A fixed split suits one mix of prompts and answers. TTFT p99 by load, for each way to divide four replicas:
+
+# %%
+transfer.draw_splits()
+
+# %%
+simulated_70b.error_band(simulated_70b.deployment())
+
+# %% [markdown]
+# ### Where it loses
+#
+# - **An unbalanced split.** One prefill replica saturates long before three decode replicas do, and idle decode GPUs can't help.
+#   Traffic that drifts from long prompts to long answers needs another split every hour (NVIDIA Dynamo's planner moves workers between the pools).
+# - **Short prompts.** There's little to stall for, and chunked prefill does the rest.
+# - **Slow links.** See above. Within a node NVLink makes the transfer vanish; across data centres it dominates.
+# - **Small fleets.** Below a handful of replicas the rounding alone (1 + 3? 2 + 2?) costs more than the stalls did.
+# - **Prefix caches.** Hits live where prefill happened. Decode GPUs keep the conversation's KV, and the next turn's prefill
+#   GPU doesn't have it, unless a shared tier does ([07b](07b_smaller_kv.ipynb)).
+#
+# <details><summary>On a real server</summary>
+#
+# - vLLM: a KV connector between two instances (`--kv-transfer-config`, a JSON object that names the connector and the role). Its docs say it's for
+#   controlling tail ITL and tuning TTFT and ITL separately, and that it doesn't improve throughput.
+# - SGLang: `--disaggregation-mode prefill` and `decode`, with a transfer backend such as Mooncake or NIXL.
+# - Watch the queue of each pool separately, and the transfer's time as a phase of its own.
+#
+# </details>
+
+# %% [markdown]
+# ## Deep dive
+#
+# With $\lambda$ requests per second of $n$ prompt and $m$ answer tokens, prefill at $r_p$ tokens/s per replica, decode at $r_d$ tokens/s
+# per replica at the batch that keeps the ITL SLO, and a link of $B$ bytes/s with $k$ bytes of KV per token:
+#
+# $$N_p \ge \frac{\lambda n}{r_p}, \qquad N_d \ge \frac{\lambda m}{r_d}, \qquad \lambda\, n\, k \le B, \qquad
+# \text{TTFT} \approx \text{queue}_p + \frac{n}{r_p} + \frac{n k}{B}$$
+#
+# Without a split both inequalities share one pool: $N \ge \lambda (n/r_p + m/r_d)$, so nothing is lost to rounding, and every step may hold
+# both kinds of work. `minillm simulate --plan` solves the split one, too, with the pools of `--fleet disaggregation...`
+# ([docs](../docs/simulator.md)).
+
+# %%
+import inspect
+
+print(inspect.getsource(transfer.transfer_s))
+
+# %% [markdown]
+# ## Say it in an interview
+#
+# > "Disaggregation buys isolation, not throughput. Decode GPUs never have a prompt in their step, so ITL p99 is flat, and I can
+# > size and tune the two pools separately. The price is moving KV: for a 70B, 328 kB a token, so 4k tokens are 1.3 GB, 27
+# > milliseconds at 400 gigabit. That's fine on RDMA and hopeless on 10 gigabit. It loses with short prompts, small fleets, or a
+# > mix that drifts, because the split is fixed. I'd try chunked prefill first, and split when the ITL SLO still breaks."
+#
+# ## Check yourself
+
+# %%
+check = checks()
+
+check("q1", ...)  # GB of KV that 4096 tokens of Llama-3-70B in bf16 move
+
+# %%
+check("q2", ...)  # seconds that takes at 400 Gb/s
+
+# %%
+check("q3", ...)  # prompts of 32k tokens, answers of 50: "more prefill replicas" or "more decode replicas"?
+
+# %% [markdown]
+# ## What this lab cannot tell you
+#
+# - **Overlap.** Real connectors send one layer's KV while the next is computed; the simulator sends all of it afterwards, so
+#   its TTFT is pessimistic by most of a transfer.
+# - **Contention.** Transfers here take turns on one link; real networks share theirs with everything else.
+# - **Different hardware per pool.** Compute-rich cards for prefill, memory-rich ones for decode: price it with `--plan`.
+#
+# ## Sources
+#
+# - Zhong et al., *DistServe*, 2024; Patel et al., *Splitwise*, 2024; Qin et al., *Mooncake*, 2024.
+# - vLLM's docs, *Disaggregated prefilling*; SGLang's docs, *PD disaggregation*; NVIDIA Dynamo, *Planner*. Read in November 2026.

@@ -1,0 +1,15 @@
+"""The claims of lesson 10c."""
+
+from collections.abc import Callable
+
+from course.lab.claims import Claim
+from course.lab.lab import Lab
+from course.lab.lesson_10 import leaving, trouble
+from course.lab.lesson_10.claims import d15, e6
+
+__all__ = ["d15", "e6"]
+EXPERIMENT = ("server.py", "http_client.py", "lesson_10/")
+MEASURE: dict[str, Callable[[Lab], Claim]] = {
+    "D15": lambda lab: d15(leaving.crowds(lab)),
+    "E6": lambda lab: e6(trouble.send_all(lab)),
+}

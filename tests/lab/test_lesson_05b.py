@@ -1,0 +1,42 @@
+"""Lesson 05b: the transfer's arithmetic, the steps of the picture, and the split fleet."""
+
+import itertools
+
+import pytest
+from asserting import refuses_garbage, shows
+
+from course.lab.lesson_05b import budget_picture, transfer
+from course.lab.lesson_05b.checks import checks
+
+
+def test_the_transfer_is_bytes_over_bandwidth() -> None:
+    assert transfer.token_bytes() == 2 * 80 * 8 * 128 * 2
+    assert transfer.transfer_s(4096, 400) == pytest.approx(0.0268, rel=0.01)
+    assert transfer.transfer_s(8192, 400) == 2 * transfer.transfer_s(4096, 400) == transfer.transfer_s(8192, 800) * 2
+    assert transfer.transfer_s(4096, 10) > transfer.prefill_s(4096) > 5 * transfer.transfer_s(4096, 400)
+    shows(transfer.draw("400 Gb/s", 4096), "1.34 GB")
+
+
+@pytest.mark.parametrize("chunk", [4, 7, budget_picture.TOKENS])
+def test_every_prompt_token_is_computed_once_and_chunks_bound_the_gap(chunk: int) -> None:
+    steps = budget_picture.steps_of(chunk)
+    assert sum(step.prefill for step in steps) == budget_picture.TOKENS * len(budget_picture.PROMPTS)
+    assert budget_picture.longest_gap(steps) == pytest.approx(1 + budget_picture.PER_TOKEN * chunk)
+    assert all(a.start + a.seconds == pytest.approx(b.start) for a, b in itertools.pairwise(steps))
+    shows(budget_picture.draw(chunk), "split: decode GPU")
+
+
+def test_a_split_fleet_streams_smoothly_and_one_prefill_replica_saturates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    whole, chunked, apart = transfer.ways(8.0).values()
+    assert apart.itl_p99 < chunked.itl_p99 < whole.itl_p99
+    assert transfer.smoother(transfer.ways(8.0)).answer == whole.itl_p99 / apart.itl_p99
+    one, three = (list(transfer.ways(24.0, n).values())[-1].ttft_p99 for n in (1, 3))
+    assert one > 3 * three
+
+
+def test_the_check() -> None:
+    check = checks()
+    for question, answer in (("q1", 1.342), ("q2", 0.0268), ("q3", "more prefill replicas")):
+        assert check(question, answer).score == 1
+    refuses_garbage(check, 3)
