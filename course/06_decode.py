@@ -1,65 +1,60 @@
 # %% [markdown]
 # # 06 · Decode and the memory wall
 #
-# "We doubled the batch and nobody noticed. We doubled it again, and everybody complained." Both can be true of one
-# server. In this lesson you measure what a decode step waits for, and learn to say beforehand which doubling is free.
+# You double the batch and ITL doesn't move. You double it again and every request is slower. Both happen on the same
+# server. In this lesson you measure what a decode step waits for, and learn to predict which doubling is free.
 #
-# You will be able to work out the shortest possible ITL of any model on any GPU on the back of an envelope, to say
-# when the KV cache matters and when the weights do, and to tell where batching stops paying.
+# By the end you can put a floor under the ITL of any model on any GPU on the back of an envelope, say whether a step waits
+# for memory, arithmetic or overhead, and pick the largest batch that keeps an ITL SLO.
 #
-# - **Surface**: two clocks in every step, and a bet on doubling the batch.
-# - **Guided**: a roofline that you fill with real steps; weights against KV; the same at 70 billion weights.
-# - **Deep dive**: the formula, the code, a claim put to the test.
+# - **Surface** (ten minutes, runs included): three clocks in every step, and a bet on doubling the batch.
+# - **Guided** (thirty): the SLO, overhead and CUDA graphs, the roofline, weights against KV, and all of it at 70B.
+# - **Deep dive** (ten): the formula, what tensor parallelism costs, a claim put to the test.
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_06 import bets, bytes_map, instrument, pictures, shapes, sim_70b, steps
+from course.lab.display import stack
+from course.lab.lesson_06 import bets, bytes_map, findings, instrument, pictures, profiling, shapes, sim_70b, steps
 from course.lab.lesson_06.checks import checks
 from course.lab.lesson_06.claims import a4
 from course.lab.lesson_06.roofline import on_paper, roofs_table, this_machine
-from course.lab.lesson_06.traffic import room, side_by_side
+from course.lab.lesson_06.traffic import room
 
 lab = open_lab()
 
 # %% [markdown]
 # ## Surface
 #
-# A model writes one token a step. For that, the processor must do two things:
+# A model generates one token per step. For that, the processor has to
 #
-# - **Read.** Every **weight** (the numbers the model is made of) comes in from memory, once a step. So does the **KV cache** of
-#   each request in the step: the keys and values that the model has kept of every earlier token.
-# - **Multiply.** Each weight is used in two operations, a multiplication and an addition, for each token being written. One
-#   such operation is a **FLOP** (floating-point operation).
+# - **read**: every **weight** of the model comes in from memory, once a step, and so does the **KV cache** of each request in
+#   the step (the keys and values of its earlier tokens);
+# - **multiply**: each weight is used for two operations (**FLOPs**), a multiplication and an addition, per token generated.
 #
-# How fast can this machine do either? Memory **bandwidth** is bytes read per second. The cell below measures both limits on
-# the spot, and puts an NVIDIA H100 beside them, from its data sheet.
+# How fast can this machine do either? The cell below measures both limits on the spot and puts an NVIDIA H100's data sheet
+# beside them.
 
 # %%
 roof = this_machine(lab)
 roofs_table([roof, on_paper()])
 
 # %% [markdown]
-# The last number is the one to remember. **FLOP per byte**: how many operations fit into the time of reading one byte. A weight
-# in 16 bits is two bytes, and a lone request uses it for two operations: one FLOP per byte. So for a lone request the
-# multipliers have next to nothing to do. See it happen: one request, one step of the real engine.
+# The number to remember is **FLOP per byte**: how many operations fit into the time it takes to read one byte. A 16-bit weight
+# is two bytes, and a lone request uses it for two operations: one FLOP per byte. So for a lone request the arithmetic units
+# have next to nothing to do. Here's one request, one step, on the real engine.
 
 # %%
 alone = steps.measure(lab, batch=1)
-pictures.draw_two_clocks([alone], roof)
+stack(pictures.draw_clocks([alone], roof), findings.clocks(alone, roof))
 
 # %% [markdown]
-# Sky blue is what reading takes at least, and it is nearly all weights. Yellow is what multiplying takes at least. Green is
-# what the step took: longer than either, since no program reaches the machine's limits. (If it is not, something else
-# was running while the limits were measured: run that cell again.)
-#
-# Whoever waits for memory with the multipliers idle is at the **memory wall**. The way out: let more requests share one
-# reading. The **batch** is the number of requests that are in a step together; each brings its own multiplications, and
-# the weights are still read once.
+# The **batch** is the number of requests in a step together. Each brings its own multiplications and its own KV; the weights
+# are read once for all of them. (That's true of dense models. A mixture of experts reads more weights as the batch grows:
+# [lesson 06b](06b_moe.ipynb).)
 #
 # ### Predict
 #
-# So doubling the batch is free. Is it? Readers feel **ITL** (inter-token latency: the gap between one token and the next), which
-# for a request that is decoding is the length of a step.
+# So is doubling the batch free? What users see is **ITL** (inter-token latency): for a decoding request, the length of a step.
 
 # %%
 bet = lab.predict(
@@ -70,116 +65,162 @@ bet = lab.predict(
 bet
 
 # %%
-traffic = [side_by_side(batch) for batch in (1, 2, 64, 128)] * steps.rounds(lab)
+traffic = steps.batches(lab, (1, 2, 64, 128))
 doubled = steps.dots(lab, [lab.run(each, **room(each)) for each in traffic])
 bet.score(bets.doublings(doubled))
 
 # %%
-pictures.draw_two_clocks(doubled[:2], roof)
-
-# %%
-pictures.draw_two_clocks(doubled[2:], roof)
+stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), findings.doublings(doubled))
 
 # %% [markdown]
-# Two clocks run in every step. Reading hardly changes with the batch: the weights are the same. Multiplying doubles
-# whenever the batch does. Compare the two pictures: as long as blue is *much* the longer bar, another reader is
-# nearly free. Once yellow is the longer one, every reader pays for each newcomer, and all of them together gain
-# next to nothing.
-#
-# That is the surface: *batching is free until the multipliers catch up with the memory, and where that happens is a property
-# of the machine.*
+# Reading hardly changes with the batch. Multiplying doubles whenever the batch does. *Batching is free until arithmetic
+# catches up with memory, and where that happens is a property of the machine.*
 
 # %% [markdown]
 # ## Guided
 #
-# ### What each doubling costs, and what it brings
+# ### The largest batch that keeps the SLO
 #
-# The whole range, short contexts. To the right is more text per second for everybody together; upwards is a longer
-# wait for each. The cell measures every batch more than once, so give it a moment.
+# Operators don't look for the "best" batch. They have an ITL SLO and take the largest batch that keeps it, because more tokens
+# per second and GPU means fewer GPUs. Suppose yours allows three times the ITL of a lone request.
 
 # %%
-sweep = steps.sweep(lab)
-pictures.draw_price(sweep)
+largest = lab.predict(
+    "slo",
+    f"What's the largest batch that keeps ITL within {bets.SLO:g} times that of a lone request, on this machine?",
+    unit="requests",
+    between=(1, 128),
+)
+largest
+
+# %%
+sweep = steps.dots(lab, [lab.run(each, **room(each)) for each in steps.batches(lab)])
+largest.score(bets.slo(sweep))
 
 # %% [markdown]
-# Where the curve is flat, a larger batch brings throughput for almost nothing. Where it is steep, it brings waiting
-# for almost nothing. In between is the **knee**. On most CPUs all three are in this picture; a large GPU may still
-# be on the flat part at its right end. Good operating points are at the knee or just before it; which one depends
-# on the ITL that you have promised.
-#
+# Drag the SLO. Every point is a batch: throughput to the right, ITL upwards.
+
+# %%
+pictures.slo_explorer(sweep, bets.SLO)
+
+# %%
+findings.slo(sweep)
+
+# %% [markdown]
 # ### Where it hurts: batching past the knee
 #
-# Compare two rows of the next table: past the knee, each doubling raises ITL by a larger factor than throughput. Nothing in a throughput chart
-# tells that a server has gone too far; it is as high as ever. Only ITL tells. So take the largest batch that keeps the ITL
-# you have promised.
+# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, it buys waiting. Nothing in a
+# throughput chart tells you that you've gone too far. So set `max_num_seqs` from the SLO, leave some headroom (prompts share
+# these steps, too: lesson 05), and alert on ITL.
 #
 # ### How much of the machine is used?
 #
-# **MBU**, model bandwidth utilisation: the time that reading takes at least, as a share of the time that the step took. **MFU** is the
-# same for multiplying. They answer "is there anything left to gain here?" without asking what a competitor reaches.
+# **MBU** (model bandwidth utilization) is the least time reading could take, as a share of the step. **MFU** is the same for
+# arithmetic. What the two leave over is **neither**: overhead, and kernels short of their peaks.
 
 # %%
 steps.dots_table(sweep, roof)
 
 # %% [markdown]
-# MBU is the honest figure at small batches, MFU at large ones. A dashboard's "GPU utilisation" is neither: it says that some kernel was
-# running, and it reads 100% for a lone request with the multipliers idle.
+# Read MBU at small batches and MFU at large ones. A dashboard's "GPU utilization" is neither of them: it says that some kernel
+# was running, and reads 100% for a lone request whose arithmetic units idle.
+#
+# ### The third clock: profile a step
+#
+# Where does overhead come from? PyTorch's profiler knows every operation. Here the engine launches them one by one from Python.
+
+# %%
+profiled = profiling.profile_steps(lab, batch=1)
+stack(profiling.profile_table(profiled), findings.profiled(profiled))
+
+# %% [markdown]
+# <details><summary>Look at the timeline yourself; and on a GPU server</summary>
+#
+# `profiled.save()` writes a trace that opens in [Perfetto](https://ui.perfetto.dev): zoom into one step and look at the gaps.
+#
+# On a GPU box (*not yet measured here*), Nsight Systems shows kernels and host side by side, at lower overhead:
+#
+# ```sh
+# nsys profile --trace-fork-before-exec=true --cuda-graph-trace=node \
+#     vllm bench latency --model meta-llama/Llama-3.1-8B-Instruct \
+#     --num-iters-warmup 5 --num-iters 1 --batch-size 16 --input-len 512 --output-len 8
+# nsys stats report1.nsys-rep        # kernels by total time: products (gemm), attention (flash), the small ones
+# ```
+#
+# In the timeline, look for white space between kernels of a decode step. White space there means that the GPU waits for its host.
+# For PyTorch's view of a vLLM server: `--profiler-config '{"profiler": "torch", "torch_profiler_dir": "./trace"}'`, then POST to
+# `/start_profile` and `/stop_profile`.
+#
+# </details>
+#
+# The cure is to launch less often. **CUDA graphs** record a step's kernels once and replay them with one call. **torch.compile**
+# fuses small operations into fewer kernels. On a CPU, this engine does the same: one call into C++ for all layers.
+
+# %%
+slower = lab.predict(
+    "launches",
+    "Python launches each operation instead. How many times as long does a lone request's step take?",
+    unit="x",
+    between=(1, 8),
+)
+slower
+
+# %%
+one_by_one = [lab.run(each, **room(each), **profiling.OP_BY_OP) for each in steps.batches(lab, (1, 64))]
+apart, whole = steps.dots(lab, one_by_one), [doubled[0], doubled[2]]
+slower.score(bets.launches(whole, apart))
+
+# %%
+findings.launches(whole, apart)
+
+# %% [markdown]
+# vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--disable-cuda-graph`. The price:
+# start-up time, memory for the graphs, and padding to the recorded batch sizes. Steps larger than the largest recorded
+# one gain little: the GPU is busy long enough for its host to run ahead.
 #
 # ### The roofline
 #
-# One picture holds all of this. Across: operations for each byte read, the **arithmetic intensity**. Upwards: operations per
-# second. The roof is what the machine allows: on the slope memory is the limit, on the flat part arithmetic. Where the roof
-# bends, both take equally long. Press the button: each press is a run of the real engine, and a dot.
+# Across: **arithmetic intensity**, operations per byte read. Up: operations per second. The roof is what the machine
+# allows: memory limits the slope, arithmetic the flat part. Each press is a run of the real engine, and a dot.
 
 # %%
-instrument.RooflineLab(lab, roof, sweep)
+instrument.roofline_lab(lab, roof, sweep)
 
 # %% [markdown]
-# Say first where the dot will fall.
+# Say where the dot will fall before you press: batch 4 with a few words; batch 8; batch 8 with about 1000 tokens.
 #
-# | batch | context | ask yourself |
-# |---|---|---|
-# | 4 | a few words | on the slope or on the flat part? |
-# | 8 | a few words | one doubling: how far to the right, how far up? |
-# | 8 | about 1000 | the same batch: why is the dot further left? |
-# | 64 | a few words | how much of the roof is left above it? |
+# <details><summary>Answer</summary>
 #
-# ### Why a CPU gets there so early
+# With short contexts and 16-bit weights, intensity is about the batch: each doubling moves the dot right by a factor of two, and up
+# by nearly as much until it nears the bend. Long contexts move it left, since each request brings bytes that it shares with no other.
 #
-# With short contexts and 16-bit weights, intensity is about the batch itself: two operations for each weight and
-# request, two bytes for each weight. So the roof bends, roughly, at a batch of *FLOP/s divided by bytes/s*. That
-# ratio is small for most CPUs (not for those with matrix units, such as Intel's AMX) and large for a GPU, whose
-# multipliers grew much faster than its memory.
+# The roof bends at a batch of about *FLOP/s divided by bytes/s*: small for most CPUs (not those with matrix units, such as
+# Intel's AMX), large for GPUs. Dots stay below the roof at every batch: overhead is what the roofline leaves out. On a CPU they
+# also bend more softly, because reading and multiplying take turns on the same few cores.
 #
-# Real steps bend more softly than the roof. A GPU has thousands of threads, some of which multiply while others wait for
-# memory, so that the longer clock hides the shorter one. A CPU's few cores mostly do one after the other, and the two clocks add up.
+# </details>
 #
 # ### Weights or KV?
 #
-# Weights are shared by the batch. The KV cache is not: each request has its own, and it grows by a token a step. So there is
-# a border at which a step reads as much KV as weights. It depends on the contexts of *all* requests together, and on how the
-# model's attention keeps its keys and values. In **multi-head attention** (MHA) each head has its own. In **grouped-query
-# attention** (GQA) a group of heads shares one.
+# The batch shares the weights. It doesn't share KV, which grows by a token per request and step. Somewhere a step reads as
+# much KV as weights. It depends on the contexts of *all* requests together, and on the attention: in **multi-head attention**
+# (MHA) each head has its own keys and values, in **grouped-query attention** (GQA) a group of heads shares them.
 
 # %%
 three = shapes.three(lab)
-bytes_map.crossover_table(list(three.values()))
-
-# %%
 bytes_map.weights_or_kv(three, "Llama-3-70B")
 
 # %% [markdown]
-# Move the handles. Things to find:
+# <details><summary>Things to try, and what they show</summary>
 #
-# - One request, however long its conversation: on which side of the border is it? (No border in the picture? Then it lies to
-#   the right of it: the table above says where.)
-# - Llama-2-13B (MHA) against Llama-3-70B (GQA): which one is over the border with 16 chats of 2048 tokens?
-# - Weights in 4 bits: the border moves to the *left*. Shrinking the weights makes the KV matter sooner. KV in 8 bits moves it back.
-# - A step reads everything that it keeps, once. So KV can only outweigh the weights in reading if it also fills more *memory*
-#   than the weights do. Is there room for that? (Prefixes that requests share are the exception: kept once, but most
-#   attention kernels read them once for each request.)
+# - One request, however long: it stays on the weights' side of the border.
+# - 16 chats of 2048 tokens: Llama-2-13B (MHA) is over the border, Llama-3-70B (GQA) is nowhere near it.
+# - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
+# - KV can only outweigh the weights if it also takes more *memory* than they do. The dotted line says how much there is room for.
 #
-# And here? The same batch, longer and longer contexts, until the KV is a good part of the bytes. Commit yourself again.
+# </details>
+#
+# And here? The same batch, over longer and longer contexts.
 
 # %%
 growth = lab.predict(
@@ -194,66 +235,69 @@ longer = [lab.run(each, **room(each)) for each in steps.longer_and_longer(lab)]
 grown = steps.dots(lab, longer)
 growth.score(bets.growth(grown))
 
+# %%
+findings.growth(grown)
+
 # %% [markdown]
-# Compare the two factors: of the bytes, and of ITL. A byte of KV can cost more to read than a byte of weights: attention reads
-# many small pieces from all over the pool, and it multiplies, too. No batch makes it cheaper, since no two requests share it.
-#
 # ### The same at 70 billion weights
 #
-# Llama-3 70B on four H100s, simulated: each bar is one decode step, cut by what it waits for. First under a stack of today, with
-# **CUDA graphs** (a recorded step, launched as a whole). Then under one of 2023, measured on H100s, which launched each small
-# program of the GPU by itself. Last, what the data sheet alone would promise. The two tables below say how far off the first two are.
+# Llama-3 70B on four H100s, simulated: each bar is one decode step, cut by what it waits for, with an ITL SLO drawn across.
+# Change the stack, the card, the model.
 
 # %%
 sim_70b.step_parts()
 
 # %%
-simulated_70b.error_band(sim_70b.stack(simulated_70b.TODAY))
-
-# %%
-simulated_70b.error_band(sim_70b.stack(simulated_70b.OLD))
+stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b.TODAY, simulated_70b.OLD)))
 
 # %% [markdown]
-# Things to find:
+# Find out:
 #
-# - In the stack of 2023, small batches stand on a floor that is neither reading nor multiplying: the host launches
-#   programs, and the GPUs wait for it. There, doubling a small batch costs next to nothing, for a reason that no roofline shows.
-# - Doubling from 64 to 128 costs something in each stack, though the roof is far from bending. Which part grew?
-# - Contexts of 8192 tokens: which batch is the largest with room, and what share of its step is KV?
+# 1. Turn CUDA graphs off. What happens to a batch of 1, of 256, and to the largest batch within the SLO?
+# 2. Contexts of 8192: which batch still has room, and what's the largest part of its step?
+# 3. Move to B200s. Which parts shrink, and which don't?
+# 4. Qwen3 30B-A3B: why do its bars grow from batch 1 on, when a dense model's don't?
 #
-# Can a batch of 70B get past the bend at all? Move the dot.
-
-# %%
-sim_70b.on_the_roof()
-
-# %% [markdown]
-# With short contexts a large batch can. Otherwise two things stop it. Some batches have no room for their KV on four
-# H100s. And with long contexts there is a border (dotted) that no batch crosses: in the limit a step reads nothing
-# but KV, and KV gets no cheaper by sharing. Decoding long contexts waits for memory at *every* batch. That is why
-# GQA, KV in 8 bits and latent attention exist.
+# <details><summary>Answer</summary>
+#
+# 1. Batch 1 is more than half as slow again: the GPUs wait for launches. Batch 256 doesn't change at all. The SLO's batch falls to less than
+#    a third, because every step stands on the same launch floor. (The stack of 2023 also pays host time per request.)
+# 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes it cheaper.
+# 3. Weights and KV, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay: the better the card, the more of
+#    the step is overhead.
+# 4. Each further request wakes more experts: [lesson 06b](06b_moe.ipynb).
+#
+# </details>
 
 # %% [markdown]
 # ## Deep dive
 #
-# **The arithmetic.** A model of $P$ weights ($W$ bytes of them), with $k$ bytes of KV a token; $B$ requests with contexts of $c$ tokens;
-# attention over $L$ layers with $q$ numbers in a query (heads x head size). A machine with $F$ FLOP/s and $M$ bytes/s:
+# **The arithmetic.** $P$ weights ($W$ bytes), $k$ bytes of KV per token; $B$ requests with contexts of $c$ tokens; $L$ layers, $q$
+# numbers in a query (heads × head size); $F$ FLOP/s and $M$ bytes/s; $o$ seconds of overhead that nothing hides:
 #
 # $$t_{\text{read}} = \frac{W + B\,c\,k}{M}, \qquad t_{\text{multiply}} = \frac{B\,(2P + 4\,L\,q\,c)}{F}, \qquad
-# \text{ITL} \ge \max(t_{\text{read}},\; t_{\text{multiply}})$$
+# \text{ITL} \ge \max(t_{\text{read}},\; t_{\text{multiply}}) + o$$
 #
 # $$\text{intensity} = \frac{B\,(2P + 4\,L\,q\,c)}{W + B\,c\,k} \;\longrightarrow\; \frac{2P + 4\,L\,q\,c}{c\,k} \quad (B \to \infty)$$
 #
-# - **KV equals weights** when $B\,c = W/k$. MHA to GQA divides $k$ by the size of a group, and multiplies the border by it.
-# - **The roof bends** at an intensity of $F/M$. With 16-bit weights ($W = 2P$) and short contexts that is $B \approx F/M$. In $b$ bits
-#   it is $B \approx \frac{b}{16} F/M$, if it still multiplies in 16 bits: quantized weights bring the knee nearer.
-# - **Never compute-bound** when the limit on the right is below $F/M$.
-# - With **tensor parallelism** (each GPU holds a slice of every matrix) over $n$ GPUs, $F$ and $M$ both grow $n$-fold: the floor
-#   sinks, and the knee stays where it is.
+# - **KV equals weights** at $B\,c = W/k$. Going from MHA to GQA multiplies that by the group size.
+# - **The roof bends** at intensity $F/M$. With 16-bit weights and short contexts that's $B \approx F/M$. In $b$ bits it's $B \approx
+#   \frac{b}{16} F/M$ if products still run in 16 bits: quantized weights bring the knee nearer.
+# - **Never compute-bound** where the limit on the right is below $F/M$: long contexts wait for memory at *every* batch.
 #
-# The envelope version: *bytes of weights over bytes per second is the shortest ITL there is.*
+# The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.5 to 2 times that for one request.
 #
-# **The code.** `minillm bench decode` measures MBU just so (`minillm/model/arithmetic.py`), and this is how the simulator prices a step
-# (`minillm/simulate/cost/roofline.py`): the same two clocks, each with a fitted share of its peak, and what a roofline leaves out.
+# **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor sinks, and the bend stays
+# where it was. But only if communication were free. Two all-reduces per layer aren't (batch 64, contexts of 1024):
+
+# %%
+sim_70b.tp_table()
+
+# %% [markdown]
+# All-reduces don't get shorter with more GPUs, and neither does overhead. So their share grows, ITL falls by less than the
+# number of GPUs, and in terms of what a step *takes*, the knee does move.
+#
+# **The code.** This is how `minillm bench decode` counts bytes, and how the simulator prices a step: the same two clocks, and a third.
 
 # %%
 import inspect
@@ -265,9 +309,6 @@ print(inspect.getsource(ModelBytes.step))
 print(inspect.getsource(StepTimeModel.price))
 
 # %% [markdown]
-# Look for `serial`: the share of the shorter clock that does not run beside the longer one. It is 0 on a GPU and near 1 on a
-# CPU; that is the soft bend of a moment ago.
-#
 # **The claim, measured.** An article says that decoding is dominated by reading the KV cache.
 
 # %%
@@ -276,14 +317,15 @@ a4(grown, list(three.values()))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "A decode step reads all weights once, and each request's KV. At small batches that is mostly weights, so ITL is about weight bytes
-# > over bandwidth, and more requests in the step are nearly free. That ends in one of two ways. With short contexts the multipliers
-# > catch up, at a batch near FLOP/s over bytes/s. With long ones KV takes over, and batching does not help with it; then I want GQA,
-# > 8-bit KV or shorter contexts. I would plot ITL against throughput by batch, and stay at the knee."
+# > "A decode step reads all the weights of a dense model once, plus each request's KV. At small batches that's mostly weights, so
+# > the floor for ITL is weight bytes over bandwidth, and adding requests is nearly free. That ends when arithmetic catches up, at a
+# > batch around FLOP/s over bytes/s, or earlier when long contexts make KV the bulk of the bytes. Then there's overhead:
+# > launches and host time, which I'd keep down with CUDA graphs. In production I'd plot ITL against batch and run the largest
+# > batch that keeps our ITL SLO."
 #
 # ## Check yourself
 #
-# Replace the dots. Keys come from the steps above, from the models' shapes and from the data sheet.
+# Replace the dots.
 
 # %%
 check = checks(sweep, roof)
@@ -300,7 +342,7 @@ check("q2", ...)
 check("q3", ...)  # at the largest batch of the sweep, which clock runs longer here: "reading" or "multiplying"?
 
 # %%
-# the smallest batch of the sweep with at least 80% of its best throughput
+# Llama-3-70B on four H100s, today's stack, contexts of 1024: the largest batch with an ITL of at most 0.03 s
 check("q4", ...)
 
 # %%
@@ -311,15 +353,11 @@ check("q5", ...)
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your GPU's knee.** The data sheet says where a roof bends; programs reach only a share of either limit, and not the same share.
-#   Measure ITL against batch on your own server; it takes ten minutes.
-# - **Caches.** A processor with a very large cache keeps part of a small model in it, and then reads faster than memory. MBU
-#   above 100% can also mean that.
-# - **Experts.** A mixture-of-experts model reads only the experts that some token in the batch was sent to. At small batches that is a
-#   fraction of its weights, and it grows with the batch. Nothing in this lesson has that shape.
-# - **Prompts in the same step.** Everything here is pure decoding. A prompt that is read in the same step brings hundreds of
-#   tokens, and moves the whole step past the bend: lessons 03 and 05.
-# - **Noise.** Each point is a median of few steps. The word "restless" under a prediction means that the machine did something else as well.
+# - **Your GPU's knee.** The data sheet says where the roof bends; kernels reach a share of either limit, and not the same share.
+#   Measure ITL against batch on your own server. It takes ten minutes.
+# - **Graphs off, at 70B,** is a what-if: today's stack with the launch times of 2023's. Measure yours with `--enforce-eager`.
+# - **Caches.** A CPU with a very large cache keeps part of a small model in it, and MBU can then exceed 100%.
+# - **Noise.** Each point is a median of few steps; "restless" means that the machine was doing something else, too.
 #
 # ## Sources
 #
@@ -329,3 +367,5 @@ check("q5", ...)
 # - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024). Today's:
 #   vLLM 0.19 on an RTX 4090, from the validation data of LLMServingSim, moved to the H100.
 # - MBU: Agarwal et al., *LLM Inference Performance Engineering: Best Practices* (Databricks, 2023).
+# - CUDA graphs and compilation: vLLM's documentation, *Optimization Levels* and *CUDA Graphs*. Profiling: vLLM's *Profiling vLLM*;
+#   the profiler of PyTorch.

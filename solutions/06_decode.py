@@ -15,7 +15,7 @@ from course.lab import check, hint
 # A decode step computes one new token for each of $B$ requests (the **batch**), each of which has $c$ tokens of **context**. Two
 # clocks run side by side, and the longer one is the **floor**, the shortest time the step can take:
 #
-# - **reading**: all weights once, and every request's own KV cache, `kv_bytes` for each token of its context;
+# - **reading**: all weights once (the model is dense), and each request's own KV cache, `kv_bytes` per token of its context;
 # - **multiplying**: two operations (FLOPs) for every weight and every new token, and `attention_flops` for every token of
 #   context of every request.
 #
@@ -27,7 +27,7 @@ from course.lab import check, hint
 # - `knee(model, machine, context)`: the smallest whole $B \ge 1$ at which multiplying takes at least as long as reading;
 #   `None` if that happens at no batch, however large.
 # - `gain(model, machine, batch, context, bits)`: how many times faster the floor gets when the weights have `bits` instead. KV
-#   keeps its bytes, and the multipliers do what they did. The model is not changed.
+#   and arithmetic stay as they were. Don't change the model.
 
 # %% [markdown]
 # **A worked example.** 8 billion weights of 16 bits, 131 072 bytes of KV a token, on a machine with 1000 TFLOP/s and 3.3 TB/s. One
@@ -41,8 +41,8 @@ print(f"reading {read_bytes / 3.3e12 * 1000:.2f} ms, multiplying {flops / 1000e1
 print(f"{flops / read_bytes:.2f} FLOPs per byte; this machine could do {1000e12 / 3.3e12:.0f} while it reads one")
 
 # %% [markdown]
-# The multipliers wait. A second request adds its KV to the reading and as much again to the multiplying: one clock hardly
-# moves, the other doubles. Where they meet is the knee.
+# The arithmetic units wait. A second request adds only its KV to the reading, and as much again to the multiplying: one clock
+# hardly moves, the other doubles. Where they meet is the knee.
 #
 # **Now you.** `step_floor` has one gap.
 
@@ -126,8 +126,8 @@ check("roofline-knee", step_floor, intensity, knee, gain)
 #
 # The KV cache is cut into **blocks** of `block_size` **slots**, one token's key and value each. A request's **block table** lists
 # its blocks in the order of its text, so the token at position $p$ is in block `table[p // block_size]`, slot
-# `p % block_size`. A step computes some **new tokens** of each request: one when it decodes, several when it reads a (piece
-# of a) prompt. They are the last ones of its context, and their own keys and values are in the cache already.
+# `p % block_size`. A step computes some **new tokens** of each request: one when it decodes, several when it prefills (a chunk
+# of) a prompt. They are the last ones of its context, and their own keys and values are in the cache already.
 #
 # With NumPy:
 #
@@ -137,7 +137,7 @@ check("roofline-knee", step_floor, intensity, knee, gain)
 #   - `query` [T, n_heads, d]: the new tokens of all requests, one request after the other; `query_lens` [B] says how many
 #     each has (at least 1);
 #   - `key_cache`, `value_cache`: as `cache` above;
-#   - `block_tables` [B, max_blocks]: behind the blocks that a request needs stands the id of one that means nothing;
+#   - `block_tables` [B, max_blocks]: entries beyond the blocks that a request needs are padding, and mean nothing;
 #   - `context_lens` [B]: tokens of each request, **the new ones included**.
 #
 # Each new token's output is $\text{softmax}(q \cdot k / \sqrt{d})\,v$ over the keys at its own position and before (**causal**).
@@ -145,7 +145,7 @@ check("roofline-knee", step_floor, intensity, knee, gain)
 # read the first, and 3, 4, 5 the second.
 #
 # Slots that were never written hold garbage: another request's old numbers, or even NaN, and $0 \times$ NaN is NaN. Scores may be
-# in the hundreds. Change nothing that you are given.
+# in the hundreds. Don't modify your arguments.
 
 # %% [markdown]
 # **A worked example.** Blocks of 2, a table of 5, 0, 3, and 5 tokens: position 4 is in block 3, slot 0; slot 1 is unwritten.
@@ -203,8 +203,8 @@ def paged_attention(query, key_cache, value_cache, block_tables, context_lens, q
 check("paged-attention", gather, paged_attention)
 
 # %% [markdown]
-# **Your code serves the real model** (optional; takes some seconds). Every layer of every step asks your function: first with the
-# whole question as new tokens, then with one token a step. The dashboard shows that run, with the engine's own attention as its
+# **Your code serves the real model** (optional; takes some seconds). Every layer of every step calls your function: first with the
+# whole question as new tokens, then with one token per step. The dashboard shows that run, with the engine's own attention as its
 # ghost. The tokens should be the same; where two are almost equally likely, rounding may decide.
 
 # %%

@@ -1,4 +1,4 @@
-"""Lesson 06: two clocks, the roof, weights or KV. Arithmetic by hand; the rest on a tiny model and the simulator."""
+"""Lesson 06: three clocks, the roof, weights or KV. Arithmetic by hand; the rest on a tiny model and the simulator."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from asserting import refuses_garbage
 
 from course.lab import simulated_70b
 from course.lab.lab import Lab
-from course.lab.lesson_06 import bets, sim_70b, steps, traffic
+from course.lab.lesson_06 import bets, findings, pictures, profiling, sim_70b, steps, traffic
 from course.lab.lesson_06.checks import checks
 from course.lab.lesson_06.claims import MEASURE, a4
 from course.lab.lesson_06.roofline import Roof, on_paper
@@ -64,7 +64,7 @@ def test_both_clocks_agree_at_the_knee_and_long_contexts_have_none() -> None:
 # ---------------------------------------------------------------- steps of the engine
 
 
-def test_dots_are_steps_in_which_everybody_decodes(tiny_lab: Lab) -> None:
+def test_dots_are_steps_in_which_all_requests_decode(tiny_lab: Lab) -> None:
     work = [traffic.side_by_side(batch) for batch in (1, 6)] * 2
     found = steps.dots(tiny_lab, [tiny_lab.run(each, **traffic.room(each)) for each in work])
     assert [each.batch for each in found] == [1, 6]
@@ -97,13 +97,34 @@ def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
 
 
 def test_each_bet_has_its_answer() -> None:
-    free_then_dear = bets.doublings([dot(1, 0.02), dot(2, 0.022), dot(64, 0.2), dot(128, 0.38)])
-    assert free_then_dear.answer == bets.DOUBLINGS[True, False]
-    assert (
-        bets.doublings([dot(1, 0.02), dot(2, 0.04), dot(64, 0.2), dot(128, 0.22)]).answer == bets.DOUBLINGS[False, True]
-    )
+    free_then_steep = [dot(1, 0.02), dot(2, 0.022), dot(64, 0.2), dot(128, 0.38)]
+    assert bets.doublings(free_then_steep).answer == bets.DOUBLINGS[True, False]
+    steep_then_free = [dot(1, 0.02), dot(2, 0.04), dot(64, 0.2), dot(128, 0.22)]
+    assert bets.doublings(steep_then_free).answer == bets.DOUBLINGS[False, True]
     for ratio, answer in zip((1.1, 1.6, 3.0), bets.GROWTH):
         assert bets.growth([dot(8, 0.02), dot(8, 0.02 * ratio, context=2000)]).answer == answer
+    assert bets.launches([dot(1, 0.02)], [dot(1, 0.03)]).answer == pytest.approx(1.5)
+    assert bets.slo([dot(1, 0.02), dot(4, 0.03), dot(16, 0.12)]).answer == pytest.approx(8)
+    assert bets.slo(SWEEP).answer == 16 and bets.largest_within(SWEEP, 0.01) == 0
+
+
+def test_findings_tell_what_happened() -> None:
+    for itl, words in ((4.0, "neither"), (2.0, "at the **memory"), (0.1, "can't be")):
+        assert words in findings.clocks(dot(1, itl), replace(ROOF, bandwidth=15e9)).here
+    shrinking = findings.launches([dot(1, 0.02), dot(64, 0.2)], [dot(1, 0.03), dot(64, 0.21)])
+    assert "graphs pay at small batches" in shrinking.here
+    assert "past" not in findings.slo(SWEEP).here and "every batch" in findings.slo(SWEEP).here
+    assert "Look at what lies beyond" in findings.slo([dot(1, 0.02), dot(8, 0.1), dot(16, 0.3)]).here
+    assert "more" in findings.growth([dot(8, 0.02), dot(8, 0.2, context=2000)]).here
+    assert "neither" in pictures.draw_clocks(SWEEP[:1], ROOF).description
+    assert "holds up to batch 16" in pictures.draw_price(SWEEP, 1.0).title
+
+
+def test_a_profile_adds_up_to_the_step(tiny_lab: Lab) -> None:
+    found = profiling.profile_steps(tiny_lab, 2)
+    assert all(spent > 0 for spent in found.seconds.values()) and found.calls[profiling.PRODUCT] >= 2 * 4
+    assert found.calls[profiling.ATTENTION] == 2 and "100%" not in str(profiling.profile_table(found))
+    assert findings.profiled(found).here
 
 
 def test_a4_depends_on_what_was_measured() -> None:
@@ -127,7 +148,13 @@ def test_a4_measures_itself(tiny_lab: Lab) -> None:
 def test_the_check_rewards_what_is_right() -> None:
     check = checks(SWEEP, ROOF)
     floor = 1e3 * LLAMA_70B.weight_bytes / (4 * 3.35e12)
-    right = (("q1", floor), ("q2", LLAMA_13B.crossover_tokens), ("q3", "Multiplying"), ("q4", 8), ("q5", "Never"))
+    right = (
+        ("q1", floor),
+        ("q2", LLAMA_13B.crossover_tokens),
+        ("q3", "Multiplying"),
+        ("q4", sim_70b.within(sim_70b.stack(simulated_70b.TODAY), 1024, 0.03)),
+        ("q5", "Never"),
+    )
     for question, answer in right:
         assert check(question, answer).score == 1, question
     slow_reader = replace(ROOF, bandwidth=1e6)
@@ -142,14 +169,18 @@ def test_no_answer_raises() -> None:
 
 
 def test_seventy_billion_step_by_step() -> None:
-    measured, sheet = sim_70b.stack(simulated_70b.TODAY), sim_70b.stack("the data sheet")
-    one, two = (sim_70b.price(measured, batch, 1024) for batch in (1, 2))
+    today, bare, sheet = (sim_70b.stack(name) for name in (simulated_70b.TODAY, sim_70b.NO_GRAPHS, "the data sheet"))
+    one, two = (sim_70b.price(today, batch, 1024) for batch in (1, 2))
     assert two.itl < 1.1 * one.itl and sum(one.parts) == pytest.approx(one.itl)
-    assert sim_70b.price(sheet, 1, 1024).itl == pytest.approx(
-        on_paper(gpus=4).reading(LLAMA_70B.bytes(1, 1024)), rel=0.02
-    )
-    assert sim_70b.price(sheet, 128, 8192).time.attention > 8 * sim_70b.price(sheet, 128, 1024).time.attention * 0.99
-    assert sim_70b.seats_that_fit(measured, 8192) < 64 < sim_70b.seats_that_fit(measured, 1024)
+    floor = on_paper(gpus=4).reading(LLAMA_70B.bytes(1, 1024))
+    assert sim_70b.price(sheet, 1, 1024).itl == pytest.approx(floor, rel=0.02)
+    assert sim_70b.slots_that_fit(today, 8192) < 64 < sim_70b.slots_that_fit(today, 1024)
+    assert sim_70b.price(bare, 1, 1024).itl > 1.4 * one.itl
+    assert sim_70b.price(bare, 256, 1024).itl == pytest.approx(sim_70b.price(today, 256, 1024).itl)
+    kept = sim_70b.within(today, 1024, 0.03)
+    assert sim_70b.price(today, kept, 1024).itl <= 0.03 < sim_70b.price(today, kept + 1, 1024).itl
+    assert f"holds up to batch {kept}" in sim_70b.draw_parts(today, 1024, 0.03).title
+    assert "25%" in str(sim_70b.tp_table()) and sim_70b.within(today, 1024, 0.001) == 0
 
 
 def test_the_price_of_a_step_is_the_itl_of_a_run() -> None:

@@ -1,8 +1,8 @@
 """Weights or KV: which of them is read more? Both against the context, with the border where they are equal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 
-from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import READ
 from course.lab.lesson_06.shapes import Shape
@@ -40,55 +40,21 @@ def draw_bytes(shape: Shape, batch: int, context: int) -> Picture:
         Curve(f"KV of {batch} requests", CONTEXTS, [shape.kv_bytes(batch, each) / 1e9 for each in CONTEXTS]),
     ]
     marks = [Mark(f"KV is {kv / total:.0%} of this step", x=context, y=kv / 1e9)]
-    border, room = shape.crossover_tokens / batch, _room(shape)
+    border, gpus = shape.crossover_tokens / batch, "one H100" if shape.gpus == 1 else f"{shape.gpus} H100s"
     if CONTEXTS[0] < border < CONTEXTS[-1]:
         marks.append(Mark(f"KV = weights: {border:,.0f}", x=border))
-    if room is not None:
-        marks.append(Mark(f"room for KV on {_gpus(shape)}", y=room * shape.kv_bytes_per_token / 1e9))
-    parts = f"weights {size(shape.weight_bytes)}, KV {size(kv)}{_but(shape, batch, context)}"
-    told = (
-        f"Batch {batch}, context {context}: {parts}; KV is {kv / total:.0%} of the bytes. KV is as much as the weights "
-        f"at {shape.crossover_tokens:,.0f} tokens in all."
-    )
+    with suppress(DoesNotFitError):
+        if (room := shape.room_tokens()) is not None:
+            marks.append(Mark(f"room for KV on {gpus}", y=room * shape.kv_bytes_per_token / 1e9))
+    parts = f"weights {size(shape.weight_bytes)}, KV {size(kv)}"
+    parts += "" if shape.fits(batch, context) else f"; no room for this on {gpus}"
+    parts += f"; trained for {shape.cost.max_context:,} tokens only" if context > shape.cost.max_context else ""
+    border_told = f"KV is as much as the weights at {shape.crossover_tokens:,.0f} tokens in all"
     return draw_chart(
         f"{shape.name}: one step reads {size(total)}: {parts}",
         curves,
         Axis("context of each request (tokens)", log=True),
         Axis("read in a step (GB)", log=True),
         marks,
-        description=told,
-    )
-
-
-def _room(shape: Shape) -> float | None:
-    try:
-        return shape.room_tokens()
-    except DoesNotFitError:
-        return None
-
-
-def _but(shape: Shape, batch: int, context: int) -> str:
-    """Why such a step will not happen; empty if it may."""
-    words = "" if shape.fits(batch, context) else f"; no room for this on {_gpus(shape)}"
-    if context > shape.cost.max_context:
-        words += f"; trained for {shape.cost.max_context:,} tokens only"
-    return words
-
-
-def _gpus(shape: Shape) -> str:
-    return "one H100" if shape.gpus == 1 else f"{shape.gpus} H100s"
-
-
-def crossover_table(shapes: Sequence[Shape]) -> Html:
-    """For each model: how many tokens it takes, and whether there is room for so many."""
-    return table_by_name(
-        "model",
-        {shape.name: shape for shape in shapes},
-        {
-            "attention": lambda shape: f"{shape.kind}, {shape.query_heads} heads, {shape.cost.num_kv_heads} of KV",
-            "weights read": lambda shape: size(shape.weight_bytes),
-            "KV a token": lambda shape: f"{shape.kv_bytes_per_token / 1e3:.0f} kB",
-            "KV = weights at, tokens": lambda shape: f"{shape.crossover_tokens:,.0f}",
-            "room for, tokens": lambda shape: "–" if _room(shape) is None else f"{_room(shape):,.0f} ({_gpus(shape)})",
-        },
+        description=f"Batch {batch}, context {context}: {parts}; KV is {kv / total:.0%} of the bytes. {border_told}.",
     )

@@ -2,25 +2,26 @@
 
 from collections.abc import Sequence
 
+from course.lab import simulated_70b
 from course.lab.grading import Checks, Criterion, choice, close_to, near
+from course.lab.lesson_06 import sim_70b
 from course.lab.lesson_06.roofline import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B
 from course.lab.lesson_06.steps import Dot
 from course.lab.style import number, seconds
 
-ENOUGH = 0.8
-"""Of the best throughput."""
+SLO, CONTEXT = 0.03, 1024
 LONG_CONTEXT = 8192
 NEVER = "never"
 
 
 def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
-    """Questions about the floor of a step, the crossover, and the knee.
+    """Questions about the floor of a step, the crossover, and the batch that an SLO allows.
 
     q1: milliseconds that a decode step of Llama-3-70B (bf16, four H100s, one request, no context) takes at least.
     q2: tokens of context at which Llama-2-13B's KV is as many bytes as its weights.
     q3: what a step of the largest batch of the sweep takes longer for here: "reading" or "multiplying".
-    q4: the smallest batch of the sweep that reaches 80% of its best throughput.
+    q4: the largest batch of Llama-3-70B (four H100s, today's stack, contexts of 1024) that keeps an ITL of 30 ms.
     q5: the batch from which Llama-3-70B with contexts of 8192 tokens waits for arithmetic on H100s, or "never".
     """
 
@@ -49,20 +50,9 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
         return choice(answer, max(times, key=times.get), told)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
-        batches = [dot.batch for dot in sweep]
-        best = max(dot.tokens_per_s for dot in sweep)
-        key = next(i for i, dot in enumerate(sweep) if dot.tokens_per_s >= ENOUGH * best)
-        if int(answer) not in batches:
-            raise ValueError(f"choose one of the sweep: {', '.join(map(str, batches))}")
-        place = batches.index(int(answer))
-        dot = sweep[place]
-        earned = {0: 1.0, 1: 0.5}.get(abs(place - key), 0.0)
-        words = (
-            f"batch {dot.batch}: {dot.tokens_per_s / best:.0%} of the best throughput, at an ITL of {seconds(dot.itl)}"
-        )
-        if place > key:
-            words += f"; batch {batches[key]} has {sweep[key].tokens_per_s / best:.0%} at {seconds(sweep[key].itl)}"
-        return (Criterion("operating point", earned, 1, words),)
+        keys = (largest(simulated_70b.TODAY), largest(sim_70b.NO_GRAPHS))
+        slips = {keys[1]: "that's without CUDA graphs"}
+        return (near(answer, keys[0], "largest batch", slips, 0.1),)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         sheet = on_paper()
@@ -74,7 +64,10 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
         said = str(answer).strip().lower()
         if said != NEVER:
             float(said)  # a batch, or nothing that can be read
-            told += ". Batching helps with the weights, which all requests share; nobody shares the KV"
+            told += ". Batching helps with the weights, which all requests share; no two requests share their KV"
         return (Criterion("batch", float(said == NEVER), 1, told),)
+
+    def largest(stack: str) -> int:
+        return sim_70b.within(sim_70b.stack(stack), CONTEXT, SLO)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})

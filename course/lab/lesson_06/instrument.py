@@ -12,34 +12,20 @@ from course.lab.svg import Picture
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = {"a few words": 0, "about 250 tokens": 250, "about 500": 500, "about 1000": 1000}
 MOST_TOKENS = 8000
-"""Of prompts in all: reading more of them takes too long on a CPU."""
+"""Of prompts in all: prefilling more of them takes too long on a CPU."""
 
 
-class RooflineLab(Explorer):
-    """Every press is a run, and a dot. Earlier dots stay, hollow.
+def roofline_lab(lab: Lab, roof: Roof, dots: Sequence[Dot]) -> Explorer:
+    """Every press is a run, and a dot. Earlier dots stay, without names."""
+    seen = list(dots)
 
-    Args:
-        dots: to begin with.
-    """
+    def run(batch: int, context: str) -> Iterator[Picture]:
+        if batch * CONTEXTS[context] > MOST_TOKENS:
+            raise ValueError(f"that's a long prefill: keep batch x context below {MOST_TOKENS} tokens")
+        yield draw_roofline(roof, [], seen, title=f"Prefilling {batch} prompts, then decoding: wait for the dot …")
+        dot = measure(lab, batch, CONTEXTS[context])
+        yield draw_roofline(roof, [dot], seen)
+        seen.append(dot)
 
-    def __init__(self, lab: Lab, roof: Roof, dots: Sequence[Dot]) -> None:
-        self.lab, self.roof, self.dots = lab, roof, list(dots)
-        super().__init__(
-            self._measure,
-            button="Run these",
-            batch=choices("batch, requests", BATCHES, 4),
-            context=buttons("context of each", list(CONTEXTS)),
-        )
-        self.showing(draw_roofline(roof, self.dots))
-
-    def _measure(self, batch: int, context: str) -> Iterator[Picture]:
-        tokens = batch * CONTEXTS[context]
-        if tokens > MOST_TOKENS:
-            words = f"{tokens} tokens of prompts take long to read: keep batch x context below {MOST_TOKENS}"
-            raise ValueError(words)
-        yield draw_roofline(
-            self.roof, [], self.dots, title=f"Reading {batch} prompts, then writing: wait for the dot …"
-        )
-        dot = measure(self.lab, batch, CONTEXTS[context])
-        before, self.dots = self.dots, [*self.dots, dot]
-        yield draw_roofline(self.roof, [dot], before)
+    batches, contexts = choices("batch, requests", BATCHES, 4), buttons("context of each", list(CONTEXTS))
+    return Explorer(run, button="Run these", batch=batches, context=contexts).showing(draw_roofline(roof, seen))

@@ -1,9 +1,10 @@
-"""The pictures of lesson 06: two clocks, the roof, the price of a batch."""
+"""The pictures of lesson 06: the clocks of a step, the roof, the price of a batch."""
 
 from collections.abc import Sequence
 
+from course.lab.explorer import Explorer, slider
 from course.lab.lesson_06.roofline import Roof
-from course.lab.lesson_06.steps import Dot
+from course.lab.lesson_06.steps import Dot, largest_within
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import HALO, SOFT, Picture, Scale, phase_fill, rect, tag, text, time_axis
@@ -18,36 +19,43 @@ STRIPES = tag(
     id="@kv-stripes", width=6, height=6, patternUnits="userSpaceOnUse",
 )  # fmt: skip
 KV_FILL = "url(#@kv-stripes)"
+NEITHER = "#999999"
 LEFT, RIGHT = 118, 150
 
 
-def draw_two_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
-    """For each batch: seconds of reading at least, seconds of multiplying at least, and what the step took."""
+def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
+    """For each batch: seconds of reading at least, of multiplying at least, and what the step took beyond both."""
     longest = max(max(dot.itl, roof.reading(dot.bytes), roof.multiplying(dot.flops)) for dot in dots)
     scale = Scale(0, 1.02 * longest, LEFT, WIDTH - RIGHT)
     bottom = 68 * len(dots) + 4
-    body = tag("defs", STRIPES) + time_axis(scale, 0, bottom, "one decode step")
+    body, told = tag("defs", STRIPES) + time_axis(scale, 0, bottom, "one decode step"), []
     for i, dot in enumerate(dots):
-        y = 8 + 68 * i
+        y, weights, kv = 8 + 68 * i, roof.reading(dot.shape.weight_bytes), roof.reading(dot.kv_bytes)
+        reads, products, rest = weights + kv, roof.multiplying(dot.flops), dot.rest(roof)
         who = "1 request" if dot.batch == 1 else f"{dot.batch} requests"
         body += text(LEFT - 10, y + 30, who, size=13, text_anchor="end", font_weight="bold")
         body += text(LEFT - 10, y + 45, "in the step", size=11, fill=SOFT, text_anchor="end")
-        weights, kv = roof.reading(dot.shape.weight_bytes), roof.reading(dot.kv_bytes)
-        start = scale(0)
-        body += rect(start, y, scale(weights) - start, 15, fill=READ)
-        body += rect(scale(weights), y, scale(weights + kv) - scale(weights), 15, fill=KV_FILL)
-        body += text(scale(weights + kv) + 5, y + 12, f"read at least {seconds(weights + kv)}", size=11, **HALO)
-        products = roof.multiplying(dot.flops)
-        body += rect(start, y + 19, max(scale(products) - start, 1), 15, fill=MULTIPLY, stroke=SOFT, stroke_width=0.6)
-        body += text(scale(products) + 5, y + 31, f"multiply at least {seconds(products)}", size=11, **HALO)
-        body += rect(start, y + 38, scale(dot.itl) - start, 15, fill=phase_fill("decode"))
-        body += text(scale(dot.itl) + 5, y + 50, f"took {seconds(dot.itl)}", size=11, font_weight="bold", **HALO)
-    found = "; ".join(
-        f"{dot.called}: reading takes at least {seconds(roof.reading(dot.bytes))}, multiplying at least "
-        f"{seconds(roof.multiplying(dot.flops))}, the step took {seconds(dot.itl)}"
-        for dot in dots
+        said = f"read ≥ {seconds(reads)}", f"multiply ≥ {seconds(products)}", f"took {seconds(dot.itl)}"
+        bars = (
+            [(weights, READ), (kv, KV_FILL)],
+            [(products, MULTIPLY)],
+            [(dot.itl - rest, phase_fill("decode")), (rest, NEITHER)],
+        )
+        for j, (words, parts) in enumerate(zip(said, bars)):
+            edge, top = 0.0, y + 19 * j
+            for part, fill in parts:
+                wide = max(scale(edge + part) - scale(edge), 1 if j == 1 else 0)
+                body += rect(scale(edge), top, wide, 15, fill=fill, stroke=SOFT, stroke_width=0.4)
+                edge += part
+            body += text(scale(edge) + 5, top + 12, words, size=11, font_weight="bold" if j == 2 else None, **HALO)
+        if scale(rest) - scale(0) > 70:
+            body += text(
+                scale(dot.itl) - 5, y + 50, f"neither: {rest / dot.itl:.0%}", size=11, text_anchor="end", fill="#000"
+            )
+        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is neither")
+    return Picture(
+        "What does a step wait for: reading, multiplying, or neither?", body, bottom + 34, description="; ".join(told)
     )
-    return Picture("What does a step wait for: reading, or multiplying?", body, bottom + 34, description=found)
 
 
 def draw_roofline(roof: Roof, dots: Sequence[Dot], before: Sequence[Dot] = (), title: str = "") -> Picture:
@@ -89,16 +97,26 @@ def roof_curve(roof: Roof, intensities: Sequence[float], unit: float = 1e9) -> C
     return Curve(f"the roof: reads {reads}, multiplies {multiplies}", intensities, allowed, style="dashes")
 
 
-def draw_price(dots: Sequence[Dot]) -> Picture:
-    """What does each doubling of the batch cost each reader, and what does it bring all of them together?"""
+def slo_explorer(dots: Sequence[Dot], start: float = 3.0) -> Explorer:
+    """The price of a batch, with the ITL SLO on a slider: in ITLs of a lone request."""
+    return Explorer(
+        lambda times: draw_price(dots, times * dots[0].itl),
+        times=slider("ITL SLO, times that of a lone request", 1.2, 20.0, start, 0.1),
+    )
+
+
+def draw_price(dots: Sequence[Dot], slo: float) -> Picture:
+    """Which is the largest batch that keeps the SLO, and what does it bring?"""
     rates, gaps = [dot.tokens_per_s for dot in dots], [1e3 * dot.itl for dot in dots]
+    kept = largest_within(dots, slo)
     found = "; ".join(f"batch {d.batch}: {number(d.tokens_per_s)} tokens/s at {seconds(d.itl)}" for d in dots)
+    ends = [Mark(f"batch {dots[i].batch}", x=rates[i], y=gaps[i]) for i in (0, len(dots) // 2, -1)]
     return draw_chart(
-        "What does each doubling of the batch cost, and bring?",
+        f"An ITL SLO of {seconds(slo)}: it holds up to batch {kept:.0f}",
         [Curve("a batch", rates, gaps, colour=PHASE_COLOURS["decode"])],
-        Axis("all readers together: tokens per second", log=True),
-        Axis("each reader: ITL, ms", log=True),
-        [Mark(f"batch {dot.batch}", x=rate, y=gap) for dot, rate, gap in zip(dots, rates, gaps)],
+        Axis("all requests together: tokens per second", log=True),
+        Axis("each request: ITL, ms", log=True),
+        [*ends, Mark("SLO", y=1e3 * slo)],
         height=300,
         description=found,
     )

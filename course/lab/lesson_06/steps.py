@@ -1,11 +1,12 @@
 """Real steps of the engine, and what each had to read and to multiply."""
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, table_by_name
 from course.lab.lab import Lab
 from course.lab.lesson_06 import traffic
 from course.lab.lesson_06.roofline import Roof
@@ -90,6 +91,10 @@ class Dot:
         """Model FLOPs utilisation: the same for multiplying."""
         return roof.multiplying(self.flops) / self.itl
 
+    def rest(self, roof: Roof) -> float:
+        """Seconds that are neither: what the step took beyond reading and multiplying, one after the other."""
+        return max(self.itl - roof.reading(self.bytes) - roof.multiplying(self.flops), 0.0)
+
     @property
     def called(self) -> str:
         return f"batch {self.batch}, context {self.context:.0f}"
@@ -113,17 +118,27 @@ def _pooled(same: Sequence[Dot]) -> Dot:
     return Dot(same[0].shape, same[0].batch, statistics.fmean(dot.context for dot in same), gaps)
 
 
+def largest_within(dots: Sequence[Dot], slo: float) -> float:
+    """The batch at which ITL reaches `slo`, between measured ones by a straight line over logarithms."""
+    if dots[0].itl > slo:
+        return 0.0
+    for left, right in itertools.pairwise(dots):
+        if right.itl > slo:
+            way = math.log(slo / left.itl) / math.log(right.itl / left.itl)
+            return left.batch * (right.batch / left.batch) ** way
+    return float(dots[-1].batch)
+
+
 def measure(lab: Lab, batch: int, context: int = 0) -> Dot:
     """One dot: a run of the real engine. `context`: about so many tokens in each prompt; 0 = a few words."""
     workload = traffic.side_by_side(batch, context, num_steps(lab, batch))
     return dots(lab, [lab.run(workload, **traffic.room(workload))])[0]
 
 
-def sweep(lab: Lab) -> list[Dot]:
+def batches(lab: Lab, some: Sequence[int] = ()) -> list[Workload]:
     """Short contexts, batch by batch, round after round: a disturbance hits all batches alike."""
-    batches = BATCHES if lab.scale == 1 else SHORT_BATCHES
-    workloads = [traffic.side_by_side(batch, 0, num_steps(lab, batch)) for batch in batches] * rounds(lab)
-    return dots(lab, [lab.run(each, **traffic.room(each)) for each in workloads])
+    some = some or (BATCHES if lab.scale == 1 else SHORT_BATCHES)
+    return [traffic.side_by_side(batch, 0, num_steps(lab, batch)) for batch in some] * rounds(lab)
 
 
 def longer_and_longer(lab: Lab) -> list[Workload]:
@@ -150,20 +165,14 @@ def num_steps(lab: Lab, batch: int) -> int:
 
 
 def dots_table(dots: Sequence[Dot], roof: Roof) -> Html:
-    """Bytes, operations, and how much of the machine each step used."""
-    rows = [
-        (
-            str(dot.batch),
-            number(dot.context),
-            f"{dot.shape.weight_bytes / 1e6:.0f} MB",
-            f"{number(dot.kv_bytes / 1e6)} MB",
-            number(dot.intensity),
-            seconds(dot.itl),
-            number(dot.tokens_per_s),
-            f"{dot.mbu(roof):.0%}",
-            f"{dot.mfu(roof):.0%}",
-        )
-        for dot in dots
-    ]
-    header = ("batch", "context", "weights", "KV", "FLOP per byte", "ITL", "tokens/s", "MBU", "MFU")
-    return as_table(header, rows)
+    """How much of the machine each step used."""
+    columns = {
+        "weights, KV": lambda dot: f"{dot.shape.weight_bytes / 1e6:.0f} MB, {number(dot.kv_bytes / 1e6)} MB",
+        "FLOP per byte": lambda dot: number(dot.intensity),
+        "ITL": lambda dot: seconds(dot.itl),
+        "tokens/s": lambda dot: number(dot.tokens_per_s),
+        "MBU": lambda dot: f"{dot.mbu(roof):.0%}",
+        "MFU": lambda dot: f"{dot.mfu(roof):.0%}",
+        "neither": lambda dot: f"{dot.rest(roof) / dot.itl:.0%}",
+    }
+    return table_by_name("batch", {str(dot.batch): dot for dot in dots}, columns)

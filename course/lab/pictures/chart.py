@@ -18,14 +18,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from course.lab.style import ALARM, WIDTH, number
-from course.lab.svg import FAINT, INK, SOFT, Picture
+from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: dict[str, str] = {"line": "-", "dashes": "--", "points": ""}
 MOST_MARKERS = 40
 """On one line; where there are more points, some are left unmarked."""
-INKS = {"#010101": INK, "#020202": SOFT, "#030303": FAINT}
+INKS = {"#010101": INK, "#020202": SOFT, "#030303": FAINT, "#040404": PAPER}
 """Stand-ins that matplotlib understands for colours that only the theme knows."""
 LOOK = {
     "font.size": 11,
@@ -160,7 +160,8 @@ def _dress(axes: Axes, x: Axis, y: Axis) -> None:
 
 
 def _draw_mark(axes: Axes, mark: Mark) -> None:
-    look = {"color": ALARM, "fontsize": 10.5, "annotation_clip": True}
+    behind = {"facecolor": "#040404", "edgecolor": "none", "pad": 0.8}  # no line goes through a label
+    look = {"color": ALARM, "fontsize": 10.5, "annotation_clip": True, "bbox": behind}
     if mark.x is not None and mark.y is not None:
         axes.plot([mark.x], [mark.y], marker="o", markersize=13, markerfacecolor="none", color=ALARM)
         axes.annotate(mark.label, (mark.x, mark.y), xytext=(9, 7), textcoords="offset points", **look)
