@@ -340,7 +340,7 @@ def test_formats_meet_where_bytes_stop_counting() -> None:
     assert formats_roofline.least_s(h100, nvfp4, 1) is None and formats_roofline.least_s(b200, nvfp4, 1) is not None
     small, large = ([formats_roofline.least_s(h100, kind, n) for kind in (bf16, fp8, w4a16)] for n in (1, 1024))
     assert small[0] == pytest.approx(2 * small[1]) and small[2] == pytest.approx(small[0] * 4.25 / 16)
-    assert large[0] == pytest.approx(2 * large[1]) and large[2] == pytest.approx(large[0], rel=1e-3), (
+    assert large[0] == pytest.approx(2 * large[1], rel=1e-3) and large[2] == pytest.approx(large[0], rel=1e-3), (
         "W4A16 multiplies in 16 bits"
     )
     shows(formats_roofline.draw("b200", 64), "NVFP4")

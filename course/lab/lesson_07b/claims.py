@@ -54,5 +54,11 @@ def measure_d14(lab: Lab) -> Claim:
     return d14(kv_bytes.large(kv_bytes.accounts(lab)), grown, window, traffic.looking(lab))
 
 
-EXPERIMENT = ("lesson_07/",)
+EXPERIMENT = (
+    "lesson_07/bets.py",
+    "lesson_07/kv_bytes.py",
+    "lesson_07/needle.py",
+    "lesson_07/trace.py",
+    "lesson_07/traffic.py",
+)
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"D14": measure_d14}

@@ -7,5 +7,5 @@ from course.lab.lab import Lab
 from course.lab.lesson_10.claims import e1, e7, measure_e1, measure_e7
 
 __all__ = ["e1", "e7"]
-EXPERIMENT = ("server.py", "http_client.py", "lesson_10/")
+EXPERIMENT = ("server.py", "http_client.py", "lesson_10/claims.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"E1": measure_e1, "E7": measure_e7}

@@ -216,7 +216,7 @@ def e8(caught: Route, uncaught: Route, plain: Played, routed: Played, bad: Playe
 
 # ---------------------------------------------------------------- small experiments
 
-OVERLOAD_QPS = 8.0
+OVERLOAD_QPS = 9.0
 
 
 def two_models() -> tuple[fleet.Served, fleet.Served, float]:

@@ -70,7 +70,7 @@ TROUBLES = {
             "too few slots",
             "max-batch was set long ago and is too small for this traffic.",
             "max_num_seqs 16 → 64",
-            1500, 150, 5.0, {"max_num_seqs": 16}, {"max_num_seqs": 64},
+            1500, 150, 4.0, {"max_num_seqs": 16}, {"max_num_seqs": 64},
         ),
         Trouble(
             "too much work",

@@ -4,4 +4,4 @@ from course.lab.lesson_11.claims import SPIKES as MEASURE
 from course.lab.lesson_11.claims import a21, e2, e3
 
 __all__ = ["MEASURE", "a21", "e2", "e3"]
-EXPERIMENT = ("lesson_11/",)
+EXPERIMENT = ("lesson_11/claims.py",)
