@@ -14,7 +14,7 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_05 import causes, findings, instrument, per_token, traffic
+from course.lab.lesson_05 import causes, findings, instrument, per_token, structured, traffic
 from course.lab.lesson_05.checks import checks
 from course.lab.lesson_05.claims import b3, b3_at_70b, d19, d21, moves_here, pairs
 from course.lab.lesson_05.outside import over_http
@@ -135,6 +135,17 @@ findings.calm(calm)
 rush = traffic.company(lab, pace, gap=traffic.PACES["rush"])
 rushed = {name: lab.run(rush, **fields) for name, fields in traffic.POLICIES.items()}
 stack(draw_rhythm(rushed), findings.rush(rushed))
+
+# %% [markdown]
+# ### Structured output: a mask per token
+#
+# With a JSON schema the sampler may only pick tokens that keep the answer valid. A library (here llguidance; vLLM and SGLang
+# also use XGrammar) walks the grammar and gives a **mask** over the vocabulary for every token. The first use of a grammar also
+# compiles it, inside the first token's time.
+
+# %%
+guided = structured.measure(lab)
+stack(structured.costs_table(guided), structured.told(guided))
 
 # %% [markdown]
 # ### The same question at 70B

@@ -16,6 +16,8 @@ from minillm.simulate.cluster.fleet import ClusterConfig
 
 GUIDES = (COURSE / "guide_2am.md", COURSE / "guide_debugging.md")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
 def links(path: Path) -> list[str]:
     text = path.read_text() if path.suffix == ".md" else "\n".join(cell.source for cell in read_source(path).cells)
     return [link for link in LINK.findall(text) if not link.startswith("http")]

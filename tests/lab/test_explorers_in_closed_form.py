@@ -1,0 +1,52 @@
+"""Explorers that are arithmetic: each against a closed form, and each draws."""
+
+import math
+
+import pytest
+from asserting import shows
+
+from course.lab.lesson_03 import envelope
+from course.lab.lesson_04 import hosted
+from course.lab.lesson_08 import gain_map, heads
+from course.lab.lesson_08.formulas import break_even
+from course.lab.lesson_11b import anatomy
+
+
+def test_ttft_on_an_envelope() -> None:
+    linear = envelope.seconds_of(4096, 4, 0.5, attention=False)
+    assert linear == pytest.approx(2 * envelope.MODEL.layer_params * 4096 / (4 * 989.4e12 * 0.5))
+    assert envelope.seconds_of(8192, 4, 0.5, attention=False) == 2 * linear > envelope.seconds_of(4096, 8, 0.5)
+    assert envelope.seconds_of(4096, 4, 0.5) / linear == pytest.approx(1.04, abs=0.01), "attention, at 4k"
+    shows(envelope.draw(4096, 4, 0.5), "simulated")
+
+
+@pytest.mark.parametrize("rate", hosted.RATES.values())
+def test_a_hosted_cache_pays_from_its_break_even_on(rate: hosted.Rate) -> None:
+    assert rate.cost(rate.break_even) == pytest.approx(1)
+    assert rate.cost(0.9 * rate.break_even) > 1 > rate.cost(1.1 * rate.break_even)
+    assert rate.cost(1e6) == pytest.approx(rate.read) and rate.cost(1e-9) == pytest.approx(rate.write)
+    assert rate.hit_rate(3600 / rate.ttl_s) == pytest.approx(1 - 1 / math.e)
+
+
+def test_drafters_break_even_by_their_bytes() -> None:
+    lookup, model, eagle, mtp = heads.DRAFTERS.values()
+    assert lookup.c == 0 and eagle.c < mtp.c and model.c == pytest.approx(0.018, abs=0.002)
+    assert str(heads.drafters_table()).count("\n") == 4 and "1.85 to 1.90" in heads.mtp()
+
+
+def test_the_gain_map_marks_where_it_breaks_even() -> None:
+    rounds = gain_map.rounds(4, 1024, "a 1B model", gain_map.TODAY)
+    each = rounds[1]
+    alpha = break_even(4, each.c, each.verify / each.plain)
+    assert each.gain(alpha, 4) == pytest.approx(1, abs=1e-6) and each.gain(1.0, 4) > 2
+    shows(gain_map.draw_map(4, 1024, "a 1B model", gain_map.TODAY), "breaks even", f"batch 1: above {alpha:.2f}")
+
+
+def test_a_cold_start_is_the_sum_of_its_pieces() -> None:
+    setting = {"machine_s": 60.0, "image_gb": 15.0, "image_cached": False, "source": "network disk, 3 GB/s",
+               "compile_s": 45.0, "compile_cached": False, "graphs_s": 15.0, "asleep": False}  # fmt: skip
+    cold = sum(anatomy.pieces(**setting).values())
+    assert cold == pytest.approx(60 + 15 + anatomy.WEIGHTS_GB / 3 + 45 + 15 + 2)
+    assert sum(anatomy.pieces(**{**setting, "asleep": True}).values()) == pytest.approx(anatomy.WEIGHTS_GB / 50 + 1)
+    assert sum(anatomy.pieces(**{**setting, "image_cached": True, "compile_cached": True}).values()) == cold - 15 - 40.5
+    shows(anatomy.draw(30.0, **setting), "patience")
