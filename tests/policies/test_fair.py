@@ -125,7 +125,7 @@ def test_an_idle_tenant_is_lifted_to_the_lowest_of_those_that_wait_or_to_the_one
     queue.push(request("c"))
     assert queue.served["c"] == 7
     assert [queue.pop().tenant for _ in range(3)] == ["b", "c", "a"]
-    queue.push(request("d"))  # nobody waits, and a, with 11 tokens, was the last
+    queue.push(request("d"))  # none waits, and a, with 11 tokens, left last
     assert queue.served["d"] == 11 and queue.pop().tenant == "d"
 
 
