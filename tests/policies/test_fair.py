@@ -84,8 +84,8 @@ def test_first_come_first_served_breaks_that_bound() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     slots=st.integers(1, 4),
-    num_kv_blocks=st.integers(6, 20),
-    asked=st.lists(st.tuples(st.integers(0, 2), sizes), min_size=1, max_size=20),
+    num_kv_blocks=st.integers(5, 8),
+    asked=st.lists(st.tuples(st.integers(0, 2), sizes), min_size=5, max_size=20),
 )
 def test_no_slot_stays_empty_no_token_changes_and_none_is_charged_twice(
     slots: int, num_kv_blocks: int, asked: list[tuple[int, tuple[int, int]]]
@@ -99,7 +99,6 @@ def test_no_slot_stays_empty_no_token_changes_and_none_is_charged_twice(
     requests = list(alone.recent_requests)
     for output in drain(fair).values():
         assert output.token_ids == expected_output(output.prompt_token_ids, len(output.token_ids))
-    assert fair.scheduler.num_steps > 0
     drain(alone), drain(fcfs)
     steps = [[[s.num_tokens for s in batch.requests] for batch in each.runner.batches] for each in (alone, fcfs)]
     assert steps[0] == steps[1]
