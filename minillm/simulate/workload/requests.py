@@ -145,6 +145,9 @@ class Workload:
     def with_priority(self, priority: int) -> "Workload":
         return self._with_each(lambda r: {"priority": priority})
 
+    def with_tenant(self, tenant: str) -> "Workload":
+        return self._with_each(lambda r: {"tenant": tenant})
+
     def _with_each(self, changes: Callable[[WorkloadRequest], dict[str, Any]]) -> "Workload":
         return Workload(self.name, tuple(dataclasses.replace(r, **changes(r)) for r in self.requests))
 
