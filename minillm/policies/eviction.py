@@ -2,7 +2,7 @@
 
 import bisect
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, takewhile
 
 from minillm.core.block_pool import BlockPool, FreeBlocks
 from minillm.core.timeline import Clock
@@ -52,7 +52,7 @@ class FirstInFirstOut(FreeBlocks):
 class TimeToLive(BlockPool):
     """LRU, and a block that no request has held for longer than `ttl_s` seconds is found no more.
 
-    It is forgotten when it is looked up, so that nothing runs beside the scheduler. Until then it counts as cached.
+    A lookup forgets all that have expired, so nothing runs beside the scheduler; until then they count as cached.
     """
 
     def __init__(self, num_blocks: int, ttl_s: float, clock: Clock) -> None:
@@ -68,13 +68,10 @@ class TimeToLive(BlockPool):
             self._last_held[block_id] = now
 
     def find(self, block_hash: bytes) -> int | None:
-        block_id = super().find(block_hash)
-        if block_id is None or self.ref_counts[block_id] > 0:
-            return block_id
-        if self._clock.now() - self._last_held[block_id] <= self._ttl_s:
-            return block_id
-        self.forget([block_id])
-        return None
+        # All, not only this one: an expired block behind it would keep a newly computed equal one out of the index.
+        limit = self._clock.now() - self._ttl_s
+        self.forget(list(takewhile(lambda block_id: self._last_held[block_id] < limit, self.free.cached)))
+        return super().find(block_hash)
 
 
 def make_pool(config: EngineConfig, num_blocks: int, clock: Clock) -> BlockPool:

@@ -24,9 +24,10 @@ configs = st.fixed_dictionaries(
         "long_prefill_token_threshold": st.none() | st.integers(1, 8),
         "scheduler_reserve_full_isl": st.booleans(),
         "enable_prefix_caching": st.booleans(),
+        "prefix_eviction": st.sampled_from(["lru", "fifo", "ttl"]),
         "kv_reservation": st.sampled_from(["on_demand", "max_len"]),
         "preemption": st.sampled_from(["recompute", "swap"]),
-        "scheduling_order": st.sampled_from(["fcfs", "shortest_prompt", "priority", "two_lane"]),
+        "scheduling_order": st.sampled_from(["fcfs", "shortest_prompt", "priority", "two_lane", "fair"]),
         "speculative": st.sampled_from([None, {"method": "synthetic", "k": 3, "min_output_tokens": 2}]),
     }
 )
@@ -41,6 +42,10 @@ def test_everything_holds_under_random_traffic(fields, num_kv_blocks, num_host_b
     clock = VirtualClock()
     if fields["scheduling_order"] == "two_lane":
         fields["two_lane_threshold"] = 8
+    if not fields["enable_prefix_caching"]:
+        del fields["prefix_eviction"]
+    elif fields["prefix_eviction"] == "ttl":
+        fields["prefix_ttl_s"] = 0.02
     if not fields["enable_chunked_prefill"]:
         fields["long_prefill_token_threshold"] = None
     config = EngineConfig(**fields, block_size=BLOCK, max_model_len=40)
@@ -73,9 +78,8 @@ def test_everything_holds_under_random_traffic(fields, num_kv_blocks, num_host_b
             prompt, max_tokens, priority = event
             request_id = f"r{len(asked)}"
             try:
-                engine.add_request(
-                    prompt, SamplingParams(max_tokens=max_tokens), request_id=request_id, priority=priority
-                )
+                who = {"request_id": request_id, "priority": priority, "tenant": str(priority)}
+                engine.add_request(prompt, SamplingParams(max_tokens=max_tokens), **who)
                 asked[request_id] = (prompt, max_tokens)
             except PromptTooLongError:
                 assert len(prompt) >= engine.context_limit

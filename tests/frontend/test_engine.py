@@ -117,6 +117,8 @@ def test_bad_sampling_params(fields: dict, says: str):
         ({"int4_group_size": 64, "quantization": "int8"}, "only with quantization=int4"),
         ({"swap_space_gb": 2.0}, "only with preemption=swap"),
         ({"two_lane_threshold": 64}, "only with scheduling_order=two_lane"),
+        ({"prefix_ttl_s": 64}, "only with prefix_eviction=ttl"),
+        ({"prefix_eviction": "fifo", "enable_prefix_caching": False}, "only with enable_prefix_caching"),
         ({"long_prefill_token_threshold": 64, "enable_chunked_prefill": False}, "only with enable_chunked_prefill"),
     ],
 )

@@ -74,16 +74,22 @@ def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny
     assert policies.agreement(too_small)[0] < 6, "another cache would be noticed"
 
 
-SMALL = Deployment.of("llama-3-8b", "h100-sxm", block_size=4, num_kv_blocks=14, async_scheduling=False)
+SMALL = {
+    policy: Deployment.of(
+        "llama-3-8b", "h100-sxm", block_size=4, num_kv_blocks=14, async_scheduling=False, prefix_eviction=name
+    )
+    for name, policy in (("lru", LRU), ("fifo", FIFO))
+}
 
 
+@pytest.mark.parametrize("policy", SMALL)
 @settings(max_examples=20, deadline=None)
 @example([(1, 20, 1), (0, 28, 1), (1, 20, 9), (0, 1, 1), (0, 29, 1)])  # a block twice, the first evicted meanwhile
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8))
-def test_the_models_lru_is_the_engines(requests: list[tuple[int, int, int]]) -> None:
+def test_the_models_lru_and_fifo_are_the_engines(policy: Policy, requests: list[tuple[int, int, int]]) -> None:
     """Prompts of a few kinds and any length, answers of any length, one after the other in a small pool."""
-    engine = SMALL.engine(VirtualClock())
-    cache = PrefixCache(14)
+    engine = SMALL[policy].engine(VirtualClock())
+    cache = PrefixCache(14, policy)
     for number, (kind, length, answer) in enumerate(requests):
         prompt = [100 * kind + i for i in range(length)]
         engine.add_request(prompt, SamplingParams(temperature=0, max_tokens=answer, ignore_eos=True))

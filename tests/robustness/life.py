@@ -107,7 +107,8 @@ class Life:
     def ask(self) -> None:
         """A request like any other. If it is refused, nothing has changed."""
         name, stream = f"r{next(self.names)}", self.rng.random() < 0.7
-        options = {"request_id": name, "priority": self.rng.randrange(3), "stream": stream}
+        rank = self.rng.randrange(3)
+        options = {"request_id": name, "priority": rank, "tenant": str(rank), "stream": stream}
         try:
             self.engine.add_request(self._prompt(), self._params(), **options)
         except RequestError:

@@ -48,7 +48,7 @@ def random_config(rng: random.Random, models: Models) -> EngineConfig:
         "max_num_batched_tokens": max(rng.choice([16, 32, 64, 256]), seats),
         "enable_chunked_prefill": rng.random() < 0.8,
         "scheduler_reserve_full_isl": rng.random() < 0.3,
-        "scheduling_order": rng.choice(["fcfs", "fcfs", "shortest_prompt", "priority", "two_lane"]),
+        "scheduling_order": rng.choice(["fcfs", "fcfs", "shortest_prompt", "priority", "two_lane", "fair"]),
         "enable_prefix_caching": rng.random() < 0.7,
         "kv_reservation": rng.choice(["on_demand", "on_demand", "max_len"]),
         "block_size": block_size,
@@ -65,6 +65,8 @@ def random_config(rng: random.Random, models: Models) -> EngineConfig:
     }
     if fields["preemption"] == "swap":
         fields["swap_space_gb"] = rng.choice([2e-5, 1e-4, 1e-3])
+    if fields["enable_prefix_caching"]:
+        fields |= rng.choice([{}, {"prefix_eviction": "fifo"}, {"prefix_eviction": "ttl", "prefix_ttl_s": 0.05}])
     if fields["scheduling_order"] == "two_lane":
         fields["two_lane_threshold"] = rng.choice([8, 40])
     if fields["enable_chunked_prefill"]:

@@ -254,3 +254,9 @@ def test_a_priority_is_honoured_or_refused(server: Running, serve: Serve):
     assert server.http.post("/v1/chat/completions", json={**asked, "priority": 0}).status_code == 200
     sorting = serve(engine={"scheduling_order": "priority"})
     assert sorting.http.post("/v1/chat/completions", json={**asked, "priority": 1}).status_code == 200
+
+
+def test_the_user_is_the_tenant(server: Running):
+    for fields, tenant in (({"user": "ann"}, "ann"), ({}, "")):
+        server.http.post("/v1/chat/completions", json={"model": MODEL, "messages": CHAT, "max_tokens": 1, **fields})
+        assert server.service.thread.call(lambda engine: engine.recent_requests[-1].tenant).result() == tenant

@@ -63,7 +63,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
 
 @example(
     seed=0, gap=0.0001, blocks=70, seats=3, budget=256, caching=False, preemption="recompute", order="fcfs", shared=0,
-    beside=False, chunks={}, others={"batching": "static", "queue_timeout_s": 0.5},
+    eviction={}, beside=False, chunks={}, others={"batching": "static", "queue_timeout_s": 0.5},
 )  # fmt: skip
 @settings(max_examples=25, deadline=None)
 @given(
@@ -74,7 +74,8 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     budget=st.sampled_from([256, 2048]),
     caching=st.booleans(),
     preemption=st.sampled_from(["recompute", "swap"]),
-    order=st.sampled_from(["fcfs", "shortest_prompt", "two_lane", "priority"]),
+    order=st.sampled_from(["fcfs", "shortest_prompt", "two_lane", "priority", "fair"]),
+    eviction=st.sampled_from([{}, {"prefix_eviction": "fifo"}, {"prefix_eviction": "ttl", "prefix_ttl_s": 0.2}]),
     shared=st.sampled_from([0, 100]),
     beside=st.booleans(),
     chunks=st.sampled_from([{}, {"enable_chunked_prefill": False}, {"long_prefill_token_threshold": 64}]),
@@ -90,12 +91,12 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
 )
 def test_fast_forward_changes_nothing(
     seed: int, gap: float, blocks: int, seats: int, budget: int, caching: bool, preemption: str, order: str,
-    shared: int, beside: bool, chunks: dict, others: dict,
+    eviction: dict, shared: int, beside: bool, chunks: dict, others: dict,
 ) -> None:  # fmt: skip
     both(
         list(traffic(seed, 25, gap, shared)), beside, num_kv_blocks=blocks, max_num_seqs=seats,
         max_num_batched_tokens=budget, enable_prefix_caching=caching, preemption=preemption, scheduling_order=order,
-        max_model_len=1000, **chunks, **others,
+        max_model_len=1000, **chunks, **others, **(eviction if caching else {}),
     )  # fmt: skip
 
 

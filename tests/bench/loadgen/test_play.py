@@ -13,7 +13,7 @@ from minillm.bench.loadgen.load_test import LoadSettings, LoadTest, run_load_tes
 from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, TokenSource
 from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
 from minillm.simulate.workload.arrivals import AllAtOnce, Poisson
-from minillm.simulate.workload.kinds import Independent, Sessions
+from minillm.simulate.workload.kinds import Independent, Sessions, SharedPrefix
 from minillm.simulate.workload.lengths import Fixed
 from minillm.simulate.workload.requests import make_workload
 
@@ -87,10 +87,10 @@ def test_a_bug_of_the_client_costs_one_request_and_is_shown(
 ) -> None:
     real_body = Endpoint.body
 
-    def body(self: Endpoint, messages: list[dict[str, str]], max_tokens: int) -> bytes:
+    def body(self: Endpoint, messages: list[dict[str, str]], max_tokens: int, user: str) -> bytes:
         if messages[0]["content"] == "prompt 1":
             raise ZeroDivisionError("of the client")
-        return real_body(self, messages, max_tokens)
+        return real_body(self, messages, max_tokens, user)
 
     monkeypatch.setattr(Endpoint, "body", body)
     with FakeEndpoint() as fake:
@@ -143,6 +143,13 @@ def test_an_open_loop_does_not_wait_for_answers() -> None:
     assert all(o.sent >= o.due for o in test.observations)
 
 
+def test_a_tenant_is_sent_as_the_user() -> None:
+    workload = make_workload(SharedPrefix(tenants=3), AllAtOnce(), num_requests=9)
+    with FakeEndpoint() as fake:
+        load(fake, planned_requests(workload))
+    assert {r.tenant for r in workload} == {body["user"] for body in fake.bodies[WARM:]}
+
+
 def test_a_conversation_repeats_what_was_really_answered() -> None:
     turns = Sessions(turns=Fixed(tokens=3), system=Fixed(tokens=5), think_s=0.0)
     workload = make_workload(turns, AllAtOnce(), num_requests=1)
@@ -152,7 +159,7 @@ def test_a_conversation_repeats_what_was_really_answered() -> None:
     assert all(o.completed for o in test.observations + completions.observations)
     last = fake.bodies[WARM + 2]["messages"]
     assert [m["role"] for m in last] == ["user", "assistant", "user", "assistant", "user"]
-    assert last[1]["content"] == " t0 t1"
+    assert last[1]["content"] == " t0 t1" and "user" not in fake.bodies[-1]
     assert last[:3] == fake.bodies[WARM + 1]["messages"]
     assert fake.bodies[-1]["prompt"] == "".join(m["content"] for m in last)
 
