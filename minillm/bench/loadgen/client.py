@@ -104,6 +104,8 @@ class Exchange:
     is_over: bool = False
     """Well or badly; never true of a request that was cut off or skipped."""
     status: int | None = None
+    retry_after_s: float = 0.0
+    """What a refusal asked for; 0 = nothing, or a date."""
     failure: Failure | None = None
     message: str = ""
 
@@ -175,6 +177,8 @@ async def _refused(response: aiohttp.ClientResponse, exchange: Exchange) -> None
     if response.status == 200:
         exchange.fail(Failure.NOT_A_STREAM, f"not a stream of events but {response.content_type}: {text[:200]}")
         return
+    asked = response.headers.get("Retry-After", "")
+    exchange.retry_after_s = float(asked) if asked.isdecimal() else 0.0
     exchange.fail(_kind_of(response.status), f"{response.status}: {reason_in(text)}")
 
 

@@ -177,8 +177,8 @@ class Worksheet:
         if isinstance(traffic, Workload) and arrivals is not None:
             raise WorkloadError("a recording has a rhythm of its own: leave arrivals out")
         config = config or ClusterConfig()
-        if config.autoscaling or config.model_routing:
-            raise WorkloadError("the worksheet counts replicas of one kind: leave autoscaling and model_routing out")
+        if config.autoscaling or config.model_routing or config.degrading:
+            raise WorkloadError("the worksheet counts replicas of one kind: no autoscaling, model_routing, degrading")
         self.traffic, self.make_engine, self.slo, self.target = traffic, make_engine, slo, target
         self.make_recording_engine = make_recording_engine or make_engine
         self.arrivals = arrivals or (lambda rate: Poisson(rate=rate))

@@ -14,21 +14,18 @@ from minillm.simulate.cluster.events import EventQueue
 from minillm.simulate.cluster.jobs import Attempt, Reply
 from minillm.simulate.cluster.network import Wire
 from minillm.simulate.cluster.record import ClientRecord, Outcome
+from minillm.simulate.cluster.retries import Retries, RetryPolicy
 from minillm.simulate.workload.requests import Workload, answer_piece
-from minillm.simulate.workload.streams import Streams, WorkloadModel
+from minillm.simulate.workload.streams import Streams
 
 
-class ClientConfig(WorkloadModel):
-    """How clients behave. The defaults are an open loop of people who wait for ever."""
+class ClientConfig(RetryPolicy):
+    """How clients behave, retries included. The defaults are an open loop of people who wait for ever."""
 
     max_in_flight: int | None = Field(None, ge=1, description="closed loop: most requests open at once; None = open")
     timeout_s: float | None = Field(None, gt=0, description="patience until the last byte of an attempt, seconds")
     first_byte_timeout_s: float | None = Field(None, gt=0, description="patience until its first byte, seconds")
     cancel_on_timeout: bool = Field(True, description="giving up cancels the work; off = the service goes on")
-    max_attempts: int = Field(1, ge=1, description="tries at one request; 1 = no retries")
-    backoff_s: float = Field(0.0, ge=0, description="pause before the first retry, seconds; 0 = at once")
-    backoff_factor: float = Field(2.0, ge=1, description="each further pause is so many times as long")
-    jitter: float = Field(0.0, ge=0, le=1, description="up to this share of a pause is left out, at random")
 
     @model_validator(mode="after")
     def _order(self) -> "ClientConfig":
@@ -55,6 +52,7 @@ class Clients:
     ) -> None:
         self.workload, self.config, self.events, self.streams = workload, config, events, streams
         self.records = [ClientRecord(request) for request in workload.requests]
+        self.retries = Retries(config, lambda: streams.uniform("jitter"))
         self.num_open = 0
         """Requests begun and not ended yet."""
         self.num_left = len(self.records)
@@ -85,9 +83,14 @@ class Clients:
         self._send(record)
 
     def _send(self, record: ClientRecord) -> None:
-        record.attempts += 1
+        ticket = self.retries.begin(self.events.now, is_retry=record.attempts > 0)
+        if ticket is None:
+            record.error = "the circuit breaker is open"
+            self.events.after(0.0, self._end, record, Outcome.SHED)
+            return
+        record.tries.append(self.events.now)
         record.accepted = record.first_byte = record.replica = record.timeline = None  # only the last attempt counts
-        attempt = Attempt(record, record.attempts, self.workload.prompt(record.request), self._answers)
+        attempt = Attempt(record, record.attempts, self.workload.prompt(record.request), self._answers, ticket)
         if self.config.timeout_s is not None:
             self.events.after(self.config.timeout_s, self._give_up, attempt)
         if self.config.first_byte_timeout_s is not None:
@@ -102,8 +105,9 @@ class Clients:
         record = attempt.record
         record.replica, record.error = reply.replica, reply.error
         if reply.outcome is Outcome.SHED:
-            self._retry_or_end(record, Outcome.SHED)
+            self._retry_or_end(attempt, Outcome.SHED)
             return
+        self.retries.end(attempt.ticket, self.events.now, ok=True)
         if reply.outcome is Outcome.COMPLETED:
             record.timeline, record.deliveries = reply.timeline, reply.deliveries
             record.first_byte, record.last_byte = reply.deliveries[0], self.events.now
@@ -134,15 +138,16 @@ class Clients:
             record.timeline = attempt.shown[-1].request.timeline
         if self.config.cancel_on_timeout:
             self._wire.cancel(attempt)
-        self._retry_or_end(attempt.record, Outcome.TIMEOUT)
+        self._retry_or_end(attempt, Outcome.TIMEOUT)
 
-    def _retry_or_end(self, record: ClientRecord, outcome: Outcome) -> None:
-        config = self.config
-        if record.attempts >= config.max_attempts:
+    def _retry_or_end(self, attempt: Attempt, outcome: Outcome) -> None:
+        record = attempt.record
+        self.retries.end(attempt.ticket, self.events.now, ok=False)
+        pause = self.retries.pause(record.attempts)
+        if pause is None:
             self._end(record, outcome)
-            return
-        pause = config.backoff_s * config.backoff_factor ** (record.attempts - 1)
-        self.events.after(pause * (1 - config.jitter * self.streams.uniform("jitter")), self._send, record)
+        else:
+            self.events.after(pause, self._send, record)
 
     def _end(self, record: ClientRecord, outcome: Outcome) -> None:
         self.num_open -= 1

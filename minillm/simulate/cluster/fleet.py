@@ -25,7 +25,15 @@ from minillm.simulate.cluster.clients import ClientConfig, Clients
 from minillm.simulate.cluster.events import EventQueue
 from minillm.simulate.cluster.jobs import Attempt
 from minillm.simulate.cluster.network import Network, Wire
-from minillm.simulate.cluster.paths import Disaggregation, ModelRouting, Path, TwoModels, TwoPools
+from minillm.simulate.cluster.paths import (
+    Degrading,
+    Disaggregation,
+    ModelRouting,
+    Path,
+    SmallUnderLoad,
+    TwoModels,
+    TwoPools,
+)
 from minillm.simulate.cluster.pool import Autoscaler, Autoscaling, Pool, Shedding
 from minillm.simulate.cluster.replica import EngineFactory
 from minillm.simulate.cluster.routers import RouterConfig, make_router
@@ -47,7 +55,8 @@ class ClusterConfig(WorkloadModel):
     cold_start_s: float = Field(0.0, ge=0, description="from ordering a replica to its first request, seconds")
     warm_up_s: float = Field(0.0, ge=0, description="what a new replica still does at its first request, seconds")
     model_routing: ModelRouting | None = Field(None, description="easy requests go to a pool with a small model")
-    small_replicas: int = Field(1, ge=1, description="replicas of the small model, with model_routing")
+    degrading: Degrading | None = Field(None, description="under load all requests go to a pool with a small model")
+    small_replicas: int = Field(1, ge=1, description="of the small model, with model_routing or degrading")
     disaggregation: Disaggregation | None = Field(None, description="prefill and decode in pools of their own")
     tiers: tuple[TierConfig, ...] = Field((), description="where prompts' KV caches are kept, nearest first")
     sample_every_s: float | None = Field(1.0, gt=0, description="how often replicas are looked at; None = never")
@@ -57,8 +66,8 @@ class ClusterConfig(WorkloadModel):
     def _consistent(self) -> "ClusterConfig":
         if self.replicas == 0 and self.autoscaling is None:
             raise ValueError("replicas is 0 and nothing would ever start one: set autoscaling, or at least 1 replica")
-        if self.model_routing is not None and self.disaggregation is not None:
-            raise ValueError("model_routing and disaggregation both say which pool serves a request: choose one")
+        if sum(way is not None for way in (self.model_routing, self.degrading, self.disaggregation)) > 1:
+            raise ValueError("model_routing, degrading, disaggregation each choose a request's pool: choose one")
         if len({tier.name for tier in self.tiers}) < len(self.tiers):
             raise ValueError("two tiers have the same name: give each its own")
         return self
@@ -69,7 +78,7 @@ class Cluster:
 
     Args:
         make_engine: makes an engine of the main pool on a given clock.
-        make_small_engine: makes one with the small model; needed with model_routing.
+        make_small_engine: makes one with the small model; needed with model_routing or degrading.
         make_prefill_engine: with disaggregation, makes one of the prefill pool; None = make_engine.
         progress: told the share of requests that have ended, each time that one does.
     Raises:
@@ -100,10 +109,10 @@ class Cluster:
         answer = self.wire.reply
         self._path = Path(main, answer)
         if config.model_routing is not None:
-            if make_small_engine is None:
-                raise WorkloadError("model_routing needs a small model: pass make_small_engine")
-            small = self._pool("small", make_small_engine, config.small_replicas, config.shedding)
+            small = self._small_pool(make_small_engine)
             self._path = TwoModels(config.model_routing, small, main, answer, self.streams)
+        if config.degrading is not None:
+            self._path = SmallUnderLoad(config.degrading, self._small_pool(make_small_engine), main, answer)
         if config.disaggregation is not None:
             require_prefix_cache(main)
             num_prefill = config.disaggregation.prefill_replicas
@@ -143,6 +152,11 @@ class Cluster:
             name, make_engine, replicas, router, self.events, shedding, *starting, autoscaler, tiers
         )
         return self.pools[name]
+
+    def _small_pool(self, make_engine: EngineFactory | None) -> Pool:
+        if make_engine is None:
+            raise WorkloadError("model_routing and degrading need a small model: pass make_small_engine")
+        return self._pool("small", make_engine, self.config.small_replicas, self.config.shedding)
 
     def _repeat(self, every_s: float, action: Callable[[], None]) -> None:
         """Now, and again and again until no request is left."""

@@ -60,6 +60,8 @@ class Attempt:
     """The whole prompt, former answers included."""
     answers: dict[str, list[int]]
     """Token ids of those answers, by piece name."""
+    ticket: int
+    """Of the client's circuit breaker."""
     closed: bool = False
     """The client has its answer, or waits no longer."""
     hung_up: bool = False

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from minillm.core.timeline import Timeline
 from minillm.simulate.cluster.events import EventQueue
@@ -94,6 +94,37 @@ class TwoModels(Path):
             self._ask(self._main, attempt)
         else:
             self._answer(attempt, reply)
+
+
+class Degrading(WorkloadModel):
+    """Under load all requests go to a small model, until the load has fallen.
+
+    Two limits, not one: at a single limit every request that ends would switch back, and the next one over again
+    (hysteresis, as in a thermostat). Requests that are being served stay where they are.
+    """
+
+    above: int = Field(ge=1, description="degrade when a replica of the main pool has so many open requests on average")
+    back_at: int = Field(ge=0, description="... and go back when it has no more than so many")
+
+    @model_validator(mode="after")
+    def _order(self) -> "Degrading":
+        if self.back_at >= self.above:
+            raise ValueError(f"back_at ({self.back_at}) must be below above ({self.above})")
+        return self
+
+
+class SmallUnderLoad(Path):
+    """All to the large model, or all to the small one. `ClientRecord.replica` says which of them answered."""
+
+    def __init__(self, degrading: Degrading, small: Pool, large: Pool, answer: Answer) -> None:
+        super().__init__(large, answer)
+        self._degrading, self._small = degrading, small
+        self.is_degraded = False
+
+    def start(self, attempt: Attempt) -> None:
+        load = self._main.outstanding / max(len(self._main.serving), 1)
+        self.is_degraded = load > self._degrading.back_at if self.is_degraded else load >= self._degrading.above
+        self._ask(self._small if self.is_degraded else self._main, attempt)
 
 
 class Disaggregation(WorkloadModel):

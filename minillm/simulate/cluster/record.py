@@ -15,7 +15,8 @@ class Outcome(enum.StrEnum):
 
     COMPLETED = "completed"
     SHED = "shed"
-    """The service refused it, or dropped it unserved, and the client did not try again."""
+    """The service refused it, or dropped it unserved, and the client did not try again; or an open circuit breaker kept
+    it from being sent."""
     TIMEOUT = "timeout"
     """The client gave up waiting."""
     ERROR = "error"
@@ -57,7 +58,8 @@ class ClientRecord:
     """When each piece of the answer reached the client; of completed requests."""
     num_tokens: int = 0
     """Output tokens received."""
-    attempts: int = 0
+    tries: list[float] = field(default_factory=list)
+    """When each attempt left."""
     replica: str | None = None
     """Who answered last, or was working on it when the client left."""
     num_cached_tokens: int = 0
@@ -70,6 +72,10 @@ class ClientRecord:
     misrouted: bool = False
     """Model routing chose the wrong model for it."""
     error: str | None = None
+
+    @property
+    def attempts(self) -> int:
+        return len(self.tries)
 
     @property
     def completed(self) -> bool:

@@ -1,0 +1,122 @@
+"""Alert rules and dashboard: they ask for what /metrics has, and the alerts fire on what they are for."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import yaml
+from docs.pages import ROOT
+from priced_runner import priced_engines
+from prometheus_client.parser import text_string_to_metric_families
+
+from course.lab.incidents import alerts
+from course.lab.incidents.alerts import MATCHER, RULES, SELECTOR, Counted, History, Rules
+from course.lab.incidents.causes import CAUSES
+from minillm.core.timeline import VirtualClock
+from minillm.server.calls import Call
+from minillm.server.metrics import EngineMetrics, Metrics
+
+FOLDER = ROOT / "docs" / "monitoring"
+DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
+PANELS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+GROUPS = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+EXPRESSIONS = [*PANELS, *(rule["expr"] for group in GROUPS for rule in group["rules"])]
+
+
+@pytest.fixture(scope="module")
+def scraped() -> dict[str, list[dict[str, str]]]:
+    """What a server shows: labels of every series, by name."""
+    metrics = Metrics("m")
+    metrics.observe(Call("id", "/v1/completions", False, 0.0, 0.0, status=200, finished=1.0))
+    text = metrics.render() + EngineMetrics(priced_engines()(VirtualClock()), "m").render()
+    found: dict[str, list[dict[str, str]]] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append(sample.labels)
+    return found
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_series_exists_with_the_labels_that_are_asked_for(scraped: dict, expression: str) -> None:
+    assert expression.count("(") == expression.count(")") and SELECTOR.search(expression)
+    wanted = {label for by in re.findall(r"by \(([\w, ]+)\)", expression) for label in by.split(", ")}
+    recorded = Rules.read().recorded
+    for name, matchers, window in SELECTOR.findall(expression.replace("$__rate_interval", "5m")):
+        assert not window or alerts.duration(window) > 0
+        if name not in recorded:
+            series = scraped[name]
+            assert wanted | {label for label, _, _ in MATCHER.findall(matchers)} <= set(series[0])
+            for label, how, value in MATCHER.findall(matchers):
+                if how == "=" and not value.startswith("$"):
+                    assert value in {labels[label] for labels in series}, "no such bucket"
+
+
+def test_the_rules_are_rules() -> None:
+    rules = [rule for group in GROUPS for rule in group["rules"]]
+    assert all(("alert" in rule) != ("record" in rule) for rule in rules)
+    for rule in rules:
+        if "alert" in rule:
+            assert rule["labels"]["severity"] in ("page", "ticket") and {"summary", "first_look"} <= set(
+                rule["annotations"]
+            )
+    if promtool := shutil.which("promtool"):
+        subprocess.run([promtool, "check", "rules", str(RULES)], check=True)
+
+
+def test_the_dashboard_shows_phases_slos_cache_queue_and_errors() -> None:
+    shown = " ".join(PANELS)
+    for name in (
+        "request_queue_time", "request_stream_time", "time_to_first_token", "inter_token_latency", "slo_errors",
+        "prefix_cache_hits", "kv_cache_usage", "num_requests_waiting", "http_requests",
+    ):  # fmt: skip
+        assert name in shown, name
+    assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {"datasource", "model"}
+
+
+# ---------------------------------------------------------------- the evaluator
+
+
+def test_a_rate_and_a_quantile_by_hand() -> None:
+    history = History()
+    history.count("minillm:a_total", np.arange(0.0, 100.0))
+    history.observe("minillm:b", np.full(100, 10.0), np.linspace(1.0, 2.0, 100))
+    rules = Rules({}, {"minillm:twice": "2 * sum by (model_name) (rate(minillm:a_total[50s]))"})
+    assert rules.value("minillm:twice > 1.9 and 1 > 0", history, 99.0)
+    assert rules.value("minillm:twice", history, 99.0) == 2.0
+    quantile = "histogram_quantile(0.5, sum by (model_name, le) (rate(minillm:b_bucket[1m])))"
+    assert rules.value(quantile, history, 20.0) == pytest.approx(1.5, abs=0.02)
+    assert np.isnan(rules.value(quantile, history, 500.0)), "no request, no quantile"
+
+
+def test_before_the_first_play_the_service_was_as_it_was_in_it() -> None:
+    counted = Counted(np.arange(1 - alerts.SPAN_S, 0.0, 2.0), np.ones(int(alerts.SPAN_S / 2)))
+    assert counted.increase(-10 * alerts.SPAN_S, -alerts.SPAN_S) == pytest.approx(9 * alerts.SPAN_S / 2)
+
+
+def test_an_alert_fires_when_its_condition_has_held_for_long_enough() -> None:
+    history = History()
+    history.count("minillm:a_total", np.arange(0.0, 600.0))
+    expression = "sum by (model_name) (rate(minillm:a_total[1m])) > 0.5"
+    rules = Rules({"now": {"expr": expression}, "later": {"expr": expression, "for": "2m"}}, {})
+    assert (rules.fires("now", history), rules.fires("later", history)) == (30.0, 150.0)
+
+
+# ---------------------------------------------------------------- on incidents
+
+
+def test_the_page_has_a_row_for_each_cause_and_a_column_for_each_alert() -> None:
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    head, _, *rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")][
+        -len(CAUSES) - 2 :
+    ]
+    assert head == ["cause", *Rules.read().alerts]
+    assert [row[0] for row in rows] == [f"{cause.title} (`{name}`)" for name, cause in CAUSES.items()]
+    assert all(re.fullmatch(r"–|before|\d+ s", cell) for row in rows for cell in row[1:])
+
+
+def test_an_overload_is_seen_by_its_queue_and_not_by_the_cache() -> None:
+    found = alerts.tried_on("overload", Rules.read())
+    assert found["QueueDeep"] > 0 and found["TTFTHigh"] > 0 and found["PrefixHitRateFell"] is None
