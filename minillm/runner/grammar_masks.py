@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from torch import Tensor
 
 from minillm.core.request import Request
@@ -25,6 +24,8 @@ def apply_grammars(logits: Tensor, rows: Sequence[Row]) -> Tensor | None:
     matchers = {i: row.matcher for i, row in enumerate(rows) if isinstance(row, Request) and row.matcher is not None}
     if not matchers:
         return None
+    from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask  # only where it is used
+
     bitmask = allocate_token_bitmask(*logits.shape)  # all ones: other rows may have any token
     for i, matcher in matchers.items():
         fill_next_token_bitmask(matcher, bitmask, i)

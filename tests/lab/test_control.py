@@ -25,4 +25,4 @@ def test_it_says_how_far_it_moved_and_when_that_is_too_far(factor: float) -> Non
     control = Control("B as before", made_run(), longer(made_run(), factor))
     assert control.moved == pytest.approx(abs(factor - 1))
     assert str(control).startswith("B as before: p99 of E2E went from")
-    assert ("too much" in str(control)) == (abs(factor - 1) > QUIET)
+    assert ("too large" in str(control)) == (abs(factor - 1) > QUIET)

@@ -63,7 +63,7 @@ def prompt_of(kind: str, index: int) -> Prompt:
 def workload(kind: str, count: int, tokens: int, at_once: int = 1) -> Workload:
     """`count` requests of a kind, `at_once` of them in the engine together, each to write `tokens` tokens."""
     temperature = HOT if kind == CREATIVE else 0.0
-    arrivals = tuple(Sampled(0.0, prompt_of(kind, i), tokens, temperature, i) for i in range(count))
+    arrivals = tuple(Sampled(0.0, prompt_of(kind, i), tokens, temperature=temperature, seed=i) for i in range(count))
     name = f"{kind}, {count} × {tokens} tokens" + (", all at once" if at_once > 1 else "")
     return Workload(name, "", arrivals, max_in_flight=at_once)
 

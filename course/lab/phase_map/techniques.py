@@ -149,33 +149,33 @@ def batching(way: str) -> Setting:
 
 ROWS: tuple[Technique, ...] = (
     Technique(
-        "continuous batching", "batching", "02", "Who sits where?",
+        "continuous batching", "batching", "02b", "Three ways on the same arrivals",
         Pair("chats of all lengths, 16 slots", lambda: many(CHAT, 2.6), batching("static"), batching("continuous")),
         Pair("equal answers that all come at once", lambda: together(EQUAL, 64), batching("static"),
              batching("continuous")),
     ),
     Technique(
-        "more slots", "max_num_seqs", "02", "Where it hurts",
+        "more slots", "max_num_seqs", "02", "Many slots",
         Pair("chats, 8 slots or 64", lambda: many(CHAT, 2.6), at(max_num_seqs=8), at(max_num_seqs=64)),
         Pair("long answers, KV memory for a few, 16 slots or 256", lambda: together(LONG_ANSWERS),
              at(tp=2, max_num_seqs=16), at(tp=2, max_num_seqs=256)),
     ),
     Technique(
-        "a limit on the queue", "max_queue_len", "02", "Whom to refuse?",
+        "a limit on the queue", "max_queue_len", "02b", "Which requests to refuse?",
         Pair("more chats than can be served, clients wait ten seconds", lambda: many(CHAT, 12.0, 300),
              slots(16), slots(16, max_queue_len=8)),
         Pair("few chats, but in clumps", lambda: make_workload(CHAT, Gamma(rate=1.0, cv=5.0), num_requests=200),
              slots(16), slots(16, max_queue_len=4)),
     ),
     Technique(
-        "shortest prompt first", "scheduling_order", "02", "Who is next?",
+        "shortest prompt first", "scheduling_order", "02b", "Who is next?",
         Pair("too many chats and long prompts; the chats", lambda: short_and_long(10.0, 300), at(max_num_seqs=16),
              at(max_num_seqs=16, scheduling_order="shortest_prompt"), is_chat),
         Pair("the same run; the long prompts", lambda: short_and_long(10.0, 300), at(max_num_seqs=16),
              at(max_num_seqs=16, scheduling_order="shortest_prompt"), is_long),
     ),
     Technique(
-        "one more replica", "--replicas", "11", "Replicas or a field? In dollars",
+        "one more replica", "--replicas", "11c", "Replicas or a field? In dollars",
         Pair("more chats than one can serve", lambda: many(CHAT, 10.0, 300), Setting({"max_num_seqs": 16}),
              Setting({"max_num_seqs": 16}, {"replicas": 2})),
         Pair("many handbooks, and a router that is blind to caches", lambda: many(TENANTS, 1.4, 240),
@@ -190,7 +190,7 @@ ROWS: tuple[Technique, ...] = (
              at(enable_prefix_caching=True)),
     ),
     Technique(
-        "a shorter prompt", "prompt_pruning.py", "03", "A shorter prompt",
+        "a shorter prompt", "prompt_pruning.py", "03", "Deep dive",
         Pair("long prompts, whole or half", lambda: many(LONG_PROMPTS, 1.3), Setting(),
              Setting(traffic=lambda: many(HALF_PROMPTS, 0.8))),
         Pair("a handbook that was cached; halved by question it is not", lambda: many(HANDBOOK, 2.6), Setting(),
@@ -209,7 +209,7 @@ ROWS: tuple[Technique, ...] = (
         EnginePair("a short prompt, this engine", 64, {"attention_backend": "eager"}, {"attention_backend": "sdpa"}),
     ),
     Technique(
-        "prefill and decode apart", "disaggregation", "05", "The same question at 70B",
+        "prefill and decode apart", "disaggregation", "05b", "Surface",
         Pair("long prompts and chats, two replicas; the chats", lambda: short_and_long(6.5),
              Setting(fleet={"replicas": 2}), Setting(fleet={"disaggregation": APART}), is_chat),
         Pair("only long prompts: the writers idle", lambda: many(LONG_PROMPTS, 3.2),
@@ -221,7 +221,7 @@ ROWS: tuple[Technique, ...] = (
         Pair("long prompts that all come at once", lambda: together(LONG_PROMPTS, 32), at(), at(quantization="int8")),
     ),
     Technique(
-        "KV cache in int8", "kv_cache_dtype", "07", "Rounding: KV in 8 bits",
+        "KV cache in int8", "kv_cache_dtype", "07b", "8-bit KV",
         Pair("long chats, KV memory for a few", lambda: many(LONG_CHATS, 1.0), at(tp=2),
              at(tp=2, kv_cache_dtype="int8")),
         Pair("short chats one by one", lambda: one_by_one(CHAT), at(), at(kv_cache_dtype="int8")),
