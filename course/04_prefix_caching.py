@@ -153,9 +153,14 @@ instruments.policy_explorer()
 #
 # </details>
 #
-# These policies run in a small model (`course/lab/lesson_04/cache_model.py`). The next section checks its LRU against the
-# engine, request by request.
-#
+# That was a model of a cache (`course/lab/lesson_04/cache_model.py`). The engine has the same policies (`prefix_eviction`, `prefix_ttl_s`).
+# Tenant A asks every other time, three others share the rest, and there's room for two:
+
+# %%
+evicting = policies.live(lab)
+stack(tables.runs_table(evicting), findings.evicted(evicting))
+
+# %% [markdown]
 # ### Together, or in turns
 #
 # Three **tenants** (customers of one service), each with its own handbook. They ask in turns, A B C A B C, or grouped, A A

@@ -2,7 +2,7 @@
 # # 10c · Clients that leave, stall and retry
 #
 # Half of the users closed the tab. The server is still generating for them. Meanwhile a mobile client has stopped reading, and
-# another one retries every failed request, three times, at once. What does each of them cost the others?
+# another one retries every failed request at once, up to five times. What does each of them cost the others?
 #
 # - **Surface** (ten minutes): a client leaves halfway, directly and behind a gateway.
 # - **Guided** (fifteen): what a disconnect is worth, and nine kinds of trouble sent to a real server.
@@ -12,7 +12,7 @@
 from course.lab import open_lab
 from course.lab.display import stack
 from course.lab.lesson_10 import findings, leaving, traffic, trouble
-from course.lab.lesson_10c import retries
+from course.lab.lesson_10c import storm
 from course.lab.lesson_10c.checks import checks
 from course.lab.lesson_10c.claims import d15, e6
 from course.lab.server import LabServer
@@ -80,35 +80,47 @@ trouble.trouble_table(troubles)
 # ### Where it hurts: retries
 #
 # A request fails, so the client tries again. While the server is overloaded, *every* failure becomes another request, at the
-# worst possible moment. At 70B, simulated: a spike of twenty seconds, then normal load. Clients give up, retry at once, or
-# back off exponentially.
+# worst possible moment. Run it: two seconds of four times what this server can do, then half of what it can do. Clients wait for
+# an answer as long as four take, and try up to six times.
 
 # %%
-storm = lab.predict(
+amplified = lab.predict(
     "storm",
-    "With immediate retries (up to three attempts): how many attempts per user request during the run?",
+    "Clients retry at once, six attempts at most: how many attempts per user request, over the whole run?",
     unit="attempts",
-    between=(1, 5),
+    between=(1, 6),
 )
-storm
+amplified
 
 # %%
-stormy = retries.runs()
-storm.score(retries.amplification(stormy))
+stormy = storm.live(lab)
+amplified.score(storm.amplification(stormy))
 
 # %%
-stack(retries.retries_table(stormy), retries.draw_load(stormy), retries.told(stormy))
+stack(storm.table(stormy), storm.draw(stormy, "A retry storm on this machine"), storm.told(stormy))
 
 # %% [markdown]
-# <details><summary>What a client should do</summary>
+# - **Exponential backoff with jitter**: wait longer after each failure, by a random amount, or clients that failed together retry together.
+# - **A retry budget**: retries are at most a tenth of requests. Past that, something's wrong that retrying won't fix.
+# - **A circuit breaker**: after so many failures stop calling for a while, then let one request through and close again if it succeeds.
 #
-# - **Back off exponentially, with jitter.** Without jitter, clients that failed together retry together, and fail together again.
-# - **A retry budget.** Retries at most a tenth of requests: past that, something is wrong that retrying won't fix.
-# - **A circuit breaker.** After so many failures in a row stop calling for a while, let one request through, and open up again if it
-#   succeeds. It protects the server, and it gives the user an answer now ("try later") instead of after three time-outs.
-# - **Respect `Retry-After`**, which this server sends with every 429 and 503.
+# The same at 70B, where a queue lasts longer: twenty seconds of overload, clients that wait six seconds for a first byte, and a
+# server that isn't told when they give up.
+
+# %%
+at_70b = storm.at_70b()
+servers = storm.servers_70b()
+stack(storm.table(at_70b), storm.table(servers, "retry at once; the server"), storm.told_70b(at_70b, servers))
+
+# %%
+storm.draw({name: at_70b[name] for name in (storm.GIVE_UP, storm.JITTER, storm.BREAKER)}, "The same at 70B", 10.0)
+
+# %% [markdown]
+# <details><summary>And where the server refuses early, do breakers still help?</summary>
 #
-# And on the server: refuse early (lesson 02b), and drop what's past its deadline before it's prefilled.
+# Try `storm.live(lab, only=(storm.AT_ONCE, storm.BREAKER), max_queue_len=8)`. A refusal costs the server next to nothing, so clients
+# that retry at once soon get in. The breaker counts refusals as failures, opens, and keeps requests back that would've been
+# served. Count time-outs and 5xx for a breaker; let a 429 carry `Retry-After`, which this server sends with every 429 and 503.
 #
 # </details>
 
@@ -127,7 +139,7 @@ stack(retries.retries_table(stormy), retries.draw_load(stormy), retries.told(sto
 # %%
 import inspect
 
-print(inspect.getsource(retries.expected_attempts))
+print(inspect.getsource(storm.expected_attempts))
 
 # %% [markdown]
 # **The claims, measured.**

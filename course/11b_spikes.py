@@ -5,7 +5,7 @@
 # within its SLO first, and what only looks like it does?
 #
 # - **Surface** (ten minutes): five answers to the same spike.
-# - **Guided** (twenty): your own spike, what a cold start is made of, an alarm that's early, rare traffic.
+# - **Guided** (twenty-five): your own spike, what a cold start is made of, an alarm that's early, rare traffic, a rehearsed rollback.
 # - **Deep dive** (five): the arithmetic of warning, the code, three claims put to the test.
 
 # %%
@@ -15,7 +15,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_11 import claims as runs
 from course.lab.lesson_11 import cold, findings, fleet, money, spike, traffic, warning
 from course.lab.lesson_11.checks import spike_checks
-from course.lab.lesson_11b import anatomy
+from course.lab.lesson_11b import anatomy, canary
 from course.lab.lesson_11b.claims import a21, e2, e3
 
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
@@ -29,8 +29,8 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # - **Autoscaler**: orders replicas when too many requests are open. It looks at the recent past every few seconds, and a new replica
 #   has a **cold start**.
 # - **Refuse beyond a limit**: when the replica holds 40 requests, answer 429, and say so.
-# - **Small model for the overflow**: the same limit, but refused requests are answered by 8B on a single GPU. Offer that only if
-#   you've measured its quality. When the replica has room again, new requests go to the large model again.
+# - **Degrade**: at the same limit all new requests go to 8B on a single GPU, until the large model is down to ten open requests. Offer that
+#   only if you've measured its quality.
 # - **A spare replica**, always on, always paid for.
 #
 # ### Predict
@@ -62,11 +62,13 @@ spike.spikes()
 simulated_70b.error_band(fleet.deployment())
 
 # %% [markdown]
-# <details><summary>Three things to try, answered</summary>
+# <details><summary>Four things to try, answered</summary>
 #
 # - Pull the cold start down: from a few seconds on the autoscaler is in time. That's what sleep mode and warm pools buy.
 # - "A climb", where load rises slowly and stays: the autoscaler wins. It's for the hours of a day; limits and fallbacks are for the
 #   minutes before it reacts.
+# - Degrade, and pull the way back up to 39 open requests: the two limits are nearly one, and the service switches models all the time. The
+#   gap between them is **hysteresis**, as in a thermostat.
 # - A long spike: refusing protects the requests that got in and does nothing for the rest. Past some minutes only capacity helps.
 #
 # </details>
@@ -118,12 +120,43 @@ e3(cold.played())
 # At 300 per hour the replica never goes away and nothing is saved; at one per hour nearly every request finds it gone. In between most
 # requests are quick and some take the whole cold start, and a mean shows neither. For an SLO on p99, "mostly awake" isn't awake.
 #
-# ### Where it hurts: changing things during a spike
+# ### Where it hurts: a change in the middle of it
 #
-# A configuration change is a deploy. Put it behind a **feature flag** that one replica reads first (a canary), decide beforehand which number
-# rolls it back (p99 TTFT of the canary against the rest, over how many requests), and rehearse the rollback on a quiet day with a
-# stopwatch: time to detect plus time to undo is how long every mistake will last. With $r$ requests per second on the canary, telling
-# 5% late requests from 1% takes about 250 of them: at one per second that's four minutes before you *can* know.
+# A configuration change is a deploy. Put it behind a **feature flag** that one replica reads first (a **canary**), decide beforehand which
+# number rolls it back, and rehearse that with a stopwatch: time to detect plus time to undo is how long every mistake will last. Rehearse it
+# here. The canary gets three requests per second. The rule: undo the change as soon as more than 20% of the last 50 requests were late
+# (TTFT or TPOT beyond the SLO). The mistake: CUDA graphs are off.
+
+# %%
+undone = lab.predict(
+    "rollback",
+    "How many seconds from the deploy until the flag is back where it was? Turning it back takes five.",
+    unit="s",
+    between=(5, 120),
+)
+undone
+
+# %%
+undone.score(canary.until_undone())
+
+# %%
+canary.explorer()
+
+# %% [markdown]
+# Which rule? A short window is quick and sees little; a long one is sure and slow. The last row is a deploy that changed nothing.
+
+# %%
+canary.rules_table()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - Too few slots hardly shows: at this load sixteen are nearly enough. It'll show at the next peak, with the canary long promoted. So hold a
+#   canary through a peak, or send it more than its share.
+# - Pull the limit down to 2%: the rule fires sooner, and at higher loads it fires in the A/A test, too.
+# - The way back matters as much as the rule. A redeploy with a cold start adds two minutes of late requests that a flag doesn't.
+#
+# </details>
 
 # %% [markdown]
 # ## Deep dive

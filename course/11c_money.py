@@ -14,7 +14,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_11 import claims as runs
 from course.lab.lesson_11 import findings, fleet, hardware, money, routing
 from course.lab.lesson_11.checks import money_checks
-from course.lab.lesson_11c import tokens
+from course.lab.lesson_11c import adapters, tokens
 from course.lab.lesson_11c.claims import a20, d20, e8
 
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
@@ -94,6 +94,26 @@ routing.routes()
 d20(hardware.options())
 
 # %% [markdown]
+# ### A replica per fine-tune?
+#
+# Thirty customers, each with a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear layer, well under 1% of the
+# weights. A batch can mix adapters, each request multiplying with its own (S-LoRA, Punica). What a step pays is reading each adapter that occurs
+# in it. Before you move the sliders: at 32 requests in a step, how much slower is it with 256 adapters than with none?
+
+# %%
+adapters.explorer()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - The curve flattens: a step of $B$ requests can't read more than $B$ adapters, however many there are. Of $n$ equally popular ones it
+#   reads $n\,(1-(1-1/n)^B)$ on average; favourites make it fewer.
+# - Memory keeps growing: all adapters take KV's room. Keep rare ones in host memory (vLLM: `--max-loras`, `--max-cpu-loras`), at the price of
+#   a copy over PCIe when one's asked for.
+# - The sum that matters is at the top. A replica per fine-tune pays off when a customer fills it alone, or pays for isolation.
+#
+# </details>
+#
 # ### Where it hurts
 #
 # Dollars per million tokens hides everything this course is about. A fleet with the lowest price per token is one that's always full, and one

@@ -242,6 +242,9 @@ contract_beside
 # The share within the SLO can even rise, because requests that were cut off are no longer in the way. Count the ones that get
 # nothing, too. A dashboard that leaves out failures shows this as a success.
 #
+# Some causes fire no alert at all: of this course's 28, the alert rules in [docs/monitoring.md](../docs/monitoring.md) miss six. A
+# buffering proxy and clients far away are outside the engine; answers that grew stay within an SLO that's too wide.
+#
 # Diagnosis costs, too: questions take minutes. If a change is free, safe and undone in seconds, trying it may be the cheapest
 # question of all. Say so when you do it.
 

@@ -71,10 +71,17 @@ def serve(
     return simulate(workload, config, engines_for(on, config))
 
 
-def play(on: Deployment, workload: Workload, **fleet: Any) -> FleetRun:
-    """Serve a workload whose prompts share nothing: no prefix is looked up, nothing is sampled over time."""
+def play(on: Deployment, workload: Workload, small: Deployment | None = None, **fleet: Any) -> FleetRun:
+    """Serve a workload whose prompts share nothing: no prefix is looked up, nothing is sampled over time.
+
+    Args:
+        small: the small model, with model_routing or degrading.
+        fleet: fields of ClusterConfig.
+    """
     config = ClusterConfig(**{"sample_every_s": None, **fleet})
-    return simulate(workload.anonymous(), config, engines_for(on.without_prefix_lookups(), config))
+    make_small = small and engines_for(small.without_prefix_lookups(), config)
+    engines = engines_for(on.without_prefix_lookups(), config)
+    return simulate(workload.anonymous(), config, engines, make_small_engine=make_small)
 
 
 def prefill_work(tokens: int) -> StepWork:

@@ -10,6 +10,7 @@ from course.lab.lesson_04 import hosted
 from course.lab.lesson_08 import gain_map, heads
 from course.lab.lesson_08.formulas import break_even
 from course.lab.lesson_11b import anatomy
+from course.lab.lesson_11c import adapters
 
 
 def test_ttft_on_an_envelope() -> None:
@@ -50,3 +51,12 @@ def test_a_cold_start_is_the_sum_of_its_pieces() -> None:
     assert sum(anatomy.pieces(**{**setting, "asleep": True}).values()) == pytest.approx(anatomy.WEIGHTS_GB / 50 + 1)
     assert sum(anatomy.pieces(**{**setting, "image_cached": True, "compile_cached": True}).values()) == cold - 15 - 40.5
     shows(anatomy.draw(30.0, **setting), "patience")
+
+
+def test_a_step_reads_the_adapters_that_occur_in_it() -> None:
+    model = "Llama-3.1 8B on one H100"
+    plain, one, many = (adapters.itl(model, 32, n) for n in (0, 1, 64))
+    expected = 64 * (1 - (1 - 1 / 64) ** 32)
+    assert (many - plain) / (one - plain) == pytest.approx(expected, rel=0.01)
+    shows(adapters.draw(model, 32, 16, 64), "64 adapters: a step takes")
+    assert "64" in str(adapters.bill(model, 16, 64)) and "0.0 GB" in str(adapters.bill(model, 16, 64))

@@ -47,7 +47,7 @@ def served(waits: list[float], ttft: list[float] | None = None) -> fleet.Served:
     columns = {name: np.full(len(waits), 0.05) for name in ("tpot", "stall")}
     first = np.array(waits if ttft is None else ttft) + 0.1
     return fleet.Served(
-        sent=sent, ttft=first, e2e=first + 0.5, seated=sent + waits, queue=np.array(waits),
+        sent=sent, ttft=first, e2e=first + 0.5, slot_at=sent + waits, queue=np.array(waits),
         tokens=np.full(len(waits), 10.0), stamps=np.repeat(sent, 10) + 0.5, preemptions=0, **columns,
     )  # fmt: skip
 
@@ -152,7 +152,7 @@ def test_measures_do_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spike, "ENDS", 150.0)
     found = spike.stories(SMALL_SPIKE)
     assert found["refuse beyond a limit"].share("refused") > 0 == found["refuse beyond a limit"].share("small")
-    small = found["small model for the overflow"]
+    small = found[spike.DEGRADE]
     assert small.share("small") > 0 == small.share("refused") and small.gpu_hours > found["do nothing"].gpu_hours
     assert max(n for _, n in found["autoscaler"].up) > 1 == max(n for _, n in found["do nothing"].up)
     assert found["a spare replica, always on"].share("in time") > found["do nothing"].share("in time")
@@ -166,7 +166,7 @@ def test_the_first_back_wins_the_bet() -> None:
     def bet(scaler: float, away: float) -> str:
         made = {name: a_story(1.0, measure=name) for name in MEASURES}
         made["autoscaler"] = a_story(*[9.0] * int(scaler / 10), 1.0)
-        for name in ("refuse beyond a limit", "small model for the overflow"):
+        for name in ("refuse beyond a limit", spike.DEGRADE):
             made[name] = a_story(*[9.0] * int(away / 10), 1.0, measure=name)
         return traffic.first_back(made).answer
 

@@ -1,7 +1,7 @@
 """A prefix cache in sixty lines: who is forgotten when room is short?
 
-The engine's own cache is LRU: minillm/core/block_pool.py. This model serves one request after the other. Its LRU
-finds exactly what the engine finds (the lesson checks that on a run); the other policies are for comparison.
+The engine's own: minillm/core/block_pool.py and minillm/policies/eviction.py. This model serves one request after the
+other; the lesson checks on a run that its LRU and FIFO find what the engine finds.
 """
 
 import math

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 from course.lab.finding import Finding, tell
 from course.lab.lesson_04 import tables, tenants
+from course.lab.lesson_04.cache_model import FIFO, LRU
+from course.lab.lesson_04.policies import agreement
 from course.lab.lesson_04.traffic import hit_rate, later_ttft
 from course.lab.predict import Outcome
 from course.lab.run import Run
@@ -34,6 +36,14 @@ def orders(runs: Mapping[str, Run], agree: tuple[int, int]) -> Finding:
     rates = {f"{name.split()[0]}_{name.split()[-1]}": hit_rate(run) for name, run in runs.items()}
     outcome = "grouped" if rates["small_grouped"] > rates["small_turns"] + 0.05 else "same"
     return tell("04", "orders", outcome, right=agree[0], asked=agree[1], **rates)
+
+
+def evicted(runs: Mapping[str, Run]) -> Finding:
+    """What the engine's own eviction policies found on the same visits."""
+    lru, fifo, ttl = map(hit_rate, runs.values())
+    right = sum(agreement(runs[name], policy)[0] for name, policy in (("LRU", LRU), ("FIFO", FIFO)))
+    told = {"right": right, "asked": 2 * len(runs["LRU"].finished)}
+    return tell("04", "evicted", "fifo_worse" if lru > fifo + 0.02 else "alike", lru=lru, fifo=fifo, ttl=ttl, **told)
 
 
 def cold(found: Mapping[int, tuple[float, float]]) -> Outcome:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from course.lab.lesson_04 import traces
+from course.lab.lab import Lab
+from course.lab.lesson_04 import traces, traffic
 from course.lab.lesson_04.cache_model import FIFO, LRU, UNLIMITED, Policy, hit_rate, replay
 from course.lab.lesson_04.traces import Visit
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.run import Run
+from course.lab.run import Run, percentile
+from course.lab.style import seconds
 from course.lab.svg import Picture
 
 SIZES = (100, 150, 200, 300, 400, 600, 1000)
@@ -92,12 +94,22 @@ def by_gap(gaps_s: Sequence[float], limit_s: float = LIMIT_S, users: int = 10) -
     return found
 
 
-def agreement(run: Run) -> tuple[int, int]:
-    """Requests for which the model's LRU found exactly what the engine found, and how many there were.
+def live(lab: Lab) -> dict[str, Run]:
+    """The engine's own policies on the same visits: one tenant asks every other time, and two fit into the cache."""
+    visits = traffic.favourite(lab)
+    room = traffic.room_for(lab.run(visits), 2)
+    runs = {name: lab.run(visits, num_kv_blocks=room, prefix_eviction=name.lower()) for name in ("LRU", "FIFO")}
+    limit_s = percentile(runs["LRU"].e2e, 50) / 2
+    aged = lab.run(visits, num_kv_blocks=room, prefix_eviction="ttl", prefix_ttl_s=limit_s)
+    return runs | {f"TTL of {seconds(limit_s)}": aged}
+
+
+def agreement(run: Run, policy: Policy = LRU) -> tuple[int, int]:
+    """Requests for which the model found exactly what the engine found, and how many there were.
 
     The run must have had one request open at a time: the model serves them one after the other.
     """
-    predicted = replay(traces.trace_of(run), len(run.snapshot.block_owners))
+    predicted = replay(traces.trace_of(run), len(run.snapshot.block_owners), policy)
     views = sorted(run.finished, key=lambda view: view.borders[0])
     size = run.snapshot.block_size
     return sum(view.num_cached_tokens == blocks * size for view, blocks in zip(views, predicted)), len(views)

@@ -62,9 +62,9 @@ def deployment(stack: str = STACKS[0], **fields: Any) -> Deployment:
 
 @functools.lru_cache(maxsize=512)
 def _played(
-    traffic: TrafficModel, arrivals: Arrivals, count: int, stack: str, fleet: Fields, fields: Fields
+    traffic: TrafficModel, arrivals: Arrivals, count: int, stack: str, fleet: Fields, fields: Fields, seed: int = 0
 ) -> "Served":
-    workload = make_workload(traffic, arrivals, num_requests=count)
+    workload = make_workload(traffic, arrivals, num_requests=count, seed=seed)
     return Served.of(simulated_70b.play(deployment(stack, **dict(fields)), workload, **dict(fleet)))
 
 
@@ -76,6 +76,7 @@ def served(
     stack: str = STACKS[0],
     replicas: int = 1,
     in_flight: int | None = None,
+    seed: int = 0,
     **fields: Any,
 ) -> "Served":
     """Play traffic to a fleet; the same call again costs nothing.
@@ -89,9 +90,8 @@ def served(
     fleet: dict[str, Any] = {"replicas": replicas}
     if in_flight is not None:
         fleet["clients"] = ClientConfig(max_in_flight=in_flight)
-    return _played(
-        traffic, arrivals, enough(count, LEAST) if count > LEAST else count, stack, _key(fleet), _key(fields)
-    )
+    count = enough(count, LEAST) if count > LEAST else count
+    return _played(traffic, arrivals, count, stack, _key(fleet), _key(fields), seed)
 
 
 def _key(fields: Mapping[str, Any]) -> Fields:
@@ -103,7 +103,7 @@ def capacity(traffic: TrafficModel, stack: str = STACKS[0], **fields: Any) -> fl
     fields = {"max_num_seqs": SLOTS, **fields}
     count = max(2 * LEAST, 5 * int(fields["max_num_seqs"]))
     run = _played(traffic, AllAtOnce(), count, stack, _key({"replicas": 1}), _key(fields))
-    last = float(run.seated.max())
+    last = float(run.slot_at.max())
     since = SETTLED * last
     return float(((run.stamps >= since) & (run.stamps < last)).sum() / (last - since) / run.tokens.mean())
 
@@ -120,7 +120,7 @@ class Served:
     stall: np.ndarray
     """The longest gap."""
     e2e: np.ndarray
-    seated: np.ndarray
+    slot_at: np.ndarray
     """The moment at which it got a slot."""
     queue: np.ndarray
     """How long it had waited then."""

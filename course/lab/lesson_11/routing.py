@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from course.lab import simulated_70b
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.scale import enough
 from course.lab.svg import Picture
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import ClientRecord
 from minillm.simulate.workload.arrivals import Poisson
 from minillm.simulate.workload.requests import make_workload
@@ -120,12 +120,10 @@ def play(wrong: float, load: float = 0.9, easy: float = 0.7) -> Played:
     """
     traffic = fleet.asking(PROMPT, ANSWER)
     rate = load * fleet.capacity(traffic)
-    workload = make_workload(traffic, Poisson(rate=rate), num_requests=enough(400, fleet.LEAST)).anonymous()
-    on = fleet.deployment(max_num_seqs=fleet.SLOTS).without_prefix_lookups()
-    small = fleet.deployment(model=SMALL, tp=SMALL_GPUS, max_num_seqs=fleet.SLOTS).without_prefix_lookups()
+    workload = make_workload(traffic, Poisson(rate=rate), num_requests=enough(400, fleet.LEAST))
+    small = fleet.deployment(model=SMALL, tp=SMALL_GPUS, max_num_seqs=fleet.SLOTS)
     routing = {"easy_share": easy, "misroute_rate": wrong} if wrong >= 0 else None
-    config = ClusterConfig(model_routing=routing, sample_every_s=None)
-    run = simulate(workload, config, on.fast_engine, make_small_engine=small.fast_engine if routing else None)
+    run = simulated_70b.play(fleet.deployment(max_num_seqs=fleet.SLOTS), workload, small, model_routing=routing)
     ended = [r for r in run.records if r.completed]
     twice = [r.misrouted and r.replica.startswith("main") and _waited_for_small(r) for r in ended]
     return Played(

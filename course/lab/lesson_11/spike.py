@@ -1,9 +1,11 @@
-"""A spike, and five answers: nothing, an autoscaler, admission control, a small model for the overflow, a spare."""
+"""A spike, and five answers: nothing, an autoscaler, admission control, degrading to a small model, a spare."""
 
 import functools
+import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
@@ -14,7 +16,6 @@ from course.lab.progress_bar import with_progress
 from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, seconds
 from course.lab.svg import Picture
-from minillm.simulate.cluster.record import Outcome
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.workload.arrivals import Ramp, Spikes
 from minillm.simulate.workload.requests import Workload, make_workload
@@ -26,13 +27,14 @@ BASE = 3.0
 STARTS, ENDS = 60.0, 420.0
 MOST_REPLICAS = 4
 MAX_OUTSTANDING = 40
-"""Requests that a replica may hold at once, with admission control."""
+"""Requests that a replica may hold at once, with admission control; with as many, it degrades."""
 SMALL = "llama-3.1-8b"
+DEGRADE = "degrade to a small model, and back"
 MEASURES = (
     "do nothing",
     "autoscaler",
     "refuse beyond a limit",
-    "small model for the overflow",
+    DEGRADE,
     "a spare replica, always on",
 )
 
@@ -46,6 +48,8 @@ class Spike:
     length: float = 60.0
     cold: float = 120.0
     """From ordering a replica to its first request, seconds: machine, weights, warm-up."""
+    back_at: int = 10
+    """Degraded, new requests go to the large model again when it holds no more than so many."""
     gentle: bool = False
     """The rate climbs in a straight line until the end, instead of jumping up and down again."""
 
@@ -110,6 +114,12 @@ class Story:
         return sum(map(chosen, self.outcomes)) / len(self.outcomes)
 
     @property
+    def switches(self) -> int:
+        """Between the models, one way or the other."""
+        in_order = sorted(self.outcomes, key=lambda each: each.sent)
+        return sum(one.small != other.small for one, other in itertools.pairwise(in_order))
+
+    @property
     def back(self) -> float:
         """Seconds from the begin of the spike until p99 of TTFT is within the SLO for good; inf = never here."""
         late = [
@@ -138,35 +148,20 @@ def story(spike: Spike, measure: str) -> Story:
         }
     elif measure == "a spare replica, always on":
         settings["replicas"] = 2
-    elif measure in ("refuse beyond a limit", "small model for the overflow"):
+    elif measure == "refuse beyond a limit":
         settings["shedding"] = {"max_outstanding": MAX_OUTSTANDING}
+    elif measure == DEGRADE:
+        settings["degrading"] = {"above": MAX_OUTSTANDING, "back_at": spike.back_at}
+        settings["small"] = fleet.deployment(model=SMALL, tp=1, max_num_seqs=128)
     run = simulated_70b.play(on, workload, **settings)
-    outcomes = {r.request.index: RequestOutcome(r.intended, r.ttft()) for r in run.records}
-    gpu_s = GPUS * run.replica_seconds
-    if measure == "small model for the overflow":
-        outcomes |= _overflow(run)
-        gpu_s += run.duration
-    return Story(spike, measure, tuple(outcomes.values()), _up(run), gpu_s / 3600)
-
-
-def _overflow(run: FleetRun) -> dict[int, RequestOutcome]:
-    """A refused request is answered by a small model on a single GPU, from that moment on."""
-    refused = [r for r in run.records if r.outcome is Outcome.SHED]
-    if not refused:
-        return {}
-    requests = tuple(replace(r.request, index=i, arrival=r.ended) for i, r in enumerate(refused))
-    small = simulated_70b.play(fleet.deployment(model=SMALL, tp=1, max_num_seqs=128), Workload("overflow", requests))
-    return {
-        before.request.index: RequestOutcome(
-            before.intended, None if after.first_byte is None else after.first_byte - before.intended, small=True
-        )
-        for before, after in zip(refused, small.records)
-    }
+    outcomes = [RequestOutcome(r.intended, r.ttft(), (r.replica or "").startswith("small")) for r in run.records]
+    gpu_s = sum(report.up_s * (GPUS if report.pool == "main" else 1) for report in run.reports)
+    return Story(spike, measure, tuple(outcomes), _up(run), gpu_s / 3600)
 
 
 def _up(run: FleetRun) -> tuple[tuple[float, int], ...]:
-    moments = sorted({sample.moment for sample in run.samples})
-    return tuple((moment, sum(s.moment == moment for s in run.samples)) for moment in moments)
+    large = Counter(sample.moment for sample in run.samples if sample.replica.startswith("main"))
+    return tuple(sorted(large.items()))
 
 
 def draw_story(spike: Spike, measure: str) -> Picture:
@@ -190,6 +185,7 @@ def draw_story(spike: Spike, measure: str) -> Picture:
     if here.back == 0 or math.isinf(here.back):
         again = "never outside the SLO" if here.back == 0 else "not within the SLO again in this picture"
     title = f"{measure}: {again}; {here.share('in time'):.0%} in time"
+    title += f"; {here.switches} switches" if here.switches else ""
     x = Axis(f"time, seconds (windows of {WINDOW_S:.0f} s, by when requests were sent)", low=0, high=ENDS)
     return draw_panels(title, panels, x, description=_told([here, ghost]))
 
@@ -207,14 +203,15 @@ def spikes() -> Explorer:
     """The spike with sliders."""
 
     return Explorer(
-        lambda measure, times, length, cold, shape: draw_story(
-            Spike(float(times), float(length), float(cold), shape == "a climb"), measure
+        lambda measure, times, length, cold, back_at, shape: draw_story(
+            Spike(float(times), float(length), float(cold), int(back_at), shape == "a climb"), measure
         ),
         slow=True,
         measure=buttons("measure", list(MEASURES), "autoscaler"),
         times=slider("at its highest, x the usual", 2, 6, 4),
         length=choices("how long, s", (20, 60, 120, 240), 60),
         cold=choices("cold start, s", (5, 30, 60, 120, 240), 120),
+        back_at=choices("degraded: back to the large model at so many open requests", (0, 10, 20, 39), 10),
         shape=buttons("shape", ["a spike", "a climb"]),
     )
 

@@ -29,7 +29,7 @@ HUNDRED = (
 KEEPS_UP, HOPELESS = 0.9, 0.1
 BACK = (
     "the autoscaler: replicas start and drain the queue",
-    "turning the overflow away, or to a small model",
+    "refusing, or degrading to a small model",
     "both about equally soon",
 )
 APART_S = 20.0
@@ -141,16 +141,16 @@ def hundred(run: fleet.Served, qps: float = 100.0) -> Outcome:
 
 def served_share(run: fleet.Served, qps: float) -> float:
     """Requests served per second while a line stood there, over those that came."""
-    last = float(run.seated.max())
+    last = float(run.slot_at.max())
     since = fleet.SETTLED * last
     tokens = float(((run.stamps >= since) & (run.stamps < last)).sum())
     return tokens / (last - since) / float(run.tokens.mean()) / qps
 
 
 def first_back(stories: Mapping[str, spike.Story]) -> Outcome:
-    """Which is within the SLO again first: the autoscaler, or turning the overflow away."""
+    """Which is within the SLO again first: the autoscaler, or refusing or degrading."""
     scaler = stories["autoscaler"].back
-    away = min(stories[name].back for name in ("refuse beyond a limit", "small model for the overflow"))
+    away = min(stories[name].back for name in ("refuse beyond a limit", spike.DEGRADE))
     answer = BACK[2] if abs(scaler - away) < APART_S else BACK[0] if scaler < away else BACK[1]
     told = ", ".join(
         f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items()

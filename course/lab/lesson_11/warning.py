@@ -34,7 +34,7 @@ class Alarm:
     Moments in seconds.
     """
 
-    seated: np.ndarray
+    slot_at: np.ndarray
     """When each left the line."""
     wait: np.ndarray
     """How long each had stood there."""
@@ -43,7 +43,7 @@ class Alarm:
     @property
     def bell(self) -> float:
         """When the wait first was above WORRY_S; inf = never."""
-        late = self.seated[self.wait > WORRY_S]
+        late = self.slot_at[self.wait > WORRY_S]
         return float(late.min()) if len(late) else math.inf
 
     @property
@@ -98,7 +98,7 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     found = alarm(load, patience, waits_for, answer)
     starts = np.arange(0, ENDS, WINDOW_S)
     middle = [float(start + WINDOW_S / 2) for start in starts]
-    waits = [_worst(found.wait[(found.seated >= s) & (found.seated < s + WINDOW_S)]) for s in starts]
+    waits = [_worst(found.wait[(found.slot_at >= s) & (found.slot_at < s + WINDOW_S)]) for s in starts]
     left = [float(((found.gave_up >= s) & (found.gave_up < s + WINDOW_S)).sum() / WINDOW_S) for s in starts]
     moments = {"bell": found.bell, "first time-out": found.first_timeout}
     marks = [Mark(name, x=moment) for name, moment in moments.items() if moment < ENDS]

@@ -56,6 +56,8 @@ class RetryPolicy(WorkloadModel):
 
 
 class BreakerState(enum.StrEnum):
+    """Of a circuit breaker."""
+
     CLOSED = "closed"
     """All attempts are sent."""
     OPEN = "open"

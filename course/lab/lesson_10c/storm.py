@@ -1,6 +1,6 @@
 """A retry storm: a few seconds of overload, then load as usual, and clients that retry in six ways.
 
-storms = storm.live(lab)                    # on the lab's real server, 15 s a policy
+storms = storm.live(lab)                    # on the lab's real server, 13 s a policy
 storms = storm.live(lab, max_queue_len=8)   # one that refuses
 storms = storm.at_70b()                     # 70B on four H100s, simulated
 storms["retry at once"].per_second("offered")
@@ -11,17 +11,23 @@ import asyncio
 import functools
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from course.lab import simulated_70b
+from course.lab.display import Html, table_by_name
+from course.lab.finding import Finding, tell
 from course.lab.http_client import NAME, ask, together
 from course.lab.lab import Lab
-from course.lab.lesson_10c import retries as lesson
+from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
+from course.lab.predict import Outcome as Answer
 from course.lab.progress_bar import with_progress
+from course.lab.scale import is_short
 from course.lab.server import LabServer
+from course.lab.style import ALARM, PHASE_COLOURS
+from course.lab.svg import Picture
 from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange, Failure, now
 from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
 from minillm.bench.loadgen.retrying import send_until_answered
@@ -30,7 +36,7 @@ from minillm.simulate.cluster.retries import BreakerPolicy, Retries, RetryPolicy
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.workload.arrivals import Spikes
 from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
+from minillm.simulate.workload.lengths import Fixed, LogNormal
 from minillm.simulate.workload.requests import make_workload
 
 Series = Literal["due", "offered", "good", "refused"]
@@ -62,20 +68,27 @@ class Storm:
         return len(self.offered) / len(self.due)
 
 
+GIVE_UP, AT_ONCE, JITTER = "give up", "retry at once", "backoff, jitter"
 BUDGET, BREAKER = "backoff, jitter, budget of 10%", "backoff, jitter, breaker"
+MOST_ATTEMPTS = 6
+
+
+def expected_attempts(failing: float, most: int) -> float:
+    """Attempts per request when each fails with this probability, whatever the others do: 1 + p + p^2 + ..."""
+    return sum(failing**i for i in range(most))
 
 
 def policies(patience_s: float) -> dict[str, RetryPolicy]:
     """By name. Backoff and breaker are in terms of a client's patience, seconds."""
-    naive = RetryPolicy(max_attempts=6)
+    naive = RetryPolicy(max_attempts=MOST_ATTEMPTS)
     backoff = naive.replace(backoff_s=patience_s / 2, backoff_cap_s=4 * patience_s)
     jitter = backoff.replace(jitter=1.0)
     breaker = BreakerPolicy(window_s=patience_s, open_s=patience_s)
     return {
-        "give up": RetryPolicy(),
-        "retry at once": naive,
+        GIVE_UP: RetryPolicy(),
+        AT_ONCE: naive,
         "backoff": backoff,
-        "backoff, jitter": jitter,
+        JITTER: jitter,
         BUDGET: jitter.replace(retry_budget=0.1),
         BREAKER: jitter.replace(breaker=breaker),
     }
@@ -94,10 +107,13 @@ START_S, LENGTH_S, ENDS_S = 2.0, 2.0, 12.0
 TRIAL_TOKENS, FEWEST, MOST = 8, 4, 96
 
 
-def live(lab: Lab, *, ends_s: float = ENDS_S, **fields: Any) -> dict[str, Storm]:
+def live(
+    lab: Lab, *, only: Sequence[str] = (GIVE_UP, AT_ONCE, JITTER, BUDGET), ends_s: float = ENDS_S, **fields: Any
+) -> dict[str, Storm]:
     """Each policy against a server of its own. The load follows what this machine's server can do, measured first.
 
     Args:
+        only: these policies. In the lab's short form, the first two.
         ends_s: when a storm is cut off, seconds.
         fields: of EngineConfig; max_queue_len is what the server does about it.
     """
@@ -105,9 +121,9 @@ def live(lab: Lab, *, ends_s: float = ENDS_S, **fields: Any) -> dict[str, Storm]
     with LabServer(lab, **fields) as server:
         tokens, capacity = _calibrate(server)
     found = {}
-    for name, policy in with_progress(policies(PATIENCE_S).items(), "retry storms"):
+    for name in with_progress(only[:2] if is_short() else only, "retry storms"):
         with LabServer(lab, **fields) as server:
-            found[name] = _play(server, policy, tokens, capacity, ends_s)
+            found[name] = _play(server, policies(PATIENCE_S)[name], tokens, capacity, ends_s)
     return found
 
 
@@ -184,24 +200,43 @@ def _moments(start: float, moments: Iterable[float | None]) -> tuple[float, ...]
 # ---------------------------------------------------------------- 70B
 
 COUNT_70B = 1200
-"""Requests: five minutes, most of them after the spike."""
+"""Requests: five minutes, most of them after the spike. With fewer the queue has no time to drain."""
+TRAFFIC = Independent(
+    prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)
+)
+SPIKES = Spikes(rate=3.5, spike_rate=17.5, start_s=20.0, length_s=20.0)
+PATIENCE_70B_S = 6.0
+"""To the first byte; then a client counts the attempt as failed."""
+WORKS_ON = "works on"
+SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    WORKS_ON: ({"cancel_on_timeout": False}, {}),
+    "drops what was given up": ({}, {}),
+    "refuses beyond 16 queued": ({"cancel_on_timeout": False}, {"max_queue_len": 16}),
+}
+"""What a server does about attempts whose client has given up: fields of clients, and of the engine."""
+
+
+def at_70b(only: Sequence[str] = ()) -> dict[str, Storm]:
+    """Each policy, or only these, in front of a server that isn't told when a client gives up."""
+    return {name: played(name) for name in with_progress(only or policies(1.0), "simulating clients")}
+
+
+def servers_70b() -> dict[str, Storm]:
+    """Clients that retry at once, in front of each kind of server."""
+    return {name: played(AT_ONCE, name) for name in with_progress(SERVERS, "simulating servers")}
 
 
 @functools.cache
-def at_70b() -> dict[str, Storm]:
-    """The traffic of lesson 10c, by the same policies; the server is not told when a client gives up."""
-    arrivals = Spikes(rate=lesson.BASE, spike_rate=lesson.SPIKE, start_s=lesson.START_S, length_s=lesson.LONG_S)
-    on = simulated_70b.deployment(max_num_seqs=64)
-    found = {}
-    for name, policy in policies(lesson.PATIENCE_S).items():
-        clients = {"first_byte_timeout_s": lesson.PATIENCE_S, **lesson.KEEPS_ON, **policy.model_dump()}
-        count = {"num_requests": COUNT_70B, "least": COUNT_70B}
-        run = simulated_70b.serve(on, lesson.TRAFFIC, arrivals=arrivals, clients=clients, **count)
-        found[name] = _of_run(run, (lesson.START_S, lesson.START_S + lesson.LONG_S))
-    return found
+def played(policy: str, server: str = WORKS_ON) -> Storm:
+    clients, fields = SERVERS[server]
+    clients = {"first_byte_timeout_s": PATIENCE_70B_S, **clients, **policies(PATIENCE_70B_S)[policy].model_dump()}
+    on = simulated_70b.deployment(max_num_seqs=64, **fields)
+    count = {"num_requests": COUNT_70B, "least": COUNT_70B}
+    return _of_run(simulated_70b.serve(on, TRAFFIC, arrivals=SPIKES, clients=clients, **count))
 
 
-def _of_run(run: FleetRun, spike: tuple[float, float]) -> Storm:
+def _of_run(run: FleetRun) -> Storm:
+    spike = (SPIKES.start_s, SPIKES.start_s + SPIKES.length_s)
     after = [record.completed for record in run.records if _known(record.intended) > spike[1]]
     return Storm(
         spike=spike,
@@ -211,3 +246,59 @@ def _of_run(run: FleetRun, spike: tuple[float, float]) -> Storm:
         refused=_moments(0.0, (record.ended for record in run.records if record.outcome is Outcome.SHED)),
         goodput_after=sum(after) / len(after),
     )
+
+
+# ---------------------------------------------------------------- what they showed
+
+
+def table(storms: Mapping[str, Storm], head: str = "clients") -> Html:
+    return table_by_name(
+        head,
+        storms,
+        {
+            "attempts per request": lambda each: f"{each.attempts_per_request:.2f}",
+            "answered, of the requests due after the spike": lambda each: f"{each.goodput_after:.0%}",
+        },
+    )
+
+
+def draw(storms: Mapping[str, Storm], title: str, bin_s: float = 1.0) -> Picture:
+    """For each policy, over time: requests that users made, attempts that were sent, good answers."""
+    ends = next(iter(storms.values())).spike
+    highest = 1.1 * max(max(each.per_second("offered", bin_s).values()) for each in storms.values())
+    panels = []
+    for name, storm in storms.items():
+        rates = {series: storm.per_second(series, bin_s) for series in ("offered", "due", "good")}
+        colours = (ALARM, PHASE_COLOURS["queue"], PHASE_COLOURS["decode"])
+        curves = [
+            Curve(words, [moment + bin_s / 2 for moment in rates[series]], list(rates[series].values()), colour=colour)
+            for (series, words), colour in zip(WORDS.items(), colours)
+        ]
+        axis = Axis(name, low=0, high=highest)
+        panels.append(Panel(curves, axis, [Mark("", x=moment) for moment in ends], height=150))
+    return draw_panels(title, panels, Axis(f"time, seconds; per second, in bins of {bin_s:g} s", low=0))
+
+
+WORDS: dict[Series, str] = {"offered": "attempts", "due": "users' requests", "good": "good answers"}
+
+
+def amplification(storms: Mapping[str, Storm]) -> Answer:
+    """Attempts per request with immediate retries: the answer to a prediction."""
+    value = storms[AT_ONCE].attempts_per_request
+    return Answer(value, f"{value:.2f} attempts per user request; {storms[GIVE_UP].attempts_per_request:.2f} without")
+
+
+def told(storms: Mapping[str, Storm]) -> Finding:
+    """Whether the server came back after the spike, by kind of client."""
+    give_up, at_once = storms[GIVE_UP].goodput_after, storms[AT_ONCE].goodput_after
+    shares = {"give_up": give_up, "at_once": at_once, "attempts": storms[AT_ONCE].attempts_per_request}
+    return tell("10c", "storm", "stuck" if at_once < give_up / 2 else "drained", **shares)
+
+
+def told_70b(clients: Mapping[str, Storm], servers: Mapping[str, Storm]) -> Finding:
+    """What clients and servers can each do about it."""
+    after = [each.goodput_after for each in (*clients.values(), *list(servers.values())[1:])]
+    names = ("give_up", "at_once", "backoff", "jitter", "budget", "breaker", "drops", "refuses")
+    shares = dict(zip(names, after))
+    limited = min(shares["budget"], shares["breaker"]) > shares["jitter"] + 0.2
+    return tell("10c", "clients", "limited" if limited else "alike", **shares)
