@@ -23,7 +23,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 UNDO = {"a flag, read at run time": 5.0, "a redeploy, with a cold start": 120.0}
 """Seconds from the decision to the old configuration."""
-RATE, PEAK, WINDOW, LIMIT = 3.0, 4.0, 50, 0.2
+RATE, WINDOW, LIMIT = 3.0, 50, 0.2
 COUNT, REHEARSALS = 400, 6
 
 
