@@ -100,12 +100,15 @@ amplified.score(storm.amplification(stormy))
 stack(storm.table(stormy), storm.draw(stormy, "A retry storm on this machine"), storm.told(stormy))
 
 # %% [markdown]
-# - **Exponential backoff with jitter**: wait longer after each failure, by a random amount, or clients that failed together retry together.
-# - **A retry budget**: retries are at most a tenth of requests. Past that, something's wrong that retrying won't fix.
-# - **A circuit breaker**: after so many failures stop calling for a while, then let one request through and close again if it succeeds.
+# What the clients did:
 #
-# The same at 70B, where a queue lasts longer: twenty seconds of overload, clients that wait six seconds for a first byte, and a
-# server that isn't told when they give up.
+# - **Exponential backoff with jitter**: wait longer after each failure, by a random amount, or clients that failed together retry together.
+# - **A retry budget**, on top: retries are at most a tenth of requests. Past that, something's wrong that retrying won't fix.
+#
+# The same at 70B: twenty seconds of overload, clients that wait six seconds for a first byte, and a server that isn't told when they
+# give up. Two more policies: backoff without jitter, and
+#
+# - **A circuit breaker**: after so many failures stop calling for a while, then let one request through and close again if it succeeds.
 
 # %%
 at_70b = storm.at_70b()

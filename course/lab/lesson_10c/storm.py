@@ -69,7 +69,8 @@ class Storm:
 
 
 GIVE_UP, AT_ONCE, JITTER = "give up", "retry at once", "backoff, jitter"
-BUDGET, BREAKER = "backoff, jitter, budget of 10%", "backoff, jitter, breaker"
+BUDGET, BREAKER = "retry budget of 10%", "circuit breaker"
+"""On top of backoff and jitter."""
 MOST_ATTEMPTS = 6
 
 
