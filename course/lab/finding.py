@@ -53,14 +53,15 @@ def tell(lesson: str, finding: str, outcome: str, /, **values: Any) -> Finding:
 
     Args:
         lesson: its number, such as "03".
-        outcome: which one it was; of the others `otherwise` is shown, if they have one.
+        outcome: which one it was. Its `otherwise`, a sentence or several, says what another would have meant.
     """
-    outcomes = texts(lesson)[finding]
-    others = [each["otherwise"] for name, each in outcomes.items() if name != outcome and "otherwise" in each]
-    return Finding(fill_in(outcomes[outcome]["here"], **values), tuple(others))
+    said = texts(lesson)[finding][outcome]
+    otherwise = said.get("otherwise", ())
+    roads = (otherwise,) if isinstance(otherwise, str) else tuple(otherwise)
+    return Finding(fill_in(said["here"], **values), roads)
 
 
 @cache
-def texts(lesson: str) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+def texts(lesson: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     """All of a lesson's, by finding and outcome."""
     return tomllib.loads((HERE / f"lesson_{lesson}" / "findings.toml").read_text(encoding="utf-8"))

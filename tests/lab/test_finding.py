@@ -10,8 +10,8 @@ from course.lab.finding import OTHERWISE, tell
 def texts(tmp_path, monkeypatch) -> None:
     (tmp_path / "lesson_99").mkdir()
     (tmp_path / "lesson_99/findings.toml").write_text(
-        '[chunks.longer]\nhere = "It took **{wait:seconds}**, {factor:.1f} times as long."\notherwise = "Never mind."\n'
-        '[chunks.shorter]\nhere = "Shorter."\notherwise = "Shorter would mean `x < y`."\n'
+        '[chunks.longer]\nhere = "It took **{wait:seconds}**, {factor:.1f} times as long."\notherwise = "Shorter would mean `x < y`."\n'
+        '[chunks.shorter]\nhere = "Shorter."\notherwise = ["Longer is usual.", "The same is rare."]\n'
         '[chunks.same]\nhere = "The same."\n'
     )
     monkeypatch.setattr(finding, "HERE", tmp_path)
@@ -24,7 +24,9 @@ def test_the_outcome_that_was_is_told_and_the_others_are_folded() -> None:
     assert shown["text/plain"] == str(told) == "It took **12 ms**, 2.0 times as long."
     before, _, folded = shown["text/html"].partition("<details>")
     assert "<strong>12 ms</strong>" in before and OTHERWISE in folded
-    assert "<code>x &lt; y</code>" in folded and "Never mind" not in shown["text/html"]
+    assert "<code>x &lt; y</code>" in folded and "usual" not in folded
+    assert tell("99", "chunks", "shorter").otherwise == ("Longer is usual.", "The same is rare.")
+    assert tell("99", "chunks", "same").otherwise == ()
 
 
 def test_without_another_road_nothing_is_folded() -> None:
