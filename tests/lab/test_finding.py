@@ -10,7 +10,8 @@ from course.lab.finding import OTHERWISE, tell
 def texts(tmp_path, monkeypatch) -> None:
     (tmp_path / "lesson_99").mkdir()
     (tmp_path / "lesson_99/findings.toml").write_text(
-        '[chunks.longer]\nhere = "It took **{wait:seconds}**, {factor:.1f} times as long."\notherwise = "Shorter would mean `x < y`."\n'
+        '[chunks.longer]\nhere = "It took **{wait:seconds}**, {factor:.1f} times as long."\n'
+        'otherwise = "Shorter would mean `x < y`."\n'
         '[chunks.shorter]\nhere = "Shorter."\notherwise = ["Longer is usual.", "The same is rare."]\n'
         '[chunks.same]\nhere = "The same."\n'
     )

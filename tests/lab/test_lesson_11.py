@@ -173,16 +173,16 @@ def test_the_first_back_wins_the_bet() -> None:
     assert [bet(100, 20), bet(20, 100), bet(50, 50)] == [traffic.BACK[1], traffic.BACK[0], traffic.BACK[2]]
 
 
-def alarm(bell: float, first: float | None) -> Alarm:
-    return Alarm(np.array([bell]), np.array([9.0]), np.array([] if first is None else [first]))
+def alarm(fired: float, first: float | None) -> Alarm:
+    return Alarm(np.array([fired]), np.array([9.0]), np.array([] if first is None else [first]))
 
 
-def test_the_bell_and_the_first_to_leave() -> None:
+def test_the_alarm_and_the_first_to_leave() -> None:
     assert alarm(10, 15).lead == 5 and alarm(20, 15).lead == -5 and alarm(10, None).lead is None
     assert Alarm(np.array([1.0]), np.array([0.1]), np.array([5.0])).lead == -math.inf
 
 
-def test_the_bell_hears_those_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_alarm_hears_those_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warning, "ENDS", 120.0)
     queued, reading = warning.alarm(2.0, 10.0), warning.alarm(0.7, 20.0, "the last word", warning.LONG_ANSWER)
     assert len(queued.gave_up) > 0 and queued.wait.max() == pytest.approx(10.0)

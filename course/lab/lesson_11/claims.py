@@ -172,7 +172,7 @@ def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
     if other is None:
         last = "no client left"
     elif math.isinf(other):
-        last = "the bell never rang before people left"
+        last = "the alarm never fired before clients left"
     else:
         last = f"it rang {seconds(abs(other))} {'before' if other > 0 else 'after'} the first left"
     return conclude("E2", verdict, told=told or "no time-outs", last=last)

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from minillm.simulate.workload.requests import make_workload
 
 SLOTS = 64
 WORRY_S = 2.0
-"""A queue wait that rings the bell."""
+"""A queue wait that fires the alarm."""
 CALM, STARTS, ENDS = 0.6, 60.0, 360.0
 """Load before the trouble, when the trouble begins, and when the picture ends (seconds)."""
 WINDOW_S = 5.0
@@ -41,7 +41,7 @@ class Alarm:
     gave_up: np.ndarray
 
     @property
-    def bell(self) -> float:
+    def fired(self) -> float:
         """When the wait first was above WORRY_S; inf = never."""
         late = self.slot_at[self.wait > WORRY_S]
         return float(late.min()) if len(late) else math.inf
@@ -52,8 +52,8 @@ class Alarm:
 
     @property
     def lead(self) -> float | None:
-        """Seconds from the bell to the first time-out; below 0: it rang too late. None: no request timed out."""
-        return None if math.isinf(self.first_timeout) else self.first_timeout - self.bell
+        """Seconds from the alarm to the first time-out; below 0: it fired too late. None: no request timed out."""
+        return None if math.isinf(self.first_timeout) else self.first_timeout - self.fired
 
 
 @functools.lru_cache(maxsize=64)
@@ -100,21 +100,21 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     middle = [float(start + WINDOW_S / 2) for start in starts]
     waits = [_worst(found.wait[(found.slot_at >= s) & (found.slot_at < s + WINDOW_S)]) for s in starts]
     left = [float(((found.gave_up >= s) & (found.gave_up < s + WINDOW_S)).sum() / WINDOW_S) for s in starts]
-    moments = {"bell": found.bell, "first time-out": found.first_timeout}
+    moments = {"alarm": found.fired, "first time-out": found.first_timeout}
     marks = [Mark(name, x=moment) for name, moment in moments.items() if moment < ENDS]
     wait = Curve(f"queue wait, longest of {WINDOW_S:.0f} s", middle, waits, colour=PHASE_COLOURS["queue"])
     timeouts = Curve("time-outs", middle, left, colour=ALARM)
     panels = [
         Panel([wait], Axis("queue wait, s", low=0, high=1.25 * patience), [*marks, Mark("", y=WORRY_S)], height=140),
-        Panel([timeouts], Axis("time-outs/s", low=0), marks),
+        Panel([timeouts], Axis("time-outs/s", low=0), [replace(mark, label="") for mark in marks]),
     ]
     if found.lead is None:
         words = "no client gives up"
     elif math.isinf(found.lead):
-        words = "people give up, and the bell never rang"
+        words = "clients give up, and the alarm never fired"
     else:
         words = (
-            f"the bell rang {seconds(abs(found.lead))} {'before' if found.lead >= 0 else 'after'} the first time-out"
+            f"the alarm fired {seconds(abs(found.lead))} {'before' if found.lead >= 0 else 'after'} the first time-out"
         )
     x = Axis(f"time, seconds; the load steps up at {STARTS:.0f}", low=0, high=ENDS)
     told = f"Load {load:.0%} of capacity, patience {number(patience)} s for {waits_for}: {words}."
