@@ -78,8 +78,14 @@ wire.metrics_table([straight, held])
 #
 # ### Three ways to spoil a stream
 #
-# A proxy may buffer bytes, pass several events on together (**coalescing**), or simply be slow by a constant. Each press sends
-# a request over the wire.
+# A proxy may buffer bytes, pass several events on together (**coalescing**), or simply be slow by a constant.
+
+# %%
+faults = traffic.faults(server)
+wire.draw_both_ends([straight, held, *faults])
+
+# %% [markdown]
+# The upper bars are alike: that's all the server's dashboard will ever show. Now spoil it yourself. Each press sends a request over the wire.
 
 # %%
 wire.spoil(server, straight)

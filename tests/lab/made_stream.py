@@ -16,7 +16,13 @@ def passed(name: str = "straight", bunch: int = 1, tokens: int = 40, extra: floa
         for i in range(0, tokens, bunch)
     )
     heard = Heard(START, reads, reads[-1].moment, 200, "made", b"", tokens)
-    return Passed(name, heard, server, {"ttft": told, "itl": 0.01, "stream": 0.001})
+    return Passed(
+        name,
+        heard,
+        server,
+        {"ttft": told, "itl": 0.01, "stream": 0.001},
+        (START, START, START + 0.09, *server[:1], *server[-1:], server[-1] + 0.001),
+    )
 
 
 TRIPS = [

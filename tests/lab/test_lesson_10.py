@@ -280,3 +280,8 @@ def test_the_network_at_70b_moves_clients_and_not_the_engine(monkeypatch: pytest
     assert held.itl_client[1] > 5 * near.itl_client[1]
     assert far.ttft_client == pytest.approx(near.ttft_client + 3 * 0.15, rel=0.1)
     sim_70b.served.cache_clear()
+
+
+def test_both_ends_are_drawn_with_the_clients_wait() -> None:
+    shown = wire.draw_both_ends([passed(), passed("held", bunch=40)])
+    shows(shown, "straight", "held", "first text after 100 ms", "first text after 490 ms")

@@ -38,6 +38,8 @@ class Passed:
     """When the engine handed over each token."""
     told: dict[str, float]
     """Means at the server's /metrics, of this request: seconds by name; empty if not looked up."""
+    borders: tuple[float, ...]
+    """The six of its five phases, as the server saw them."""
 
     @property
     def server_ttft(self) -> float:
@@ -62,7 +64,18 @@ def through(server: LabServer, name: str = "", tokens: int | None = None, **spoi
     line = server.timeline(heard.call_id)
     told = {name: histogram.mean for name, histogram in server.metrics().since(before).items()}
     words = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in spoiling.items())
-    return Passed(name or words or "straight", heard, tuple(line.deliveries), told)
+    return Passed(name or words or "straight", heard, tuple(line.deliveries), told, tuple(line.borders()))
+
+
+FAULTS: dict[str, dict[str, float]] = {
+    "a proxy that's slow by a constant": {"hold_ms": 250},
+    "a proxy that passes on 8 events together": {"coalesce": 8},
+}
+
+
+def faults(server: LabServer) -> list[Passed]:
+    """One answer through each."""
+    return [through(server, name, **fault) for name, fault in FAULTS.items()]
 
 
 def rhythm(held: Passed) -> Outcome:

@@ -10,9 +10,23 @@ from course.lab.lesson_10.traffic import Passed
 from course.lab.run import percentile
 from course.lab.server import LabServer
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
-from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, tag, text, time_axis
+from course.lab.svg import (
+    FAINT,
+    HALO,
+    PAPER,
+    SOFT,
+    Picture,
+    Scale,
+    legend,
+    line,
+    phase_fill,
+    rect,
+    tag,
+    text,
+    time_axis,
+)
 
-LEFT, RIGHT, PANEL = 74, 14, 124
+LEFT, RIGHT, PANEL, BARS = 74, 14, 124, 64
 LABEL = 28
 """Picture units that a number under a tick needs."""
 
@@ -52,6 +66,28 @@ def _panel(stream: Passed, scale: Scale, top: float) -> str:
     if last_label > 0:
         body += text(LEFT, lower + 40, "×n: n tokens in one moment", size=11, fill=ALARM, **HALO)
     return body + line(LEFT, top + PANEL - 6, WIDTH - RIGHT, top + PANEL - 6, stroke=FAINT)
+
+
+def draw_both_ends(streams: Sequence[Passed]) -> Picture:
+    """For each stream the five phases at the server, and below them what its client had: nothing, then text."""
+    longest = max(s.heard.ended - s.heard.sent for s in streams)
+    scale = Scale(0, 1.03 * longest, LEFT, WIDTH - RIGHT)
+    bottom = 24 + BARS * len(streams)
+    body = legend(LEFT, 14) + time_axis(scale, 24, bottom, "since the request was sent")
+    for i, stream in enumerate(streams):
+        top, start = 24 + BARS * i, stream.heard.sent
+        body += text(LEFT, top + 15, stream.name, size=12, font_weight="bold", **HALO)
+        for phase, begin, end in zip(PHASE_COLOURS, stream.borders, stream.borders[1:]):
+            body += rect(scale(begin - start), top + 21, scale(end - start) - scale(begin - start), 14,
+                         fill=phase_fill(phase))  # fmt: skip
+        first, last = scale(stream.heard.ttft), scale(stream.heard.arrivals[-1] - start)
+        body += rect(LEFT, top + 39, first - LEFT, 14, fill="none", stroke=SOFT)
+        body += rect(first, top + 39, last - first, 14, fill=SOFT)
+        for label, y in (("server", top + 32), ("client", top + 50)):
+            body += text(LEFT - 8, y, label, size=11, fill=SOFT, text_anchor="end")
+        body += text(first + 5, top + 50, f"first text after {seconds(stream.heard.ttft)}", size=11, fill=PAPER)
+    title = "The server's five phases, and what the client had meanwhile (outlined: nothing yet)"
+    return Picture(title, body, bottom + 34, description=" ".join(map(_told, streams)))
 
 
 def _itl(gaps: Sequence[float]) -> str:
