@@ -16,7 +16,6 @@ from minillm.core.errors import (
     InvalidSamplingParamsError,
     MinillmError,
     MissingPackageError,
-    RequestError,
     UnknownModelError,
 )
 from minillm.server.cli import serve
@@ -25,7 +24,6 @@ from minillm.simulate.cli import calibrate, simulate
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:
     from minillm.core.params import SamplingParams
-    from minillm.core.timeline import Timeline
     from minillm.frontend.outputs import RequestOutput
     from minillm.policies.config import EngineConfig
 
@@ -191,6 +189,7 @@ def generate(
     """Continue the prompts; then say how long each phase took. Exit status 1 if an output failed."""
     check_writable(trace)
     config, params = settings.validated()
+    from minillm.frontend.chat import phase_line
     from minillm.frontend.llm import LLM
     from minillm.observe.speculation import SpeculationSummary
     from minillm.observe.trace import write_chrome_trace
@@ -232,60 +231,16 @@ def chat(
     config, params = settings.validated()
     if params.n > 1:
         raise InvalidSamplingParamsError("a conversation goes on with one answer: leave n out, or use minillm generate")
+    from minillm.frontend.chat import Chat
     from minillm.frontend.engine_thread import EngineThread
 
-    screen = sys.stderr if as_json else sys.stdout
-
-    def show(text: str) -> None:
-        print(text, end="", file=screen, flush=True)
-
-    opening = [{"role": "system", "content": system}] if system else []
-    messages, turns = opening, []
     with EngineThread(config) as engine:
-        show("Ctrl-C ends an answer, /reset starts over, Ctrl-D leaves.\n")
-        while line := _read_line(show):
-            if line == "/reset":
-                messages = opening
-                continue
-            asked = [*messages, {"role": "user", "content": line}]
-            try:
-                output = _stream_answer(engine, asked, params, show)
-            except RequestError as error:  # the conversation has outgrown the context window, for one
-                show(f"{error}\n/reset starts over.\n")
-                continue
-            turns.append({"user": line, **output_as_dict(output)})
-            show(f"\n[{phase_line(output.timeline)}]\n")
-            failure = output.completions[0].error
-            if failure is None:
-                messages = [*asked, {"role": "assistant", "content": output.text}]
-            else:
-                show(f"this answer is not complete, and the conversation goes on without it: {failure}\n")
+        chat = Chat(engine, params, system, sys.stderr if as_json else sys.stdout)
+        chat.talk()
+    turns = [{"user": user, **output_as_dict(output)} for user, output in chat.turns]
     if as_json:
         print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "turns": turns}))
     raise typer.Exit(1 if any(turn["completions"][0]["error"] is not None for turn in turns) else 0)
-
-
-def _read_line(show: Any) -> str:
-    """The user's next line; empty when there is none left."""
-    while True:
-        show("> ")
-        line = sys.stdin.readline()
-        if not line or line.strip():
-            return line.strip()
-
-
-def _stream_answer(engine: Any, messages: list[dict[str, str]], params: "SamplingParams", show: Any) -> "RequestOutput":
-    """Print text as it comes, and return the finished output. Ctrl-C aborts this answer only."""
-    stream = engine.submit(messages, params)
-    shown = 0
-    try:
-        for output in stream:
-            show(output.text[shown:])
-            shown = len(output.text)
-        return output
-    except KeyboardInterrupt:
-        stream.abort()
-        return stream.result()
 
 
 def output_as_dict(output: "RequestOutput") -> dict[str, Any]:
@@ -311,15 +266,6 @@ def output_as_dict(output: "RequestOutput") -> dict[str, Any]:
             for completion in output.completions
         ],
     }
-
-
-def phase_line(timeline: "Timeline") -> str:
-    """`queue 0 ms | prefill 41 ms | ...`, then the number of tokens and their rate while decoding, and how many steps
-    checked drafts."""
-    phases = " | ".join(f"{name.replace('_', ' ')} {1000 * s:.1f} ms" for name, s in timeline.phases().items())
-    rate = f", {1 / timeline.tpot:.0f} tok/s" if timeline.tpot else ""
-    checked = f", {len(timeline.verifications)} verifications" if timeline.verifications else ""
-    return f"{phases} | {timeline.num_tokens} tokens{rate}{checked}"
 
 
 if __name__ == "__main__":

@@ -202,6 +202,16 @@ def test_chat_remembers_and_forgets(run: Run, tiny: list[str]) -> None:
     assert "prefill" in err, "the conversation itself is shown on standard error"
 
 
+def test_chat_is_told_what_to_do_with_a_slash(run: Run, tiny: list[str]) -> None:
+    typed = "/help\n/phases\n/set max_tokens=2 seed=7\n/set max_tokens=0\n/set\n/dance\nfirst\n/phases\n"
+    status, out, err = run("chat", *tiny, "--json", stdin=typed)
+    assert status == 0
+    (turn,) = json.loads(out)["turns"]
+    assert turn["user"] == "first" and len(turn["completions"][0]["token_ids"]) <= 2
+    for told in ("forget the conversation", "no answer yet", "max_tokens=2", "max_tokens", "no command /dance", "█"):
+        assert told in err
+
+
 def test_chat_outgrowing_the_window_goes_on(run: Run, tiny: list[str]) -> None:
     stdin = f"short\n{'long ' * 600}\nshort\n"
     status, out, err = run("chat", *tiny, "--json", stdin=stdin)

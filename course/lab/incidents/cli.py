@@ -15,6 +15,8 @@ import typer
 from course.lab.incidents.generate import IncidentError, find_intervention
 from course.lab.incidents.incident import DIAGNOSE_FIRST, ONCE, Incident, find_question
 from minillm.core.errors import MinillmError
+from minillm.core.timeline import PHASES
+from minillm.frontend.terminal import Lines
 from minillm.kernels.storage import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -28,6 +30,7 @@ deploy ID ...             make changes; then: grade
 page, help, quit"""
 DEPLOYING = "playing held-out traffic, with the change and without"
 GRADING = "playing it under every single change: up to a minute"
+COMMANDS = ("questions", "ask", "changes", "answer", "deploy", "grade", "page", "help", "quit")
 LISTS = ("evidence", "ranked", "open_questions")
 ANSWER_FIELDS = ("dominant_phase", "secondary", "regime", *LISTS)
 
@@ -124,13 +127,18 @@ def as_text(current: Incident, report: dict[str, Any]) -> str:
 def play_along(current: Incident) -> None:
     """Play it in a terminal, until the grade, or until there is nothing more to read."""
     print(current.page, HELP, sep="\n\n")
+    is_warned, names = False, [q.id for q in current.questions()] + [i.id for i in current.interventions()]
+    lines = Lines("incident", [*COMMANDS, *(f"{field}=" for field in ANSWER_FIELDS), *PHASES, *names])
     while True:
-        print(f"\n[{current.minutes} min] > ", end="", flush=True)
-        line = sys.stdin.readline()
-        if not line or line.strip() in ("quit", "exit"):
+        line = lines.read(f"\n[{current.minutes} min] > ")
+        if line is None or line.strip() in ("quit", "exit"):
             return
         try:
             command, *rest = shlex.split(line) or ["help"]
+            if command == "grade" and current.is_undeployed and not is_warned:
+                is_warned = True
+                print("nothing is deployed: type grade again to be graded without it")
+                continue
             print(reply(current, command, rest))
         except (MinillmError, ValueError) as error:
             print(error)
@@ -160,6 +168,8 @@ def reply(current: Incident, command: str, rest: list[str]) -> str:
             current.answer(**typed_answer(rest))
             return f"noted: deploy something now, then grade. {ONCE}"
         case "deploy":
+            for name in rest:  # a wrong one is told before anything is played
+                find_intervention(name)
             wait(DEPLOYING)
             return str(current.deploy(rest))
         case "grade":

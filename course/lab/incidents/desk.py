@@ -57,10 +57,10 @@ class Desk(LivePanel):
         for button, action in actions.items():
             button.on_click(lambda _, action=action: self._guarded(action))
         questions = widgets.Box(list(self.ask_buttons.values()), layout=widgets.Layout(flex_flow="row wrap"))
-        diagnosis = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked, self.open_questions]
+        self._form = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked, self.open_questions]
         self.widget = widgets.VBox([
             widgets.HTML(incident.page._repr_html_()), self.clock, questions, self.board,
-            widgets.HTML("<b>Diagnosis</b>"), *diagnosis, self.commit, widgets.HTML("<b>Deployment</b>"), self.chosen,
+            widgets.HTML("<b>Diagnosis</b>"), *self._form, self.commit, widgets.HTML("<b>Deployment</b>"), self.chosen,
             widgets.HBox([self.deploy_button, self.grade_button]), self.verdict,
         ])  # fmt: skip
         self._tell_time()
@@ -81,11 +81,13 @@ class Desk(LivePanel):
         fields = {"dominant_phase": self.phase.value, "secondary": self.secondary.value}
         named = {field: value for field, value in fields.items() if value != NONE}
         ranked = [choice.value for choice in self.ranked if choice.value]
+        when = None if self.regime.value == NOT_SAID else self.regime.value
         still_open = [self.open_questions.value] if self.open_questions.value else []
         self.incident.answer(
-            **named, evidence=self.evidence.value, ranked=ranked, open_questions=still_open, regime=self.regime.value
+            **named, evidence=self.evidence.value, ranked=ranked, open_questions=still_open, regime=when
         )
-        self.commit.disabled = True
+        for part in (*self._form, self.commit):
+            part.disabled = True
         self.verdict.value = f"<p>Noted. Now deploy. {ONCE}</p>"
 
     def deploy(self) -> None:

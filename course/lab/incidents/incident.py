@@ -16,11 +16,13 @@ from course.lab.incidents.outcome import Effect, Trials, counterfactuals, effect
 from course.lab.incidents.page import Page, page_of
 from course.lab.incidents.questions import BY_ID, QUESTIONS
 from course.lab.incidents.service import Play
+from minillm.core.timeline import PHASES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MINUTES_TO_DEPLOY = 10
+REGIMES = ("steady", "spike")
 DIAGNOSE_FIRST = "diagnose first: commit to an answer, then deploy"
 ONCE = "The first deployment is the one that is graded."
 
@@ -163,7 +165,7 @@ class Incident:
             open_questions: what you would still want to know, ids or words; no points, an answer comes with the grade.
             regime: "steady" or "spike"; None = as the first intervention suggests.
         Raises:
-            IncidentError: it has been answered, or an id does not exist.
+            IncidentError: it has been answered, a name does not exist, or nothing is said.
         """
         if self._answer is not None:
             raise IncidentError("this incident has its diagnosis: deploy something, or grade it")
@@ -172,10 +174,11 @@ class Incident:
             find_question(name)
         for name in ranked:
             find_intervention(name)
-        self._answer = Answer(
-            plain(dominant_phase), plain(secondary), cited, ranked, still_open, plain(regime), self.minutes,
-            tuple(self._asked),
-        )  # fmt: skip
+        phases = [one_of("phase", phase, PHASES) for phase in (dominant_phase, secondary)]
+        when = one_of("regime", regime, REGIMES)
+        if phases[0] is None and not ranked:
+            raise IncidentError("a diagnosis needs a dominant phase, or a change that would help: this one is blank")
+        self._answer = Answer(*phases, cited, ranked, still_open, when, self.minutes, tuple(self._asked))
 
     def deploy(self, ids: Sequence[str]) -> Effect:
         """Make changes, and see what they do on held-out traffic. The first deployment is the one that is graded.
@@ -249,10 +252,14 @@ def listed(names: str | Sequence[str] | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
-def plain(name: object) -> str | None:
-    """`First token` as `first_token`; None and "none" are None."""
-    written = "none" if name is None else str(name).strip().lower().replace(" ", "_")
-    return None if written == "none" else written
+def one_of(kind: str, name: object, known: Sequence[str]) -> str | None:
+    """`First token` as `first_token`; None, "" and "none" are None. Raises IncidentError: it's none of those."""
+    written = "" if name is None else str(name).strip().lower().replace(" ", "_")
+    if written in ("", "none"):
+        return None
+    if written not in known:
+        raise IncidentError(f"no {kind} {name!r}: choose one of {', '.join(known)}, or none")
+    return written
 
 
 def find_question(name: str) -> Question:

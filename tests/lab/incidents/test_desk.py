@@ -30,8 +30,18 @@ def test_what_is_marked_stays_marked_when_another_question_is_asked(desk: Desk) 
     desk.ask_buttons["kv_use"].click()
     assert desk.evidence.value == ("batch",)
     desk.evidence.value = ("batch", "kv_use")
+    desk.phase.value = "queue"
     desk.commit.click()
     assert {c.name: c.earned for c in desk.incident.grade().criteria}["evidence"] == EVIDENCE
+
+
+def test_a_blank_commit_is_refused_and_a_committed_form_is_closed(desk: Desk) -> None:
+    desk.commit.click()
+    assert "blank" in desk.verdict.value and not desk.commit.disabled
+    desk.phase.value = "queue"
+    desk.commit.click()
+    assert "Noted" in desk.verdict.value
+    assert all(part.disabled for part in (desk.commit, desk.phase, desk.regime, desk.evidence, *desk.ranked))
 
 
 def test_deploying_nothing_is_no_deployment(desk: Desk) -> None:
@@ -48,6 +58,7 @@ def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk.incident, "reveal", lambda: desk.incident.page)  # every change would be played
+    desk.phase.value = "queue"
     desk.commit.click()
     desk.grade_button.click()
     assert "press again" in desk.verdict.value and desk.incident._result is None

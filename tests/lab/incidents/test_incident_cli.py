@@ -46,7 +46,8 @@ def test_mistakes_are_told(run: Run) -> None:
 def test_playing_by_hand(run: Run, ends: str) -> None:
     words = [
         "questions", "ask kv_use batch", "ask", "ask gremlins", "deploy more_slots", "dance",
-        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots", "deploy", "deploy more_slots", ends,
+        "answer dominant_phase=network", "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots", "grade",
+        "deploy", "deploy gremlins", "deploy more_slots", ends,
     ]  # fmt: skip
     status, out, _ = run("incident", *SLOTS, stdin="\n".join(words))
     assert status == 0
@@ -56,6 +57,9 @@ def test_playing_by_hand(run: Run, ends: str) -> None:
         "no question 'gremlins'",
         "diagnose first",
         "no command 'dance'",
+        "no phase 'network': choose one of queue",
+        "type grade again",
+        "no intervention 'gremlins'",
         "at least one change",
     )
     assert all(words in out for words in told)

@@ -97,9 +97,19 @@ def test_names_that_do_not_exist_are_refused(slots: Incident, wrong: dict) -> No
         slots.ask("kv_usee")
 
 
-@pytest.mark.parametrize("phase", [None, 3, "", "the model", ["queue"]])
-def test_any_diagnosis_can_be_graded(slots: Incident, phase: object) -> None:
-    slots.answer(phase, secondary=phase)
+@pytest.mark.parametrize("wrong", [{"dominant_phase": 3}, {"secondary": "the model"}, {"dominant_phase": ["queue"]},
+                                   {"regime": "sometimes"}])  # fmt: skip
+def test_a_phase_that_does_not_exist_or_a_blank_diagnosis_is_refused(slots: Incident, wrong: dict) -> None:
+    with pytest.raises(IncidentError, match="choose one of"):
+        slots.answer(**{"dominant_phase": "queue", **wrong})
+    with pytest.raises(IncidentError, match="blank"):
+        slots.answer(None, evidence=["kv_use"], regime="steady")
+    slots.answer("Queue", secondary="none")
+
+
+@pytest.mark.parametrize("phase", [None, ""])
+def test_a_diagnosis_without_a_phase_can_be_graded(slots: Incident, phase: object) -> None:
+    slots.answer(phase, secondary=phase, ranked=["more_slots"])
     earned, _, feedback = criteria(slots)["dominant phase"]
     assert earned == 0
     assert "Name one of queue" in feedback

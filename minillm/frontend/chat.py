@@ -1,0 +1,115 @@
+"""`minillm chat`: a conversation in a terminal. Each answer streams, then says how long each phase took."""
+
+import shlex
+from typing import TextIO
+
+from minillm.core.errors import MinillmError, RequestError
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import Timeline
+from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.outputs import RequestOutput
+from minillm.frontend.terminal import Lines
+from minillm.policies.config import parse_fields
+
+HELP = """\
+/phases                where the last answer's time went
+/set FIELD=VALUE ...   temperature=0, max_tokens=64, seed=7, stop=..., for the answers to come; alone: as they are
+/reset                 forget the conversation
+/help, Ctrl-D (leave); Ctrl-C ends an answer"""
+COMMANDS = ("/phases", "/set", "/reset", "/help")
+
+
+class Chat:
+    """One conversation.
+
+    Args:
+        system: the system message.
+        screen: gets everything that is shown.
+    """
+
+    def __init__(self, engine: EngineThread, params: SamplingParams, system: str | None, screen: TextIO) -> None:
+        self._engine, self.params, self._screen = engine, params, screen
+        self._opening = [{"role": "system", "content": system}] if system else []
+        self._messages = self._opening
+        self.turns: list[tuple[str, RequestOutput]] = []
+        """What the user said, and the answer."""
+
+    def talk(self) -> None:
+        """Until the input ends."""
+        fields = [f"{name}=" for name in SamplingParams.model_fields]
+        lines = Lines("chat", [*COMMANDS, *fields], self._screen)
+        self._show("/help tells what can be typed; Ctrl-C ends an answer, Ctrl-D leaves.\n")
+        while (line := lines.read("> ")) is not None:
+            if line.startswith("/"):
+                try:
+                    self._show(f"{self._obey(line)}\n")
+                except (MinillmError, ValueError) as error:
+                    self._show(f"{error}\n")
+            elif line.strip():
+                self._ask(line.strip())
+
+    def _obey(self, line: str) -> str:
+        command, *rest = shlex.split(line)
+        match command:
+            case "/help":
+                return HELP
+            case "/reset":
+                self._messages = self._opening
+                return "forgotten"
+            case "/phases":
+                return phase_table(self.turns[-1][1].timeline) if self.turns else "no answer yet"
+            case "/set":
+                changed = {**self.params.model_dump(exclude_unset=True), **parse_fields(rest, "/set")}
+                self.params = SamplingParams(**{**changed, "n": 1})
+                return ", ".join(
+                    f"{name}={value}" for name, value in self.params.model_dump(exclude_unset=True).items()
+                )
+        return f"no command {command}\n{HELP}"
+
+    def _ask(self, line: str) -> None:
+        asked = [*self._messages, {"role": "user", "content": line}]
+        try:
+            output = self._stream(asked)
+        except RequestError as error:  # the conversation has outgrown the context window, for one
+            self._show(f"{error}\n/reset starts over.\n")
+            return
+        self.turns.append((line, output))
+        self._show(f"\n[{phase_line(output.timeline)}]\n")
+        if failure := output.completions[0].error:
+            self._show(f"this answer is not complete, and the conversation goes on without it: {failure}\n")
+        else:
+            self._messages = [*asked, {"role": "assistant", "content": output.text}]
+
+    def _stream(self, messages: list[dict[str, str]]) -> RequestOutput:
+        """Show text as it comes, and return the finished output. Ctrl-C aborts this answer only."""
+        stream = self._engine.submit(messages, self.params)
+        shown = 0
+        try:
+            for output in stream:
+                self._show(output.text[shown:])
+                shown = len(output.text)
+            return output
+        except KeyboardInterrupt:
+            stream.abort()
+            return stream.result()
+
+    def _show(self, text: str) -> None:
+        print(text, end="", file=self._screen, flush=True)
+
+
+def phase_table(timeline: Timeline) -> str:
+    """A bar for each phase, in proportion."""
+    phases = timeline.phases()
+    longest = max(phases.values()) or 1.0
+    return "\n".join(
+        f"{name.replace('_', ' '):12} {1000 * s:9.1f} ms  {'█' * round(40 * s / longest)}" for name, s in phases.items()
+    )
+
+
+def phase_line(timeline: Timeline) -> str:
+    """`queue 0 ms | prefill 41 ms | ...`, then the number of tokens and their rate while decoding, and how many steps
+    checked drafts."""
+    phases = " | ".join(f"{name.replace('_', ' ')} {1000 * s:.1f} ms" for name, s in timeline.phases().items())
+    rate = f", {1 / timeline.tpot:.0f} tok/s" if timeline.tpot else ""
+    checked = f", {len(timeline.verifications)} verifications" if timeline.verifications else ""
+    return f"{phases} | {timeline.num_tokens} tokens{rate}{checked}"

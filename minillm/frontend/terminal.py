@@ -1,0 +1,44 @@
+"""Lines typed in a terminal, with editing, completion and a history that outlives the process."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from minillm.kernels.storage import cache_home
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+
+class Lines:
+    """Where both ends are a terminal, prompt_toolkit's prompt; else plain lines, for scripts and pipes.
+
+    Args:
+        name: of the history's file in the cache folder.
+        words: to complete with Tab.
+        screen: gets the prompts; None = standard output.
+    """
+
+    def __init__(self, name: str, words: Sequence[str] = (), screen: TextIO | None = None) -> None:
+        self._screen = screen or sys.stdout
+        self._session: PromptSession[str] | None = None
+        if sys.stdin.isatty() and self._screen is sys.stdout and sys.stdout.isatty():
+            from prompt_toolkit import PromptSession  # takes a while to import
+            from prompt_toolkit.completion import WordCompleter
+            from prompt_toolkit.history import FileHistory
+
+            path = cache_home() / f"{name}.history"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._session = PromptSession(
+                history=FileHistory(str(path)), completer=WordCompleter(list(words), WORD=True)
+            )
+
+    def read(self, prompt: str) -> str | None:
+        """The next line; None at the end of the input, and after Ctrl-C."""
+        if self._session is None:
+            print(prompt, end="", file=self._screen, flush=True)
+            return sys.stdin.readline() or None
+        try:
+            return self._session.prompt(prompt)
+        except (EOFError, KeyboardInterrupt):
+            return None

@@ -1,0 +1,39 @@
+"""A prompt on a terminal has history and completion; elsewhere there are plain lines."""
+
+import io
+import sys
+from pathlib import Path
+from threading import Timer
+from types import SimpleNamespace
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from minillm.frontend.terminal import Lines
+
+UP, TAB, ENTER, END = "\x1b[A", "\t", "\r", "\x04"
+
+
+def test_a_terminal_has_history_and_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    for name in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, name, SimpleNamespace(isatty=lambda: True))
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        lines = Lines("trial", ["deploy", "grade"])
+        for typed, got in ((["grade"], "grade"), ([UP], "grade"), (["dep", TAB], "deploy")):
+            for i, part in enumerate([*typed, ENTER]):  # history and completions come in threads of their own
+                Timer(0.2 * (i + 1), keys.send_text, [part]).start()
+            assert lines.read("> ") == got
+        keys.send_text(END)
+        assert lines.read("> ") is None
+    assert "+deploy" in (tmp_path / "trial.history").read_text()
+
+
+def test_a_pipe_has_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("one\ntwo\n"))
+    shown = io.StringIO()
+    lines = Lines("trial", screen=shown)
+    assert [lines.read("> ") for _ in range(3)] == ["one\n", "two\n", None]
+    assert shown.getvalue() == "> > > "
