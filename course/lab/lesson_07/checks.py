@@ -53,8 +53,8 @@ def checks(large: Account, traces: Mapping[str, Trace], tight: Trace) -> Checks:
         ended, of = sum(outcome.finished for outcome in tight.outcomes), len(tight.outcomes)
         cost = f"{tight.again} of {tight.tokens} tokens computed had been computed before"
         told = {
-            "killed": f"{ended} of {of} answers came whole, after {tight.evictions} evictions",
-            "started over": f"nothing that was written was written again: {ended} of {of} answers came whole; {cost}",
+            "killed": f"{ended} of {of} answers were complete, after {tight.evictions} evictions",
+            "started over": f"no token was generated twice: {ended} of {of} answers were complete; {cost}",
             "read again": f"{cost}; the answers went on where they had stopped",
         }
         return choice(answer, "read again" if ended == of else "killed", told)
