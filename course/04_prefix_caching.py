@@ -75,7 +75,7 @@ findings.stamp(first, last)
 # Two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of its block's
 # **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the time from the
 # first sentence to the last and watch where the chain breaks. Then change the block size. Below, the same two prompts as
-# a **radix tree**, which SGLang matches token by token (at its default page size of 1).
+# a **radix tree**, which SGLang matches token by token (at page size 1).
 
 # %%
 instruments.bead_explorer(lab)

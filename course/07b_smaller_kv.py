@@ -71,8 +71,8 @@ rounded = losses.measure(lab)
 stack(losses.losses_table(rounded), findings.rounding(rounded))
 
 # %% [markdown]
-# Other models and other texts give other numbers: run the gate on yours before you deploy. (On vLLM the switch is
-# `--kv-cache-dtype fp8`; 8 bits there means floating point.)
+# Other models and other texts give other numbers: run the gate on yours before you deploy. (On vLLM:
+# `--kv-cache-dtype fp8`, or `int8_per_token_head`, scaled as here.)
 #
 # ### Fetch it, or compute it again?
 #
