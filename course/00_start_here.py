@@ -3,9 +3,9 @@
 #
 # A language model took four seconds to answer. Which four seconds?
 #
-# In this lesson a small, real model (SmolLM2, 135 million weights) runs on your machine inside a serving engine you can
-# read: `minillm`. You'll watch one request move through it in slow motion, then eight at once. By the end you can name
-# the five phases of any request, and say which one grew.
+# In this lesson a small, real model (SmolLM2, 135 million parameters) runs on your machine inside a serving engine you
+# can read: `minillm`. You'll watch one request move through it in slow motion, then eight at once. By the end you can
+# name the five phases of any request, and say which one grew.
 #
 # - **Surface**: ten minutes. Run the cells from the top with Shift+Enter, and stop where you're asked to predict.
 # - **Guided** (fifteen minutes): you drive.
@@ -40,17 +40,17 @@ lab = open_lab()
 # | **decode** | first token | last token | generating one token per step |
 # | **stream** | last token | the client has the last byte | on the wire |
 #
-# Each phase begins where the previous one ended, so they add up to **end-to-end** time (E2E) exactly. There's no gap for
-# a second to hide in.
+# Each phase begins where the previous one ended, so they add up to **end-to-end** time (E2E) exactly. Tokens go out as
+# they're generated; *stream* is only what's left to send after the last one.
 #
 # Two numbers sum them up for the user. **TTFT**, time to first token, covers the first three phases. **ITL**,
-# inter-token latency, is the gaps between tokens after that.
+# inter-token latency, is the gap between one token and the next after that.
 #
 # ### One request, in slow motion
 #
 # The next cell sends one prompt of a bit over 200 tokens and lets the engine prefill at most 64 of them per step. Then it
-# replays the recorded timestamps at a quarter of the speed. Press ▶, or drag the slider. The first run of a lesson also
-# loads the model; a line above the result says what the cell is waiting for.
+# replays the recorded timestamps at quarter speed. Press ▶, or drag the slider. The first run of a lesson also loads the
+# model; a line above the result says what the cell is waiting for.
 
 # %%
 one = lab.run(services.together(1, lab), long_prefill_token_threshold=64)
@@ -71,9 +71,9 @@ phase_table(one)
 # %% [markdown]
 # ### Predict
 #
-# Now eight such prompts arrive in the same instant. This engine has four slots: it computes at most four requests at
-# once. Commit before you look; that's what makes the answer stick. Choose, press **Lock it**, and only then run the next
-# cell. If two phases grow within a tenth of each other, either answer counts.
+# Now eight such prompts arrive at the same instant. This engine has four slots: it runs at most four requests at once.
+# Commit before you look; that's what makes the answer stick. Choose, press **Lock it**, and only then run the next cell.
+# If two phases' growth differs by less than a tenth, either answer counts.
 
 # %%
 bet = lab.predict(
@@ -136,7 +136,7 @@ dashboard
 # - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve rows instead of four, so each token takes
 #   longer. More slots trade queue for ITL.
 # - *rag, no caching*: prefill grows, and decode and queue with it. The next section runs this one.
-# - *chat, no caching*: nothing but noise; no two prompts begin alike.
+# - *chat, no caching*: nothing but noise; no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The document's own TTFT
 #   grows: more steps, and each one reads all the weights again.
 # - *mixed, 48 blocks*: memory runs out before slots do. The request admitted last is preempted, and its tokens are
@@ -220,8 +220,8 @@ services_70b.phases_table(on_70b)
 
 # %% [markdown]
 # Compare it with your own machine's table. The times differ and so do the shares: a GPU prefills a whole prompt in the
-# time of a token or two. The queue still forms, for the same reason. Every simulated number in this course comes with its
-# error:
+# time of a token or two. The queue still forms, for the same reason. Every simulated number in this course comes with an
+# error band:
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -237,7 +237,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # TPOT, time per output token, averages over a request of $n$ output tokens. ITL keeps every gap.
 #
-# **The code.** All of it is one small class. The engine writes the timestamps as things happen
+# **The code.** It's all in one small class. The engine records the timestamps as things happen
 # (`minillm/frontend/engine.py`, search for `timeline`); every number in this course is computed from them.
 
 # %%
@@ -285,9 +285,9 @@ check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "..
 #   a decode step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY leaderboard,
 #   vLLM). Phases, order and causes carry over; shares don't.
 # - **The network.** Client and engine share one process here, so *stream* is microseconds. Behind a slow proxy it isn't.
-# - **The cost of looking.** Drawing eight pictures a second takes some of the machine. Runs without the dashboard
+# - **The cost of looking.** Drawing eight pictures a second takes CPU time from the engine. Runs without the dashboard
 #   (`lab.run`) are a little faster.
-# - **Statistics.** Eight requests are an illustration. Percentiles need hundreds; lesson 01 says how many.
+# - **Statistics.** Eight requests are an illustration. Percentiles need far more; lesson 01 says how many.
 #
 # ## Sources
 #

@@ -2,7 +2,7 @@
 # # 01 · One number is a trap
 #
 # "Our p99 is eight seconds. What would you do?" There's no way to know. In this lesson you build two services with the
-# same end-to-end latency and opposite problems, try the same two fixes on both, and see what a single number hides.
+# same tail latency and opposite problems, try the same two fixes on both, and see what a single number hides.
 #
 # A **percentile** is a value that a given share of all samples stays below: half the requests are faster than p50, all but
 # one in a hundred are faster than **p99**. The slow end is the **tail**.
@@ -30,8 +30,8 @@ lab = open_lab(dtype="bfloat16")  # two bytes a weight; you'll halve that in a m
 # questions with long answers. To keep it fair, B's answers are made just long enough that the slowest requests of both
 # services take equally long; the cell finds that length by running B a few times. Same model, same machine.
 #
-# Here's the dashboard many teams have: **E2E**, one tick per request. (With ten requests there is no p99 worth the name, so it
-# marks the slowest; at 70B below, 300 requests have one.)
+# Here's the dashboard many teams have: **E2E**, one tick per request. (Ten requests have no meaningful p99, so it marks
+# the slowest; the 70B runs below have 300 requests each.)
 
 # %%
 before = services.two_ill_services(lab)
@@ -154,10 +154,10 @@ tables.clients_table({"open loop": open_loop, "at most two open": capped})
 draw_timeline(capped, title="The closed-loop client: where did the queue go?")
 
 # %% [markdown]
-# Into the client: the dotted red lines. By the server's clock TTFT looks great; what users feel is the other column.
-# **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product sits at a
-# round number and doesn't move with load, the client is holding requests back. (In published benchmarks it shows up as a
-# TTFT that "plateaus".)
+# It moved into the client: the dotted red lines. By the server's clock TTFT looks great; what users feel is the other
+# column. **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product
+# sits at a round number however hard you push, the client is holding requests back. (In published benchmarks it shows up
+# as a TTFT that "plateaus".)
 #
 # ### Fast enough for what?
 #
@@ -249,7 +249,7 @@ check("q4", ...)  # the closed-loop client's cap, from Little's law
 #
 # - **Your ratios.** How much half the bytes help depends on what a step waits for: memory or arithmetic. On a CPU it also
 #   takes code that multiplies 8-bit weights as fast as 16-bit ones (here it's C++; without a compiler, 8 bits can lose).
-#   A GPU at batch 1 never waits for arithmetic; it waits for memory, or for its host.
+#   A GPU decoding at batch 1 never waits for arithmetic; it waits for memory, or for its host.
 # - **Quality.** 8 bits are *lossy*: rounded weights aren't quite the same model. No latency chart shows whether that
 #   matters; lesson 09 measures it.
 # - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that aren't

@@ -32,8 +32,8 @@ per_second = traffic.capacity(all_at_once)
 tables.capacity_note(all_at_once)
 
 # %% [markdown]
-# Now send the questions one by one at random moments, the way independent users do: once so fast that the server is
-# busy half the time (50% load), once at 80%, once at 95%. At no point do you ask for more than it can do.
+# Now send the questions one by one at random times, the way independent users do: once so fast that the server is busy
+# half the time (50% load), once at 80%, once at 95%. You never ask for more than it can do.
 #
 # ### Predict
 #
@@ -81,7 +81,7 @@ instrument.queues(loads)
 # ### The curve
 #
 # The same server, with thousands of arrivals per dot. The line is the formula; each dot is the mean of one run. Drag the
-# load. On the right: what eight runs of 4,000 arrivals measured, and slot and queue at the worst moment of one of them.
+# load. On the right: what eight runs of 4,000 arrivals measured, and the slot and queue of one run at its worst moment.
 
 # %%
 instrument.wait_curve()
@@ -134,10 +134,10 @@ live
 tables.little_table(loads)
 
 # %% [markdown]
-# Use it in both directions. Your dashboard shows queue length and throughput: the wait is their quotient, no tracing
-# needed. Or apply it to slots: running requests = throughput × time in a slot, so slots × 1/time is a ceiling on
-# throughput. The last column is what theory expects of *these very* arrivals, given this machine's service time: that's
-# the fair comparison for so short a run.
+# Use it in both directions. Your dashboard shows queue length and throughput: the mean wait is their quotient, no
+# tracing needed. Or apply it to slots: running requests = throughput × time in a slot, so slots ÷ time in a slot is a
+# ceiling on throughput. The last column is what theory expects of *these very* arrivals, given this machine's service
+# time: that's the fair comparison for so short a run.
 #
 # ### Many slots
 #
@@ -205,8 +205,8 @@ print(inspect.getsource(theory.replay))
 a2(loads, simulated.quantized_waits())
 
 # %% [markdown]
-# Read it with Kingman: fewer bits can't touch arrivals or variability. They help a queue when they cut the service time,
-# or when smaller weights free memory for more slots.
+# Read it with Kingman: fewer bits don't change arrivals or variability. They help a queue when they cut the service
+# time, or when smaller weights free memory for more slots.
 #
 # ## Say it in an interview
 #

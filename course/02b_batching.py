@@ -2,8 +2,8 @@
 # # 02b · Batching and admission: who gets the next slot?
 #
 # Lesson 02 said how long a queue gets. This one is about the decisions around it: how slots are filled, which request is
-# next, which is refused, and what happens when one tenant sends most of the traffic. None of them adds capacity to a
-# well-run server. They decide who pays. About 50 minutes, runs included.
+# next, which is refused, and what happens when one tenant sends most of the traffic. Only the first can add capacity;
+# the others decide who pays. About 50 minutes, runs included.
 #
 # - **Surface**: one long answer in a batch.
 # - **Guided**: three ways to batch, five orders, queue limits, and fairness between tenants.
@@ -71,8 +71,8 @@ findings.ways(ways)
 
 # %% [markdown]
 # In vLLM continuous batching is all there is, and chunked prefill is on by default; `--max-num-seqs` sets the slots and
-# `--max-num-batched-tokens` what a step may hold. Lesson 05 is about that budget. More slots are no way out of a queue when
-# memory is what's short: lesson 07 shows them preempting each other.
+# `--max-num-batched-tokens` what a step may hold. Lesson 05 is about that budget. More slots don't shorten a queue when
+# memory is what's short: lesson 07 shows requests preempting each other.
 #
 # ### Who is next?
 #
@@ -87,7 +87,7 @@ findings.orders(orders())
 
 # %% [markdown]
 # No order made the server faster. The mean over all requests may fall, because a short request ahead of a long one delays
-# it less than the other way round; but what many requests gain, a few pay.
+# it less than the other way round; but what many requests gain, a few pay for.
 #
 # <details><summary>Set the load to 50%. Do the orders differ? And why is "priority to short" the same as "shortest
 # first"?</summary>
@@ -127,10 +127,10 @@ findings.limits({name: simulated.outcomes(run) for name, run in instrument.queue
 # ### Fairness between tenants
 #
 # One tenant submits a large job at once; three small ones ask a question now and then. First come, first served puts every
-# small question behind the whole job. Rate limits help, and waste capacity when the server is idle. A **fair** queue
-# instead counts what each tenant was served, in tokens, and serves next the tenant with the lowest counter: the
-# *Virtual Token Counter* (Sheng et al., 2024), here `scheduling_order="fair"`. Prompt tokens count once, output tokens
-# twice, and a tenant that comes back from idling gets no credit for it.
+# small question behind the whole job. Rate limits help, but waste capacity when the server is idle. A **fair** queue
+# instead counts the tokens each tenant was served, and the tenant with the lowest counter goes next: the *Virtual Token
+# Counter* (Sheng et al., 2024), here `scheduling_order="fair"`. Prompt tokens count once, output tokens twice, and a
+# tenant that has been idle gets no credit for it.
 #
 # The real engine, four slots, the same arrivals in both orders.
 
@@ -164,9 +164,9 @@ tenants.explorer()
 findings.held()
 
 # %% [markdown]
-# Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts pays in turns,
-# and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers hold it off. And it
-# shares a shortage, it doesn't end it: with every tenant over its share, all of them queue.
+# Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts gets fewer
+# turns, and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers delay it. And it
+# shares a shortage without ending it: with every tenant over its share, all of them queue.
 #
 # <details><summary>Where is this in production?</summary>
 #
@@ -239,9 +239,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ## Say it in an interview
 #
 # > "I'd start from continuous batching with chunked prefill, that's the default everywhere. Then I'd ask what we're short
-# > of. If it's slots, raise `max_num_seqs` until KV memory is the limit, and watch preemptions. If it's compute, no
-# > ordering helps, so I'd shed: a queue limit of slots times acceptable wait over time in a slot, so overload becomes fast
-# > refusals instead of timeouts. With several tenants I'd put a fair queue in front of the engines, counting tokens and
+# > of. If it's slots, raise `max_num_seqs` until KV memory or the ITL SLO stops you, and watch preemptions. If it's
+# > compute, no order adds any, so I'd shed: a queue limit of slots times acceptable wait over time in a slot, so overload
+# > becomes fast refusals instead of timeouts. With several tenants I'd put a fair queue before the engines, counting tokens and
 # > not requests, and cap slots per tenant if one tenant's long generations could hold all of them. And I'd report the
 # > refusal rate next to every p99."
 #

@@ -4,8 +4,8 @@
 # Someone pastes a document four times as long as usual. Does the first token take four times as long? Sixteen times? And
 # which other requests notice?
 #
-# At the end you can say how the cost of a prompt grows, for any model, from its shape alone; compute a TTFT on an
-# envelope; and say what a chunk size trades for what.
+# By the end you can say how the cost of a prompt grows, for any model, from its shape alone; estimate a TTFT on the back
+# of an envelope; and say what a chunk size trades for what.
 #
 # - **Surface** (five minutes): a prompt four times as long. Place your bet.
 # - **Guided** (twenty): linear and square, textbook and fused attention, and chunks.
@@ -57,8 +57,8 @@ bet.score(four_times(ladder))
 stack(draw_ladder(ladder), findings.ladder(ladder))
 
 # %% [markdown]
-# Both axes are logarithmic, so straight growth and growth with the square are both straight lines, one of them steeper. **A
-# prompt costs its length, plus a square. Its length decides which of the two you notice.**
+# Both axes are logarithmic, so linear and quadratic growth are both straight lines, the second twice as steep. **A
+# prompt's cost is a linear term plus a quadratic one. Its length decides which of the two you notice.**
 
 # %% [markdown]
 # ## Guided
@@ -81,8 +81,9 @@ instrument.length_explorer(lab, ladder)
 instrument.flops_explorer(lab)
 
 # %% [markdown]
-# Most prompts are too short to feel the square, and the larger model feels it *later*: its matrices grow with the square of
-# its width, its attention only with the width. A rule of thumb from a small model overstates attention for a large one.
+# Most prompts are too short for the square to matter, and in a larger model it matters *later*: matrices grow with the
+# square of the width, attention only with the width. A rule of thumb from a small model overstates attention for a large
+# one.
 #
 # ### TTFT on an envelope
 #
@@ -121,8 +122,8 @@ stack(draw_saving(both), findings.request(both))
 # ### One long prompt, and the others
 #
 # Three chats are being decoded; every step gives each of them a token. Then a long prompt arrives. If one step computes all
-# of it, the chats get no token until that step ends. **Chunked prefill** computes at most so many of its tokens per step,
-# and the chats' tokens ride along. Articles say that this bounds the TTFT of the long prompt, too.
+# of it, the chats get no token until that step ends. **Chunked prefill** caps how many of its tokens a step computes, and
+# the chats' tokens ride along. Articles say that this bounds the TTFT of the long prompt, too.
 
 # %%
 sizes = chunks.sizes(lab)
@@ -234,9 +235,9 @@ d7(halved_4k(), reading.compare(lab))
 #
 # > "Prefill is one big matrix multiplication, proportional to the prompt, plus attention, which grows with the square
 # > but stays the smaller part until about a hundred thousand tokens on a 70B. So four times the prompt takes about four
-# > times as long: less if it's short, more if it's very long. On an envelope it's 2 P n over GPUs times FLOP/s times MFU. Fused
-# > attention makes long contexts possible, above all in memory. Chunked prefill doesn't speed up the long prompt; it
-# > protects the others, and I'd tune the chunk to the ITL SLO. But first I'd ask which tokens have to be in the prompt at all."
+# > times as long: less if it's short, more if it's very long. My estimate is 2 P n over GPUs times FLOP/s times MFU. Fused
+# > attention makes long contexts possible, mostly by saving memory. Chunked prefill doesn't speed up the long prompt; it
+# > protects the others, and I'd tune the chunk to the ITL SLO. But first I'd ask which tokens need to be in the prompt."
 #
 # ## Check yourself
 #
@@ -265,7 +266,7 @@ check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FL
 # - **Where your curve bends.** FLOPs are counted; seconds aren't proportional to them. Attention and matrices reach different
 #   shares of a machine's peak, and a short prompt doesn't fill a GPU at all.
 # - **How fast a real FlashAttention is.** Here "fused" is PyTorch's own kernel, in float32 on a CPU.
-# - **Whether a compressed prompt is good enough.** A handful of questions finds a broken cut and can't tell two good ones
+# - **Whether a compressed prompt is good enough.** A handful of questions finds a broken cut but can't tell two good ones
 #   apart. Build a gate from your own questions, hundreds of them.
 # - **Other ways to long prompts.** Several GPUs can share one prompt's tokens (sequence or context parallelism: each computes its
 #   share of the rows, and the keys and values travel), and prefill can run on GPUs of its own

@@ -26,8 +26,8 @@ lab = open_lab()
 # ## Surface
 #
 # **Prefill** computes keys and values for every prompt token: the **KV cache**. A token's keys and values depend on that
-# token and on everything before it, and on nothing after it. So two prompts that *begin* alike share them as far as they
-# are alike. A **prefix cache** keeps them, and the next prompt with that beginning starts where they end.
+# token and on everything before it, and on nothing after it. So two prompts that *begin* alike share them up to the first
+# difference. A **prefix cache** keeps them, and the next prompt with that beginning starts where they end.
 #
 # KV is kept in **blocks**, often of 16 tokens. A block that's found is a **hit**; the **hit rate** is prompt tokens found
 # divided by prompt tokens looked up. Prefix caching shortens this request's prefill, and so its **TTFT**. It doesn't speed
@@ -75,7 +75,7 @@ findings.stamp(first, last)
 # Two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of its block's
 # **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the time from the
 # first sentence to the last and watch where the chain breaks. Then change the block size. Below, the same two prompts as
-# a **radix tree**, which SGLang matches token by token.
+# a **radix tree**, which SGLang matches token by token (at page size 1).
 
 # %%
 instruments.bead_explorer(lab)
@@ -135,7 +135,7 @@ lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\
 # %% [markdown]
 # ### What gets evicted?
 #
-# A cache is finite. When it's full, something goes. **LRU** evicts what was *used* longest ago; it's the engine's
+# A cache is finite. When it's full, something has to go. **LRU** evicts what was *used* longest ago; it's the engine's
 # default. **FIFO** evicts what was *computed* longest ago, however often it was used since. A **time limit** (TTL)
 # expires entries that are too old, even with room to spare. Users take turns in a conversation, and each turn repeats
 # all previous ones. On the left the cache is small. Find settings where FIFO finds less than LRU, and where the time

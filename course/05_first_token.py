@@ -4,8 +4,8 @@
 # "Our time to first token doubled, and we didn't touch the model." What did it wait for?
 #
 # **TTFT** is the first number a user feels: from pressing Enter to the first word. It has more parts than any other number
-# in serving, and most of them belong to *other requests*. In this lesson you split one TTFT by cause until nothing is left
-# over, then change the scheduling policy and watch the parts move from one request to another.
+# in serving, and on a busy server most of it belongs to *other requests*. In this lesson you split one TTFT by cause until
+# nothing is left over, then change the scheduling policy and watch the parts move from one request to another.
 #
 # - **Surface** (fifteen minutes): one first token, alone and in company. Three scheduling policies.
 # - **Guided** (fifteen): run any policy, then the same at 70B, with the network.
@@ -141,7 +141,7 @@ stack(draw_rhythm(rushed), findings.rush(rushed))
 #
 # With a JSON schema the sampler may only pick tokens that keep the answer valid. A library (here llguidance; vLLM and SGLang
 # also use XGrammar) walks the grammar and gives a **mask** over the vocabulary for every token. The first use of a grammar also
-# compiles it, inside the first token's time.
+# compiles it, and that's part of TTFT.
 
 # %%
 guided = structured.measure(lab)
@@ -152,8 +152,8 @@ stack(structured.costs_table(guided), structured.told(guided))
 #
 # Llama-3 70B on four **replicas** of four H100s each, simulated, with two chunk sizes. The last bar is **disaggregated**:
 # some replicas only prefill, the others only decode ([lesson 05b](05b_disaggregation.ipynb) takes that apart). The sliders
-# also set the network between client and server: so many round trips, no more. (Here the split is by phase: the simulator's
-# timestamps don't say whose tokens a step computed. A bar that would dwarf the others is broken off, at //.)
+# also set the network between client and server, as round trips and nothing more. (Here the split is by phase: the
+# simulator's timestamps don't say whose tokens a step computed. A bar that would dwarf the others is cut off, at //.)
 
 # %%
 fleet = instrument.at_70b()

@@ -21,9 +21,9 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Surface
 #
-# Four requests are decoding when two prompts arrive. A step is as wide as it takes and as high as its tokens. With whole
-# prompts the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer; split, the
-# decode GPU never sees a prompt, and the prefill GPU stands idle between them. Move the chunk size.
+# Four requests are decoding when two prompts arrive. A step's width is its duration, its height the tokens in it. With
+# whole prompts the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer; with
+# a split, the decode GPU never sees a prompt, and the prefill GPU idles between prompts. Move the chunk size.
 
 # %%
 budget_picture.explorer()
@@ -36,8 +36,8 @@ budget_picture.explorer()
 transfer.explorer()
 
 # %% [markdown]
-# 4,096 tokens are 1.3 GB, and over a 400 Gb/s network card that takes a tenth of the time it took
-# to compute them. **On a good link the transfer is small change; on 10 Gigabit Ethernet it takes longer than the prefill.**
+# 4,096 tokens are 1.3 GB, and over a 400 Gb/s network card that takes a tenth of the time it took to compute them. **On a
+# good link the transfer is small change; on 10 Gigabit Ethernet it takes longer than the prefill.**
 #
 # ### Predict
 #
@@ -87,7 +87,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # - **An unbalanced split.** One prefill replica saturates long before three decode replicas do, and idle decode GPUs can't help.
 #   Traffic that drifts from long prompts to long answers needs another split every hour (NVIDIA Dynamo's planner moves workers between the pools).
-# - **Short prompts.** There's little to stall for, and chunked prefill does the rest.
+# - **Short prompts.** They hardly stall a decode, and chunked prefill takes care of the rest.
 # - **Slow links.** See above. Within a node NVLink makes the transfer vanish; across data centres it dominates.
 # - **Small fleets.** Below a handful of replicas the rounding alone (1 + 3? 2 + 2?) costs more than the stalls did.
 # - **Prefix caches.** Hits live where prefill happened. Decode GPUs keep the conversation's KV, and the next turn's prefill

@@ -109,14 +109,14 @@ findings.slo(sweep)
 # %% [markdown]
 # ### Where it hurts: batching past the knee
 #
-# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, it buys waiting. Nothing in a
-# throughput chart tells you that you've gone too far. So set `max_num_seqs` from the SLO, leave some headroom (prompts share
-# these steps, too: lesson 05), and alert on ITL.
+# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, it buys waiting. A throughput
+# chart only levels off there; it never falls, so it raises no alarm. So set `max_num_seqs` from the SLO, leave some headroom
+# (prompts share these steps, too: lesson 05), and alert on ITL.
 #
 # ### How much of the machine is used?
 #
-# **MBU** (model bandwidth utilization) is the least time reading could take, as a share of the step. **MFU** is the same for
-# arithmetic. What the two leave over is **neither**: overhead, and kernels short of their peaks.
+# **MBU** (model bandwidth utilization) is the least time that reading could take, as a share of the step. **MFU** is the same
+# for arithmetic. What the two leave over is **neither**: overhead, and kernels short of their peaks.
 
 # %%
 steps.dots_table(sweep, roof)
@@ -187,7 +187,7 @@ findings.launches(whole, apart)
 instrument.roofline_lab(lab, roof, sweep)
 
 # %% [markdown]
-# Say where the dot will fall before you press: batch 4 with a few words; batch 8; batch 8 with about 1000 tokens.
+# Say where the dot will land before you press: batch 4 with a few words; batch 8; batch 8 with about 1000 tokens.
 #
 # <details><summary>Answer</summary>
 #
@@ -213,7 +213,7 @@ bytes_map.weights_or_kv(three, "Llama-3-70B")
 # %% [markdown]
 # <details><summary>Things to try, and what they show</summary>
 #
-# - One request, however long: it stays on the weights' side of the border.
+# - One request, however long: its step still reads more weights than KV.
 # - 16 chats of 2048 tokens: Llama-2-13B (MHA) is over the border, Llama-3-70B (GQA) is nowhere near it.
 # - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
 # - KV can only outweigh the weights if it also takes more *memory* than they do. The dotted line says how much there is room for.
@@ -260,8 +260,8 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 #
 # <details><summary>Answer</summary>
 #
-# 1. Batch 1 is more than half as slow again: the GPUs wait for launches. Batch 256 doesn't change at all. The SLO's batch falls to less than
-#    a third, because every step stands on the same launch floor. (The stack of 2023 also pays host time per request.)
+# 1. A batch of 1 takes over half as long again: the GPUs wait for launches. Batch 256 doesn't change at all. The SLO's batch falls to
+#    less than a third, because no step can be shorter than its launches. (The stack of 2023 also pays host time per request.)
 # 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes it cheaper.
 # 3. Weights and KV, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay: the better the card, the more of
 #    the step is overhead.
@@ -288,7 +288,7 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 # The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.5 to 2 times that for one request.
 #
 # **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor sinks, and the bend stays
-# where it was. But only if communication were free. Two all-reduces per layer aren't (batch 64, contexts of 1024):
+# where it was. That would hold if communication were free. Two all-reduces per layer aren't (batch 64, contexts of 1024):
 
 # %%
 sim_70b.tp_table()
@@ -357,7 +357,7 @@ check("q5", ...)
 #   Measure ITL against batch on your own server. It takes ten minutes.
 # - **Graphs off, at 70B,** is a what-if: today's stack with the launch times of 2023's. Measure yours with `--enforce-eager`.
 # - **Caches.** A CPU with a very large cache keeps part of a small model in it, and MBU can then exceed 100%.
-# - **Noise.** Each point is a median of few steps; "restless" means that the machine was doing something else, too.
+# - **Noise.** Each point is the median of a few steps; "restless" means that the machine was doing something else, too.
 #
 # ## Sources
 #

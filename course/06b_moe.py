@@ -45,7 +45,7 @@ share.score(experts.share_bet(found))
 stack(experts.draw_share(found, "Qwen3 30B-A3B", experts.BET), findings.shares(found))
 
 # %% [markdown]
-# Two regimes follow. With few requests an MoE decodes at the price of a small model. With many, it reads nearly all of its
+# Two regimes follow. With few requests an MoE decodes at the cost of a small model. With many, it reads nearly all of its
 # weights, and what it saves is arithmetic. Compare models: how many tokens does it take until most experts are read?
 
 # %%
@@ -71,7 +71,7 @@ experts.share_explorer(found)
 stack(parallel.dense_table(), simulated_70b.error_band(sim_70b.stack(simulated_70b.TODAY, parallel.PAIR[0], tp=2)))
 
 # %% [markdown]
-# The gain is large for a lone request and small in the middle, where the MoE reads nearly as many bytes for a step. It
+# The gain is large for a lone request and small in the middle, where the MoE reads nearly as many bytes per step. It
 # comes back a little at large batches, where the dense model's arithmetic and KV weigh in. Vary context and card:
 
 # %%
@@ -95,8 +95,8 @@ parallel.imbalance()
 #
 # <details><summary>Answer</summary>
 #
-# It's worst with few tokens and many GPUs: a few draws are never even. Large batches average it out, but popularity doesn't average out:
-# with 1.5 times the even share, GPU 0 stays the straggler at any batch. The cure is to copy popular experts or to move them.
+# It's worst with few tokens and many GPUs: a few draws are never even. Large batches average out chance but not popularity: with 1.5
+# times the even share, GPU 0 stays the straggler at any batch. The cure is to copy popular experts or to move them.
 #
 # Flags: in vLLM, `--enable-expert-parallel` (experts are spread over TP × DP GPUs), `--all2all-backend` (`allgather_reducescatter`
 # by default; `deepep_low_latency` for decode across nodes, `deepep_high_throughput` for prefill), and `--enable-eplb` with

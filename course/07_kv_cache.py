@@ -28,9 +28,9 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# To generate a token, a model attends to every token before it. It doesn't recompute them: for each one, every layer has
-# kept a **key** (what the token can be found by) and a **value** (what it contributes). That's the **KV cache**. It grows
-# by one token per token, and every running request has its own.
+# To generate a token, a model attends to every token before it. It doesn't recompute them: for each one, every layer
+# keeps a **key** (what the token can be found by) and a **value** (what it contributes). That's the **KV cache**. It grows
+# with every token, and every running request has its own.
 #
 # The memory for it is set aside when the server starts: the **pool**, cut into **blocks**, often of 16 tokens. A request
 # gets another block whenever it has filled the last one. That's **paging**, the way an operating system manages a
@@ -161,8 +161,8 @@ kv_bytes_explorer(shapes, "Llama-3-70B")
 #
 # ### More KV for each, fewer slots
 #
-# The same short requests, the same pool. The only change is how much each of them reserves. No request computes a token
-# more.
+# The same short requests, the same pool. The only change is how much each of them reserves. No request computes a single
+# extra token.
 
 # %%
 crowd = traffic.crowded(lab)
@@ -188,8 +188,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ## Deep dive
 #
-# **The arithmetic.** $L$ layers, $n_{kv}$ KV heads of size $d$, $b$ bytes per number, contexts of $c$ tokens, memory of $M$
-# bytes that also holds weights of $W$:
+# **The arithmetic.** $L$ layers, $n_{kv}$ KV heads of size $d$, $b$ bytes per number, contexts of $c$ tokens, $W$ bytes of
+# weights, and $M$ bytes of GPU memory for both (in vLLM, `--gpu-memory-utilization` of it, less activations):
 #
 # $$\text{KV per token} = 2\,L\,n_{kv}\,d\,b, \qquad \text{requests that fit} = \frac{M - W}{2\,L\,n_{kv}\,d\,b\,c}$$
 #
@@ -226,7 +226,7 @@ a12(tight, roomy, shrunk["swap"][traffic.TIGHT_POOL])
 # %% [markdown]
 # Everything at once, at 70B. The article describes a service with many long conversations and a tenfold cut. Here each
 # technique comes on top of the ones before, on chats that share nothing and on long conversations that repeat everything
-# said so far, with what limits the batch beside each gain.
+# said so far. Beside each gain stands what limits the batch then.
 
 # %%
 ladders = sim_70b.ladders()
@@ -272,15 +272,15 @@ check("q2", ...)  # how many such chats fit beside its weights on four H100s? (t
 check("q3", ...)
 
 # %%
-# what happened to the preempted requests in the tight pool: "killed", "started over" or "read again"?
+# what happened to the preempted requests in the tight pool: "killed", "started over" or "prefilled again"?
 check("q4", ...)
 
 # %% [markdown]
 # ## What this lab cannot tell you
 #
 # - **Quality of MQA and MLA.** They're trained into a model. The bill compares their bytes, nothing else.
-# - **Swap on a busy link.** Real copies share the bus with everything else, and host memory isn't always near.
-# - **Kernels.** Attention over blocks is a little slower than over one contiguous row. Lesson 09 has the cost in seconds.
+# - **Swap on a busy link.** Real copies share the bus with everything else, and host memory may hang off another socket.
+# - **Kernels.** Attention over blocks is a little slower than over contiguous KV; how much depends on the kernel.
 #
 # ## Sources
 #

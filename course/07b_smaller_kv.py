@@ -23,16 +23,16 @@ lab = open_lab()
 #
 # With a **sliding window** a token attends only to the last so many tokens. A token that falls out of the window is never
 # read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay: attention that has nowhere
-# better to go rests there, and models break without them. One request grows, on the real engine:
+# better to go lands there, and models not trained with a window break without them. One request grows, on the real engine:
 
 # %%
 grown = traffic.growths(lab)
 charts.draw_window(grown)
 
 # %% [markdown]
-# From there on the request costs the same however long it gets. What does the model lose? A passage with unguessable numbers
-# in it (a **needle**) is given once, then other text, then the same passage again. A model that still sees the first copy
-# predicts nearly every token of the second.
+# Once past the window, a request costs the same however long it gets. What does the model lose? A passage with unguessable
+# numbers in it (a **needle**) is given once, then other text, then the same passage again. A model that still sees the
+# first copy predicts nearly every token of the second.
 #
 # ### Predict
 
@@ -63,16 +63,16 @@ stack(charts.draw_needle(found, needle.reach(lab, window)), findings.forgotten(f
 #
 # One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
 # quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how surprised
-# each is by what really came (**perplexity**), how far apart their distributions are (**KL**), and how often they agree
-# on the most likely token. The floors stand in the heading; they were set beforehand.
+# each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**), and how often they
+# agree on the most likely token. The table's header has the floors; they were set beforehand.
 
 # %%
 rounded = losses.measure(lab)
 stack(losses.losses_table(rounded), findings.rounding(rounded))
 
 # %% [markdown]
-# Other models and other texts give other numbers: run the gate on yours before you deploy. (On vLLM the switch is
-# `--kv-cache-dtype fp8`; 8 bits there means floating point.)
+# Other models and other texts give other numbers: run the gate on yours before you deploy. (On vLLM:
+# `--kv-cache-dtype fp8`, or `int8_per_token_head`, scaled as here.)
 #
 # ### Fetch it, or compute it again?
 #
@@ -86,8 +86,8 @@ tiers.explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - At 50 GB/s (PCIe, four GPUs together) fetching wins by about ten to one for long prefixes: bytes over bandwidth against FLOPs over rate, and
-#   both are linear in tokens.
+# - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes: bytes over bandwidth against
+#   FLOPs over rate, and both are linear in tokens.
 # - Somewhere around 5 GB/s the two curves meet. Below that, the tier makes TTFT worse, however high its hit rate.
 # - Latency decides for short prefixes only. A small model moves the balance: its prefill is cheap, its KV isn't much smaller.
 #

@@ -23,15 +23,13 @@ class Lines:
         self._screen = screen or sys.stdout
         self._session: PromptSession[str] | None = None
         if sys.stdin.isatty() and self._screen is sys.stdout and sys.stdout.isatty():
-            from prompt_toolkit import PromptSession  # takes a while to import
+            from prompt_toolkit import PromptSession as Session  # takes a while to import
             from prompt_toolkit.completion import WordCompleter
             from prompt_toolkit.history import FileHistory
 
             path = cache_home() / f"{name}.history"
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._session = PromptSession(
-                history=FileHistory(str(path)), completer=WordCompleter(list(words), WORD=True)
-            )
+            self._session = Session(history=FileHistory(str(path)), completer=WordCompleter(list(words), WORD=True))
 
     def read(self, prompt: str) -> str | None:
         """The next line; None at the end of the input, and after Ctrl-C."""

@@ -114,7 +114,7 @@ def test_findings_tell_what_happened() -> None:
     shrinking = findings.launches([dot(1, 0.02), dot(64, 0.2)], [dot(1, 0.03), dot(64, 0.21)])
     assert "graphs pay at small batches" in shrinking.here
     assert "past" not in findings.slo(SWEEP).here and "every batch" in findings.slo(SWEEP).here
-    assert "Look at what lies beyond" in findings.slo([dot(1, 0.02), dot(8, 0.1), dot(16, 0.3)]).here
+    assert "the last doubling bought" in findings.slo([dot(1, 0.02), dot(8, 0.1), dot(16, 0.3)]).here
     assert "more" in findings.growth([dot(8, 0.02), dot(8, 0.2, context=2000)]).here
     assert "neither" in pictures.draw_clocks(SWEEP[:1], ROOF).description
     assert "holds up to batch 16" in pictures.draw_price(SWEEP, 1.0).title

@@ -245,7 +245,7 @@ def test_needles_are_scored_token_by_token(tiny_lab: Lab) -> None:
     tokens = sum(len(tiny_lab.model.tokenizer.encode("\n\n" + each)) - needle.CUE_TOKENS for each in needle.NEEDLES)
     assert of.keys() == {FIRST_TIME, 32} and all(each.tokens == tokens for each in of.values())
     assert all(0 <= each.share <= 1 and each.surprise > 5 for each in of.values()), "random weights know nothing"
-    shows(charts.draw_needle({"a": of, "b": of}, 50), "out of the window", "never heard before")
+    shows(charts.draw_needle({"a": of, "b": of}, 50), "out of the window", "never seen before")
 
 
 def test_recall_lies_between_never_heard_and_just_heard() -> None:
@@ -291,7 +291,7 @@ def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
     assert claims.cache_shrinks() == pytest.approx(64 / 4 * 256 / 130)
     assert 1 < sim_70b.gain(chats) < claims.cache_shrinks()
     first, *_, last = chats.values()
-    assert first.limit == "room for KV" and last.limit.startswith("the steps: mostly, matrices")
+    assert first.limit == "room for KV" and last.limit.startswith("the steps, mostly matrix")
     assert last.steps.most_running > 3 * first.steps.most_running
     table = str(sim_70b.ladder_table({"chats": chats}))
     assert "×1.00" in table and "room for KV" in table

@@ -110,7 +110,7 @@ def growths(services: Sequence[float], count: int, repeats: int, low: float = LO
     drawn from these."""
     found = []
     for seed in range(repeats):
-        rng, rate = random.Random(seed), 1 / mean(services)
+        rng, rate = random.Random(f"services/{seed}"), 1 / mean(services)  # not the stream that drew the gaps
         drawn = rng.choices(services, k=count)
         slow, fast = (mean(replay(moments(load * rate, count, seed), drawn)) for load in (low, high))
         found.append(fast / max(slow, 1e-9))

@@ -43,7 +43,7 @@ def square_explorer(lab: Lab) -> Explorer:
     return Explorer(
         lambda tokens, chunk: draw_square(config, tokens, tokens if chunk == WHOLE else chunk, SQUARE_LENGTHS[-1]),
         tokens=choices("prompt length, tokens", SQUARE_LENGTHS, 512),
-        chunk=choices("computed a step, rows", (128, 256, 512, WHOLE), WHOLE),
+        chunk=choices("rows per step", (128, 256, 512, WHOLE), WHOLE),
     )
 
 
@@ -75,7 +75,7 @@ def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
         )
 
     start = sorted(kept)[len(kept) // 2]
-    explorer = Explorer(draw, button="Run", chunk=choices("chunk, prompt tokens a step", offered, start))
+    explorer = Explorer(draw, button="Run", chunk=choices("chunk, prompt tokens per step", offered, start))
     return explorer.showing(picture(start))
 
 
@@ -91,5 +91,5 @@ def explore_70b() -> Explorer:
     return Explorer(
         draw,
         tokens=choices("prompt length, tokens", (4096, 8192, 16384, 32768), 32768),
-        chunk=choices("chunk, prompt tokens a step", sim_70b.CHUNKS, 512),
+        chunk=choices("chunk, prompt tokens per step", sim_70b.CHUNKS, 512),
     )

@@ -43,11 +43,11 @@ def draw_time_and_memory(points: Sequence[Point]) -> tuple[Picture, Picture]:
     peaks = [Curve(name, xs, [point.peak[name] / 1e6 for point in points]) for name in (TEXTBOOK, FUSED)]
     last = points[-1]
     time = draw_chart(
-        "How long does one layer's attention take?", times, TOKENS, Axis("ms a layer", log=True), height=230,
+        "How long does one layer's attention take?", times, TOKENS, Axis("ms per layer", log=True), height=230,
         description=f"{'; '.join(_told(p) for p in points)}.",
     )  # fmt: skip
     peak = draw_chart(
-        "How much memory does it need for that?", peaks, TOKENS, Axis("peak, MB a layer", log=True), height=230,
+        "How much memory does that need?", peaks, TOKENS, Axis("peak, MB per layer", log=True), height=230,
         description=f"at {last.tokens} tokens: {TEXTBOOK} {last.peak[TEXTBOOK] / 1e6:.1f} MB, {FUSED} "
         f"{last.peak[FUSED] / 1e6:.1f} MB.",
     )  # fmt: skip
@@ -115,5 +115,5 @@ def draw_trade(
         for t in trades
     )
     title = f"{where}{trades[0].tokens} tokens in chunks: which requests wait?"
-    x = Axis("chunk, prompt tokens a step", log=True)
+    x = Axis("chunk, prompt tokens per step", log=True)
     return draw_chart(title, curves, x, Axis("ms", log=True), marks, height=300, description=told)

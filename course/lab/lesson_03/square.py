@@ -31,18 +31,18 @@ def draw_square(config: ModelConfig, tokens: int, chunk: int, largest: int) -> P
     built, tile = score_bytes(config, rows, tokens), tile_bytes(config, rows, tokens, TILE)
     base = TOP + SIDE
     words = "" if len(steps) == 1 else ", in the last step"
-    body += text(left, base + 40, f"builds {size(built)} of scores a layer{words}", size=13, font_weight="bold")
+    body += text(left, base + 40, f"builds {size(built)} of scores per layer{words}", size=13, font_weight="bold")
     body += text(
         left, base + 57, f"{config.num_heads} heads × {rows} × {tokens} numbers of 4 bytes", size=11, fill=SOFT
     )
-    body += text(right, base + 40, f"holds {size(tile)} of scores at a time, a worker", size=13, font_weight="bold")
+    body += text(right, base + 40, f"holds {size(tile)} of scores at a time, per worker", size=13, font_weight="bold")
     body += text(
         right, base + 57, f"a tile of {min(TILE, rows)} × {min(TILE, tokens)} numbers of 4 bytes", size=11, fill=SOFT
     )
     needed = tokens * (tokens + 1) // 2
     found = (
         f"{tokens} tokens: {needed} pairs are needed, {tokens * tokens} are in the square. Textbook attention builds "
-        f"{size(built)} of scores a layer in its largest step, a fused worker holds {size(tile)} of them. "
+        f"{size(built)} of scores per layer in its largest step, a fused worker holds {size(tile)} of them. "
         f"The prompt is computed in {len(steps)} step{'s' * (len(steps) != 1)} of at most {rows} rows."
     )
     return Picture("How many pairs of tokens does a prompt make?", body, base + 66, description=found)

@@ -20,11 +20,11 @@ LOOKS: dict[str, re.Pattern[str]] = {
     "user": re.compile(r"^\W*(user|customer|name|account)\b", re.I),
 }
 ADVICE = {
-    "time": "move it behind everything that is shared, or write it coarser: the day, not the second",
+    "time": "move it after everything that is shared, or make it coarser: the day, not the second",
     "id": "leave it out (the model does not need it), or move it to the end",
-    "user": "move it behind what all users share",
+    "user": "move it after what all users share",
     "tools": "give tools and their keys one fixed order: sort by name, and write JSON with sort_keys=True",
-    "text": "move it behind what is shared by more requests",
+    "text": "move it after what more requests share",
 }
 
 
@@ -125,7 +125,7 @@ def _differences(lines: list[str], others: list[list[str]]) -> list[float]:
 def findings_table(findings: Sequence[Finding]) -> Html:
     """The findings as a table; says so when there are none."""
     if not findings:
-        return as_table(("the linter", ""), [("nothing found", "what changes stands behind what is shared")])
+        return as_table(("the linter", ""), [("nothing found", "what changes comes after what is shared")])
     rows = []
     for rank, found in enumerate(findings):
         differs = "could change" if found.differs is None else f"differs in {found.differs:.0%}"

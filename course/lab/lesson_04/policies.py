@@ -23,7 +23,7 @@ def policies(limit_s: float = LIMIT_S) -> dict[str, Policy]:
         "LRU": LRU,
         "FIFO": FIFO,
         f"limit {limit_s:g} s since use": Policy(renews=True, limit_s=limit_s),
-        f"limit {limit_s:g} s since birth": Policy(renews=False, limit_s=limit_s),
+        f"limit {limit_s:g} s since creation": Policy(renews=False, limit_s=limit_s),
     }
 
 

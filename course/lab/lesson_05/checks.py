@@ -31,7 +31,7 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
     def q2(answer: object) -> tuple[Criterion, ...]:
         slips = {
             total: "that is the whole TTFT",
-            others: "that is what other people cost; subtract it from the TTFT",
+            others: "that is what other requests cost; subtract it from the TTFT",
             newcomer.get("own prefill", 0.0): "that is its own prefill only; the way in and out, bookkeeping and the "
             "rest stay, too",
         }

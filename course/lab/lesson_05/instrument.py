@@ -95,7 +95,7 @@ def at_70b(qps: float = 12.0) -> Explorer:
         draw,
         button="Simulate",
         qps=choices("requests per second", (0.5, 4, 8, 12, 16, 24), qps),
-        prefill_replicas=choices("'disaggregated': replicas that read", (1, 2, 3), 2),
+        prefill_replicas=choices("'disaggregated': prefill replicas", (1, 2, 3), 2),
         rtt_ms=choices("round trip to the client, ms", (0, 20, 80, 200), 20),
         new_connection=switch("a new TLS connection for each request: two more round trips"),
     )

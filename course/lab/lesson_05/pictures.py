@@ -146,7 +146,7 @@ def draw_rhythm(runs: Mapping[str, Run]) -> Picture:
     tall = 7 * count + 34
     bottom = 26 + tall * len(runs)
     body = rect(112, 4, 13, 8, fill=phase_fill("queue")) + text(129, 12, "newcomer waits", size=11, fill=SOFT)
-    body += rect(228, 4, 13, 8, fill=phase_fill("prefill")) + text(245, 12, "its prompt is read", size=11, fill=SOFT)
+    body += rect(228, 4, 13, 8, fill=phase_fill("prefill")) + text(245, 12, "its prompt's prefill", size=11, fill=SOFT)
     body += rect(360, 2, 2.5, 12, fill=PHASE_COLOURS["decode"])
     body += text(368, 12, "a token of the writer", size=11, fill=SOFT)
     body += rect(496, 6, 26, 4, fill=ALARM) + text(527, 12, "the writer's longest pause", size=11, fill=SOFT)

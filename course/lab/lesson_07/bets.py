@@ -51,7 +51,7 @@ def needle(found: Mapping[str, Mapping[int, Found]]) -> Outcome:
     answer = FORESEEN[0] if share >= ALL else FORESEEN[1] if share >= SOME else FORESEEN[2]
     return Outcome(
         answer,
-        f"{far} tokens back, {windowed[far].share:.0%} of its tokens are foreseen with the window and "
+        f"{far} tokens back, {windowed[far].share:.0%} of its tokens are predicted with the window and "
         f"{whole[far].share:.0%} "
-        f"without it; {whole[FIRST_TIME].share:.0%} of one that was never heard",
+        f"without it; {whole[FIRST_TIME].share:.0%} of one it has never seen",
     )

@@ -121,8 +121,8 @@ def told_of(trace: Trace, frame: Frame) -> str:
     )
     return (
         f"{len(held)} of {trace.num_blocks} blocks held, {sum(len(who) > 1 for who in held.values())} of them shared, "
-        f"{len(frame.cached)} free but with a prefix kept; {filled} of {len(held) * trace.block_size} places keep a "
-        f"token. {owners}."
+        f"{len(frame.cached)} free but with a prefix kept; {filled} of {len(held) * trace.block_size} positions "
+        f"hold a token. {owners}."
     )
 
 

@@ -72,12 +72,12 @@ def draw_needle(found: Mapping[str, Mapping[int, Found]], reach: int) -> Picture
     back = [distance for distance in next(iter(found.values())) if distance != FIRST_TIME]
     curves = [Curve(name, back, [100 * of[distance].share for distance in back]) for name, of in found.items()]
     guess = 100 * max(of[FIRST_TIME].share for of in found.values())
-    curves.append(Curve("never heard before", [back[0], back[-1]], [guess, guess], "dashes"))
+    curves.append(Curve("never seen before", [back[0], back[-1]], [guess, guess], "dashes"))
     return draw_chart(
-        "Said before, said again: how much of it does the model foresee?",
+        "Given once, given again: how much of it does the model predict?",
         curves,
         Axis("tokens between the first time and the second"),
-        Axis("tokens of the needle foreseen (%)", low=0, high=105),
+        Axis("tokens of the needle predicted (%)", low=0, high=105),
         [Mark("out of the window", x=reach)],
         height=260,
     )

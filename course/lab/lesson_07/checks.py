@@ -17,7 +17,7 @@ def checks(large: Account, traces: Mapping[str, Trace], tight: Trace) -> Checks:
     q1: MB of KV that a chat of 1500 tokens takes on Llama-3-70B, bf16.
     q2: how many such chats fit beside its weights on four H100s.
     q3: share of the held places (0 to 1) that kept no token under `max_len`.
-    q4: what became of the evicted in the tight pool: "killed", "started over" or "read again".
+    q4: what became of the evicted in the tight pool: "killed", "started over" or "prefilled again".
 
     Args:
         traces: by kv_reservation.
@@ -53,10 +53,10 @@ def checks(large: Account, traces: Mapping[str, Trace], tight: Trace) -> Checks:
         ended, of = sum(outcome.finished for outcome in tight.outcomes), len(tight.outcomes)
         cost = f"{tight.again} of {tight.tokens} tokens computed had been computed before"
         told = {
-            "killed": f"{ended} of {of} answers came whole, after {tight.evictions} evictions",
-            "started over": f"nothing that was written was written again: {ended} of {of} answers came whole; {cost}",
-            "read again": f"{cost}; the answers went on where they had stopped",
+            "killed": f"{ended} of {of} answers were complete, after {tight.evictions} evictions",
+            "started over": f"no token was generated twice: {ended} of {of} answers were complete; {cost}",
+            "prefilled again": f"{cost}; the answers went on where they had stopped",
         }
-        return choice(answer, "read again" if ended == of else "killed", told)
+        return choice(answer, "prefilled again" if ended == of else "killed", told)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4})

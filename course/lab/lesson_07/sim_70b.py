@@ -58,7 +58,7 @@ class Steps:
     def __call__(self, batch: ScheduledBatch, price: StepTime, end: float) -> None:
         self.most_running = max(self.most_running, price.work.requests)
         reads = price.linear <= self._weights_s  # a product takes as long as its weights take to come, or longer
-        self.seconds["weights are read" if reads else "matrices are multiplied"] += price.linear
+        self.seconds["reading weights" if reads else "matrix products"] += price.linear
         self.seconds["attention"] += price.attention
         self.seconds["all-reduces"] += price.all_reduce
         self.seconds["launches and the host"] += price.gaps + price.waiting_for_host + price.fixed
@@ -84,7 +84,7 @@ class Served:
         waits = [r.timeline.phases()["queue"] for r in self.run.request_records() if r.completed]
         if percentile(waits, 50) < AT_ONCE_S:
             return "requests offered"
-        return f"the steps: mostly, {self.steps.seconds.most_common(1)[0][0]}"
+        return f"the steps, mostly {self.steps.seconds.most_common(1)[0][0]}"
 
     @property
     def ttft(self) -> tuple[float, float]:
