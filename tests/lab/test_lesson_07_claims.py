@@ -131,7 +131,7 @@ TIGHT = trace_of(MADE.frames, (outcome(), outcome()), evictions=3)
 
 def test_the_check_rewards_what_is_right() -> None:
     check = checks(large(), TRACES, TIGHT)
-    for question, answer in (("q1", 492.8), ("q2", large().chats), ("q3", 0.75), ("q3", 75), ("q4", "Read again")):
+    for question, answer in (("q1", 492.8), ("q2", large().chats), ("q3", 0.75), ("q3", 75), ("q4", "Prefilled again")):
         assert check(question, answer).score == 1, question
     freed = 1 - replace(large(), window=2048).chat_bytes_at(6000) / large().chat_bytes_at(6000)
     smaller = checks_07b(large(), {"KV in int8": loss()})
