@@ -17,6 +17,7 @@ from course.lab.lesson_08 import (
     served,
     short,
     sim_70b,
+    tiles,
     traffic,
     watch,
 )
@@ -324,6 +325,16 @@ def test_the_check_rewards_what_is_right() -> None:
     assert checks(border, TOLD)("q4", 100 * key).score == 1
     assert checks(border, TOLD)("q4", key + 0.1).score == 0.5
     assert "it is ×1 at" in str(checks(border, TOLD)("q4", "never"))
+
+
+def test_a_story_player_has_as_many_steps_as_its_answer() -> None:
+    story, plain = TOLD["copying"]
+    panel = tiles.StoryPlayer({**TOLD, "chat": (replace(story, steps=story.steps[:2]), plain)})
+    for name, steps in (("chat", 2), ("copying", 4)):
+        panel.controls["answer"].value = name
+        assert panel.controls["step"].max == steps
+        panel.controls["step"].value = steps
+        assert f"Step {steps}:" in panel.static_html()
 
 
 def test_no_answer_raises() -> None:

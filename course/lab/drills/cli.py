@@ -128,12 +128,18 @@ def history(
 
 
 def _read(answer: str) -> str:
-    """The text of an answer. Bytes that are no UTF-8 are replaced: a garbled one is graded by what is left of it."""
+    """The text of an answer. Bytes that are no UTF-8 are replaced: a garbled one is graded by what is left of it.
+
+    Raises:
+        AnswerFileError: it cannot be read, or is empty.
+    """
     try:
         raw = sys.stdin.buffer.read() if answer == "-" else Path(answer).read_bytes()
     except OSError as error:
         raise AnswerFileError(f"cannot read the answer: {error}") from None
-    return raw.decode("utf-8", errors="replace")
+    if not (text := raw.decode("utf-8", errors="replace")).strip():
+        raise AnswerFileError("the answer is empty, so there's nothing to grade, and nothing is kept")
+    return text
 
 
 def _self_scores(written: list[str]) -> dict[str, str]:

@@ -93,6 +93,9 @@ class Desk(LivePanel):
         """Stop the clock, grade, keep the attempt, and show the model answers; once."""
         if self._began is None or self.grade is not None:
             return
+        if not self.answer.value.strip():
+            self.result.value = "<p>Nothing is written yet, so there's nothing to grade. The clock runs on.</p>"
+            return
         self._took = self._now() - self._began
         self.submit.disabled = self.answer.disabled = True
         self.grade = grade(self.drill, self.answer.value)

@@ -36,17 +36,25 @@ class StoryPlayer(Explorer):
 
     def __init__(self, told: Mapping[str, tuple[Story, Story]]) -> None:
         self.told = told
-        longest = max(len(story.steps) for story, _ in told.values())
+        first = next(iter(told.values()))[0]
         super().__init__(
             self._draw_step,
             answer=buttons("answer", list(told)),
-            step=slider("step", 1, longest, _telling(next(iter(told.values()))[0])),
+            step=slider("step", 1, len(first.steps), _telling(first)),
         )
-        self.widget.children = (player(self.controls["step"], FRAME_MS), *self.widget.children)
+        self._play = player(self.controls["step"], FRAME_MS)
+        self.controls["answer"].observe(lambda change: self._turn_to(self.told[change["new"]][0]), names="value")
+        self.widget.children = (self._play, *self.widget.children)
+
+    def _turn_to(self, story: Story) -> None:
+        """Another answer has another number of steps."""
+        for control in (self._play, self.controls["step"]):
+            control.max = len(story.steps)
+        self.controls["step"].value = _telling(story)
 
     def _draw_step(self, answer: str, step: int) -> Picture:
         story, plain = self.told[answer]
-        return draw_step(story, plain, min(step, len(story.steps)))
+        return draw_step(story, plain, min(step, len(story.steps)))  # the slider follows an answer after its picture
 
 
 def _telling(story: Story) -> int:

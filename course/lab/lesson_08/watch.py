@@ -91,7 +91,7 @@ def watch(lab: Lab, prompt: Prompt, max_tokens: int, way: dict[str, Any] | None,
         hot: draw the tokens, at a high temperature.
     """
     speculative = None if way is None else {**GATES_OPEN, **way}
-    params = SamplingParams(temperature=HOT if hot else 0.0, max_tokens=max_tokens, ignore_eos=True, seed=0)
+    params = SamplingParams(temperature=HOT if hot else 0.0, max_tokens=max_tokens, seed=0)
     with lab.alone():
         steps, token_ids = _answer(lab.engine(speculative=speculative, enable_prefix_caching=False), prompt, params)
     return Story("without speculation" if way is None else way["method"], tuple(steps), tuple(token_ids))

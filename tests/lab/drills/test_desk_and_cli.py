@@ -43,6 +43,8 @@ def test_a_desk_shows_prompt_and_solution_only_in_their_turn() -> None:
     desk.begin()
     assert "A100" in desk.prompt.value
     assert "Submit first" in str(solution(desk))
+    desk.hand_in()
+    assert desk.grade is None and "Nothing is written" in desk.result.value and not attempts.FILE.read().done
     clock.now += 42
     desk.answer.value = "I want TTFT and ITL apart."
     clock.now += 700
@@ -96,7 +98,7 @@ def test_an_answer_from_standard_input_may_be_garbled() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("grade", "nope", "--answer", "-"), ("grade", FLAGSHIP, "--answer", "/no/such/file"),
+    [("grade", "nope", "--answer", "-"), ("grade", FLAGSHIP, "--answer", "-"), ("grade", FLAGSHIP, "--answer", "/no/such/file"),
      ("grade", FLAGSHIP, "--answer", "-", "--self-score", "tone=weak"), ("show", "nope")],
 )  # fmt: skip
 def test_mistakes_at_the_terminal_are_said_in_words(arguments: tuple[str, ...]) -> None:
