@@ -1,7 +1,10 @@
 """check(...) and hint(...) in notebooks: `from course.lab import check, hint`."""
 
 from html import escape
+from types import TracebackType
 from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
 
 from course.lab.display import Html
 from course.lab.grading import Criterion, Result, WrongAnswerError
@@ -51,3 +54,26 @@ def _result(exercise_id: str, answers: tuple[Any, ...], seed: int) -> Result:
     except CannotShipError as error:
         return Result(exercise.id, exercise.ungraded(str(error)))
     return graded(exercise, submission, seed, None if is_strict() else History())
+
+
+ADVICE = {
+    NameError: "\nThis check comes before its answer: run the cell above it, with your code, first.",
+    TypeError: "\nA check wants the function or class itself, without brackets: check('block-pool', BlockPool).",
+}
+
+
+def advise(shell: InteractiveShell) -> None:
+    """From now on, an error in a cell with a check is followed by what is likely meant."""
+
+    def told(
+        self: InteractiveShell, kind: type[Exception], error: Exception, where: TracebackType, tb_offset: Any = None
+    ) -> None:
+        self.showtraceback((kind, error, where), tb_offset=tb_offset)
+        if "check(" in self.history_manager.input_hist_raw[-1] and where.tb_next and not where.tb_next.tb_next:
+            print(ADVICE[kind])
+
+    shell.set_custom_exc(tuple(ADVICE), told)
+
+
+if InteractiveShell.initialized():
+    advise(InteractiveShell.instance())

@@ -98,7 +98,8 @@ def test_an_answer_from_standard_input_may_be_garbled() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("grade", "nope", "--answer", "-"), ("grade", FLAGSHIP, "--answer", "-"), ("grade", FLAGSHIP, "--answer", "/no/such/file"),
+    [("grade", "nope", "--answer", "-"), ("grade", FLAGSHIP, "--answer", "-"),
+     ("grade", FLAGSHIP, "--answer", "/no/such/file"),
      ("grade", FLAGSHIP, "--answer", "-", "--self-score", "tone=weak"), ("show", "nope")],
 )  # fmt: skip
 def test_mistakes_at_the_terminal_are_said_in_words(arguments: tuple[str, ...]) -> None:

@@ -8,11 +8,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from course.lab.grading import WrongAnswerError
 from course.lab.grading.exercises import find, ids
 from course.lab.grading.history import History
-from course.lab.grading.notebook import check, hint
+from course.lab.grading.notebook import advise, check, hint
 from course.lab.grading.source import answer_file
 
 ROOT = Path(__file__).parents[3]
@@ -115,3 +116,22 @@ def test_builds_leave_no_history(monkeypatch) -> None:
     with pytest.raises(WrongAnswerError):
         check("percentiles", None)
     assert not History().path.exists()
+
+
+@pytest.mark.parametrize(
+    ("cell", "advice"),
+    [("check('block-pool', Pool)", "run the cell above it"),
+     ("check('block-pool', str(1, 2, 3, 4))", "without brackets"), ("Pool", None), ("def f(): return Pool\nf()  # check(...)", None)],
+)  # fmt: skip
+def test_an_error_in_the_line_of_a_check_is_followed_by_advice(
+    cell: str, advice: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = InteractiveShell()
+    advise(shell)
+    shell.user_ns["check"] = check
+    assert not shell.run_cell(cell, store_history=True).success
+    told = capsys.readouterr().out
+    assert "Error" in told
+    assert [each for each in ("run the cell above it", "without brackets") if each in told] == (
+        [advice] if advice else []
+    )
