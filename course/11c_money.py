@@ -171,7 +171,7 @@ check = money_checks(list(money.TROUBLES.values()), routed[0], money.gpu_price()
 check("q1", ...)
 
 # %%
-check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for a million tokens written
+check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for a million output tokens
 
 # %%
 check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars for 1000 requests

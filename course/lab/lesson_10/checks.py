@@ -42,7 +42,7 @@ def checks(straight: Passed, costs: Sequence[Fed]) -> Checks:
         return (near(answer, key, "cores", slips, 0.15),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
-        wrong = "counts until the server has handed over, which the proxy takes at once"
+        wrong = "counts until the server has handed the token over, and the proxy takes it at once"
         options = {
             "ttft": f"the server's TTFT {wrong}",
             "itl": f"the server's ITL {wrong}",

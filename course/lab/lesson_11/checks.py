@@ -98,7 +98,7 @@ def money_checks(troubles: Sequence[Trouble], route: Route, price: float) -> Che
         two = bill(troubles[0], 2, False, price)
         slips = {
             two.per_million / 2: "that is for one replica: the second costs as much, and the traffic is the same",
-            two.per_hour: "those are dollars an hour: divide by the million tokens written in it",
+            two.per_hour: "those are dollars an hour: divide by the millions of output tokens in it",
             two.per_million / GPUS: "that is for one GPU in each: a replica has four",
             two.per_million * 3600: "that is per second: an hour has 3600",
         }

@@ -170,11 +170,11 @@ def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
         for name, lead in leads.items()
     )
     if other is None:
-        last = "no client left"
+        last = "no client gave up"
     elif math.isinf(other):
-        last = "the bell never rang before people left"
+        last = "the alarm never fired before clients gave up"
     else:
-        last = f"it rang {seconds(abs(other))} {'before' if other > 0 else 'after'} the first left"
+        last = f"it fired {seconds(abs(other))} {'before' if other > 0 else 'after'} the first gave up"
     return conclude("E2", verdict, told=told or "no time-outs", last=last)
 
 

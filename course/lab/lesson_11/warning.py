@@ -100,7 +100,7 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     middle = [float(start + WINDOW_S / 2) for start in starts]
     waits = [_worst(found.wait[(found.slot_at >= s) & (found.slot_at < s + WINDOW_S)]) for s in starts]
     left = [float(((found.gave_up >= s) & (found.gave_up < s + WINDOW_S)).sum() / WINDOW_S) for s in starts]
-    moments = {"bell": found.bell, "first time-out": found.first_timeout}
+    moments = {"alarm": found.bell, "first time-out": found.first_timeout}
     marks = [Mark(name, x=moment) for name, moment in moments.items() if moment < ENDS]
     wait = Curve(f"queue wait, longest of {WINDOW_S:.0f} s", middle, waits, colour=PHASE_COLOURS["queue"])
     timeouts = Curve("time-outs", middle, left, colour=ALARM)
@@ -111,10 +111,10 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     if found.lead is None:
         words = "no client gives up"
     elif math.isinf(found.lead):
-        words = "people give up, and the bell never rang"
+        words = "clients give up, and the alarm never fired"
     else:
         words = (
-            f"the bell rang {seconds(abs(found.lead))} {'before' if found.lead >= 0 else 'after'} the first time-out"
+            f"the alarm fired {seconds(abs(found.lead))} {'before' if found.lead >= 0 else 'after'} the first time-out"
         )
     x = Axis(f"time, seconds; the load steps up at {STARTS:.0f}", low=0, high=ENDS)
     told = f"Load {load:.0%} of capacity, patience {number(patience)} s for {waits_for}: {words}."
