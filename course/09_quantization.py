@@ -237,8 +237,8 @@ stack(sim_70b.cramped_table(cramped), findings.cramped(cramped))
 # $$t' \approx t - \frac{W}{M}\left(1 - \frac{b + s/g}{16}\right) + d, \qquad
 # \text{speed-up} \le \frac{1}{1 - f + f\,\frac{b + s/g}{16}}, \quad f = \frac{W/M}{t}$$
 #
-# - $f$ is the share of a step that *waits* for weights: Amdahl's law. With $f = 1$, int8 gives at most ×2. At batches past
-#   the knee $f$ is near 0, and only $d$ remains.
+# - $f$ is the share of a step that *waits* for weights: Amdahl's law. With $f = 1$, int8 gives at most ×2. Past the batch's
+#   knee, reads hide behind multiplying: no step waits for them, so nothing is saved and only $d$ remains.
 # - **Rounding error**: with levels $\Delta$ apart, a weight moves by at most $\Delta/2$, and by $\Delta/\sqrt{12}$ in root
 #   mean square. $\Delta = (\max - \min) / (2^b - 1)$ over the group.
 # - **Names**: W8A16 is this engine's (8-bit weights, 16-bit activations: less to read). W8A8 also rounds activations and

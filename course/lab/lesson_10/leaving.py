@@ -83,7 +83,7 @@ def saving(found: Mapping[str, Left]) -> Outcome | str:
     """How much of the unread rest wasn't generated either; a sentence, if it was all read."""
     straight, gateway = found[STRAIGHT], found[GATEWAY]
     if not straight.rest or not gateway.rest:
-        return "the whole answer had arrived before the client could leave"
+        return "the whole answer was there before the client could leave"
     told = "; ".join(
         f"{name}: {len(each.heard.arrivals)} tokens received, {each.written} of {each.heard.asked} generated"
         for name, each in found.items()

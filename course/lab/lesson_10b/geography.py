@@ -55,7 +55,7 @@ def explorer() -> Explorer:
     )
 
 
-HOPS = ("connection", "gateway", "queue", "prefill", "first token", "way back")
+HOPS = ("connection", "gateway", "queue", "prefill", "first token", "return trip")
 
 
 def hops(
