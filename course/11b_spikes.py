@@ -104,8 +104,8 @@ warning.alarms()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - A request that waits ten seconds has first waited two. So the alarm fires before the time-outs, and a milder overload
-#   gives a longer warning.
+# - As a queue grows, some request gets its slot after two seconds well before another has waited ten. So the alarm fires
+#   before the time-outs, and the milder the overload, the longer the warning.
 # - Let clients wait for *the last word* at a load of 80%: they time out, and the queue shows nothing. Long answers and slow
 #   steps do that, so alert on TPOT, too.
 #
