@@ -175,7 +175,7 @@ formats_roofline.explorer()
 # - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
 # - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read. At
 #   large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
-# - FP8 halves both sides, so on paper it's faster everywhere. NVFP4 nearly does it again, on hardware that has it.
+# - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly does it again, on hardware that has it.
 #
 # </details>
 #
