@@ -1,15 +1,15 @@
 # %% [markdown]
 # # 08 · Speculative decoding
 #
-# "It guesses four tokens, and most of them are right, so it must be about three times as fast." It wasn't. On a full
-# server it was slower, and someone wants to know whether the answers are still the same. In this lesson you watch guesses
-# being checked, and find out when that pays.
+# "It guesses four tokens, and most of them are right, so it must be about three times as fast." It wasn't. On a full server
+# it was slower, and now someone asks whether the answers are still the same. In this lesson you watch guesses being
+# checked, and find out when that pays.
 #
 # You'll be able to compute the speedup from three numbers, name the acceptance at which it breaks even on a given server,
 # and say why the output can't change.
 #
 # - **Surface** (ten minutes): guesses, checked token by token, and a bet on what they're worth.
-# - **Guided** (twenty): what a verification yields and costs; copying, chat and verse; today's drafters; 70 billion weights.
+# - **Guided** (twenty): what a verification yields and costs; three kinds of text; today's drafters; 70 billion weights.
 # - **Deep dive** (ten): why nothing is lost, the code, five claims.
 
 # %%
@@ -27,17 +27,17 @@ from course.lab.lesson_08.claims import a14, d4, d5, d6, f2, quantized_or_drafte
 # %% [markdown]
 # ## Surface
 #
-# A model generates one token per step, and a step with few requests waits for memory: all the weights are read for the
-# sake of one token (lesson 06). Checking five tokens in one step reads the same weights once. (Each token a step computes
-# is a **row**: five rows, one read.) So:
+# A model generates one token per step, and a step with few requests waits for memory: it reads all the weights to produce
+# one token (lesson 06). Checking five tokens in one step reads those weights once, too. (Each token a step computes is a
+# **row**: five rows, one read.) So:
 #
 # - **Draft.** Something cheap guesses the next few tokens: a small model, a trained head on the model itself, or a lookup
 #   in the text so far ("last time these words came up, what followed?": **n-gram lookup**).
-# - **Verify.** One step of the model computes what *it* would have generated after each of them. Guesses that agree are kept,
-#   up to the first that doesn't. That one is replaced by the model's own token, already computed in that step. If all
-#   agree, the model's own token comes on top.
+# - **Verify.** One step of the model computes what *it* would have generated at each position. Guesses are kept up to the
+#   first one that differs, which is replaced by the model's own token, already computed in that step. If all of them agree,
+#   the step adds the model's own next token.
 #
-# On the real engine; move the slider, or press play.
+# Here it is on the real engine. Move the slider, or press play.
 
 # %%
 told = watch.stories(lab)
@@ -49,8 +49,8 @@ findings.watched(told)
 # %% [markdown]
 # ### Predict
 #
-# **Acceptance**, α, is the probability that a guess passes if the ones before it did. Say α = 0.6, drafts of k = 4 tokens, and
-# each guess costs a tenth of a decode step.
+# **Acceptance**, α, is the probability that a guess passes, given that the ones before it did. Say α = 0.6, drafts of k = 4
+# tokens, and each guess costs a tenth of a decode step.
 
 # %%
 bet = lab.predict(
@@ -73,12 +73,12 @@ bet.score(bets.alone(point, checking))
 #
 # ### What a verification yields
 #
-# A guess counts only if all the ones before it passed. The first passes with α, the second with α², and so on; the
-# model's own token always comes. So a verification yields 1 + α + α² + … + α^k tokens. "k × α", which you'll often read, is
+# A guess counts only if all the ones before it passed. The first passes with probability α, the second counts with α², and
+# so on; the model's own token is always there. So a verification yields 1 + α + α² + … + α^k tokens. The popular "k × α" is
 # wrong twice: it forgets the model's own token, and it ignores that later positions are reached less and less often.
 #
-# To test it you need drafts that pass as often as you like. The engine has them (`synthetic`: the model drafts for itself
-# and errs on purpose; no time is gained, but the formulas are tested). Add points of your own; each press is a run.
+# To test that, you need drafts with a known acceptance. The engine has them (`synthetic`: the model drafts for itself and
+# errs on purpose, which saves no time but tests the formula). Add points of your own; each press is a run.
 
 # %%
 points = acceptance.sweep(lab)
@@ -90,8 +90,8 @@ acceptance.AcceptanceLab(lab, [point, *points])
 # %% [markdown]
 # ### What a verification costs
 #
-# Checking is free only as long as the step waits for memory. Plain steps and steps that check made-up guesses, alternating,
-# at several batch sizes; the later columns say how many plain steps one verification takes.
+# Checking is free only as long as the step waits for memory. This alternates plain steps with steps that check made-up
+# guesses, at several batch sizes. The later columns give the cost of a verification in plain steps.
 
 # %%
 stack(costs.costs_table(checking), findings.checking(checking))
@@ -103,21 +103,21 @@ stack(costs.costs_table(checking), findings.checking(checking))
 price.price_lab(checking)
 
 # %% [markdown]
-# <details><summary>Four questions to try on it, answered</summary>
+# <details><summary>Four questions to try, answered</summary>
 #
-# - *α = 0.6, a guess at 0.1 steps: the best k at batch 1?* Two or three on most machines: position k adds α^k tokens and costs
-#   0.1 steps and a row. The title says which.
+# - *α = 0.6, a guess at 0.1 steps: the best k at batch 1?* Two or three on most machines: position k adds α^k tokens and
+#   costs 0.1 steps plus a row. The chart's title says which.
 # - *Free guesses that all pass: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain steps.
-# - *c = 1, as if the model drafted for itself?* It can't gain: each guess costs what it could save at best.
+# - *c = 1, as if the model drafted for itself?* It can't gain: a guess costs a full step, which is the most it can save.
 # - *Break-even acceptance: is it 50%?* No. It's wherever 1 + α + … + α^k equals the cost, so it moves with batch, k and c.
 #
 # </details>
 #
 # ### Copying, chat and verse
 #
-# Looked-up guesses cost next to nothing. Three kinds of text, one request at a time: copying a paragraph, everyday
-# questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always* drafting; and with
-# the engine's **gates**, which watch what passes and decide whether and how far to draft.
+# Looked-up guesses cost next to nothing. Here are three kinds of text, one request at a time: copying a paragraph, everyday
+# questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always* drafting; and with the
+# engine's **gates**, which watch acceptance and decide whether to draft, and how far.
 
 # %%
 work = [traffic.one_by_one(lab, kind) for kind in traffic.KINDS]
@@ -129,20 +129,20 @@ stack(served.served_table(kinds), findings.kinds(kinds))
 served.draw_strips(kinds)
 
 # %% [markdown]
-# Each column is one step: at the bottom the model's own token, above it guesses that passed, hatched the ones that didn't.
-# The gates are fields of `speculative`:
+# Each column is one step: the model's own token at the bottom, guesses that passed above it, and hatched, the ones that
+# didn't. The gates are fields of `speculative`:
 #
 # | field | drafts nothing when |
 # |---|---|
-# | `acceptance_floor` | guesses pass too rarely to be worth a row (and it retries now and then) |
+# | `acceptance_floor` | guesses pass too rarely to be worth a row (it retries now and then) |
 # | `adaptive_k` | (drafts shorter, not nothing) a position that far out is unlikely to be reached |
-# | `max_batch` | so many requests run that there's no arithmetic to spare |
-# | `min_output_tokens` | the answer is going to be short |
+# | `max_batch` | more requests than this are running, so there's no arithmetic to spare |
+# | `min_output_tokens` | the request's `max_tokens` is smaller than this |
 #
 # ### Where it hurts: a full batch
 #
-# Copying is the best case for lookup. Sixteen requests copy at once (fewer in the short form), and the gates are held
-# open.
+# Copying is the best case for lookup. Now sixteen requests copy at once (fewer in the short form), once with every gate
+# held open.
 
 # %%
 crowd = lab.predict("crowd", "Many copy at once, gates open. Each request decodes:", list(bets.CROWDED))
@@ -158,29 +158,30 @@ stack(served.served_table(together), findings.crowd(together))
 # %% [markdown]
 # ### Today's drafters
 #
-# A small draft model needs its own KV cache and has to prefill every prompt. Heads avoid that: **EAGLE-3** adds one layer that
-# reads the target's own features, and **MTP** modules (DeepSeek-V3) are trained along with the model. What a guess costs
-# is, at best, the bytes it reads over the bytes of a decode step; here for Llama-3 70B in bf16:
+# A small draft model needs its own KV cache and has to prefill every prompt. Heads cut both down to a single layer:
+# **EAGLE-3** adds one that reads the hidden states of the target (the large model), and **MTP** modules (multi-token
+# prediction, DeepSeek-V3) are trained along with the model. At best, a guess costs the bytes it reads over the bytes of a
+# decode step. For Llama-3 70B in bf16:
 
 # %%
 heads.drafters_table()
 
 # %% [markdown]
-# DeepSeek-V3's report says its one extra token passes 85 to 90% of the time. What should that give, in tokens per step,
-# before anything is paid for it?
+# DeepSeek-V3's report says its one extra token passes 85 to 90% of the time. How many tokens per step should that give,
+# before costs?
 
 # %%
 print(heads.mtp())
 
 # %% [markdown]
-# The rest is the cost of checking and drafting. (On vLLM drafters go into `--speculative-config`, a JSON object with
-# `method`, such as `eagle3` or `ngram`, and `num_speculative_tokens`.) This engine has a head of the same kind
-# (`speculative.method=draft_head`) trained for the default model; the player at the top shows it.
+# Checking and drafting cost the difference. (On vLLM, `--speculative-config` takes a JSON object with `method`, such as
+# `eagle3` or `ngram`, and `num_speculative_tokens`.) This engine has a head of the same kind
+# (`speculative.method=draft_head`), trained for the default model; the player at the top shows it.
 
 # %% [markdown]
 # ### The same at 70 billion weights
 #
-# Llama-3 70B on four H100s, simulated. First along the batch, then acceptance × batch, with the line where it breaks even.
+# Llama-3 70B on four H100s, simulated: first by batch size, then over acceptance and batch, with the break-even line.
 
 # %%
 sim_70b.load_lab()
@@ -191,10 +192,10 @@ gain_map.explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - The looked-up drafts keep their gain longest: they only pay for rows. The 1B model also pays for its own steps, which don't get
-#   cheaper per request as quickly as the target's.
-# - On the stack of 2023 a 1B model has few bytes to read, yet its steps are costly: they're made of kernel launches.
-# - At long contexts the gain lasts longer: a verification reads a request's KV once for all its rows.
+# - Lookup keeps its gain longest: it only pays for rows. The 1B model also pays for its own steps, which don't get cheaper
+#   per request as quickly as the target's.
+# - On the stack of 2023, a 1B model has few bytes to read, yet its steps are costly: they're bound by kernel launches.
+# - At long contexts the gain survives larger batches: a verification reads a request's KV once for all its rows.
 #
 # </details>
 
@@ -204,10 +205,10 @@ simulated_70b.error_band(sim_70b.stack(sim_70b.TODAY))
 # %% [markdown]
 # <details><summary>Short answers</summary>
 #
-# The shorter the answer, the less there is to gain. What is there to lose? Lookup reads nothing beforehand. A draft model
-# prefills the prompt before its first guess; where guesses pass often, the first token or two pay for that, and where every
-# token loses, no length does. So acceptance decides, not length. Claim D6 below has both. And a draft model's weights and KV
-# take memory: on a server short of KV blocks, that's fewer requests at once.
+# The shorter the answer, the less there is to gain. What is there to lose? Lookup costs nothing up front. A draft model
+# prefills the prompt before its first guess; where guesses pass often, the first token or two pay for that, and where
+# drafting loses on every token, no length makes up for it. So acceptance decides, not length; claim D6 below measures both.
+# And a draft model's weights and KV take memory: on a server short of KV blocks, that means fewer requests at once.
 #
 # </details>
 
@@ -215,23 +216,24 @@ simulated_70b.error_band(sim_70b.stack(sim_70b.TODAY))
 # ## Deep dive
 #
 # **Why nothing is lost, greedy.** A guess passes only if it's the very token the model would have chosen. (In 16 bits two
-# logits can be so close that the order of a sum decides, and texts may part, as between any two batch sizes. In 32 bits
-# this engine's tests hold it to the token.)
+# logits can be so close that the order of summation decides, and texts may diverge, as they do between any two batch sizes.
+# In 32 bits this engine's tests require identical tokens.)
 
 # %%
 d5(told)
 
 # %% [markdown]
-# **Why nothing is lost, sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A guess $x$,
-# drawn from $q$, passes with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from what $q$ had too
-# little of: $\max(p - q, 0)$, normalised. Token $x$ then comes out with probability
+# **Why nothing is lost, sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A guess
+# $x$, drawn from $q$, passes with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from where $q$ fell
+# short: $\max(p - q, 0)$, normalised. Token $x$ then comes out with probability
 #
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
 # \alpha = \sum_y \min(p, q)(y)$$
 #
-# Make the drafter as bad as you like: it costs acceptance, never the distribution. Then try the other two rules. The blue
-# line is the real model's distribution after a few real words; **total variation** in the title is the largest difference in
-# probability over any set of tokens, and *within* is what a thousand plain samples of the same size reach.
+# Make the drafter as bad as you like: you lose acceptance, and the distribution stays. Then try the other two rules. The
+# blue line is the real model's distribution after a few real words. **Total variation**, in the title, is the largest
+# difference in probability over any set of tokens; *within* is the distance that a thousand plain samples of the same size
+# stay under.
 
 # %%
 choice = overlap.Choice.after(lab)
@@ -242,10 +244,10 @@ overlap.overlap_lab(choice)
 #
 # $$\text{speedup} = \frac{1 + \alpha + \dots + \alpha^k}{v + k\,c} = \frac{1 - \alpha^{k+1}}{(1 - \alpha)(v + k\,c)}$$
 #
-# The paper has $v = 1$: a step that waits for memory. No draft yields more than $1/(1-\alpha)$ tokens: 2.5 at 0.6, 10 at 0.9.
-# And α is a mean: real guesses pass in runs, so measured positions needn't follow powers of it.
+# The paper has $v = 1$: a step that waits for memory. On average, no draft yields more than $1/(1-\alpha)$ tokens: 2.5 at
+# 0.6, 10 at 0.9. And α is a mean: real guesses pass in runs, so acceptance by position needn't follow its powers.
 #
-# **The code.** What decides how far a request drafts, and what checks a sampled guess:
+# **The code.** These decide how far a request drafts, and whether a sampled guess passes:
 
 # %%
 import inspect
@@ -279,10 +281,10 @@ f2([point, *points])
 # ## Say it in an interview
 #
 # > "At small batch a decode step waits for memory, so checking a few guesses in it is nearly free. Each verification yields
-# > one plus alpha plus alpha squared and so on; divide by what checking and drafting cost, and you have k and whether it pays.
-# > It's lossless, greedy or sampled, and a failed guess only wastes its row and its draft. It fades as the batch grows
-# > and the arithmetic runs out, so I'd gate it on load and on measured acceptance. First I'd ask for acceptance by kind
-# > of traffic."
+# > one plus alpha plus alpha squared and so on; divide by what checking and drafting cost, and you know whether it pays,
+# > and for which k. It's lossless, greedy or sampled; a failed guess only wastes its row and its draft. The gain fades as
+# > the batch grows and spare compute runs out, so I'd gate it on load and on measured acceptance. First I'd ask for
+# > acceptance by kind of traffic."
 #
 # ## Check yourself
 #
@@ -313,12 +315,13 @@ check("q5", ...)
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request; a mean hides
-#   the kinds for which to switch it off.
-# - **Your cost of checking.** On a CPU there's little arithmetic to spare, so it stops paying early. A GPU has far more.
-# - **Trees.** Some drafters check several continuations at once. This engine checks one.
-# - **Overlap.** On a GPU, a scheduler that plans the next step while this one runs hides its own work. With drafts, this engine has
-#   to wait for each step first, and loses that.
+# - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request: a mean
+#   hides the kinds that lose.
+# - **Your cost of checking.** A CPU usually has little arithmetic to spare, so drafting stops paying early. A GPU has far
+#   more.
+# - **Trees.** Some systems check several continuations at once. This engine checks one.
+# - **Overlap.** On a GPU, a scheduler can hide its own work by planning the next step while this one runs. With drafts,
+#   this engine has to wait for each step's result first, and loses that overlap.
 #
 # ## Sources
 #

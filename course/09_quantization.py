@@ -2,11 +2,11 @@
 # # 09 · Quantization, by phase
 #
 # "It's too slow." "Then quantize it." It's the most popular answer there is, and no one in the room has asked which of the
-# five phases is slow. In this lesson you round a model's weights by hand, watch which phases move, and refuse to call a
-# model better that's only faster.
+# five phases is slow. In this lesson you round a model's weights by hand, watch which phases move, and learn not to call a
+# model better when it's only faster.
 #
-# You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible speed-up on
-# an envelope, and set a quality floor before you look at a single speed.
+# You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible speed-up
+# on the back of an envelope, and set a quality floor before you look at a single speed.
 #
 # - **Surface** (ten minutes): move weights to a grid; one request before and after.
 # - **Guided** (twenty-five): five phases in pairs, the batch at which it stops paying, a quality gate, 70 billion weights.
@@ -30,12 +30,12 @@ shelf = Shelf(lab, instead_of=globals().get("shelf"))
 # ## Surface
 #
 # A model is a few hundred large matrices, its **weights**, published in 16 bits each. **Quantization** stores them in
-# fewer: each weight moves to the nearest line of a **grid**, and what's stored is that line's number. With 4 bits there
-# are 16 lines. Where the lowest line lies and how far apart they are (the **scale**) is stored once per **group** of
-# weights.
+# fewer: each weight is rounded to the nearest level of a **grid** (the charts draw levels as lines), and what's stored is
+# that level's number. With 4 bits there are 16. The lowest level and the distance between levels (the **scale**) are stored
+# once per **group** of weights.
 #
-# Here are real weights of this lab's model. A dot is a weight, the short orange bar is where it moves to. Change the
-# bits. Then push the largest weight further out, and watch its neighbours.
+# Here are real weights of this lab's model. A dot is a weight; the short orange bar is where it ends up. Change the bits.
+# Then push the largest weight further out, and watch its neighbours.
 
 # %%
 matrix = load_matrix(lab)
@@ -44,12 +44,12 @@ rounding_lab(matrix)
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - One bit less: half as many lines, so the error about doubles.
+# - One bit less: half as many levels, so the error about doubles.
 # - One **outlier** stretches its whole group's grid, and all its neighbours are rounded more coarsely. Small groups contain
-#   the damage, but each group's grid costs bits, too.
-# - *As it came*, at 4 bits in groups of 32, the error is nearly zero: this checkpoint was rounded to that very grid on its way here
-#   (it's a smaller download) and widened again. A benchmark of int4 on such a checkpoint says 4 bits cost nothing. Ask
-#   what a model was rounded to *before* you believe a quality table.
+#   the damage, but each group's scale and offset cost bits.
+# - *As it came*, at 4 bits in groups of 32, the error is nearly zero: this checkpoint was rounded to that very grid to
+#   shrink the download, then widened again. Benchmark int4 on such a checkpoint, and 4 bits seem to cost nothing. Before
+#   you believe a quality table, ask what the model had been rounded to already.
 #
 # </details>
 #
@@ -61,7 +61,7 @@ formats_table(shelf)
 # %% [markdown]
 # ### Predict
 #
-# Fewer bytes; so what gets faster? One request, a short question, a long answer; weights in int8 instead of 16 bits.
+# Fewer bytes, so what gets faster? One request with a short question and a long answer; weights in int8 instead of 16 bits.
 
 # %%
 bet = lab.predict(
@@ -77,7 +77,7 @@ bet.score(findings.decode_gain(alone))
 stack(phases.draw_pairs(alone, "batch 1, long answer", "int8"), findings.alone(alone))
 
 # %% [markdown]
-# **Quantized weights shorten the reading of weights. A phase gains as far as it waits for that.**
+# **Quantized weights take less time to read. A phase gains to the extent that it waits for those reads.**
 
 # %% [markdown]
 # ## Guided
@@ -102,8 +102,8 @@ stack(*pictures, findings.others(batch, prompt))
 # %% [markdown]
 # ### Your own comparison
 #
-# Five kinds of traffic, four formats. Each press alternates runs of both formats, so that whatever disturbs the machine
-# disturbs both. Say first which bar will move.
+# Five kinds of traffic, four formats. Each press alternates runs of both formats, so that noise hits both alike. Before you
+# press, say which bar will move.
 
 # %%
 own = phases.PhasesLab(shelf).show("one slot, a queue", "int8")
@@ -112,31 +112,31 @@ own
 # %% [markdown]
 # | traffic | format | ask yourself |
 # |---|---|---|
-# | one slot, a queue | int8 | the queue: "the model never runs there". Does it move? Why? |
-# | short of KV memory | KV int8 | slots for all, memory for four. How many fit now, and which phase shows it? |
-# | short of KV memory | int8 | half the weights, the same KV pool: the queue? |
+# | one slot, a queue | int8 | "no model runs in a queue". Does the queue get shorter? Why? |
+# | short of KV memory | KV int8 | slots for all, KV memory for four. How many fit now, and which phase shows it? |
+# | short of KV memory | int8 | half the weight bytes, the same KV pool: what happens to the queue? |
 # | batch 1, long answer | int4 | about a third of the bytes, grids included. A third of the time? |
 # | a full batch | int4 g64 | even fewer bytes: does it still matter? |
 #
 # <details><summary>Answers</summary>
 #
-# "Quantization can't help a queue" (claim A2, lesson 02) is true of the phase's own work: nothing is computed while a
-# request waits. But it waits for other requests' decode, or for their memory. Shorten the one, or make room for more of the other, and the queue shrinks.
-# With the pool fixed, half the weights free no KV block, so the queue only gains from faster decode. int4 reads a
-# third and has to unpack it. At a full batch nothing waits for bytes.
+# "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request waits.
+# But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for more of them,
+# and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so the queue only gains from faster decode.
+# int4 reads a third of the bytes and has to unpack them. In a full batch nothing waits for bytes.
 #
 # </details>
 #
 # ### Bytes over bandwidth
 #
-# How much can it be at best? *Bytes saved, over bytes per second.* Everything else in a step stays as it was.
+# How much can a step save at best? *Bytes saved, over bytes per second.* Everything else in it stays as it was.
 
 # %%
 found = steps.sweep(shelf)
 steps.promises_table(found, this_machine(lab))
 
 # %% [markdown]
-# Where *measured* is longer than *step, if only reading changed*, unpacking took part of what reading saved. By batch:
+# Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. By batch:
 
 # %%
 stack(steps.draw_speedups(found), findings.by_batch(found))
@@ -145,9 +145,9 @@ stack(steps.draw_speedups(found), findings.by_batch(found))
 # ### Faster, but is it still the same model?
 #
 # A faster model with worse answers is a cheaper product, not an optimisation. So before you look at a speed, write down a
-# **floor**: the worst you'll accept. Three measures on a text the model hasn't written: **perplexity** (how surprised it
-# is by what really comes next), **KL divergence** (how far its next-token probabilities have moved, in nats), and the
-# **same most likely token** (how often greedy output would agree).
+# **floor**: the worst you'll accept. Three measures, on a text the model didn't write: **perplexity** (how surprised it is
+# by what really comes next), **KL divergence** (how far its next-token probabilities have moved, in nats), and the **same
+# most likely token** (how often both would pick the same one).
 
 # %%
 scores = gate.measure(shelf)
@@ -157,14 +157,14 @@ gate.gate(scores)
 findings.quality(scores)
 
 # %% [markdown]
-# It's the rule of `minillm bench quality`, on fewer tokens. A few hundred tokens of text find a broken model, not a slightly
-# worse one: evaluate your own tasks.
+# `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a slightly
+# worse one: evaluate on your own tasks.
 #
 # ### Where the roofline puts each format
 #
-# Weights decide the memory side of a step, the multiplier's format the compute side. **FP8** is stored *and* multiplied in 8
-# bits; **W4A16** stores 4 and multiplies 16; **NVFP4** (Blackwell) stores about 4.5 and multiplies in 4. The least time of a
-# decode step of Llama-3 70B on four GPUs, from data sheets:
+# The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
+# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16; **NVFP4** (Blackwell) takes about 4.5 with its
+# scales, and is multiplied in 4. Here's the shortest possible decode step of Llama-3 70B on four GPUs, from data sheets:
 
 # %%
 formats_roofline.explorer()
@@ -173,16 +173,16 @@ formats_roofline.explorer()
 # <details><summary>What to look for</summary>
 #
 # - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
-# - W4A16 turns upwards first, at about a quarter of bf16's knee: the same multiplier, less to wait for. At large batch it's no faster
-#   than bf16 (and a real kernel is slower, because it unpacks).
-# - FP8 halves both sides, so it's faster everywhere. NVFP4 does it again, on hardware that has it.
+# - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read. At
+#   large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
+# - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly does it again, on hardware that has it.
 #
 # </details>
 #
 # ### The same at 70 billion weights
 #
-# Llama-3 70B on four H100s, simulated. int8 and int4 weights are widened before they're multiplied, as here. fp8 is
-# multiplied as it is, at twice the 16-bit rate.
+# Llama-3 70B on four H100s, simulated. int8 and int4 weights are widened before they're multiplied, as on this machine. fp8
+# is multiplied as it is, at twice the 16-bit rate.
 
 # %%
 sim_70b.phases_lab()
@@ -190,9 +190,10 @@ sim_70b.phases_lab()
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Chat, quiet, int8*: decode. On the **stack of 2023** it hardly moves: that step stands on a floor of kernel launches that no format shortens.
-# - *Long prompts, busy, int8 against fp8*: prefill multiplies. Widening makes it longer, multiplying in 8 bits makes it shorter;
-#   "quantization helps prefill a little" is true of neither.
+# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it hardly moves: kernel launches set a floor that no format
+#   lowers.
+# - *Long prompts, busy, int8 against fp8*: prefill is bound by multiplying. Widening makes it longer, multiplying in 8 bits
+#   makes it shorter; "quantization helps prefill a little" describes neither.
 # - *Overrun*: the server is asked for more than 16 bits can serve. fp8 raises capacity most, so its queue vanishes first.
 #
 # </details>
@@ -201,12 +202,12 @@ sim_70b.phases_lab()
 simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
 
 # %% [markdown]
-# That error is of 16-bit steps. Formats are priced by bytes and peak rates on top; no measurement here confirms those.
+# That error is for 16-bit steps. Other formats are scaled from them by bytes and peak rates, and nothing here checks that
+# scaling.
 #
 # ### When memory is what is short
 #
-# Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than
-# that can serve.
+# Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than that setup can serve.
 
 # %%
 cramped = sim_70b.cramped()
@@ -215,14 +216,15 @@ stack(sim_70b.cramped_table(cramped), findings.cramped(cramped))
 # %% [markdown]
 # <details><summary>Pruning and distillation: the other two ways to a smaller model</summary>
 #
-# **Pruning** sets small weights to zero. Zeros anywhere have to say where each remaining number stood: CSR writes a column of 4 bytes
-# beside every number, more than the number itself, so it saves bytes only above two thirds zeros. *2 of every 4* takes two
-# bits each, and some GPUs multiply exactly that pattern at up to twice the rate. Removing whole columns, heads or layers makes a
-# smaller dense model: fast on everything, and the coarsest cut into quality. Claim B5 below measures all three.
+# **Pruning** sets small weights to zero. If the zeros can be anywhere, each remaining number needs its position: CSR stores
+# a 4-byte column index beside each 2-byte number, so it saves bytes only above two thirds zeros. *2 of every 4* needs two
+# bits of position each, and some GPUs multiply exactly that pattern at up to twice the rate. Removing whole columns, heads
+# or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 below measures the first kind.
 #
-# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the parameters are half the
-# bytes and half the FLOPs in every phase, with no unpacking. What it costs is quality on whatever the training data didn't cover, and a
-# training run. Both go through the same gate as quantization: floors first, your own evals, then speed.
+# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
+# parameters are about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training run,
+# and quality on whatever the training data didn't cover. Both have to pass the same gate as quantization: floors first,
+# your own evals, then speed.
 #
 # </details>
 
@@ -236,13 +238,14 @@ stack(sim_70b.cramped_table(cramped), findings.cramped(cramped))
 # \text{speed-up} \le \frac{1}{1 - f + f\,\frac{b + s/g}{16}}, \quad f = \frac{W/M}{t}$$
 #
 # - $f$ is the share of a step that *waits* for weights: Amdahl's law. With $f = 1$, int8 gives at most ×2. Past the batch's
-#   knee $f$ is near 0, and only $d$ remains.
-# - **Rounding error**: lines $\Delta$ apart move a weight by at most $\Delta/2$, by $\Delta/\sqrt{12}$ in the root mean square.
-#   $\Delta = (\max - \min) / (2^b - 1)$ of the group.
+#   knee, reads hide behind multiplying: no step waits for them, so nothing is saved and only $d$ remains.
+# - **Rounding error**: with levels $\Delta$ apart, a weight moves by at most $\Delta/2$, and by $\Delta/\sqrt{12}$ in root
+#   mean square. $\Delta = (\max - \min) / (2^b - 1)$ over the group.
 # - **Names**: W8A16 is this engine's (8-bit weights, 16-bit activations: less to read). W8A8 also rounds activations and
-#   multiplies in 8 bits (prefill gains; activations have the worse outliers). W4A16 is for small batches and small memory.
-# - **8-bit KV** shortens the reading of KV (long contexts, large batches: just where weights no longer count), and nearly
-#   doubles the tokens that fit.
+#   multiplies in 8 bits (prefill gains, but activations have the worse outliers). W4A16 suits small batches and small
+#   memory.
+# - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do. And it
+#   nearly doubles the tokens that fit.
 #
 # **The code.** Rounding is a few lines (`minillm/kernels/quantization.py`); the gate's rule is one function.
 
@@ -256,7 +259,7 @@ print(inspect.getsource(quantize_int4))
 print(inspect.getsource(judge))
 
 # %% [markdown]
-# `if not rise <= floor` rather than `if rise > floor`: a model that returns NaN breaks every floor, too.
+# It says `if not rise <= floor` rather than `if rise > floor` so that a model that returns NaN breaks every floor, too.
 #
 # **The claims, measured.** Quantization helps decode, prefill a little, and the queue not at all:
 
@@ -278,11 +281,11 @@ d10(found, scores, sim_70b.throughput_gain())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Before I quantize, I'd ask which phase is slow. Weight-only int8 or int4 takes bytes off each decode step, so it helps ITL
-# > at small batch, by at most the share of the step that waits for weights. It does little for prefill and can hurt large
-# > batches, because weights get widened first; FP8 also multiplies faster, so prefill gains too. A queue gains if
-# > it's waiting for decode, or if memory is short, because smaller weights leave more KV. And I'd set a quality floor on our own
-# > traffic first; the bit width doesn't tell me what it costs."
+# > "Before I quantize, I'd ask which phase is slow. Weight-only int8 or int4 takes bytes off each decode step, so it helps
+# > ITL at small batch, by at most the share of the step that waits for weights. It does little for prefill and can hurt
+# > large batches, because weights get widened first; FP8 also multiplies faster, so prefill gains too. A queue shrinks if
+# > it's waiting for decode, or if memory is short, because smaller weights leave more room for KV. And I'd set a quality
+# > floor on our own traffic first; the bit width doesn't tell me what it costs."
 #
 # ## Check yourself
 #
@@ -317,13 +320,13 @@ check("q6", ...)
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your kernels.** int8 and int4 are as fast as the code that unpacks them. Marlin, Machete or a TensorRT engine move the
-#   batch at which int4 stops paying far out. Measure yours at *your* batch, at p99.
-# - **Your quality.** Long reasoning, code, rare languages and tool calls break first. Evaluate those, with enough items that luck is
-#   smaller than the floor.
-# - **Large models.** They often lose less by the same rounding than this small one. And some have channels with huge
-#   activations, which W8A8 must treat separately.
-# - **Calibration.** Everything here rounds to the nearest line. GPTQ, AWQ and SmoothQuant do better.
+# - **Your kernels.** int8 and int4 are as fast as the code that unpacks them. With Marlin, Machete or TensorRT-LLM, int4
+#   pays up to a much larger batch. Measure yours at *your* batch, at p99.
+# - **Your quality.** Long reasoning, code, rare languages and tool calls tend to break first. Evaluate those, with enough
+#   items that chance is smaller than your floor.
+# - **Large models.** They often lose less than this small one at the same bit width. And some have channels with huge
+#   activations, which W8A8 must handle separately.
+# - **Calibration.** Everything here rounds to nearest. GPTQ, AWQ and SmoothQuant do better.
 #
 # ## Sources
 #

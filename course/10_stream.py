@@ -2,13 +2,14 @@
 # # 10 · Detok and stream
 #
 # "Your dashboard says the model is fast. My screen says it isn't." Both can be right: between the engine and the user's
-# screen lies a stretch that no engine measures. In this lesson you stand at both ends of it.
+# screen lies a stretch that no engine measures. In this lesson you measure at both ends of it.
 #
-# You'll be able to tell a slow server from a slow wire, say what a proxy adds before you measure it, and what a chunk costs.
+# You'll be able to tell a slow server from a slow wire, predict what a proxy adds, and say what a chunk costs.
 # ([10b](10b_network.ipynb) is about distance and connections, [10c](10c_clients.ipynb) about clients that leave and retry.)
 #
-# - **Surface** (ten minutes): one answer at both ends of the wire, and a bet on a proxy.
-# - **Guided** (fifteen): three ways to spoil a stream, half characters, the same in front of 70B, a chunk per token.
+# - **Surface** (ten minutes): one response at both ends of the wire, and a bet on a proxy.
+# - **Guided** (fifteen): three ways to spoil a stream, half characters, the same wire at 70B, the cost of a chunk per
+#   token.
 # - **Deep dive** (ten): what a token costs on its way to text, two claims put to the test.
 
 # %%
@@ -20,31 +21,31 @@ from course.lab.lesson_10.claims import a5, d16
 from course.lab.server import LabServer
 
 lab = open_lab()
-# The real one, `minillm serve`, in the background, with the lab's weights. Run this again, and the one before is closed.
+# The real one, `minillm serve`, in the background, with the lab's weights. Running this again closes the previous one.
 server = LabServer(lab, instead_of=globals().get("server"))
 print("listening at", server.url)
 
 # %% [markdown]
 # ## Surface
 #
-# The engine produces token ids. On the way to a screen four things happen to each of them:
+# The engine produces token ids. On the way to a screen, four things happen to each:
 #
-# - it becomes text (**detokenizing**), as far as its characters are complete;
+# - it becomes text (**detokenizing**), once its characters are complete;
 # - the text goes into a small JSON document, an **event**: `data: {...}` and an empty line. A sequence of these over one
 #   HTTP response is called **server-sent events** (SSE);
 # - HTTP wraps the event once more, as a **chunk**, and hands it to the operating system;
 # - whatever sits between you and the server (a gateway, a load balancer, a **proxy**) passes it on. Or doesn't yet.
 #
-# The next cell asks the server for an answer over a real socket. Upper ticks: the engine hands a token over. Lower ticks: the
-# client has it. Lines join the two ends of a token.
+# The next cell sends the server a request over a real socket. Upper ticks: the engine hands a token over. Lower ticks: the
+# client has it. A line joins the two ticks of each token.
 
 # %%
 straight = traffic.through(server, "straight")
 wire.draw_wire([straight])
 
 # %% [markdown]
-# The lines are nearly upright: what leaves also arrives. Now put a proxy in between that buffers the stream until it has 4,096
-# bytes, then passes all of them on. Many proxies do that for ordinary pages, where it's a good idea.
+# The lines are nearly vertical: tokens arrive as soon as they leave. Now put a proxy in between that buffers the stream
+# until it has 4,096 bytes, then passes them all on. Many proxies do that for ordinary pages, where it's a good idea.
 #
 # ### Predict
 
@@ -64,21 +65,21 @@ bet.score(traffic.rhythm(held))
 stack(wire.draw_wire([straight, held]), findings.held(held))
 
 # %% [markdown]
-# What does the server say? Its own `/metrics`, for each of the two answers:
+# What does the server say? Its own `/metrics`, for each of the two responses:
 
 # %%
 wire.metrics_table([straight, held])
 
 # %% [markdown]
-# It sees none of it. The proxy takes every byte at once, and for the server that's the end of the matter. **Only a client can
-# measure a stream, and a stream has two numbers at each end.**
+# It sees none of it: the proxy accepts every byte immediately, and that's all a server can see. **Only a client can measure
+# a stream. Take TTFT and ITL at both ends.**
 
 # %% [markdown]
 # ## Guided
 #
 # ### Three ways to spoil a stream
 #
-# A proxy may buffer bytes, pass several events on together (**coalescing**), or simply be slow by a constant.
+# A proxy may buffer bytes, pass several events on together (**coalescing**), or simply add a constant delay.
 
 # %%
 faults = traffic.faults(server)
@@ -93,34 +94,34 @@ wire.spoil(server, straight)
 # %% [markdown]
 # <details><summary>Four to try, answered</summary>
 #
-# - *Delayed, nothing else*: TTFT moves once, the rhythm doesn't. A constant delay is honest.
-# - *512 bytes*: two or three tokens; an event is some two hundred bytes around a word of five.
+# - *Delay only*: TTFT grows by the delay, the rhythm stays. A constant delay is harmless to ITL.
+# - *512 bytes*: two or three tokens; an event is some two hundred bytes around a five-letter word.
 # - *4 events together*: the first token is three ITLs late.
-# - *More bytes than the answer has*: the first word comes with the last.
+# - *More bytes than the answer has*: the first token arrives with the last.
 #
-# Buffering trades rhythm for fewer, larger packets. Servers can ask proxies not to with a header (`X-Accel-Buffering: no`, which
-# nginx reads and minillm sends); not every proxy reads it, and this one ignores it.
+# Buffering trades rhythm for fewer, larger packets. A server can ask a proxy not to buffer with a header
+# (`X-Accel-Buffering: no`, which nginx honours and minillm sends); not every proxy honours it, and this one doesn't.
 #
 # </details>
 #
 # ### Half a character
 #
-# In UTF-8 `a` is one byte, `é` two, `日` three, a parrot four. Byte-level vocabularies may split a rare character between its
-# bytes. What can be shown after each token?
+# In UTF-8 `a` is one byte, `é` two, `日` three, `🦜` four. A byte-level vocabulary may split a rare character across tokens.
+# What can be shown after each token?
 
 # %%
 letters.letters_table(letters.spell(lab.model.tokenizer))
 
 # %% [markdown]
-# Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that: the bytes are gone.
-# So they're held back until the character is complete. A token may release nothing, and the next one two tokens' worth. (A
-# **stop string** is held back the same way, while the text so far might still become one.)
+# Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that: the bytes are
+# gone. So the server holds them back until the character is complete; one token may release nothing, and the next two
+# tokens' worth. (Text that might turn into a **stop string** is held back the same way.)
 
 # %% [markdown]
 # ### The same wire in front of 70B
 #
-# Llama-3 70B on four H100s, simulated, under light load: the same proxy, and distances. 22 chunks are about what 4,096 bytes
-# hold.
+# Llama-3 70B on four H100s, simulated, under light load: the same proxy, and distance. About 22 chunks fit into 4,096
+# bytes.
 
 # %%
 sim_70b.explore()
@@ -131,24 +132,27 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Let the proxy flush after a tenth of a second: TTFT and p99 come back down to it. p50 stays at zero, because most tokens still arrive with others.
-# - Hold 88 chunks: a short answer isn't a stream any more.
-# - The row *leaves* never moves, whatever you set. An operator who sees only those numbers concludes that all is well.
+# - Let the proxy flush after a tenth of a second: it adds no more than that to TTFT and to p99. p50 stays at zero, because
+#   most tokens still arrive with others.
+# - Hold 88 chunks: a short answer doesn't stream at all any more.
+# - The row *leaves the engine* never moves, whatever you set. An operator who sees only those numbers concludes that all is
+#   well.
 #
 # </details>
 #
 # ### Where it hurts: a chunk per token
 #
-# All events are built, framed and sent by one thread, the **event loop**, on one core. Here's that thread alone: the server's
-# own JSON, SSE and HTTP, fed with ready-made words instead of an engine's.
+# One thread on one core, the **event loop**, builds, frames and sends all events. Here's that thread alone: the server's
+# own JSON, SSE and HTTP code, fed with canned words instead of an engine's.
 
 # %%
 costs = front.by_size(lab)
 front.chunk_cost_table(costs)
 
 # %% [markdown]
-# A chunk costs nearly the same whatever's in it, so several tokens per chunk divide the bill (vLLM's `--stream-interval` does
-# that). Streams × tokens per second × CPU per chunk is the number of cores that streaming takes. And beyond one core?
+# A chunk costs nearly the same whatever's in it, so putting several tokens into each divides the cost (vLLM's
+# `--stream-interval` does that). Streams × chunks per second × CPU seconds per chunk is the number of cores that streaming
+# takes. What happens beyond one core?
 
 # %%
 busy = front.too_many(lab)
@@ -157,9 +161,9 @@ stack(front.too_many_table(busy), findings.busy(busy))
 # %% [markdown]
 # ## Deep dive
 #
-# **Text from tokens, at a constant cost.** The simple way to get characters right is to decode *all* tokens again at each new
-# one and show what's new. That's correct, and its cost grows with the answer: a token at position $n$ costs about $c\,n$, so an
-# answer costs $c\,n^2/2$. The engine decodes a short window instead.
+# **Text from tokens, at a constant cost.** The simple way to get characters right is to decode *all* tokens again after
+# each one and show what's new. That's correct, but the token at position $n$ costs about $c\,n$, so an answer of $n$ tokens
+# costs $c\,n^2/2$. The engine decodes a short window instead.
 
 # %%
 detok = letters.cost(lab.model.tokenizer, traffic.PROMPT, lab.scale < 1)
@@ -178,12 +182,12 @@ from minillm.server.answers import AnswerShape
 print(inspect.getsource(Detokenizer._take))
 
 # %% [markdown]
-# **The arithmetic.** A buffer of $b$ bytes, events of $e$ bytes; $k$ tokens per chunk at a cost of $c$ each:
+# **The arithmetic.** A buffer of $b$ bytes, events of $e$ bytes; $k$ tokens per chunk, each chunk $c$ seconds of CPU:
 #
 # $$\Delta\text{TTFT} = \lceil b/e - 1 \rceil \cdot \text{ITL}, \qquad
 # \text{cores} = \frac{\text{streams} \times \text{tokens/s}}{k} \cdot c$$
 #
-# One event, as it's made: everything that doesn't change is built once per request.
+# One event, and the code that builds it: everything that doesn't change is built once per request.
 
 # %%
 print(straight.heard.body[:400].decode())
@@ -197,7 +201,8 @@ four = traffic.through(server, coalesce=4)
 a5(straight, [four, held], busy)
 
 # %% [markdown]
-# *D16* puts two techniques into one number. Here they're apart: the same questions, batched or one by one, streamed or whole.
+# *D16* puts two techniques into one number. Here they're separated: the same questions, batched or one by one, streamed or
+# whole.
 
 # %%
 d16(batching.four_ways(lab))
@@ -208,9 +213,10 @@ server.close()
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "I'd measure at the client, TTFT and ITL separately, and put the server's own numbers beside them. If they differ, it's the
-# > wire. A median ITL near zero with a large p99 is a buffer. Everything late with a busy front end is too many chunks, so
-# > I'd put several tokens into one. Neither shows up in any engine metric."
+# > "I'd measure TTFT and ITL at the client, and put the server's own numbers beside them. If they differ, it's the wire or
+# > the front end. If the client's median ITL is near zero and its p99 large while the server's ITL is smooth, something
+# > buffers. If everything is late and the front end's core is busy, it's too many chunks, so I'd put several tokens into
+# > each. Neither shows up in engine metrics."
 #
 # ## Check yourself
 #
@@ -232,12 +238,12 @@ check("q3", ...)  # which figure of the server shows a proxy that buffers: "ttft
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your chain.** Every hop has a buffer, a time-out and an opinion on streams. Send one request through all of them with
-#   `curl -N`, and watch when the lines come.
+# - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of them
+#   with `curl -N`, and watch when the lines come.
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another language; the
 #   arithmetic stays, the constant doesn't.
-# - **One process.** Client, proxy, server and engine share this one, and Python's lock. That's also why both ends have one clock;
-#   across machines you'd have to compare clocks first.
+# - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock; across
+#   machines you'd have to compare clocks first.
 #
 # ## Sources
 #

@@ -23,15 +23,15 @@ server = LabServer(lab, instead_of=globals().get("server"))
 # %% [markdown]
 # ## Surface
 #
-# A tab is closed halfway through an answer. Once the client is connected to the server directly. Once there's a **gateway** in
-# between (one that logs, checks or bills whole answers, say) which reads on to the end.
+# A user closes the tab halfway through an answer. The first client is connected to the server directly. The second sits
+# behind a **gateway** that reads on to the end (because it logs, checks or bills whole answers, say).
 #
 # ### Predict
 
 # %%
 gone = lab.predict(
     "leaving",
-    "The client leaves after half of the answer. How much of the rest does the engine not generate?",
+    "The client leaves after half of the answer. How much of the rest is never generated?",
     list(leaving.SAVES.values()),
 )
 gone
@@ -51,7 +51,7 @@ server.close()
 #
 # ### What it's worth
 #
-# Eight clients, half of whom leave halfway. Once with a slot for each, once with a queue for two slots.
+# Eight clients, half of whom leave halfway: first with a slot for each, then with two slots and a queue.
 
 # %%
 crowds = leaving.crowds(lab)
@@ -60,9 +60,9 @@ stack(leaving.crowds_table(crowds), findings.crowds(crowds))
 # %% [markdown]
 # ### What friendly tests leave out
 #
-# Some clients do worse than leave. A phone in a tunnel: the connection is there, no bytes are taken, and somewhere the text has
-# to wait. A client sends half of a request, or a prompt longer than the context. Nine of them, one after the other, each beside
-# a neighbour's stream.
+# Some clients do worse than leave. A phone in a tunnel keeps its connection open and reads nothing, so the text has to wait
+# somewhere. Others send half a request, or a prompt longer than the context. Here are nine kinds of trouble, one after the
+# other, each beside another client's stream.
 
 # %%
 troubles = trouble.send_all(lab)
@@ -72,16 +72,17 @@ trouble.trouble_table(troubles)
 # For a client that stops reading, every server needs an answer to four questions. This one's:
 #
 # - *Does the engine wait?* No. A batch that waited for one client would hold up all of them.
-# - *Where does the text wait?* A bounded part in the operating system (64 KiB). The rest stays in the process, merged, so that it's
-#   never more than the answer itself.
-# - *For how long?* `--reader-timeout-s`. Then the connection is cut.
-# - *Which other requests notice?* The slow client's answer is in the neighbours' steps until it's done, like any other.
+# - *Where does the text wait?* In the operating system, up to 64 KiB. The rest stays in the process, merged, so it's never
+#   more than the answer itself.
+# - *For how long?* For `--reader-timeout-s`. Then the server closes the connection.
+# - *Which other requests notice?* None, beyond the usual: the slow client's answer shares their steps until it's done, like
+#   any other.
 #
 # ### Where it hurts: retries
 #
-# A request fails, so the client tries again. While the server is overloaded, *every* failure becomes another request, at the
-# worst possible moment. Run it: two seconds of four times what this server can do, then half of what it can do. Clients wait for
-# an answer as long as four take, and try up to six times.
+# A request fails, so the client tries again. While the server is overloaded, *every* failure becomes another request, at
+# the worst possible moment. Run it: for two seconds load is four times this server's capacity, then half of it. A client
+# waits as long as four answers take, and tries up to six times.
 
 # %%
 amplified = lab.predict(
@@ -102,13 +103,15 @@ stack(storm.table(stormy), storm.draw(stormy, "A retry storm on this machine"), 
 # %% [markdown]
 # What the clients did:
 #
-# - **Exponential backoff with jitter**: wait longer after each failure, by a random amount, or clients that failed together retry together.
+# - **Exponential backoff with jitter**: wait longer after each failure, and randomize the wait, or clients that failed
+#   together retry together.
 # - **A retry budget**, on top: retries are at most a tenth of requests. Past that, something's wrong that retrying won't fix.
 #
-# The same at 70B: twenty seconds of overload, clients that wait six seconds for a first byte, and a server that isn't told when they
-# give up. Two more policies: backoff without jitter, and
+# The same at 70B, where a queue takes longer to drain: twenty seconds of overload, clients that wait six seconds for a
+# first byte, and a server that isn't told when they give up. Two more policies: backoff without jitter, and
 #
-# - **A circuit breaker**: after so many failures stop calling for a while, then let one request through and close again if it succeeds.
+# - **A circuit breaker**: after a run of failures stop calling for a while (*open*), then let one request through and
+#   *close* again if it succeeds.
 
 # %%
 at_70b = storm.at_70b()
@@ -121,23 +124,24 @@ storm.draw({name: at_70b[name] for name in (storm.GIVE_UP, storm.JITTER, storm.B
 # %% [markdown]
 # <details><summary>And where the server refuses early, do breakers still help?</summary>
 #
-# Try `storm.live(lab, only=(storm.AT_ONCE, storm.BREAKER), max_queue_len=8)`. A refusal costs the server next to nothing, so clients
-# that retry at once soon get in. The breaker counts refusals as failures, opens, and keeps requests back that would've been
-# served. Count time-outs and 5xx for a breaker; let a 429 carry `Retry-After`, which this server sends with every 429 and 503.
+# Try `storm.live(lab, only=(storm.AT_ONCE, storm.BREAKER), max_queue_len=8)`. A refusal costs the server next to nothing,
+# so clients that retry at once soon get in. The breaker counts refusals as failures, opens, and holds back requests that
+# would've been served. Let a breaker count time-outs and 5xx, and let clients obey the `Retry-After` on a 429; this server
+# sends one with every 429 and 503.
 #
 # </details>
 
 # %% [markdown]
 # ## Deep dive
 #
-# A share $p$ of clients leaves with a share $f$ read, and $q$ of a request's compute is its prompt. An attempt fails with probability
-# $p_f$ and clients try at most $n$ times:
+# A share $p$ of clients leaves after reading a share $f$, and a share $q$ of a request's compute is its prompt. An attempt
+# fails with probability $p_f$, and clients try at most $n$ times:
 #
 # $$\text{compute saved} = p\,(1 - f)\,(1 - q), \qquad
 # \text{attempts per request} = 1 + p_f + \dots + p_f^{\,n-1} = \frac{1 - p_f^{\,n}}{1 - p_f}$$
 #
-# The second is the amplification: at $p_f$ near 1 it's $n$. That extra load raises $p_f$, which raises the load: a **metastable** failure
-# outlives the spike that triggered it.
+# The second is the amplification: with $p_f$ near 1 it's $n$. The extra load raises $p_f$, which raises the load again:
+# that's how a **metastable** failure outlives the spike that triggered it.
 
 # %%
 import inspect
@@ -156,10 +160,10 @@ e6(troubles)
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "I'd propagate disconnects through every hop, and check it by watching KV blocks come back: a gateway that reads to the end defeats
-# > it. Cancelling pays when something's waiting for the slot. A client that stops reading must never stall the batch, so buffer per
-# > request, bounded, with a time-out. And clients retry with exponential backoff, jitter and a budget, because immediate retries
-# > turn a twenty-second spike into an outage that doesn't end."
+# > "I'd propagate disconnects through every hop, and check that by watching KV blocks come back: one gateway that reads to
+# > the end defeats it. Cancelling pays when something's waiting for the slot. A client that stops reading must never stall
+# > the batch, so I'd buffer per request, bounded, with a time-out. And clients retry with exponential backoff, jitter and a
+# > budget, because immediate retries turn a twenty-second spike into an outage that doesn't end."
 #
 # ## Check yourself
 
@@ -176,7 +180,8 @@ check("q2", ...)  # half of all attempts fail, and clients try up to three times
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Compute saved in money.** Token shares are exact here. What a saved token is worth depends on what's waiting for the slot.
+# - **Compute saved in money.** Token shares here are counted exactly. What a saved token is worth depends on what's waiting
+#   for the slot.
 # - **Your clients.** SDKs retry by default: find out how often, on which errors, and with which delays, before an incident does.
 #
 # ## Sources

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 11 · Capacity: how many replicas?
 #
-# "We need 100 requests a second. Will one server do?" Someone will ask you, in an interview or in a budget meeting, and wants
-# an answer before the coffee is cold. Here you learn to give it: first on an envelope, then by simulation.
-# ([11b](11b_spikes.ipynb) is about spikes and cold starts, [11c](11c_money.ipynb) about money.)
+# "We need 100 requests a second. Will one server do?" Someone will ask you, in an interview or in a budget meeting, and
+# want an answer before the coffee gets cold. Here you learn to give one: first on the back of an envelope, then by
+# simulation. ([11b](11b_spikes.ipynb) is about spikes and cold starts, [11c](11c_money.ipynb) about money.)
 #
 # - **Surface** (ten minutes): one setting on this machine, and a bet on 100 requests a second.
 # - **Guided** (twenty): the bounds, the knee, and a worksheet that counts replicas.
@@ -20,12 +20,12 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# A **replica** is one copy of the model on its own hardware, with its own queue. `max_num_seqs`, its number of **slots**, is
-# often called **max-batch**. **Goodput** counts only the requests per second that met their **SLO** (here limits on TTFT, and on
-# TPOT, the mean time per further token).
+# A **replica** is one copy of the model on its own hardware, with its own queue. `max_num_seqs`, its number of **slots**,
+# is often called **max-batch**. **Goodput** counts only the requests per second that met their **SLO** (here limits on TTFT
+# and on TPOT, the mean time per token after the first).
 #
-# The real engine, on this machine: the same questions at the same moments, once for each number of slots. The load leaves it
-# some time to spare when all slots may be used.
+# Here's the real engine on this machine: the same requests with the same arrival times, once for each number of slots. With
+# enough slots, it has capacity to spare.
 
 # %%
 here = traffic.real_knee(lab)
@@ -35,7 +35,7 @@ traffic.place(here)
 findings.operating_point(here)
 
 # %% [markdown]
-# So a setting, not a machine, can make requests wait. Can a setting also make a machine large enough?
+# So a setting can make requests wait on a machine that's fast enough. Can a setting also make a machine large enough?
 #
 # ### Predict
 #
@@ -59,18 +59,18 @@ bet.score(findings.served(flood))
 stack(bounds.envelope(bounds.Ask()), findings.hundred(flood, bounds.Ask()))
 
 # %% [markdown]
-# A second envelope counts slots. By **Little's law**, requests running = arrivals per second × the time each one stays.
+# The table's last lines count slots. By **Little's law**, requests running = arrivals per second × the time each one stays.
 #
-# **First the arithmetic, then the setting, then the money.** In that order most debates are over early.
+# **First the arithmetic, then the setting, then the money.** In that order, most debates end early.
 
 # %% [markdown]
 # ## Guided
 #
 # ### What it takes
 #
-# Four bounds on paper, and what a simulated replica did when requests were always waiting. The smallest bound counts; the
-# simulated one is smaller still, because links, launches and reading the weights come on top of the arithmetic. So an envelope
-# can prove that something is impossible, never that it's enough.
+# Four bounds on paper, and what a simulated replica did when requests were always waiting. The lowest bound counts; the
+# simulated figure is lower still, because links, launches and reading the weights add to the arithmetic. So an envelope can
+# prove that a plan is impossible, never that it's enough.
 
 # %%
 bounds.how_many()
@@ -81,16 +81,16 @@ simulated_70b.error_band(fleet.deployment())
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Max-batch*: moves the bound of the slots; the simulated one follows only until arithmetic is short.
-# - *Short prompts*: arithmetic isn't the lowest bound any more, slots are.
-# - *Eight GPUs*: arithmetic doubles, the simulated figure less than that, because all-reduces take part of it.
+# - *Max-batch*: moves the slots' bound; the simulated figure follows only until arithmetic runs short.
+# - *Short prompts*: slots become the lowest bound, instead of arithmetic.
+# - *Eight GPUs*: arithmetic doubles; the simulated figure grows less, because all-reduces take part of the gain.
 #
 # </details>
 #
 # ### The knee at 70B
 #
-# **Load** is how many requests arrive, as a share of what the replica can serve with 128 slots. Lengths are spread: most below
-# the mean, a few far above.
+# **Load** is how many requests arrive, as a share of what the replica can serve with 128 slots. Lengths vary: most are
+# below the mean, a few far above.
 
 # %%
 knee.knee_of_70b()
@@ -99,28 +99,30 @@ knee.knee_of_70b()
 # <details><summary>Four things to try, answered</summary>
 #
 # - Drag from the far left: goodput grows until requests stop waiting for slots, then stays flat.
-# - *Load 120%*: nothing helps; TTFT grows for as long as the run lasts.
-# - *Prompts of 4,000*: at high load no max-batch keeps TTFT, because prefill is what's short.
-# - *2 H100s, answers of 600*: KV memory runs out. Past that line more slots buy preemptions: KV is dropped and recomputed.
+# - *Load 120%*: no max-batch helps; TTFT grows for as long as the run lasts.
+# - *Prompts of 4,000*: at high load no max-batch keeps TTFT within its SLO, because prefill capacity is short.
+# - *2 H100s, answers of 600*: KV memory runs out. Past that line more slots only cause preemptions: KV is dropped and
+#   recomputed.
 #
 # </details>
 #
-# You may have seen a curve that bends the other way: TTFT *rising* with the batch. That comes from a load test with a growing
-# number of clients, each of which sends again at once. Both numbers get called batch size.
+# You may have seen a curve that bends the other way: TTFT *rising* with the batch. That comes from a load test with a
+# growing number of clients, each of which sends its next request at once. Both numbers get called batch size.
 
 # %%
 crowds = knee.crowds()
 knee.draw_limit_or_load(knee.sweep(), crowds)
 
 # %% [markdown]
-# Max-batch is a *limit*; as long as KV lasts, raising it only admits requests sooner. Clients are a *load*: more of them are more
-# work. So "operate one notch below the batch at which TTFT climbs" is about load. For the limit: the smallest one at which no
-# request waits for a slot at your peak, unless ITL or KV memory breaks first.
+# Max-batch is a *limit*: as long as KV lasts, raising it admits requests sooner and makes steps longer. Clients are a
+# *load*: more of them are more work. So "operate one notch below the batch at which TTFT climbs" is about load. For the
+# limit, take the smallest one at which no request waits for a slot at your peak, unless ITL or KV memory breaks first.
 #
 # ### From the data sheet to replicas
 #
-# The whole way down, for 70B on four H100s: what multiplication could do, what MFU leaves, what a step's other costs leave, what the
-# SLO leaves, and the headroom you keep for bursts and for a replica that dies.
+# For 70B on four H100s, step by step: what the data sheet's FLOP/s would serve, what remains at a realistic MFU (the share
+# of those FLOP/s that's reached), after a step's other costs, within the SLO, and with headroom for bursts and for a
+# replica that dies.
 
 # %%
 waterfall.explorer()
@@ -128,8 +130,8 @@ waterfall.explorer()
 # %% [markdown]
 # ### The worksheet
 #
-# Everything on one page. It looks for the **knee**, here the highest *rate* at which one replica meets the SLO for 95 in 100
-# requests, then counts replicas. The runs are short, so take the knee as good to a tenth or so.
+# Everything on one page. It looks for the **knee**, here the highest *rate* at which one replica meets the SLO for 95 in
+# 100 requests, then counts replicas. The runs are short, so the knee is good to about 10%.
 
 # %%
 worksheet.sheet()
@@ -138,25 +140,27 @@ worksheet.sheet()
 worksheet.explained(worksheet.plan())
 
 # %% [markdown]
-# Try H200s at their price, and eight GPUs per replica. Tighten TPOT until the sheet refuses: an idle replica misses it already, and no number of
-# replicas can help. In a terminal: `minillm simulate --plan`, and `--search` for the cheapest card and number of GPUs.
+# Try H200s at their price, and eight GPUs per replica. Tighten TPOT until the sheet refuses: then even an idle replica
+# misses it, and no number of replicas can help. In a terminal: `minillm simulate --plan`, and `--search` for the cheapest
+# card and number of GPUs.
 #
 # ### Where it hurts
 #
-# A knee measured on average traffic. Twice as long prompts at the same request rate are twice the work: plan in tokens per second, not
-# in requests, and look at the mix again whenever the product changes.
+# A knee holds for the traffic it was measured on. At the same request rate, prompts twice as long are about twice the work:
+# plan in tokens per second, not in requests, and look at the mix again whenever the product changes.
 
 # %% [markdown]
 # ## Deep dive
 #
-# **The arithmetic.** $\lambda$ requests per second of $n$ prompt and $m$ answer tokens; $P$ weights in the layers, $F$ FLOP/s of a replica on
-# paper, of which a share $u$ is reached; $S$ the time in a slot; $B$ slots; $\mu$ the knee, $h$ the headroom:
+# **The arithmetic.** $\lambda$ requests per second of $n$ prompt and $m$ answer tokens; $P$ weights in the layers; $F$ the
+# data sheet's FLOP/s of a replica, of which a share $u$ is reached; $S$ the time in a slot; $B$ slots; $\mu$ the knee; $h$
+# the headroom:
 #
 # $$\lambda \le \frac{u\,F}{2P\,(n+m)}, \qquad \lambda \le \frac{B}{S}, \qquad
 # \text{replicas} = \left\lceil \frac{\lambda}{\mu\,(1-h)} \right\rceil$$
 #
-# **The code.** How the worksheet finds a knee (`minillm/simulate/capacity`): it halves *ratios*, since a rate of one and of two per
-# second are as far apart as 50 and 100.
+# **The code.** How the worksheet finds a knee (`minillm/simulate/capacity`): it bisects *ratios*, since rates of one and
+# two per second are as far apart as 50 and 100.
 
 # %%
 import inspect
@@ -180,11 +184,11 @@ claims.a16(bounds.Ask(), flood, claims.knee_rate())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Before I talk about batching I'd do the arithmetic: tokens per second times two FLOPs per weight, against what the GPUs reach.
-# > That's a floor for the number of replicas; the truth may be a few times that. Little's law gives the slots. Then I'd find the knee
-# > under *our* traffic and SLO, run below it with headroom, and count. If an SLO breaks, I ask what's short. If slots are
-# > short, raise `max_num_seqs`. If compute is short, buy more, or send less work. If a single step is too slow, make the step
-# > faster; replicas won't help."
+# > "Before I talk about batching I'd do the arithmetic: tokens per second times two FLOPs per weight, against what the GPUs
+# > reach. That's a floor for the number of replicas; you may need a few times that. Little's law gives the slots. Then I'd
+# > find the knee under *our* traffic and SLO, run below it with headroom, and count. If an SLO breaks, I ask what's short.
+# > If slots are short, raise `max_num_seqs`. If compute is short, buy more, or send less work. If a single step is too
+# > slow, make the step faster; replicas won't help."
 #
 # ## Check yourself
 #
@@ -202,9 +206,10 @@ check("q2", ...)  # 70B, 1500 + 150 tokens, load 80%: the smallest max-batch wit
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your knee.** Capacity is where a simulator's errors show most: near the knee a tenth more or less decides whether a queue
+# - **Your knee.** Capacity is where a simulator's errors show most: near the knee, 10% more or less decides whether a queue
 #   grows. Take the shape from here and the number from a load test.
-# - **Failures.** Replicas here never crash. A fleet of two that loses one has half of its capacity; headroom is for that, too.
+# - **Failures.** Replicas here never crash. A fleet of two that loses one has half its capacity left; headroom is for that,
+#   too.
 # - **Prefix caching.** No two prompts share a token in this lesson. Where they do, prompts cost less (lesson 04), and every
 #   number above moves.
 #

@@ -1,12 +1,13 @@
 # %% [markdown]
 # # 11b · Spikes, cold starts and degrading
 #
-# Traffic quadruples for a minute. The autoscaler has ordered a replica, and it'll be here in two. What brings the service back
-# within its SLO first, and what only looks like it does?
+# Traffic quadruples for a minute. The autoscaler has ordered a replica, which takes two to start. What brings the service
+# back within its SLO first, and what only looks as if it does?
 #
 # - **Surface** (ten minutes): five answers to the same spike.
-# - **Guided** (twenty-five): your own spike, what a cold start is made of, an alarm that's early, rare traffic, a rehearsed rollback.
-# - **Deep dive** (five): the arithmetic of warning, the code, three claims put to the test.
+# - **Guided** (twenty-five): your own spike, what a cold start is made of, an early alarm, rare traffic, a rehearsed
+#   rollback.
+# - **Deep dive** (five): the arithmetic of the warning, the code, three claims put to the test.
 
 # %%
 from course.lab import simulated_70b
@@ -25,13 +26,13 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 #
 # One replica of Llama-3 70B at about half of its capacity. Then four times as many requests arrive, for a minute. Five answers:
 #
-# - **Do nothing.** The queue drains, some day.
-# - **Autoscaler**: orders replicas when too many requests are open. It looks at the recent past every few seconds, and a new replica
-#   has a **cold start**.
-# - **Refuse beyond a limit**: when the replica holds 40 requests, answer 429, and say so.
-# - **Degrade**: at the same limit all new requests go to 8B on a single GPU, until the large model is down to ten open requests. Offer that
-#   only if you've measured its quality.
-# - **A spare replica**, always on, always paid for.
+# - **Do nothing.** The queue drains eventually.
+# - **Autoscaler**: orders replicas when too many requests are open (queued or running). It looks at the recent past every
+#   few seconds, and a new replica has a **cold start**.
+# - **Refuse beyond a limit**: when the replica holds 40 requests, answer the next with 429 right away.
+# - **Degrade**: at the same limit all new requests go to an 8B model on a single GPU, until the large model is down to ten
+#   open requests. Only do that if you've measured the small model's quality.
+# - **A spare replica**, always on and always paid for.
 #
 # ### Predict
 
@@ -64,18 +65,19 @@ simulated_70b.error_band(fleet.deployment())
 # %% [markdown]
 # <details><summary>Four things to try, answered</summary>
 #
-# - Pull the cold start down: from a few seconds on the autoscaler is in time. That's what sleep mode and warm pools buy.
-# - "A climb", where load rises slowly and stays: the autoscaler wins. It's for the hours of a day; limits and fallbacks are for the
-#   minutes before it reacts.
-# - Degrade, and pull the way back up to 39 open requests: the two limits are nearly one, and the service switches models all the time. The
-#   gap between them is **hysteresis**, as in a thermostat.
-# - A long spike: refusing protects the requests that got in and does nothing for the rest. Past some minutes only capacity helps.
+# - Shorten the cold start: once it's a few seconds, the autoscaler is in time. That's what sleep mode and warm pools buy.
+# - "A climb", where load rises slowly and stays: now the autoscaler is in time. It's for the daily curve; limits and
+#   fallbacks are for the minutes before it reacts.
+# - Degrade, and return to the large model at 39 open requests: the two limits nearly coincide, and the service keeps
+#   switching models. The gap between them is **hysteresis**, as in a thermostat.
+# - A long spike: refusing protects the requests that got in and does nothing for the rest. After some minutes only capacity
+#   helps.
 #
 # </details>
 #
 # ### What a cold start is made of
 #
-# Bytes over bandwidths, most of it. The defaults are round figures; put in your own.
+# Mostly bytes over bandwidths. The defaults are round figures; put in your own.
 
 # %%
 anatomy.explorer()
@@ -83,18 +85,18 @@ anatomy.explorer()
 # %% [markdown]
 # <details><summary>What shortens which piece</summary>
 #
-# - *Machine*: a warm pool of idle nodes. *Image*: cache it on the node, or stream it lazily.
+# - *Machine*: a warm pool of idle nodes. *Image*: cache it on the node, or pull it lazily.
 # - *Weights*: local NVMe instead of a network disk; parallel loaders read many files at once (vLLM's `--load-format runai_streamer`).
 # - *Compile*: keep the cache (vLLM stores it under `~/.cache/vllm`) on a shared disk. *Graphs*: capture fewer batch sizes.
-# - *All of it*: **sleep mode**. vLLM's `--enable-sleep-mode` keeps the process, moves weights to host memory and drops KV; waking up is one copy
-#   over PCIe. Between "off" and "on", it's the cheapest way to share GPUs among models with quiet hours.
+# - *All of it*: **sleep mode**. vLLM's `--enable-sleep-mode` keeps the process, moves weights to host memory and drops KV
+#   (level 1); waking up is one copy over PCIe. It's a cheap way to share GPUs among models that have quiet hours.
 #
 # </details>
 #
 # ### The queue wait as an alarm
 #
-# Utilisation won't warn you: it's high in every busy server. Does queue wait? Clients give up after a while. The alarm fires when a request
-# leaves the queue after more than two seconds, for a slot or for good.
+# Utilisation won't warn you: it's high on every busy server. Does queue wait, before clients start to give up? The alarm
+# fires when a request leaves the queue after more than two seconds, for a slot or because its client gave up.
 
 # %%
 warning.alarms()
@@ -102,30 +104,33 @@ warning.alarms()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Before a request has waited ten seconds, one has waited two. So a growing queue fires first, and a milder overload gives a longer warning.
-# - Let clients wait for *the last word* at a load of 80%: they time out, and no queue says a thing. Long answers and slow steps do that, so
-#   alert on TPOT, too.
+# - As a queue grows, some request gets its slot after two seconds well before another has waited ten. So the alarm fires
+#   before the time-outs, and the milder the overload, the longer the warning.
+# - Let clients wait for *the last word* at a load of 80%: they time out, and the queue shows nothing. Long answers and slow
+#   steps do that, so alert on TPOT, too.
 #
 # </details>
 #
 # ### Rare traffic
 #
-# A few requests per hour on four H100s that cost the same at night. **Scale to zero** gives them back when no request came for
-# five minutes; the next one pays with a cold start of three. The alternative is a **warm pool**: at least one replica, always.
+# A few requests per hour, on four H100s that cost the same at night. **Scale to zero** releases them after five minutes
+# without a request; the next request waits out a cold start of three. The alternative is a **warm pool**: always at least
+# one replica.
 
 # %%
 e3(cold.played())
 
 # %% [markdown]
-# At 300 per hour the replica never goes away and nothing is saved; at one per hour nearly every request finds it gone. In between most
-# requests are quick and some take the whole cold start, and a mean shows neither. For an SLO on p99, "mostly awake" isn't awake.
+# At 300 per hour the replica hardly ever goes away and nothing is saved; at one per hour nearly every request finds it
+# gone. In between, most requests are quick, some take the whole cold start, and a mean shows neither. For an SLO on p99,
+# "mostly awake" isn't enough.
 #
 # ### Where it hurts: a change in the middle of it
 #
-# A configuration change is a deploy. Put it behind a **feature flag** that one replica reads first (a **canary**), decide beforehand which
-# number rolls it back, and rehearse that with a stopwatch: time to detect plus time to undo is how long every mistake will last. Rehearse it
-# here. The canary gets three requests per second. The rule: undo the change as soon as more than 20% of the last 50 requests were late
-# (TTFT or TPOT beyond the SLO). The mistake: CUDA graphs are off.
+# A configuration change is a deploy. Put it behind a **feature flag** that one replica reads first (a **canary**), decide
+# beforehand which number rolls it back, and rehearse that with a stopwatch: a mistake lasts for the time to detect plus the
+# time to undo. Here the canary gets three requests per second. The rule: undo the change as soon as more than 20% of the
+# last 50 requests were late (TTFT or TPOT beyond the SLO). The mistake: CUDA graphs are off.
 
 # %%
 undone = lab.predict(
@@ -143,7 +148,8 @@ undone.score(canary.until_undone())
 canary.explorer()
 
 # %% [markdown]
-# Which rule? A short window is quick and sees little; a long one is sure and slow. The last row is a deploy that changed nothing.
+# Which rule? A short window is quick but noisy; a long one is reliable but slow. The last row is a deploy that changed
+# nothing.
 
 # %%
 canary.rules_table()
@@ -151,21 +157,22 @@ canary.rules_table()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Too few slots hardly shows: at this load sixteen are nearly enough. It'll show at the next peak, with the canary long promoted. So hold a
-#   canary through a peak, or send it more than its share.
-# - Pull the limit down to 2%: the rule fires sooner, and at higher loads it fires in the A/A test, too.
-# - The way back matters as much as the rule. A redeploy with a cold start adds two minutes of late requests that a flag doesn't.
+# - Too few slots hardly shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
+#   canary has been promoted. So hold a canary through a peak, or send it more than its share.
+# - Lower the limit to 2%: the rule fires sooner, and at higher loads it fires in the A/A test, too.
+# - The way back matters as much as the rule. A redeploy with a cold start adds two minutes of late requests; a flag
+#   doesn't.
 #
 # </details>
 
 # %% [markdown]
 # ## Deep dive
 #
-# **Warning.** Under a load $\rho > 1$ a request that gets a slot has waited $1 - 1/\rho$ seconds longer with every second. So from a wait $w$ to
-# a patience $T$ it takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and near 100% that promises several
-# times too much (compare E2).
+# **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So from a wait of $w$
+# to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and near 100%
+# this overestimates the warning several times over (compare E2).
 #
-# **The code.** How an autoscaler decides. Look at what it doesn't know: what comes next.
+# **The code.** How an autoscaler decides. Note what it can't know: what comes next.
 
 # %%
 import inspect
@@ -186,10 +193,11 @@ e2(*runs.alarm_runs())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "For spikes I want three things in place beforehand: an admission limit that refuses early, a fallback whose quality we've agreed on,
-# > and a way back when load falls. The autoscaler comes after its cold start, so it's for the daily curve. A cold start is mostly bytes over
-# > bandwidths: image, weights, then compile and graph capture. I'd cache what can be cached, and use sleep mode before I pay for idle
-# > replicas. I'd alert on queue wait and on TPOT, and rehearse the rollback."
+# > "For spikes I want three things in place beforehand: an admission limit that refuses early, a fallback whose quality
+# > we've agreed on, and a way back when load falls. An autoscaled replica arrives after its cold start, so the autoscaler
+# > is for the daily curve. A cold start is mostly bytes over bandwidths: image, weights, then compile and graph capture.
+# > I'd cache what can be cached, and use sleep mode before I pay for idle replicas. I'd alert on queue wait and on TPOT,
+# > and rehearse the rollback."
 #
 # ## Check yourself
 

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 11c · Money
 #
-# "What does a million tokens cost us?" The answer depends on what the tokens are for, how full the replicas are, and whether the
-# problem you're about to buy hardware for is one that hardware solves.
+# "What do a million tokens cost us?" The answer depends on what the tokens are for, how full the replicas are, and whether
+# hardware solves the problem you're about to buy it for.
 #
 # - **Surface** (ten minutes): dollars per token for four kinds of traffic.
-# - **Guided** (twenty): replicas or a field, which model, which card.
+# - **Guided** (twenty): replicas or a setting (a *field* of the engine's config), which model, which card.
 # - **Deep dive** (five): the arithmetic, three claims put to the test.
 
 # %%
@@ -22,7 +22,7 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Surface
 #
-# A replica costs the same per hour whatever it does, so cost per token is rent over tokens per hour. Chat, RAG, batch
+# A replica costs the same per hour whatever it does, so cost per token is rent divided by tokens per hour. Chat, RAG, batch
 # summaries and **reasoning** (short prompts, thousands of output tokens before the answer) use it very differently.
 #
 # ### Predict
@@ -44,10 +44,11 @@ bet.score(tokens.reasoning())
 tokens.explorer()
 
 # %% [markdown]
-# Three things in that table. **Output tokens cost several times what input tokens do**, because each takes a step of its own, shared by the batch;
-# prefill computes thousands at once. That's why hosted APIs price them apart. **How full the replica is** multiplies everything: a
-# half-empty one doubles the price of a token. And **reasoning** pays twice: each request is long, and its growing KV leaves room for fewer
-# at a time, so the batch that would share each step's weights is smaller.
+# Three things to see in that table. **Output tokens cost several times what input tokens do**, because each takes a step of
+# its own, shared by the batch; prefill computes thousands at once. That's why hosted APIs price them separately. **How full
+# the replica is** multiplies everything: half empty, it doubles the price of a token. And **reasoning** pays twice: each
+# request is long, and its growing KV leaves room for fewer at a time, so the batch that would share each step's weights is
+# smaller.
 
 # %%
 simulated_70b.error_band(fleet.deployment())
@@ -57,8 +58,8 @@ simulated_70b.error_band(fleet.deployment())
 #
 # ### Replicas or a field? In dollars
 #
-# To the right is rent. Upwards are requests in time. A replica moves you to the right, and up if it helps; a change of
-# configuration moves you straight up, or nowhere. The price per GPU hour starts at the catalogue's; put in your own.
+# The x axis is rent, the y axis requests in time. A replica moves you right, and up if it helps; a config change moves you
+# straight up, or nowhere. The price per GPU hour starts at the catalogue's; put in your own.
 
 # %%
 money.mends()
@@ -80,15 +81,17 @@ routing.routes()
 # <details><summary>What to look for</summary>
 #
 # - In GPU dollars a caught mistake is cheap: one small answer on top. In time it isn't: such a request waits for both models.
-# - Set "caught" to one half and let a wrong answer cost a hundred large requests: the router has to be nearly perfect.
+# - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router has to
+#   be nearly perfect.
 #
 # </details>
 #
 # ### Which card, and how many in a replica?
 #
-# `minillm simulate --plan --search` runs the capacity worksheet over cards and GPUs per replica and prints the cheapest that meets the SLO; with pools
-# for prefill and decode, too ([docs](../docs/simulator.md)). The answer changes with the traffic: long prompts favour FLOPs per dollar,
-# long answers bandwidth per dollar, and few requests the smallest replica that fits the model at all. For that last case:
+# `minillm simulate --plan --search` runs the capacity worksheet over cards and GPUs per replica and prints the cheapest
+# that meets the SLO, also with separate pools for prefill and decode ([docs](../docs/simulator.md)). The answer changes
+# with the traffic: long prompts favour FLOP/s per dollar, long answers favour bandwidth per dollar, and sparse traffic
+# favours the smallest replica that fits the model at all. That last case:
 
 # %%
 d20(hardware.options())
@@ -96,9 +99,10 @@ d20(hardware.options())
 # %% [markdown]
 # ### A replica per fine-tune?
 #
-# Thirty customers, each with a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear layer, well under 1% of the
-# weights. A batch can mix adapters, each request multiplying with its own (S-LoRA, Punica). What a step pays is reading each adapter that occurs
-# in it. Before you move the sliders: at 32 requests in a step, how much slower is it with 256 adapters than with none?
+# Thirty customers, each with a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear layer: at
+# rank 16, well under 1% of the weights. A batch can mix adapters, each request multiplying with its own (S-LoRA, Punica),
+# and a step has to read every adapter that occurs in it. Before you move the sliders: with 32 requests in a step, how much
+# slower is it with 256 adapters than with none?
 
 # %%
 adapters.explorer()
@@ -108,20 +112,21 @@ adapters.explorer()
 #
 # - The curve flattens: a step of $B$ requests can't read more than $B$ adapters, however many there are. Of $n$ equally popular ones it
 #   reads $n\,(1-(1-1/n)^B)$ on average; favourites make it fewer.
-# - Memory keeps growing: all adapters take KV's room. Keep rare ones in host memory (vLLM: `--max-loras`, `--max-cpu-loras`), at the price of
-#   a copy over PCIe when one's asked for.
-# - The sum that matters is at the top. A replica per fine-tune pays off when a customer fills it alone, or pays for isolation.
+# - Memory keeps growing: every adapter on the GPU takes room from KV. Keep rare ones in host memory (vLLM: `--max-loras`,
+#   `--max-cpu-loras`), at the price of a copy over PCIe when one is needed.
+# - The cost per day, at the top, is what matters. A replica per fine-tune pays off when one customer fills it, or pays for
+#   isolation.
 #
 # </details>
 #
 # ### Where it hurts
 #
-# Dollars per million tokens hides everything this course is about. A fleet with the lowest price per token is one that's always full, and one
-# that's always full has a queue. Quote it at the load you really have, next to the SLO it was measured under, with input and output
-# apart.
+# Dollars per million tokens hides everything this course is about. The fleet with the lowest price per token is always
+# full, and a fleet that's always full has a queue. Quote the price at the load you really have, next to the SLO it was
+# measured under, with input and output separate.
 #
-# **Hosted or your own?** A hosted API charges for what you use; your replicas charge by the hour. Compare at *your* fill, with
-# the hosted price after prompt caching ([lesson 04](04_prefix_caching.ipynb)).
+# **Hosted or your own?** A hosted API charges for what you use; your replicas cost the same every hour. Compare at *your*
+# utilisation, with the hosted price after prompt caching ([lesson 04](04_prefix_caching.ipynb)).
 
 # %% [markdown]
 # ## Deep dive
@@ -131,8 +136,8 @@ adapters.explorer()
 # $$\text{\$ per request} = \frac{r}{3600\,\phi\,\mu}, \qquad \text{\$ per input token} = \frac{p}{n} \cdot \text{\$ per request}, \qquad
 # \text{\$ per output token} = \frac{1-p}{m} \cdot \text{\$ per request}$$
 #
-# - **Routing** with a share $e$ of easy requests, misrouted $x$, dollars $c_s$ and $c_l$, all mistakes caught: it saves
-#   $e(1-x)(c_l - c_s)$ and costs $(1-e)\,x\,c_s$ per request.
+# - **Routing** with a share $e$ of easy requests, a misroute rate $x$, $c_s$ and $c_l$ dollars per request, and all
+#   mistakes caught: it saves $e(1-x)(c_l - c_s)$ and costs $(1-e)\,x\,c_s$ per request.
 
 # %%
 import inspect
@@ -152,9 +157,10 @@ e8(*routed)
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are. Then I'd price input and output apart: an output token
-# > takes a step of its own. Reasoning traffic is the expensive kind, long outputs and a KV cache that shrinks the batch. Before I buy
-# > replicas I'd check whether a field fixes it: too few slots is a setting. And I'd quote the number at our real load, next to the SLO."
+# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are. Then I'd price input and output
+# > separately: every output token takes a step of its own. Reasoning traffic is the expensive kind: long outputs, and a KV
+# > cache that shrinks the batch. Before I buy replicas I'd check whether a setting fixes it: too few slots is one. And I'd
+# > quote the number at our real load, next to the SLO."
 #
 # ## Check yourself
 
@@ -165,7 +171,7 @@ check = money_checks(list(money.TROUBLES.values()), routed[0], money.gpu_price()
 check("q1", ...)
 
 # %%
-check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for a million tokens written
+check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for a million output tokens
 
 # %%
 check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars for 1000 requests
@@ -173,9 +179,11 @@ check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars 
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your prices.** The catalogue's are one cloud's on one day. Reserved machines, network, disks and the people on call aren't in them.
+# - **Your prices.** The catalogue has one cloud's prices on one day. Reservations, network, disks and the people on call
+#   aren't in it.
 # - **Quality.** Whether a small model answers well enough, and which requests are easy, no latency lab can say.
-# - **Energy.** `minillm simulate` prints joules per output token at most, from the data sheet's watts; a meter knows better.
+# - **Energy.** `minillm simulate` prints an upper bound on joules per output token, from the data sheet's watts; a meter
+#   knows better.
 #
 # ## Sources
 #

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # 13 · Interview drills
 #
-# "Our p99 is too high. Where do you look first?" The clock is running, and someone is watching you think. In this
-# lesson you practise saying what you know: a diagnosis before a fix, a number before an opinion, a question before a
+# "Our p99 is too high. Where do you look first?" The clock is running, and someone is watching you think. In this lesson
+# you practise saying what you know out loud: a diagnosis before a fix, a number before an opinion, a question before a
 # guess.
 #
-# You'll be able to take a profiling dump apart in twelve minutes, check whether its numbers can all be true, and rank
-# what you'd do, with the phase each step acts on.
+# You'll be able to take a profiling dump apart in twelve minutes, check whether its numbers can all be true, and rank what
+# you'd do, naming the phase each step acts on.
 #
-# - **Surface** (ten minutes): one drill, one clock, and a bet on what's rewarded.
+# - **Surface** (ten minutes): one drill against the clock, and a bet on what scores.
 # - **Guided** (thirty): a long drill, what separates the levels, your history.
-# - **Deep dive** (ten): how the scoring rules work, where they're blind, a claim put to the test.
+# - **Deep dive** (ten): how the scoring rules work and what they miss.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -29,7 +29,7 @@ dump = find_drill(FLAGSHIP).drawn()
 # ## Surface
 #
 # An interviewer isn't asking which techniques exist. They want to know whether you have a model of where the time goes.
-# Two numbers open it: **TTFT** and **ITL**. Ask for both within the first minute.
+# Start with two numbers, **TTFT** and **ITL**: ask for both within the first minute.
 #
 # Here's a short drill. The prompt appears when you press Start, and the clock runs in your browser. Write the way you'd
 # speak. Score yourself, then press Submit: the rules quote the words that earned or cost points, and four model answers
@@ -59,7 +59,7 @@ words.score(outcome)
 both
 
 # %% [markdown]
-# Credit takes a sentence that connects cause, number and phase. A list of words isn't a claim, and length earns
+# To earn credit, a sentence has to connect cause, number and phase. A list of words isn't a claim, and length earns
 # nothing.
 #
 # **Diagnose, derive, rank, ask.**
@@ -96,8 +96,8 @@ gap.score(lesson.biggest_step(dump))
 lesson.levels_table(dump)
 
 # %% [markdown]
-# Read it column by column: what does a passing answer already have, and what does it lack? Staff answers add conditions
-# to the order ("if it's still slow after that") and say what each open question would change.
+# Read it column by column: what does a passing answer already have, and what is missing? Staff answers add conditions to
+# the order ("if it's still slow after that") and say what each open question would change.
 #
 # ### All drills
 #
@@ -109,8 +109,8 @@ lesson.drills_table()
 # %% [markdown]
 # ### Your history
 #
-# Answers stay on this machine. Look for the dimension that doesn't grow; that's the one to practise. `minillm drill
-# history --html report.html` writes a page to print.
+# Answers stay on this machine. Find the dimension that isn't improving and practise that one. `minillm drill history --html
+# report.html` writes a page to print.
 
 # %%
 lesson.your_history()
@@ -121,17 +121,17 @@ lesson.what_next()
 # %% [markdown]
 # ### Where it hurts
 #
-# Rules read words, not minds. The next answer is right, and its author would pass in any room. But it speaks in images,
-# and the rules know few of them.
+# Rules match words. The next answer has the right idea, but it's all metaphor, and the rules know few metaphors. (An
+# interviewer would ask for the numbers, too.)
 
 # %%
 poetic = "Guests queue outside a half-empty restaurant. The kitchen is fine, so do not buy a second oven."
 grade(find_drill("ttft-7s").drawn(), poetic)
 
 # %% [markdown]
-# When you disagree with a score, read its quotes: they show what was seen. That's why your own score stands beside it.
-# A language model can give a second opinion (`minillm drill grade ... --judge-url`); it's marked as such and changes
-# nothing.
+# If you disagree with a score, read its quotes: they show what the rules matched. That's why your own score is shown beside
+# it. A language model can give a second opinion (`minillm drill grade ... --judge-url`); it's marked as such and changes no
+# points.
 #
 # ### The dump, on a simulated server
 #
@@ -147,16 +147,17 @@ simulated_70b.error_band(simulated_70b.deployment(**claims.SERVER))
 # %% [markdown]
 # ## Deep dive
 #
-# **The arithmetic.** With $\lambda$ requests a second, $p$ tokens in, $n$ out, $P$ weights, $F$ FLOP/s in all GPUs:
+# **The arithmetic.** With $\lambda$ requests a second, $p$ tokens in, $n$ out, $P$ weights, $F$ FLOP/s of all GPUs in a
+# server:
 #
 # $$\text{E2E} \approx \text{TTFT} + (n-1)\,\text{TPOT}, \qquad N = \lambda \cdot \text{E2E}, \qquad
 # \text{servers} \ge \frac{\lambda\, p \cdot 2P}{F}$$
 #
-# The second is Little's law: requests in flight. TPOT is a mean gap. The p99 of a gap times a count is an upper
-# estimate, not any request's time; say so when you use it.
+# The second is Little's law: $N$ requests are in flight. TPOT is a request's mean gap. The p99 of a gap times a count
+# usually overestimates, and it isn't any request's time; say so when you use it.
 #
-# **The rules.** A rule names concepts that have to meet within a sentence or two, such as `decode + derived`: decoding,
-# and a number that follows from the prompt's and is right. Concepts have synonyms, in one file, and a "not" is heard.
+# **The rules.** A rule names concepts that have to occur together within a sentence or two, such as `decode + derived`:
+# decoding, and a correct number derived from the prompt's. Concepts have synonyms, in one file, and negations count.
 
 # %%
 import inspect
@@ -169,10 +170,10 @@ print(inspect.getsource(scoring._diagnosis))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Before I propose anything I'd want TTFT and ITL separately, because one number fits opposite systems. From these
-# > numbers I can derive what the server would have to do, and whether it can. The dominant phase is this one, because
-# > of that number; the other explanation would show up in that panel. First I'd change what's free and reversible, then
-# > measure. If it's still slow, the next step depends on what I see. And here's what would change my order."
+# > "Before I propose anything I'd want TTFT and ITL separately, because one number can describe opposite systems. From
+# > these numbers I can work out what the server would have to do, and whether it can. The dominant phase is this one,
+# > because of that number; the other explanation would show up in that panel. First I'd change what's free and reversible,
+# > then measure. If it's still slow, the next step depends on what I see. And here's what would change my ranking."
 #
 # ## Check yourself
 #
@@ -196,12 +197,12 @@ check("q4", ...)  # a sentence with a calculation of your own, written out, and 
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Whether you'd be hired.** Rules score what can be read off a text. Interviewers also hear tone, listening, and how
-#   you take a hint.
+# - **Whether you'd be hired.** Rules score text. Interviewers also notice tone, whether you listen, and how you take a
+#   hint.
 # - **Whether an argument is true.** The rules check numbers that follow from the prompt, calculations that are written
 #   out, and a few popular errors. A confident sentence with the right concepts and a wrong idea can earn credit.
 # - **English only.** Answers in other languages aren't understood.
-# - **Other companies' bar.** Levels are this course's; companies draw the line elsewhere.
+# - **Other companies' bar.** These levels are this course's own; companies draw their lines elsewhere.
 #
 # ## Sources
 #

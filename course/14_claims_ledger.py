@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 14 · The claims ledger
 #
-# "I read that it gives 2.3 times." Every meeting about latency has that sentence in it, and every article has the
-# figure. This course has put the claims of five public articles to the test. Here they are in one place, each with the
-# experiment that measures it, what it found on *this* machine, and what would have been right to say.
+# "I read that it gives 2.3 times." Every meeting about latency has that sentence in it, and every article has the figure.
+# This course has put the claims of five public articles to the test. Here they are in one place, each with the experiment
+# that measures it, what it found on *this* machine, and what the author should have said.
 #
-# You'll be able to tell a claim that holds from one that holds somewhere, say in one sentence what's missing from a
+# You'll be able to tell a claim that holds from one that holds under a condition, say in one sentence what's missing from a
 # figure, and measure any of them again on your own machine.
 #
 # - **Surface** (fifteen minutes, most of it measuring): one claim, then all of them in one picture.
@@ -25,16 +25,16 @@ ledger = Ledger(lab)
 # %% [markdown]
 # ## Surface
 #
-# A claim is worth what its experiment is worth. So each row of the ledger has one, small enough to run while you wait.
-# The next cell runs the one about 70% and attention, and keeps the result.
+# A claim is only as good as the experiment behind it. So each row of the ledger has one, small enough to run while you
+# wait. The next cell runs the one that says attention takes 60 to 70% of the compute, and keeps the result.
 
 # %%
 ledger.measure("D18")
 
 # %% [markdown]
-# A verdict begins with one of four words. **holds**: as it stands. **holds only when**: under a condition, which the
-# row names. **wrong**: with the right statement beside it. **not shown**: this machine, or this run, can't tell.
-# Verdicts are computed from what was measured; on another machine some come out differently, and that's a finding, too.
+# A verdict begins with one of four words. **holds**: as stated. **holds only when**: under a condition that the row names.
+# **wrong**: the row gives the right statement. **not shown**: this machine, or this run, can't tell. Verdicts are computed
+# from measurements; on another machine some come out differently, and that's a finding, too.
 #
 # Results are kept: the ledger is a file in minillm's home (`~/.cache/minillm/ledger`), with machine, versions and date.
 #
@@ -64,9 +64,8 @@ bet.score(bets.as_they_stand(ledger.rows()))
 draw_map(ledger.rows())
 
 # %% [markdown]
-# A full tile holds, one with a foot holds under a condition, a crossed one is wrong, a hollow one couldn't be told; a
-# dashed one waits for you. **A cross is a figure that's false. A foot is a figure without its workload**, and those are
-# the most common.
+# A full tile holds, one with a foot holds under a condition, a crossed one is wrong, a hollow one couldn't be decided, and
+# a dashed one hasn't been measured. **A cross is a false figure. A foot is a figure without its workload**: count them.
 
 # %% [markdown]
 # ## Guided
@@ -83,18 +82,18 @@ LedgerPanel(ledger)
 # <details><summary>Things to find, and what you'll see</summary>
 #
 # - *Queue, wrong or holds only when*: most of these claims leave out the load.
-# - *Decode*: a claim without a batch size is about a batch of one.
+# - *Decode*: a claim without a batch size is usually about a batch of one.
 # - *Holds*: mostly statements about *what to look at*, not figures.
-# - *The same claim, measured twice*: the verdict should stay; the figures move by this machine's noise.
+# - *The same claim, measured twice*: the verdict should stay; the figures vary with this machine's noise.
 #
 # </details>
 #
 # ### A table everyone has seen
 #
 # One of the articles ends in a table: a technique per line, and a factor for each. Here's the same table on the real
-# engine, once for each of four workloads: **a crowd** of chats at once, chats **one at a time**, **long documents**
-# with short answers, and **repeating a text** that's already in the prompt. Speculation drafts by *n-gram lookup*.
-# Compression drops the half of a context that has least to do with the question.
+# engine, once for each of four workloads: **a crowd** of chats at once, chats **one at a time**, **long documents** with
+# short answers, and **repeating a text** that's already in the prompt. Speculation drafts by *n-gram lookup*. Compression
+# drops the half of a context that's least relevant to the question.
 
 # %%
 fickle = lab.predict(
@@ -112,18 +111,18 @@ fickle.score(techniques.most_fickle(cells))
 techniques.techniques_table(cells)
 
 # %% [markdown]
-# - **Batching** shortens a queue. A lone request has nothing to share a step with, so its factor is 1 but for noise;
+# - **Batching** shortens a queue. A lone request has nothing to share a step with, so its factor is 1, give or take noise;
 #   that noise says how far to trust the others. (If it's too large, your prediction isn't scored.)
-# - **Streaming** makes no token faster. Its factor is E2E over TTFT, so it's the length of the answer in disguise.
+# - **Streaming** makes no token faster. Its factor is E2E over TTFT, so it mostly reflects the length of the answer.
 # - **Speculation** needs text that can be guessed. Compare the text that repeats its prompt with the chats.
-# - **Compression** shortens prefill. Where there's no context to cut, or the answer takes most of the time, it gives
-#   little; and what it costs in quality isn't in the table at all (lesson 03).
+# - **Compression** shortens prefill. Where there's no context to cut, or decode takes most of the time, it gains little;
+#   and its cost in quality isn't in the table at all (lesson 03).
 #
 # ### Where it hurts
 #
 # Look for factors below 1: drafts that are checked and discarded while the processor is busy with other requests, or a
-# closed batch held open by one long answer. That's the figure no table prints. The claim about the table (this writes
-# its row of the ledger, too):
+# static batch held open by one long answer. Articles don't print those. The claim about the table (this writes its row of
+# the ledger, too):
 
 # %%
 ledger.keep(d22(cells))
@@ -144,15 +143,15 @@ from course.lab.lesson_13.claims import SERVER
 simulated_70b.error_band(simulated_70b.deployment(**SERVER))
 
 # %% [markdown]
-# In the first, the dump's own numbers don't fit one machine: two lines of arithmetic show it before anything is
-# measured. In the second, half of the diagnosis was right: the time was in the queue, but the slots didn't put it
-# there. In the third, look at which requests make up the p99.
+# In the first, the dump's own numbers don't fit one server: two lines of arithmetic show it before anything is measured. In
+# the second, the diagnosis was half right: the time was in the queue, but the slots weren't the cause. In the third, look
+# at which requests make up the p99.
 
 # %% [markdown]
 # ## Deep dive
 #
 # **What a verdict is.** A function of runs. It takes what the lesson measured, compares it with named thresholds, and
-# returns a claim with its evidence. Given other runs, it returns another verdict; tests hold that.
+# returns a verdict with its evidence. Given other runs it returns another verdict, and tests check that.
 
 # %%
 import inspect
@@ -174,10 +173,10 @@ ledger.export("ledger.md")
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "When someone quotes a factor, I ask four things. Of what: TTFT, ITL, throughput, cost? Against which baseline? On
-# > which workload: prompt and answer lengths, load, batch? And what did it cost: quality, memory, another request's
-# > tail? Most published figures are true for their authors. I'd run the smallest experiment that could prove me wrong,
-# > on our traffic, and keep the result with its machine and date."
+# > "When someone quotes a factor, I ask four things. Of what: TTFT, ITL, throughput, cost? Against which baseline? On which
+# > workload: prompt and answer lengths, load, batch? And what did it cost: quality, memory, another request's tail? Most
+# > published figures were true for their authors. I'd run the smallest experiment that could prove me wrong, on our
+# > traffic, and keep the result with its machine and date."
 #
 # ## Check yourself
 #
@@ -205,10 +204,10 @@ check("q5", ...)  # ids of two claims about the queue that hold only under a con
 #
 # - **What their authors saw.** A claim that comes out wrong here may have been right on their traffic. The verdict is
 #   about the claim as written, for a reader who doesn't have that traffic.
-# - **Small experiments.** Each takes seconds. Its lesson runs the longer one, shows the picture, and says what else
-#   could explain it.
+# - **Small experiments.** They're kept short. The lesson runs a longer one, shows the chart, and says what else could
+#   explain the result.
 # - **Simulated rows** are as good as their constants; the lessons print the error beside each.
-# - **Your server.** Point the experiments' ideas at it: `minillm bench serve` loads any OpenAI-compatible endpoint.
+# - **Your server.** To repeat such experiments there, `minillm bench serve` load-tests any OpenAI-compatible endpoint.
 #
 # ## Sources
 #

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # minillm: start page
 #
-# A course on the latency of serving language models, run on a real engine. **New here?** Open
-# [lesson 00](00_start_here.ipynb); in five minutes you have seen where the time goes. Come back for the map.
+# A course on the latency of serving language models, run on a real engine. **New here?** Open [lesson
+# 00](00_start_here.ipynb); in five minutes you'll have seen where the time goes. Come back for the map.
 #
-# Run this page from the top (*Run, Run All Cells*). Then it knows how far you have come.
+# Run this page from the top (*Run, Run All Cells*). Then it knows how far you've got.
 
 # %%
 from course.lab.phase_map.measure import PhaseMap
@@ -16,26 +16,25 @@ from course.lab.start.review import Review, export
 where_next()
 
 # %% [markdown]
-# In a hurry? Two guides without code: [It is 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask for, what to
-# turn) and [Debugging a slow server](guide_debugging.md) (the same with look-alikes, evidence, and what each fix costs).
+# In a hurry? Two guides without code: [It is 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask for, what to change)
+# and [Debugging a slow server](guide_debugging.md) (the same with look-alikes, evidence, and the cost of each fix).
 #
 # ## The map
 #
 # Every request passes through five phases, and a technique that shortens one may lengthen another. Each line below is a
 # technique. Each cell holds **two pairs of runs**, without and with it: half A on traffic where it should help, half B
-# where it should do nothing or hurt. **÷2.0** means that the phase became half as long, **×2.0** twice as long. A dot
-# is no change worth naming. The last columns: the whole (E2E), the long gaps between tokens (ITL p99), and the share of
-# people who had their first token within two seconds
-# (in percentage points: **+40** is 40 more of each hundred).
+# where it should do nothing or hurt. **÷2.0** means the phase became half as long, **×2.0** twice as long. A dot means no
+# change worth mentioning. The last columns: the whole request (E2E), the longest gaps between tokens (ITL p99), and the
+# share of requests with a first token within two seconds (in percentage points: **+40** is 40 more in a hundred).
 
 # %%
 found = PhaseMap.stored()
 draw_map(found)
 
 # %% [markdown]
-# Three ways to read it. *Down a column*: the phase that is too long in your service, and what could shorten it. *Along a
-# line*: what you pay. *Half B*: how each technique fails. Few techniques touch the **first token** or the **stream**: those
-# two are short until something outside the engine holds text back (lesson 10).
+# Three ways to read it. *Down a column*: what could shorten the phase that's too long in your service. *Along a line*: what
+# a technique costs. *Half B*: how it fails. Few techniques touch the **first token** or the **stream**: those two are short
+# until something outside the engine holds text back (lesson 10).
 #
 # What ran in each line, and the lesson that shows it:
 
@@ -46,8 +45,8 @@ runs_table(found)
 provenance_note(found)
 
 # %% [markdown]
-# Nothing in the map was typed in. Measure any line again, here. (Fused attention runs on this machine's engine and takes
-# longest; the others are simulated, and come out the same everywhere.)
+# Every number in the map was measured or simulated. You can run any line again here. (Fused attention runs on this
+# machine's engine and takes longest; the others are simulated, and come out the same everywhere.)
 
 # %%
 remeasure(found=found)
@@ -73,9 +72,9 @@ show_path(TEACHER)
 # %% [markdown]
 # ## Review cards
 #
-# What you look at once, you forget. A card that comes back just before you would forget it stays. **Start** keeps a
-# schedule on this machine (FSRS, the one that Anki uses). Enter shows the answer, Enter again says *Good*; Tab reaches the
-# other buttons.
+# You forget what you see once; a card that comes back just before you'd forget it sticks. **Start** keeps a schedule on
+# this machine (FSRS, the algorithm in Anki). Enter shows the answer, Enter again says *Good*; Tab reaches the other
+# buttons.
 
 # %%
 Review()
@@ -92,7 +91,7 @@ export()
 # - `cards.json`: the schedule of your review cards.
 # - `exercises.jsonl`: your attempts at exercises, and the hints you have read.
 # - `drills.json`: your drills, with the full text of every answer, also from a terminal.
-# - `ledger/ledger.json`: what lesson 14's experiments measured. It is about the machine, so the button leaves it alone.
+# - `ledger/ledger.json`: what lesson 14's experiments measured. It's about the machine, not about you.
 #
 # The button erases the other four.
 

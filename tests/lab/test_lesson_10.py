@@ -148,7 +148,7 @@ def test_who_leaves_is_noticed_unless_a_gateway_reads_on(server: LabServer) -> N
     assert kept.outcome == "ok" and kept.written == traffic.num_tokens(server.lab) and kept.saved == 0
     assert server.kv_blocks_held() == 0
     found = {STRAIGHT: ended, GATEWAY: kept}
-    shows(leaving.draw_leaving(found), "the reader leaves", "logged as disconnected", "logged as ok")
+    shows(leaving.draw_leaving(found), "the client leaves", "logged as disconnected", "logged as ok")
 
 
 def left(read: int, written: int) -> Left:

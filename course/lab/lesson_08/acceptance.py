@@ -80,16 +80,16 @@ def draw_places(points: Sequence[Point]) -> Picture:
     for point, colour in zip(points, COLOURS):
         places, powers = list(range(1, point.k + 1)), [point.alpha**p for p in range(1, point.k + 1)]
         curves.append(Curve(f"α = {point.alpha:g}, measured", places, point.by_place, colour=colour))
-        curves.append(Curve(f"α^place, α = {point.alpha:g}", places, powers, "dashes", colour))
+        curves.append(Curve(f"α^position, α = {point.alpha:g}", places, powers, "dashes", colour))
     told = "; ".join(
         f"α = {p.alpha:g}: {', '.join(f'{share:.0%}' for share in p.by_place)}, by the formula "
         f"{', '.join(f'{p.alpha**place:.0%}' for place in range(1, p.k + 1))}"
         for p in points
     )
     return draw_chart(
-        "How often does each place of a draft pass?",
+        "How often does each position of a draft pass?",
         curves,
-        Axis("place in the draft (1 = the first guess)"),
+        Axis("position in the draft (1 = the first guess)"),
         Axis("share of drafts in which it passed", low=0, high=1.02),
         description=told,
     )
@@ -118,7 +118,7 @@ def draw_emitted(points: Sequence[Point], k: int, newest: Point | None = None) -
     return draw_chart(
         f"Drafts of {k}: how many tokens does a verification yield?",
         curves,
-        Axis("α: chance of a guess to pass", low=0, high=1.02),
+        Axis("α: probability that a guess passes", low=0, high=1.02),
         Axis("tokens per verification", low=0.8, high=k + 1.2),
         marks,
         description=found or "Nothing measured for this k yet.",

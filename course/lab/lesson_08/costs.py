@@ -71,7 +71,7 @@ class VerifyCosts:
     @property
     def doubt(self) -> str:
         """What to put before anything that rests on these costs."""
-        return "Restless machine, measure again. " if self.is_restless else ""
+        return "Noisy machine, measure again. " if self.is_restless else ""
 
 
 def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:

@@ -16,7 +16,7 @@ def price_lab(costs: VerifyCosts) -> Explorer:
         lambda alpha, k, c, batch: draw_gain(costs, alpha, k, c, batch),
         alpha=slider("α, acceptance", 0.0, 1.0, 0.6, 0.05),
         k=slider("k, guesses in a draft", 1, LONGEST, 4),
-        c=slider("c, a guess's price in steps", 0.0, 1.0, 0.1, 0.05),
+        c=slider("c, the cost of a guess in steps", 0.0, 1.0, 0.1, 0.05),
         batch=choices("batch, requests", costs.batches, costs.batches[0]),
     )
 

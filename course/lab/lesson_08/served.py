@@ -128,8 +128,8 @@ def served_table(every: Sequence[Served]) -> Html:
         "drafts",
         "passed",
         "tokens per verification",
-        "turns with a draft",
-        "a token",
+        "steps with a draft",
+        "time per token",
         "speed",
         "E2E",
     )

@@ -80,7 +80,7 @@ def shown(token: str) -> str:
 def _written(before: str) -> str:
     kept = before.replace("\n", " ↵ ")[-2 * LINE_CHARACTERS :]
     lines = [kept[i : i + LINE_CHARACTERS] for i in range(0, len(kept), LINE_CHARACTERS)] or ["(nothing yet)"]
-    body = text(4, 14, "written so far", size=11, fill=SOFT)
+    body = text(4, 14, "generated so far", size=11, fill=SOFT)
     return body + "".join(text(LEFT, 14 + 17 * i, words, size=12.5) for i, words in enumerate(lines))
 
 
@@ -112,13 +112,13 @@ def _guesses(step: Step) -> str:
 
 
 def _outcome(step: Step) -> str:
-    body = text(4, 136, "comes out", size=12, font_weight="bold")
+    body = text(4, 136, "output", size=12, font_weight="bold")
     places = _places(step)
     for i, token in enumerate(step.emitted):
         is_own = i == len(step.emitted) - 1
         body += _tile(places[i], 118, token, OWN if is_own else PASSED_FILL, OWN if is_own else PASSED, 1.0)
     if step.drafted:
-        role = "the model's own word in its place" if step.corrects else "one on top: the model's own"
+        role = "the model's own token instead" if step.corrects else "plus the model's own"
     else:
         role = "the model's own"
     x = places[step.passed] + _width(step.own) + 8
@@ -172,7 +172,7 @@ def _lanes(story: Story, plain: Story, number: int) -> str:
 def _told(story: Story, plain: Story, number: int, step: Step) -> str:
     guesses = ", ".join(repr(token) for token in step.drafted) or "nothing"
     return (
-        f"Guessed: {guesses}. {step.passed} of {len(step.drafted)} passed. Came out: "
+        f"Guessed: {guesses}. {step.passed} of {len(step.drafted)} passed. Output: "
         f"{', '.join(repr(token) for token in step.emitted)}. After {number} steps: {story.tokens_after(number)} "
         f"tokens with drafts, {plain.tokens_after(number)} without; the whole answer takes {len(story.steps)} "
         f"steps with them and {len(plain.steps)} without."

@@ -28,7 +28,7 @@ def checks(found: steps.Sweep, scores: gate.Scores) -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         slips = {
-            float(BITS): "that is without the grid: each group keeps a scale and an offset",
+            float(BITS): "that leaves out the grid: each group stores a scale and an offset",
             BITS + GRID_BITS / 2 / GROUP: "one of the two is missing: a scale and an offset, 16 bits each",
             BITS + GRID_BITS / 32: "that is for groups of 32",
         }
@@ -38,7 +38,7 @@ def checks(found: steps.Sweep, scores: gate.Scores) -> Checks:
         share = HALF / 100
         slips = {
             2.0: "that is the reading of weights alone: the other half of the step stays as it is (Amdahl's law)",
-            1 - share / 2: "that is the new step as a share of the old one: turn it over",
+            1 - share / 2: "that's the new step as a share of the old one: invert it",
         }
         return (near(answer, 1 / (1 - share + share / 2), "factor", slips, 0.02),)
 
@@ -61,7 +61,7 @@ def checks(found: steps.Sweep, scores: gate.Scores) -> Checks:
     def q5(answer: object) -> tuple[Criterion, ...]:
         key = 100 * sparsity.break_even_zeros()
         slips = {
-            100 - key: "that is the share of numbers that are left: you were asked for the zeros",
+            100 - key: "that's the share of numbers that are left: the question is about the zeros",
             key / 100: "in percent, please",
             100 * (1 - sparsity.NUMBER_BYTES / sparsity.INDEX_BYTES): "each number comes with its column: add the two",
         }

@@ -123,7 +123,7 @@ def gate_table(scores: Scores, floors: Floors) -> Html:
         told = (words if is_kept else f"✗ {words}" for words, is_kept in measures)
         speed = f"×{cost.tokens_per_s / scores[PLAIN].cost.tokens_per_s:.2f}"
         rows.append((name, speed, *told, conclusion(verdict(scores, name, floors))))
-    heads = ("decode speed, 1 reader", "perplexity rises by", "KL, nats a token", "same likeliest token", "verdict")
+    heads = ("decode speed, batch 1", "perplexity rises by", "KL, nats a token", "same likeliest token", "verdict")
     return as_table(("format", *heads), rows)
 
 

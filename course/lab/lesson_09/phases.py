@@ -73,7 +73,7 @@ class Pair:
         """The ratio of the times; a tilde where the runs do not tell them apart."""
         if self.is_too_good:
             return f"~ ×{self.ratio:.2f}: more than the bytes allow, run it again"
-        return f"time ×{self.ratio:.2f}" if self.is_clear else f"~ ×{self.ratio:.2f}: not told apart"
+        return f"time ×{self.ratio:.2f}" if self.is_clear else f"~ ×{self.ratio:.2f}: no clear difference"
 
 
 def pairs(before: Sequence[Run], after: Sequence[Run], least: float = 0.0) -> dict[str, Pair]:
@@ -141,7 +141,7 @@ class PhasesLab(Explorer):
         """What has been measured, by scene and format."""
         super().__init__(
             self._compare,
-            button="Run both, by turns",
+            button="Run both, alternating",
             scene=buttons("traffic", list(self.scenes), "one slot, a queue"),
             name=buttons("format", shelf.usable(list(FORMATS)[1:])),
         )
@@ -158,6 +158,6 @@ class PhasesLab(Explorer):
         if (scene, name) not in self.found:
             about = self.scenes[scene].workload
             told = f"Running '{scene}' {2 * self.shelf.rounds} times: {len(about.arrivals)} requests each …"
-            yield Picture(told, "", 4, description="The first time, this format is loaded, too.")
+            yield Picture(told, "", 4, description="The first run also loads the format.")
         self.found[scene, name] = compare(self.shelf, self.scenes[scene], name)
         yield draw_pairs(self.found[scene, name], scene, name)

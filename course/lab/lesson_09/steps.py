@@ -17,7 +17,7 @@ PLAUSIBLE = 1.25
 """A speed-up over what the bytes allow by more than this is not the format's: something else was running, or the
 rounded weights fit into a cache that the others are too large for."""
 WEIGHTS = (PLAIN, "int8", "int4")
-RESTLESS = "Not to be believed: the machine was busy with something else. Run the sweep again."
+RESTLESS = "Don't trust this: the machine was busy with something else. Run the sweep again."
 Sweep = dict[str, list[Dot]]
 """By format, decode steps of growing batches, short contexts."""
 
@@ -61,11 +61,11 @@ def promises_table(found: Sweep, roof: Roof) -> Html:
     """One reader: what fewer bytes promise at this machine's bandwidth, and what a step took."""
     plain = found[PLAIN][0]
     return table_by_name(
-        "one reader",
+        "batch 1",
         {name: dots[0] for name, dots in found.items()},
         {
             "bytes of a step": lambda dot: f"{dot.bytes / 1e6:.0f} MB",
-            "to read them, at least": lambda dot: seconds(roof.reading(dot.bytes)),
+            "time to read them, at least": lambda dot: seconds(roof.reading(dot.bytes)),
             "step, if only reading changed": lambda dot: seconds(
                 max(plain.itl - roof.reading(plain.bytes - dot.bytes), 0.0)
             ),

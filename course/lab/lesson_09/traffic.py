@@ -25,12 +25,12 @@ class Scene:
 
 def long_answer(lab: Lab) -> Scene:
     """One reader, a short question, a long answer: nearly all of it is decode."""
-    return _roomy("one reader, long answer", side_by_side(1, 0, _scaled(lab, 48, 12)))
+    return _roomy("batch 1, long answer", side_by_side(1, 0, _scaled(lab, 48, 12)))
 
 
 def long_prompt(lab: Lab) -> Scene:
     """One reader, a long prompt, a short answer: nearly all of it is prefill."""
-    return _roomy("one reader, long prompt", side_by_side(1, _scaled(lab, 600, 120), 4))
+    return _roomy("batch 1, long prompt", side_by_side(1, _scaled(lab, 600, 120), 4))
 
 
 def full_batch(lab: Lab) -> Scene:

@@ -35,14 +35,14 @@ def checks(straight: Passed, costs: Sequence[Fed]) -> Checks:
     def q2(answer: object) -> tuple[Criterion, ...]:
         key = STREAMS * TOKENS_PER_S * costs[0].cpu_per_chunk
         slips = {
-            1 / key: "upside down: chunks a second, times seconds of CPU for each",
+            1 / key: "inverted: it's chunks per second times CPU seconds for each",
             key * 1e3: "a factor of 1000: is the cost of a chunk in seconds?",
             key * 1e6: "a factor of a million: is the cost of a chunk in seconds?",
         }
         return (near(answer, key, "cores", slips, 0.15),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
-        wrong = "counts until the server has handed over, which the proxy takes at once"
+        wrong = "counts until the server has handed the token over, and the proxy takes it at once"
         options = {
             "ttft": f"the server's TTFT {wrong}",
             "itl": f"the server's ITL {wrong}",
@@ -72,7 +72,7 @@ def compute_saved(answer: object) -> tuple[Criterion, ...]:
     slips = {
         100 * key: "a share, please: between 0 and 1",
         LEAVING * READ * (1 - PROMPT): "that is what they did read",
-        LEAVING * (1 - READ): "the prompt was computed before they left: it cannot be saved",
+        LEAVING * (1 - READ): "the prompt was already computed when they left, so it can't be saved",
     }
     return (near(answer, key, "share saved", slips, 0.03),)
 

@@ -188,7 +188,7 @@ OVERLOAD, FAST, MOST_STREAMS = 2.5, 100.0, 128
 """Times what one core can do; tokens a second of a fast stream; streams that are opened for a demonstration."""
 FULL, CURED = 0.7, 4.0
 """An overloaded front takes at least that share of a core; with large chunks it is late by so many times less."""
-NO_CORE = "The front did not get a core here: no judgement on it."
+NO_CORE = "The front end didn't get a core here, so it can't be judged."
 
 
 def shows_overload(found: Sequence[Fed]) -> bool:

@@ -19,9 +19,9 @@ from minillm.core.timeline import StepRecord
 
 STRAIGHT, GATEWAY = "straight to the server", "through a gateway that reads on"
 SAVES = {
-    (True, True): "straight: nearly the rest; gateway: nearly the rest",
-    (True, False): "straight: nearly the rest; gateway: nothing",
-    (False, False): "straight: nothing; gateway: nothing",
+    (True, True): "direct: nearly all of it; gateway: nearly all of it",
+    (True, False): "direct: nearly all of it; gateway: none of it",
+    (False, False): "direct: none of it; gateway: none of it",
 }
 """By whether most of the rest was saved, on either way."""
 MOST = 0.5
@@ -83,13 +83,13 @@ def saving(found: Mapping[str, Left]) -> Outcome | str:
     """How much of the unread rest wasn't generated either; a sentence, if it was all read."""
     straight, gateway = found[STRAIGHT], found[GATEWAY]
     if not straight.rest or not gateway.rest:
-        return "the whole answer was there before the reader could leave"
+        return "the whole answer was there before the client could leave"
     told = "; ".join(
-        f"{name}: {len(each.heard.arrivals)} tokens read, {each.written} of {each.heard.asked} written"
+        f"{name}: {len(each.heard.arrivals)} tokens received, {each.written} of {each.heard.asked} generated"
         for name, each in found.items()
     )
     kind = straight.saved > MOST, gateway.saved > MOST
-    return Outcome(SAVES.get(kind, f"straight: {straight.saved:.0%} of the rest; gateway: {gateway.saved:.0%}"), told)
+    return Outcome(SAVES.get(kind, f"direct: {straight.saved:.0%} of the rest; gateway: {gateway.saved:.0%}"), told)
 
 
 def draw_leaving(found: Mapping[str, Left]) -> Picture:
@@ -99,16 +99,16 @@ def draw_leaving(found: Mapping[str, Left]) -> Picture:
         moments = [step.end - each.heard.sent for step in each.steps]
         blocks = [step.kv_blocks_used for step in each.steps]
         held = Curve(name, [*moments, each.ended - each.heard.sent], [*blocks, 0], colour=PHASE_COLOURS["decode"])
-        words = f"{name}: the reader leaves after {len(each.heard.arrivals)} tokens"
+        words = f"{name}: the client leaves after {len(each.heard.arrivals)} tokens"
         marks = [Mark(words, x=each.heard.ended - each.heard.sent)]
         panels.append(Panel([held], Axis("KV blocks", low=0, high=1.4 * max(blocks)), marks, height=130))
     told = " ".join(
-        f"{name}: {each.written} of {each.heard.asked} tokens written, blocks back {seconds(max(each.kv_back, 0))} "
-        f"after the reader left, logged as {each.outcome}."
+        f"{name}: {each.written} of {each.heard.asked} tokens generated, blocks back {seconds(max(each.kv_back, 0))} "
+        f"after the client left, logged as {each.outcome}."
         for name, each in found.items()
     )
     x = Axis("seconds since the request was sent", low=0)
-    return draw_panels("The reader leaves. Does the engine?", panels, x, description=told)
+    return draw_panels("The client leaves. Does the engine stop?", panels, x, description=told)
 
 
 # ---------------------------------------------------------------- many readers
@@ -182,7 +182,7 @@ def crowds_table(found: Mapping[tuple[str, str], Crowd]) -> Html:
         if each is not base:
             saved = f"{each.tokens_saved(base):.0%}", f"{each.steps_saved(base):.0%}"
         rows.append((room, name, f"{each.written} of {each.asked}", saved[0], str(each.steps), saved[1]))
-    return as_table(("server", "readers come", "tokens written", "tokens saved", "steps", "steps saved"), rows)
+    return as_table(("server", "clients connect", "tokens generated", "tokens saved", "steps", "steps saved"), rows)
 
 
 def saved_share(leaving: float, read: float, prompt_share: float) -> float:

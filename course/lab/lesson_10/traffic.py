@@ -68,7 +68,7 @@ def through(server: LabServer, name: str = "", tokens: int | None = None, **spoi
 
 
 FAULTS: dict[str, dict[str, float]] = {
-    "a proxy that's slow by a constant": {"hold_ms": 250},
+    "a proxy that adds a constant delay": {"hold_ms": 250},
     "a proxy that passes on 8 events together": {"coalesce": 8},
 }
 

@@ -193,8 +193,8 @@ def trouble_table(found: Sequence[Trouble]) -> Html:
         "what is sent",
         {each.name: each for each in found},
         {
-            "what its sender is told": lambda each: each.answer,
-            "which is": lambda each: "as it should be" if each.is_typed else "not as promised",
+            "response": lambda each: each.answer,
+            "verdict": lambda each: "as intended" if each.is_typed else "not as intended",
             "a neighbour's answer": lambda each: "whole" if each.neighbour_ok else "harmed",
             "KV blocks left": lambda each: str(each.blocks_left),
         },

@@ -211,7 +211,7 @@ PATIENCE_70B_S = 6.0
 WORKS_ON = "works on"
 SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     WORKS_ON: ({"cancel_on_timeout": False}, {}),
-    "drops what was given up": ({}, {}),
+    "drops abandoned requests": ({}, {}),
     "refuses beyond 16 queued": ({"cancel_on_timeout": False}, {"max_queue_len": 16}),
 }
 """What a server does about attempts whose client has given up: fields of clients, and of the engine."""

@@ -25,8 +25,8 @@ def checks(sweep: Sweep, ask: Ask) -> Checks:
         slips = {
             key * GPUS: "that is for one GPU: a replica has four",
             key / 2: "each weight is used twice for a token: a multiplication and an addition",
-            key / ask.share_reached: "that is of the share that is reached; asked was the data sheet",
-            key * ask.answer / ask.prompt: "those are the answers' tokens: prompts are ten times as many",
+            key / ask.share_reached: "that's against the FLOP/s reached; the question was about the data sheet",
+            key * ask.answer / ask.prompt: "those are the output tokens: prompts have ten times as many",
         }
         return (near(answer, key, "times the data sheet", slips, TOLERANCE),)
 
@@ -40,7 +40,7 @@ def checks(sweep: Sweep, ask: Ask) -> Checks:
         why = (
             "requests wait for a slot"
             if here.slots < best.slots
-            else "it keeps no more of them, and a larger batch makes every step longer"
+            else "it keeps no more requests in time, and a larger batch makes every step longer"
         )
         words = f"max-batch {here.slots}: {here.in_time:.0%} in time; {best.slots} has {best.in_time:.0%}: {why}"
         near = abs(slots.index(here.slots) - slots.index(best.slots)) == 1
@@ -88,7 +88,7 @@ def money_checks(troubles: Sequence[Trouble], route: Route, price: float) -> Che
             key = _mend(trouble)
             words = {
                 "field": f"{trouble.change} alone keeps {bill(trouble, 1, True, price).attainment:.0%} in time",
-                "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the field does not",
+                "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the setting does not",
                 "neither": f"neither reaches {TARGET:.0%} here",
             }[key]
             found.append(Criterion(trouble.name, float(said == key), 1, words))
@@ -98,7 +98,7 @@ def money_checks(troubles: Sequence[Trouble], route: Route, price: float) -> Che
         two = bill(troubles[0], 2, False, price)
         slips = {
             two.per_million / 2: "that is for one replica: the second costs as much, and the traffic is the same",
-            two.per_hour: "those are dollars an hour: divide by the million tokens written in it",
+            two.per_hour: "those are dollars an hour: divide by the millions of output tokens in it",
             two.per_million / GPUS: "that is for one GPU in each: a replica has four",
             two.per_million * 3600: "that is per second: an hour has 3600",
         }

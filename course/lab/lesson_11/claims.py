@@ -104,7 +104,7 @@ def a20(troubles: Sequence[Trouble], price: float) -> Claim:
             "no number of them" if before is None else f"{before}, {dollars((before - 1) * GPUS * price)} more an hour"
         )
         by_field = f"mends it with {'one replica' if is_free else f'{after} replicas' if after else 'none of them'}"
-        found.append(f"{trouble.name}: replicas needed {by_replicas}; the field ({trouble.change}) {by_field}")
+        found.append(f"{trouble.name}: replicas needed {by_replicas}; the setting ({trouble.change}) {by_field}")
     verdict = "wrong" if not free else "only_when" if paid or neither else "holds"
     more = say("A20.more", paid=", ".join(paid)) if paid else ""
     return conclude("A20", verdict, told="; ".join(found), free=", ".join(free), more=more)
@@ -170,11 +170,11 @@ def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
         for name, lead in leads.items()
     )
     if other is None:
-        last = "no client left"
+        last = "no client gave up"
     elif math.isinf(other):
-        last = "the alarm never fired before clients left"
+        last = "the alarm never fired before clients gave up"
     else:
-        last = f"it rang {seconds(abs(other))} {'before' if other > 0 else 'after'} the first left"
+        last = f"it fired {seconds(abs(other))} {'before' if other > 0 else 'after'} the first gave up"
     return conclude("E2", verdict, told=told or "no time-outs", last=last)
 
 

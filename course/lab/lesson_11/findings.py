@@ -46,6 +46,6 @@ def mends(troubles: Mapping[str, Trouble]) -> Finding:
     lines = []
     for name, trouble in troubles.items():
         field, replicas = trouble.enough(True) == 1, trouble.enough(False)
-        how = "the field alone" if field else f"{replicas} replicas" if replicas else "neither"
+        how = "the setting alone" if field else f"{replicas} replicas" if replicas else "neither"
         lines.append(f"*{name}*: {how}")
     return tell("11", "mends", "here", told="; ".join(lines))

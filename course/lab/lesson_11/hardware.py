@@ -36,8 +36,8 @@ class GpuOption:
 OPTIONS: dict[str, dict[str, object]] = {
     "four A100s, bf16": {"profile": "a100-80gb", "tp": 4},
     "four H100s, bf16": {"profile": "h100-sxm", "tp": 4},
-    "one H100, int4 (a field)": {"profile": "h100-sxm", "tp": 1, "quantization": "int4"},
-    "one A100, int4 (a field)": {"profile": "a100-80gb", "tp": 1, "quantization": "int4"},
+    "one H100, int4 (a setting)": {"profile": "h100-sxm", "tp": 1, "quantization": "int4"},
+    "one A100, int4 (a setting)": {"profile": "a100-80gb", "tp": 1, "quantization": "int4"},
 }
 
 

@@ -175,9 +175,9 @@ def _steady(run: fleet.Served, clients: int) -> tuple[float, float]:
 def draw_limit_or_load(limit: Sweep, load: Sequence[Crowd]) -> Picture:
     """TTFT p99 against two numbers that are both called batch size."""
     curves = [
-        Curve(f"max_num_seqs moves, {number(limit.rate)} requests/s come", [p.slots for p in limit.points],
+        Curve(f"max_num_seqs varies, at {number(limit.rate)} requests/s", [p.slots for p in limit.points],
               [p.ttft for p in limit.points]),
-        Curve("clients move, slots for all", [c.clients for c in load], [c.ttft for c in load]),
+        Curve("the number of clients varies, slots for all", [c.clients for c in load], [c.ttft for c in load]),
     ]  # fmt: skip
     return draw_chart(
         "Two curves called 'TTFT against batch': which way do they bend?",

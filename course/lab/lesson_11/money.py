@@ -74,7 +74,7 @@ TROUBLES = {
         ),
         Trouble(
             "too much work",
-            "More prompt tokens come than the GPUs can compute.",
+            "More prompt tokens arrive than the GPUs can process.",
             "max_num_seqs 64 → 256",
             1500, 150, 12.0, {"max_num_seqs": 64}, {"max_num_seqs": 256},
         ),
@@ -149,6 +149,6 @@ def mends() -> Explorer:
         slow=True,
         trouble=buttons("what is wrong", list(TROUBLES)),
         replicas=slider("replicas", REPLICAS[0], REPLICAS[-1], 1),
-        changed=switch("change the field"),
+        changed=switch("change the setting"),
         price=slider("dollars for a GPU and hour", 0.5, 12.0, gpu_price(), 0.01),
     )

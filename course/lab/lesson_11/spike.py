@@ -208,10 +208,10 @@ def spikes() -> Explorer:
         ),
         slow=True,
         measure=buttons("measure", list(MEASURES), "autoscaler"),
-        times=slider("at its highest, x the usual", 2, 6, 4),
+        times=slider("peak load, x the usual", 2, 6, 4),
         length=choices("how long, s", (20, 60, 120, 240), 60),
         cold=choices("cold start, s", (5, 30, 60, 120, 240), 120),
-        back_at=choices("degraded: back to the large model at so many open requests", (0, 10, 20, 39), 10),
+        back_at=choices("degraded: back to the large model at this many open requests", (0, 10, 20, 39), 10),
         shape=buttons("shape", ["a spike", "a climb"]),
     )
 

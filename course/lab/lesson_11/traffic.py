@@ -23,7 +23,7 @@ LOAD = 0.75
 """Of what the engine serves with all slots: enough spare time for bursts to drain."""
 HUNDRED = (
     "it keeps up",
-    "it falls a little behind: first words take some seconds",
+    "it falls a little behind: first tokens take seconds",
     "hopeless: it serves one in ten or fewer",
 )
 KEEPS_UP, HOPELESS = 0.9, 0.1
@@ -133,7 +133,7 @@ def hundred(run: fleet.Served, qps: float = 100.0) -> Outcome:
     share = served_share(run, qps)
     answer = HUNDRED[0] if share >= KEEPS_UP else HUNDRED[2] if share <= HOPELESS else HUNDRED[1]
     told = (
-        f"while {number(qps)}/s came, {number(share * qps)}/s were served; the line grew until the last of "
+        f"while {number(qps)}/s came, {number(share * qps)}/s were served; the queue grew until the last of "
         f"{len(run.sent)} requests waited {seconds(float(run.queue.max()))} for a slot"
     )
     return Outcome(answer, told)
@@ -155,7 +155,7 @@ def first_back(stories: Mapping[str, spike.Story]) -> Outcome:
     told = ", ".join(
         f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items()
     )
-    return Outcome(answer, f"from the begin of the spike until TTFT p99 is within the SLO for good: {told}")
+    return Outcome(answer, f"from the start of the spike until TTFT p99 is within the SLO for good: {told}")
 
 
 def stories_table(stories: Mapping[str, spike.Story], price: float) -> Html:

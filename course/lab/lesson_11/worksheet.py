@@ -76,7 +76,7 @@ def explained(filled: Filled) -> Html:
     """A row a line: what it says, and where it comes from."""
     found, gpus, headroom = filled.found, filled.gpus, filled.headroom
     limits = found.limits
-    priced = price_source(filled.hardware) if filled.price is None else f"{dollars(filled.price)}, as you say"
+    priced = price_source(filled.hardware) if filled.price is None else f"{dollars(filled.price)}, as entered"
     spent = ", ".join(
         f"{name} {share:.0%}" for name, share in sorted(limits.step_time.items(), key=lambda each: -each[1])
     )
@@ -94,8 +94,8 @@ def explained(filled: Filled) -> Html:
         ("dollars an hour", dollars(found.cost_per_hour), f"replicas x GPUs x price; {priced}"),
         ("dollars for 1000 requests", dollars(1000 * found.cost_per_request),
          "if as many come at every hour; an idle GPU costs the same"),
-        ("a million tokens read", dollars(million[0]), f"prompts take {found.prefill_share:.0%} of the busy time"),
-        ("a million tokens written", dollars(million[1]), "the rest of the bill, over the answers' tokens"),
+        ("a million input tokens", dollars(million[0]), f"prompts take {found.prefill_share:.0%} of the busy time"),
+        ("a million output tokens", dollars(million[1]), "the rest of the bill, over the answers' tokens"),
     ]  # fmt: skip
     return as_table(("line", "value", "where it comes from"), rows)
 

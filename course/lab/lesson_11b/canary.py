@@ -100,9 +100,9 @@ def explorer() -> Explorer:
         slow=True,
         change=buttons("the change", list(CHANGES)),
         rate=slider("requests/s at the canary", 0.5, 5.0, RATE, 0.5),
-        window=choices("the rule looks at the last so many requests", (10, 20, 50, 100, 200), WINDOW),
-        limit=choices("and rolls back above this share late", (0.02, 0.05, 0.1, 0.2, 0.5), LIMIT),
-        undo=buttons("the way back", list(UNDO)),
+        window=choices("the rule's window, requests", (10, 20, 50, 100, 200), WINDOW),
+        limit=choices("roll back above this share late", (0.02, 0.05, 0.1, 0.2, 0.5), LIMIT),
+        undo=buttons("how it's undone", list(UNDO)),
     )
 
 

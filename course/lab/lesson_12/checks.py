@@ -55,7 +55,7 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
                 answer,
                 price,
                 "dollars an hour",
-                {2 * price: "that is the whole bill: asked is what comes on top"},
+                {2 * price: "that's the whole bill: the question is what doubling adds"},
                 TOLERANCE,
             ),
         )

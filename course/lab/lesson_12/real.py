@@ -41,4 +41,4 @@ def table(runs: Mapping[str, Run]) -> Html:
         running = max((step.num_running for step in run.steps), default=0)
         times = seconds(max(run.ttft)), seconds(percentile(run.itl, 50))
         rows.append((name, *times, f"{running} of {run.config.max_num_seqs}", f"{held(run):.0%}"))
-    return as_table(("engine", "TTFT, latest", "ITL p50", "most at once, of its slots", "KV held at most"), rows)
+    return as_table(("engine", "TTFT, latest", "ITL p50", "peak running, of its slots", "peak KV reserved"), rows)

@@ -35,7 +35,7 @@ def checks(dump: DrawnDrill) -> Checks:
         derives = bool(right) or any("derives" in each.sign for each in said.evidence)
         means = derives and len(answer.split()) > 8
         return (
-            Criterion("arithmetic", float(derives), 1, "the sum is right" if derives else slip),
+            Criterion("arithmetic", float(derives), 1, "the arithmetic is right" if derives else slip),
             Criterion("meaning", float(means), 1, "and says what it means" if means else "say what the result means"),
         )
 
