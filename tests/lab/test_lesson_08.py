@@ -278,7 +278,7 @@ def test_d4_finds_the_border_in_the_costs() -> None:
 
 def test_d5_counts_corrections() -> None:
     claim = claims.d5(TOLD)
-    assert claim.kind == "wrong" and "in 2 verifications" in claim.measured and "1 guesses" in claim.measured
+    assert claim.kind == "wrong" and "in 2 verifications" in claim.measured and "before it (1 in all)" in claim.measured
     story, plain = TOLD["copying"]
     assert claims.d5({"a": (replace(story, steps=story.steps[:2]), plain)}).kind == "not shown"
     longer = replace(story, steps=story.steps * 3)

@@ -283,7 +283,7 @@ def test_a7_follows_what_waits_for_reading() -> None:
 
 def test_b4_needs_a_floor_that_decides() -> None:
     found = claims.b4(SCORES, 0.1)
-    assert found.kind == "holds" and "int4 and int4 g64 have the same bits" in found.verdict
+    assert found.kind == "holds" and "int4 and int4 g64 have the same bit width" in found.verdict
     assert claims.b4(SCORES, 0.1, Floors(1.0, 1.0, 0.1)).kind == "not shown"
     assert claims.b4(SCORES, 0.1, Floors(-1.0, 0.0, 1.0)).kind == "not shown"
 

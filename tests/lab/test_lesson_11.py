@@ -230,7 +230,7 @@ def test_the_worksheet_counts_replicas() -> None:
     table = str(worksheet.explained(filled))
     assert "what binds" in table and money.price_source() in table
     own = str(worksheet.explained(replace(filled, price=3.0)))
-    assert "$3.00, as you say" in own and money.price_source() not in own
+    assert "$3.00, as entered" in own and money.price_source() not in own
     with pytest.raises(SimulationError, match="more replicas"):
         worksheet.plan(qps=20.0, prompt=500, answer=20, tpot=0.001, requests=60)
     with pytest.raises(WorkloadError):

@@ -252,12 +252,15 @@ def listed(names: str | Sequence[str] | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
-def one_of(kind: str, name: object, known: Sequence[str]) -> str | None:
-    """`First token` as `first_token`; None, "" and "none" are None. Raises IncidentError: it's none of those."""
+def plain(name: object) -> str | None:
+    """`First token` as `first_token`; None, "" and "none" are None."""
     written = "" if name is None else str(name).strip().lower().replace(" ", "_")
-    if written in ("", "none"):
-        return None
-    if written not in known:
+    return None if written in ("", "none") else written
+
+
+def one_of(kind: str, name: object, known: Sequence[str]) -> str | None:
+    """A name in its plain form, or None. Raises IncidentError: it's none of those known."""
+    if (written := plain(name)) is not None and written not in known:
         raise IncidentError(f"no {kind} {name!r}: choose one of {', '.join(known)}, or none")
     return written
 

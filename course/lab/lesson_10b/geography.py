@@ -19,7 +19,12 @@ CITIES = {
 """Degrees north and east, of regions where clouds have data centres."""
 EARTH_KM, FIBRE_KM_PER_S = 6371.0, 299_792.458 / 1.468
 """Light in glass: refractive index 1.468 (ITU-T G.652 fibre)."""
-CONNECTIONS = {"reused": 0, "new, TCP + TLS 1.3": 2, "new, TCP + TLS 1.2": 3, "resumed, QUIC 0-RTT (if POST is allowed)": 0}
+CONNECTIONS = {
+    "reused": 0,
+    "new, TCP + TLS 1.3": 2,
+    "new, TCP + TLS 1.2": 3,
+    "resumed, QUIC 0-RTT (if POST is allowed)": 0,
+}
 """Round trips before the request: RFC 9293 (TCP, 1), RFC 8446 (TLS 1.3, 1), RFC 5246 (TLS 1.2, 2), RFC 9001 (0-RTT)."""
 
 
