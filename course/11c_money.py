@@ -5,7 +5,7 @@
 # hardware solves the problem you're about to buy it for.
 #
 # - **Surface** (ten minutes): dollars per token for four kinds of traffic.
-# - **Guided** (twenty): replicas or a setting (a *field* of the engine's config), which model, which card.
+# - **Guided** (twenty): replicas or a setting, which model, which card.
 # - **Deep dive** (five): the arithmetic, three claims put to the test.
 
 # %%
@@ -41,14 +41,13 @@ found = tokens.regimes()
 bet.score(tokens.reasoning())
 
 # %%
-tokens.explorer()
+tokens.told(money.gpu_price())
 
 # %% [markdown]
-# Three things to see in that table. **Output tokens cost several times what input tokens do**, because each takes a step of
-# its own, shared by the batch; prefill computes thousands at once. That's why hosted APIs price them separately. **How full
-# the replica is** multiplies everything: half empty, it doubles the price of a token. And **reasoning** pays twice: each
-# request is long, and its growing KV leaves room for fewer at a time, so the batch that would share each step's weights is
-# smaller.
+# Your price, and your fill:
+
+# %%
+tokens.explorer()
 
 # %%
 simulated_70b.error_band(fleet.deployment())
@@ -56,7 +55,7 @@ simulated_70b.error_band(fleet.deployment())
 # %% [markdown]
 # ## Guided
 #
-# ### Replicas or a field? In dollars
+# ### Replicas or a setting? In dollars
 #
 # The x axis is rent, the y axis requests in time. A replica moves you right, and up if it helps; a config change moves you
 # straight up, or nowhere. The price per GPU hour starts at the catalogue's; put in your own.
@@ -167,7 +166,7 @@ e8(*routed)
 # %%
 check = money_checks(list(money.TROUBLES.values()), routed[0], money.gpu_price())
 
-# too few slots, too much work, slow even when idle: a list of "field", "replicas" or "neither"
+# too few slots, too much work, slow even when idle: a list of "setting", "replicas" or "neither"
 check("q1", ...)
 
 # %%

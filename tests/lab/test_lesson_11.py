@@ -344,7 +344,7 @@ def test_the_checks_reward_what_is_right(route: Route) -> None:
         "autoscaler": a_story(1.0, 1.0), "a spare replica, always on": a_story(1.0, 1.0),
     }  # fmt: skip
     troubles = list(money.TROUBLES.values())
-    mends = ["field" if t.enough(True) == 1 else "replicas" if t.enough(False) else "neither" for t in troubles]
+    mends = ["setting" if t.enough(True) == 1 else "replicas" if t.enough(False) else "neither" for t in troubles]
     million = money.bill(troubles[0], 2, False, 2.0).per_million
     for check, answers in (
         (checks(FALLS, Ask()), (Ask().qps * Ask().flops_of_prompt / Ask().peak, 64)),

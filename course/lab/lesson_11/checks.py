@@ -10,7 +10,7 @@ from course.lab.lesson_11.routing import Route
 from course.lab.lesson_11.spike import Story
 
 TOLERANCE = 0.06
-MENDS = ("field", "replicas", "neither")
+MENDS = ("setting", "replicas", "neither")
 
 
 def checks(sweep: Sweep, ask: Ask) -> Checks:
@@ -74,7 +74,7 @@ def spike_checks(stories: Mapping[str, Story]) -> Checks:
 def money_checks(troubles: Sequence[Trouble], route: Route, price: float) -> Checks:
     """Questions of lesson 11c, about money. `price`: dollars for a GPU and hour.
 
-    q1: for each trouble, in order: mended by the "field" alone, by "replicas" only, or by "neither".
+    q1: for each trouble, in order: mended by the "setting" alone, by "replicas" only, or by "neither".
     q2: dollars for a million output tokens of the first trouble, with two replicas.
     q3: dollars for 1000 requests, routed, 10% misrouted, every wrong answer caught.
     """
@@ -87,7 +87,7 @@ def money_checks(troubles: Sequence[Trouble], route: Route, price: float) -> Che
         for said, trouble in zip(given, troubles):
             key = _mend(trouble)
             words = {
-                "field": f"{trouble.change} alone keeps {bill(trouble, 1, True, price).attainment:.0%} in time",
+                "setting": f"{trouble.change} alone keeps {bill(trouble, 1, True, price).attainment:.0%} in time",
                 "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the setting does not",
                 "neither": f"neither reaches {TARGET:.0%} here",
             }[key]
@@ -120,7 +120,7 @@ def money_checks(troubles: Sequence[Trouble], route: Route, price: float) -> Che
 def _mend(trouble: Trouble) -> str:
     """What one replica and a field do, or else replicas."""
     if trouble.enough(True) == 1:
-        return "field"
+        return "setting"
     return "replicas" if trouble.enough(False) else "neither"
 
 

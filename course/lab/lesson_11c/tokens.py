@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from course.lab import simulated_70b
 from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, slider
+from course.lab.finding import Finding, tell
 from course.lab.lesson_11 import fleet, money
 from course.lab.predict import Outcome
 from course.lab.style import number
@@ -80,6 +81,18 @@ def explorer() -> Explorer:
         gpu_price=slider("$ per GPU hour", 0.5, 8.0, money.gpu_price(), 0.1),
         fill=slider("how full, on average", 0.1, 1.0, 0.6, 0.05),
     )
+
+
+def told(gpu_price: float) -> Finding:
+    """Dollars per million tokens on a full replica, and why they differ."""
+    chat, *_, long = regimes().values()
+    rent = gpu_price * GPUS
+    prices = {
+        "chat_in": chat.input_price(rent),
+        "chat_out": chat.output_price(rent),
+        "long_out": long.output_price(rent),
+    }
+    return tell("11c", "regimes", "here", gpu=gpu_price, ratio=prices["chat_out"] / prices["chat_in"], **prices)
 
 
 def reasoning() -> Outcome:

@@ -175,7 +175,7 @@ ROWS: tuple[Technique, ...] = (
              at(max_num_seqs=16, scheduling_order="shortest_prompt"), is_long),
     ),
     Technique(
-        "one more replica", "--replicas", "11c", "Replicas or a field? In dollars",
+        "one more replica", "--replicas", "11c", "Replicas or a setting? In dollars",
         Pair("more chats than one can serve", lambda: many(CHAT, 10.0, 300), Setting({"max_num_seqs": 16}),
              Setting({"max_num_seqs": 16}, {"replicas": 2})),
         Pair("many handbooks, and a router that is blind to caches", lambda: many(TENANTS, 1.4, 240),
