@@ -54,8 +54,21 @@ def lesson_sources(folder: Path = COURSE) -> list[Path]:
 
 
 def read_source(path: Path) -> NotebookNode:
-    """The notebook that a source describes, not executed, the same every time."""
-    return notebook_of(path.read_text(encoding="utf-8"))
+    """The notebook that a source describes, not executed, the same every time. A lesson ends with where to go next."""
+    notebook, lessons = notebook_of(path.read_text(encoding="utf-8")), lesson_sources(path.parent)
+    if path in lessons and notebook.cells[-1].cell_type == "markdown":
+        notebook.cells[-1].source += f"\n\n---\n\n{signpost(path, lessons)}"
+    return notebook
+
+
+def signpost(path: Path, lessons: list[Path]) -> str:
+    """Links to the next lesson, to exercises on this one, and to the map."""
+    found = []
+    if following := lessons[lessons.index(path) + 1 :]:
+        title = following[0].read_text(encoding="utf-8").partition("# # ")[2].partition("\n")[0]
+        found.append(f"**Next: [{title}]({following[0].stem}.ipynb)**")
+    found += [f"[exercises](../exercises/{each.name})" for each in EXERCISES.glob(f"{path.name[:2]}_*.ipynb")]
+    return " · ".join([*found, "[the map, and how far you are](start.ipynb)"])
 
 
 def read_exercises(path: Path, variant: source.Variant) -> NotebookNode:

@@ -1,6 +1,7 @@
 """Notebooks are built from their sources, and drift is noticed."""
 
 import base64
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -92,3 +93,11 @@ def test_check_reports_by_its_exit_status(lesson: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(build, "sources", lambda prefix="": [lesson])
     assert build.main(["--check"]) == 1
     assert "missing" in capsys.readouterr().err
+
+
+def test_a_lesson_ends_with_where_to_go_next() -> None:
+    lessons = build.lesson_sources()
+    for lesson, following in itertools.pairwise(lessons):
+        assert f"]({following.stem}.ipynb)**" in build.read_source(lesson).cells[-1].source
+    assert "(../exercises/02_queue.ipynb)" in build.read_source(lessons[3]).cells[-1].source
+    assert build.read_source(lessons[-1]).cells[-1].source.endswith("(start.ipynb)")

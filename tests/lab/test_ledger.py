@@ -169,7 +169,7 @@ def test_the_panel_filters_and_measures(ledger: Ledger) -> None:
     panel.filters["source"].value = "systems"
     assert "A1" not in panel.in_sight and "E1" in panel.in_sight
     assert panel.views["A1"].layout.display == "none" and panel.views["E1"].layout.display is None
-    assert panel.count.value == f"Claims in sight: {len(panel.in_sight)}."
+    assert panel.count.value == f"Showing {len(panel.in_sight)} of {len(panel.ledger.rows())} claims."
     panel.filters["source"].value = "all"
     before = panel.map.value
     panel.claim.value = "A1"

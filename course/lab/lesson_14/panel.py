@@ -66,7 +66,7 @@ class LedgerPanel(LivePanel):
         every, chosen = self.ledger.rows(), self._chosen()
         in_sight = [row.entry.id for row in every if row.passes(**chosen)]
         self.map.value = draw_map(every, self.group.value, in_sight).svg()
-        self.count.value = f"Claims in sight: {len(in_sight)}."
+        self.count.value = f"Showing {len(in_sight)} of {len(self.ledger.rows())} claims."
         for row in every:
             # A view for each: only a value that has changed is drawn again, so evidence that is open stays open.
             view = self.views[row.entry.id]
