@@ -225,7 +225,8 @@ f4(both, big_savings())
 
 # %% [markdown]
 # And one on **prompt compression**, dropping the sentences that have little to do with the question. (Mind the prefix cache,
-# lesson 04: cut by question, no two prompts begin alike any more.)
+# lesson 04: cut by question, no two prompts begin alike any more.) Having a small model *summarize* a long history is the same trade
+# with one more cost, its own prefill and decode, and one more risk, facts that were never said. The same gate applies.
 
 # %%
 d7(halved_4k(), reading.compare(lab))

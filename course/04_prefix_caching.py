@@ -201,6 +201,8 @@ colder.score(findings.cold(prefixes))
 stack(tenants.draw_cold_and_warm(prefixes), findings.warm(prefixes), simulated_70b.error_band(on_70b))
 
 # %% [markdown]
+# So send the system prompt once after every deploy, before traffic comes (**pre-warming**). Then no user pays the cold price.
+#
 # Now four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with system prompts of 2,000
 # tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open requests. Prefix-aware: the
 # replica this beginning was sent to before, unless it's much busier than the others.

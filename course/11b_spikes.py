@@ -127,7 +127,7 @@ e3(cold.played())
 #
 # ### Where it hurts: a change in the middle of it
 #
-# A configuration change is a deploy. Put it behind a **feature flag** that one replica reads first (a **canary**), decide
+# A configuration change is a deploy. Know its **blast radius** (which tenants, regions and databases see the new default), put it behind a **feature flag** that one replica reads first (a **canary**), decide
 # beforehand which number rolls it back, and rehearse that with a stopwatch: a mistake lasts for the time to detect plus the
 # time to undo. Here the canary gets three requests per second. The rule: undo the change as soon as more than 20% of the
 # last 50 requests were late (TTFT or TPOT beyond the SLO). The mistake: CUDA graphs are off.

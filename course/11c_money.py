@@ -82,6 +82,8 @@ routing.routes()
 # - In GPU dollars a caught mistake is cheap: one small answer on top. In time it isn't: such a request waits for both models.
 # - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router has to
 #   be nearly perfect.
+# - A cheap answer that's not good enough comes back as the user's next turn. Count requests and dollars per *solved task*, not
+#   per answer, before you call the small model cheaper.
 #
 # </details>
 #

@@ -32,11 +32,11 @@ class Lines:
             self._session = Session(history=FileHistory(str(path)), completer=WordCompleter(list(words), WORD=True))
 
     def read(self, prompt: str) -> str | None:
-        """The next line; None at the end of the input, and after Ctrl-C."""
+        """The next line; None at the end of the input."""
         if self._session is None:
             print(prompt, end="", file=self._screen, flush=True)
             return sys.stdin.readline() or None
         try:
             return self._session.prompt(prompt)
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             return None

@@ -26,6 +26,8 @@ def press(*_: object, **__: object) -> None:
 class Pressed:
     """A standard input at which somebody presses Ctrl-C."""
 
+    isatty = staticmethod(lambda: False)
+
     def readline(self) -> str:
         raise KeyboardInterrupt
 

@@ -43,7 +43,7 @@ def check(incident: Incident) -> None:
     assert not hidden.scene.now.holds
 
     player = incident.fresh()
-    player.answer()
+    player.answer(hidden.cause.phase)
     cured, tempted = player.deploy(hidden.fixes[:1]), player.deploy([hidden.cause.tempting])
     assert cured.restored, str(cured)
     assert cured.before < cured.target
