@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 03 · Exercises: prefill
 #
-# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
-# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+# Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
+# earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
 
 # %%
 from course.lab import check, hint
@@ -12,23 +12,23 @@ from course.lab import check, hint
 #
 # *chunked-prefill · lesson 03 · ●●○ · 35 minutes · 12 points*
 #
-# A **step** computes at most `token_budget` tokens. Those who are being answered already (they **decode**) need one token each
-# in every step, and come first. What is left of the budget is for reading prompts (**prefill**), and no prompt reads more than
-# `chunk` tokens in one step. What does not fit now follows in later steps.
+# A **step** computes at most `token_budget` tokens. Requests that already **decode** need one token each in every step, and
+# come first. The rest of the budget is for **prefill**, at most `chunk` tokens of one prompt per step. What doesn't fit now
+# follows in later steps.
 #
-# - `split(prompt_len, chunk)`: the sizes of the chunks of a prompt (at least 1 token) that has the engine to itself and budget
-#   enough: full ones, and the rest.
-# - `schedule(prompts, num_decodes, token_budget, chunk)`: a list, one entry for each step until all prompts are read: a
-#   dictionary that says how many tokens of which prompt the step reads.
-#   - `prompts` are the lengths (at least 1) of prompts that all wait when the first step begins; they are called 0, 1, 2, ... In
-#     each step they take their turn in that order: the first takes as much as it may, then the next, as long as budget is left.
-#     Who reads nothing in a step is not in its dictionary.
-#   - `num_decodes` others decode in all steps. Who has read its prompt decodes too, **from the next step on**, in all of them:
-#     these answers are long.
-#   - `ValueError` if a prompt can never be prefilled, because decodes use up the whole budget.
-# - `first_token_times(prompts, num_decodes, token_budget, chunk, fixed_s, token_s)`: for each prompt, the moment of its first
-#   token, in seconds from the beginning of the first step: the end of the step that reads its last token. A step takes
-#   `fixed_s`, and `token_s` for each token it computes, decodes too. Steps follow one another without a gap.
+# - `split(prompt_len, chunk)`: the chunk sizes of a prompt (at least 1 token) that has the engine and the budget to itself:
+#   full chunks, then the remainder.
+# - `schedule(prompts, num_decodes, token_budget, chunk)`: a list with one entry per step, until every prompt is prefilled: a
+#   dictionary from prompt to the tokens of it that the step computes.
+#   - `prompts` are the lengths (at least 1) of prompts that are all waiting when the first step begins; their names are 0, 1,
+#     2, ... In each step they take turns in that order: the first takes as much as it may, then the next, while budget is
+#     left. A prompt that gets nothing in a step isn't in its dictionary.
+#   - `num_decodes` other requests decode in every step. A request whose prompt is done decodes too, **from the next step
+#     on**, in every step: these answers are long.
+#   - `ValueError` if a prompt can never be prefilled because decodes use up the whole budget.
+# - `first_token_times(prompts, num_decodes, token_budget, chunk, fixed_s, token_s)`: for each prompt, the time of its first
+#   token, in seconds from the start of the first step: the end of the step that computes its last token. A step takes
+#   `fixed_s` plus `token_s` for each token it computes, decodes included. Steps follow one another without a gap.
 # - `largest_budget(itl_s, fixed_s, token_s)`: the largest token budget with which no step takes longer than `itl_s`; 0 if
 #   there is none. This is the bound that chunking gives to every request that decodes.
 
@@ -118,7 +118,7 @@ check("chunked-prefill", split, schedule, first_token_times, largest_budget)
 #
 # *online-softmax · lesson 03 · ●●○ · 35 minutes · 13 points*
 #
-# One query has a **score** $s_i$ for each key, and each key has a **value** $v_i$, $d$ numbers. Attention gives
+# One query has a **score** $s_i$ for each key, and each key has a **value** $v_i$ of $d$ numbers. Attention computes
 #
 # $$\sum_i \frac{e^{s_i - m}}{\sum_j e^{s_j - m}} \; v_i, \qquad m = \max_i s_i$$
 #
@@ -127,15 +127,15 @@ check("chunked-prefill", split, schedule, first_token_times, largest_budget)
 # $\sum e^{s_j - m}$ for it, and the weighted values $\sum e^{s_i - m} v_i$ for it (Milakov and Gimelshein, 2018). When a tile
 # brings a larger score, what was summed so far is **rescaled**. Write, with NumPy:
 #
-# - `empty(d)`: the **state** before any key was seen. What a state looks like is your choice.
+# - `empty(d)`: the **state** before any key has been seen. What a state looks like is up to you.
 # - `add(state, scores, values)`: the state after a tile, scores [n] and values [n, d]. Tiles have any size, 0 too, and come in any
 #   order. You may change the old state or make a new one; leave the arrays as they are.
-# - `merge(one, other)`: two states of the same query, which saw different keys, become one. This is how several processors
-#   share a long context (**Flash-Decoding**). Again you may change them.
-# - `result(state)`: the output, $d$ numbers. It may be asked for at any time, and changes nothing.
+# - `merge(one, other)`: one state from two states of the same query that have seen different keys. This is how several
+#   processors share a long context (**Flash-Decoding**). Again you may change them.
+# - `result(state)`: the output, $d$ numbers. It may be called at any time, and changes nothing.
 #
-# A score of `-inf` is a key that the query must not see (**masked**): its weight is 0. A tile may have no other keys. Where
-# nothing visible was seen, the result is zeros. Scores may be in the thousands, on either side of zero.
+# A score of `-inf` marks a key that the query must not see (**masked**): its weight is 0. A tile may consist of nothing
+# else. If no visible key has been seen, the result is zeros. Scores may be in the thousands, on either side of zero.
 #
 # The state must not grow: a tile's arrays are overwritten by the next one as soon as `add` returns.
 

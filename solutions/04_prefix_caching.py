@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 04 · Exercises: prefix caching
 #
-# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
-# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+# Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
+# earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
 
 # %%
 from course.lab import check, hint
@@ -116,9 +116,9 @@ lab.beside(ours, yours)
 #
 # When a request ends, its blocks are free, and they still cache its text: a later request that begins alike finds them.
 # Only when the engine needs a free block for something else must one of them forget what it caches: it is **evicted**.
-# Which one? The **least recently used** (LRU): the one that was let go longest ago. And of the blocks that one request
-# lets go together, the **deepest** first, the last of its table: a block is of use only while all before it are there,
-# so a chain is eaten from its end.
+# Which one? The **least recently used** (LRU): the one released longest ago. And of the blocks that one request releases
+# together, the **deepest** first, the last of its table: a block is useful only while all before it are cached, so a
+# chain is evicted from its end.
 #
 # Write a class `EvictionOrder`, which knows the blocks that are free and cache something:
 #

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 05 · Exercises: the first token
 #
-# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
-# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+# Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
+# earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
 
 # %%
 from course.lab import check, hint
@@ -12,14 +12,14 @@ from course.lab import check, hint
 #
 # *ttft-by-cause · lesson 05 · ●●○ · 30 minutes · 11 points*
 #
-# An engine keeps a record of every **step**: when it began and ended, and who computed how many tokens in it. From these
-# you cut one request's TTFT (time to first token) by cause, so that nothing is left over.
+# An engine keeps a record of every **step**: when it began and ended, and how many tokens of which request it computed. From
+# these you split one request's TTFT (time to first token) by cause, with nothing left over.
 #
 # A step is a dictionary:
 #
 # - `step["start"]`, `step["end"]`: seconds.
-# - `step["tokens"]`: request id -> tokens of it that the step computed. Who is not in it computed nothing.
-# - `step["reading"]`: the ids that read their **prompt** in this step; all others write their **answer**.
+# - `step["tokens"]`: request id -> tokens of it that the step computed. A request that isn't in it had none computed.
+# - `step["reading"]`: the ids in **prefill** in this step; all others **decode**.
 #
 # `ttft_by_cause(request_id, arrival, first_token, steps)` gets all steps in order, also those before the request came and
 # after its first token. Its **own steps** are those that hold tokens of it and end no later than `first_token`. Return a
@@ -29,15 +29,15 @@ from course.lab import check, hint
 # |---|---|
 # | `"queue"` | from the arrival to the start of its first own step |
 # | `"own prefill"` | in its own steps: its tokens' share |
-# | `"others' prompts"` | in its own steps: the share of others who read |
-# | `"others' answers"` | in its own steps: the share of others who write |
+# | `"others' prompts"` | in its own steps: the share of other requests in prefill |
+# | `"others' answers"` | in its own steps: the share of other requests that decode |
 # | `"between steps"` | everything else until the first token: pauses, steps that it sat out, sampling |
 #
 # Inside a step every token costs the same: the step's duration over all its tokens. The five sum to
 # `first_token - arrival`. Leave the records as they are.
 
 # %% [markdown]
-# **A worked example.** One step of 100 ms: you read 30 tokens, `p` reads 60, `w` writes 10 (it checks a long draft).
+# **A worked example.** One step of 100 ms: 30 tokens of your prompt, 60 of `p`'s, and 10 for `w`, which decodes (it verifies a long draft).
 
 # %%
 step = {"start": 2.0, "end": 2.1, "tokens": {"me": 30, "p": 60, "w": 10}, "reading": {"me", "p"}}

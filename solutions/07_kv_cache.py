@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 07 · Exercises: the KV cache
 #
-# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
-# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+# Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
+# earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
 
 # %%
 from course.lab import check, hint
@@ -309,9 +309,9 @@ check("kv-bill", bytes_per_token, bytes_per_request, requests_that_fit)
 #
 # *preemption · lesson 07 · ●●● · 40 minutes · 14 points*
 #
-# Running requests grow by a token a step, and each some time needs one block more. When none is free, a request must go:
-# a request is **preempted**. Its blocks are given back, it waits again, and later it is computed anew (*recompute*).
-# You write which request goes, what it loses, and where it queues; together they must let every request finish in the end.
+# Running requests grow by a token per step, and every now and then one needs another block. When none is free, a request is
+# **preempted**: its blocks are freed, it waits again, and later it's computed from the start (*recompute*). You write which
+# request goes, what it loses, and where it queues; together they must let every request finish in the end.
 #
 # A request has the attributes `request_id`, `arrival` (a number; lower came earlier), `num_tokens` (prompt and output
 # so far), `num_computed_tokens` (of those, in the cache) and `blocks` (the list of the ids it holds; here no two

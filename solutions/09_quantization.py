@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 09 · Exercises: quantization
 #
-# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
-# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+# Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
+# earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
 
 # %%
 from course.lab import check, hint

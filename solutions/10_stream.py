@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 10 · Exercises: detok and stream
 #
-# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
-# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+# Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
+# earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
 
 # %%
 from course.lab import check, hint
@@ -259,13 +259,13 @@ check("sse-parser", field_of, EventParser)
 #
 # *cancellation · lesson 10 · ●●○ · 35 minutes · 14 points*
 #
-# People close tabs. A server that goes on decoding for them wastes its slots, and one that forgets to give back what the
-# request held **leaks**: a few blocks of its KV cache are lost with every tab, until none are left. One that gives them back
-# twice hands the same block to two strangers.
+# People close tabs. A server that keeps decoding for them wastes its slots, and one that forgets to free what the request
+# held **leaks**: every closed tab costs a few KV blocks, until none are left. One that frees them twice hands the same
+# block to two requests.
 #
-# A server works in **steps**. `begin()` starts one: the accelerator computes, for a while. `end()` takes its results. Meanwhile the
-# clients come and go, so `cancel` may be called between two steps **or during one**. During a step the accelerator still writes
-# into the blocks of every request in it: they may not be given back before `end()`.
+# A server works in **steps**. `begin()` starts one: the accelerator computes for a while. `end()` takes its results. Clients
+# come and go meanwhile, so `cancel` may be called between two steps **or during one**. During a step the accelerator still
+# writes to the blocks of every request in it: they must not be freed before `end()`.
 #
 # Write a class `Server`:
 #
@@ -273,9 +273,9 @@ check("sse-parser", field_of, EventParser)
 #   back, `pool.free` says how many are left. Take no more than that.
 # - `submit(name, prompt_blocks, answer_tokens)`: a request joins the end of the queue (both numbers are at least 1; no
 #   name comes twice).
-# - `begin()`: starts a step. First, requests are admitted in the order of the queue, while there is a slot and the first one's
-#   blocks are free: it takes `prompt_blocks + 1` of them, for its prompt and its answer, all at once. (If the first does not fit, those
-#   behind it wait too.) Gives back the names of all who take part in the step, in the order of their admission.
+# - `begin()`: starts a step. First, requests are admitted in queue order, while there's a free slot and enough free blocks
+#   for the first: it takes `prompt_blocks + 1`, for its prompt and its answer, all at once. (If the first doesn't fit, those
+#   after it wait too.) Returns the names of all requests in the step, in the order of their admission.
 # - `end()`: ends it. For each request that took part, the step was **prefill** (its first `prompt_blocks` steps: one block of the prompt each) or
 #   **decode** (one token). Gives back the names of those who got a token, in the same order. Who has all its tokens
 #   gives back its blocks and its slot.

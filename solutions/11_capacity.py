@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 11 · Exercises: capacity
 #
-# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
-# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+# Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
+# earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
 
 # %%
 from course.lab import check, hint
@@ -27,12 +27,12 @@ from course.lab import check, hint
 # - `busy_periods(stays)`: the windows over which the law must hold: a list of pairs (start, end), in order of time, from a moment when
 #   an empty system gets a request to the moment when it is empty again. If one arrives in the very moment in which the last one departs,
 #   the period goes on. Every stay lasts longer than nothing (here and below).
-# - `client_cap(stays)`: many load generators never have more than so many requests open: a **cap**. The next is sent in the moment in which
-#   one comes back. Then the count stands at its maximum. Give back the maximum of the count, if the count is there for **more
-#   than half** of the time from the first arrival to the last; otherwise `None`. `None` also if there is no time between
-#   them.
+# - `client_cap(stays)`: many load generators keep at most a fixed number of requests open, a **cap**, and send the next one the
+#   moment one comes back. Then the count sits at its maximum. Return the maximum of the count if the count is at it for
+#   **more than half** of the time from the first arrival to the last, otherwise `None`. Also `None` if there's no time
+#   between them.
 #
-# There may be many stays: do not compare each with each. Leave the list as it is.
+# There may be many stays: don't compare every pair. Leave the list as it is.
 
 # %% [markdown]
 # **A worked example.** Three stays, and who is there:
@@ -126,11 +126,11 @@ print(f"L = λ·W = {4.0 * 8.0:.0f}: a client with {4.0 * 8.0:.0f} open, whateve
 #
 # *capacity-plan · lesson 11 · ●●○ · 40 minutes · 14 points*
 #
-# So many requests a second, with prompts and answers of such a length; between two tokens (the **ITL**) no more than so many milliseconds
-# may pass. How many copies of the model (**replicas**) does it take, what stops each of them from serving more, and what does a million
-# tokens cost?
+# Given the requests per second, the lengths of prompts and answers, and a limit on the time between two tokens (the **ITL**):
+# how many copies of the model (**replicas**) does it take, what stops each of them from serving more, and what does a
+# million tokens cost?
 #
-# All is given as dictionaries:
+# Everything is given as dictionaries:
 #
 # - `load`: `"rate"`, requests per second, on average; `"burst"`, by what factor the peak is higher; `"prompt"` and
 #   `"answer"`, tokens per request.
