@@ -208,7 +208,7 @@ Control("Chat, with nothing to reuse", chat_on, chat_off, q=50)
 findings.chat(chat_on, chat_off)
 
 # %% [markdown]
-# ### The same at 70 billion weights
+# ### The same at 70B
 #
 # You probably aren't reading this on four H100s. But the scheduler that just served you doesn't know which model it
 # drives. A **simulator** can stand in for Llama-3 70B: it prices each step instead of computing it, and moves a virtual

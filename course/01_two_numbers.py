@@ -168,7 +168,7 @@ draw_timeline(capped, title="The closed-loop client: where did the queue go?")
 slo.slo_table(before)
 
 # %% [markdown]
-# ### The same at 70 billion weights
+# ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated, 300 requests each. A has four slots and a queue; B admits every request, and its
 # answers are long. Again B's answers are just long enough that the two p99s of E2E agree.

@@ -2,12 +2,12 @@
 # # 02b · Batching and admission: who gets the next slot?
 #
 # Lesson 02 said how long a queue gets. This one is about the decisions around it: how slots are filled, which request is
-# next, which is refused, and what happens when one tenant sends most of the traffic. Only the first can add capacity;
-# the others decide who pays. About 50 minutes, runs included.
+# next, and which is refused. Only the first can add capacity; the others decide who pays. About 40 minutes, runs included.
 #
 # - **Surface**: one long answer in a batch.
-# - **Guided**: three ways to batch, five orders, queue limits, and fairness between tenants.
+# - **Guided**: three ways to batch, five orders, and queue limits.
 # - **Deep dive**: the scheduler's code, and seven claims.
+# - **Appendix** (ten minutes, optional): fairness between tenants.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -124,64 +124,10 @@ findings.limits({name: simulated.outcomes(run) for name, run in instrument.queue
 #
 # </details>
 #
-# ### Fairness between tenants
-#
-# One tenant submits a large job at once; three small ones ask a question now and then. First come, first served puts every
-# small question behind the whole job. Rate limits help, but waste capacity when the server is idle. A **fair** queue
-# instead counts the tokens each tenant was served, and the tenant with the lowest counter goes next: the *Virtual Token
-# Counter* (Sheng et al., 2024), here `scheduling_order="fair"`. Prompt tokens count once, output tokens twice, and a
-# tenant that has been idle gets no credit for it.
-#
-# The real engine, four slots, the same arrivals in both orders.
-
-# %%
-share = lab.predict(
-    "tenants",
-    "Fair order instead of first come: how many times lower is the small tenants' p99 TTFT?",
-    unit="x",
-    between=(1, 30),
-)
-share
-
-# %%
-both = {order: lab.run(tenants.crowd(lab), max_num_seqs=4, scheduling_order=order) for order in tenants.ORDERS}
-share.score(tenants.small_gain(both, lab))
-
-# %%
-findings.fair(both, lab)
-
-# %%
-tenants.tenants_table(tenants.by_tenant(both, lab))
-
-# %% [markdown]
-# With so few requests a tenant's p99 is nearly its slowest one. At 70B there are more, and you choose how greedy the
-# greedy tenant is (its load as a share of capacity), and what it asks for:
-
-# %%
-tenants.explorer()
-
-# %%
-findings.held()
-
-# %% [markdown]
-# Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts gets fewer
-# turns, and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers delay it. And it
-# shares a shortage without ending it: with every tenant over its share, all of them queue.
-#
-# <details><summary>Where is this in production?</summary>
-#
-# This engine's server takes the tenant from a request's `user` field. Elsewhere it's rarely the engine's job: vLLM's order
-# is first come or priority. Fairness sits in front, where the queues of all replicas meet. llm-d's router holds requests
-# back under saturation and cycles through tenants by a fairness id (round robin, one request each; a token counter has
-# been proposed). AIBrix's gateway has a routing policy after the same paper, and S-LoRA has the authors' own code. A
-# router can only reorder what is still queued *there*: a request that sits in an engine's own queue is out of its reach.
-#
-# </details>
-#
 # ## Deep dive
 #
 # **The code.** All of admission is one method: the first request that doesn't fit ends it, so no small request overtakes a
-# big one. Below it, how fair order picks the next tenant, and what it charges.
+# big one. Below it, how fair order (see the appendix) picks the next tenant, and what it charges.
 
 # %%
 import inspect
@@ -259,10 +205,67 @@ check("q1", ...)  # which way left the most slot time empty (dashed) while reque
 check("q2", ...)  # at 110%, under which order do long prompts wait longest? The name in the table
 
 # %%
-check("q3", ...)  # at 130%, which limit serves the most in time? The name in the table
+check("q3", ...)  # at 130%, which limit serves the most within the SLO? The name in the table
 
 # %%
 check("q4", ...)  # 16 slots, 8 seconds in a slot, 2 seconds of acceptable wait: which queue limit?
+
+# %% [markdown]
+# ## Appendix
+#
+# ### Fairness between tenants
+#
+# One tenant submits a large job at once; three small ones ask a question now and then. First come, first served puts every
+# small question behind the whole job. Rate limits help, but waste capacity when the server is idle. A **fair** queue
+# instead counts the tokens each tenant was served, and the tenant with the lowest counter goes next: the *Virtual Token
+# Counter* (Sheng et al., 2024), here `scheduling_order="fair"`. Prompt tokens count once, output tokens twice, and a
+# tenant that has been idle gets no credit for it.
+#
+# The real engine, four slots, the same arrivals in both orders.
+
+# %%
+share = lab.predict(
+    "tenants",
+    "Fair order instead of first come: how many times lower is the small tenants' p99 TTFT?",
+    unit="x",
+    between=(1, 30),
+)
+share
+
+# %%
+both = {order: lab.run(tenants.crowd(lab), max_num_seqs=4, scheduling_order=order) for order in tenants.ORDERS}
+share.score(tenants.small_gain(both, lab))
+
+# %%
+findings.fair(both, lab)
+
+# %%
+tenants.tenants_table(tenants.by_tenant(both, lab))
+
+# %% [markdown]
+# With so few requests a tenant's p99 is nearly its slowest one. At 70B there are more, and you choose how greedy the
+# greedy tenant is (its load as a share of capacity), and what it asks for:
+
+# %%
+tenants.explorer()
+
+# %%
+findings.held()
+
+# %% [markdown]
+# Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts gets fewer
+# turns, and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers delay it. And it
+# shares a shortage without ending it: with every tenant over its share, all of them queue.
+#
+# <details><summary>Where is this in production?</summary>
+#
+# This engine's server takes the tenant from a request's `user` field. Elsewhere it's rarely the engine's job: vLLM's order
+# is first come or priority. Fairness sits in front, where the queues of all replicas meet. llm-d's router holds requests
+# back under saturation and cycles through tenants by a fairness id (round robin, one request each; a token counter has
+# been proposed). AIBrix's gateway has a routing policy after the same paper, and S-LoRA has the authors' own code. A
+# router can only reorder what is still queued *there*: a request that sits in an engine's own queue is out of its reach.
+#
+# </details>
 
 # %% [markdown]
 # ## What this lab cannot tell you

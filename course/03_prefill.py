@@ -85,7 +85,7 @@ instrument.flops_explorer(lab)
 # square of the width, attention only with the width. A rule of thumb from a small model overstates attention for a large
 # one.
 #
-# ### TTFT on an envelope
+# ### TTFT on the back of an envelope
 #
 # So on an idle server a prompt of $n$ tokens takes about $2 P n$ FLOPs, divided by what the GPUs deliver: their number ×
 # the data sheet's FLOP/s × the share of it that prefill reaches (**MFU**, typically 40 to 60%).

@@ -239,7 +239,7 @@ growth.score(bets.growth(grown))
 findings.growth(grown)
 
 # %% [markdown]
-# ### The same at 70 billion weights
+# ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated: each bar is one decode step, cut by what it waits for, with an ITL SLO drawn across.
 # Change the stack, the card, the model.

@@ -169,7 +169,7 @@ crowd = traffic.crowded(lab)
 stack(charts.crowd_table(crowd), findings.crowd(crowd))
 
 # %% [markdown]
-# ### The same at 70 billion weights
+# ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated: the same scheduler and block pool, with priced steps. Shrink the pool, or raise the
 # load.

@@ -179,7 +179,7 @@ print(heads.mtp())
 # (`speculative.method=draft_head`), trained for the default model; the player at the top shows it.
 
 # %% [markdown]
-# ### The same at 70 billion weights
+# ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated: first by batch size, then over acceptance and batch, with the break-even line.
 

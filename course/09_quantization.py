@@ -9,8 +9,9 @@
 # on the back of an envelope, and set a quality floor before you look at a single speed.
 #
 # - **Surface** (ten minutes): move weights to a grid; one request before and after.
-# - **Guided** (twenty-five): five phases in pairs, the batch at which it stops paying, a quality gate, 70 billion weights.
+# - **Guided** (twenty): five phases in pairs, the batch at which it stops paying, a quality gate, and 70B.
 # - **Deep dive** (ten): the arithmetic, the code, the claims.
+# - **Appendix** (five, optional): FP8 and NVFP4 on the roofline, a server short of memory, pruning and distillation.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -160,26 +161,7 @@ findings.quality(scores)
 # `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a slightly
 # worse one: evaluate on your own tasks.
 #
-# ### Where the roofline puts each format
-#
-# The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
-# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16; **NVFP4** (Blackwell) takes about 4.5 with its
-# scales, and is multiplied in 4. Here's the shortest possible decode step of Llama-3 70B on four GPUs, from data sheets:
-
-# %%
-formats_roofline.explorer()
-
-# %% [markdown]
-# <details><summary>What to look for</summary>
-#
-# - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
-# - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read. At
-#   large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
-# - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly does it again, on hardware that has it.
-#
-# </details>
-#
-# ### The same at 70 billion weights
+# ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated. int8 and int4 weights are widened before they're multiplied, as on this machine. fp8
 # is multiplied as it is, at twice the 16-bit rate.
@@ -205,30 +187,6 @@ simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
 # That error is for 16-bit steps. Other formats are scaled from them by bytes and peak rates, and nothing here checks that
 # scaling.
 #
-# ### When memory is what is short
-#
-# Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than that setup can serve.
-
-# %%
-cramped = sim_70b.cramped()
-stack(sim_70b.cramped_table(cramped), findings.cramped(cramped))
-
-# %% [markdown]
-# <details><summary>Pruning and distillation: the other two ways to a smaller model</summary>
-#
-# **Pruning** sets small weights to zero. If the zeros can be anywhere, each remaining number needs its position: CSR stores
-# a 4-byte column index beside each 2-byte number, so it saves bytes only above two thirds zeros. *2 of every 4* needs two
-# bits of position each, and some GPUs multiply exactly that pattern at up to twice the rate. Removing whole columns, heads
-# or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 below measures the first kind.
-#
-# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
-# parameters are about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training run,
-# and quality on whatever the training data didn't cover. Both have to pass the same gate as quantization: floors first,
-# your own evals, then speed.
-#
-# </details>
-
-# %% [markdown]
 # ## Deep dive
 #
 # **The arithmetic.** A step reads $W$ bytes of weights at $M$ bytes/s, and takes $t$ in all. Weights go from 16 to $b$ bits, with
@@ -273,9 +231,6 @@ errors_table(matrix)
 b4(scores, matrix.share_on_grid)
 
 # %%
-b5(sparsity.measure(lab))
-
-# %%
 d10(found, scores, sim_70b.throughput_gain())
 
 # %% [markdown]
@@ -316,6 +271,54 @@ check("q5", ...)
 # Llama-3-70B (80 layers, 8 KV heads of 128 numbers) in int8, KV in 16 bits: at how many tokens of
 # context, in all, is KV as many bytes as the weights?
 check("q6", ...)
+
+# %% [markdown]
+# ## Appendix
+#
+# Side matter: where data sheets put each format, memory as the bottleneck, and smaller models by other means.
+#
+# ### Where the roofline puts each format
+#
+# The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
+# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16; **NVFP4** (Blackwell) takes about 4.5 with its
+# scales, and is multiplied in 4. Here's the shortest possible decode step of Llama-3 70B on four GPUs, from data sheets:
+
+# %%
+formats_roofline.explorer()
+
+# %% [markdown]
+# <details><summary>What to look for</summary>
+#
+# - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
+# - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read. At
+#   large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
+# - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly does it again, on hardware that has it.
+#
+# </details>
+#
+# ### When memory is what is short
+#
+# Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than that setup can serve.
+
+# %%
+cramped = sim_70b.cramped()
+stack(sim_70b.cramped_table(cramped), findings.cramped(cramped))
+
+# %% [markdown]
+# ### Pruning and distillation
+#
+# **Pruning** sets small weights to zero. If the zeros can be anywhere, each remaining number needs its position: CSR stores
+# a 4-byte column index beside each 2-byte number, so it saves bytes only above two thirds zeros. *2 of every 4* needs two
+# bits of position each, and some GPUs multiply exactly that pattern at up to twice the rate. Removing whole columns, heads
+# or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 measures the first kind.
+#
+# **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
+# parameters are about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training run,
+# and quality on whatever the training data didn't cover. Both have to pass the same gate as quantization: floors first,
+# your own evals, then speed.
+
+# %%
+b5(sparsity.measure(lab))
 
 # %% [markdown]
 # ## What this lab cannot tell you

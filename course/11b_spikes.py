@@ -5,9 +5,9 @@
 # back within its SLO first, and what only looks as if it does?
 #
 # - **Surface** (ten minutes): five answers to the same spike.
-# - **Guided** (twenty-five): your own spike, what a cold start is made of, an early alarm, rare traffic, a rehearsed
-#   rollback.
-# - **Deep dive** (five): the arithmetic of the warning, the code, three claims put to the test.
+# - **Guided** (fifteen): your own spike, what a cold start is made of, and an early alarm.
+# - **Deep dive** (five): the arithmetic of the warning, the code, two claims put to the test.
+# - **Appendix** (ten, optional): scaling to zero, and a rehearsed rollback.
 
 # %%
 from course.lab import simulated_70b
@@ -111,6 +111,54 @@ warning.alarms()
 #
 # </details>
 #
+# %% [markdown]
+# ## Deep dive
+#
+# **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So from a wait of $w$
+# to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and near 100%
+# this overestimates the warning several times over (compare E2).
+#
+# **The code.** How an autoscaler decides. Note what it can't know: what comes next.
+
+# %%
+import inspect
+
+from minillm.simulate.cluster.pool import Autoscaler
+
+print(inspect.getsource(Autoscaler.decide))
+
+# %% [markdown]
+# **The claims, measured.** (E3 is in the appendix.)
+
+# %%
+a21(day, spike.stories(spike.Spike(gentle=True)))
+
+# %%
+e2(*runs.alarm_runs())
+
+# %% [markdown]
+# ## Say it in an interview
+#
+# > "For spikes I want three things in place beforehand: an admission limit that refuses early, a fallback whose quality
+# > we've agreed on, and a way back when load falls. An autoscaled replica arrives after its cold start, so the autoscaler
+# > is for the daily curve. A cold start is mostly bytes over bandwidths: image, weights, then compile and graph capture.
+# > I'd cache what can be cached, and use sleep mode before I pay for idle replicas. I'd alert on queue wait and on TPOT,
+# > and rehearse the rollback."
+#
+# ## Check yourself
+
+# %%
+check = spike_checks(day)
+
+check(
+    "q1", ...
+)  # the spike: which measure, without a spare, answered most requests from the large model within the SLO?
+
+# %% [markdown]
+# ## Appendix
+#
+# Two neighbours of the spike: a replica that's hardly used, and a deploy that goes wrong.
+#
 # ### Rare traffic
 #
 # A few requests per hour, on four H100s that cost the same at night. **Scale to zero** releases them after five minutes
@@ -164,47 +212,6 @@ canary.rules_table()
 #   doesn't.
 #
 # </details>
-
-# %% [markdown]
-# ## Deep dive
-#
-# **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So from a wait of $w$
-# to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and near 100%
-# this overestimates the warning several times over (compare E2).
-#
-# **The code.** How an autoscaler decides. Note what it can't know: what comes next.
-
-# %%
-import inspect
-
-from minillm.simulate.cluster.pool import Autoscaler
-
-print(inspect.getsource(Autoscaler.decide))
-
-# %% [markdown]
-# **The claims, measured.** (E3 is above.)
-
-# %%
-a21(day, spike.stories(spike.Spike(gentle=True)))
-
-# %%
-e2(*runs.alarm_runs())
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "For spikes I want three things in place beforehand: an admission limit that refuses early, a fallback whose quality
-# > we've agreed on, and a way back when load falls. An autoscaled replica arrives after its cold start, so the autoscaler
-# > is for the daily curve. A cold start is mostly bytes over bandwidths: image, weights, then compile and graph capture.
-# > I'd cache what can be cached, and use sleep mode before I pay for idle replicas. I'd alert on queue wait and on TPOT,
-# > and rehearse the rollback."
-#
-# ## Check yourself
-
-# %%
-check = spike_checks(day)
-
-check("q1", ...)  # the spike: which measure, without a spare, got most requests an answer of the large model in time?
 
 # %% [markdown]
 # ## What this lab cannot tell you

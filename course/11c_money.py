@@ -57,7 +57,7 @@ simulated_70b.error_band(fleet.deployment())
 #
 # ### Replicas or a setting? In dollars
 #
-# The x axis is rent, the y axis requests in time. A replica moves you right, and up if it helps; a config change moves you
+# The x axis is rent, the y axis requests within the SLO. A replica moves you right, and up if it helps; a config change moves you
 # straight up, or nowhere. The price per GPU hour starts at the catalogue's; put in your own.
 
 # %%

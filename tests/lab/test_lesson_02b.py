@@ -119,8 +119,8 @@ def test_d3_needs_a_queue() -> None:
 
 
 def test_e4_over_and_under_capacity() -> None:
-    good, poor = {"in time": 90, "refused": 10}, {"in time": 20, "late": 80}
-    fine = {"in time": 100}
+    good, poor = {"within SLO": 90, "refused": 10}, {"within SLO": 20, "late": 80}
+    fine = {"within SLO": 100}
     assert claims.e4({"open": poor, "limit": good}, {"open": fine, "limit": good}).kind == "holds only when"
     assert claims.e4({"open": poor, "limit": good}, {"open": fine, "limit": fine}).kind == "holds"
     assert claims.e4({"open": fine, "limit": fine}, {"open": fine, "limit": fine}).kind == "not shown"
@@ -152,9 +152,12 @@ def test_findings_follow_the_runs() -> None:
     assert "favours the *long*" in str(findings.orders(crowd))
     swapped = {**crowd, "two lanes": crowd["shortest first"]}
     assert "in between" in str(findings.orders(swapped))
-    none = {"no limit": {"in time": 5, "gave up": 5, "refused": 0}, "at most 4 queued": {"in time": 5, "refused": 5}}
+    none = {
+        "no limit": {"within SLO": 5, "gave up": 5, "refused": 0},
+        "at most 4 queued": {"within SLO": 5, "refused": 5},
+    }
     assert "with the best one" in str(findings.limits(none))
-    none["at most 4 queued"] = {"in time": 8, "refused": 2}
+    none["at most 4 queued"] = {"within SLO": 8, "refused": 2}
     assert "are refused know" in str(findings.limits(none))
 
 
@@ -164,9 +167,9 @@ def test_graders_reward_right_and_explain_wrong() -> None:
         "first come": (visit(0, 0.0, 1.0, 2.0, prompt=6000),),
         "shortest first": (visit(0, 0.0, 9.0, 10.0, prompt=6000),),
     }
-    limits = {"no limit": {"in time": 1, "late": 9}, "at most 4 queued": {"in time": 7, "refused": 3}}
+    limits = {"no limit": {"within SLO": 1, "late": 9}, "at most 4 queued": {"within SLO": 7, "refused": 3}}
     check = grading.checks({"static": other, "continuous": CROWDED}, orders, limits)
     assert check("q1", "static").score == 1 and check("q1", "continuous").score == 0
     assert check("q2", "shortest first").score == 1 and "1 s" in str(check("q2", "first come"))
-    assert check("q3", "at most 4 queued").score == 1 and "1 of 10 in time" in str(check("q3", "no limit"))
+    assert check("q3", "at most 4 queued").score == 1 and "1 of 10 within the SLO" in str(check("q3", "no limit"))
     assert check("q4", 4).score == 1 and "other way round" in str(check("q4", 64))

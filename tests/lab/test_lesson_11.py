@@ -145,7 +145,7 @@ def test_back_counts_from_the_spike_to_the_last_late_window() -> None:
     assert a_story(1.0, 9.0, 5.0, 1.0).back == 30
     assert a_story(1.0, 1.0).back == 0
     assert math.isinf(a_story(*[9.0] * 36).back)
-    assert a_story(1.0, None, 9.0, 1.0).share("refused") == 0.25 and a_story(1.0, None).share("in time") == 0.5
+    assert a_story(1.0, None, 9.0, 1.0).share("refused") == 0.25 and a_story(1.0, None).share("within SLO") == 0.5
 
 
 def test_measures_do_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_measures_do_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
     small = found[spike.DEGRADE]
     assert small.share("small") > 0 == small.share("refused") and small.gpu_hours > found["do nothing"].gpu_hours
     assert max(n for _, n in found["autoscaler"].up) > 1 == max(n for _, n in found["do nothing"].up)
-    assert found["a spare replica, always on"].share("in time") > found["do nothing"].share("in time")
+    assert found["a spare replica, always on"].share("within SLO") > found["do nothing"].share("within SLO")
     assert str(traffic.stories_table(found, 2.0)).count("%") == 3 * len(MEASURES)
     assert traffic.first_back(found).answer in traffic.BACK
     with pytest.raises(ValueError, match="choose one of"):

@@ -37,8 +37,8 @@ def checks(
         return choice(answer, _best({name: mean(each) for name, each in waited.items()}, answer), told)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
-        told = {name: f"{name}: {c['in time']} of {sum(c.values())} in time" for name, c in limits.items()}
-        return choice(answer, _best({name: c["in time"] for name, c in limits.items()}, answer), told)
+        told = {name: f"{name}: {c['within SLO']} of {sum(c.values())} within the SLO" for name, c in limits.items()}
+        return choice(answer, _best({name: c["within SLO"] for name, c in limits.items()}, answer), told)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         slips = {SLOTS * HELD_S / SLO_S: "the other way round: slots x acceptable wait / time in a slot"}

@@ -117,7 +117,7 @@ def e4(over: Mapping[str, Mapping[str, int]], under: Mapping[str, Mapping[str, i
         over, under: "open" (no limit) and "limit", each to what became of requests.
     """
     share = {
-        (name, queue): counts[queue]["in time"] / sum(counts[queue].values())
+        (name, queue): counts[queue]["within SLO"] / sum(counts[queue].values())
         for name, counts in (("over", over), ("under", under))
         for queue in ("open", "limit")
     }

@@ -39,7 +39,7 @@ def orders(by_order: Mapping[str, Sequence[Visit]]) -> Finding:
 
 def limits(counts: Mapping[str, Mapping[str, int]]) -> Finding:
     """How many are in time without a limit, and with the best one."""
-    share = {name: each["in time"] / sum(each.values()) for name, each in counts.items()}
+    share = {name: each["within SLO"] / sum(each.values()) for name, each in counts.items()}
     best = max(share, key=share.get)
     gave_up = counts["no limit"]["gave up"] / sum(counts["no limit"].values())
     refused = counts[best]["refused"] / sum(counts[best].values())

@@ -88,9 +88,9 @@ def with_queue_limit(load: float, limit: int | None, cv: float = 1.0, patience: 
 
 def outcomes(run: FleetRun) -> dict[str, int]:
     """Requests answered in time, answered late, given up on, and refused."""
-    found = dict.fromkeys(("in time", "late", "gave up", "refused"), 0)
+    found = dict.fromkeys(("within SLO", "late", "gave up", "refused"), 0)
     for visit in visits_of(run):
-        found[visit.ending if visit.ending != "answered" else "in time" if visit.ttft <= IN_TIME_S else "late"] += 1
+        found[visit.ending if visit.ending != "answered" else "within SLO" if visit.ttft <= IN_TIME_S else "late"] += 1
     return found
 
 

@@ -41,7 +41,7 @@ def outcomes_table(runs: Mapping[str, FleetRun]) -> Html:
     for name, run in runs.items():
         counts = simulated.outcomes(run)
         rows.append((name, *(f"{count / sum(counts.values()):.0%}" for count in counts.values())))
-    return as_table(("queue limit", "in time", "late", "gave up", "refused"), rows)
+    return as_table(("queue limit", "within SLO", "late", "gave up", "refused"), rows)
 
 
 def way_numbers(run: FleetRun) -> dict[str, float]:

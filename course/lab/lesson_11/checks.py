@@ -36,13 +36,13 @@ def checks(sweep: Sweep, ask: Ask) -> Checks:
             raise ValueError(f"choose one of the sweep: {', '.join(map(str, slots))}")
         here, best = sweep.at(int(answer)), sweep.best
         if here.slots == best.slots:
-            return (Criterion("operating point", 1, 1, f"{here.in_time:.0%} in time"),)
+            return (Criterion("operating point", 1, 1, f"{here.in_time:.0%} within SLO"),)
         why = (
             "requests wait for a slot"
             if here.slots < best.slots
-            else "it keeps no more requests in time, and a larger batch makes every step longer"
+            else "it keeps no more requests within the SLO, and a larger batch makes every step longer"
         )
-        words = f"max-batch {here.slots}: {here.in_time:.0%} in time; {best.slots} has {best.in_time:.0%}: {why}"
+        words = f"max-batch {here.slots}: {here.in_time:.0%} within SLO; {best.slots} has {best.in_time:.0%}: {why}"
         near = abs(slots.index(here.slots) - slots.index(best.slots)) == 1
         return (Criterion("operating point", 0.5 if near else 0.0, 1, words),)
 
@@ -57,9 +57,9 @@ def spike_checks(stories: Mapping[str, Story]) -> Checks:
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         chosen = {name: story for name, story in stories.items() if "spare" not in name}
-        by_large = {name: story.share("in time") - story.share("small") for name, story in chosen.items()}
+        by_large = {name: story.share("within SLO") - story.share("small") for name, story in chosen.items()}
         told = {
-            name: f"{name}: {by_large[name]:.0%} in time from the large model, {story.share('refused'):.0%} refused, "
+            name: f"{name}: {by_large[name]:.0%} within SLO by the large model, {story.share('refused'):.0%} refused, "
             f"{story.share('small'):.0%} by the small one"
             for name, story in chosen.items()
         }
@@ -87,7 +87,7 @@ def money_checks(troubles: Sequence[Trouble], route: Route, price: float) -> Che
         for said, trouble in zip(given, troubles):
             key = _mend(trouble)
             words = {
-                "setting": f"{trouble.change} alone keeps {bill(trouble, 1, True, price).attainment:.0%} in time",
+                "setting": f"{trouble.change} alone keeps {bill(trouble, 1, True, price).attainment:.0%} within SLO",
                 "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the setting does not",
                 "neither": f"neither reaches {TARGET:.0%} here",
             }[key]

@@ -113,14 +113,16 @@ def a20(troubles: Sequence[Trouble], price: float) -> Claim:
 def a21(steep: Mapping[str, Story], gentle: Mapping[str, Story]) -> Claim:
     """The same measures under a spike, and under a climb that stays. Which is best for each?"""
     bests = [
-        max(each, key=lambda name: (round(each[name].share("in time"), 2), -each[name].gpu_hours))
+        max(each, key=lambda name: (round(each[name].share("within SLO"), 2), -each[name].gpu_hours))
         for each in (steep, gentle)
     ]
-    gains = [each["autoscaler"].share("in time") - each["do nothing"].share("in time") for each in (steep, gentle)]
+    gains = [
+        each["autoscaler"].share("within SLO") - each["do nothing"].share("within SLO") for each in (steep, gentle)
+    ]
     told = "; ".join(
         f"{kind}: "
         + ", ".join(
-            f"{n} {story.share('in time'):.0%} (refused {story.share('refused'):.0%})" for n, story in by.items()
+            f"{n} {story.share('within SLO'):.0%} (refused {story.share('refused'):.0%})" for n, story in by.items()
         )
         for kind, by in (("spike, in time", steep), ("climb, in time", gentle))
     )

@@ -32,9 +32,9 @@ def operating_point(found: RealKnee) -> Finding:
 
 def spike(day: Mapping[str, Story]) -> Finding:
     """Five answers to a spike."""
-    shares = {name: each.share("in time") for name, each in day.items()}
+    shares = {name: each.share("within SLO") for name, each in day.items()}
     best = max((name for name in shares if "spare" not in name), key=shares.get)
-    told = "; ".join(f"*{name}*: {share:.0%} in time" for name, share in shares.items())
+    told = "; ".join(f"*{name}*: {share:.0%} within SLO" for name, share in shares.items())
     refused = max(each.share("refused") for each in day.values())
     late = day["autoscaler"].back
     outcome = "never" if late == float("inf") else "late"

@@ -119,7 +119,7 @@ def draw_knee(found: Sweep, at: int, who: str) -> Picture:
         panel(Axis("TPOT p99, s", low=0), lambda point: point.tpot, PHASE_COLOURS["decode"], found.slo.tpot),
         panel(Axis("goodput, 1/s", low=0), lambda point: point.goodput, PHASE_COLOURS["stream"]),
     ]
-    title = f"{who}, {number(found.rate)} requests/s: max-batch {here.slots} keeps {here.in_time:.0%} in time"
+    title = f"{who}, {number(found.rate)} requests/s: max-batch {here.slots} keeps {here.in_time:.0%} within SLO"
     title += f", {here.preemptions} preemptions" if here.preemptions else ""
     return draw_panels(title, panels, Axis("max-batch (max_num_seqs): requests that may run at once", log=True))
 

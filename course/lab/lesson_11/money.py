@@ -123,7 +123,7 @@ def draw_mends(trouble: Trouble, replicas: int, changed: bool, price: float) -> 
     here = bill(trouble, replicas, changed, price)
     label = f"{replicas} replica{'s' * (replicas > 1)}"
     title = (
-        f"{names[changed]}, {label}: {here.attainment:.0%} in time, {dollars(here.per_hour)} an hour, "
+        f"{names[changed]}, {label}: {here.attainment:.0%} within SLO, {dollars(here.per_hour)} an hour, "
         f"{dollars(here.per_million)} a million tokens"
     )
     told = "; ".join(
@@ -135,7 +135,7 @@ def draw_mends(trouble: Trouble, replicas: int, changed: bool, price: float) -> 
         title,
         curves,
         Axis("dollars an hour (one point a replica)", low=0, high=1.06 * bills[False][-1].per_hour),
-        Axis("requests in time, %", low=-4, high=108),
+        Axis("requests within the SLO, %", low=-4, high=108),
         [Mark(f"wanted: {TARGET:.0%}", y=100 * TARGET), Mark(label, x=here.per_hour, y=100 * here.attainment)],
         description=f"{trouble.about} {told}",
     )

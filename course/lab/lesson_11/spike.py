@@ -104,10 +104,10 @@ class Story:
         return [percentile([f.ttft for f in group if f.ttft is not None], q) for group in self.by_window()]
 
     def share(self, kind: str) -> float:
-        """Of all requests: "in time", "small" (answered by the small model), "refused"."""
+        """Of all requests: "within SLO", "small" (answered by the small model), "refused"."""
         limit = fleet.LIMITS.ttft
         chosen = {
-            "in time": lambda f: f.ttft is not None and f.ttft <= limit,
+            "within SLO": lambda f: f.ttft is not None and f.ttft <= limit,
             "small": lambda f: f.small,
             "refused": lambda f: f.ttft is None,
         }[kind]
@@ -184,7 +184,7 @@ def draw_story(spike: Spike, measure: str) -> Picture:
     again = f"within the SLO again after {seconds(here.back)}"
     if here.back == 0 or math.isinf(here.back):
         again = "never outside the SLO" if here.back == 0 else "not within the SLO again in this picture"
-    title = f"{measure}: {again}; {here.share('in time'):.0%} in time"
+    title = f"{measure}: {again}; {here.share('within SLO'):.0%} within SLO"
     title += f"; {here.switches} switches" if here.switches else ""
     x = Axis(f"time, seconds (windows of {WINDOW_S:.0f} s, by when requests were sent)", low=0, high=ENDS)
     return draw_panels(title, panels, x, description=_told([here, ghost]))
@@ -193,7 +193,7 @@ def draw_story(spike: Spike, measure: str) -> Picture:
 def _told(stories: Sequence[Story]) -> str:
     cost = gpu_price()
     return "; ".join(
-        f"{each.measure}: {each.share('in time'):.0%} in time, {each.share('small'):.0%} answered by the small model, "
+        f"{each.measure}: {each.share('within SLO'):.0%} within SLO, {each.share('small'):.0%} by the small model, "
         f"{each.share('refused'):.0%} refused, {dollars(each.gpu_hours * cost)} of GPUs"
         for each in stories
     )

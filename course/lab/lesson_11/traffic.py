@@ -167,6 +167,6 @@ def stories_table(stories: Mapping[str, spike.Story], price: float) -> Html:
     rows = []
     for name, each in stories.items():
         back = "not here" if each.back == float("inf") else "never left" if each.back == 0 else seconds(each.back)
-        shares = (f"{each.share(kind):.0%}" for kind in ("in time", "small", "refused"))
+        shares = (f"{each.share(kind):.0%}" for kind in ("within SLO", "small", "refused"))
         rows.append((name, back, *shares, f"${each.gpu_hours * price:.2f}"))
-    return as_table(("measure", "SLO met again after", "in time", "by the small model", "refused", "GPUs"), rows)
+    return as_table(("measure", "SLO met again after", "within SLO", "by the small model", "refused", "GPUs"), rows)

@@ -13,7 +13,7 @@ from course.lab.start.contents import Lesson, lessons
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
 from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text
 
-COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "in_time": "in time"}
+COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "in_time": "within SLO"}
 HELPS, HURTS = "#56B4E9", ALARM
 NAME_WIDTH, CELL_WIDTH, ROW_HEIGHT, HEAD = 172.0, 68.0, 27.0, 46.0
 HALF = CELL_WIDTH / 2 - 2
