@@ -150,9 +150,7 @@ e2(*runs.alarm_runs())
 # %%
 check = spike_checks(day)
 
-check(
-    "q1", ...
-)  # the spike: which measure, without a spare, answered most requests from the large model within the SLO?
+check("q1", ...)  # the spike, no spare: which measure got most requests an answer of the large model within the SLO?
 
 # %% [markdown]
 # ## Appendix
