@@ -152,12 +152,9 @@ def test_findings_follow_the_runs() -> None:
     assert "favours the *long*" in str(findings.orders(crowd))
     swapped = {**crowd, "two lanes": crowd["shortest first"]}
     assert "in between" in str(findings.orders(swapped))
-    none = {
-        "no limit": {"within SLO": 5, "gave up": 5, "refused": 0},
-        "at most 4 queued": {"within SLO": 5, "refused": 5},
-    }
+    none = {"no limit": {"within SLO": 5, "gave up": 5, "refused": 0}, "at most 4": {"within SLO": 5, "refused": 5}}
     assert "with the best one" in str(findings.limits(none))
-    none["at most 4 queued"] = {"within SLO": 8, "refused": 2}
+    none["at most 4"] = {"within SLO": 8, "refused": 2}
     assert "are refused know" in str(findings.limits(none))
 
 

@@ -112,19 +112,15 @@ def a20(troubles: Sequence[Trouble], price: float) -> Claim:
 
 def a21(steep: Mapping[str, Story], gentle: Mapping[str, Story]) -> Claim:
     """The same measures under a spike, and under a climb that stays. Which is best for each?"""
-    bests = [
-        max(each, key=lambda name: (round(each[name].share("within SLO"), 2), -each[name].gpu_hours))
-        for each in (steep, gentle)
-    ]
-    gains = [
-        each["autoscaler"].share("within SLO") - each["do nothing"].share("within SLO") for each in (steep, gentle)
-    ]
+    kind = "within SLO"
+    bests = [max(each, key=lambda n: (round(each[n].share(kind), 2), -each[n].gpu_hours)) for each in (steep, gentle)]
+    gains = [each["autoscaler"].share(kind) - each["do nothing"].share(kind) for each in (steep, gentle)]
     told = "; ".join(
-        f"{kind}: "
+        f"{name}: "
         + ", ".join(
             f"{n} {story.share('within SLO'):.0%} (refused {story.share('refused'):.0%})" for n, story in by.items()
         )
-        for kind, by in (("spike, in time", steep), ("climb, in time", gentle))
+        for name, by in (("spike, within SLO", steep), ("climb, within SLO", gentle))
     )
     if gains[1] > gains[0] + SAME:
         verdict = "only_when" if bests[0] == bests[1] else "holds"
