@@ -12,12 +12,12 @@ from course.lab import check, hint
 #
 # *roofline-knee · lesson 06 · ●●○ · 30 minutes · 12 points*
 #
-# A decode step computes one new token for each of $B$ requests (the **batch**), each of which has $c$ tokens of **context**. Two
-# clocks run side by side, and the longer one is the **floor**, the shortest time the step can take:
+# A decode step computes one new token for each of $B$ requests (the **batch**), each with $c$ tokens of **context**. Memory and
+# compute work side by side, and the slower of the two sets the **floor**, the shortest time the step can take:
 #
-# - **reading**: all weights once (the model is dense), and each request's own KV cache, `kv_bytes` per token of its context;
-# - **multiplying**: two operations (FLOPs) for every weight and every new token, and `attention_flops` for every token of
-#   context of every request.
+# - **reading**: all weights once (the model is dense), and each request's own KV cache, `kv_bytes` per token of context;
+# - **multiplying**: two operations (FLOPs) per weight and new token, and `attention_flops` per token of context of each
+#   request.
 #
 # You get a `model` with `parameters` (how many weights), `weight_bits` (of one weight; 8 bits are a byte), `kv_bytes` and
 # `attention_flops`; and a `machine` with `flops_per_s` and `bytes_per_s`. $B \ge 1$, $c \ge 0$. Write
@@ -41,8 +41,8 @@ print(f"reading {read_bytes / 3.3e12 * 1000:.2f} ms, multiplying {flops / 1000e1
 print(f"{flops / read_bytes:.2f} FLOPs per byte; this machine could do {1000e12 / 3.3e12:.0f} while it reads one")
 
 # %% [markdown]
-# The arithmetic units wait. A second request adds only its KV to the reading, and as much again to the multiplying: one clock
-# hardly moves, the other doubles. Where they meet is the knee.
+# The compute units sit idle. A second request adds only its KV to the reading but doubles the multiplying: one time hardly
+# moves, the other doubles. Where they meet is the knee.
 #
 # **Now you.** `step_floor` has one gap.
 
@@ -103,7 +103,7 @@ def knee(model, machine, context):
         return None
     return max(math.ceil(read_weights / (multiply - read_kv)), 1)
     # [stub]
-    # raise NotImplementedError("both clocks are straight lines over the batch: where do they meet, if they do?")
+    # raise NotImplementedError("both times are straight lines over the batch: where do they meet, if they do?")
     # [end]
 
 
@@ -124,25 +124,25 @@ check("roofline-knee", step_floor, intensity, knee, gain)
 #
 # *paged-attention · lesson 06 · ●●● · 45 minutes · 14 points*
 #
-# The KV cache is cut into **blocks** of `block_size` **slots**, one token's key and value each. A request's **block table** lists
-# its blocks in the order of its text, so the token at position $p$ is in block `table[p // block_size]`, slot
-# `p % block_size`. A step computes some **new tokens** of each request: one when it decodes, several when it prefills (a chunk
-# of) a prompt. They are the last ones of its context, and their own keys and values are in the cache already.
+# The KV cache is cut into **blocks** of `block_size` **slots**; a slot holds one token's key and value. A request's **block
+# table** lists its blocks in text order, so the token at position $p$ is in block `table[p // block_size]`, slot
+# `p % block_size`. A step computes some **new tokens** of each request: one if it's decoding, several if it's prefilling (a
+# chunk of) its prompt. They are the last tokens of its context, and their own keys and values are already in the cache.
 #
 # With NumPy:
 #
 # - `gather(cache, block_table, context_len)`: the first `context_len` tokens of one request, in order. `cache` is
-#   [num_blocks, block_size, n_kv_heads, d], what comes back [context_len, n_kv_heads, d].
-# - `paged_attention(query, key_cache, value_cache, block_tables, context_lens, query_lens)`, which gives [T, n_heads, d]:
-#   - `query` [T, n_heads, d]: the new tokens of all requests, one request after the other; `query_lens` [B] says how many
-#     each has (at least 1);
+#   [num_blocks, block_size, n_kv_heads, d]; return [context_len, n_kv_heads, d].
+# - `paged_attention(query, key_cache, value_cache, block_tables, context_lens, query_lens)`, which returns [T, n_heads, d]:
+#   - `query` [T, n_heads, d]: the new tokens of all requests, concatenated; `query_lens` [B] says how many each
+#     request has (at least 1);
 #   - `key_cache`, `value_cache`: as `cache` above;
-#   - `block_tables` [B, max_blocks]: entries beyond the blocks that a request needs are padding, and mean nothing;
-#   - `context_lens` [B]: tokens of each request, **the new ones included**.
+#   - `block_tables` [B, max_blocks]: entries beyond the blocks a request needs are padding and mean nothing;
+#   - `context_lens` [B]: how many tokens each request has, **new ones included**.
 #
-# Each new token's output is $\text{softmax}(q \cdot k / \sqrt{d})\,v$ over the keys at its own position and before (**causal**).
-# With fewer heads of keys than of queries (**grouped-query attention**), neighbours share: with 6 over 2, query heads 0, 1, 2
-# read the first, and 3, 4, 5 the second.
+# Each new token's output is $\text{softmax}(q \cdot k / \sqrt{d})\,v$ over the keys up to and including its own position
+# (**causal**). With fewer key heads than query heads (**grouped-query attention**), neighbours share: with 6 query heads and 2
+# key heads, query heads 0, 1, 2 read the first, and 3, 4, 5 the second.
 #
 # Slots that were never written hold garbage: another request's old numbers, or even NaN, and $0 \times$ NaN is NaN. Scores may be
 # in the hundreds. Don't modify your arguments.
@@ -157,12 +157,12 @@ cache = np.full((6, 2, 1, 1), np.nan)  # 6 blocks of 2 slots; one head, d = 1
 for position, block in enumerate([5, 5, 0, 0, 3]):
     cache[block, position % 2] = 10 * position
 print(cache[:, :, 0, 0])
-print("its pages, end to end:", cache[[5, 0, 3]].reshape(-1))
+print("its blocks, end to end:", cache[[5, 0, 3]].reshape(-1))
 
 # %% [markdown]
 # If 2 of the 5 tokens are new, they have positions 3 and 4: the first sees 4 keys, the second 5.
 #
-# **Now you.** `gather` has one gap; `paged_attention` is all yours. One request after the other is fine.
+# **Now you.** `gather` has one gap; `paged_attention` is all yours. Looping over the requests is fine.
 
 
 # %% answer="paged-attention"
@@ -204,8 +204,8 @@ check("paged-attention", gather, paged_attention)
 
 # %% [markdown]
 # **Your code serves the real model** (optional; takes some seconds). Every layer of every step calls your function: first with the
-# whole question as new tokens, then with one token per step. The dashboard shows that run, with the engine's own attention as its
-# ghost. The tokens should be the same; where two are almost equally likely, rounding may decide.
+# whole question as new tokens, then with one token per step. The dashboard shows that run, with the engine's own attention as the
+# baseline. The tokens should be the same; where two are almost equally likely, rounding may decide.
 
 # %%
 from course.lab.grading.plug_in import OpenLab

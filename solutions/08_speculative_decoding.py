@@ -8,25 +8,24 @@
 from course.lab import check, hint
 
 # %% [markdown] exercise="expected-tokens-per-verify"
-# ## How many tokens a verify yields, and how many to draft
+# ## Tokens per verify step, and how many to draft
 #
 # *expected-tokens-per-verify · lesson 08 · ●○○ · 20 minutes · 11 points*
 #
-# In **speculative decoding** something cheap drafts $k$ tokens, and the model checks all of them in one step (a **verify**).
-# Each draft passes with probability $\alpha$; the first that fails takes all behind it with it. The verify always yields
-# one token of the model's own: the one that replaces the failed draft, or, when all passed, the one after the last (the
-# **bonus**).
+# In **speculative decoding** a cheap draft proposes $k$ tokens, and the model checks all of them in one step (a **verify**
+# step). Each draft token is accepted with probability $\alpha$; the first rejection discards everything after it. A verify
+# step always yields one token of the model's own: the replacement of the rejected draft token or, if all were accepted, the
+# token after the last (the **bonus token**).
 #
-# - `expected_tokens(alpha, k)`: how many tokens a verify yields on average. $\alpha$ goes from 0 to 1, both included; $k$ may
-#   be 0.
-# - `speedup(alpha, k, draft_cost)`: tokens per unit of time, compared with plain decoding. A verify takes as long as a plain
-#   step, which yields one token; each draft takes `draft_cost` of that.
-# - `best_k(alpha, draft_cost, largest)`: the $k$ from 0 to `largest`, both included, with the largest speedup; of equal ones
-#   the smallest.
+# - `expected_tokens(alpha, k)`: how many tokens a verify step yields on average. $0 \le \alpha \le 1$; $k$ may be 0.
+# - `speedup(alpha, k, draft_cost)`: tokens per unit of time, relative to plain decoding. A verify step takes as long as a
+#   plain step, which yields one token; drafting one token takes `draft_cost` times as long.
+# - `best_k(alpha, draft_cost, largest)`: the $k$ from 0 to `largest` (inclusive) with the largest speedup; if several
+#   are equal, the smallest.
 
 # %% [markdown]
-# **A worked example.** $k = 2$, $\alpha = 0.8$: one token comes always; a second one if the first draft passed (0.8); a third if
-# both did (0.64).
+# **A worked example.** $k = 2$, $\alpha = 0.8$: one token always comes; a second if the first draft token is accepted (0.8); a
+# third if both are (0.64).
 
 # %%
 alpha = 0.8
@@ -66,31 +65,31 @@ def best_k(alpha, draft_cost, largest):
 check("expected-tokens-per-verify", expected_tokens, speedup, best_k)
 
 # %% [markdown] exercise="rejection-sampler"
-# ## Verify drafts without changing the distribution
+# ## Rejection sampling: verify drafts without changing the distribution
 #
 # *rejection-sampler · lesson 08 · ●●● · 45 minutes · 11 points*
 #
-# A draft model drew token $x$ from its distribution $q$. The model itself would have drawn from $p$. Leviathan and others
-# (2023) found a rule that uses $x$ as often as possible, and whose output is distributed **exactly as $p$**:
+# A draft model sampled token $x$ from its distribution $q$. The target model would have sampled from $p$. Leviathan et al.
+# (2023) give a rule that keeps $x$ as often as possible, and whose output is distributed **exactly as $p$**:
 #
-# - $x$ passes with probability $\min(1, p(x) / q(x))$;
-# - if it fails, draw a token from $\max(p - q, 0)$, divided by its sum. That is what $p$ has more of than $q$.
+# - accept $x$ with probability $\min(1, p(x) / q(x))$;
+# - if it's rejected, sample from $\max(p - q, 0)$, normalized: where $p$ puts more mass than $q$ does.
 #
 # Write `verify(target, proposal, drafts, rng)`:
 #
-# - `drafts`: $k$ token ids, draft $i$ drawn from row $i$ of `proposal`; $k$ may be 0.
-# - `target`: array [k + 1, V], the model's distribution at each draft's place, and after the last draft.
+# - `drafts`: $k$ token ids, draft $i$ sampled from row $i$ of `proposal`; $k$ may be 0.
+# - `target`: array [k + 1, V], the target model's distribution at each draft's position, and after the last.
 # - `proposal`: array [k, V], the draft model's distributions. Rows sum to 1.
-# - `rng`: a `numpy.random.Generator`, the source of all your luck: `rng.random()`, `rng.choice(V, p=...)`.
-# - returns the tokens that come out: the drafts that passed, in order, and one more. That is the replacement of the first
-#   draft that failed, after which nothing follows; or, when all passed, a draw from the last row of `target` (the bonus).
+# - `rng`: a `numpy.random.Generator`, your only source of randomness: `rng.random()`, `rng.choice(V, p=...)`.
+# - returns the output tokens: the accepted drafts in order, and one more: the replacement of the first rejected draft (nothing
+#   follows it) or, if all were accepted, a sample from the last row of `target` (the bonus token).
 #
-# Leave the arrays as they are.
+# Don't modify the arrays.
 
 # %% [markdown]
-# **A worked example.** Three tokens, $p = (0.5, 0.3, 0.2)$, $q = (0.2, 0.2, 0.6)$. The draft likes token 2 too much: drawn with
-# 0.6, it passes with $0.2 / 0.6$, so it comes out with probability 0.2, as it should. In the other 0.4 of all cases, a
-# replacement: $\max(p - q, 0) = (0.3, 0.1, 0)$.
+# **A worked example.** Three tokens, $p = (0.5, 0.3, 0.2)$, $q = (0.2, 0.2, 0.6)$. The draft model is overconfident in
+# token 2: it proposes it with probability 0.6, and $0.2 / 0.6$ of those are accepted, so token 2 comes out with probability
+# 0.2, as it should. The other 0.4 get a replacement from $\max(p - q, 0) = (0.3, 0.1, 0)$.
 
 # %%
 import numpy as np
@@ -109,7 +108,7 @@ import numpy as np
 
 
 def replacement(p, q, rng):
-    """A token for a place where the draft failed."""
+    """A token for the position of a rejected draft."""
     # [solution]
     left_over = np.maximum(p - q, 0)
     # [stub]
@@ -128,7 +127,7 @@ def verify(target, proposal, drafts, rng):
         tokens.append(int(draft))
     return [*tokens, int(rng.choice(len(target[-1]), p=target[-1]))]
     # [stub]
-    # raise NotImplementedError("draft by draft: does it pass? and what comes after the last?")
+    # raise NotImplementedError("draft by draft: is it accepted? and what comes after the last?")
     # [end]
 
 

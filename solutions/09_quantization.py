@@ -8,32 +8,31 @@
 from course.lab import check, hint
 
 # %% [markdown] exercise="int8-quantization"
-# ## Weights in 8 bits, by row and by group
+# ## Weights in 8 bits, per row and per group
 #
 # *int8-quantization · lesson 09 · ●●○ · 30 minutes · 12 points*
 #
-# A decode step reads every weight once, so fewer bits a weight are fewer bytes to wait for. A weight matrix is an array
-# [out, in]: one **row** for each output. In **symmetric int8** each row has a **scale** $s$, what one step of its grid is worth,
-# and each weight becomes the number $q$ of the nearest step, a whole number from -127 to 127: $w \approx s\,q$. The row's
-# largest $|w|$ lies exactly on step 127 or -127. (-128 is never used, so that the grid looks the same on both sides of zero.)
+# A decode step reads every weight once, so fewer bits per weight mean fewer bytes to wait for. A weight matrix is an array
+# [out, in]: one **row** per output. In **symmetric int8** each row has a **scale** $s$, the width of one step of its grid,
+# and each weight is stored as the nearest step $q$, an integer from -127 to 127: $w \approx s\,q$. The row's largest $|w|$
+# lands exactly on 127 or -127. (-128 is never used, so the grid is symmetric around zero.)
 #
 # With NumPy:
 #
-# - `quantize(weight)`: float32 [out, in] to a pair: numbers, **int8** [out, in], and scales, floats [out]. A weight
-#   halfway between two steps may go to either.
+# - `quantize(weight)`: takes float32 [out, in] and returns a pair: the integers, **int8** [out, in], and the scales,
+#   floats [out]. A weight halfway between two steps may go to either.
 # - `dequantize(numbers, scales)`: back to floats [out, in].
-# - `error_bound(scales)`: [out]; the most by which any weight of a row can be off after `quantize` and `dequantize`, for
-#   rows that we know nothing else about.
-# - `quantize_groups(weight, group)`: the same, but every `group` inputs **next to each other** in a row (the first `group`, then
-#   the next, ...) share a scale: numbers int8 [out, in], scales [out, in / group]. `ValueError` if the inputs do not divide
-#   into whole groups.
-# - `dequantize_groups(numbers, scales)`: back to floats [out, in]; how many share a scale follows from the shapes.
+# - `error_bound(scales)`: [out]; the largest error any weight of a row can have after a round trip, knowing nothing else
+#   about the row.
+# - `quantize_groups(weight, group)`: the same, but each run of `group` **consecutive** inputs of a row shares a scale: integers int8
+#   [out, in], scales [out, in / group]. `ValueError` if the inputs don't divide into whole groups.
+# - `dequantize_groups(numbers, scales)`: back to floats [out, in]; the group size follows from the shapes.
 #
-# A row (or group) of zeros has numbers 0, and any finite scale. The weights of a row may be as small as a millionth: a row
-# next to it must not matter, nor anything that you add against a division by zero. Do not change what you are given.
+# A row (or group) of zeros becomes all 0, with any finite scale. The weights of a row may be as small as a millionth: neither
+# its neighbours nor an epsilon against division by zero may spoil it. Don't modify your arguments.
 
 # %% [markdown]
-# **A worked example.** One row, its largest $|w|$ is 2.54, so a step is worth 0.02.
+# **A worked example.** One row. Its largest $|w|$ is 2.54, so the scale is 2.54 / 127 = 0.02.
 
 # %%
 import numpy as np
@@ -46,7 +45,7 @@ print(scale, nearest)
 print("off by", nearest * scale - row)
 
 # %% [markdown]
-# Cutting off behind the point (which is what `astype(np.int8)` does) would have made 0 of 0.65.
+# Truncating (which is what `astype(np.int8)` does) would have turned 0.65 into 0.
 #
 # **Now you.** `quantize` has one gap; the rest is all yours.
 
@@ -59,7 +58,7 @@ def quantize(weight):
     # [solution]
     scales = np.abs(weight).max(axis=1) / 127
     # [stub]
-    # raise NotImplementedError("what is a step of each row worth?")
+    # raise NotImplementedError("what is the scale of each row?")
     # scales = ...
     # [end]
     steps = weight / np.where(scales > 0, scales, 1)[:, None]
@@ -70,7 +69,7 @@ def dequantize(numbers, scales):
     # [solution]
     return numbers * scales[:, None]
     # [stub]
-    # raise NotImplementedError("each number times the scale of its row")
+    # raise NotImplementedError("each integer times the scale of its row")
     # [end]
 
 
@@ -99,7 +98,7 @@ def dequantize_groups(numbers, scales):
     group = numbers.shape[1] // scales.shape[1]
     return numbers * np.repeat(scales, group, axis=1)
     # [stub]
-    # raise NotImplementedError("which scale belongs to which number?")
+    # raise NotImplementedError("which scale belongs to which integer?")
     # [end]
 
 

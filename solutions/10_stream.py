@@ -8,14 +8,14 @@
 from course.lab import check, hint
 
 # %% [markdown] exercise="incremental-utf8"
-# ## Bytes into text, without half characters
+# ## Incremental UTF-8: no half characters
 #
 # *incremental-utf8 · lesson 10 · ●●○ · 30 minutes · 13 points*
 #
-# A model writes **tokens**, and with a byte-level vocabulary a token is a few bytes. In **UTF-8** a character takes one to four
-# bytes, and a token may end in the middle of one. A client must never see half a character.
+# A model generates **tokens**, and with a byte-level vocabulary a token is a few bytes. In **UTF-8** a character takes one to
+# four bytes, and a token may end in the middle of one. A client must never see half a character.
 #
-# The first byte says how many there are:
+# The first byte says how many bytes the character has:
 #
 # | first byte | bytes in all | then |
 # |---|---|---|
@@ -24,19 +24,18 @@ from course.lab import check, hint
 # | `E0`–`EF` | 3 | two of `80`–`BF`; but after `E0` the next is `A0`–`BF`, after `ED` it is `80`–`9F` |
 # | `F0`–`F4` | 4 | three of `80`–`BF`; but after `F0` the next is `90`–`BF`, after `F4` it is `80`–`8F` |
 #
-# No other byte begins a character. Bytes that are none become **U+FFFD** (`�`), the replacement character. How many, Python
-# decides: **everything shown, together with what `finish()` gives, is `all_bytes.decode("utf-8", errors="replace")`.**
+# No other byte starts a character. Invalid bytes become **U+FFFD** (`�`), the replacement character. Python decides how many: **everything shown, together with what `finish()` gives, is `all_bytes.decode("utf-8", errors="replace")`.**
 #
 # Write
 #
-# - `length_of(first)`: how many bytes a character has that begins with this byte (0 to 255); 0 if none does.
+# - `length_of(first)`: the length in bytes of a character that starts with this byte (0 to 255); 0 if none does.
 # - a class `TextStream`, one for each answer:
-#   - `append(token)`: takes the bytes of the next token (perhaps none), gives back the text that is **certain** now: a
-#     character comes with the token that completes it, not later. A `�` comes only when it is sure that no character will
-#     come of these bytes; and at the latest when a byte follows that begins another character.
-#   - `finish()`: no more tokens will come: gives back what was held. Asked again, it gives `""`.
+#   - `append(token)`: takes the bytes of the next token (perhaps none) and returns the text that is now **certain**: a
+#     character comes with the token that completes it, no later. A `�` comes only once these bytes can't become a
+#     character any more, and at the latest with the first byte of the next one.
+#   - `finish()`: no more tokens will come; return what was held back. A second call returns `""`.
 #
-# A token's work must not grow with the length of the text. Python's own incremental decoder (in `codecs`) does all of this;
+# The work per token mustn't grow with the length of the text. Python's own incremental decoder (in `codecs`) does all of this;
 # the point here is to know how.
 
 # %% [markdown]
@@ -135,32 +134,30 @@ print(f"{'finish()':12} {stream.finish()!r}")
 # wherever it likes: in the middle of a line, of a character, of a line end. A client that takes a chunk for an event works on
 # the developer's machine, and nowhere else. The rules (those of browsers):
 #
-# - The bytes are **UTF-8**; what is invalid becomes U+FFFD. A byte order mark (`EF BB BF`) at the very beginning is left out.
+# - The bytes are **UTF-8**; invalid bytes become U+FFFD. A byte order mark (`EF BB BF`) at the very beginning is dropped.
 # - A **line** ends with LF, CR, or CR LF (together, one end), and with nothing else. A lone CR ends its line **at once**; if the
 #   next byte is an LF, in the next chunk perhaps, it belongs to that end.
-# - A line is a **field**: name, colon, value. *One* space directly behind the colon is left out. A line without a colon is a
-#   name whose value is empty. A line that begins with a colon is a comment.
+# - A line is a **field**: name, colon, value. *One* space right after the colon is dropped. A line without a colon is a
+#   name with an empty value. A line that starts with a colon is a comment.
 # - `data` adds a line of data; several are joined with `"\n"`. `event` names the event. `id` sets the id, which **stays** for
-#   later events until another comes; an id that contains the character NUL is ignored. Other fields are ignored.
-# - An **empty line** ends the event. It is handed out if it had at least one `data` line (even an empty one). An event without
-#   a name, or with an empty one, is called `message`. The name does not stay.
-# - An event whose end never comes is not handed out.
-# - OpenAI's convention: an event whose data is `[DONE]` says that the stream is over. It is not handed out itself, nor is
-#   anything behind it.
+#   later events until another arrives; an id that contains the character NUL is ignored. Other fields are ignored.
+# - An **empty line** ends the event. It is emitted if it had at least one `data` line (even an empty one). An event without
+#   a name, or with an empty one, is called `message`. The name doesn't carry over.
+# - An event that is never ended is not emitted.
+# - OpenAI's convention: an event whose data is `[DONE]` ends the stream. Neither it nor anything after it is emitted.
 #
 # Write
 #
 # - `field_of(line)`: the pair (name, value) of a line that is not empty, a str. (A comment's name is `""`.)
 # - a class `EventParser`, one for each answer:
-#   - `feed(chunk)`: takes the next bytes (perhaps none), gives back the list of the events that are **complete** by now and were
-#     not before. An event is a dictionary of three strings: `{"event": "message", "data": "...", "id": ""}`.
+#   - `feed(chunk)`: takes the next bytes (perhaps none) and returns the list of events that they **complete**. An event is a dictionary of three strings: `{"event": "message", "data": "...", "id": ""}`.
 #   - `done`: an attribute; True after `[DONE]`.
 #
-# The work is in proportion to the bytes: one long line in many small chunks, or many events in one chunk, must not take
-# longer for that.
+# The work must be proportional to the bytes: one long line in many small chunks, or many events in one chunk, may not take
+# longer.
 
 # %% [markdown]
-# **A worked example.** Three chunks, as they might come; what a client makes of each of them alone, and what was sent:
+# **A worked example.** Three chunks as they might arrive; what a naive client makes of each, and what was sent:
 
 # %%
 chunks = [
@@ -175,7 +172,7 @@ print("sent:   ", b"".join(chunks).decode().split("\r\n"))
 # %% [markdown]
 # The first chunk has no whole line: `feed` gives `[]`. The second is half a character: `[]`. The third completes the first line, and
 # the empty line behind it ends the event: `[{"event": "message", "data": '{"text": "café"}', "id": ""}]`. The comment is ignored, and
-# its empty line ends an event without data: nothing. `[DONE]` sets `done`.
+# the empty line after it ends an event without data: nothing. `[DONE]` sets `done`.
 #
 # **Now you.** `field_of` has one gap to fill; the parser is all yours.
 
@@ -189,7 +186,7 @@ def field_of(line):
     # [solution]
     return name, value.removeprefix(" ")
     # [stub]
-    # raise NotImplementedError("one space, directly behind the colon, is left out")
+    # raise NotImplementedError("one space right after the colon is dropped")
     # [end]
 
 
@@ -202,7 +199,7 @@ class EventParser:
         self.is_first_line = True
         self.data, self.kind, self.last_id = [], "", ""
         # [stub]
-        # # what must be known from one chunk to the next?
+        # # what has to survive from one chunk to the next?
         # [end]
 
     def feed(self, chunk):
@@ -221,7 +218,7 @@ class EventParser:
         self.line += rest
         return events
         # [stub]
-        # raise NotImplementedError("lines that are whole by now; what is left waits for the next chunk")
+        # raise NotImplementedError("lines that are complete; the rest waits for the next chunk")
         # [end]
 
     # [solution]
@@ -255,40 +252,40 @@ class EventParser:
 check("sse-parser", field_of, EventParser)
 
 # %% [markdown] exercise="cancellation"
-# ## A client leaves
+# ## The client disconnects
 #
 # *cancellation · lesson 10 · ●●○ · 35 minutes · 14 points*
 #
-# People close tabs. A server that keeps decoding for them wastes its slots, and one that forgets to free what the request
-# held **leaks**: every closed tab costs a few KV blocks, until none are left. One that frees them twice hands the same
-# block to two requests.
+# People close tabs. A server that keeps decoding for them wastes slots, and one that forgets to free what the request
+# held **leaks**: every closed tab costs a few KV blocks until none are left. One that frees them twice gives the same block
+# to two requests.
 #
-# A server works in **steps**. `begin()` starts one: the accelerator computes for a while. `end()` takes its results. Clients
-# come and go meanwhile, so `cancel` may be called between two steps **or during one**. During a step the accelerator still
-# writes to the blocks of every request in it: they must not be freed before `end()`.
+# A server works in **steps**. `begin()` launches one on the accelerator; `end()` collects its results. Clients come and go
+# in the meantime, so `cancel` may be called between two steps **or during one**. During a step the accelerator is still
+# writing to the blocks of every request in it: they must not be freed before `end()`.
 #
 # Write a class `Server`:
 #
-# - `Server(pool, slots)`: `pool` is given. `pool.take(count)` gives a list of block ids, `pool.give_back(block_ids)` takes them
-#   back, `pool.free` says how many are left. Take no more than that.
-# - `submit(name, prompt_blocks, answer_tokens)`: a request joins the end of the queue (both numbers are at least 1; no
-#   name comes twice).
+# - `Server(pool, slots)`: `pool` is given. `pool.take(count)` returns a list of block ids, `pool.give_back(block_ids)` returns
+#   them to the pool, `pool.free` says how many are left. Take no more than that.
+# - `submit(name, prompt_blocks, answer_tokens)`: a request joins the end of the queue (both numbers are at least 1; names
+#   are unique).
 # - `begin()`: starts a step. First, requests are admitted in queue order, while there's a free slot and enough free blocks
-#   for the first: it takes `prompt_blocks + 1`, for its prompt and its answer, all at once. (If the first doesn't fit, those
-#   after it wait too.) Returns the names of all requests in the step, in the order of their admission.
+#   for the first: `prompt_blocks + 1`, for its prompt and its answer, taken at once. (If the first doesn't fit, those
+#   behind it wait too.) Returns the names of all requests in the step, in order of admission.
 # - `end()`: ends it. For each request that took part, the step was **prefill** (its first `prompt_blocks` steps: one block of the prompt each) or
-#   **decode** (one token). Gives back the names of those who got a token, in the same order. Who has all its tokens
-#   gives back its blocks and its slot.
-# - `cancel(name)`: the client has left. True if the request was alive: waiting, or running and not cancelled before. It gets **no token**
-#   any more, and all it held is given back **exactly once**: at once between two steps, in `end()` during one. False, and nothing
-#   happens, if it is gone, or cancelled already, or never was.
+#   **decode** (one token). Returns the names of the requests that got a token, in the same order. A request
+#   that has all its tokens frees its blocks and its slot.
+# - `cancel(name)`: the client has disconnected. True if the request was alive: waiting, or running and not yet cancelled. It gets **no
+#   more tokens**, and everything it held is freed **exactly once**: immediately between two steps, in `end()` during one. False,
+#   with no effect, if it has finished, was already cancelled, or never existed.
 #
-# No other request may notice: the others get their tokens as if it had ended by itself.
+# No other request may notice: the rest get their tokens as if it had finished on its own.
 
 # %% [markdown]
 # **A worked example.** A pool of 6 blocks, 2 slots. A and B have prompts of 2 blocks, C of 1:
 #
-# | | takes part | gets a token | free blocks |
+# | | in the step | gets a token | free blocks |
 # |---|---|---|---|
 # | `submit` A, B, C | | | 6 |
 # | `begin()` | A, B (C has no slot) | | 0 |
@@ -351,7 +348,7 @@ class Server:
             if request.has_left or decoded == request.answer_tokens:
                 self._let_go(request)
             # [stub]
-            # raise NotImplementedError("does it get a token? Is it over?")
+            # raise NotImplementedError("does it get a token? Is it finished?")
             # [end]
         return tokens
 

@@ -8,46 +8,45 @@
 from course.lab import check, hint
 
 # %% [markdown] exercise="littles-law"
-# ## Little's law, and the cap it gives away
+# ## Little's law, and the client cap it exposes
 #
 # *littles-law · lesson 11 · ●●○ · 30 minutes · 13 points*
 #
-# **Little's law**: $L = \lambda W$. $L$ is how many requests are in a system, on average over time; $\lambda$ is how many arrive per
-# second; $W$ is how long one stays, on average, in seconds. It holds for any system, whatever happens inside, over a window that
-# begins and ends **empty**. That makes it a lie detector: measure all three, and see whether they agree.
+# **Little's law**: $L = \lambda W$. $L$ is the mean number of requests in a system; $\lambda$ is the arrival rate, per second; $W$ is
+# the mean time one spends there, in seconds. It holds for any system, whatever happens inside, over a window that starts and
+# ends **empty**. That makes it a lie detector: measure all three, and see whether they agree.
 #
-# A **stay** is a pair `(arrival, departure)` of moments, in seconds. Stays come in any order. At the moment of its departure a
-# request is no longer there. Write
+# A **stay** is a pair `(arrival, departure)`, in seconds. Stays come in any order. At the instant of its departure a request is
+# no longer in the system. Write
 #
-# - `mean_in_system(stays, start, end)`: the mean number of requests in the system over the window from `start` to `end`: the integral of
-#   the count, divided by the length of the window. A stay that reaches out of the window counts with the part inside.
-# - `little(stays, start, end)`: the triple (L, λ, W), each **measured by itself**: L as above; λ, the arrivals with
-#   start ≤ arrival < end, per second; W, the mean stay of just these requests, whole, even if they depart behind the window. W is `None`
-#   if no request arrived.
-# - `busy_periods(stays)`: the windows over which the law must hold: a list of pairs (start, end), in order of time, from a moment when
-#   an empty system gets a request to the moment when it is empty again. If one arrives in the very moment in which the last one departs,
-#   the period goes on. Every stay lasts longer than nothing (here and below).
-# - `client_cap(stays)`: many load generators keep at most a fixed number of requests open, a **cap**, and send the next one the
-#   moment one comes back. Then the count sits at its maximum. Return the maximum of the count if the count is at it for
-#   **more than half** of the time from the first arrival to the last, otherwise `None`. Also `None` if there's no time
-#   between them.
+# - `mean_in_system(stays, start, end)`: the mean number of requests in the system from `start` to `end`: the integral of the count,
+#   divided by the length of the window. Of a stay that overlaps the window's edge, count the part inside.
+# - `little(stays, start, end)`: the triple (L, λ, W), each **measured independently**: L as above; λ, the arrivals with
+#   start ≤ arrival < end, per second; W, the mean of those requests' full stays, even if they depart after the window. W is `None`
+#   if none arrived.
+# - `busy_periods(stays)`: the windows over which the law must hold: a list of pairs (start, end), in time order, each from when
+#   a request arrives at an empty system until it's empty again. If one arrives at the very instant the last one departs, the
+#   period continues. Every stay has a positive length (here and below).
+# - `client_cap(stays)`: many load generators keep at most a fixed number of requests open, a **cap**, and send the next one
+#   when one returns. The count then sits at its maximum. Return that maximum if the count is at it for **more than half** of
+#   the time from the first arrival to the last, otherwise `None`. Also `None` if they arrive at the same time.
 #
-# There may be many stays: don't compare every pair. Leave the list as it is.
+# There may be many stays: don't compare every pair. Don't modify the list.
 
 # %% [markdown]
-# **A worked example.** Three stays, and who is there:
+# **A worked example.** Three stays, and how many requests are in the system:
 
 # %%
 stays = [(0.0, 4.0), (1.0, 3.0), (6.0, 7.0)]
 count_of = {"0 to 1": 1, "1 to 3": 2, "3 to 4": 1, "4 to 6": 0, "6 to 7": 1}
-print("how many are there:", count_of)
+print("in the system:", count_of)
 integral = 1 * 1 + 2 * 2 + 1 * 1 + 2 * 0 + 1 * 1
-print(f"integral {integral}, by adding up stays {sum(b - a for a, b in stays):g}: the same area, cut the other way")
+print(f"integral {integral}, by adding up stays {sum(b - a for a, b in stays):g}: the same area, sliced the other way")
 print(f"from 0 to 7: L = {integral / 7:.3f}, λ = {3 / 7:.3f}, W = {integral / 3:.3f}, λ·W = {3 / 7 * integral / 3:.3f}")
 
 # %% [markdown]
-# The two ways to cut the same area are the whole proof. In the window from 0 to 2 they differ: the area is 3, but the two that
-# arrived there stay 6 s in all. Two requests had not ended when the window did.
+# Slicing the same area both ways is the whole proof. In the window from 0 to 2 the slices differ: the area is 3, but the two
+# requests that arrived in it stay 6 s in total. Neither had finished when the window ended.
 #
 # **Now you.** `mean_in_system` has one gap to fill; the others are all yours.
 
@@ -112,11 +111,11 @@ check("littles-law", mean_in_system, little, busy_periods, client_cap)
 
 # %% [markdown]
 # **Use it.** A published benchmark says: 4.0 requests per second, mean end-to-end latency 8.0 s, "at a load of 100 requests per
-# second". How many requests did its client have open?
+# second". How many requests did its client keep open?
 
 # %%
 # [solution]
-print(f"L = λ·W = {4.0 * 8.0:.0f}: a client with {4.0 * 8.0:.0f} open, whatever load it was told to make")
+print(f"L = λ·W = {4.0 * 8.0:.0f}: a client with {4.0 * 8.0:.0f} open, whatever load it was asked for")
 # [stub]
 # # L = ...
 # [end]
@@ -126,36 +125,36 @@ print(f"L = λ·W = {4.0 * 8.0:.0f}: a client with {4.0 * 8.0:.0f} open, whateve
 #
 # *capacity-plan · lesson 11 · ●●○ · 40 minutes · 14 points*
 #
-# Given the requests per second, the lengths of prompts and answers, and a limit on the time between two tokens (the **ITL**):
-# how many copies of the model (**replicas**) does it take, what stops each of them from serving more, and what does a
-# million tokens cost?
+# You know the request rate, the prompt and answer lengths, and a limit on the time between two tokens (the **ITL**). How many
+# copies of the model (**replicas**) does it take, what keeps each of them from serving more, and what does a million tokens
+# cost?
 #
 # Everything is given as dictionaries:
 #
-# - `load`: `"rate"`, requests per second, on average; `"burst"`, by what factor the peak is higher; `"prompt"` and
-#   `"answer"`, tokens per request.
-# - `replica`: `"slots"`, the most requests at a time; `"kv_tokens"`, how many tokens its KV cache holds; `"usd_per_hour"`; and what a **step**
-#   takes, in which each request of the batch gets one token: `"fixed_s"` once (the weights are read),
-#   `"per_request_s"` for each request, `"per_cached_token_s"` for each token that is in the cache, `"per_prompt_token_s"` for each token of a
-#   prompt that is read in the step.
+# - `load`: `"rate"`, mean requests per second; `"burst"`, peak rate over mean rate; `"prompt"` and `"answer"`, tokens per
+#   request.
+# - `replica`: `"slots"`, its maximum number of running requests; `"kv_tokens"`, how many tokens its KV cache holds; `"usd_per_hour"`;
+#   and the time of a **step**, in which each request of the batch gets one token: `"fixed_s"` once (reading the weights),
+#   `"per_request_s"` per request, `"per_cached_token_s"` per token in the cache, `"per_prompt_token_s"` per prompt token
+#   prefilled in the step.
 #
 # Write
 #
-# - `itl_seconds(replica, load, batch)`: the mean time of a step with `batch` requests at work, all the time. A request has its prompt in
-#   the cache, and on average **half** of its answer. An answer takes `answer` steps, and with its end a new request comes, whose
-#   prompt must be read: so a step reads `batch / answer` prompts on average.
-# - `largest_batch(replica, load, itl_limit_s)`: the pair of the largest batch and what **binds** it, the resource that refuses one
-#   more: `"slots"`; `"kv"`, because each request needs room for its prompt and its **whole** answer; or
-#   `"compute"`, because the ITL would be above the limit. What is exactly full fits, and an ITL of exactly the limit meets it.
-#   If several refuse, any of them is right. The batch is 0 if not even one request fits.
+# - `itl_seconds(replica, load, batch)`: the mean step time with `batch` requests always running. A request has its prompt in the
+#   cache, and on average **half** of its answer. An answer takes `answer` steps; when it ends a new request starts, whose prompt
+#   has to be prefilled: so a step prefills `batch / answer` prompts on average.
+# - `largest_batch(replica, load, itl_limit_s)`: the largest batch, and what **binds** it: the resource that rules out one
+#   more request: `"slots"`; `"kv"`, because each request needs room for its prompt and its **whole** answer; or
+#   `"compute"`, because the ITL would be above the limit. Exactly full fits, and an ITL exactly at the limit meets it.
+#   If several bind, any of them is right. The batch is 0 if not even one request fits.
 # - `plan(replica, load, itl_limit_s)`: a dictionary with
 #   - `"batch"`, `"binding"`: as above;
-#   - `"replicas"`: how many it takes at the **peak** (rate × burst), each with its largest batch. At least one. `None`
-#     if the batch is 0: then no number of replicas helps;
-#   - `"usd_per_million_tokens"`: dollars for a million tokens of **answers**. All replicas are paid all the time, and the tokens are those of the
-#     **average** rate: headroom costs. `None` if nothing is sold, or nothing fits.
+#   - `"replicas"`: how many it takes at the **peak** (rate × burst), each at its largest batch. At least one. `None`
+#     if the batch is 0: no number of replicas helps then;
+#   - `"usd_per_million_tokens"`: dollars per million **answer** tokens. You pay for all replicas around the clock, but sell tokens at
+#     the **average** rate: headroom costs. `None` if nothing is sold, or nothing fits.
 #
-# Such a plan says nothing about TTFT: a queue grows long before the peak fills all slots. (Lesson 11 shows by how much.)
+# Such a plan says nothing about TTFT: the queue grows long before the peak fills all slots. (Lesson 11 shows by how much.)
 
 # %% [markdown]
 # **A worked example.** Where a step's time goes as the batch grows:
@@ -175,8 +174,8 @@ for batch in (1, 16, 64):
     )
 
 # %% [markdown]
-# A batch of 64 gives each reader about half of the speed, and all of them together many times the tokens: the fixed time is shared. It is
-# not the cache that makes the step longer here, but other people's prompts.
+# At a batch of 64 each request runs at about half the speed, but the replica makes many times the tokens: the fixed time is
+# shared. What makes the step longer here isn't the cache, it's other requests' prompts.
 #
 # **Now you.** `itl_seconds` has one gap to fill; the others are all yours.
 
@@ -190,7 +189,7 @@ def itl_seconds(replica, load, batch):
     # [solution]
     prompt_tokens = batch / load["answer"] * load["prompt"]
     # [stub]
-    # raise NotImplementedError("how many tokens of prompts does a step read, on average?")
+    # raise NotImplementedError("how many prompt tokens does a step prefill, on average?")
     # [end]
     seconds = replica["fixed_s"] + batch * replica["per_request_s"]
     return seconds + cached_tokens * replica["per_cached_token_s"] + prompt_tokens * replica["per_prompt_token_s"]
@@ -209,7 +208,7 @@ def largest_batch(replica, load, itl_limit_s):
             return batch, "compute"
         batch = more
     # [stub]
-    # raise NotImplementedError("which of the three refuses one more?")
+    # raise NotImplementedError("which of the three rules out one more?")
     # [end]
 
 
@@ -226,7 +225,7 @@ def plan(replica, load, itl_limit_s):
             price = replicas * replica["usd_per_hour"] / tokens_per_hour * 1e6
     return {"batch": batch, "binding": binding, "replicas": replicas, "usd_per_million_tokens": price}
     # [stub]
-    # raise NotImplementedError("the peak decides how many, the average decides what a token costs")
+    # raise NotImplementedError("the peak sets how many, the average sets what a token costs")
     # [end]
 
 
@@ -234,7 +233,7 @@ def plan(replica, load, itl_limit_s):
 check("capacity-plan", itl_seconds, largest_batch, plan)
 
 # %% [markdown]
-# **Use it.** What does a tighter promise cost, and what does headroom?
+# **Use it.** What does a tighter SLO cost, and what does headroom?
 
 # %%
 # [solution]

@@ -1,19 +1,19 @@
 # %% [markdown]
 # # 12 · Exercises: dumps
 #
-# A **dump** is what someone wrote down about a sick service. Nothing can be asked any more: that is how interviews and post-mortems
-# begin. For each of the six, write
+# A **dump** is what someone wrote down about a service in trouble. You can't ask for more: that's how interviews and post-mortems
+# start. For each of the six, write
 #
-# - `dominant_phase`: the phase that is to blame (`queue`, `prefill`, `first_token`, `decode`, `stream`), and `secondary`: another one
-#   that suffers, or `None`. What passes before an engine begins counts as queue.
-# - `regime`: `"steady"`, or a `"spike"` that passes by itself.
-# - `evidence`: the labels of the lines that convict. A line that would read the same without the trouble takes some off.
+# - `dominant_phase`: the phase to blame (`queue`, `prefill`, `first_token`, `decode`, `stream`), and `secondary`: another one
+#   that suffers, or `None`. Time before an engine starts counts as queue.
+# - `regime`: `"steady"`, or a `"spike"` that passes on its own.
+# - `evidence`: the labels of the lines that prove it. A line that would read the same on a healthy day costs points.
 # - `ranked`: up to three changes by id, the best first. The first is **deployed** in the simulated service behind the dump, and all are
-#   ranked by what they really do, less what they cost.
-# - `open_questions`: ids of what you would ask next. The dump leaves out something that decides.
+#   scored by what they actually do, less what they cost.
+# - `open_questions`: ids of what you would ask next. The dump leaves out something decisive.
 # - `capacity`: what the dump's own numbers imply, by arithmetic.
 #
-# Half of the work is paper. Take twelve minutes for each, then run its check; run it as often as you like.
+# Half of this is pencil and paper. Take twelve minutes for each, then run its check, as often as you like.
 
 # %%
 from math import ceil
@@ -28,14 +28,14 @@ questions()
 # %% [markdown]
 # ## The arithmetic
 #
-# `numbers("13b")` has what can be multiplied: `rate` (requests a second), `prompt` and `output` (tokens, means), `ttft` and `gap` (seconds;
+# `numbers("13b")` has the inputs: `rate` (requests a second), `prompt` and `output` (tokens, means), `ttft` and `gap` (seconds;
 # a gap is the time between two tokens), `gpus`, `peak` (FLOP/s of one GPU on its data sheet), `weights`, `pool` (KV tokens that fit).
-# Write a function that gives back
+# Write a function that returns
 #
-# - `in_flight`: requests in the system, by **Little's law**: arrivals per second x seconds that one stays, first wait to last token;
-# - `prefill_share`: what reading all prompts asks for, over the peak of all GPUs. Each weight is used twice for a token;
-# - `kv_requests`: how many mean requests have room in the pool at once, with half of each answer written;
-# - `servers`: at least so many such servers, for the prompts alone, whatever else they do.
+# - `in_flight`: requests in the system, by **Little's law**: arrivals per second x seconds in the system, arrival to last token;
+# - `prefill_share`: the FLOP/s that prefilling all prompts takes, over the peak of all GPUs. A token takes two FLOPs per weight;
+# - `kv_requests`: how many average requests fit in the pool at once, with half of each answer generated;
+# - `servers`: how many such servers the prompts alone need, at least, whatever else they do.
 
 
 # %%
@@ -60,7 +60,7 @@ def capacity(n):
 
 
 # %% [markdown]
-# ## 1 · Thirteen billion weights
+# ## 1 · A 13B model
 
 # %%
 read("13b")
@@ -70,11 +70,11 @@ capacity(numbers("13b"))
 
 # %% [markdown]
 # # [solution]
-# The given numbers cannot be one server's. The prompts alone ask for several times the data sheet, and by Little's law an order of
-# magnitude more requests are in flight than have room. So it is a fleet, or a cache knows most of the prompts, or the rate is
-# not what it seems. Of a server that does get its share: most seconds pass in decode, because each step also reads other
-# people's prompts, and a queue builds behind it. Shorter prompts act on both; more machines do, too, at twice the price. What the dump
-# leaves out is the split of TTFT into queue and prefill.
+# These numbers can't be one server's. The prompts alone need several times the data-sheet FLOP/s, and by Little's law an order
+# of magnitude more requests are in flight than fit. So it's a fleet, or a cache holds most of the prompts, or the rate isn't what
+# it seems. On a server with its fair share of that load, most of the time goes into decode, because each step also prefills other
+# requests' prompts, and a queue builds behind it. Shorter prompts help both; so do more machines, at twice the price. What the
+# dump leaves out is the split of TTFT into queue and prefill.
 # # [stub]
 # *Your notes: can this be one server?*
 # # [end]
@@ -108,10 +108,10 @@ read("essays")
 
 # %% [markdown]
 # # [solution]
-# Prompts ask for next to nothing of the GPUs: arithmetic is not what is short. More requests are in flight than have room, so those who
-# run lose their blocks, and what they had is computed again. A bigger batch would evict more.
+# Prefill needs next to none of the GPUs' FLOP/s: compute isn't what's short. More requests are in flight than fit, so running
+# requests are preempted and recomputed. A bigger batch would preempt more.
 # # [stub]
-# *Your notes: what is short here, arithmetic or memory?*
+# *Your notes: what is short here, compute or memory?*
 # # [end]
 
 # %%
@@ -143,8 +143,8 @@ read("completions")
 
 # %% [markdown]
 # # [solution]
-# As many drafts pass as before, so the proposer is not to blame. With a full batch a step is no longer waiting for memory:
-# checking nine tokens for each request is work, and most of it is thrown away. Longer drafts would throw away more.
+# The acceptance rate hasn't changed, so the draft isn't to blame. With a full batch a step is no longer memory-bound: verifying
+# nine tokens per request is real work, and most of it is thrown away. Longer drafts would throw away more.
 # # [stub]
 # *Your notes: what changed, the drafts or the batch?*
 # # [end]
@@ -178,9 +178,9 @@ read("helpdesk")
 
 # %% [markdown]
 # # [solution]
-# Read without a cache, the prompts ask for more than the GPUs have. The service only ever worked because nearly all of it was found in
-# the cache. Now nothing is: the prompts have as much in common as before, but not at their start. A larger cache keeps what no request
-# can find.
+# Without cache hits, prefill needs more FLOP/s than the GPUs have. The service only ever worked because almost every prompt token
+# was a hit. Now none is: the prompts share as much as before, but no longer at the start. A larger cache keeps blocks that no
+# request will ever match.
 # # [stub]
 # *Your notes: how could this ever have worked?*
 # # [end]
@@ -207,16 +207,16 @@ check(
 )
 
 # %% [markdown]
-# ## 5 · The reader's view
+# ## 5 · The client's view
 
 # %%
 read("reader")
 
 # %% [markdown]
 # # [solution]
-# There is room everywhere: by arithmetic, by memory, by slots. The server's own gaps are short and even; only the client's are long.
-# Something in between collects tokens and passes them on in slabs. The first slab is late as well: the client sees a slow first token that
-# the server never had.
+# There's headroom everywhere: compute, memory, slots. The server's own gaps are short and even; only the client's are long.
+# Something in between buffers tokens and passes them on in batches. The first batch is late too, so the client sees a slow first
+# token that the server never had.
 # # [stub]
 # *Your notes: where are the gaps made?*
 # # [end]
@@ -243,16 +243,16 @@ check(
 )
 
 # %% [markdown]
-# ## 6 · The push message
+# ## 6 · The push notification
 
 # %%
 read("push")
 
 # %% [markdown]
 # # [solution]
-# On average there is capacity to spare. The queue jumped with the arrivals and then drained: a spike, for which a second machine would be too
-# small for a few seconds and idle for the rest of the day. A pool of warm replicas costs while it is used. Writing got slower as well: the
-# batch was full for as long as the queue was there.
+# On average there's capacity to spare. The queue jumped with the arrivals and then drained: a spike. A second machine would be too
+# small for those seconds and idle for the rest of the day; a warm pool costs only while it's used. Decode got slower as well: the
+# batch was full for as long as there was a queue.
 # # [stub]
 # *Your notes: is the mean load above capacity?*
 # # [end]
