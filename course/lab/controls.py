@@ -27,16 +27,14 @@ class Control:
 
     def widget(self, value: Any) -> widgets.Widget:
         """The widget, set to `value`; a value that is not among the choices is added to them."""
-        style = {"description_width": "118px"}
-        common = {"tooltip": self.help, "layout": widgets.Layout(width="auto")}
+        style = {"description_width": "104px"}
+        common = {"tooltip": self.help, "layout": widgets.Layout(width="100%")}
         if not self.choices:
-            return widgets.Checkbox(value=bool(value), description=self.label, style=style, **common)
+            return widgets.Checkbox(value=bool(value), description=self.label, indent=False, **common)
         choices = self.choices if value in self.choices else _in_order((*self.choices, value))
         options = [OFF if choice is None else choice for choice in choices]
-        is_slider = any(isinstance(choice, (int, float)) for choice in choices)
-        kind = widgets.SelectionSlider if is_slider else widgets.Dropdown
         start = OFF if value is None else value
-        return kind(options=options, value=start, description=self.label, style=style, **common)
+        return widgets.Dropdown(options=options, value=start, description=self.label, style=style, **common)
 
 
 def _in_order(choices: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -55,6 +53,8 @@ def _control(choices: Sequence[Any] = (), **row: str) -> Control:
 
 
 GROUPS = read_controls(Path(__file__).with_suffix(".toml"))
+LABELS = {control.field: control.label for group in GROUPS.values() for control in group}
+"""What a field is called on screen."""
 
 
 class Controls:
@@ -93,15 +93,17 @@ class Controls:
         """Move all widgets back to where they started."""
         self.set({field: getattr(self.start, field) for field in self.widgets})
 
+    def hold(self, held: bool) -> None:
+        """While a run goes on they stand still: what they show is what is running."""
+        for widget in self.widgets.values():
+            widget.disabled = held
+
     def panel(self) -> widgets.Widget:
-        """All controls, a column a group; columns wrap on a narrow page."""
-        columns = []
-        for title, group in GROUPS.items():
-            heading = widgets.HTML(f"<b>{title}</b>")
-            column = [heading, *(self.widgets[control.field] for control in group)]
-            columns.append(
-                widgets.VBox(column, layout=widgets.Layout(flex="1 1 270px", min_width="250px", max_width="380px"))
-            )
-        # Attention has one control and admission three: they share a column.
-        columns[2:] = [widgets.VBox([*columns[2].children, *columns[3].children], layout=columns[3].layout)]
-        return widgets.Box(columns, layout=widgets.Layout(flex_flow="row wrap", width="100%"))
+        """All controls in one strip that wraps; each says on hover what it does."""
+        cells = [
+            widgets.Box([self.widgets[control.field]], tooltip=control.help)
+            for group in GROUPS.values()
+            for control in group
+        ]
+        grid = {"grid_template_columns": "repeat(auto-fill, minmax(196px, 1fr))", "grid_gap": "0 10px"}
+        return widgets.GridBox(cells, layout=widgets.Layout(width="100%", **grid))

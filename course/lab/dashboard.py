@@ -1,11 +1,13 @@
 """The dashboard: play traffic to the engine, watch it live, change one technique, see which phase moved.
 
-Three threads, each with one job: the engine's own, the client's (session.py), and one publisher that
-reads a snapshot at most eight times a second and sets one trait. No callback and no cell ever waits.
+Three threads, each with one job: the engine's own, the client's (session.py), and one publisher that reads a snapshot a
+few times a second and sets one trait; between two of them the browser draws (live_view.py). No callback and no cell
+ever waits.
 """
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any, Protocol
 
@@ -13,18 +15,27 @@ import ipywidgets as widgets
 
 from course.lab.controls import Controls
 from course.lab.display import LivePanel
+from course.lab.live_view import LiveView
+from course.lab.noise import NoiseLog
 from course.lab.pictures.blocks import draw_blocks
 from course.lab.pictures.distribution import draw_distributions
+from course.lab.pictures.phases import draw_phases
 from course.lab.pictures.steps import draw_steps
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
 from course.lab.style import ALARM
-from course.lab.summary import headline, phase_table
-from course.lab.workloads import MAKERS, Workload
+from course.lab.summary import Comparison, headline
+from course.lab.workloads import MAKERS, Arrival, Workload
 from minillm import EngineConfig
-from minillm.core.errors import MinillmError
+from minillm.core.errors import ConfigError, MinillmError
 
-FRAME_S = 1 / 8
+FRAME_S = 1 / 6
+"""Between two frames of Python's, a few milliseconds of work each; the browser draws many more between them."""
+WIDTH, TALL = 560, 210
+"""Of the pictures in the left column."""
+OWN = "your own prompt"
+OWN_TOKENS = 64
+PINS = "ABC"
 
 
 def note(words: str) -> str:
@@ -35,18 +46,25 @@ IDLE_HTML = note("Press <b>Run</b>: the requests appear here as they arrive.")
 LOADING_HTML = note("Preparing the engine. The first time, the model is loaded: about ten seconds.")
 
 
-def render(run: Run, ghost: Run | None, status: str) -> str:
+def render(compared: Comparison, status: str, pinned: Mapping[str, Run] | None = None) -> str:
     """One frame of the dashboard as HTML: two columns on a wide page, one on a narrow one."""
-    left = f"{draw_timeline(run, ghost).svg()}{draw_steps(run, ghost).svg()}"
-    right = f"{draw_blocks(run).svg()}{draw_distributions(run, ghost).svg()}{phase_table(run, ghost).html}"
-    return frame(status, headline(run, ghost), left, right)
+    run, ghost = compared.run, compared.before
+    size = (WIDTH, TALL)
+    left = f"{draw_timeline(run, ghost, size=size).svg()}{draw_steps(run, ghost, WIDTH).svg()}"
+    right = f"{draw_blocks(run).svg()}{draw_distributions(run, ghost).svg()}"
+    return frame(compared, status, pinned or {}, left, right)
 
 
-def frame(status: str, head: str, *columns: str) -> str:
-    """What is above all else, and columns of HTML: beside each other, or under each other on a narrow page."""
-    beside = "".join(f'<div style="flex:1 1 560px;min-width:0">{column}</div>' for column in columns)
-    look = "display:flex;flex-wrap:wrap;gap:8px 28px"
-    return f'<div style="font-size:13px">{status}</div>{head}<div style="{look}">{beside}</div>'
+def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: str, right: str) -> str:
+    """The five phases and the two numbers, and below them two columns: under each other on a narrow page."""
+    beside = {"previous": compared.before} if compared.before else {}
+    beside = {name: run for name, run in {**beside, **pinned}.items() if compared.run.same_workload(run)}
+    top = f"{compared.chip()}{draw_phases(compared, beside).svg()}{headline(compared)}"
+    columns = (
+        f'<div style="flex:5 1 500px;min-width:0">{left}</div><div style="flex:4 1 400px;min-width:0">{right}</div>'
+    )
+    look = "display:flex;flex-wrap:wrap;gap:4px 20px"
+    return f'<div style="font-size:13px">{status}</div>{top}<div style="{look}">{columns}</div>'
 
 
 class Playing(Protocol):
@@ -74,6 +92,8 @@ class Dashboard(LivePanel):
         fields: EngineConfig fields that the controls start with.
     """
 
+    extra_traffic: tuple[str, ...] = (OWN,)
+
     def __init__(self, lab: Bench, name: str | Workload = "chat", **fields: Any) -> None:
         self.lab = lab
         self.controls = Controls(lab.config(**fields))
@@ -81,44 +101,51 @@ class Dashboard(LivePanel):
         """The run on show: the one going on, or the last one."""
         self.previous: Run | None = None
         """The run before it, drawn as a ghost."""
+        self.pinned: dict[str, Run] = {}
+        """Runs that stay on show beside later ones, by letter."""
+        self.noise = NoiseLog()
         self._own = name if isinstance(name, Workload) else None
         self._session: Playing | None = None
         self._worker: threading.Thread | None = None
         self._stop_requested = threading.Event()
-        self._reset_requested = threading.Event()
-        names = list(dict.fromkeys([*([name.name] if self._own else []), *MAKERS]))
+        names = list(dict.fromkeys([*([name.name] if self._own else []), *MAKERS, *self.extra_traffic]))
         self.workload_picker = widgets.Dropdown(
             options=names, value=name.name if self._own else name, description="traffic",
             tooltip="What kind of requests arrive, and when", layout=widgets.Layout(width="240px"),
         )  # fmt: skip
         self.seed_picker = widgets.BoundedIntText(
-            value=0, min=0, max=999, description="seed", layout=widgets.Layout(width="150px"),
+            value=0, min=0, max=999, description="seed", layout=widgets.Layout(width="130px"),
+            style={"description_width": "40px"},
             tooltip="Another seed gives other requests of the same kind; compare runs on the same seed",
         )  # fmt: skip
-        self.workload_picker.observe(lambda _: self._offer_seeds(), names="value")
-        self._offer_seeds()
-        self.run_button = widgets.Button(
-            description="Run", icon="play", button_style="primary", tooltip="Play the traffic to a fresh engine"
+        self.prompt = widgets.Text(
+            placeholder="Type a prompt, then press Run", layout=widgets.Layout(flex="1 1 260px", display="none")
         )
-        self.stop_button = widgets.Button(
-            description="Stop", icon="stop", disabled=True, tooltip="Abort every request, within one step"
-        )
-        self.reset_button = widgets.Button(
-            description="Reset", icon="undo", tooltip="Controls back to the start; forget both runs"
-        )
-        self.view = widgets.HTML(IDLE_HTML, layout=widgets.Layout(width="100%"))
-        self.run_button.on_click(lambda _: self.start())
-        self.stop_button.on_click(lambda _: self.stop())
-        self.reset_button.on_click(lambda _: self.reset())
-        bar = [self.run_button, self.stop_button, self.reset_button, self.workload_picker, self.seed_picker]
+        self.workload_picker.observe(lambda _: self._offer_choices(), names="value")
+        self._offer_choices()
+        self.run_button = self._button("Run", "play", "Play the traffic to a fresh engine", self.start, "primary")
+        self.stop_button = self._button("Stop", "stop", "Abort every request, within one step", self.stop)
+        self.pin_button = self._button("Pin", "thumb-tack", "Keep this run on show as A, B or C", self.pin)
+        self.reset_button = self._button("Reset", "undo", "Controls back to the start", self.controls.reset)
+        self.stop_button.disabled = self.pin_button.disabled = True
+        self.view = LiveView(value=IDLE_HTML, layout=widgets.Layout(width="100%"))
+        bar = [self.run_button, self.stop_button, self.pin_button, self.reset_button, self.workload_picker]
+        bar += [self.seed_picker, self.prompt]
         self.widget = widgets.VBox(
             [widgets.Box(bar, layout=widgets.Layout(flex_flow="row wrap")), self.controls.panel(), self.view],
             layout=widgets.Layout(width="100%"),
         )
 
-    def render(self, run: Run, ghost: Run | None, status: str) -> str:
+    @staticmethod
+    def _button(name: str, icon: str, tooltip: str, act: Callable[[], None], style: str = "") -> widgets.Button:
+        button = widgets.Button(description=name, icon=icon, tooltip=tooltip, button_style=style)
+        button.layout.width = "88px"
+        button.on_click(lambda _: act())
+        return button
+
+    def render(self, compared: Comparison, status: str) -> str:
         """One frame, as HTML."""
-        return render(run, ghost, status)
+        return render(compared, status, self.pinned)
 
     # ---------------------------------------------------------------- what the buttons do
 
@@ -127,7 +154,6 @@ class Dashboard(LivePanel):
         if self._worker is not None and self._worker.is_alive():
             return
         self._stop_requested.clear()
-        self._reset_requested.clear()  # pressed at the very end of a run, it is not meant for the next
         self._buttons(running=True)
         self._worker = threading.Thread(target=self._work, name="dashboard", daemon=True)
         self._worker.start()
@@ -139,26 +165,35 @@ class Dashboard(LivePanel):
         if session is not None:
             session.stop()
 
-    def reset(self) -> None:
-        """Stop, put the controls back to where they started, and forget both runs."""
-        self.controls.reset()
-        self._reset_requested.set()
-        self.stop()
-        if self._worker is None or not self._worker.is_alive():
-            self._forget_runs()
+    def pin(self) -> None:
+        """Keep the run on show beside later ones; the oldest of three makes room for a fourth."""
+        if self.run is None or self.run in self.pinned.values():
+            return
+        free = [letter for letter in PINS if letter not in self.pinned]
+        letter = free[0] if free else next(iter(self.pinned))
+        self.pinned.pop(letter, None)
+        self.pinned[letter] = self.run
+        self._show(f"<b>pinned as {letter}</b>")
 
-    @property
-    def _is_own(self) -> bool:
-        """The traffic that was handed in is chosen: it is what it is, whatever the seed."""
-        return self._own is not None and self.workload_picker.value == self._own.name
+    def _offer_choices(self) -> None:
+        chosen = self.workload_picker.value
+        self.seed_picker.disabled = chosen == OWN or (self._own is not None and chosen == self._own.name)
+        self.prompt.layout.display = None if chosen == OWN else "none"
 
-    def _offer_seeds(self) -> None:
-        self.seed_picker.disabled = self._is_own
+    def _traffic(self) -> Workload:
+        """What is to be played.
 
-    def _forget_runs(self) -> None:
-        self._reset_requested.clear()
-        self.run = self.previous = None
-        self.view.value = IDLE_HTML
+        Raises:
+            ConfigError: the prompt is empty.
+        """
+        chosen = self.workload_picker.value
+        if chosen == OWN:
+            if not self.prompt.value.strip():
+                raise ConfigError("Type a prompt into the field beside the traffic, then press Run.")
+            said = [{"role": "user", "content": self.prompt.value}]
+            return Workload(OWN, self.prompt.value, (Arrival(0.0, said, OWN_TOKENS, ends=True),))
+        own = self._own if self._own is not None and chosen == self._own.name else None
+        return own or self.lab.workload(chosen, self.seed_picker.value)
 
     def wait(self, timeout: float | None = None) -> bool:
         """For scripts and tests: wait until the run has ended. True if it has."""
@@ -168,23 +203,21 @@ class Dashboard(LivePanel):
         return True
 
     def static_html(self) -> str:
-        run = self.run
-        if run is None:
+        if self.run is None:
             return "<p><em>A live dashboard: run this cell, then press Run in it.</em></p>"
-        return self.render(run, self.previous, "The last run before this page was saved.")
+        return self.render(self._compared(), "The last run before this page was saved.")
 
     # ---------------------------------------------------------------- the publisher's thread
 
     def _work(self) -> None:
         try:
             self.view.value = LOADING_HTML
-            own = self._own if self._is_own else None
-            traffic = own or self.lab.workload(self.workload_picker.value, self.seed_picker.value)
+            traffic = self._traffic()
             self._session = self.lab.start(traffic, self.controls.config())
             self.previous, self.run = self.run, self._session.run()
             if self._stop_requested.is_set():  # pressed while the engine was being prepared
                 self._session.stop()
-            self._publish_until_done(self._session, traffic)
+            self._publish_until_done(self._session, f"{escape(traffic.name)}: {escape(traffic.about)}")
         except MinillmError as error:
             self._alert(f"<b>This cannot run.</b> {escape(str(error))}")
         except Exception as error:  # a bug of ours: say so, rather than freeze on the last frame
@@ -193,25 +226,38 @@ class Dashboard(LivePanel):
             if self._session is not None:
                 self._session.stop()  # no effect on one that has ended
             self._session = None
-            if self._reset_requested.is_set():
-                self._forget_runs()
             self._buttons(running=False)
 
     def _alert(self, words: str) -> None:
         self.view.value = f'<div role="alert" style="color:{ALARM};padding:12px 0">{words}</div>'
 
-    def _publish_until_done(self, session: Playing, traffic: Workload) -> None:
-        about = f"{escape(traffic.name)}: {escape(traffic.about)}"
+    def _publish_until_done(self, session: Playing, about: str) -> None:
         done = False
         while not done:
             started = time.perf_counter()
             done = session.wait(0)
             self.run = session.run()
+            if done:
+                self.noise.add(self.run)
             state = "stopped" if self.run.stopped else "done" if done else "running"
-            self.view.value = self.render(self.run, self.previous, f"<b>{state}</b> · {about}")
+            self._show(f"<b>{state}</b> · {about}")
             if not done:
                 session.wait(max(FRAME_S - (time.perf_counter() - started), 0.02))
+
+    def _compared(self) -> Comparison:
+        return Comparison(self.run, self.previous, self.noise.of(self.run))
+
+    def _show(self, status: str) -> None:
+        self.view.value = self.render(self._compared(), status + self._answer())
+
+    def _answer(self) -> str:
+        """The text that came so far, where the prompt was typed here."""
+        if self.run.workload != OWN:
+            return ""
+        return f'<pre style="white-space:pre-wrap;margin:4px 0">{escape("".join(self.run.rows[0].texts))}</pre>'
 
     def _buttons(self, running: bool) -> None:
         self.run_button.disabled = running
         self.stop_button.disabled = not running
+        self.pin_button.disabled = running or self.run is None
+        self.controls.hold(running)

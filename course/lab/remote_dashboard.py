@@ -4,12 +4,11 @@ from html import escape
 
 import ipywidgets as widgets
 
-from course.lab.dashboard import Dashboard, frame
+from course.lab.dashboard import TALL, WIDTH, Dashboard, frame
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.remote import RemoteLab
-from course.lab.run import Run
-from course.lab.summary import headline, phase_table
+from course.lab.summary import Comparison
 from course.lab.workloads import Workload
 
 
@@ -21,13 +20,16 @@ class RemoteDashboard(Dashboard):
         name: the workload to start with, by name, or a Workload of your own.
     """
 
+    extra_traffic = ()
+
     def __init__(self, lab: RemoteLab, name: str | Workload = "chat") -> None:
         super().__init__(lab, name)
         where = f"<b>{escape(lab.endpoint.url)}</b>, seen from outside: no steps, no KV blocks, no controls."
         bar, _controls, view = self.widget.children
         self.widget.children = (bar, widgets.HTML(where), view)
 
-    def render(self, run: Run, ghost: Run | None, status: str) -> str:
-        """One frame: the timeline, then how the two numbers are spread, and the phases as a table."""
-        right = f"{draw_distributions(run, ghost).svg()}{phase_table(run, ghost).html}"
-        return frame(status, headline(run, ghost), draw_timeline(run, ghost).svg(), right)
+    def render(self, compared: Comparison, status: str) -> str:
+        """One frame: the phases, the timeline, and how the two numbers are spread."""
+        run, ghost = compared.run, compared.before
+        left = draw_timeline(run, ghost, size=(WIDTH, TALL)).svg()
+        return frame(compared, status, self.pinned, left, draw_distributions(run, ghost).svg())

@@ -1,42 +1,113 @@
-"""The numbers of a run, beside those of the run before: headline figures and the difference per phase."""
+"""The numbers of a run, beside those of the run before: what was changed, and which difference is more than noise."""
 
+from dataclasses import dataclass
 from html import escape
 
-from course.lab.display import Html, table
+from course.lab.controls import LABELS
+from course.lab.display import Html, as_table
+from course.lab.noise import Noise
 from course.lab.run import Remote, Run, percentile
-from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, change, number, seconds
+from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 from minillm.core.timeline import PHASES
 
 NEGLIGIBLE = 0.005
-"""A phase that changed by less than this share of E2E is shown as unchanged: its percentage would be noise."""
+"""A phase that changed by less than this share of E2E is shown as unchanged."""
+ENOUGH_FOR_P99 = 100
+"""The p99 of fewer values is just the slowest."""
 
 
-def headline(run: Run, before: Run | None = None) -> str:
-    """The two numbers first, then what they cost. HTML; a number that changed shows what it was."""
-    before = before if run.same_workload(before) else None
+@dataclass(frozen=True)
+class Comparison:
+    """A run beside the one before it.
+
+    Args:
+        noise: of this traffic on this machine; None = nothing has been repeated yet.
+    """
+
+    run: Run
+    before: Run | None = None
+    noise: Noise | None = None
+
+    @property
+    def is_possible(self) -> bool:
+        """The run before had the same traffic."""
+        return self.run.same_workload(self.before)
+
+    @property
+    def changed(self) -> dict[str, tuple[object, object]]:
+        """Fields of the configuration that differ: what they were, and what they are."""
+        was, now = (each.config.model_dump() for each in (self.before or self.run, self.run))
+        return {field: (was[field], now[field]) for field in now if was.get(field) != now[field]}
+
+    def told(self, name: str, before: float | None, after: float | None) -> str:
+        """'−48%', or '≈' where noise explains the difference, or where nothing was changed; '' = nothing to compare."""
+        words = change(before, after)
+        if not words or (self.noise is None and self.changed):
+            return words
+        return "≈" if not self.changed or self.noise.explains(name, before, after) else words
+
+    def chip(self) -> str:
+        """What was changed since the run before, and how large noise is; HTML."""
+        if self.before is None:
+            words = "the first run: change one control and press Run again, or run it twice to see the noise"
+        elif not self.is_possible:
+            words = "other traffic than in the run before, so they aren't compared"
+        elif self.changed:
+            words = "changed: " + ", ".join(
+                f"{LABELS.get(field, field)} {_shown(was)} → {_shown(now)}"
+                for field, (was, now) in self.changed.items()
+            )
+        else:
+            words = "nothing changed: whatever differs from the run before is noise"
+        look = "border:1px solid currentColor;border-radius:10px;padding:1px 9px;white-space:nowrap"
+        chip = f'<span style="{look}">{escape(words)}</span>'
+        return f'<div style="font-size:12px;margin:4px 0">{chip} {self._noise_told()}</div>'
+
+    def _noise_told(self) -> str:
+        if not self.is_possible:
+            return ""
+        if self.noise is None:
+            return "<i>noise not measured yet: run the same settings twice</i>"
+        limits = {name: self.noise.limit(name) for name in ("TTFT p50", "ITL p50", "E2E p50")}
+        told = ", ".join(f"{name} ×{limit:.2f}" for name, limit in limits.items() if limit is not None)
+        count = f"{self.noise.num_repeats} repeat{'s' * (self.noise.num_repeats > 1)}"
+        return f"noise explains up to {told} ({count} on this machine; ≈ is within it)"
+
+
+def _shown(value: object) -> str:
+    return {"True": "on", "False": "off", "None": "off"}.get(str(value), str(value))
+
+
+def headline(compared: Comparison) -> str:
+    """The numbers that users feel, then what they cost. HTML; a number that changed shows what it was."""
+    run, before = compared.run, compared.before if compared.is_possible else None
     figures = []
     for name, values in (("TTFT", "ttft"), ("ITL", "itl"), ("E2E", "e2e")):
-        for q in (50, 99):
-            now = percentile(getattr(run, values), q)
-            was = percentile(getattr(before, values), q) if before else None
-            figures.append(_figure(f"{name} p{q}", seconds(now), seconds(was) if was else "", change(was, now)))
+        now, was = getattr(run, values), getattr(before, values) if before else ()
+        middle, earlier = percentile(now, 50), percentile(was, 50)
+        worst = ("p99", percentile(now, 99)) if len(now) >= ENOUGH_FOR_P99 else ("worst", max(now, default=None))
+        told = compared.told(f"{name} p50", earlier, middle)
+        figures.append(
+            _figure(f"{name} p50", seconds(middle), f"{worst[0]} {seconds(worst[1])}", seconds(earlier), told)
+        )
     was = before.throughput if before else None
-    figures.append(
-        _figure("tokens/s out", number(run.throughput), number(was) if was else "", change(was, run.throughput))
-    )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:6px 22px;margin:6px 0">{"".join(figures)}</div>{_counts(run)}'
+    told = compared.told("tokens/s", was, run.throughput)
+    figures.append(_figure("tokens/s out", number(run.throughput), "", number(was) if was else "", told))
+    return f'<div style="display:flex;flex-wrap:wrap;gap:4px 26px;margin:4px 0">{"".join(figures)}{_counts(run)}</div>'
 
 
-def _figure(name: str, value: str, was: str, changed: str) -> str:
-    ghost = f'<div style="font-size:11px;opacity:.75">was {escape(was)}, {escape(changed)}</div>' if was else ""
+def _figure(name: str, value: str, worst: str, was: str, changed: str) -> str:
+    ghost = f"was {was}, {changed}" if changed else ""
+    small = '<div style="font-size:11px;opacity:.75;min-height:14px">'
     return (
-        f'<div style="min-width:84px;line-height:1.25"><div style="font-size:11px;opacity:.75">{escape(name)}</div>'
-        f'<div style="font-size:19px;font-variant-numeric:tabular-nums">{escape(value)}</div>{ghost}</div>'
+        f'<div style="min-width:92px;line-height:1.2">{small}{escape(name)}</div>'
+        f'<div style="font-size:18px;font-variant-numeric:tabular-nums">{escape(value)}'
+        f' <span style="font-size:11px;opacity:.75">{escape(worst)}</span></div>{small}{escape(ghost)}</div></div>'
     )
 
 
 def _counts(run: Run) -> str:
-    """One line of what else happened; nothing that did not happen is mentioned."""
+    """What else happened; nothing that did not happen is mentioned."""
     snapshot = run.snapshot
     parts = [f"{len(run.finished)} of {len(run.rows)} requests finished", f"{run.output_tokens} tokens out"]
     parts += _server_says(run.remote) if run.remote else _engine_says(run)
@@ -52,7 +123,7 @@ def _counts(run: Run) -> str:
     if refused:
         bad.append(f"{len(refused)} refused ({refused[0].refused})")
     alarm = f' · <span style="color:{ALARM};font-weight:600">{escape(" · ".join(bad))}</span>' if bad else ""
-    return f'<div style="font-size:12px">{line}{alarm}</div>'
+    return f'<div style="font-size:12px;flex:1 1 220px;align-self:center">{line}{alarm}</div>'
 
 
 def _engine_says(run: Run) -> list[str]:
@@ -75,44 +146,11 @@ def _server_says(remote: Remote) -> list[str]:
     return [*parts, remote.how]
 
 
-def phase_rows(run: Run, before: Run | None = None) -> list[tuple[str, ...]]:
-    """Mean seconds per request in each phase, now and before; the last row is their sum, the mean E2E."""
-    now, was = run.mean_phases(), before.mean_phases() if run.same_workload(before) else None
-    total = sum(now.values())
-    rows = []
-    for phase in PHASES:
-        share = f"{100 * now[phase] / total:.0f}%" if total else "–"
-        row = (_name(phase, run), seconds(now[phase]), share)
-        if was:
-            matters = abs(now[phase] - was[phase]) > NEGLIGIBLE * total
-            row = (*row, seconds(was[phase]), change(was[phase], now[phase]) if matters else "≈")
-        rows.append(row)
-    row = ("E2E, their sum", seconds(total), "100%")
-    rows.append((*row, seconds(sum(was.values())), change(sum(was.values()), total)) if was else row)
-    return rows
-
-
-def _name(phase: str, run: Run) -> str:
-    """Its label, and whether it was seen."""
-    inferred = run.remote is not None and phase in run.remote.inferred
-    return f"{PHASE_LABELS[phase]} (inferred)" if inferred else PHASE_LABELS[phase]
-
-
-def phase_table(run: Run, before: Run | None = None) -> Html:
-    """The difference per phase as a table."""
-    header = ("phase, mean per request", "this run", "share")
-    if run.same_workload(before):
-        header = (*header, "previous", "change")
-    rows = phase_rows(run, before)
-    text = "\n".join("  ".join(f"{cell:>16}" for cell in row) for row in (header, *rows))
-    return Html(_coloured(table(header, rows)), text)
-
-
-def _coloured(html: str) -> str:
-    """Put each phase's swatch before its name."""
-    for phase in PHASES:
-        look = f"display:inline-block;width:10px;height:10px;margin-right:6px;background:{PHASE_COLOURS[phase]}"
-        swatch = f'<span style="{look}"></span>'
-        for end in ("</th>", " (inferred)</th>"):
-            html = html.replace(f">{PHASE_LABELS[phase]}{end}", f">{swatch}{PHASE_LABELS[phase]}{end}")
-    return html
+def phase_table(run: Run) -> Html:
+    """Mean seconds per request in each phase, and their sum, the mean E2E."""
+    means = run.mean_phases()
+    total = sum(means.values())
+    rows = [(PHASE_LABELS[phase], seconds(means[phase]), f"{means[phase] / (total or 1):.0%}") for phase in PHASES]
+    return as_table(
+        ("phase, mean per request", "seconds", "share"), [*rows, ("E2E, their sum", seconds(total), "100%")]
+    )

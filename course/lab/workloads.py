@@ -23,11 +23,13 @@ class Arrival:
     max_tokens: int
     tenant: str = ""
     """Whose request it is, with scheduling_order="fair"."""
+    ends: bool = False
+    """Where the model ends it. Otherwise it is exactly max_tokens long: part of the traffic, not of the luck."""
 
     @property
     def params(self) -> SamplingParams:
-        """Greedy, and exactly max_tokens long: output length is part of the traffic, not of the luck."""
-        return SamplingParams(temperature=0.0, max_tokens=self.max_tokens, ignore_eos=True)
+        """Greedy."""
+        return SamplingParams(temperature=0.0, max_tokens=self.max_tokens, ignore_eos=not self.ends)
 
 
 @dataclass(frozen=True)

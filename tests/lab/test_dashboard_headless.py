@@ -74,23 +74,37 @@ def test_stop_ends_everything_soon_and_frees_the_seats(tiny_lab: Lab) -> None:
     assert "stopped" in dash.view.value
 
 
-def test_reset_puts_the_controls_back_and_forgets_the_runs(tiny_lab: Lab) -> None:
+def test_reset_puts_the_controls_back_and_runs_stay(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, "chat")
     dash.controls["max_num_seqs"].value = 12
     dash.run_button.click()
     dash.wait(WAIT_S)
     dash.reset_button.click()
     assert dash.controls["max_num_seqs"].value == 4
-    assert dash.run is None
-    assert dash.previous is None
-    assert "<svg" not in dash.view.value
+    assert dash.run.config.max_num_seqs == 12 and "<svg" in dash.view.value
 
 
-def test_a_reset_at_the_very_end_of_a_run_spares_the_next_one(tiny_lab: Lab) -> None:
-    dash = Dashboard(tiny_lab, "chat")
-    dash._reset_requested.set()  # the worker has looked at it for the last time
+def test_controls_stand_still_during_a_run_and_equal_runs_are_noise(tiny_lab: Lab) -> None:
+    dash = Dashboard(tiny_lab, long_traffic(tokens=60))
     dash.run_button.click()
-    assert dash.wait(WAIT_S) and dash.run is not None and "<svg" in dash.view.value
+    assert dash.controls["max_num_seqs"].disabled
+    assert dash.wait(WAIT_S) and not dash.controls["max_num_seqs"].disabled
+    dash.pin_button.click()
+    assert dash.pinned == {"A": dash.run}
+    dash.run_button.click()
+    assert dash.wait(WAIT_S)
+    assert "nothing changed" in dash.view.value and "1 repeat on this machine" in dash.view.value
+    assert ">A</text>" in dash.view.value
+
+
+def test_a_prompt_of_your_own_is_answered_and_an_empty_one_asked_for(tiny_lab: Lab) -> None:
+    dash = Dashboard(tiny_lab, "your own prompt")
+    dash.run_button.click()
+    assert dash.wait(WAIT_S) and "Type a prompt" in dash.view.value
+    dash.prompt.value = "Why is the sky <blue>?"
+    dash.run_button.click()
+    assert dash.wait(WAIT_S) and dash.run.finished
+    assert "sky &lt;blue&gt;" in dash.view.value and "<pre" in dash.view.value
 
 
 def test_a_run_that_never_began_is_compared_with_nothing(tiny_lab: Lab) -> None:

@@ -16,6 +16,7 @@ from course.lab.pictures.timeline import draw_timeline
 from course.lab.ruler import draw_ruler
 from course.lab.run import Run
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS
+from course.lab.summary import Comparison
 from course.lab.svg import Picture
 from minillm.frontend.snapshot import CACHED, SHARED
 
@@ -79,7 +80,7 @@ def test_the_block_map_has_a_cell_for_every_block() -> None:
 
 
 def test_a_frame_of_the_dashboard_stays_small_and_escapes_what_users_wrote() -> None:
-    frame = render(made_run(num_requests=12), made_run(num_requests=12), "status")
+    frame = render(Comparison(made_run(num_requests=12), made_run(num_requests=12)), "status")
     assert len(frame) < 80_000
     ghost = {"<script>": made_run(), "b": made_run()}
     assert "<script>" not in draw_phase_bars(ghost).svg()

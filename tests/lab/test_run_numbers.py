@@ -1,14 +1,15 @@
 """Numbers derived from a run: phases add up, percentiles interpolate, ghosts compare like with like."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from made_run import made_config, made_run
 
+from course.lab.noise import NoiseLog, noise_of
 from course.lab.run import percentile, phases_of
-from course.lab.style import change, number, seconds
-from course.lab.summary import phase_rows
-from minillm.core.timeline import PHASES
+from course.lab.style import change, number
+from course.lab.summary import Comparison, headline
 
 
 @pytest.mark.parametrize("until", [1e9, 1.0, 0.3])
@@ -26,18 +27,49 @@ def test_percentile_interpolates_and_has_no_value_without_samples() -> None:
     assert percentile([], 50) is None
 
 
-def test_phase_table_compares_with_the_previous_run() -> None:
-    slow, fast = made_run(config=made_config(max_num_seqs=1)), made_run(config=made_config(max_num_seqs=8))
-    rows = phase_rows(fast, slow)
-    assert [row[0] for row in rows[: len(PHASES)]] == ["queue", "prefill", "first token", "decode", "stream"]
-    assert rows[0][3] == seconds(slow.mean_phases()["queue"])
-    assert rows[0][4] == change(slow.mean_phases()["queue"], fast.mean_phases()["queue"])
-    assert rows[0][4].startswith("−")
+SLOW, FAST = made_run(config=made_config(max_num_seqs=1)), made_run(config=made_config(max_num_seqs=8))
+FIGURES = {"E2E p50": 2.0, "queue": 1.0}
 
 
-def test_a_run_of_other_traffic_is_no_ghost() -> None:
-    rows = phase_rows(made_run(num_requests=8), made_run(num_requests=4))
-    assert all(len(row) == 3 for row in rows)
+def scaled(factor: float) -> dict[str, float]:
+    return {name: value * factor for name, value in FIGURES.items()}
+
+
+def test_a_comparison_says_what_was_changed_and_by_how_much_a_phase_moved() -> None:
+    compared = Comparison(FAST, SLOW)
+    was, now = SLOW.mean_phases()["queue"], FAST.mean_phases()["queue"]
+    assert compared.told("queue", was, now) == change(was, now) and change(was, now).startswith("−")
+    assert "slots 1 → 8" in compared.chip() and "noise not measured yet" in compared.chip()
+
+
+def test_equal_settings_are_noise_however_far_apart() -> None:
+    compared = Comparison(SLOW, replace(FAST, config=SLOW.config))
+    assert "nothing changed" in compared.chip()
+    assert compared.told("E2E p50", 1.0, 3.0) == "≈"
+
+
+def test_a_difference_counts_beyond_what_repeats_differ_by() -> None:
+    noise = noise_of([[scaled(1.0), scaled(1.05), scaled(0.97)], [scaled(2.0)]])
+    assert noise.num_repeats == 2
+    assert noise.explains("E2E p50", 2.0, 2.2) is True and noise.explains("E2E p50", 2.0, 4.0) is False
+    assert noise.explains("ITL p50", 1.0, 9.0) is None
+    compared = Comparison(FAST, SLOW, noise)
+    assert compared.told("E2E p50", 2.0, 2.2) == "≈" and compared.told("E2E p50", 2.0, 1.0) == "−50%"
+    assert noise_of([[scaled(1.0)], [scaled(9.0)]]) is None
+
+
+def test_the_log_knows_repeats_of_the_same_traffic_only() -> None:
+    log = NoiseLog()
+    for run in (SLOW, FAST, replace(SLOW, stopped=True), made_run(num_requests=4)):
+        log.add(run)
+    assert log.of(SLOW) is None
+    log.add(SLOW)
+    assert log.of(FAST).num_repeats == 1 and log.of(made_run(num_requests=4)) is None
+
+
+def test_runs_of_other_traffic_are_not_compared() -> None:
+    compared = Comparison(SLOW, made_run(num_requests=4))
+    assert "other traffic" in compared.chip() and "was" not in headline(compared)
 
 
 @pytest.mark.parametrize(

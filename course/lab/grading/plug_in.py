@@ -22,6 +22,7 @@ from course.lab.grading.plug_in_scheduler import (
 )
 from course.lab.lab import Lab
 from course.lab.run import Run
+from course.lab.summary import Comparison
 from course.lab.workloads import Workload
 from minillm import Engine, EngineConfig
 from minillm.core.scheduler import Scheduler
@@ -110,12 +111,12 @@ class OpenLab(Lab):
                 print(note)
 
     def beside(self, ours: Run, yours: Run) -> Html:
-        """The dashboard of your run, with the engine's own as its ghost."""
+        """The dashboard of your run, with the engine's own as the previous one."""
         pairs = list(zip(ours.outputs, yours.outputs))
         same = sum(one.token_ids == other.token_ids for one, other in pairs)
         words = f"{same} of {len(pairs)} answers are token for token those of the engine's own parts"
         state = "; ".join([words, *self.notes])
-        return Html(render(yours, ours, state), state)
+        return Html(render(Comparison(yours, ours), state), state)
 
     def _engine_thread(self, config: EngineConfig) -> Any:
         return EngineThread(config, build=self._build_with_parts)

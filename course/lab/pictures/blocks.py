@@ -4,11 +4,11 @@ import string
 from collections import Counter
 
 from course.lab.run import Run, blocks_held
-from course.lab.style import PHASE_COLOURS, WIDTH
+from course.lab.style import PHASE_COLOURS
 from course.lab.svg import FAINT, INK, SOFT, Picture, boxes, phase_fill, short, tag, text
 from minillm.frontend.snapshot import CACHED, FREE, SHARED, EngineSnapshot
 
-TOP, LEFT = 34, 4
+TOP, LEFT, WIDTH = 34, 4, 500
 MANY = "s"
 """On a block that several requests share."""
 GLYPHS = (string.digits + string.ascii_letters).replace(MANY, "")
@@ -19,25 +19,27 @@ def draw_blocks(run: Run) -> Picture:
     """The KV block pool now or, when the run is over, at its fullest. In reading order of block numbers."""
     snapshot = run.fullest if run.done else run.snapshot
     owners = snapshot.block_owners
-    columns = 48 if len(owners) <= 480 else 96
+    columns = 32 if len(owners) <= 480 else 64
     cell = (WIDTH - 2 * LEFT) / columns
     phases = {view.arrival_index: view.phase or "decode" for view in snapshot.requests}
     numbers = {row.view.arrival_index: row.index for row in run.rows if row.view}
-    groups: dict[str, list[tuple[float, float, float, float]]] = {}
+    groups: dict[tuple[str, int | None], list[tuple[float, float, float, float]]] = {}
     labels: list[tuple[float, float, str]] = []
     for block, owner in enumerate(owners):
         x, y = LEFT + block % columns * cell, TOP + block // columns * cell
         kind = {FREE: "free", CACHED: "cached", SHARED: "shared"}.get(owner) or phases.get(owner, "decode")
-        groups.setdefault(kind, []).append((x + 0.6, y + 0.6, cell - 1.2, cell - 1.2))
+        whose = (kind, numbers.get(owner))  # the mouse on a request finds its blocks
+        groups.setdefault(whose, []).append((x + 0.6, y + 0.6, cell - 1.2, cell - 1.2))
         if kind == "shared" or owner >= 0:
             glyph = MANY if owner == SHARED else GLYPHS[numbers.get(owner, owner) % len(GLYPHS)]
             labels.append((x + cell / 2, y + cell / 2 + 3.6, glyph))
     bottom = TOP + -(-max(len(owners), 1) // columns) * cell
-    body = _legend(owners) + "".join(boxes(cells, **_look(kind)) for kind, cells in groups.items())
+    body = _legend(owners)
+    body += "".join(boxes(cells, **_look(kind), data_request=number) for (kind, number), cells in groups.items())
     if cell > 9:
         body += _labels(labels)
     when = "Who held the KV cache at its fullest?" if run.done else "Who holds the KV cache, block by block?"
-    return Picture(when, body, bottom + 6, description=_describe(snapshot))
+    return Picture(when, body, bottom + 6, WIDTH, description=_describe(snapshot))
 
 
 def _look(kind: str) -> dict[str, object]:
@@ -75,14 +77,14 @@ def _legend(owners: tuple[int, ...]) -> str:
     )
     body, x = "", float(LEFT)
     for kind, look, words in (
-        ("held", {"fill": phase_fill("prefill")}, "held, in its request's phase colour"),
+        ("held", {"fill": phase_fill("prefill")}, "held (phase colour)"),
         ("shared", _look("shared"), f"shared ({MANY})"),
         ("cached", _look("cached"), "free, prefix kept"),
         ("free", _look("free"), "free"),
     ):
         words = f"{count[kind]} {words}"
         body += boxes([(x, 6, 12, 12)], **look) + text(x + 17, 16, words, fill=SOFT)
-        x += 34 + 6.3 * len(words)
+        x += 26 + 5.9 * len(words)
     return body
 
 

@@ -1,20 +1,31 @@
 """What was the engine busy with? One bar a step, as wide as the step took, on the timeline's own time axis."""
 
-from course.lab.pictures.timeline import time_scale
+from course.lab.pictures.timeline import time_marks, time_scale
 from course.lab.run import Run
-from course.lab.style import PHASE_COLOURS
-from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, nice, phase_fill, text, time_axis
+from course.lab.style import PHASE_COLOURS, WIDTH
+from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, nice, phase_fill, tag, text, time_axis
 
-TOKENS_TOP, TOKENS_BOTTOM = 26, 106
-SLOTS_TOP, SLOTS_BOTTOM = 134, 184
+TOKENS_TOP, TOKENS_BOTTOM = 18, 86
+SLOTS_TOP, SLOTS_BOTTOM = 106, 148
 
 
-def draw_steps(run: Run, ghost: Run | None = None) -> Picture:
+def draw_steps(run: Run, ghost: Run | None = None, width: float = WIDTH) -> Picture:
     """Tokens of each step against the token budget; requests running and waiting against the slots."""
-    scale = time_scale(run, ghost if run.same_workload(ghost) else None)
+    scale = time_scale(run, ghost if run.same_workload(ghost) else None, width)
     body = time_axis(scale, TOKENS_TOP - 6, SLOTS_BOTTOM + 2)
-    body += _tokens(run, scale) + _slots(run, scale)
-    return Picture("What was the engine busy with, step by step?", body, SLOTS_BOTTOM + 36, description=_describe(run))
+    marks = {**time_marks(scale, TOKENS_TOP - 6, SLOTS_BOTTOM + 2), "data_steps": _told(run)}
+    body = tag("g", body + _tokens(run, scale) + _slots(run, scale), **marks)
+    title = "What was the engine busy with, step by step?"
+    return Picture(title, body, SLOTS_BOTTOM + 36, width, description=_describe(run))
+
+
+def _told(run: Run) -> str:
+    """For the browser's cursor, a step each: start in s, duration in ms, tokens of prefill and of decode, requests."""
+    return ";".join(
+        f"{step.start - run.start:.3f},{1000 * (step.end - step.start):.0f},{step.num_prefill_tokens},"
+        f"{step.num_tokens - step.num_prefill_tokens},{step.num_running},{step.num_waiting}"
+        for step in run.steps
+    )
 
 
 def _tokens(run: Run, scale: Scale) -> str:
@@ -41,7 +52,7 @@ def _tokens(run: Run, scale: Scale) -> str:
         + boxes(prefill, fill=phase_fill("prefill"))
         + line(scale.start, limit, scale.end, limit, stroke=INK, stroke_width=1, stroke_dasharray="4 3")
         + text(scale.end + 4, limit + 4, name, size=11, fill=SOFT)
-        + text(scale.end + 4, limit + 17, f"budget {budget}" if off_scale else str(budget), size=11, fill=SOFT)
+        + text(scale.end + 4, limit + 17, str(budget), size=11, fill=SOFT)
         + text(scale.start - 8, TOKENS_TOP + 10, "tokens", fill=INK, text_anchor="end")
         + text(scale.start - 8, TOKENS_TOP + 25, "in each step:", size=11, fill=SOFT, text_anchor="end")
         + text(scale.start - 8, TOKENS_TOP + 45, "▤ prefill", size=11, fill=PHASE_COLOURS["prefill"], text_anchor="end")
@@ -60,14 +71,8 @@ def _slots(run: Run, scale: Scale) -> str:
         top = height(step.num_running)
         running.append((x, top, width, SLOTS_BOTTOM - top))
         if step.num_waiting:
-            waiting.append(
-                (
-                    x,
-                    height(step.num_running + step.num_waiting),
-                    width,
-                    top - height(step.num_running + step.num_waiting),
-                )
-            )
+            above = height(step.num_running + step.num_waiting)
+            waiting.append((x, above, width, top - above))
     body = boxes(running, fill=SOFT, fill_opacity=0.75) + boxes(waiting, fill=phase_fill("queue"))
     if show_limit:
         limit = height(slots)

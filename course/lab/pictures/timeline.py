@@ -2,7 +2,7 @@
 
 from course.lab.pictures.outside import draw_bar_from_outside, first_token_flag
 from course.lab.run import Row, Run, phases_of
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
+from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
 from course.lab.svg import (
     INK,
     PAPER,
@@ -15,6 +15,7 @@ from course.lab.svg import (
     nice,
     phase_fill,
     rect,
+    tag,
     text,
     time_axis,
 )
@@ -30,40 +31,70 @@ def span(run: Run, ghost: Run | None) -> float:
     return nice(longest / 8) * -(-longest // nice(longest / 8))
 
 
-def time_scale(run: Run, ghost: Run | None) -> Scale:
+def time_scale(run: Run, ghost: Run | None, width: float = WIDTH) -> Scale:
     """The one time axis that the timeline and the steps under it share."""
-    return Scale(0.0, span(run, ghost), LEFT, WIDTH - RIGHT)
+    return Scale(0.0, span(run, ghost), LEFT, width - RIGHT)
+
+
+def time_marks(scale: Scale, top: float, bottom: float) -> dict[str, str]:
+    """For the browser's cursor over a picture: the axis' ends in units and in seconds, and its height."""
+    return {"data_axis": f"{scale.start},{scale.end},{scale.low:g},{scale.high:g},{top:g},{bottom:g}"}
 
 
 def draw_timeline(
-    run: Run, ghost: Run | None = None, title: str = "Where did each request's time go?", whole: Run | None = None
+    run: Run,
+    ghost: Run | None = None,
+    title: str = "Where did each request's time go?",
+    whole: Run | None = None,
+    size: tuple[float, float] = (WIDTH, 330),
 ) -> Picture:
     """The requests of a run.
 
     Args:
         ghost: an earlier run of the same workload, drawn as thin outlines.
         whole: a run whose length the time axis has, when `run` is only a part of it.
+        size: width of the picture, and height of all rows at most; a narrow one has no legend of the phases.
     """
     ghost = ghost if run.same_workload(ghost) else None
-    scale = time_scale(run, whole or ghost)
-    pitch = max(9.0, min(30.0, 330 / max(len(run.rows), 1)))
+    width, tall = size
+    scale = time_scale(run, whole or ghost, width)
+    pitch = max(9.0, min(30.0, tall / max(len(run.rows), 1)))
     bottom = TOP + pitch * len(run.rows)
-    body = legend(LEFT, 14) + time_axis(scale, TOP - 4, bottom + 2)
+    body = (legend(LEFT, 14) if width >= WIDTH else "") + time_axis(scale, TOP - 4, bottom + 2)
     if ghost:
-        body += text(WIDTH - 4, 14, "thin outline: previous run", size=11, fill=SOFT, text_anchor="end")
+        body += text(width - 4, 14, "thin outline: previous run", size=11, fill=SOFT, text_anchor="end")
     if any(map(is_held_back, run.rows)):
-        body += text(WIDTH - 4, 14, "dotted: held back by the client", size=11, fill=ALARM, text_anchor="end")
+        body += text(width - 4, 14, "dotted: held back by the client", size=11, fill=ALARM, text_anchor="end")
     if run.remote and run.remote.inferred:
-        body += text(WIDTH - 4, TOP - 8, "dashed: inferred, not seen", size=11, fill=ALARM, text_anchor="end")
+        body += text(width - 4, TOP - 8, "dashed: inferred, not seen", size=11, fill=ALARM, text_anchor="end")
     for row in run.rows:
         y = TOP + pitch * row.index
-        body += _row(run, row, scale, y, pitch, with_ghost=ghost is not None)
+        drawn = _row(run, row, scale, y, pitch, with_ghost=ghost is not None)
         if ghost and ghost.rows[row.index].view:
-            body += _ghost(ghost, ghost.rows[row.index].view, scale, y + pitch * 0.74, pitch * 0.18)
+            drawn += _ghost(ghost, ghost.rows[row.index].view, scale, y + pitch * 0.74, pitch * 0.18)
+        body += tag("g", drawn, data_request=row.index, data_tip=_tip(row))
     if not run.done and run.views:
         x = scale(run.snapshot.now - run.start)
-        body += line(x, TOP - 6, x, bottom + 2, stroke=INK, stroke_width=1, stroke_dasharray="2 2")
-    return Picture(title, body, bottom + 36, description=_describe(run))
+        look = {"stroke_width": 1, "stroke_dasharray": "2 2", "data_move": _pace(run, scale)}
+        body += line(x, TOP - 6, x, bottom + 2, stroke=INK, **look)
+    body = tag("g", body, **time_marks(scale, TOP - 4, bottom + 2))
+    return Picture(title, body, bottom + 36, width, description=_describe(run))
+
+
+def _pace(run: Run, scale: Scale) -> float | None:
+    """Units that what is going on grows by in a second; None when the run is over."""
+    return None if run.done else scale(1.0) - scale(0.0)
+
+
+def _tip(row: Row) -> str:
+    """What the mouse is told of a request."""
+    if row.view is None:
+        return f"#{row.index}: {row.refused or 'not sent yet'}"
+    spent = ", ".join(
+        f"{PHASE_LABELS[phase]} {seconds(value)}" for phase, value in phases_of(row.view).items() if value
+    )
+    lengths = f"{row.view.num_prompt_tokens} prompt tokens ({row.view.num_cached_tokens} cached)"
+    return f"#{row.index}: {lengths}, {row.view.num_output_tokens} of {row.view.max_tokens} generated\n{spent}"
 
 
 def is_held_back(row: Row) -> bool:
@@ -89,7 +120,9 @@ def _row(run: Run, row: Row, scale: Scale, y: float, pitch: float, with_ghost: b
     total = view.borders[-1] - view.borders[0]
     ending = "" if view.finish_reason in (None, "stop", "length") else f" {view.finish_reason}"
     end = scale(view.borders[-1] - run.start) + 5
-    return body + text(end, middle, seconds(total) + ending, size=small, fill=ALARM if ending else INK)
+    going = _pace(run, scale) if view.finish_reason is None else None
+    words = seconds(total) + ending
+    return body + text(end, middle, words, size=small, fill=ALARM if ending else INK, data_move=going)
 
 
 def _label(row: Row) -> str:
@@ -103,9 +136,14 @@ def _bar(run: Run, view: RequestView, scale: Scale, y: float, height: float) -> 
     borders = [scale(border - run.start) for border in view.borders]
     if run.remote is not None:
         return draw_bar_from_outside(view, borders, run.remote.inferred, y, height)
-    body = rect(borders[0], y + height * 0.3, borders[1] - borders[0], height * 0.4, fill=phase_fill("queue"))
-    for i, phase in ((1, "prefill"), (3, "decode")):
-        body += rect(borders[i], y, borders[i + 1] - borders[i], height, fill=PHASE_COLOURS[phase], fill_opacity=0.22)
+    grow = {view.phase: {"data_grow": _pace(run, scale)}}
+    spans = [(borders[i], end - borders[i]) for i, end in enumerate(borders[1:])]
+    body = rect(
+        spans[0][0], y + height * 0.3, spans[0][1], height * 0.4, fill=phase_fill("queue"), **grow.get("queue", {})
+    )
+    for phase, (x, width) in (("prefill", spans[1]), ("decode", spans[3])):
+        look = {"fill": PHASE_COLOURS[phase], "fill_opacity": 0.22, **grow.get(phase, {})}
+        body += rect(x, y, width, height, **look)
     body += _steps(run, view, scale, y, height)
     for i, phase in ((2, "first_token"), (4, "stream")):  # milliseconds at most: drawn at least 2 units wide
         if borders[-1] > borders[i] and (phase == "first_token" or view.finish_reason):
