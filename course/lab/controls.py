@@ -27,8 +27,8 @@ class Control:
 
     def widget(self, value: Any) -> widgets.Widget:
         """The widget, set to `value`; a value that is not among the choices is added to them."""
-        style = {"description_width": "104px"}
-        common = {"tooltip": self.help, "layout": widgets.Layout(width="100%")}
+        style = {"description_width": "90px"}
+        common = {"tooltip": self.help, "layout": widgets.Layout(width="auto")}
         if not self.choices:
             return widgets.Checkbox(value=bool(value), description=self.label, indent=False, **common)
         choices = self.choices if value in self.choices else _in_order((*self.choices, value))
@@ -93,17 +93,17 @@ class Controls:
         """Move all widgets back to where they started."""
         self.set({field: getattr(self.start, field) for field in self.widgets})
 
+    @property
+    def tips(self) -> list[str]:
+        """What each does, in the strip's order."""
+        return [control.help for group in GROUPS.values() for control in group]
+
     def hold(self, held: bool) -> None:
         """While a run goes on they stand still: what they show is what is running."""
         for widget in self.widgets.values():
             widget.disabled = held
 
     def panel(self) -> widgets.Widget:
-        """All controls in one strip that wraps; each says on hover what it does."""
-        cells = [
-            widgets.Box([self.widgets[control.field]], tooltip=control.help)
-            for group in GROUPS.values()
-            for control in group
-        ]
-        grid = {"grid_template_columns": "repeat(auto-fill, minmax(196px, 1fr))", "grid_gap": "0 10px"}
-        return widgets.GridBox(cells, layout=widgets.Layout(width="100%", **grid))
+        """All controls in one strip that wraps."""
+        grid = {"grid_template_columns": "repeat(auto-fill, minmax(184px, 1fr))", "grid_gap": "0 4px"}
+        return widgets.GridBox(list(self.widgets.values()), layout=widgets.Layout(width="100%", **grid))

@@ -31,7 +31,7 @@ from minillm.core.errors import ConfigError, MinillmError
 
 FRAME_S = 1 / 6
 """Between two frames of Python's, a few milliseconds of work each; the browser draws many more between them."""
-WIDTH, TALL = 560, 210
+WIDTH, TALL = 560, 180
 """Of the pictures in the left column."""
 OWN = "your own prompt"
 OWN_TOKENS = 64
@@ -128,7 +128,7 @@ class Dashboard(LivePanel):
         self.pin_button = self._button("Pin", "thumb-tack", "Keep this run on show as A, B or C", self.pin)
         self.reset_button = self._button("Reset", "undo", "Controls back to the start", self.controls.reset)
         self.stop_button.disabled = self.pin_button.disabled = True
-        self.view = LiveView(value=IDLE_HTML, layout=widgets.Layout(width="100%"))
+        self.view = LiveView(value=IDLE_HTML, tips=self.controls.tips, layout=widgets.Layout(width="100%"))
         bar = [self.run_button, self.stop_button, self.pin_button, self.reset_button, self.workload_picker]
         bar += [self.seed_picker, self.prompt]
         self.widget = widgets.VBox(

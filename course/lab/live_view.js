@@ -8,12 +8,21 @@ function render({ model, el }) {
   const tip = document.createElement("div");
   tip.setAttribute("role", "status");
   tip.style.cssText =
-    "position:fixed;z-index:99;pointer-events:none;display:none;max-width:420px;padding:4px 8px;font-size:12px;" +
+    "position:absolute;z-index:99;pointer-events:none;display:none;max-width:420px;padding:4px 8px;font-size:12px;" +
     "border:1px solid var(--jp-border-color1,#888);border-radius:4px;white-space:pre-line;" +
     "background:var(--jp-layout-color1,#fff);color:var(--jp-ui-font-color1,#222)";
+  el.style.position = "relative";
   el.append(page, tip);
   let moving = [], shownAt = 0, mouse = null, timer = 0;
   model.live = { drawn: 0 }; // for the benchmark: pictures drawn in the browser
+
+  // ipywidgets puts no tooltip on most controls: those in the strip above get theirs here, in order.
+  function explain() {
+    const strip = el.closest(".jp-OutputArea, .widget-vbox, body").querySelectorAll(".widget-gridbox > *");
+    model.get("tips").forEach((words, i) => {
+      if (strip[i]) for (const part of [strip[i], ...strip[i].querySelectorAll("*")]) part.title = words;
+    });
+  }
 
   function show() {
     page.innerHTML = model.get("value");
@@ -59,8 +68,9 @@ function render({ model, el }) {
     }
     tip.textContent = words.filter(Boolean).join("\n");
     tip.style.display = tip.textContent ? "block" : "none";
-    tip.style.left = `${Math.min(event.clientX + 14, innerWidth - 300)}px`;
-    tip.style.top = `${Math.min(event.clientY + 16, innerHeight - 90)}px`;
+    const box = el.getBoundingClientRect();
+    tip.style.left = `${Math.max(Math.min(event.clientX - box.left + 14, box.width - 320), 0)}px`;
+    tip.style.top = `${event.clientY - box.top + 16}px`;
   }
 
   function at(time) {
@@ -93,6 +103,7 @@ function render({ model, el }) {
   page.addEventListener("mousemove", move);
   page.addEventListener("mouseleave", leave);
   model.on("change:value", show);
+  setTimeout(explain, 500);
   show();
   return () => {
     cancelAnimationFrame(timer);

@@ -16,3 +16,5 @@ class LiveView(anywidget.AnyWidget):
 
     _esm = Path(__file__).with_suffix(".js")
     value = traitlets.Unicode("").tag(sync=True)
+    tips = traitlets.List().tag(sync=True)
+    """What the controls beside it do, in their order: shown on hover."""

@@ -70,8 +70,8 @@ class Comparison:
             return "<i>noise not measured yet: run the same settings twice</i>"
         limits = {name: self.noise.limit(name) for name in ("TTFT p50", "ITL p50", "E2E p50")}
         told = ", ".join(f"{name} ×{limit:.2f}" for name, limit in limits.items() if limit is not None)
-        count = f"{self.noise.num_repeats} repeat{'s' * (self.noise.num_repeats > 1)}"
-        return f"noise explains up to {told} ({count} on this machine; ≈ is within it)"
+        count = f"{self.noise.num_repeats} repeat{'s' * (self.noise.num_repeats > 1)} here"
+        return f"≈ is noise: {told} ({count})"
 
 
 def _shown(value: object) -> str:

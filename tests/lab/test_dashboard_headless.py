@@ -93,7 +93,7 @@ def test_controls_stand_still_during_a_run_and_equal_runs_are_noise(tiny_lab: La
     assert dash.pinned == {"A": dash.run}
     dash.run_button.click()
     assert dash.wait(WAIT_S)
-    assert "nothing changed" in dash.view.value and "1 repeat on this machine" in dash.view.value
+    assert "nothing changed" in dash.view.value and "1 repeat here" in dash.view.value
     assert ">A</text>" in dash.view.value
 
 
