@@ -48,13 +48,13 @@ lab = open_lab()
 #
 # ### One request, in slow motion
 #
-# The next cell sends one prompt of a bit over 200 tokens and lets the engine prefill at most 64 of them per step. Then it
-# replays the recorded timestamps at quarter speed. Press ▶, or drag the slider. The first run of a lesson also loads the
-# model; a line above the result says what the cell is waiting for.
+# The next cell sends one prompt of about 250 tokens and lets the engine prefill at most 64 of them per step. Then it
+# replays the recorded timestamps, stretched to twelve seconds. Press ▶, or drag the slider. The first run of a lesson also
+# loads the model; a line above the result says what the cell is waiting for.
 
 # %%
 one = lab.run(services.together(1, lab), long_prefill_token_threshold=64)
-Replay(one, speed=0.25)
+Replay(one)
 
 # %% [markdown]
 # At the left, a row's label gives the request's number, its prompt tokens and its output tokens. The numbers in the blue

@@ -8,7 +8,7 @@
 
 # %%
 from course.lab.phase_map.measure import PhaseMap
-from course.lab.phase_map.picture import draw_map, provenance_note, remeasure, runs_table
+from course.lab.phase_map.picture import provenance_note, remeasure, runs_table, show_map
 from course.lab.start.paths import INTERVIEW, SERVER, TEACHER
 from course.lab.start.resume import keep_or_reset, show_path, where_next
 from course.lab.start.review import Review, export
@@ -29,14 +29,14 @@ where_next()
 
 # %%
 found = PhaseMap.stored()
-draw_map(found)
+show_map(found)
 
 # %% [markdown]
 # Three ways to read it. *Down a column*: what could shorten the phase that's too long in your service. *Along a line*: what
 # a technique costs. *Half B*: how it fails. Few techniques touch the **first token** or the **stream**: those two are short
 # until something outside the engine holds text back (lesson 10).
 #
-# What ran in each line, and the lesson that shows it:
+# Click a line to open the lesson that shows it. What ran in each:
 
 # %%
 runs_table(found)

@@ -38,6 +38,7 @@ EXERCISES = COURSE.parent / "exercises"
 SVG = re.compile(r"<svg\b.*?</svg>", re.S)
 
 
+BET = "lab.predict("
 PAGES = ("start.py",)
 """Notebooks that are not lessons."""
 
@@ -56,6 +57,10 @@ def lesson_sources(folder: Path = COURSE) -> list[Path]:
 def read_source(path: Path) -> NotebookNode:
     """The notebook that a source describes, not executed, the same every time. A lesson ends with where to go next."""
     notebook, lessons = notebook_of(path.read_text(encoding="utf-8")), lesson_sources(path.parent)
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for cell in codes:  # the imports, and code that only repeats what a bet's panel shows: a click opens it
+        if cell is codes[0] or BET in cell.source:
+            cell.metadata["jupyter"] = {"source_hidden": True}
     if path in lessons and notebook.cells[-1].cell_type == "markdown":
         notebook.cells[-1].source += f"\n\n---\n\n{signpost(path, lessons)}"
     return notebook

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from html import escape
 
+import ipywidgets as widgets
+
 from course.lab.display import Html
 from course.lab.explorer import Explorer, player, slider
 from course.lab.pictures.timeline import draw_timeline
@@ -13,6 +15,8 @@ from minillm.frontend.snapshot import RequestView
 
 FRAME_MS = 120
 """Between two pictures, when it plays by itself."""
+PLAY_S = (12, 6, 30, 60)
+"""How long a whole run plays, whatever it took; the first is the default."""
 
 
 def rewind(run: Run, moment: float) -> Run:
@@ -55,11 +59,11 @@ def narrate(run: Run, row: Row, moment: float) -> str:
             else f"finished, after {seconds(view.borders[-1] - view.borders[0])}"
         )
     if phase == "queue":
-        return f"waits: it has arrived, and no step has taken it yet ({seconds(now - view.borders[0])} so far)"
+        return f"is queued: no step has included it yet ({seconds(now - view.borders[0])} so far)"
     if phase == "first_token":
-        return "has been read: its first token is picked and turned into text"
+        return "is done with prefill: its first token is being sampled and detokenized"
     if phase == "stream":
-        return f"is written, all {view.num_output_tokens} tokens: the last text is on its way to the client"
+        return f"has all {view.num_output_tokens} tokens: the last text is on its way to the client"
     if phase == "prefill":
         mine = [
             share.num_tokens
@@ -69,26 +73,35 @@ def narrate(run: Run, row: Row, moment: float) -> str:
             if share.request_id == row.request_id
         ]
         computed = min(view.num_cached_tokens + sum(mine), view.num_prompt_tokens)
-        return f"reads its prompt: {computed} of {view.num_prompt_tokens} tokens computed, in {len(mine)} chunks"
+        return f"is in prefill: {computed} of {view.num_prompt_tokens} prompt tokens computed, in {len(mine)} chunks"
     count = sum(1 for stamp in view.deliveries if stamp <= now)
-    return f"writes: token {count} of {view.max_tokens}"
+    return f"is decoding: token {count} of {view.max_tokens}"
 
 
 class Replay(Explorer):
-    """A slider over the time of a finished run, with a play button.
+    """A slider over the time of a finished run, with a play button; it opens at the start and plays for PLAY_S.
 
     Args:
         run: what to play.
         row: the request to follow.
-        speed: seconds of the run per second of watching.
     """
 
-    def __init__(self, run: Run, row: int = 0, speed: float = 0.25) -> None:
+    def __init__(self, run: Run, row: int = 0) -> None:
         self.run, self.row = run, run.rows[row]
-        end = int(run.duration * 1000) + 1
-        super().__init__(lambda time_ms: self.frame(time_ms / 1000), time_ms=slider("time, ms", 0, end, end))
-        play = player(self.controls["time_ms"], FRAME_MS, step=max(round(FRAME_MS * speed), 1))
-        self.widget.children = (play, *self.widget.children)
+        self.end_ms = int(run.duration * 1000) + 1
+        super().__init__(lambda time_ms: self.frame(time_ms / 1000), time_ms=slider("time, ms", 0, self.end_ms, 0))
+        self.play = player(self.controls["time_ms"], FRAME_MS)
+        self.pace = widgets.Dropdown(options={f"plays {s} s": s for s in PLAY_S}, layout=widgets.Layout(width="110px"))
+        self.pace.observe(lambda _: self._set_pace(), names="value")
+        self._set_pace()
+        self.widget.children = (widgets.HBox([self.play, self.pace]), *self.widget.children)
+
+    def _set_pace(self) -> None:
+        self.play.step = max(round(self.end_ms * FRAME_MS / 1000 / self.pace.value), 1)
+
+    def static_html(self) -> str:
+        """Where there is no kernel: how it ended."""
+        return self.frame(self.end_ms / 1000).html
 
     def frame(self, moment: float) -> Html:
         """The picture at a moment, with one sentence above it and the text so far below."""

@@ -1,23 +1,35 @@
 """Traffic that lessons 00 and 01 need: one request, eight at once, two ill services, a sample for percentiles."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from course.lab.lab import Lab
 from course.lab.ruler import buckets
 from course.lab.run import Run, percentile
-from course.lab.texts import CHAT_QUESTIONS, MANUAL_QUESTIONS
+from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
+from minillm.frontend.prompts import Prompt
+
+STORY = "Write a story about one night in this harbour, from the arrival of a strange ship on."
+"""A small model tells better than it answers."""
 
 
 def together(count: int, lab: Lab, seed: int = 0) -> Workload:
-    """`count` different prompts of about 210 tokens, arriving in the same instant; the first is always the same one.
+    """`count` different prompts of about 250 tokens, arriving in the same instant; the first is always the same one.
 
     The answers are long enough that waiting for a slot takes longer than prefilling the prompts together.
     """
     rng = random.Random(seed)
     paragraphs, output = (3, 96) if lab.scale == 1 else (2, 6)
-    prompts = [f"Page {i + 1}.\n\n{document(rng, paragraphs)}\n\n{MANUAL_QUESTIONS[i % 10]}" for i in range(count)]
+    # The page is the system's message: its number comes first, so that no two prompts share a block.
+    prompts = [
+        [
+            {"role": "system", "content": f"Page {i + 1}.\n\n{document(rng, paragraphs)}"},
+            {"role": "user", "content": STORY},
+        ]
+        for i in range(count)
+    ]
     return Workload(
         f"{count} together", "Different prompts that arrive in the same instant.", _at_once(prompts, output)
     )
@@ -100,5 +112,5 @@ def _questions(count: int) -> list[str]:
     return [f"({i}) {CHAT_QUESTIONS[i % len(CHAT_QUESTIONS)]}" for i in range(count)]
 
 
-def _at_once(prompts: list[str], output: int) -> tuple[Arrival, ...]:
+def _at_once(prompts: Sequence[Prompt], output: int) -> tuple[Arrival, ...]:
     return tuple(Arrival(0.0, prompt, output) for prompt in prompts)

@@ -14,7 +14,7 @@ from minillm.simulate.workload.arrivals import AllAtOnce
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import Fixed, LogNormal
 
-EQUAL = Independent(prompt=Fixed(tokens=210), output=Fixed(tokens=96))
+EQUAL = Independent(prompt=Fixed(tokens=237), output=Fixed(tokens=96))
 """The prompts and answers of lesson 00."""
 PROMPT = LogNormal(median=300, sigma=0.5, high=2000)
 QPS = {"A": 4.0, "B": 6.0}

@@ -11,7 +11,7 @@ from course.lab.phase_map.measure import Measured, PhaseMap, Row, measure
 from course.lab.phase_map.techniques import ROWS
 from course.lab.start.contents import Lesson, lessons
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
-from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text
+from course.lab.svg import INK, SOFT, TITLE_HEIGHT, Picture, line, phase_fill, rect, text
 
 COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "in_time": "within SLO"}
 HELPS, HURTS = "#56B4E9", ALARM
@@ -21,7 +21,7 @@ EVERYTHING = "everything"
 
 
 def label(pair: Measured, what: str) -> str:
-    """What became of a phase, in a few characters: "÷8", "×3", "−13%", "·" for nothing; percentage points in time."""
+    """What became of a phase, in a few characters: "÷8", "×3", "−13%", "·" for nothing; percentage points within the SLO."""
     if pair.effect(what) == "nothing":
         return "·"
     was, now = pair.seconds(what)
@@ -53,6 +53,21 @@ def draw_map(found: PhaseMap) -> Picture:
     return Picture("What helps where, and where it hurts?", body, height, description=". ".join(told))
 
 
+def show_map(found: PhaseMap) -> Html:
+    """The map; a click on a technique opens the lesson that shows it. The mouse is told what ran."""
+    picture, known = draw_map(found), lessons()
+    tall = picture.height + TITLE_HEIGHT
+    drawn = ""
+    for i, row in enumerate(found.rows):
+        place = f"top:{(TITLE_HEIGHT + HEAD + ROW_HEIGHT * i) / tall:.2%};height:{ROW_HEIGHT / tall:.2%}"
+        told = escape(f"{row.name}: lesson {row.lesson}\nA: {row.helps.words}\nB: {row.hurts.words}")
+        where = escape(known[row.lesson].link(row.heading)) if row.lesson in known else "#"
+        look = f"position:absolute;left:0;width:100%;{place}"
+        drawn += f'<a href="{where}" title="{told}" aria-label="{told}" style="{look}"></a>'
+    look = f"position:relative;max-width:{1.15 * WIDTH:.0f}px"
+    return Html(f'<div style="{look}">{picture.svg()}{drawn}</div>', picture.alternative)
+
+
 def _heads(bottom: float) -> str:
     drawn = ""
     for j, (what, name) in enumerate(COLUMNS.items()):
@@ -82,7 +97,7 @@ def _half(x: float, y: float, pair: Measured, what: str) -> str:
 
 def _legend(y: float) -> str:
     drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "÷2.0", size=10, fill="#111", text_anchor="middle")
-    drawn += text(40, y, "helps: shorter, or more in time", size=11.5, fill=SOFT)
+    drawn += text(40, y, "helps: shorter, or more within SLO", size=11.5, fill=SOFT)
     drawn += rect(240, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
     drawn += text(255, y, "×2.0", size=10, text_anchor="middle") + text(276, y, "hurts", size=11.5, fill=SOFT)
     drawn += text(318, y, "·  nothing", size=11.5, fill=SOFT)
@@ -124,12 +139,12 @@ def remeasure(lab: Lab | None = None, found: PhaseMap | None = None) -> Explorer
     """Choose a technique, or everything, and measure it again, here and now. What was stored stays as it is."""
     state = {"map": found or PhaseMap.stored(), "lab": lab}
 
-    def draw(technique: str) -> Iterator[Picture]:
+    def draw(technique: str) -> Iterator[Html]:
         state["lab"] = state["lab"] or Lab()
         for row in ROWS:
             if technique in (row.name, EVERYTHING):
                 state["map"] = state["map"].measured_again([measure(row, state["lab"])])
-                yield draw_map(state["map"])
+                yield show_map(state["map"])
 
     names = [EVERYTHING, *(row.name for row in ROWS)]
     return Explorer(draw, button="Measure again", technique=choices("technique", names, "prefix caching"))
