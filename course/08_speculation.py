@@ -231,7 +231,7 @@ d5(told)
 # \alpha = \sum_y \min(p, q)(y)$$
 #
 # Make the drafter as bad as you like: you lose acceptance, and the distribution stays. Then try the other two rules. The
-# blue line is the real model's distribution after a few real words. **Total variation**, in the title, is the largest
+# line is the real model's distribution after a few real words. **Total variation**, in the title, is the largest
 # difference in probability over any set of tokens; *within* is the distance that a thousand plain samples of the same size
 # stay under.
 

@@ -130,7 +130,7 @@ class Explorer(LivePanel):
         return self
 
     def _work(self) -> None:
-        self.busy.value = "running …"
+        self.busy.value = "<progress></progress> running …"
         try:
             self._draw()
         finally:

@@ -169,7 +169,8 @@ class Prediction(LivePanel):
 def _number(unit: str, between: tuple[float, float] | None, whole: bool) -> widgets.ValueWidget:
     """What a number is given with: a slider, whose reading can be typed over, or a field."""
     if between is None:
-        return widgets.FloatText(value=0.0, description=unit, layout=widgets.Layout(width="200px"))
+        ends = {"min": 0.0, "max": 1e9}  # seconds, tokens, requests: none is negative
+        return widgets.BoundedFloatText(value=0.0, **ends, description=unit, layout=widgets.Layout(width="200px"))
     low, high = between
     look = {"description": unit, "continuous_update": False, "layout": widgets.Layout(width="420px")}
     if whole:

@@ -1,7 +1,7 @@
 """One look for every picture: a colour and a pattern per phase, sizes, and how numbers are written.
 
-Colours are Okabe and Ito's set for colour-blind readers. A pattern stands beside each colour, so that
-colour is never the only signal.
+Colours are Okabe and Ito's set for colour-blind readers; patterns can be switched on (svg.py). Labels and markers stand
+beside them, so that colour is never the only signal.
 """
 
 import math

@@ -4,6 +4,7 @@ A picture is one string: 0.2 ms to show, a few KB, no JavaScript, readable by a 
 as text. Colours of text and lines come from JupyterLab's theme where there is one, else from fall-backs.
 """
 
+import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ STROKES = {
     "stream": '<path d="M-1 7L7 -1M-1 -1L7 7" stroke-width="1"/>',
 }
 """The pattern of each phase, drawn in white over its colour on a 6 x 6 tile. Decode, the largest area, is plain."""
+PATTERNS = "MINILLM_PATTERNS"
+"""Environment variable: 1 = phases have patterns, too, for whoever cannot tell the colours apart."""
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
@@ -71,7 +74,7 @@ def boxes(rectangles: Iterable[tuple[float, float, float, float]], **attributes:
 
 
 def phase_fill(phase: str) -> str:
-    """The fill of a phase: its colour under its pattern. Only means something inside a Picture."""
+    """The fill of a phase: its colour, with PATTERNS under its pattern. Only means something inside a Picture."""
     return f"url(#@{phase})"
 
 
@@ -103,8 +106,12 @@ class Picture:
     def svg(self) -> str:
         """The whole element, valid XML."""
         prefix = f"p{zlib.crc32(self.body.encode()):08x}"
-        used = [phase for phase in PHASE_COLOURS if f"url(#@{phase})" in self.body]
-        body = self.body.replace("url(#@", f"url(#{prefix}").replace('id="@', f'id="{prefix}')
+        body, used = self.body, [phase for phase in PHASE_COLOURS if f"url(#@{phase})" in self.body]
+        if os.environ.get(PATTERNS) != "1":
+            for phase in used:
+                body = body.replace(f"url(#@{phase})", PHASE_COLOURS[phase])
+            used = []
+        body = body.replace("url(#@", f"url(#{prefix}").replace('id="@', f'id="{prefix}')
         patterns = "".join(_pattern(f"{prefix}{phase}", phase) for phase in used)
         return tag(
             "svg",

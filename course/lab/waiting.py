@@ -84,7 +84,7 @@ class RunLine:
         """The run is over, or failed."""
         if self._cell is not None:
             runs = "1 run" if self._cell.num_runs == 1 else f"{self._cell.num_runs} runs"
-            self.show(f"{runs}, {seconds(self._clock() - self._cell.began)}")
+            self.show(f"{runs} on the engine, {seconds(self._clock() - self._cell.began)}")
 
     def show(self, words: str) -> None:
         """In place of what the line says."""

@@ -17,7 +17,7 @@ from course.lab.ruler import draw_ruler
 from course.lab.run import Run
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS
 from course.lab.summary import Comparison
-from course.lab.svg import Picture
+from course.lab.svg import PATTERNS, Picture
 from minillm.frontend.snapshot import CACHED, SHARED
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -55,7 +55,9 @@ def test_pictures_are_valid_xml_with_a_title_and_a_text_alternative(make) -> Non
         assert "nan" not in picture.body.lower()
 
 
-def test_every_phase_in_the_timeline_has_a_pattern_and_a_name_beside_its_colour() -> None:
+def test_phases_have_names_and_where_wanted_patterns_beside_their_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "<pattern" not in draw_timeline(made_run()).svg()
+    monkeypatch.setenv(PATTERNS, "1")
     root = ET.fromstring(draw_timeline(made_run()).svg())
     patterns = {pattern.get("id") for pattern in root.iter(f"{SVG}pattern")}
     names = {text.text for text in root.iter(f"{SVG}text")}

@@ -55,9 +55,9 @@ def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Screen, clock: C
         [
             "loading the model, once: some seconds",
             "run 1, chat: 1 s, 1 of 2 requests done",
-            "1 run, 2 s",
+            "1 run on the engine, 2 s",
             "run 2, chat: preparing the engine",
-            "2 runs, 4 s",
+            "2 runs on the engine, 4 s",
         ]
     ]
 
@@ -81,7 +81,7 @@ def test_an_explorers_runs_leave_the_line_of_the_cell_alone(screen: Screen, cloc
     ours.go_on(1)
     ours.end()
     (said,) = screen.lines
-    assert [words.split(":")[0].split(",")[0] for words in said] == ["run 1", "run 1", "1 run"]
+    assert [words.split(":")[0].split(",")[0] for words in said] == ["run 1", "run 1", "1 run on the engine"]
     assert said[1].endswith("1 of 2 requests done")
 
 

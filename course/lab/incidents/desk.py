@@ -1,5 +1,6 @@
 """The on-call desk: an incident with buttons. Everything it does, `Incident` does; it only shows and asks."""
 
+import threading
 from collections.abc import Callable
 from html import escape
 
@@ -29,6 +30,7 @@ class Desk(LivePanel):
     def __init__(self, incident: Incident) -> None:
         self.incident = incident
         self._is_warned = False
+        self._revealing: threading.Thread | None = None
         self.clock, self.board, self.verdict = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.ask_buttons = {
             question.id: widgets.Button(
@@ -41,7 +43,7 @@ class Desk(LivePanel):
         self.phase = _choice("dominant phase", [NONE, *PHASES])
         self.secondary = _choice("secondary problem", [NONE, *PHASES])
         self.regime = _choice("spike or steady", [NOT_SAID, "steady", "spike"])
-        self.evidence = widgets.SelectMultiple(description="what convicts", rows=5, style=WORDS, layout=WIDE)
+        self.evidence = widgets.SelectMultiple(description="what proves it", rows=5, style=WORDS, layout=WIDE)
         known = [(f"{one.text} ({one.cost})", one.id) for one in incident.interventions()]
         self.ranked = [_choice(f"change, rank {place + 1}", [(NONE, ""), *known]) for place in range(NUM_RANKED)]
         self.open_questions = widgets.Text(
@@ -107,8 +109,18 @@ class Desk(LivePanel):
             self.verdict.value = "<p>Nothing is deployed: press again to be graded without it.</p>"
             return
         marks = self.incident.grade()._repr_mimebundle_()["text/html"]
-        self.verdict.value = f"{marks}<p>Playing every other change, too …</p>"
-        self.verdict.value = marks + self.incident.reveal()._repr_html_()
+        self.verdict.value = f"{marks}<p><progress></progress> Playing every other change, too. Go on meanwhile.</p>"
+
+        def reveal() -> None:
+            self.verdict.value = marks + self.incident.reveal()._repr_html_()
+
+        self._revealing = threading.Thread(target=reveal, daemon=True)
+        self._revealing.start()
+
+    def wait(self) -> None:
+        """For scripts and tests: until all is told."""
+        if self._revealing is not None:
+            self._revealing.join()
 
     def static_html(self) -> str:
         asked = "".join(f"<li>{escape(question.text)}</li>" for question in self.incident.questions())

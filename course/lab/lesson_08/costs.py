@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, as_table, stack
 from course.lab.lab import Lab
 from course.lab.lesson_08.formulas import speedup
 from course.lab.lesson_08.traffic import BLOCK, CHAT, GATES_OPEN, MARGIN, PROMPT_TOKENS, prompt_of
+from course.lab.progress_bar import with_progress
 from course.lab.run import percentile
 from course.lab.style import seconds
 from minillm import SamplingParams
@@ -83,7 +84,7 @@ def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
     batches = batches or (BATCHES if lab.scale == 1 else SHORT_BATCHES)
     taken: dict[tuple[int, int], tuple[float, ...]] = {}
     with lab.alone():
-        for batch in batches:
+        for batch in with_progress(batches, "decode steps with drafts, batch"):
             taken |= _measure(lab, batch, rounds=_rounds(lab, batch))
     return VerifyCosts(taken)
 
@@ -128,7 +129,9 @@ def costs_table(costs: VerifyCosts) -> Html:
         (str(batch), seconds(costs.seconds(batch, 0)), *(f"×{costs.relative(batch, k):.2f}" for k in lengths))
         for batch in costs.batches
     ]
-    return as_table((costs.doubt + "batch", "plain step", *(f"checks {k} guesses" for k in lengths)), rows)
+    checks = [f"checks {k} draft token{'s' * (k > 1)}" for k in lengths]
+    table = as_table(("batch", "plain step", *checks), rows)
+    return stack(Html(f"<p>{costs.doubt}</p>", costs.doubt), table) if costs.doubt else table
 
 
 def gain(costs: VerifyCosts, batch: int, k: int, alpha: float, c: float) -> float:

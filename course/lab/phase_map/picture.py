@@ -21,7 +21,7 @@ EVERYTHING = "everything"
 
 
 def label(pair: Measured, what: str) -> str:
-    """What became of a phase, in a few characters: "÷8", "×3", "−13%", "·" for nothing; percentage points within the SLO."""
+    """What became of a phase, "÷8", "×3", "−13%", "·" for nothing; percentage points within the SLO."""
     if pair.effect(what) == "nothing":
         return "·"
     was, now = pair.seconds(what)

@@ -20,7 +20,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from course.lab.style import ALARM, WIDTH, number
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+COLOURS = ("#7A7DD0", "#A6763F", "#C2416B", "#2F9E9E", "#7A8B99", "#B8951E")
+"""Of curves: none is a phase's, so that a colour means one thing."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: dict[str, str] = {"line": "-", "dashes": "--", "points": ""}
 MOST_MARKERS = 40

@@ -55,7 +55,7 @@ def _tokens(run: Run, scale: Scale) -> str:
         + text(scale.end + 4, limit + 17, str(budget), size=11, fill=SOFT)
         + text(scale.start - 8, TOKENS_TOP + 10, "tokens", fill=INK, text_anchor="end")
         + text(scale.start - 8, TOKENS_TOP + 25, "in each step:", size=11, fill=SOFT, text_anchor="end")
-        + text(scale.start - 8, TOKENS_TOP + 45, "▤ prefill", size=11, fill=PHASE_COLOURS["prefill"], text_anchor="end")
+        + text(scale.start - 8, TOKENS_TOP + 45, "■ prefill", size=11, fill=PHASE_COLOURS["prefill"], text_anchor="end")
         + text(scale.start - 8, TOKENS_TOP + 60, "■ decode", size=11, fill=PHASE_COLOURS["decode"], text_anchor="end")
     )
 
@@ -81,7 +81,7 @@ def _slots(run: Run, scale: Scale) -> str:
     return (
         body
         + text(scale.start - 8, SLOTS_TOP + 10, "requests", fill=INK, text_anchor="end")
-        + text(scale.start - 8, SLOTS_TOP + 28, "▨ waiting", size=11, fill=SOFT, text_anchor="end")
+        + text(scale.start - 8, SLOTS_TOP + 28, "■ waiting", size=11, fill=SOFT, text_anchor="end")
         + text(scale.start - 8, SLOTS_TOP + 43, "■ running", size=11, fill=SOFT, text_anchor="end")
     )
 

@@ -61,8 +61,10 @@ def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
     desk.phase.value = "queue"
     desk.commit.click()
     desk.grade_button.click()
+    desk.wait()
     assert "press again" in desk.verdict.value and desk.incident._result is None
     desk.grade_button.click()
+    desk.wait()
     assert "Nothing was deployed" in desk.verdict.value
 
 
