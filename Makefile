@@ -88,11 +88,12 @@ model: setup ## fetch the default model
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
 	$(STEP) "the CPU's kernels, compiled once" $(BIN)/python -m minillm.kernels.cpu  # not in the middle of the first cell
+	$(STEP) "notebooks of your own, in my/" $(BIN)/python binder/copies.py
 	$(STEP) "the notebooks: their pictures may be shown" \
-		$(BIN)/jupyter trust --log-level=ERROR course/*.ipynb exercises/*.ipynb solutions/*.ipynb
-	@echo "Opening course/$(LANDING).ipynb in JupyterLab: some seconds. If no browser opens, use one of the addresses below. Ctrl-C ends it."
+		$(BIN)/jupyter trust --log-level=ERROR my/course/*.ipynb my/exercises/*.ipynb my/solutions/*.ipynb
+	@echo "Opening my/course/$(LANDING).ipynb in JupyterLab: some seconds. If no browser opens, use one of the addresses below. Ctrl-C ends it."
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab -y --log-level=WARN --LabApp.log_level=WARN \
-		--ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
+		--ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/my/course/$(LANDING).ipynb $(LAB_ARGS)
 
 test: model ## run every check: style, types, notebook drift, tests, notebooks
 	@failed=; \

@@ -37,7 +37,7 @@ desk = Desk(first)
 desk
 
 # %% [markdown]
-# *Phase*: where are the seconds lost? *What convicts*: the evidence that would look different without the problem. *Spike
+# *Phase*: where are the seconds lost? *What proves it*: the evidence that would look different without the problem. *Spike
 # or steady*: does it pass by itself?
 #
 # **Split, ask, commit, deploy, look.**

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -217,3 +218,21 @@ def test_a_step_of_the_setup_says_what_it_does_and_shows_the_end_of_a_failure(tm
     assert "it went wrong" in bad.stderr
     assert str(log) in bad.stderr
     assert "Collecting pandas" in log.read_text()
+
+
+def test_a_readers_notebooks_are_copies_that_follow_until_they_are_touched(tmp_path: Path) -> None:
+    for folder in ("course/lab", "exercises", "solutions"):
+        (tmp_path / folder).mkdir(parents=True)
+    one, other = (tmp_path / "course" / f"{name}.ipynb" for name in ("01", "02"))
+    for original in (one, other):
+        original.write_text("first")
+    mine, refresh = tmp_path / "my", runpy.run_path(ROOT / "binder/copies.py")["refresh"]
+    assert refresh(tmp_path, mine) == []
+    (mine / "course" / "01.ipynb").write_text("a reader's run")
+    for original in (one, other):
+        original.write_text("second")
+    [told] = refresh(tmp_path, mine)
+    assert "01.ipynb is yours and stays" in told
+    assert (mine / "course" / "01.ipynb").read_text() == "a reader's run"
+    assert (mine / "course" / "02.ipynb").read_text() == "second"
+    assert (mine / "course" / "lab").resolve() == tmp_path / "course" / "lab"

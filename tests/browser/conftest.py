@@ -25,11 +25,16 @@ Open = Callable[[str], Any]
 
 
 @pytest.fixture(scope="session")
-def jupyter(tmp_path_factory: pytest.TempPathFactory, smollm_path: Path) -> Iterator[str]:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that JupyterLab shows."""
+    return tmp_path_factory.mktemp("notebooks")
+
+
+@pytest.fixture(scope="session")
+def jupyter(root: Path, smollm_path: Path) -> Iterator[str]:
     """Its address. It has a home of its own: a learner's progress is none of a test's business."""
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")
-    root = tmp_path_factory.mktemp("notebooks")
     for folder in FOLDERS:
         for file in (REPOSITORY / folder).glob("*.ipynb"):
             (root / folder).mkdir(exist_ok=True)

@@ -55,7 +55,7 @@ class Reveal:
         lines = [
             f"{self.title} ({self.cause}). What happened: {self.what_happened}.",
             f"Dominant phase {self.dominant_phase}; {self.regime}." + (f" Besides: {self.also}." if self.also else ""),
-            f"Convicted by: {'; '.join(BY_ID[name].text for name in self.convicting)}. It looks like "
+            f"Proven by: {'; '.join(BY_ID[name].text for name in self.convicting)}. It looks like "
             f"'{CAUSES[self.looks_like].title}'; what tells them apart: {BY_ID[self.told_apart_by].text}.",
             f"Fix: {'; '.join(find_intervention(name).text for name in self.fixes)}. Tempting: "
             f"{find_intervention(self.tempting).text}. {self.why_not}",

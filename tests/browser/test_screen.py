@@ -1,0 +1,110 @@
+"""What a reader touches, in JupyterLab in a real browser: noise, a reopened notebook, the keyboard, accessibility."""
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from nbformat.v4 import new_code_cell, new_notebook
+
+from .conftest import Open
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+FILE = "course/screen.ipynb"
+CODE = (
+    "from course.lab import Dashboard, open_lab",
+    'dashboard = Dashboard(open_lab(), "chat")\ndashboard',
+    "from course.lab.incidents import Incident\nfrom course.lab.incidents.desk import Desk",
+    "Desk(Incident.generate(seed=1))",
+)
+READY = "button.widget-button:enabled:has-text('Run')"
+NAMED = "document.activeElement.closest('.jupyter-widgets')?.textContent.replace('\u200b', '').trim().slice(0, 5)"
+FRAMES = """async () => {
+    const seen = new Set(), began = performance.now();
+    let last = began, longest = 0;
+    while (performance.now() - began < 1500) {
+        await new Promise(requestAnimationFrame);
+        const widths = [...document.querySelectorAll('svg [data-grow]')].map(each => each.getAttribute('width')).join();
+        if (widths && !seen.has(widths)) {
+            seen.add(widths);
+            longest = Math.max(longest, performance.now() - last);
+            last = performance.now();
+        }
+    }
+    return [seen.size / 1.5, longest];
+}"""
+
+
+@pytest.fixture(scope="module")
+def page(open_notebook: Open, root: Path) -> Any:
+    """A notebook with a dashboard and a desk, all cells run."""
+    notebook = new_notebook(cells=[new_code_cell(code) for code in CODE])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, root / FILE)
+    opened = open_notebook(FILE)
+    opened.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    opened.wait_for_selector(READY)
+    return opened
+
+
+def test_it_draws_many_pictures_a_second_while_the_engine_works(page: Any) -> None:
+    page.get_by_label("traffic").select_option("long document")
+    page.click(READY)
+    page.wait_for_selector("svg [data-grow]", state="attached")
+    rate, longest_ms = page.evaluate(FRAMES)
+    assert rate >= 8 and longest_ms < 1000
+    page.wait_for_selector(READY)
+
+
+def test_two_equal_runs_are_called_noise_and_a_change_is_named(page: Any) -> None:
+    page.click(READY)
+    page.wait_for_selector("text=nothing changed")
+    page.wait_for_selector(READY)
+    page.get_by_label("slots").select_option("2")
+    page.click(READY)
+    page.wait_for_selector("text=changed: slots 4 → 2")
+    page.wait_for_selector(READY)
+
+
+def test_the_keyboard_alone_runs_it_and_reaches_every_control(page: Any) -> None:
+    page.locator(READY).focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("button.widget-button:enabled:has-text('Stop')")
+    page.wait_for_selector(READY)
+    page.locator(READY).focus()
+    reached = set()
+    for _ in range(22):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate(NAMED))
+    assert {"Pin", "Reset", "slots", "KV bl", "prefi"} <= reached
+
+
+def test_controls_and_pictures_explain_themselves_on_hover(page: Any) -> None:
+    titles = page.locator(".widget-gridbox > *").evaluate_all("all => all.map(each => each.title)")
+    assert len(titles) > 10 and all(titles)
+    page.locator("svg [data-request] rect").first.hover(force=True)
+    page.wait_for_selector("[role=status]:has-text('prompt tokens')")
+
+
+def test_axe_finds_nothing_serious(page: Any) -> None:
+    found = Axe().run(page, context=".widget-vbox").response["violations"]
+    serious = [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+    assert not serious, found
+
+
+def test_a_blank_commit_is_refused(page: Any) -> None:
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(3, 'start')")
+    commit = page.locator("button", has_text="Commit to this")
+    commit.click()
+    page.wait_for_selector("text=dominant")
+    assert commit.is_enabled()
+
+
+def test_a_notebook_that_is_closed_and_opened_again_keeps_its_pictures(page: Any, open_notebook: Open) -> None:
+    page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+    again = open_notebook(FILE)
+    again.wait_for_selector("svg[role=img]")
+    assert again.locator("text=Error displaying widget").count() == 0
