@@ -31,6 +31,7 @@ app = typer.Typer(
     help="Serve a language model, and see where the time goes.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench_app, name="bench")

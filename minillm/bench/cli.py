@@ -27,7 +27,7 @@ def sizes(help_text: str) -> Any:
     return typer.Option(min=1, help=f"{help_text}; may be repeated. Default: what suits the device.")
 
 
-bench_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+bench_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @bench_app.callback(invoke_without_command=True)

@@ -19,6 +19,7 @@ app = typer.Typer(
     help="Timed interview drills: a prompt, your answer, and a score that quotes the words it goes by.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]

@@ -19,6 +19,7 @@ app = typer.Typer(
     help="Exercises: read the stub, write your answer into a file, check it.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 Id = Annotated[str, typer.Argument(metavar="EXERCISE_ID", help="As `list` shows it, such as block-pool.")]

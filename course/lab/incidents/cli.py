@@ -19,7 +19,7 @@ from minillm.core.timeline import PHASES
 from minillm.frontend.terminal import Lines
 from minillm.kernels.storage import say
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 HELP = """\
 questions                 what can be asked, and the minutes it takes
