@@ -31,7 +31,7 @@ STROKES = {
 }
 """The pattern of each phase, drawn in white over its colour on a 6 x 6 tile. Decode, the largest area, is plain."""
 PATTERNS = "MINILLM_PATTERNS"
-"""Environment variable: 1 = phases have patterns, too, for whoever cannot tell the colours apart."""
+"""Environment variable: 1 = phases have patterns, too, for readers who can't tell the colours apart."""
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
