@@ -7,7 +7,7 @@ python -m course.lab.build                  build and execute everything
 python -m course.lab.build 01               only lessons whose name begins so
 python -m course.lab.build --exercises      only exercises and solutions
 python -m course.lab.build --short          with small workloads
-python -m course.lab.build --fold           execute nothing: only fold away what tells how a bet ends (outcomes.py)
+python -m course.lab.build --prose          execute nothing: put changed prose into the notebooks as they stand
 python -m course.lab.build --check          fail if a notebook is missing, stale, unexecuted or has errors
 """
 
@@ -140,9 +140,20 @@ def execute(notebook: NotebookNode, target: Path) -> Path:
     return target
 
 
-def fold_in(target: Path) -> None:
-    """Fold away in a notebook as it stands what tells how a bet ends."""
-    nbformat.write(folded_outcomes(nbformat.read(target, as_version=4)), target)
+def refresh_prose(path: Path) -> None:
+    """Put a lesson's prose into its notebook as it stands, and fold away what tells how a bet ends.
+
+    Raises:
+        ValueError: code has changed, so that the outputs are of other cells.
+    """
+    target, notebook = path.with_suffix(".ipynb"), read_source(path)
+    run = [cell for cell in nbformat.read(target, as_version=4).cells if cell.cell_type == "code"]
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if [cell.source for cell in run] != [cell.source for cell in codes]:
+        raise ValueError(f"{target.name}: its code has changed: python -m course.lab.build {path.stem}")
+    for cell, before in zip(codes, run, strict=True):
+        cell.execution_count, cell.outputs = before.execution_count, before.outputs
+    nbformat.write(folded_outcomes(notebook), target)
 
 
 def freeze(output: NotebookNode) -> NotebookNode:
@@ -235,7 +246,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="build nothing; fail if a notebook is not up to date")
     parser.add_argument("--exercises", action="store_true", help="only exercises and solutions")
     parser.add_argument("--short", action="store_true", help="small workloads")
-    parser.add_argument("--fold", action="store_true", help="execute nothing; fold away how bets end")
+    parser.add_argument("--prose", action="store_true", help="execute nothing; put in prose that has changed")
     chosen = parser.parse_args(arguments)
     lessons = [] if chosen.exercises else sources(chosen.prefix)
     if chosen.check:
@@ -244,9 +255,9 @@ def main(arguments: list[str] | None = None) -> int:
         for problem in found:
             print(f"{problem}: run `make notebooks`", file=sys.stderr)
         return bool(found)
-    if chosen.fold:
+    if chosen.prose:
         for path in lessons:
-            fold_in(path.with_suffix(".ipynb"))
+            refresh_prose(path)
         return 0
     if chosen.short:
         os.environ["MINILLM_SHORT"] = "1"

@@ -218,7 +218,7 @@ def check_options(context: typer.Context) -> None:
     if is_log + is_trace + (has_qps and not (is_plan and is_trace)) != 1:
         raise PricingError(
             "give one of these: a log of requests with --requests, or a rate of made-up ones with --qps, or a "
-            "recorded trace with --trace. A first taste: minillm simulate --hardware h100-sxm --tp 4 --traffic chat --qps 2"
+            "recorded trace with --trace. A first taste: --hardware h100-sxm --tp 4 --traffic chat --qps 2"
         )
     in_pools = any(field.startswith("disaggregation") for field in context.params["fleet"] or ())
     if is_plan and (not has_qps or (given(context, ["replicas"]) and not in_pools)):

@@ -105,9 +105,17 @@ def test_a_notebook_that_tells_is_noticed_and_mended_without_executing_it(tmp_pa
     assert [problem.split(": ")[1].split(" ", 1)[1] for problem in build.giveaways(target)] == [
         "tells how a bet above it ends"
     ] * 3
-    build.fold_in(target)
-    assert build.giveaways(target) == []
-    assert build.nbformat.read(target, as_version=4).cells[5].outputs[0].data["text/plain"] == INSTEAD
+    path = target.with_suffix(".py")
+    path.write_text(
+        build.jupytext.writes(new_notebook(cells=[new_markdown_cell("New prose."), *LESSON]), fmt="py:percent")
+    )
+    build.refresh_prose(path)
+    mended = build.nbformat.read(target, as_version=4)
+    assert build.giveaways(target) == build.drift(target, build.read_source(path), path) == []
+    assert mended.cells[6].outputs[0].data["text/plain"] == INSTEAD
+    path.write_text(path.read_text() + "\n# %%\nmore = 1\n")
+    with pytest.raises(ValueError, match="code has changed"):
+        build.refresh_prose(path)
 
 
 @pytest.mark.parametrize(("moved", "is_refused"), [(QUIET - 0.01, False), (QUIET + 0.01, True)])
