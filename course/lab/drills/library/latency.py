@@ -28,6 +28,7 @@ def dump_13b(g: Given) -> Follows:
         "full_step": u.seconds(step),
         "decode_rate": u.token_rate(slots / step),
         "decode_servers": u.ratio(g.qps * g.output / (slots / step)),
+        "both": u.count(g.qps * floor + g.qps * g.output / (slots / step)),
         "weights": u.size(shape.read_bytes("bfloat16")),
         "floor": u.seconds(u.step_floor(shape, a100, 2)),
     }
@@ -35,6 +36,7 @@ def dump_13b(g: Given) -> Follows:
 
 def p99_8s(g: Given) -> Follows:
     return {
+        "smooth": u.seconds(0.02 * g.output),
         "slow_ttft": u.seconds(g.p99 - 0.02 * g.output),
         "slow_itl": u.seconds((g.p99 - 0.2) / g.output),
         "all_decode": u.seconds(g.p99 / g.output),
