@@ -137,7 +137,10 @@ def amounts_in(text: str) -> list[Written]:
     for match in _COUNTED.finditer(text):
         value = float(_COUNTS.index(match.group(1)) + 2)
         words.append(Written(value, value, SECONDS if match.group(2) else COUNT, *match.span(), is_worded=True))
-    marked = [replace(each, is_result=_RESULT.search(text[max(each.start - 20, 0) : each.start]) is not None) for each in found + words]
+    marked = [
+        replace(each, is_result=_RESULT.search(text[max(each.start - 20, 0) : each.start]) is not None)
+        for each in found + words
+    ]
     return sorted(marked, key=lambda each: each.start)
 
 

@@ -128,7 +128,9 @@ def _cause(key: str, criterion: str, most: float, committed: str, right: dict[st
 def _number(drill: DrawnDrill, text: str, commit: Commit) -> Check:
     asked, state = drill.asked, number_state(drill, text, commit)
     written = amounts_in(commit.number.lower())
-    points, says = {"right": (2.0, "Right."), "wrong": (0.0, f"No: {asked}."), "missing": (0.0, f"Missing: {asked}.")}[state]
+    points, says = {"right": (2.0, "Right."), "wrong": (0.0, f"No: {asked}."), "missing": (0.0, f"Missing: {asked}.")}[
+        state
+    ]
     if state == "right" and not written:
         points, says = 1.0, "It's in your text; commit to it."
     elif state == "right" and written[0].unit == COUNT and asked.unit not in (COUNT, RATIO):
@@ -156,7 +158,9 @@ def _arithmetic(drill: DrawnDrill, text: str) -> Check:
     given = drill.numbers.given.values()
     found: dict[str, str] = {}
     for sentence in sentences(text):
-        written = [w for w in amounts_in(sentence.lower()) if not any(w.unit == a.unit and w.is_about(a, 0.01) for a in given)]
+        written = [
+            w for w in amounts_in(sentence.lower()) if not any(w.unit == a.unit and w.is_about(a, 0.01) for a in given)
+        ]
         for name, amount in drill.numbers.derived.items():
             if _mentioned(amount, written):
                 found.setdefault(name, sentence)

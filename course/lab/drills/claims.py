@@ -16,7 +16,9 @@ LONGEST = 20_000
 """Characters that are read; no answer in a drill is longer."""
 LONGEST_CLAUSE = 400
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')*]*\s+|\n\s*\n|\n\s*(?=[-*•\d])")
-_CLAUSE = re.compile(r"[,;:()–—]|\s-+>?\s|\b(?:because|since|but|while|whereas|so that|as)\b|\band (?=it\b|that\b|this\b)")
+_CLAUSE = re.compile(
+    r"[,;:()–—]|\s-+>?\s|\b(?:because|since|but|while|whereas|so that|as)\b|\band (?=it\b|that\b|this\b)"
+)
 _LEFT_TO_PEOPLE = re.compile(
     r"\?[\"')*]*$|(?<!-)\b(?:if|unless|only|except|until|provided|whether|may|might|perhaps|myth|mistake|wrong|tempt\w*|instead of|"
     r"rather than|(?:not|n't) (?:expect|think|say)|believe|claims?|suppose)\b"

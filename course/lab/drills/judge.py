@@ -1,7 +1,7 @@
 """Grader 3, a judge model behind any OpenAI-compatible endpoint. Only if asked for, never needed.
 
 One call a criterion, twice: the second time with the anchors in the opposite order. What doesn't quote the answer is
-dropped. Whatever goes wrong with it is said in words.
+dropped, unless it found nothing to quote. Whatever goes wrong with it is said in words.
 """
 
 import json
@@ -49,9 +49,7 @@ def ask(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Clie
         return {each.key: _opinion(drill, each, answer, url, model, http) for each in drill.rubric.criteria}
 
 
-def _opinion(
-    drill: DrawnDrill, criterion: Criterion, answer: str, url: str, model: str, http: httpx.Client
-) -> Opinion:
+def _opinion(drill: DrawnDrill, criterion: Criterion, answer: str, url: str, model: str, http: httpx.Client) -> Opinion:
     headers = {"Authorization": f"Bearer {os.environ[KEY]}"} if os.environ.get(KEY) else {}
     levels, quotes, problems = [], [], []
     for is_swapped in (False, True):
@@ -66,7 +64,7 @@ def _opinion(
         except (KeyError, IndexError, TypeError, ValueError) as error:
             problems.append(f"its answer could not be read: {error}")
         else:
-            if stands_in(quote, answer):
+            if stands_in(quote, answer) or (level == LEVELS[0] and not quote.strip()):
                 levels.append(level)
                 quotes.append(quote)
             else:
