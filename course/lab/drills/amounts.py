@@ -218,7 +218,7 @@ class Sum:
 
     @property
     def holds(self) -> bool:
-        """Within rounding, in one reading. Forgiven: powers of 1000 or 100 where units are left out, whole things rounded."""
+        """Within rounding, in one reading. Forgiven: factors of 1000 or 100 where units lack, whole things rounded."""
         unit, units = self.result.unit, {each.unit for each in self.operands}
         steps: tuple[int, ...] = (0,)
         if COUNT in units and unit not in (COUNT, *units):

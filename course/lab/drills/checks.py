@@ -6,15 +6,23 @@ from dataclasses import dataclass
 
 from course.lab.drills.amounts import COUNT, RATIO, Amount, Sum, Written, amounts_in, sums_in
 from course.lab.drills.claims import (
-    LONGEST, Claim, against_itself, claims_in, declared_innocent, menu, named_in, sentences, table,
+    LONGEST,
+    Claim,
+    against_itself,
+    claims_in,
+    declared_innocent,
+    menu,
+    named_in,
+    sentences,
+    table,
 )  # fmt: skip
 from course.lab.drills.drill import Commit, DrawnDrill, FollowUp
 from minillm.core.errors import MinillmError
 
 JUDGES = (
-    "Can tell: whether what you committed to is right, whether numbers and sums that you wrote out come out, and whether "
-    "plain statements on techniques are true. Cannot tell: whether one thing follows from another, whether it is clear, "
-    "or whether a sentence that it doesn't recognise is true."
+    "Can tell: whether what you committed to is right, whether numbers and written-out sums come out, and whether "
+    "plain statements on techniques are true. Cannot tell: whether one thing follows from another, whether it is clear, or "
+    "whether a sentence that it doesn't recognise is true."
 )
 RANKS = (1, 2 / 3, 1 / 3)
 """What a fix at each rank counts."""

@@ -20,14 +20,14 @@ _CLAUSE = re.compile(
     r"[,;:()–—]|\s-+>?\s|\b(?:because|since|but|while|whereas|so that|as)\b|\band (?=it\b|that\b|this\b)"
 )
 _LEFT_TO_PEOPLE = re.compile(
-    r"\?[\"')*]*$|(?<!-)\b(?:if|unless|only|except|until|provided|whether|may|might|perhaps|myth|mistake|wrong|tempt\w*|instead of|"
-    r"rather than|(?:not|n't) (?:expect|think|say)|believe|claims?|suppose)\b"
+    r"\?[\"')*]*$|(?<!-)\b(?:if|unless|only|except|until|provided|whether|may|might|perhaps|myth|mistake|"
+    r"wrong|tempt\w*|instead of|rather than|(?:not|n't) (?:expect|think|say)|believe|claims?|suppose)\b"
 )
 _NOT = re.compile(r"\b(?:not|no|never|neither|nor|without|hardly|barely)\b|n't\b|\bcannot\b")
 _VERB = re.compile(
-    r"\b(?:(?P<nothing>do(?:es)? (?:nothing|little|not do (?:anything|much))|(?:has|have) (?:no effect|nothing to do)|leav\w+)|"
+    r"\b(?:(?P<nothing>do(?:es)? (?:nothing|little|not do anything)|(?:has|have) (?:no effect|nothing to do)|leav\w+)|"
     r"(?P<lowers>(?:lower|reduc|shorten|halv|shrink|speed|accelerat|eliminat|remov|clear|drain|kill)(?:s|e|es|ed|ing)?|"
-    r"cut(?:s|ting)?|drop(?:s|ped)?|fall(?:s|en)?|decreas\w+|tak\w+ (?:off|away)|get\w* rid of|free(?:s|d|ing)?(?: up)?)|"
+    r"cut(?:s|ting)?|drop(?:s|ped)?|fall(?:s|en)?|decreas\w+|tak\w+ (?:off|away)|get\w* rid of|free[sd]?(?: up)?)|"
     r"(?P<raises>(?:rais|lengthen|worsen|inflat|increas|boost|grow)(?:s|e|es|ed)?|slow(?:s|ed|ing|(?= down))|"
     r"doubl(?:e|es|ed)|add(?:s|ed)? to)|"
     r"(?P<helps>(?:improv|fix|solv|cur|help|eas|reliev)(?:s|e|es|ed|ing)?)|(?P<hurts>hurts?|harms?)|"
@@ -38,15 +38,17 @@ _SHORTER = re.compile(r"\b(?:shorter|faster|smaller|lower|quicker|less|fewer)\b"
 _LONGER = re.compile(r"\b(?:longer|slower|larger|bigger|higher|more)\b")
 _SUBJECT_BEFORE = re.compile(
     r"\W*(?:and |so |then |also )?(?:(?:which|that|this|it|they|these|both)\b)?\s*"
-    r"(?:(?:will|would|should|can|could|also|then|really|directly|do|does|should also)(?:n't)?\s+|not\s+|never\s+)*(?=(\w+))"
+    r"(?:(?:will|would|should|can|could|also|then|really|directly|do|does)(?:n't)?\s+|not\s+|never\s+)*(?=(\w+))"
 )
 _BY = re.compile(r"\b(?:by|with|through|thanks to|via|using|after|under|once we)\s+(?:\w+\s+){0,2}$")
 _WITH = re.compile(r"^\W*(?:with|thanks to|using|by|through|after|via|given|adding)\b")
 _STAYS = re.compile(r"\s+(?:stays?|remains?|is|are|do|does|will|would|has|have|keeps?|waits?|gets?|goes)\b")
 _ALSO = re.compile(r"\s*(?:and|or|as well as|plus|/|&)\s*(?:the |its |also |even )*(?:p\d\d )?$")
 _INNOCENT = re.compile(
-    r"^[^.;]{0,30}?\b(?:(?:has|have|had) (?:got )?nothing to do|(?:is|are|was|were)(?:n't| not)(?: really)? (?:the |a |our |to )?"
-    r"(?:problem|issue|bottleneck|cause|culprit|reason|blame)|(?:is|are) (?:perfectly |just )?(?:fine|innocent|healthy|negligible))"
+    r"^[^.;]{0,30}?\b(?:(?:has|have|had) (?:got )?nothing to do|"
+    r"(?:is|are|was|were)(?:n't| not)(?: really)? (?:the |a |our |to )?"
+    r"(?:problem|issue|bottleneck|cause|culprit|reason|blame)|"
+    r"(?:is|are) (?:perfectly |just )?(?:fine|innocent|healthy|negligible))"
 )
 _GOOD_HIGH = ("throughput", "hit_rate")
 

@@ -92,7 +92,7 @@ def grade(
     judge_model: Annotated[str, typer.Option(help="The model to ask there.")] = "default",
     as_json: Json = False,
 ) -> None:
-    """Grade an answer by criterion, with evidence; then the model answers. In a terminal it asks for what is missing."""
+    """Grade an answer by criterion, with evidence; then the model answers. A terminal asks for what is missing."""
     sitting = Sitting(find_drill(drill_id).drawn(seed))
     sitting.commit = verified(Commit(dominant=dominant, second=second, number=number, fixes=tuple(fix or ())))
     terminal = Terminal(is_quiet=as_json)

@@ -1,4 +1,4 @@
-"""A drill in a notebook, stage by stage: write and commit under the clock, take pushback, grade two samples, then yourself.
+"""A drill in a notebook: write and commit under the clock, take pushback, grade two samples, then yourself.
 
 The clock runs in the browser, from its wall clock: a busy kernel cannot slow it down, and it does not keep the kernel
 from anything. The kernel notes the moments of Start and Hand in for itself.

@@ -15,8 +15,9 @@ from course.lab.drills.calibrate import stands_in
 from course.lab.drills.drill import LEVELS, Criterion, DrawnDrill
 
 JUDGES = (
-    "Can tell: whether words of yours meet a criterion, as a language model reads them. Cannot tell: whether the model is "
-    "right. It has to quote you, and is asked twice with the levels in opposite orders; where the two differ, trust neither."
+    "Can tell: whether words of yours meet a criterion, as a language model reads them. Cannot tell: whether the model "
+    "is right. It has to quote you, and is asked twice, with the levels in opposite orders: where it "
+    "differs, trust neither."
 )
 KEY = "MINILLM_JUDGE_KEY"
 """Environment variable with the endpoint's key, if it wants one."""
@@ -34,9 +35,8 @@ class Opinion:
     """Why an asking gave nothing."""
 
     def __str__(self) -> str:
-        agreed = " and ".join(dict.fromkeys(self.levels))
-        return "; ".join([*([f"disagrees with itself: {agreed}" if len(set(self.levels)) > 1 else agreed] if agreed else []),
-                          *dict.fromkeys(self.problems)])  # fmt: skip
+        differ = ["disagrees with itself: " + " and ".join(self.levels)]
+        return "; ".join([*(differ if len(set(self.levels)) > 1 else self.levels[:1]), *dict.fromkeys(self.problems)])
 
 
 def ask(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Client | None = None) -> dict[str, Opinion]:
@@ -77,7 +77,8 @@ def _question(drill: DrawnDrill, criterion: Criterion, answer: str, is_swapped: 
     false = [f"- {each.says} (In truth: {each.right})" for each in drill.rubric.must_not_say]
     return "\n".join(
         [
-            f"You grade one criterion of an interview answer.\n\nQuestion:\n{drill.prompt}\n\nWhat a strong answer knows:",
+            f"You grade one criterion of an interview answer.\n\nQuestion:\n{drill.prompt}\n\nWhat a strong "
+            "answer knows:",
             *(f"- {fact}" for fact in drill.rubric.must_say),
             "\nFalse, however well it is said:",
             *false,

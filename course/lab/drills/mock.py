@@ -3,9 +3,8 @@
 import random
 from collections.abc import Sequence
 
-from course.lab.drills import checks
 from course.lab.drills.clock import written
-from course.lab.drills.drill import DrawnDrill
+from course.lab.drills.drill import DIMENSIONS, DrawnDrill
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
 from course.lab.drills.sitting import Sitting
 
@@ -27,8 +26,8 @@ def debrief(rounds: Sequence[Sitting]) -> str:
     if not rounds:
         return "Nothing has been handed in."
     lines = [
-        f"{each.drill.drill.title}: {each.computed}, {written(each.seconds or 0)} of {written(60 * each.drill.drill.minutes)}, "
-        f"{len(each.replies)} of {len(each.follow_ups)} questions answered"
+        f"{each.drill.drill.title}: {each.computed}, {written(each.seconds or 0)} of "
+        f"{written(60 * each.drill.drill.minutes)}, {len(each.replies)} of {len(each.follow_ups)} questions answered"
         for each in rounds
     ]
     lost: dict[str, float] = {}
@@ -41,6 +40,6 @@ def debrief(rounds: Sequence[Sitting]) -> str:
     worst = max(lost, key=lost.get)
     lines += [f"Wrong: “{fault.quotes[0]}” {fault.says}" for fault in faults]
     lines.append(
-        f"Most points were lost on {checks.DIMENSIONS[worst]}." if lost[worst] else "Nothing computed was wrong."
+        f"Most points were lost on {DIMENSIONS[worst]}." if lost[worst] else "Nothing computed was wrong."
     )
     return "\n\n".join(lines)

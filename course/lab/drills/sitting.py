@@ -24,7 +24,7 @@ class Sitting:
 
     drill: DrawnDrill
     text: str = ""
-    commit: Commit = Commit()
+    commit: Commit = field(default_factory=Commit)
     seconds: float | None = None
     """On the clock; None = without one."""
     replies: dict[str, str] = field(default_factory=dict)
@@ -95,8 +95,8 @@ class Sitting:
                 for each in drill.rubric.criteria
             ],
             "follow_ups": [
-                {"asks": asks, "reply": (reply := self.replies.get(asks, "")), "faults": list(map(asdict, self.faults(reply)))}
-                for asks in self.follow_ups
+                {"asks": asks, "reply": reply, "faults": [asdict(each) for each in self.faults(reply)]}
+                for asks, reply in ((asks, self.replies.get(asks, "")) for asks in self.follow_ups)
             ],
             "graders": self.judges(),
             "samples": {label: drill.answers[name] for label, name in calibrate.samples(drill).items()},
@@ -106,9 +106,8 @@ class Sitting:
         lines = [f"{self.drill.drill.title}: {self.computed}"]
         for each in self.drill.rubric.criteria:
             lines.append(f"\n{each.name}: {self._grade(each.key)}")
-            lines += [
-                f"  {_points(found)}  {found.says} {' / '.join(found.quotes)}" for found in self._checks(each.key)
-            ]
+            for found in self._checks(each.key):
+                lines.append(f"  {_points(found)}  {found.says} {' / '.join(f'“{quote}”' for quote in found.quotes)}")
             if each.key in self.opinions:
                 lines.append(f"  judge model: {self.opinions[each.key]}")
         lines += [f"\n{name}. {said}" for name, said in self.judges().items()]
@@ -173,7 +172,7 @@ def off_text(calibration: Calibration) -> str:
 
 
 def _points(found: Check) -> str:
-    return f"{found.points:g}/{found.most:g}" if found.most else f"{found.points:g}"
+    return f"{found.points:.2g}/{found.most:g}" if found.most else f"{found.points:g}"
 
 
 def _quoted(*quotes: str, most: int = 160) -> str:

@@ -1,4 +1,4 @@
-"""The stages of a drill in a terminal: write and commit under the clock, take pushback, grade two samples, then yourself."""
+"""A drill in a terminal: write and commit, take pushback, grade two samples, then yourself."""
 
 import sys
 import time
