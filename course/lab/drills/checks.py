@@ -21,8 +21,8 @@ from minillm.core.errors import MinillmError
 
 JUDGES = (
     "Can tell: whether what you committed to is right, whether numbers and written-out sums come out, and whether "
-    "plain statements on techniques are true. Cannot tell: whether one thing follows from another, whether it is clear, or "
-    "whether a sentence that it doesn't recognise is true."
+    "plain statements on techniques are true. Cannot tell: whether one thing follows from another, whether it is clear, "
+    "or whether a sentence that it doesn't recognise is true."
 )
 RANKS = (1, 2 / 3, 1 / 3)
 """What a fix at each rank counts."""

@@ -15,6 +15,8 @@ from typing import Any
 LONGEST = 20_000
 """Characters that are read; no answer in a drill is longer."""
 LONGEST_CLAUSE = 400
+LEAD_IN = 3
+"""Words of a clause that is too short to change the subject."""
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')*]*\s+|\n\s*\n|\n\s*(?=[-*•\d])")
 _CLAUSE = re.compile(
     r"[,;:()–—]|\s-+>?\s|\b(?:because|since|but|while|whereas|so that|as)\b|\band (?=it\b|that\b|this\b)"
@@ -25,25 +27,30 @@ _LEFT_TO_PEOPLE = re.compile(
 )
 _NOT = re.compile(r"\b(?:not|no|never|neither|nor|without|hardly|barely)\b|n't\b|\bcannot\b")
 _VERB = re.compile(
-    r"\b(?:(?P<nothing>do(?:es)? (?:nothing|little|not do anything)|(?:has|have) (?:no effect|nothing to do)|leav\w+)|"
-    r"(?P<lowers>(?:lower|reduc|shorten|halv|shrink|speed|accelerat|eliminat|remov|clear|drain|kill)(?:s|e|es|ed|ing)?|"
+    r"\b(?:(?P<nothing>do(?:es)? (?:nothing|little|not do anything)|costs? nothing|leav\w+|"
+    r"(?:has|have) (?:no effect|nothing to do))|"
+    r"(?P<lowers>(?:lower|reduc|shorten|halv|shrink|speed|accelerat|eliminat|remov|clear|drain|kill|vanish|disappear|"
+    r"slash|trim|shav)(?:s|e|es|ed|ing)?|"
     r"cut(?:s|ting)?|drop(?:s|ped)?|fall(?:s|en)?|decreas\w+|tak\w+ (?:off|away)|get\w* rid of|free[sd]?(?: up)?)|"
     r"(?P<raises>(?:rais|lengthen|worsen|inflat|increas|boost|grow)(?:s|e|es|ed)?|slow(?:s|ed|ing|(?= down))|"
     r"doubl(?:e|es|ed)|add(?:s|ed)? to)|"
     r"(?P<helps>(?:improv|fix|solv|cur|help|eas|reliev)(?:s|e|es|ed|ing)?)|(?P<hurts>hurts?|harms?)|"
-    r"(?P<moves>(?:touch|mov|affect|chang)(?:e|es|s|ed|ing)?)|"
+    r"(?P<moves>(?:touch|mov|affect|chang|target|address|tackl)(?:e|es|s|ed|ing)?|acts? on)|"
     r"(?P<makes>mak(?:e|es|ing)|mean(?:s|ing)?|lead(?:s|ing)?|giv(?:e|es|ing)|bring(?:s|ing)?|yields?|results?|gets?))\b"
 )
-_SHORTER = re.compile(r"\b(?:shorter|faster|smaller|lower|quicker|less|fewer)\b")
+_SHORTER = re.compile(r"\b(?:shorter|faster|smaller|lower|quicker|less|fewer|down)\b")
 _LONGER = re.compile(r"\b(?:longer|slower|larger|bigger|higher|more)\b")
 _SUBJECT_BEFORE = re.compile(
     r"\W*(?:and |so |then |also )?(?:(?:which|that|this|it|they|these|both)\b)?\s*"
     r"(?:(?:will|would|should|can|could|also|then|really|directly|do|does)(?:n't)?\s+|not\s+|never\s+)*(?=(\w+))"
 )
+_SUBJECT = re.compile(r"\W*(?:and |so |then |also )?(?:which|that|this|it|they|these|both)\b")
 _BY = re.compile(r"\b(?:by|with|through|thanks to|via|using|after|under|once we)\s+(?:\w+\s+){0,2}$")
 _WITH = re.compile(r"^\W*(?:with|thanks to|using|by|through|after|via|given|adding)\b")
 _STAYS = re.compile(r"\s+(?:stays?|remains?|is|are|do|does|will|would|has|have|keeps?|waits?|gets?|goes)\b")
-_ALSO = re.compile(r"\s*(?:and|or|as well as|plus|/|&)\s*(?:the |its |also |even )*(?:p\d\d )?$")
+_ALSO = re.compile(
+    r"\s*(?:(?:shorter|faster|smaller|lower)\s+)?(?:and|or|as well as|plus|/|&)\s*(?:the |its |also )*(?:p\d\d )?$"
+)
 _INNOCENT = re.compile(
     r"^[^.;]{0,30}?\b(?:(?:has|have|had) (?:got )?nothing to do|"
     r"(?:is|are|was|were)(?:n't| not)(?: really)? (?:the |a |our |to )?"
@@ -158,7 +165,8 @@ def statements_in(text: str) -> list[Statement]:
             named = _places("techniques", clause)
             found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
             with_before = _WITH.match(clause) is not None
-            before = named[-1][0] if named else before
+            if named or not (_SUBJECT.match(clause) or len(clause.split()) < LEAD_IN):
+                before = named[-1][0] if named else None
     return found
 
 

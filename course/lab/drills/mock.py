@@ -39,7 +39,5 @@ def debrief(rounds: Sequence[Sitting]) -> str:
         faults += [fault for reply in each.replies.values() for fault in each.faults(reply)]
     worst = max(lost, key=lost.get)
     lines += [f"Wrong: “{fault.quotes[0]}” {fault.says}" for fault in faults]
-    lines.append(
-        f"Most points were lost on {DIMENSIONS[worst]}." if lost[worst] else "Nothing computed was wrong."
-    )
+    lines.append(f"Most points were lost on {DIMENSIONS[worst]}." if lost[worst] else "Nothing computed was wrong.")
     return "\n\n".join(lines)
