@@ -1,4 +1,4 @@
-"""What a drill is: a prompt with numbers, what follows from them, one rubric for all graders, and five sample answers."""
+"""What a drill is: a prompt with numbers, what follows from them, a rubric for all graders, five sample answers."""
 
 import random
 import re
