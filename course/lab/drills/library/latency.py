@@ -28,7 +28,7 @@ def dump_13b(g: Given) -> Follows:
         "full_step": u.seconds(step),
         "decode_rate": u.token_rate(slots / step),
         "decode_servers": u.ratio(g.qps * g.output / (slots / step)),
-        "both": u.count(g.qps * floor + g.qps * g.output / (slots / step)),
+        "both": u.ratio(g.qps * floor + g.qps * g.output / (slots / step)),
         "weights": u.size(shape.read_bytes("bfloat16")),
         "floor": u.seconds(u.step_floor(shape, a100, 2)),
     }
