@@ -135,7 +135,7 @@ def dashboard(g: Given) -> Follows:
     return {
         "mean": u.seconds(g.share * g.long + (1 - g.share) * g.short),
         "hit": u.rate(g.share * g.qps),
-        "a_minute": u.count(g.share * g.qps * 60),
+        "a_minute": u.count(round(g.share * g.qps * 60)),
         "ratio": u.ratio(g.long / g.short),
         "in_flight": u.count(g.qps * g.e2e),
     }

@@ -74,10 +74,10 @@ def itl_250ms(g: Given) -> Follows:
 def rag_broke_chat(g: Given) -> Follows:
     return {
         "stall": u.seconds(g.long / g.speed),
-        "chunks": u.count(g.long / g.chunk),
+        "chunks": u.count(-(-g.long // g.chunk)),
         "chunk_step": u.seconds(g.chunk / g.speed + g.itl),
         "load": u.ratio(g.share * g.long / (g.share * g.long + (1 - g.share) * g.short)),
-        "times": u.ratio(g.spike / g.itl),
+        "spike": u.seconds(g.long / g.speed + g.itl),
         "mean": u.tokens(g.share * g.long + (1 - g.share) * g.short),
     }
 
