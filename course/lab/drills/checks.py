@@ -21,8 +21,8 @@ from minillm.core.errors import MinillmError
 
 JUDGES = (
     "Can tell: whether what you committed to is right, whether numbers and written-out sums come out, and whether "
-    "plain statements on techniques are true. Cannot tell: whether one thing follows from another, whether it is clear, "
-    "or whether a sentence that it doesn't recognise is true."
+    "plain statements on techniques are true. Cannot tell: whether one thing follows from another, whether it is "
+    "clear, or whether a sentence that it doesn't recognise is true."
 )
 RANKS = (1, 2 / 3, 1 / 3)
 """What a fix at each rank counts."""
@@ -92,9 +92,14 @@ def claims(drill: DrawnDrill, text: str) -> list[Claim]:
     return claims_in(text, [(each.says, each.right) for each in drill.rubric.must_not_say])
 
 
+def total(checks: Sequence[Check]) -> float:
+    """Points of what is computed; faults cost."""
+    return max(sum(each.points for each in checks), 0.0)
+
+
 def share(checks: Sequence[Check]) -> float:
-    """Of the points that can be had by what is computed; faults cost."""
-    return max(sum(each.points for each in checks), 0.0) / sum(each.most for each in checks)
+    """Of the points that can be had."""
+    return total(checks) / sum(each.most for each in checks)
 
 
 def number_state(drill: DrawnDrill, text: str, commit: Commit) -> str:
