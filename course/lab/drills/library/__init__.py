@@ -1,7 +1,7 @@
 """The drills, in the order in which they are listed.
 
 <id>.toml      title, minutes, rubric and given numbers of a drill     ../texts/<id>.md   its prompt and sample answers
-latency.py, memory.py, decoding.py, fleets.py   a function each, from what the prompt gives to what follows from it
+latency.py, memory.py, decoding.py, fleets.py, stacks.py   a function each, from what the prompt gives to what follows from it
 
 In a file, `[given]` has the numbers of the prompt: a unit, and the options of which a seed draws one, the classic
 first. Of what follows, `also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives.
@@ -15,9 +15,9 @@ from typing import Any
 
 from course.lab.drills.amounts import Amount
 from course.lab.drills.drill import Draw, Drill, Numbers, Rubric, UnknownDrillError
-from course.lab.drills.library import decoding, fleets, latency, memory
+from course.lab.drills.library import decoding, fleets, latency, memory, stacks
 
-_FORMULAS = {name: each for module in (latency, memory, decoding, fleets) for name, each in vars(module).items()}
+_FORMULAS = {name: each for module in (latency, memory, decoding, fleets, stacks) for name, each in vars(module).items()}
 
 
 def _read(drill_id: str) -> Drill:
@@ -42,6 +42,7 @@ _ALL_IDS = (
     "code-drafts", "chunk-size", "new-draft", "one-token",
     "why-not-gpus", "size-a-fleet", "tenfold-spike", "batch-beside-chat", "buy-hardware", "halve-the-cost",
     "slo-autocomplete", "dashboard", "load-test-lied", "choppy-stream",
+    "split-pools", "moe-8-gpus", "kv-offload", "slow-json", "lora-tenants", "drafts-at-noon", "thinking-long", "hot-prefix",
 )  # fmt: skip
 UNCONVERTED = tuple(
     each for each in _ALL_IDS if "[rubric]" in (Path(__file__).parent / f"{each}.toml").read_text(encoding="utf-8")
