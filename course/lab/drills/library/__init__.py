@@ -17,7 +17,9 @@ from course.lab.drills.amounts import Amount
 from course.lab.drills.drill import Draw, Drill, Numbers, Rubric, UnknownDrillError
 from course.lab.drills.library import decoding, fleets, latency, memory, stacks
 
-_FORMULAS = {name: each for module in (latency, memory, decoding, fleets, stacks) for name, each in vars(module).items()}
+_FORMULAS = {
+    name: each for module in (latency, memory, decoding, fleets, stacks) for name, each in vars(module).items()
+}
 
 
 def _read(drill_id: str) -> Drill:
