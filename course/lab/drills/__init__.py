@@ -5,5 +5,6 @@ checks.py    grader 1: what was committed to, numbers and sums (amounts.py), sta
 calibrate.py grader 2: the learner, weighed by how well they graded two samples
 judge.py     grader 3: a judge model, only if asked for
 sitting.py   one answer on its way through them           attempts.py, report.py   what is kept, a page to print
-desk.py      in a notebook    terminal.py, cli.py   `minillm drill`    mock.py   a mock interview of 45 minutes
+stages.py    what is asked after the writing, and in a terminal: cli.py     desk.py   in a notebook
+mock.py      a mock interview of 45 minutes
 """

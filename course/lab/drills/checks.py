@@ -21,8 +21,8 @@ from minillm.core.errors import MinillmError
 
 JUDGES = (
     "Can tell: whether what you committed to is right, whether numbers and written-out sums come out, and whether "
-    "plain statements on techniques are true. Cannot tell: whether one thing follows from another, whether it is clear, "
-    "or whether a sentence that it doesn't recognise is true."
+    "plain statements on techniques are true. Cannot tell: whether one thing follows from another, whether it is "
+    "clear, or whether a sentence that it doesn't recognise is true."
 )
 RANKS = (1, 2 / 3, 1 / 3)
 """What a fix at each rank counts."""
@@ -92,9 +92,14 @@ def claims(drill: DrawnDrill, text: str) -> list[Claim]:
     return claims_in(text, [(each.says, each.right) for each in drill.rubric.must_not_say])
 
 
+def total(checks: Sequence[Check]) -> float:
+    """Points of what is computed; faults cost."""
+    return max(sum(each.points for each in checks), 0.0)
+
+
 def share(checks: Sequence[Check]) -> float:
-    """Of the points that can be had by what is computed; faults cost."""
-    return max(sum(each.points for each in checks), 0.0) / sum(each.most for each in checks)
+    """Of the points that can be had."""
+    return total(checks) / sum(each.most for each in checks)
 
 
 def number_state(drill: DrawnDrill, text: str, commit: Commit) -> str:
@@ -134,14 +139,13 @@ def _cause(key: str, criterion: str, most: float, committed: str, right: dict[st
 
 
 def _number(drill: DrawnDrill, text: str, commit: Commit) -> Check:
-    asked, state = drill.asked, number_state(drill, text, commit)
-    written = amounts_in(commit.number.lower())
-    points, says = {"right": (2.0, "Right."), "wrong": (0.0, f"No: {asked}."), "missing": (0.0, f"Missing: {asked}.")}[
-        state
-    ]
-    if state == "right" and not written:
+    asked, state, written = drill.asked, number_state(drill, text, commit), amounts_in(commit.number.lower())
+    points, says = 2.0, "Right."
+    if state != "right":
+        points, says = 0.0, f"{state.capitalize()}: {asked}."
+    elif not written:
         points, says = 1.0, "It's in your text; commit to it."
-    elif state == "right" and written[0].unit == COUNT and asked.unit not in (COUNT, RATIO):
+    elif written[0].unit == COUNT and asked.unit not in (COUNT, RATIO):
         points, says = 1.0, f"Right, but for its unit: {asked}."
     return Check("number", "evidence", points, 2, says, (commit.number,) if written else ())
 
@@ -163,23 +167,23 @@ def _effect(worth: float) -> str:
 
 
 def _arithmetic(drill: DrawnDrill, text: str) -> Check:
-    given = drill.numbers.given.values()
+    given = [*drill.numbers.given.values(), *(Amount(w.low, w.unit) for w in _amounts(drill.prompt))]
     found: dict[str, str] = {}
     for sentence in sentences(text):
-        written = [
-            w for w in amounts_in(sentence.lower()) if not any(w.unit == a.unit and w.is_about(a, 0.01) for a in given)
-        ]
-        for name, amount in drill.numbers.derived.items():
-            if _mentioned(amount, written):
-                found.setdefault(name, sentence)
+        own = [w for w in _amounts(sentence) if not any(w.unit == a.unit and w.is_about(a, 0.01) for a in given)]
+        for name in (name for name, amount in drill.numbers.derived.items() if _mentioned(amount, own)):
+            found.setdefault(name, sentence)
     says = f"{len(found)} right of your own." if found else "No number that isn't in the prompt."
     quotes = tuple(dict.fromkeys(found.values()))[:ENOUGH]
     return Check("numbers", "evidence", min(len(found), ENOUGH), ENOUGH, says, quotes)
 
 
 def _mentioned(amount: Amount, written: Sequence[Written]) -> bool:
-    """A number without its unit only counts where it is no chance."""
-    return any(w.is_about(amount) and (w.unit != COUNT or amount.unit == COUNT or w.may_lack_its_unit) for w in written)
+    """A number without its unit only counts where it is no chance, and "three" is one of anything."""
+    return any(
+        w.is_about(amount) and not w.is_worded and (w.unit != COUNT or amount.unit == COUNT or w.may_lack_its_unit)
+        for w in written
+    )
 
 
 def _amounts(text: str) -> list[Written]:
@@ -193,7 +197,7 @@ def _sums(text: str) -> list[Sum]:
 def _stray_result(drill: DrawnDrill, text: str) -> str:
     """The last "7 replicas" of a text, if that is none of the drill's numbers and the right one is nowhere."""
     low, called = text.lower(), "|".join(map(re.escape, drill.rubric.commit.number.called))
-    written = amounts_in(low)
+    written = _amounts(text)
     counted = [w for w in written if called and re.match(rf"\s*(?:\w+ )?(?:{called})\b", low[w.end : w.end + 40])]
     known = [*drill.numbers.by_name.values(), *(Amount(each.readings[0]) for each in _sums(text) if each.holds)]
     if not counted or _mentioned(drill.asked, written) or any(counted[-1].is_about(each) for each in known):

@@ -17,46 +17,6 @@ LONGEST = 20_000
 LONGEST_CLAUSE = 400
 LEAD_IN = 3
 """Words of a clause that is too short to change the subject."""
-_SENTENCE = re.compile(r"(?<=[.!?])[\"')*]*\s+|\n\s*\n|\n\s*(?=[-*•\d])")
-_CLAUSE = re.compile(
-    r"[,;:()–—]|\s-+>?\s|\b(?:because|since|but|while|whereas|so that|as)\b|\band (?=it\b|that\b|this\b)"
-)
-_LEFT_TO_PEOPLE = re.compile(
-    r"\?[\"')*]*$|(?<!-)\b(?:if|unless|only|except|until|provided|whether|may|might|perhaps|myth|mistake|"
-    r"wrong|tempt\w*|instead of|rather than|(?:not|n't) (?:expect|think|say)|believe|claims?|suppose)\b"
-)
-_NOT = re.compile(r"\b(?:not|no|never|neither|nor|without|hardly|barely)\b|n't\b|\bcannot\b")
-_VERB = re.compile(
-    r"\b(?:(?P<nothing>do(?:es)? (?:nothing|little|not do anything)|costs? nothing|leav\w+|"
-    r"(?:has|have) (?:no effect|nothing to do))|"
-    r"(?P<lowers>(?:lower|reduc|shorten|halv|shrink|speed|accelerat|eliminat|remov|clear|drain|kill|vanish|disappear|"
-    r"slash|trim|shav)(?:s|e|es|ed|ing)?|"
-    r"cut(?:s|ting)?|drop(?:s|ped)?|fall(?:s|en)?|decreas\w+|tak\w+ (?:off|away)|get\w* rid of|free[sd]?(?: up)?)|"
-    r"(?P<raises>(?:rais|lengthen|worsen|inflat|increas|boost|grow)(?:s|e|es|ed)?|slow(?:s|ed|ing|(?= down))|"
-    r"doubl(?:e|es|ed)|add(?:s|ed)? to)|"
-    r"(?P<helps>(?:improv|fix|solv|cur|help|eas|reliev)(?:s|e|es|ed|ing)?)|(?P<hurts>hurts?|harms?)|"
-    r"(?P<moves>(?:touch|mov|affect|chang|target|address|tackl)(?:e|es|s|ed|ing)?|acts? on)|"
-    r"(?P<makes>mak(?:e|es|ing)|mean(?:s|ing)?|lead(?:s|ing)?|giv(?:e|es|ing)|bring(?:s|ing)?|yields?|results?|gets?))\b"
-)
-_SHORTER = re.compile(r"\b(?:shorter|faster|smaller|lower|quicker|less|fewer|down)\b")
-_LONGER = re.compile(r"\b(?:longer|slower|larger|bigger|higher|more)\b")
-_SUBJECT_BEFORE = re.compile(
-    r"\W*(?:and |so |then |also )?(?:(?:which|that|this|it|they|these|both)\b)?\s*"
-    r"(?:(?:will|would|should|can|could|also|then|really|directly|do|does)(?:n't)?\s+|not\s+|never\s+)*(?=(\w+))"
-)
-_SUBJECT = re.compile(r"\W*(?:and |so |then |also )?(?:which|that|this|it|they|these|both)\b")
-_BY = re.compile(r"\b(?:by|with|through|thanks to|via|using|after|under|once we)\s+(?:\w+\s+){0,2}$")
-_WITH = re.compile(r"^\W*(?:with|thanks to|using|by|through|after|via|given|adding)\b")
-_STAYS = re.compile(r"\s+(?:stays?|remains?|is|are|do|does|will|would|has|have|keeps?|waits?|gets?|goes)\b")
-_ALSO = re.compile(
-    r"\s*(?:(?:shorter|faster|smaller|lower)\s+)?(?:and|or|as well as|plus|/|&)\s*(?:the |its |also )*(?:p\d\d )?$"
-)
-_INNOCENT = re.compile(
-    r"^[^.;]{0,30}?\b(?:(?:has|have|had) (?:got )?nothing to do|"
-    r"(?:is|are|was|were)(?:n't| not)(?: really)? (?:the |a |our |to )?"
-    r"(?:problem|issue|bottleneck|cause|culprit|reason|blame)|"
-    r"(?:is|are) (?:perfectly |just )?(?:fine|innocent|healthy|negligible))"
-)
 _GOOD_HIGH = ("throughput", "hit_rate")
 
 
@@ -97,8 +57,15 @@ def table() -> dict[str, Any]:
     read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     for group in ("causes", "techniques", "quantities"):
         read[group] = {name: (label, re.compile(rf"\b(?:{words})\b")) for name, (label, words) in read[group].items()}
+    read["grammar"] = {name: re.compile(words) for name, words in read["grammar"].items()}
+    read["verbs"] = re.compile("|".join(rf"\b(?P<{kind}>{words})\b" for kind, words in read["verbs"].items()))
     read["myths"] = [(re.compile(m["says"]), re.compile(m["unless"]), m["right"]) for m in read["myths"]]
     return read
+
+
+def _grammar(name: str) -> re.Pattern[str]:
+    pattern: re.Pattern[str] = table()["grammar"][name]
+    return pattern
 
 
 def menu(group: str) -> dict[str, str]:
@@ -107,7 +74,7 @@ def menu(group: str) -> dict[str, str]:
 
 
 def sentences(text: str) -> list[str]:
-    return [" ".join(part.split()) for part in _SENTENCE.split(text[:LONGEST]) if part.strip()]
+    return [" ".join(part.split()) for part in _grammar("sentence_end").split(text[:LONGEST]) if part.strip()]
 
 
 def named_in(text: str) -> set[str]:
@@ -123,7 +90,7 @@ def declared_innocent(text: str) -> dict[str, str]:
     for sentence in sentences(text):
         for clause in _clauses(_lowered(sentence)):
             for name, (_, words) in table()["causes"].items():
-                if any(_INNOCENT.search(clause[m.end() :]) for m in words.finditer(clause)):
+                if any(_grammar("innocent").search(clause[m.end() :]) for m in words.finditer(clause)):
                     found.setdefault(name, sentence)
     return found
 
@@ -157,15 +124,15 @@ def statements_in(text: str) -> list[Statement]:
     before: str | None = None
     for sentence in sentences(text):
         low = _lowered(sentence)
-        if _LEFT_TO_PEOPLE.search(low):
+        if _grammar("left_to_people").search(low):
             before = None
             continue
         with_before = False
         for clause in _clauses(low):
             named = _places("techniques", clause)
             found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
-            with_before = _WITH.match(clause) is not None
-            if named or not (_SUBJECT.match(clause) or len(clause.split()) < LEAD_IN):
+            with_before = _grammar("with").match(clause) is not None
+            if named or not (_grammar("pronoun").match(clause) or len(clause.split()) < LEAD_IN):
                 before = named[-1][0] if named else None
     return found
 
@@ -175,7 +142,7 @@ def _lowered(text: str) -> str:
 
 
 def _clauses(sentence: str) -> Iterator[str]:
-    return (clause[:LONGEST_CLAUSE] for clause in _CLAUSE.split(sentence) if len(clause) > 3)
+    return (clause[:LONGEST_CLAUSE] for clause in _grammar("clause_end").split(sentence) if len(clause) > 3)
 
 
 def _myths(sentence: str) -> Iterator[Claim]:
@@ -192,7 +159,7 @@ def _stated(
     clause: str, named: list[_Place], before: str | None, with_before: bool
 ) -> Iterator[tuple[str, str, bool, str]]:
     """(technique, says, denied, quantity) of one clause."""
-    verbs = list(_VERB.finditer(clause))
+    verbs = list(table()["verbs"].finditer(clause))
     quantities = [q for q in _places("quantities", clause) if not any(q[1] < t[2] and t[1] < q[2] for t in named)]
     for verb, following in zip(verbs, [*verbs[1:], None]):
         stop = following.start() if following else len(clause)
@@ -206,9 +173,13 @@ def _stated(
             pass
         elif objects and later and clause[: verb.start()].endswith("to "):  # to cut the queue we quantize
             subject = later
-        elif earlier and later and _BY.search(clause, verb.end(), later[1]):  # the queue is cut by quantization
+        elif (
+            earlier and later and _grammar("by").search(clause, verb.end(), later[1])
+        ):  # the queue is cut by quantization
             subject, objects = later, earlier[-1:]
-        elif earlier and subject and (with_before or _WITH.match(clause)):  # with quantization the queue shrinks
+        elif (
+            earlier and subject and (with_before or _grammar("with").match(clause))
+        ):  # with quantization the queue shrinks
             objects = earlier[-1:]
         else:
             continue
@@ -221,7 +192,7 @@ def _stated(
 
 def _begins(clause: str, verb: re.Match[str]) -> bool:
     """The clause has no subject of its own."""
-    start = _SUBJECT_BEFORE.match(clause)
+    start = _grammar("no_subject").match(clause)
     return start is not None and start.end() == verb.start()
 
 
@@ -229,7 +200,9 @@ def _joined(clause: str, objects: list[_Place]) -> list[_Place]:
     """The first object of a verb and those that "and" adds: not one that begins a statement of its own."""
     kept = objects[:1]
     for each in objects[1:]:
-        if not _ALSO.fullmatch(clause[kept[-1][2] : each[1]]) or _STAYS.match(clause, each[2]):
+        if not _grammar("also").fullmatch(clause[kept[-1][2] : each[1]]) or _grammar("begins_anew").match(
+            clause, each[2]
+        ):
             break
         kept.append(each)
     return kept
@@ -238,14 +211,16 @@ def _joined(clause: str, objects: list[_Place]) -> list[_Place]:
 def _says(verb: re.Match[str], clause: str, begin: int, quantity: _Place) -> tuple[str, bool]:
     """What is said to be done, and whether it is denied."""
     end = max(verb.end(), quantity[2])
-    denied = _NOT.search(clause, max(begin - 4, 0), end) is not None
+    denied = _grammar("denies").search(clause, max(begin - 4, 0), end) is not None
     low, high = ("raises", "lowers") if quantity[0] in _GOOD_HIGH else ("lowers", "raises")
     kind = verb.lastgroup
     if kind == "nothing":
         return "moves", True
     if kind == "makes":
         around = clause[verb.end() : end + 40]
-        return ("lowers" if _SHORTER.search(around) else "raises" if _LONGER.search(around) else ""), denied
+        return (
+            "lowers" if _grammar("shorter").search(around) else "raises" if _grammar("longer").search(around) else ""
+        ), denied
     return {"helps": low, "hurts": high}.get(str(kind), str(kind)), denied
 
 

@@ -16,7 +16,7 @@ from course.lab.drills.library import ALL, find_drill
 from course.lab.drills.mock import MINUTES, debrief, plan
 from course.lab.drills.report import advice, report, summary
 from course.lab.drills.sitting import Sitting, off_text, solution_text
-from course.lab.drills.terminal import Terminal, stages
+from course.lab.drills.stages import Terminal, stages
 from minillm.core.errors import MinillmError
 
 app = typer.Typer(
@@ -105,8 +105,7 @@ def grade(
     if not sitting.text.strip():
         raise AnswerFileError(EMPTY)
     if answer is None or (sheet is None and not as_json and answer != "-" and sys.stdin.isatty()):
-        for stage in stages(terminal)[sitting.commit != Commit() :]:
-            stage(sitting)
+        terminal.go_through(stages(sitting))
     if judge_url:
         from course.lab.drills.judge import ask  # an HTTP client takes long to import, and few ask for a judge
 
@@ -134,8 +133,7 @@ def mock(seed: Seed = 0, keep: Keep = True, as_json: Json = False) -> None:
         if not sitting.text.strip():
             terminal.say(f"Passed over: {EMPTY}.")
             continue
-        for stage in stages(terminal, is_graded=place == 0):
-            stage(sitting)
+        terminal.go_through(stages(sitting, is_graded=place == 0))
         rounds.append(sitting)
         if keep:
             keep_attempt(attempt_of(sitting))

@@ -1,4 +1,4 @@
-"""A drill in a notebook: write and commit under the clock, take pushback, grade two samples, then yourself.
+"""A drill in a notebook: write under the clock, commit, take pushback, grade two samples, then yourself.
 
 The clock runs in the browser, from its wall clock: a busy kernel cannot slow it down, and it does not keep the kernel
 from anything. The kernel notes the moments of Start and Hand in for itself.
@@ -6,7 +6,7 @@ from anything. The kernel notes the moments of Start and Hand in for itself.
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from html import escape
 from uuid import uuid4
 
@@ -15,22 +15,19 @@ from IPython.display import display
 
 from course.lab.display import Html, LivePanel, fold
 from course.lab.drills.attempts import attempt_of, keep
-from course.lab.drills.calibrate import samples
-from course.lab.drills.checks import RANKS
-from course.lab.drills.claims import menu
 from course.lab.drills.clock import clock_html, written
-from course.lab.drills.drill import LEVELS, Commit, Criterion, DrawnDrill
+from course.lab.drills.drill import DrawnDrill
 from course.lab.drills.library import find_drill
 from course.lab.drills.mock import debrief, plan
-from course.lab.drills.sitting import Sitting, off_text, solution_text
+from course.lab.drills.sitting import Sitting, solution_text
+from course.lab.drills.stages import Field, Stages, stages
 
 WIDE = widgets.Layout(width="100%", max_width="900px")
 NAMED = {"description_width": "170px"}
-Rows = Mapping[str, widgets.Dropdown]
 
 
 class Desk(LivePanel):
-    """A drill to sit. Show it as the last thing of a cell; press Start, write, commit, hand in.
+    """A drill to sit. Show it as the last thing of a cell; press Start, write, hand in, and go on from stage to stage.
 
     Args:
         drill: its id, as the list of drills names it, or one that is drawn already.
@@ -43,116 +40,63 @@ class Desk(LivePanel):
         self, drill: str | DrawnDrill, seed: int = 0, is_graded: bool = True, now: Callable[[], float] = time.monotonic
     ) -> None:
         drawn = drill if isinstance(drill, DrawnDrill) else find_drill(drill).drawn(seed)
-        self.sitting, self.is_graded, self.is_over = Sitting(drawn), is_graded, False
+        self.sitting, self.is_over = Sitting(drawn), False
+        self.fields: dict[str, widgets.ValueWidget] = {}
+        """Of the stage that is open, by key."""
+        self._stages: Stages = stages(self.sitting, is_graded)
         self._now, self._began = now, None
         self._name = f"drill-{uuid4().hex[:8]}"
-        self.start = _button(f"Start {drawn.drill.minutes} minutes", "play", self.begin)
-        self.submit = _button("Hand in", "check", self.hand_in, disabled=True)
+        self.start = _button(f"Start {drawn.drill.minutes} minutes", self.begin)
+        self.submit = _button("Hand in", self.hand_in)
         self.start.add_class(f"{self._name}-start")
         self.submit.add_class(f"{self._name}-stop")
         self.prompt = widgets.HTML("<p><em>The prompt appears when the clock starts.</em></p>", layout=WIDE)
-        self.answer = widgets.Textarea(placeholder="Write as you would speak.", rows=16, layout=WIDE, disabled=True)
-        causes, fixes = (
-            [("–", ""), *((label, name) for name, label in menu(g).items())] for g in ("causes", "techniques")
-        )
-        self.dominant = _dropdown("what dominates", causes)
-        self.second = _dropdown("the second problem", causes)
-        self.number = widgets.Text(description="the number, with unit", style=NAMED, layout=WIDE)
-        self.fixes = [_dropdown(f"fix {rank}", fixes) for rank in range(1, len(RANKS) + 1)]
-        self._asked = widgets.HTML("", layout=WIDE)
-        self._commit = widgets.VBox(
-            [widgets.HTML("<b>Commit to</b>"), self.dominant, self.second, self._asked, self.number, *self.fixes]
-        )
-        self._commit.layout.display = "none"
-        self.stages = widgets.VBox([])
+        self.answer = widgets.Textarea(placeholder="Write as you would speak.", rows=16, layout=WIDE)
+        self.submit.disabled = self.answer.disabled = True
+        self.asked = widgets.VBox([])
         self.result = widgets.HTML("", layout=widgets.Layout(width="100%"))
-        self.replies: dict[str, widgets.Textarea] = {}
-        self.sample_rows: dict[str, Rows] = {}
-        self.own_rows: Rows = {}
-        self.quotes: dict[str, widgets.Text] = {}
         buttons = widgets.HBox([self.start, self.submit])
-        self.widget = widgets.VBox([buttons, self.prompt, self.answer, self._commit, self.stages, self.result])
+        self.widget = widgets.VBox([buttons, self.prompt, self.answer, self.asked, self.result])
 
     def begin(self) -> None:
         """Start the clock and show the prompt; once."""
         if self._began is None:
             self._began = self._now()
             self.start.disabled, self.submit.disabled, self.answer.disabled = True, False, False
-            drill = self.sitting.drill
-            self.prompt.value = f'<div style="font-size:15px;line-height:1.5">{_paragraphs(drill.prompt)}</div>'
-            self._asked.value = _paragraphs(drill.rubric.commit.number.asks)
-            self._commit.layout.display = ""
+            shown = _paragraphs(self.sitting.drill.prompt)
+            self.prompt.value = f'<div style="font-size:15px;line-height:1.5">{shown}</div>'
 
     def hand_in(self) -> None:
-        """Stop the clock, and ask back; once."""
+        """Stop the clock, and open the first stage; once."""
         if self._began is None or self.sitting.text:
             return
         if not self.answer.value.strip():
             self.result.value = "<p>Nothing is written yet, so there's nothing to grade. The clock runs on.</p>"
             return
         self.sitting.text, self.sitting.seconds = self.answer.value, self._now() - self._began
-        fixes = tuple(dict.fromkeys(each.value for each in self.fixes if each.value))
-        self.sitting.commit = Commit(
-            dominant=self.dominant.value, second=self.second.value, number=self.number.value, fixes=fixes
-        )
-        for each in (self.submit, self.answer, self.dominant, self.second, self.number, *self.fixes):
-            each.disabled = True
+        self.submit.disabled = self.answer.disabled = True
         allowed = 60 * self.sitting.drill.drill.minutes
         self.result.value = f"<p>On the clock: {written(self.sitting.seconds)} of {written(allowed)}.</p>"
-        self.replies = {asks: widgets.Textarea(rows=3, layout=WIDE) for asks in self.sitting.follow_ups}
-        asked = [part for asks, box in self.replies.items() for part in (widgets.HTML(f"<b>{escape(asks)}</b>"), box)]
-        self._add("The interviewer asks", *asked, _button("Reply", "reply", self.reply))
+        self.go_on()
 
-    def reply(self) -> None:
-        """Keep the replies, and show two samples to grade; once."""
-        if not self.replies or self.sitting.replies or self.sample_rows:
+    def go_on(self) -> None:
+        """Take what is filled in, and open the next stage; after the last, keep the attempt and show everything."""
+        if not self.sitting.text or self.is_over:
             return
-        self.sitting.replies = {asks: box.value for asks, box in self.replies.items() if box.value.strip()}
-        if not self.is_graded:
-            self._finish()
+        filled = {key: (widget.value or "").strip() for key, widget in self.fields.items()}
+        for each in self.fields.values():
+            each.disabled = True
+        try:
+            stage = self._stages.send(filled) if self.asked.children else next(self._stages)
+        except StopIteration:
+            self.is_over = True
+            keep(attempt_of(self.sitting))
+            self.result.value += self.sitting.html() + solution(self).html
             return
-        drill = self.sitting.drill
-        parts: list[widgets.Widget] = []
-        for label, name in samples(drill).items():
-            self.sample_rows[label] = _rows(drill.rubric.criteria)
-            parts += [widgets.HTML(f"<h4>Answer {label}</h4>{_paragraphs(drill.answers[name])}", layout=WIDE)]
-            parts += [widgets.HTML(_anchors(drill.rubric.criteria)), *self.sample_rows[label].values()]
-        self._add("Grade these two first", *parts, _button("Compare", "balance-scale", self.compare))
-
-    def compare(self) -> None:
-        """Tell where the grades of the samples were off, and ask for the learner's own; once."""
-        if not self.sample_rows or self.own_rows:
-            return
-        self.sitting.samples = {label: _chosen(rows) for label, rows in self.sample_rows.items()}
-        criteria = self.sitting.drill.rubric.criteria
-        self.own_rows = _rows(criteria)
-        self.quotes = {
-            each.key: widgets.Text(description="your sentence", style=NAMED, layout=WIDE) for each in criteria
-        }
-        pairs = [part for key, row in self.own_rows.items() for part in (row, self.quotes[key])]
-        self._add("Where you were off", widgets.HTML(_paragraphs(off_text(self.sitting.calibration)), layout=WIDE))
-        self._add("Now your own, with a sentence of yours for each", *pairs, _button("Grade", "check", self.grade))
-
-    def grade(self) -> None:
-        """Keep the attempt, and show what all graders found, and the model answers; once."""
-        if self.own_rows and not self.is_over:
-            levels = _chosen(self.own_rows)
-            self.sitting.own_written = {key: (level, self.quotes[key].value) for key, level in levels.items()}
-            self._finish()
-
-    def _finish(self) -> None:
-        self.is_over = True
-        keep(attempt_of(self.sitting))
-        faults = "".join(
-            f"<p>{escape(asks)} {escape(fault.says)}</p>"
-            for asks, text in self.sitting.replies.items()
-            for fault in self.sitting.faults(text)
-        )
-        self.result.value += self.sitting.html() + faults + solution(self).html
-
-    def _add(self, title: str, *parts: widgets.Widget) -> None:
-        head = widgets.HTML(f"<h4>{title}</h4>")
-        self.stages.children = (*self.stages.children, widgets.VBox([head, *parts], layout=WIDE))
+        self.fields = {field.key: _widget(field) for field in stage.fields}
+        rows = [part for field in stage.fields for part in (_about(field), self.fields[field.key])]
+        head = widgets.HTML(f"<h4>{escape(stage.title)}</h4>{_paragraphs(stage.text)}", layout=WIDE)
+        self.asked.children = (*self.asked.children, widgets.VBox([head, *rows, _button("Go on", self.go_on)]))
 
     def _ipython_display_(self) -> None:
         """The clock is HTML with a script of its own; the rest is a widget."""
@@ -175,7 +119,7 @@ class MockInterview:
     def __init__(self, seed: int = 0, now: Callable[[], float] = time.monotonic) -> None:
         self.desks = [Desk(drill, is_graded=place == 0, now=now) for place, drill in enumerate(plan(seed))]
         self.told = widgets.HTML("", layout=WIDE)
-        self.end = _button("Debrief", "flag-checkered", self.finish)
+        self.end = _button("Debrief", self.finish)
 
     def finish(self) -> None:
         """The debrief of what has been handed in so far."""
@@ -195,35 +139,26 @@ def solution(desk: Desk) -> Html:
     return Html(fold("What the numbers imply, and the model answers", _paragraphs(text)), text)
 
 
-def _button(name: str, icon: str, press: Callable[[], None], disabled: bool = False) -> widgets.Button:
-    button = widgets.Button(description=name, icon=icon, button_style="primary", disabled=disabled)
+def _button(name: str, press: Callable[[], None]) -> widgets.Button:
+    button = widgets.Button(description=name, button_style="primary")
     button.on_click(lambda _: press())
     return button
 
 
-def _dropdown(name: str, options: object) -> widgets.Dropdown:
-    return widgets.Dropdown(description=name, options=options, style=NAMED, layout=widgets.Layout(width="560px"))
+def _widget(field: Field) -> widgets.ValueWidget:
+    if field.options is None:
+        return widgets.Text(description=field.label, style=NAMED, layout=WIDE)
+    options = [("–", ""), *((label, key) for key, label in field.options.items())]
+    return widgets.Dropdown(description=field.label, options=options, style=NAMED, layout=widgets.Layout(width="560px"))
 
 
-def _rows(criteria: tuple[Criterion, ...]) -> dict[str, widgets.Dropdown]:
-    return {each.key: _dropdown(each.name, ["–", *LEVELS]) for each in criteria}
-
-
-def _chosen(rows: Rows) -> dict[str, str]:
-    return {key: row.value for key, row in rows.items() if row.value in LEVELS}
-
-
-def _anchors(criteria: tuple[Criterion, ...]) -> str:
-    """What an answer of each level does, folded away."""
-    parts = (
-        f"<p><b>{each.name}.</b> {escape(each.asks)}<br>"
-        + "<br>".join(f"<i>{level}</i>: {escape(anchor)}" for level, anchor in zip(LEVELS, each.anchors))
-        for each in criteria
-    )
-    return fold("What each level means here", "".join(parts))
+def _about(field: Field) -> widgets.HTML:
+    """A short one in full, a long one folded."""
+    first, _, rest = field.about.partition("\n")
+    return widgets.HTML(fold(first, _paragraphs(rest)) if rest else escape(first), layout=WIDE)
 
 
 def _paragraphs(text: str) -> str:
-    """Plain text as HTML; bold as Markdown writes it."""
+    """Plain text as HTML; bold as Markdown writes it, and lists line by line."""
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escape(text))
-    return "".join(f"<p>{part}</p>" for part in re.sub(r"\n(?=[-\d]|\w+, \w+:)", "<br>", bold).split("\n\n"))
+    return "".join(f"<p>{part}</p>" for part in re.sub(r"\n(?=[-\d]|\w+[,:])", "<br>", bold).split("\n\n"))

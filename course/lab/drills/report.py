@@ -67,11 +67,9 @@ def report(done: Sequence[Attempt]) -> str:
 
 def _section(each: Attempt) -> str:
     clock = f", {each.seconds / 60:.1f} minutes" if each.seconds is not None else ""
-    rows = ((DIMENSIONS.get(key, key), level, each.quotes.get(key, "")) for key, level in each.self_score.items())
-    own = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    told = "".join(f"<p><b>{escape(asks)}</b> {escape(reply)}</p>" for asks, reply in each.replies.items())
+    head = f"{each.drill}: {each.points:.0%} {each.level}", f"{each.when}{clock}; own grades weigh {each.weight:.0%}"
+    own = [f"{DIMENSIONS.get(key, key)}: {level} {each.quotes.get(key, '')}" for key, level in each.self_score.items()]
+    told = "".join(f"<p>{escape(text)}</p>" for text in (*own, *map(" ".join, each.replies.items())))
     return (
-        f"<section><h2>{escape(each.drill)}: {each.points:.0%} {escape(each.level)}</h2>"
-        f"<p>{escape(each.when)}{clock}; own grades weigh {each.weight:.0%}</p><table>{own}</table>"
-        f"<pre>{escape(each.answer)}</pre>{told}</section>"
+        f"<section><h2>{escape(head[0])}</h2><p>{escape(head[1])}</p>{told}<pre>{escape(each.answer)}</pre></section>"
     )

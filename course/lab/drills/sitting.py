@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from course.lab.drills import calibrate, checks
 from course.lab.drills.calibrate import Calibration, Grades, Own
 from course.lab.drills.checks import Check
-from course.lab.drills.drill import LEVELS, Commit, DrawnDrill
+from course.lab.drills.drill import DIMENSIONS, LEVELS, Commit, DrawnDrill
 
 if TYPE_CHECKING:
     from course.lab.drills.judge import Opinion  # its HTTP client takes long to import
 
 CELL = "text-align:left;vertical-align:top;padding:4px 14px 4px 0;line-height:1.35;white-space:normal"
-MARKS = dict(zip(LEVELS, ("○○○", "●○○", "●●○", "●●●")))
+SHOWN = 160
+"""Characters of a quote, at most."""
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Sitting:
     def computed(self) -> str:
         """What grader 1 found, as points of those that it can give."""
         most = sum(each.most for each in self.checks)
-        return f"{checks.share(self.checks) * most:.1f} of {most:g} points that can be computed"
+        return f"{checks.total(self.checks):.1f} of {most:g} points that can be computed"
 
     def judges(self) -> dict[str, str]:
         """What each grader that was used can tell, and what it can't."""
@@ -74,81 +75,66 @@ class Sitting:
     # ---------------------------------------------------------------- shown
 
     def to_dict(self) -> dict[str, Any]:
-        drill, calibration, own = self.drill, self.calibration, self.own
+        calibration, own = self.calibration, self.own
+        parts: list[tuple[str, Mapping[str, Any]]] = [("own", own), ("judge", self.opinions)]
         return {
-            "drill": drill.id,
-            "seed": drill.seed,
+            "drill": self.drill.id,
+            "seed": self.drill.seed,
             "commit": self.commit.model_dump(include=set(Commit.model_fields)),
-            "computed": {"points": checks.share(self.checks) * sum(c.most for c in self.checks),
-                         "most": sum(c.most for c in self.checks)},
-            "calibration": {"graded": calibration.graded, "weight": calibration.weight, "bias": calibration.bias,
-                            "off": [asdict(each) for each in calibration.off]},
+            "computed": {"points": checks.total(self.checks), "most": sum(each.most for each in self.checks)},
+            "calibration": {**asdict(calibration), "weight": calibration.weight, "bias": calibration.bias},
             "criteria": [
                 {
-                    "criterion": each.key,
-                    "asks": each.asks,
-                    "anchors": dict(zip(LEVELS, each.anchors)),
+                    **each.model_dump(),
                     "checks": [asdict(found) for found in self.checks if found.criterion == each.key],
-                    "own": asdict(own[each.key]) if each.key in own else None,
-                    "judge": asdict(self.opinions[each.key]) if each.key in self.opinions else None,
+                    **{name: asdict(by_key[each.key]) if each.key in by_key else None for name, by_key in parts},
                 }
-                for each in drill.rubric.criteria
+                for each in self.drill.rubric.criteria
             ],
             "follow_ups": [
                 {"asks": asks, "reply": reply, "faults": [asdict(each) for each in self.faults(reply)]}
                 for asks, reply in ((asks, self.replies.get(asks, "")) for asks in self.follow_ups)
             ],
             "graders": self.judges(),
-            "samples": {label: drill.answers[name] for label, name in calibrate.samples(drill).items()},
-        }  # fmt: skip
+            "samples": {label: self.drill.answers[name] for label, name in calibrate.samples(self.drill).items()},
+        }
+
+    def rows(self) -> list[tuple[str, list[str]]]:
+        """Criterion by criterion: what is computed, the learner's own grade and what it weighs, and the judge's."""
+        shown = []
+        keys = [each.key for each in self.drill.rubric.criteria]
+        for each in self.drill.rubric.criteria:
+            mine = {each.key, *(set(DIMENSIONS) - set(keys) if each.key == keys[0] else ())}
+            lines = [f"{_points(c)} {c.says}{_quoted(*c.quotes)}" for c in self.checks if c.criterion in mine]
+            lines.append(f"you: {self._grade(each.key)}")
+            if opinion := self.opinions.get(each.key):
+                lines.append(f"judge model: {opinion}{_quoted(*opinion.quotes[:1])}")
+            shown.append((each.name, lines))
+        replies = [f"{asks} {fault.says}" for asks, text in self.replies.items() for fault in self.faults(text)]
+        return [*shown, ("your replies", replies)] if replies else shown
 
     def __str__(self) -> str:
-        lines = [f"{self.drill.drill.title}: {self.computed}"]
-        for each in self.drill.rubric.criteria:
-            lines.append(f"\n{each.name}: {self._grade(each.key)}")
-            for found in self._checks(each.key):
-                lines.append(f"  {_points(found)}  {found.says} {' / '.join(f'“{quote}”' for quote in found.quotes)}")
-            if each.key in self.opinions:
-                lines.append(f"  judge model: {self.opinions[each.key]}")
-        lines += [f"\n{name}. {said}" for name, said in self.judges().items()]
-        return "\n".join(lines)
-
-    def html(self) -> str:
-        """By criterion: what is computed, the learner's own grade and what it weighs, and the judge's."""
-        names = ("criterion", "computed", "your own grade", *(("judge model",) if self.opinions else ()))
-        header = "".join(f'<th scope="col" style="{CELL};font-weight:bold">{name}</th>' for name in names)
-        rows = ""
-        for each in self.drill.rubric.criteria:
-            found = "".join(
-                f"<div>{_points(c)} {escape(c.says)} {_quoted(*c.quotes)}</div>" for c in self._checks(each.key)
-            )
-            own, opinion = self.own.get(each.key), self.opinions.get(each.key)
-            cells = [
-                found or "nothing here can be computed",
-                escape(self._grade(each.key)) + _quoted(own.quote if own else ""),
-            ]
-            cells += [escape(str(opinion)) + _quoted(*opinion.quotes[:1])] if opinion else []
-            rows += f'<tr><th scope="row" style="{CELL}">{each.name}</th>'
-            rows += "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
-        told = "".join(f"<li><b>{name}.</b> {escape(said)}</li>" for name, said in self.judges().items())
-        return (
-            f"<h4>{escape(self.drill.drill.title)}: {self.computed}</h4>"
-            f'<table style="border-collapse:collapse;font-size:13px"><thead><tr>{header}</tr></thead>'
-            f"<tbody>{rows}</tbody></table><ul>{told}</ul>"
+        parts = ["\n  ".join([f"{name}:", *lines]) for name, lines in self.rows()]
+        return "\n\n".join(
+            [f"{self.drill.drill.title}: {self.computed}", *parts, *map(". ".join, self.judges().items())]
         )
 
-    def _checks(self, key: str) -> list[Check]:
-        """Evidence for a criterion; what belongs to none of the drill's goes to the first."""
-        keys = [each.key for each in self.drill.rubric.criteria]
-        return [c for c in self.checks if c.criterion == key or (c.criterion not in keys and key == keys[0])]
+    def html(self) -> str:
+        rows = "".join(
+            f'<tr><th scope="row" style="{CELL}">{name}</th>'
+            f'<td style="{CELL}">{"<br>".join(map(escape, lines))}</td></tr>'
+            for name, lines in self.rows()
+        )
+        told = "".join(f"<li><b>{name}.</b> {escape(said)}</li>" for name, said in self.judges().items())
+        head = f"<h4>{escape(self.drill.drill.title)}: {self.computed}</h4>"
+        return f'{head}<table style="border-collapse:collapse;font-size:13px">{rows}</table><ul>{told}</ul>'
 
     def _grade(self, key: str) -> str:
-        own = self.own.get(key)
-        if own is None:
+        if (own := self.own.get(key)) is None:
             return "not graded"
         if not own.counts:
             return f"{own.level}, which doesn't count: no sentence of yours is quoted for it"
-        return f"{MARKS[own.level]} {own.level}, weighs {self.calibration.weight:.0%}"
+        return f"{own.level}, weighs {self.calibration.weight:.0%}{_quoted(own.quote)}"
 
 
 def solution_text(drill: DrawnDrill) -> str:
@@ -175,6 +161,5 @@ def _points(found: Check) -> str:
     return f"{found.points:.2g}/{found.most:g}" if found.most else f"{found.points:g}"
 
 
-def _quoted(*quotes: str, most: int = 160) -> str:
-    short = (q if len(q) <= most else q[: most - 1].rstrip() + "…" for q in quotes if q)
-    return "".join(f" <i>“{escape(quote)}”</i>" for quote in short)
+def _quoted(*quotes: str) -> str:
+    return "".join(f" “{q if len(q) <= SHOWN else q[: SHOWN - 1].rstrip() + '…'}”" for q in quotes if q)

@@ -17,8 +17,9 @@ from course.lab.drills.amounts import Amount
 from course.lab.drills.drill import Draw, Drill, Numbers, Rubric, UnknownDrillError
 from course.lab.drills.library import decoding, fleets, latency, memory, stacks
 
-_MODULES = (latency, memory, decoding, fleets, stacks)
-_FORMULAS = {name: each for module in _MODULES for name, each in vars(module).items()}
+_FORMULAS = {
+    name: each for module in (latency, memory, decoding, fleets, stacks) for name, each in vars(module).items()
+}
 
 
 def _read(drill_id: str) -> Drill:
@@ -43,8 +44,7 @@ _ALL_IDS = (
     "code-drafts", "chunk-size", "new-draft", "one-token",
     "why-not-gpus", "size-a-fleet", "tenfold-spike", "batch-beside-chat", "buy-hardware", "halve-the-cost",
     "slo-autocomplete", "dashboard", "load-test-lied", "choppy-stream",
-    "split-pools", "moe-8-gpus", "kv-offload", "slow-json", "lora-tenants", "drafts-at-noon", "thinking-long",
-    "hot-prefix",
+    "split-pools", "moe-8-gpus", "kv-offload", "slow-json", "lora-tenants", "drafts-at-noon", "thinking-long", "hot-prefix",
 )  # fmt: skip
 UNCONVERTED = tuple(
     each for each in _ALL_IDS if "[rubric]" in (Path(__file__).parent / f"{each}.toml").read_text(encoding="utf-8")
