@@ -44,7 +44,8 @@ _ALL_IDS = (
     "code-drafts", "chunk-size", "new-draft", "one-token",
     "why-not-gpus", "size-a-fleet", "tenfold-spike", "batch-beside-chat", "buy-hardware", "halve-the-cost",
     "slo-autocomplete", "dashboard", "load-test-lied", "choppy-stream",
-    "split-pools", "moe-8-gpus", "kv-offload", "slow-json", "lora-tenants", "drafts-at-noon", "thinking-long", "hot-prefix",
+    "split-pools", "moe-8-gpus", "kv-offload", "slow-json",
+    "lora-tenants", "drafts-at-noon", "thinking-long", "hot-prefix",
 )  # fmt: skip
 UNCONVERTED = tuple(
     each for each in _ALL_IDS if "[rubric]" in (Path(__file__).parent / f"{each}.toml").read_text(encoding="utf-8")
