@@ -1,7 +1,7 @@
 """The drills, in the order in which they are listed.
 
 <id>.toml      title, minutes, rubric and given numbers of a drill     ../texts/<id>.md   its prompt and sample answers
-latency.py, memory.py, decoding.py, fleets.py, stacks.py   a function each, from what the prompt gives to what follows from it
+latency.py, memory.py, decoding.py, fleets.py, stacks.py   a function each: from what a prompt gives to what follows
 
 In a file, `[given]` has the numbers of the prompt: a unit, and the options of which a seed draws one, the classic
 first. Of what follows, `also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives.

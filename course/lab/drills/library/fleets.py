@@ -72,6 +72,7 @@ def batch_beside_chat(g: Given) -> Follows:
         "stall": u.seconds(g.length / g.speed),
         "chat_load": u.ratio(g.chat_qps * g.chat_prompt / g.speed),
         "left": u.ratio(1 - g.chat_qps * g.chat_prompt / g.speed),
+        "beside": u.seconds(work / (1 - g.chat_qps * g.chat_prompt / g.speed)),
         "hours_beside": u.count(work / 3600 / (1 - g.chat_qps * g.chat_prompt / g.speed)),
         "servers": u.ratio(work / 3600 / g.window),
         "largest": u.tokens(g.slo * g.speed),
@@ -134,7 +135,7 @@ def dashboard(g: Given) -> Follows:
     return {
         "mean": u.seconds(g.share * g.long + (1 - g.share) * g.short),
         "hit": u.rate(g.share * g.qps),
-        "a_minute": u.count(g.share * g.qps * 60),
+        "a_minute": u.count(round(g.share * g.qps * 60)),
         "ratio": u.ratio(g.long / g.short),
         "in_flight": u.count(g.qps * g.e2e),
     }

@@ -28,7 +28,7 @@ def dump_13b(g: Given) -> Follows:
         "full_step": u.seconds(step),
         "decode_rate": u.token_rate(slots / step),
         "decode_servers": u.ratio(g.qps * g.output / (slots / step)),
-        "both": u.count(g.qps * floor + g.qps * g.output / (slots / step)),
+        "both": u.ratio(g.qps * floor + g.qps * g.output / (slots / step)),
         "weights": u.size(shape.read_bytes("bfloat16")),
         "floor": u.seconds(u.step_floor(shape, a100, 2)),
     }
@@ -74,10 +74,10 @@ def itl_250ms(g: Given) -> Follows:
 def rag_broke_chat(g: Given) -> Follows:
     return {
         "stall": u.seconds(g.long / g.speed),
-        "chunks": u.count(g.long / g.chunk),
+        "chunks": u.count(-(-g.long // g.chunk)),
         "chunk_step": u.seconds(g.chunk / g.speed + g.itl),
         "load": u.ratio(g.share * g.long / (g.share * g.long + (1 - g.share) * g.short)),
-        "times": u.ratio(g.spike / g.itl),
+        "spike": u.seconds(g.long / g.speed + g.itl),
         "mean": u.tokens(g.share * g.long + (1 - g.share) * g.short),
     }
 

@@ -1,5 +1,6 @@
 """Numbers of drills about today's stacks: split pools, experts, KV offload, grammars, adapters, drafts, reasoning."""
 
+from course.lab.drills.amounts import RATIO, Amount
 from course.lab.drills.library import units as u
 from course.lab.drills.library.decoding import accepted
 from course.lab.drills.library.units import Follows, Given
@@ -24,7 +25,6 @@ def split_pools(g: Given) -> Follows:
         "transfer": u.seconds(kv / g.link),
         "link_load": u.ratio(g.qps * kv / g.pool / g.link),
         "floor": u.seconds(per_prompt + kv / g.link),
-        "wait": u.seconds(g.ttft - per_prompt - kv / g.link),
         "five": u.ratio(prefill / 5),
         "three": u.ratio(decode / 3),
         "six": u.ratio(prefill / 6),
@@ -36,7 +36,7 @@ def split_pools(g: Given) -> Follows:
 def moe_8_gpus(g: Given) -> Follows:
     shape, h200 = u.model("deepseek-v3"), u.gpu("h200")
     bandwidth, stored = g.gpus * h200.bandwidth, shape.stored_bytes("fp8")
-    one, many, wide = (shape.read_bytes("fp8", tokens) for tokens in (1, g.batch, 4 * g.batch))
+    one, many, wide = (shape.read_bytes("fp8", tokens) for tokens in (1, g.batch, 3 * g.batch))
     ranks = ExpertRanks(shape.num_experts, shape.experts_per_token, int(g.gpus), 1.0)
     kv = shape.kv_bytes_per_token("bfloat16") * g.context
     return {
@@ -52,11 +52,11 @@ def moe_8_gpus(g: Given) -> Follows:
         "floor": u.seconds(many / bandwidth),
         "above": u.ratio(g.itl * bandwidth / many),
         "claimed": u.ratio(g.itl * bandwidth / one),
-        "wide": u.count(4 * g.batch),
+        "wide": u.count(3 * g.batch),
         "wide_read": u.size(wide),
         "wide_itl": u.seconds(g.itl * wide / many),
         "rate": u.token_rate(g.batch / g.itl),
-        "wide_rate": u.token_rate(4 * g.batch * many / wide / g.itl),
+        "wide_rate": u.token_rate(3 * g.batch * many / wide / g.itl),
         "busiest": u.ratio(ranks.rows(g.batch) / ranks.even_rows(g.batch)),
         "kv_request": u.size(kv),
         "fit": u.count(int((g.gpus * h200.memory - stored) / kv)),
@@ -164,9 +164,9 @@ def drafts_at_noon(g: Given) -> Follows:
         "noon_compute": u.seconds(g.noon * (g.k + 1) * row),
         "noon_cycle": u.seconds(cycle(g.noon)),
         "noon_itl": u.seconds(cycle(g.noon) / tokens),
-        "noon_gain": u.ratio(gain(g.noon)),
+        "noon_gain": Amount(gain(g.noon), RATIO, 0.01),
         "loss": u.ratio(1 - gain(g.noon)),
-        "load_after": u.ratio(g.load / gain(g.noon)),
+        "load_after": Amount(g.load / gain(g.noon), RATIO, 0.01),
         "even": u.count(next(batch for batch in range(1, 1000) if gain(batch) < 1)),
     }
 
@@ -191,6 +191,7 @@ def thinking_long(g: Given) -> Follows:
         "token_rate": u.token_rate(g.qps * g.after),
         "silent": u.seconds((g.after - g.visible) * g.itl),
         "cut": u.tokens(g.timeout / g.itl),
+        "most": u.ratio(g.fleet * room / (g.qps * g.after * g.itl * request)),
         "capped": u.count(g.qps * g.cap * g.itl),
         "capped_e2e": u.seconds(g.cap * g.itl),
         "capped_servers": u.count(round(g.qps * g.cap * g.itl * capped / room, 1)),
@@ -209,7 +210,7 @@ def hot_prefix(g: Given) -> Follows:
         "miss": u.seconds((g.prefix + g.suffix) / g.speed),
         "load": u.ratio(hot * hit),
         "limit": u.rate(1 / hit),
-        "backlog": u.count(round((hot - 1 / hit) * 60)),
+        "lost": u.ratio(1 - 1 / (hot * hit)),
         "mean": u.ratio(g.qps * hit / g.replicas),
         "mean_given": u.ratio(g.qps * hit / g.replicas),
         "rest": u.ratio((g.qps - hot) / (g.replicas - 1) * hit),
