@@ -77,20 +77,13 @@ def attempt_of(sitting: Sitting) -> Attempt:
 
 def standing(done: Sequence[Attempt]) -> dict[str, float]:
     """By criterion: the mean of the recent attempts' own grades, each as heavy as the learner was calibrated."""
-    means = {}
-    for key in DIMENSIONS:
-        scored = [
-            (each.dimensions[key], each.weight) for each in done[-RECENT:] if key in each.dimensions and each.weight
-        ]
-        if scored:
-            means[key] = sum(points * weight for points, weight in scored) / sum(weight for _, weight in scored)
-    return means
-
-
-def trend(done: Sequence[Attempt]) -> dict[str, float]:
-    """By criterion: the recent mean minus the mean of as many attempts before; empty without any before."""
-    before = standing(done[:-RECENT])
-    return {key: points - before[key] for key, points in standing(done).items() if key in before}
+    recent = [each for each in done[-RECENT:] if each.weight]
+    weights = {key: sum(each.weight for each in recent if key in each.dimensions) for key in DIMENSIONS}
+    return {
+        key: sum(each.weight * each.dimensions.get(key, 0) for each in recent) / weight
+        for key, weight in weights.items()
+        if weight
+    }
 
 
 def practise_next(done: Sequence[Attempt]) -> tuple[str, str]:

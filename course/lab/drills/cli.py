@@ -11,7 +11,7 @@ from course.lab.drills.attempts import FILE, attempt_of
 from course.lab.drills.attempts import keep as keep_attempt
 from course.lab.drills.checks import verified
 from course.lab.drills.claims import menu
-from course.lab.drills.drill import LEVELS, Commit
+from course.lab.drills.drill import Commit
 from course.lab.drills.library import ALL, find_drill
 from course.lab.drills.mock import MINUTES, debrief, plan
 from course.lab.drills.report import advice, report, summary
@@ -37,6 +37,11 @@ class AnswerFileError(MinillmError):
     """The answer cannot be read, or a sheet of grades cannot."""
 
 
+def _print(as_json: bool, found: dict[str, Any], *lines: object) -> None:
+    """The one for programs, or the others for people."""
+    print(json.dumps(found) if as_json else "\n".join(map(str, lines)))
+
+
 @app.command("list")
 def list_drills(as_json: Json = False) -> None:
     """All drills: id, minutes, title, what is practised."""
@@ -45,12 +50,9 @@ def list_drills(as_json: Json = False) -> None:
         {"id": d.id, "title": d.title, "minutes": d.minutes, "practises": d.phases, "last": tried.get(d.id)}
         for d in ALL
     ]
-    if as_json:
-        print(json.dumps({"drills": rows}))
-        return
-    for row in rows:
-        last = f"  [{row['last']:.0%}]" if row["last"] is not None else ""
-        print(f"{row['id']:18} {row['minutes']:3d} min  {row['title']}  ({row['practises']}){last}")
+    last = {name: f"  [{points:.0%}]" for name, points in tried.items()}
+    told = [f"{d.id:18} {d.minutes:3d} min  {d.title}  ({d.phases}){last.get(d.id, '')}" for d in ALL]
+    _print(as_json, {"drills": rows}, *told)
 
 
 @app.command()
@@ -58,18 +60,18 @@ def show(drill_id: Id, seed: Seed = 0, as_json: Json = False) -> None:
     """The prompt, and what to commit to. Model answers are shown after grading only."""
     drill = find_drill(drill_id)
     drawn = drill.drawn(seed)
-    asks = drawn.rubric.commit.number.asks
-    if as_json:
-        fields = {"id": drill.id, "title": drill.title, "minutes": drill.minutes, "practises": drill.phases}
-        given = {name: {"value": a.value, "unit": a.unit} for name, a in drawn.numbers.given.items()}
-        commit = {"dominant": menu("causes"), "second": menu("causes"), "number": asks, "fixes": menu("techniques")}
-        criteria = {each.key: each.asks for each in drawn.rubric.criteria}
-        print(json.dumps({**fields, "seed": seed, "prompt": drawn.prompt, "given": given, "commit": commit,
-                          "criteria": criteria}))  # fmt: skip
-        return
-    print(f"{drill.title} ({drill.minutes} minutes)\n\n{drawn.prompt}\n")
-    print(f"Commit to what dominates, the second problem, up to three fixes, and a number: {asks}")
-    print(f"Graded: {', '.join(each.name for each in drawn.rubric.criteria)}.")
+    asks, causes = drawn.rubric.commit.number.asks, menu("causes")
+    fields = {"id": drill.id, "title": drill.title, "minutes": drill.minutes, "practises": drill.phases, "seed": seed}
+    given = {name: {"value": a.value, "unit": a.unit} for name, a in drawn.numbers.given.items()}
+    commit = {"dominant": causes, "second": causes, "number": asks, "fixes": menu("techniques")}
+    criteria = {each.key: each.asks for each in drawn.rubric.criteria}
+    _print(
+        as_json,
+        {**fields, "prompt": drawn.prompt, "given": given, "commit": commit, "criteria": criteria},
+        f"{drill.title} ({drill.minutes} minutes)\n\n{drawn.prompt}\n",
+        f"Commit to what dominates, the second problem, up to three fixes, and a number: {asks}",
+        f"Graded: {', '.join(each.name for each in drawn.rubric.criteria)}.",
+    )
 
 
 @app.command()
@@ -112,14 +114,11 @@ def grade(
         sitting.opinions = ask(sitting.drill, sitting.text, judge_url, judge_model)
     if keep:
         keep_attempt(attempt_of(sitting))
-    if as_json:
-        drill = sitting.drill
-        answers = {level: drill.answers[level] for level in LEVELS}
-        print(json.dumps({**sitting.to_dict(), "impossible": drill.impossible, "must_say": drill.rubric.must_say,
-                          "model_answers": answers}))  # fmt: skip
-        return
-    print(sitting, *(f"The interviewer asks: {each}" for each in sitting.follow_ups), sep="\n")
-    print(f"\n{off_text(sitting.calibration)}\n\n{solution_text(sitting.drill)}")
+    drill = sitting.drill
+    solved = {"impossible": drill.impossible, "must_say": drill.rubric.must_say, "model_answers": drill.model_answers}
+    asked = [f"The interviewer asks: {each}" for each in sitting.follow_ups]
+    told = (sitting, *asked, f"\n{off_text(sitting.calibration)}\n", solution_text(drill))
+    _print(as_json, {**sitting.to_dict(), **solved}, *told)
 
 
 @app.command()
@@ -138,10 +137,8 @@ def mock(seed: Seed = 0, keep: Keep = True, as_json: Json = False) -> None:
         if keep:
             keep_attempt(attempt_of(sitting))
     told = debrief(rounds)
-    if as_json:
-        print(json.dumps({"rounds": [each.to_dict() for each in rounds], "debrief": told}))
-        return
-    print(*rounds, told, *(solution_text(each.drill) for each in rounds), sep="\n\n")
+    shown = [f"{part}\n" for part in (*rounds, told, *(solution_text(each.drill) for each in rounds))]
+    _print(as_json, {"rounds": [each.to_dict() for each in rounds], "debrief": told}, *shown)
 
 
 @app.command()
@@ -155,18 +152,10 @@ def history(
             html.write_text(report(done), encoding="utf-8")
         except OSError as error:
             raise AnswerFileError(f"cannot write {html}: {error}") from None
-    if as_json:
-        print(
-            json.dumps(
-                {"attempts": [each.model_dump() for each in done], "summary": summary(done), "advice": advice(done)}
-            )
-        )
-        return
-    for each in done:
-        print(f"{each.when}  {each.drill:18} {each.points:.0%}  {each.level or f'own grades weigh {each.weight:.0%}'}")
-    for name, level, change in summary(done):
-        print(f"{name:26} {level:8} {change}")
-    print(advice(done))
+    told = [f"{each.when}  {each.drill:18} {each.points:.0%}  {each.level}" for each in done]
+    told += [f"{name:26} {level:8} {change}" for name, level, change in summary(done)]
+    attempts = [each.model_dump() for each in done]
+    _print(as_json, {"attempts": attempts, "summary": summary(done), "advice": advice(done)}, *told, advice(done))
 
 
 def _read(answer: str) -> str:

@@ -109,7 +109,7 @@ class Desk(LivePanel):
         return f"<p><b>{escape(drill.title)}</b>, {drill.minutes} minutes: run this cell to sit the drill.</p>"
 
 
-class MockInterview:
+class MockInterview(LivePanel):
     """45 minutes: the dump, two short drills, pushback after each, and a debrief.
 
     Args:
@@ -119,15 +119,19 @@ class MockInterview:
     def __init__(self, seed: int = 0, now: Callable[[], float] = time.monotonic) -> None:
         self.desks = [Desk(drill, is_graded=place == 0, now=now) for place, drill in enumerate(plan(seed))]
         self.told = widgets.HTML("", layout=WIDE)
-        self.end = _button("Debrief", self.finish)
+        self.widget = widgets.VBox([_button("Debrief", self.finish), self.told])
 
     def finish(self) -> None:
         """The debrief of what has been handed in so far."""
         self.told.value = _paragraphs(debrief([desk.sitting for desk in self.desks if desk.sitting.text]))
 
     def _ipython_display_(self) -> None:
-        for each in (*self.desks, widgets.VBox([self.end, self.told])):
+        for each in self.desks:
             display(each)
+        display(self._repr_mimebundle_(), raw=True)
+
+    def static_html(self) -> str:
+        return "<p>Then the debrief: run this cell for a mock interview.</p>"
 
 
 def solution(desk: Desk) -> Html:

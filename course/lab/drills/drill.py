@@ -210,8 +210,12 @@ class DrawnDrill:
 
     @property
     def answers(self) -> dict[str, str]:
-        """All samples, by level, and the fluent one. Model answers are shown after grading only."""
-        return {name: self._texts[name] for name in SAMPLES if name in self._texts}
+        """All samples, by level, and the fluent one. Shown after grading only."""
+        return {name: self._texts[name] for name in SAMPLES}
+
+    @property
+    def model_answers(self) -> dict[str, str]:
+        return {level: self._texts[level] for level in LEVELS}
 
     def grade_of(self, sample: str, key: str) -> str:
         """The level of a sample answer by a criterion."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from course.lab.drills.attempts import RECENT, Attempt, practise_next, standing, trend
+from course.lab.drills.attempts import RECENT, Attempt, practise_next, standing
 from course.lab.drills.drill import DIMENSIONS
 from course.lab.drills.library import find_drill
 from course.lab.svg import INK, SOFT, Picture, line, rect, text
@@ -36,11 +36,11 @@ def history_picture(done: Sequence[Attempt]) -> Picture:
 
 
 def summary(done: Sequence[Attempt]) -> list[tuple[str, str, str]]:
-    """(criterion, own grade of late, change) for each criterion that was graded."""
-    changes = trend(done)
+    """(criterion, own grade of late, change since as many attempts before) for each criterion that was graded."""
+    now, before = standing(done), standing(done[:-RECENT])
     return [
-        (DIMENSIONS[key], f"{points:.0%}", f"{changes[key]:+.0%}" if key in changes else "–")
-        for key, points in standing(done).items()
+        (DIMENSIONS[key], f"{points:.0%}", f"{points - before[key]:+.0%}" if key in before else "–")
+        for key, points in now.items()
     ]
 
 

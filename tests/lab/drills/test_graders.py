@@ -16,7 +16,7 @@ from course.lab.drills.amounts import amounts_in, sums_in
 from course.lab.drills.checks import check, claims, follow_ups, share, verified
 from course.lab.drills.claims import against_itself, claims_in, declared_innocent, named_in, statements_in, table
 from course.lab.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, Draw, DrawnDrill, Drill, UnknownDrillError
-from course.lab.drills.library import ALL, FLAGSHIP, UNCONVERTED, find_drill
+from course.lab.drills.library import ALL, FLAGSHIP, find_drill
 from course.lab.drills.library.decoding import accepted
 from course.lab.drills.sitting import Sitting
 
@@ -36,10 +36,6 @@ def ideal(drawn: DrawnDrill, sample: str) -> Sitting:
     shown = calibrate.samples(drawn).items()
     grades = {label: {c.key: drawn.grade_of(name, c.key) for c in drawn.rubric.criteria} for label, name in shown}
     return Sitting(drawn, drawn.answers[sample], drawn.rubric.samples[sample], samples=grades, own_written=own)
-
-
-def test_all_drills_are_in_the_form_that_graders_share() -> None:
-    assert not UNCONVERTED, f"still in the old form: {', '.join(UNCONVERTED)}"
 
 
 @EACH
@@ -224,7 +220,6 @@ def test_numbers_are_read_with_their_units() -> None:
     assert len(amounts_in("from 20% to 80%")) == 2
 
 
-@pytest.mark.skipif(bool(UNCONVERTED), reason="drills still in the old form")
 def test_numbers_of_some_drills_fit_their_stories() -> None:
     for seed in MANY_SEEDS:
         derived = find_drill("p99-8s").drawn(seed).numbers.derived

@@ -38,20 +38,15 @@ def _read(drill_id: str) -> Drill:
     return Drill(id=drill_id, numbers=numbers, rubric=Rubric.model_validate(written), **about)
 
 
-_ALL_IDS = (
+_IDS = (
     "dump-13b", "p99-8s", "ttft-7s", "itl-250ms", "rag-broke-chat", "quantized-in-vain",
     "hit-rate-zero", "long-contexts", "shrink-the-kv", "growing-agents",
     "code-drafts", "chunk-size", "new-draft", "one-token",
     "why-not-gpus", "size-a-fleet", "tenfold-spike", "batch-beside-chat", "buy-hardware", "halve-the-cost",
     "slo-autocomplete", "dashboard", "load-test-lied", "choppy-stream",
-    "split-pools", "moe-8-gpus", "kv-offload", "slow-json",
-    "lora-tenants", "drafts-at-noon", "thinking-long", "hot-prefix",
+    "split-pools", "moe-8-gpus", "kv-offload", "slow-json", "lora-tenants", "drafts-at-noon", "thinking-long",
+    "hot-prefix",
 )  # fmt: skip
-UNCONVERTED = tuple(
-    each for each in _ALL_IDS if "[rubric]" in (Path(__file__).parent / f"{each}.toml").read_text(encoding="utf-8")
-)
-"""Drills whose file is still in the old form."""
-_IDS = tuple(each for each in _ALL_IDS if each not in UNCONVERTED)
 ALL: tuple[Drill, ...] = tuple(map(_read, _IDS))
 FLAGSHIP = "dump-13b"
 
