@@ -47,13 +47,14 @@ class Calibration:
     """How well two samples were graded."""
 
     graded: int
+    possible: int
     off: tuple[Off, ...]
 
     @property
     def weight(self) -> float:
-        """0 to 1: what this learner's own grade counts."""
-        mean = sum(abs(each.gap) for each in self.off) / self.graded if self.graded else HOPELESS
-        return max(0.0, 1 - mean / HOPELESS)
+        """0 to 1: what this learner's own grade counts. What was left out is a guess."""
+        gaps = sum(abs(each.gap) for each in self.off) + HOPELESS * (self.possible - self.graded)
+        return max(0.0, 1 - gaps / self.possible / HOPELESS)
 
     @property
     def bias(self) -> float:
@@ -94,7 +95,7 @@ def calibrate(drill: DrawnDrill, grades: Mapping[str, Grades]) -> Calibration:
                 (criterion,) = (each for each in drill.rubric.criteria if each.key == key)
                 why = sample.why.get(key, f"{right.capitalize()}: {criterion.anchors[LEVELS.index(right)]}")
                 off.append(Off(label, key, given, right, why))
-    return Calibration(graded, tuple(off))
+    return Calibration(graded, len(samples(drill)) * len(drill.rubric.criteria), tuple(off))
 
 
 def own_grades(drill: DrawnDrill, answer: str, written: Mapping[str, tuple[str, str]]) -> dict[str, Own]:

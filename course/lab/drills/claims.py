@@ -33,8 +33,8 @@ class Statement:
     """The sentence it stands in."""
 
     @property
-    def meaning(self) -> tuple[str, ...]:
-        return (self.technique, self.says, str(self.denied), self.quantity)
+    def meaning(self) -> tuple[str, str, bool, str]:
+        return (self.technique, self.says, self.denied, self.quantity)
 
     def agrees_with(self, effect: str) -> bool:
         holds = effect != "nothing" if self.says == "moves" else self.says == effect
@@ -114,7 +114,7 @@ def against_itself(text: str) -> list[tuple[str, str]]:
     return [
         (quote, said[other])
         for (technique, says, denied, quantity), quote in said.items()
-        if denied == "False" and (other := (technique, says, "True", quantity)) in said
+        if not denied and (other := (technique, says, True, quantity)) in said
     ]
 
 
@@ -169,20 +169,16 @@ def _stated(
         later = next((t for t in named if t[1] >= verb.end()), None)
         if subject is None and before and (with_before or _begins(clause, verb)):
             subject = (before, 0, 0)
-        if objects and subject:
-            pass
-        elif objects and later and clause[: verb.start()].endswith("to "):  # to cut the queue we quantize
-            subject = later
-        elif (
-            earlier and later and _grammar("by").search(clause, verb.end(), later[1])
-        ):  # the queue is cut by quantization
-            subject, objects = later, earlier[-1:]
-        elif (
-            earlier and subject and (with_before or _grammar("with").match(clause))
-        ):  # with quantization the queue shrinks
-            objects = earlier[-1:]
-        else:
-            continue
+        if not (objects and subject):
+            by = later and _grammar("by").search(clause, verb.end(), later[1])
+            if objects and later and clause[: verb.start()].endswith("to "):
+                subject = later  # to cut the queue we quantize
+            elif earlier and later and by:
+                subject, objects = later, earlier[-1:]  # the queue is cut by quantization
+            elif earlier and subject and (with_before or _grammar("with").match(clause)):
+                objects = earlier[-1:]  # with quantization the queue shrinks
+            else:
+                continue
         begin = min(subject[1], objects[0][1], verb.start())
         for quantity in objects:
             says, denied = _says(verb, clause, begin, quantity)
@@ -200,9 +196,8 @@ def _joined(clause: str, objects: list[_Place]) -> list[_Place]:
     """The first object of a verb and those that "and" adds: not one that begins a statement of its own."""
     kept = objects[:1]
     for each in objects[1:]:
-        if not _grammar("also").fullmatch(clause[kept[-1][2] : each[1]]) or _grammar("begins_anew").match(
-            clause, each[2]
-        ):
+        is_added = _grammar("also").fullmatch(clause[kept[-1][2] : each[1]])
+        if not is_added or _grammar("begins_anew").match(clause, each[2]):
             break
         kept.append(each)
     return kept
@@ -213,15 +208,13 @@ def _says(verb: re.Match[str], clause: str, begin: int, quantity: _Place) -> tup
     end = max(verb.end(), quantity[2])
     denied = _grammar("denies").search(clause, max(begin - 4, 0), end) is not None
     low, high = ("raises", "lowers") if quantity[0] in _GOOD_HIGH else ("lowers", "raises")
-    kind = verb.lastgroup
+    kind = str(verb.lastgroup)
     if kind == "nothing":
         return "moves", True
     if kind == "makes":
         around = clause[verb.end() : end + 40]
-        return (
-            "lowers" if _grammar("shorter").search(around) else "raises" if _grammar("longer").search(around) else ""
-        ), denied
-    return {"helps": low, "hurts": high}.get(str(kind), str(kind)), denied
+        kind = next((says for says in ("lowers", "raises") if _grammar(f"what_{says}").search(around)), "")
+    return {"helps": low, "hurts": high}.get(kind, kind), denied
 
 
 def _places(group: str, clause: str) -> list[_Place]:

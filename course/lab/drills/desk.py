@@ -4,6 +4,7 @@ The clock runs in the browser, from its wall clock: a busy kernel cannot slow it
 from anything. The kernel notes the moments of Start and Hand in for itself.
 """
 
+import functools
 import re
 import time
 from collections.abc import Callable
@@ -79,15 +80,20 @@ class Desk(LivePanel):
         self.result.value = f"<p>On the clock: {written(self.sitting.seconds)} of {written(allowed)}.</p>"
         self.go_on()
 
-    def go_on(self) -> None:
-        """Take what is filled in, and open the next stage; after the last, keep the attempt and show everything."""
-        if not self.sitting.text or self.is_over:
+    def go_on(self, stage_number: int | None = None) -> None:
+        """Take what is filled in, and open the next stage; after the last, keep the attempt and show everything.
+
+        Args:
+            stage_number: of the button that was pressed; one of a stage that is done does nothing.
+        """
+        place = len(self.asked.children)
+        if not self.sitting.text or self.is_over or stage_number not in (None, place):
             return
         filled = {key: (widget.value or "").strip() for key, widget in self.fields.items()}
         for each in self.fields.values():
             each.disabled = True
         try:
-            stage = self._stages.send(filled) if self.asked.children else next(self._stages)
+            stage = self._stages.send(filled) if place else next(self._stages)
         except StopIteration:
             self.is_over = True
             keep(attempt_of(self.sitting))
@@ -96,7 +102,8 @@ class Desk(LivePanel):
         self.fields = {field.key: _widget(field) for field in stage.fields}
         rows = [part for field in stage.fields for part in (_about(field), self.fields[field.key])]
         head = widgets.HTML(f"<h4>{escape(stage.title)}</h4>{_paragraphs(stage.text)}", layout=WIDE)
-        self.asked.children = (*self.asked.children, widgets.VBox([head, *rows, _button("Go on", self.go_on)]))
+        on = _button("Go on", functools.partial(self.go_on, place + 1))
+        self.asked.children = (*self.asked.children, widgets.VBox([head, *rows, on]))
 
     def _ipython_display_(self) -> None:
         """The clock is HTML with a script of its own; the rest is a widget."""
@@ -122,8 +129,8 @@ class MockInterview(LivePanel):
         self.widget = widgets.VBox([_button("Debrief", self.finish), self.told])
 
     def finish(self) -> None:
-        """The debrief of what has been handed in so far."""
-        self.told.value = _paragraphs(debrief([desk.sitting for desk in self.desks if desk.sitting.text]))
+        """The debrief of what has been gone through so far."""
+        self.told.value = _paragraphs(debrief([desk.sitting for desk in self.desks if desk.is_over]))
 
     def _ipython_display_(self) -> None:
         for each in self.desks:

@@ -107,6 +107,10 @@ class Criterion(_FromFile):
     def name(self) -> str:
         return DIMENSIONS[self.key]
 
+    def with_anchors(self) -> str:
+        """What is asked, and a line for each level."""
+        return "\n".join([self.asks, *map(": ".join, zip(LEVELS, self.anchors))])
+
 
 class Falsehood(_FromFile):
     """What no good answer says, and how it is."""

@@ -24,7 +24,7 @@ def plan(seed: int) -> tuple[DrawnDrill, ...]:
 def debrief(rounds: Sequence[Sitting]) -> str:
     """What the rounds had in common: time, what was right, and what to practise."""
     if not rounds:
-        return "Nothing has been handed in."
+        return "No round is over yet."
     lines = [
         f"{each.drill.drill.title}: {each.computed}, {written(each.seconds or 0)} of "
         f"{written(60 * each.drill.drill.minutes)}, {len(each.replies)} of {len(each.follow_ups)} questions answered"

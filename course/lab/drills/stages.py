@@ -43,15 +43,8 @@ Stages = Generator[Stage, dict[str, str], None]
 def stages(sitting: Sitting, is_graded: bool = True) -> Stages:
     """Commit, pushback, two samples, then oneself. Each stage is sent what was filled in, by key."""
     drill, causes, fixes = sitting.drill, menu("causes"), menu("techniques")
-    levels = [
-        Field(
-            each.key,
-            each.name,
-            dict(zip(LEVELS, LEVELS)),
-            "\n".join([each.asks, *map(": ".join, zip(LEVELS, each.anchors))]),
-        )
-        for each in drill.rubric.criteria
-    ]
+    choice = dict(zip(LEVELS, LEVELS))
+    levels = [Field(each.key, each.name, choice, each.with_anchors()) for each in drill.rubric.criteria]
     if sitting.commit == Commit():
         ranks = [Field(f"fix {rank}", f"fix {rank}", fixes) for rank in range(1, len(RANKS) + 1)]
         fields = [Field("dominant", "what dominates", causes), Field("second", "the second problem", causes)]

@@ -146,6 +146,7 @@ def test_a_self_grade_weighs_what_two_samples_say() -> None:
     all_staff = {label: {each.key: "staff" for each in drawn.rubric.criteria} for label in "AB"}
     assert replace(good, samples=all_staff).calibration.weight == 0 < replace(good, samples=all_staff).calibration.bias
     assert replace(good, samples={}).calibration.weight == 0
+    assert replace(good, samples={"A": good.samples["A"]}).calibration.weight == 0.5, "what is left out is a guess"
     (off,) = replace(good, samples={**good.samples, "A": {**good.samples["A"], "questions": "weak"}}).calibration.off
     assert off.gap < 0 and off.why
     key = drawn.rubric.criteria[0].key
