@@ -31,16 +31,20 @@ _UNITS: tuple[tuple[str, str, float], ...] = (
     (r"(?:x|×)(?![\w$])(?!\s*[\d$])", RATIO, 1.0),
     (r"(?:times|-?fold)\b", RATIO, 1.0),
     (r"(?:dollars?|usd)\b", MONEY, 1.0),
+    (r"(?:b|bytes?)\b(?!\s*/)", BYTES, 1.0),
 )
 _SIZED = (
     (re.compile(rf"([kmgtp])i?b(?:ytes?)?{_EACH}s(?:ec(?:ond)?)?\b", re.I), BYTE_RATE),
     (re.compile(r"([kmgtp])i?b(?:ytes?)?\b"), BYTES),
     (re.compile(r"([kmgtp]|giga|tera|peta)?\s*flops?(?:/s| per second| a second)?\b", re.I), FLOPS),
 )
+_SHOWN = ((1e-4, 1e6, "µs"), (1.0, 1e3, "ms"), (7200.0, 1.0, "s"), (math.inf, 1 / 3600, "hours"))
+"""Seconds below a limit: by what they are multiplied, and in which unit they are shown."""
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e[+-]?\d+)?|\.\d+"
 _ONE = re.compile(rf"(?<![\w.,])(?P<money>\$\s*)?(?P<low>{_NUMBER})")
 _RANGE = re.compile(rf"\s*(?:-|–|—|to)\s*(?P<high>{_NUMBER})")
-_MULTIPLES = re.compile(r"\s?(?:(k|m|b)\b(?!\s*/)|(thousand|million|billion)\b)")
+_MULTIPLES = re.compile(r"(?:\s?([km])|(b))\b(?!\s*/)|\s?(thousand|million|billion)\b")
+"""70b is seventy billion, 160 B are bytes."""
 _MULTIPLE = {"k": 1e3, "m": 1e6, "b": 1e9, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _WORDS = {"half": 0.5, "a third": 1 / 3, "a quarter": 0.25, "twice": 2.0, "double": 2.0, "tenfold": 10.0, "triple": 3.0}
 _WORDED = re.compile(rf"\b({'|'.join(_WORDS)})\b")
@@ -73,7 +77,8 @@ class Amount:
 
     def _scaled(self) -> tuple[float, str]:
         if self.unit == SECONDS:
-            return (self.value * 1e3, "ms") if self.value < 1 else (self.value, "s")
+            scale, unit = next(each for each in _SHOWN if self.value < each[0])[1:]
+            return self.value * scale, unit
         if self.unit == RATIO:
             return (self.value * 100, "%") if self.value <= 1 else (self.value, "times")
         if self.unit in (BYTES, BYTE_RATE, FLOPS):
@@ -178,7 +183,7 @@ def _float(digits: str) -> float:
 def _multiple(text: str, place: int) -> tuple[float, int]:
     """`k` of 132k, and where the text goes on."""
     match = _MULTIPLES.match(text, place)
-    return (_MULTIPLE[match.group(1) or match.group(2)], match.end()) if match else (1.0, place)
+    return (_MULTIPLE[match.group(match.lastindex or 0)], match.end()) if match else (1.0, place)
 
 
 _UNIT_PATTERNS = [(re.compile(pattern), unit, factor) for pattern, unit, factor in _UNITS]

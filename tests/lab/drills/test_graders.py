@@ -17,7 +17,7 @@ from course.lab.drills.checks import check, claims, follow_ups, share, verified
 from course.lab.drills.claims import against_itself, claims_in, declared_innocent, named_in, statements_in, table
 from course.lab.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, Draw, DrawnDrill, Drill, UnknownDrillError
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
-from course.lab.drills.library.decoding import accepted
+from course.lab.drills.library.formulas import accepted
 from course.lab.drills.sitting import Sitting
 
 CASES = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))

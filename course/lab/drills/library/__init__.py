@@ -1,25 +1,21 @@
 """The drills, in the order in which they are listed.
 
-<id>.toml      title, minutes, rubric and given numbers of a drill     ../texts/<id>.md   its prompt and sample answers
-latency.py, memory.py, decoding.py, fleets.py, stacks.py   a function each: from what a prompt gives to what follows
+<id>.toml     title, minutes, numbers and rubric of a drill     ../texts/<id>.md   its prompt and sample answers
+formulas.py   what the formulas of `[derived]` may use
 
 In a file, `[given]` has the numbers of the prompt: a unit, and the options of which a seed draws one, the classic
-first. Of what follows, `also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives.
-All else is the rubric, as drill.py describes it.
+first. `[derived]` has what follows from them: a unit and a formula, or a formula alone for a step on the way. Of that,
+`also_given` names what the prompt says too, and `tempting` what a popular wrong formula gives. All else is the rubric,
+as drill.py describes it.
 """
 
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from course.lab.drills.amounts import Amount
 from course.lab.drills.drill import Draw, Drill, Numbers, Rubric, UnknownDrillError
-from course.lab.drills.library import decoding, fleets, latency, memory, stacks
-
-_FORMULAS = {
-    name: each for module in (latency, memory, decoding, fleets, stacks) for name, each in vars(module).items()
-}
+from course.lab.drills.library.formulas import derived
 
 
 def _read(drill_id: str) -> Drill:
@@ -27,13 +23,13 @@ def _read(drill_id: str) -> Drill:
     about = {name: written.pop(name) for name in ("title", "minutes", "phases")}
     options: dict[str, list[Any]] = written.pop("given")
     also_given, tempting = (written.pop(key, ()) for key in ("also_given", "tempting"))
-    follow = _FORMULAS[drill_id.replace("-", "_")]
+    formulas = written.pop("derived")
 
     def numbers(draw: Draw) -> Numbers:
         given = {name: Amount(draw(*values), unit) for name, (unit, *values) in options.items()}
-        derived = follow(SimpleNamespace(**{name: amount.value for name, amount in given.items()}))
-        given |= {name: derived.pop(name) for name in also_given}
-        return Numbers(given, derived, {name: derived.pop(name) for name in tempting})
+        follows = derived(given, formulas)
+        given |= {name: follows.pop(name) for name in also_given}
+        return Numbers(given, follows, {name: follows.pop(name) for name in tempting})
 
     return Drill(id=drill_id, numbers=numbers, rubric=Rubric.model_validate(written), **about)
 
