@@ -64,11 +64,8 @@ class Amount:
 
     def __format__(self, spec: str) -> str:
         number, unit = self._scaled()
-        written = f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.2g}"
-        if 10 <= number < 100 and number != int(number):
-            written = f"{number:.3g}"
-        elif 1 <= number < 10 and number != int(number):
-            written = f"{number:.2f}".rstrip("0").rstrip(".")
+        digits = ",.0f" if number >= 100 or number == int(number) else ".3g" if number >= 1 else ".2g"
+        written = format(number, digits)
         if unit == MONEY and number < 100:
             written = f"{number:.2f}"
         if spec == "n" or not unit:
@@ -299,7 +296,7 @@ def _fits(signs: Mapping[Written, int], result: Written) -> bool:
     left, right = _dimension(signs), _dimension({result: 1})
     if FLOPS in (result.unit, *(each.unit for each in signs)):
         left.pop("s", None), right.pop("s", None)
-    return math.isfinite(_product(signs)) and (result.unit == COUNT or not left or left == right)
+    return math.isfinite(_product(signs) + result.low) and (result.unit == COUNT or not left or left == right)
 
 
 def _joins(operator: re.Pattern[str], between: str) -> bool:

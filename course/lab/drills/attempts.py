@@ -37,6 +37,8 @@ class Attempt(StoredModel):
     bias: float | None = None
     """Levels by which the samples were graded too high."""
     commit: dict[str, Any] = Field(default_factory=dict)
+    samples: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """The learner's grades of the two samples, by label."""
     quotes: dict[str, str] = Field(default_factory=dict)
     replies: dict[str, str] = Field(default_factory=dict)
 
@@ -70,6 +72,7 @@ def attempt_of(sitting: Sitting) -> Attempt:
         weight=round(calibration.weight, 3),
         bias=round(calibration.bias, 2) if calibration.graded else None,
         commit=sitting.to_dict()["commit"],
+        samples={label: dict(grades) for label, grades in sitting.samples.items()},
         quotes={key: each.quote for key, each in own.items() if each.quote},
         replies=sitting.replies,
     )

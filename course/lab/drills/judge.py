@@ -22,6 +22,8 @@ JUDGES = (
 KEY = "MINILLM_JUDGE_KEY"
 """Environment variable with the endpoint's key, if it wants one."""
 TIMEOUT_S = 120.0
+MOST_TOKENS = 400
+"""Of a reply: a quote and a level."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def _opinion(drill: DrawnDrill, criterion: Criterion, answer: str, url: str, mod
     levels, quotes, problems = [], [], []
     for is_swapped in (False, True):
         question = _question(drill, criterion, answer, is_swapped)
-        body = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": question}]}
+        asked = [{"role": "user", "content": question}]
+        body = {"model": model, "temperature": 0, "max_tokens": MOST_TOKENS, "messages": asked}
         try:
             response = http.post(f"{url.rstrip('/')}/chat/completions", json=body, headers=headers)
             response.raise_for_status()

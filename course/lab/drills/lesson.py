@@ -57,7 +57,7 @@ def duel(drill: DrawnDrill) -> tuple[Outcome, Html]:
 def samples_table(drill: DrawnDrill) -> Html:
     """The five sample answers: what is computed of each, and what it deserves by criterion."""
     graded = {name: _checked(drill, name) for name in SAMPLES}
-    rows = [(label, *(_points(graded[name], key) for name in SAMPLES)) for key, label in PARTS.items()]
+    rows = [(label, *(f"{_share(graded[name], key):.0%}" for name in SAMPLES)) for key, label in PARTS.items()]
     rows.append(("false or contradictory", *(f"{sum(not c.most for c in graded[name])}" for name in SAMPLES)))
     rows += [(each.name, *(drill.grade_of(name, each.key) for name in SAMPLES)) for each in drill.rubric.criteria]
     header = ("", *(f"meant as {level}" for level in LEVELS), FLUENT)
@@ -87,7 +87,3 @@ def _checked(drill: DrawnDrill, name: str) -> tuple[checks.Check, ...]:
 
 def _share(found: tuple[checks.Check, ...], key: str) -> float:
     return sum(each.points / each.most for each in found if each.key == key)
-
-
-def _points(found: tuple[checks.Check, ...], key: str) -> str:
-    return f"{_share(found, key):.0%}"

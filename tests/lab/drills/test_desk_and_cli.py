@@ -67,7 +67,7 @@ def test_a_desk_goes_through_its_stages_in_order() -> None:
     desk.go_on()
     desk.go_on()
     (kept,) = attempts.FILE.read().done
-    assert kept.seconds == pytest.approx(742) and kept.weight == 1
+    assert kept.seconds == pytest.approx(742) and kept.weight == 1 and kept.samples == good.samples
     assert kept.replies == {first: "Quantization cuts the queue."}
     assert kept.self_score == {key: level for key, (level, _) in good.own_written.items()}
     assert "A staff answer" in desk.result.value and "isn&#x27;t being computed" in desk.result.value

@@ -134,7 +134,20 @@ def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
 
 def test_hostile_texts_are_read_at_once() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
-    for piece in ("1 x ", "1-", "quantization ", "queue lowers ", "kv ", "(", " and it", "9", "a", "not ", "\x00?\n"):
+    for piece in (
+        "1 x ",
+        "1-",
+        "quantization ",
+        "queue lowers ",
+        "kv ",
+        "(",
+        " and it",
+        "9",
+        "a",
+        "not ",
+        "\x00?\n",
+        "2 x 3 = 1e999. 1e999 x 1e999 = 3. 1 / 0 = 0. ",
+    ):
         begin = time.process_time()
         text = piece * (20_000 // len(piece))
         check(drawn, text, Commit(number=text)), follow_ups(drawn, text, Commit()), named_in(text)
@@ -181,15 +194,10 @@ def test_a_judge_has_to_quote_and_its_disagreement_is_shown() -> None:
     assert "disagrees" in Sitting(drawn, answer, opinions=opinions).html()
 
 
-def test_a_judge_that_answers_nonsense_breaks_nothing() -> None:
-    for reply in (
-        httpx.Response(200, json=[]),
-        httpx.Response(200, json={"choices": [{"message": {"content": None}}]}),
-    ):
-        client = httpx.Client(transport=httpx.MockTransport(lambda request, reply=reply: reply))
-        assert all(
-            each.problems for each in judge.ask(find_drill(FLAGSHIP).drawn(), "a", "http://judge", "m", client).values()
-        )
+@pytest.mark.parametrize("said", [[], {"choices": [{"message": {"content": None}}]}])
+def test_a_judge_that_answers_nonsense_breaks_nothing(said: object) -> None:
+    client = httpx.Client(transport=httpx.MockTransport(lambda request: httpx.Response(200, json=said)))
+    assert all(each.problems for each in judge.ask(find_drill(FLAGSHIP).drawn(), "a", "http://j", "m", client).values())
 
 
 @pytest.mark.skipif("MINILLM_JUDGE_URL" not in os.environ, reason="no judge model is configured")
