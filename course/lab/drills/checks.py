@@ -84,7 +84,7 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
             yield Check("contradiction", "diagnosis", -1, 0, f"You committed to {menu('causes')[name]!r}.", (quote,))
     for quotes in against_itself(text):
         yield Check("contradiction", "interventions", -1, 0, "One of the two denies the other.", quotes)
-    if stray := _stray_result(drill, text):
+    if stray := _stray_result(drill, text, commit):
         yield Check("contradiction", "evidence", -1, 0, f"What was asked for comes to {drill.asked}.", (stray,))
 
 
@@ -104,7 +104,7 @@ def share(checks: Sequence[Check]) -> float:
 
 def number_state(drill: DrawnDrill, text: str, commit: Commit) -> str:
     """right, wrong or missing: the asked-for number, as committed or else as the prose has it."""
-    if written := amounts_in(commit.number.lower()):
+    if written := _amounts(commit.number):
         return "right" if written[0].is_about(drill.asked) else "wrong"
     return "right" if _mentioned(drill.asked, _amounts(text)) else "missing"
 
@@ -132,22 +132,22 @@ def _meets(wanted: Sequence[str], unwanted: Sequence[str], present: set[str]) ->
 def _cause(key: str, criterion: str, most: float, committed: str, right: dict[str, float]) -> Check:
     if not committed:
         return Check(key, criterion, 0, most, "Nothing committed.")
-    points = most * right.get(committed, 0)
-    best = " or ".join([menu("causes")[name] for name, worth in right.items() if worth == max(right.values())][:2])
-    verdict = "Right" if points == most else f"Half of it: rather {best}" if points else f"No: {best}"
-    return Check(key, criterion, points, most, f"{verdict}.", (menu("causes")[committed],))
+    labels, points = menu("causes"), most * right.get(committed, 0)
+    best = " or ".join([labels[name] for name, worth in right.items() if worth == max(right.values())][:2])
+    verdict = "right" if points == most else f"half of it, rather {best}" if points else f"no, {best}"
+    return Check(key, criterion, points, most, f"{labels[committed]}: {verdict}.")
 
 
 def _number(drill: DrawnDrill, text: str, commit: Commit) -> Check:
-    asked, state, written = drill.asked, number_state(drill, text, commit), amounts_in(commit.number.lower())
-    points, says = 2.0, "Right."
+    asked, state, written = drill.asked, number_state(drill, text, commit), _amounts(commit.number)
+    points, says = 2.0, f"{commit.number}: right."
     if state != "right":
-        points, says = 0.0, f"{state.capitalize()}: {asked}."
+        points, says = 0.0, f"{commit.number or 'The number'}: {state}, it's {asked}."
     elif not written:
-        points, says = 1.0, "It's in your text; commit to it."
+        points, says = 1.0, f"{asked} is in your text; commit to it."
     elif written[0].unit == COUNT and asked.unit not in (COUNT, RATIO):
-        points, says = 1.0, f"Right, but for its unit: {asked}."
-    return Check("number", "evidence", points, 2, says, (commit.number,) if written else ())
+        points, says = 1.0, f"{commit.number}: right, but for its unit, it's {asked}."
+    return Check("number", "evidence", points, 2, says)
 
 
 def _fixes(ranked: Sequence[str], worth: dict[str, float]) -> Check:
@@ -159,7 +159,7 @@ def _fixes(ranked: Sequence[str], worth: dict[str, float]) -> Check:
     first = sorted((name for name in worth if worth[name] > 0), key=lambda name: -worth[name])[: len(RANKS)]
     says = "; ".join(f"{labels[name]}: {_effect(worth.get(name, 0))}" for name in ranked)
     more = f". Worth most: {', '.join(labels[name] for name in first)}." if points < 0.95 * best else "."
-    return Check("fixes", "interventions", 2 * max(points, 0) / best, 2, says + more, tuple(labels[n] for n in ranked))
+    return Check("fixes", "interventions", 2 * max(points, 0) / best, 2, says + more)
 
 
 def _effect(worth: float) -> str:
@@ -194,12 +194,13 @@ def _sums(text: str) -> list[Sum]:
     return list(sums_in(text[:LONGEST].lower(), _amounts(text)))
 
 
-def _stray_result(drill: DrawnDrill, text: str) -> str:
-    """The last "7 replicas" of a text, if that is none of the drill's numbers and the right one is nowhere."""
+def _stray_result(drill: DrawnDrill, text: str, commit: Commit) -> str:
+    """The last "7 replicas" of a text, if that is no number of drill or commit, and the right one is nowhere."""
     low, called = text.lower(), "|".join(map(re.escape, drill.rubric.commit.number.called))
     written = _amounts(text)
     counted = [w for w in written if called and re.match(rf"\s*(?:\w+ )?(?:{called})\b", low[w.end : w.end + 40])]
-    known = [*drill.numbers.by_name.values(), *(Amount(each.readings[0]) for each in _sums(text) if each.holds)]
+    known = [*drill.numbers.by_name.values(), *(Amount(w.low, w.unit) for w in _amounts(commit.number))]
+    known += [Amount(each.readings[0]) for each in _sums(text) if each.holds]
     if not counted or _mentioned(drill.asked, written) or any(counted[-1].is_about(each) for each in known):
         return ""
     return text[counted[-1].start : counted[-1].end + 40].split("\n")[0]

@@ -90,7 +90,9 @@ def grade(
     ] = None,
     seed: Seed = 0,
     keep: Keep = True,
-    judge_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible API, for a judge model.")] = None,
+    judge_url: Annotated[
+        str | None, typer.Option(help="An OpenAI API for a judge model, such as that of `minillm serve`.")
+    ] = None,
     judge_model: Annotated[str, typer.Option(help="The model to ask there.")] = "default",
     as_json: Json = False,
 ) -> None:

@@ -1,5 +1,6 @@
 """Each grader ranks what it can tell: what is false costs, what is right doesn't, and words alone earn nothing."""
 
+import os
 import random
 import re
 import time
@@ -127,6 +128,7 @@ def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
     assert next(c.points for c in in_prose if c.key == "number") == 1
     (stray,) = [c for c in check(fleet, "So we need 12 servers.", Commit()) if not c.most]
     assert "12 servers" in stray.quotes[0]
+    assert not [c for c in check(fleet, "So we need 12 servers.", Commit(number="12 servers")) if not c.most], "once"
     assert not [c for c in check(fleet, "It takes 5.4 servers. I start with 2 servers.", Commit()) if not c.most]
 
 
@@ -188,6 +190,19 @@ def test_a_judge_that_answers_nonsense_breaks_nothing() -> None:
         assert all(
             each.problems for each in judge.ask(find_drill(FLAGSHIP).drawn(), "a", "http://judge", "m", client).values()
         )
+
+
+@pytest.mark.skipif("MINILLM_JUDGE_URL" not in os.environ, reason="no judge model is configured")
+@pytest.mark.parametrize("name", [FLAGSHIP, "p99-8s", "choppy-stream"])
+def test_a_real_judge_tells_the_samples_apart(name: str) -> None:
+    drawn, mean = find_drill(name).drawn(), {}
+    for sample, text in drawn.answers.items():
+        opinions = judge.ask(
+            drawn, text, os.environ["MINILLM_JUDGE_URL"], os.environ.get("MINILLM_JUDGE_MODEL", "default")
+        )
+        levels = [LEVELS.index(level) for each in opinions.values() for level in each.levels]
+        mean[sample] = sum(levels) / max(len(levels), 1)
+    assert mean["weak"] < mean["passing"] < mean["strong"] <= mean["staff"] and mean[FLUENT] < mean["strong"], mean
 
 
 # ---------------------------------------------------------------- numbers of the drills
