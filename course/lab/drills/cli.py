@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from course.lab.drills.attempts import FILE, attempt_of
 from course.lab.drills.attempts import keep as keep_attempt
 from course.lab.drills.checks import verified
 from course.lab.drills.claims import menu
+from course.lab.drills.clock import written
 from course.lab.drills.drill import Commit
 from course.lab.drills.library import ALL, find_drill
 from course.lab.drills.mock import MINUTES, debrief, plan
@@ -126,9 +128,10 @@ def grade(
 @app.command()
 def mock(seed: Seed = 0, keep: Keep = True, as_json: Json = False) -> None:
     """A mock interview of 45 minutes: the dump, two short drills, pushback, debrief. Speak aloud, and write notes."""
-    terminal, rounds = Terminal(is_quiet=as_json), []
+    terminal, rounds, began = Terminal(is_quiet=as_json), [], time.monotonic()
     for place, drawn in enumerate(plan(seed)):
-        terminal.say(f"\nRound {place + 1}. {MINUTES} minutes in all.\n")
+        left = max(60 * MINUTES - (time.monotonic() - began), 0)
+        terminal.say(f"\nRound {place + 1}: {written(left)} left in all.\n")
         sitting = Sitting(drawn)
         terminal.write(sitting)
         if not sitting.text.strip():
@@ -176,9 +179,9 @@ def _read(answer: str) -> str:
 def _fill_in(sitting: Sitting, sheet: Path) -> None:
     """Grades of the samples, and of the answer, from a file. Raises AnswerFileError or GradesError."""
     try:
-        written: dict[str, Any] = json.loads(sheet.read_bytes())
-        sitting.samples = {str(label): dict(grades) for label, grades in written.get("samples", {}).items()}
-        sitting.own_written = {key: (str(level), str(quote)) for key, (level, quote) in written.get("own", {}).items()}
+        content: dict[str, Any] = json.loads(sheet.read_bytes())
+        sitting.samples = {str(label): dict(grades) for label, grades in content.get("samples", {}).items()}
+        sitting.own_written = {key: (str(level), str(quote)) for key, (level, quote) in content.get("own", {}).items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise AnswerFileError(f"cannot read the grades in {sheet}: {error}") from None
     sitting.calibration, sitting.own  # noqa: B018 - both raise for a criterion or level that there isn't

@@ -19,7 +19,7 @@ from course.lab.drills.attempts import attempt_of, keep
 from course.lab.drills.clock import clock_html, written
 from course.lab.drills.drill import DrawnDrill
 from course.lab.drills.library import find_drill
-from course.lab.drills.mock import debrief, plan
+from course.lab.drills.mock import MINUTES, debrief, plan
 from course.lab.drills.sitting import Sitting, solution_text
 from course.lab.drills.stages import Field, Stages, stages
 
@@ -125,14 +125,18 @@ class MockInterview(LivePanel):
 
     def __init__(self, seed: int = 0, now: Callable[[], float] = time.monotonic) -> None:
         self.desks = [Desk(drill, is_graded=place == 0, now=now) for place, drill in enumerate(plan(seed))]
-        self.told = widgets.HTML("", layout=WIDE)
-        self.widget = widgets.VBox([_button("Debrief", self.finish), self.told])
+        self.told, end = widgets.HTML("", layout=WIDE), _button("Debrief", self.finish)
+        self._name = f"mock-{uuid4().hex[:8]}"
+        self.desks[0].start.add_class(f"{self._name}-start")
+        end.add_class(f"{self._name}-stop")
+        self.widget = widgets.VBox([end, self.told])
 
     def finish(self) -> None:
         """The debrief of what has been gone through so far."""
         self.told.value = _paragraphs(debrief([desk.sitting for desk in self.desks if desk.is_over]))
 
     def _ipython_display_(self) -> None:
+        display({"text/html": clock_html(self._name, 60 * MINUTES), "text/plain": "a clock"}, raw=True)
         for each in self.desks:
             display(each)
         display(self._repr_mimebundle_(), raw=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from course.lab.drills import calibrate, checks
 from course.lab.drills.calibrate import Calibration, Grades, Own
 from course.lab.drills.checks import Check
-from course.lab.drills.drill import DIMENSIONS, LEVELS, Commit, DrawnDrill
+from course.lab.drills.drill import LEVELS, Commit, DrawnDrill
 
 if TYPE_CHECKING:
     from course.lab.drills.judge import Opinion  # its HTTP client takes long to import
@@ -86,7 +86,7 @@ class Sitting:
             "criteria": [
                 {
                     **each.model_dump(),
-                    "checks": [asdict(found) for found in self.checks if found.criterion == each.key],
+                    "checks": [asdict(found) for found in self.evidence(each.key)],
                     **{name: asdict(by_key[each.key]) if each.key in by_key else None for name, by_key in parts},
                 }
                 for each in self.drill.rubric.criteria
@@ -99,13 +99,16 @@ class Sitting:
             "samples": {label: self.drill.answers[name] for label, name in calibrate.samples(self.drill).items()},
         }
 
+    def evidence(self, key: str) -> list[Check]:
+        """What is computed for a criterion; for the first also what belongs to none of this drill's."""
+        keys = [each.key for each in self.drill.rubric.criteria]
+        return [c for c in self.checks if c.criterion == key or (key == keys[0] and c.criterion not in keys)]
+
     def rows(self) -> list[tuple[str, list[str]]]:
         """Criterion by criterion: what is computed, the learner's own grade and what it weighs, and the judge's."""
         shown = []
-        keys = [each.key for each in self.drill.rubric.criteria]
         for each in self.drill.rubric.criteria:
-            mine = {each.key, *(set(DIMENSIONS) - set(keys) if each.key == keys[0] else ())}
-            lines = [f"{_points(c)} {c.says}{_quoted(*c.quotes)}" for c in self.checks if c.criterion in mine]
+            lines = [f"{_points(c)} {c.says}{_quoted(*c.quotes)}" for c in self.evidence(each.key)]
             lines.append(f"you: {self._grade(each.key)}")
             if opinion := self.opinions.get(each.key):
                 lines.append(f"judge model: {opinion}{_quoted(*opinion.quotes[:1])}")
