@@ -101,9 +101,11 @@ def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = ()) -> list[Cla
     found = [claim for sentence in sentences(text) for claim in _myths(sentence)]
     for said in statements_in(text):
         effect, unless, right = table()["effects"].get(f"{said.technique}.{said.quantity}", (None, "", ""))
+        if unless and re.search(unless, _lowered(said.quote)):
+            continue
         if said.meaning in false:
             found.append(Claim(said.quote, False, false[said.meaning]))
-        elif effect is not None and not (unless and re.search(unless, _lowered(said.quote))):
+        elif effect is not None:
             found.append(Claim(said.quote, said.agrees_with(effect), right))
     return list({(claim.quote, claim.right): claim for claim in found}.values())
 

@@ -118,6 +118,7 @@ def test_what_contradicts_a_commit_or_itself_costs() -> None:
     falsehood = drawn.rubric.must_not_say[0]
     (claim,) = [c for c in claims(drawn, "Int8 weights cut the queue.") if not c.holds]
     assert claim.right == falsehood.right
+    assert not claims(drawn, "Int8 weights free KV memory, and that cuts the queue."), "what makes it right is heard"
 
 
 def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
