@@ -1,5 +1,8 @@
-"""A cold start, piece by piece: bytes over bandwidths, and what shortens each piece."""
+"""A cold start, piece by piece: bytes over bandwidths. And how often rare traffic has one."""
 
+import math
+
+from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider, switch
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text, time_axis
@@ -12,6 +15,7 @@ SOURCES = {
     "host memory, 50 GB/s": 50.0,
 }
 WEIGHTS_GB = find_model("llama-3-70b").stored_bytes("bfloat16") / 1e9
+STARTS = {"cold start, 180 s": 180.0, "sleep mode, 4 s": 4.0}
 PIECES = ("machine", "image", "weights", "compile", "graphs", "first prompts")
 
 
@@ -58,4 +62,24 @@ def explorer() -> Explorer:
         compile_cached=switch("compile cache is kept"),
         graphs_s=slider("CUDA graph capture, s", 0.0, 60.0, 15.0, 1.0),
         asleep=switch("sleep mode: the process lives, weights in host memory"),
+    )
+
+
+def idle_table(per_hour: float, keep_s: float, start: str) -> Html:
+    """A replica that is let go after `keep_s` seconds without a request, on paper, at random arrivals."""
+    gone = math.exp(-per_hour / 3600 * keep_s)
+    p99 = STARTS[start] if gone > 0.01 else 0.0
+    row = (f"{gone:.1%}", seconds(gone * STARTS[start]), seconds(p99), f"{gone:.1%} of the time")
+    return as_table(
+        ("requests that find it gone", "added to mean TTFT", "added to p99 TTFT", "its GPUs are free"), [row]
+    )
+
+
+def idle() -> Explorer:
+    """Rare traffic: scale to zero, or sleep."""
+    return Explorer(
+        idle_table,
+        per_hour=choices("requests per hour", [1, 3, 10, 30, 100, 300], 10),
+        keep_s=choices("let go after, s", [60.0, 300.0, 900.0, 3600.0], 300.0),
+        start=choices("brought back by", list(STARTS)),
     )
