@@ -4,8 +4,9 @@ import math
 
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider, switch
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
-from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text, time_axis
+from course.lab.pictures.cascade import draw_cascade
+from course.lab.style import PHASE_COLOURS, seconds
+from course.lab.svg import Picture
 from minillm.model.arithmetic import find_model
 
 SOURCES = {
@@ -34,19 +35,9 @@ def pieces(
 def draw(patience_s: float = 30.0, **setting: object) -> Picture:
     """The pieces one after the other, and the patience of the clients that wait meanwhile."""
     found = pieces(**setting)
-    total = sum(found.values())
-    scale = Scale(0, 1.12 * max(total, patience_s), 110, WIDTH - 70)
-    body, start = time_axis(scale, 6, 12 + 30 * len(found), "since the replica was ordered"), 0.0
-    for i, (name, value) in enumerate(found.items()):
-        y = 14 + 30 * i
-        body += text(102, y + 15, name, text_anchor="end")
-        body += rect(scale(start), y, max(scale(value) - scale(0), 1.0), 20, fill=PHASE_COLOURS["queue"])
-        body += text(scale(start + value) + 5, y + 15, seconds(value), size=11, fill=SOFT)
-        start += value
-    x = scale(patience_s)
-    body += line(x, 6, x, 12 + 30 * len(found), stroke=ALARM if total > patience_s else INK, stroke_dasharray="5 3")
-    words = f"{seconds(total)} in all; the dashed line is the clients' patience"
-    return Picture(f"What is a cold start made of? {words}", body, 50 + 30 * len(found), description=words)
+    words = f"{seconds(sum(found.values()))} in all; the dashed line is the clients' patience"
+    title, axis = f"What is a cold start made of? {words}", "since the replica was ordered"
+    return draw_cascade(title, words, found, patience_s, axis, [PHASE_COLOURS["queue"]])
 
 
 def explorer() -> Explorer:
