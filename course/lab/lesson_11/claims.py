@@ -61,13 +61,7 @@ def a10(sweeps: Mapping[str, Sweep], crowds: Sequence[Crowd]) -> Claim:
         for name, s in sweeps.items()
     )
     told = {"within": f"{ARTICLE_KNEE[0]} to {ARTICLE_KNEE[1]}", "grows": say("A10.grows") if grows else ""}
-    why = say(
-        "A10.why",
-        crowded=say("A10.crowded") if crowded else "",
-        num_kinds=len(sweeps),
-        inside=inside,
-        **told,
-    )
+    why = say("A10.why", crowded=say("A10.crowded") if crowded else "", num_kinds=len(sweeps), inside=inside, **told)
     return conclude(
         "A10",
         "only_when" if rises else "only_when_2" if inside > len(sweeps) / 2 else "wrong",
