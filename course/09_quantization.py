@@ -284,8 +284,9 @@ check("q6", ...)
 # ### Where the roofline puts each format
 #
 # The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
-# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16; **NVFP4** (Blackwell) takes about 4.5 with its
-# scales, and is multiplied in 4. Here's the shortest possible decode step of Llama-3 70B on four GPUs, from data sheets:
+# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16; **NVFP4** (Blackwell) takes 4.5 with its scales,
+# and is multiplied in 4; **MXFP4**, gpt-oss's format, takes 4.25. Here's the shortest possible decode step of Llama-3
+# 70B on four GPUs, from data sheets:
 
 # %%
 formats_roofline.explorer()
