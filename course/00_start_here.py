@@ -121,10 +121,10 @@ dashboard
 
 # %% [markdown]
 # Things to try; say what you expect before each second run. Some terms first. The **token budget** is the most tokens a
-# step may compute. For every token, the model keeps two vectors per layer that later tokens look up, its **key** and its
-# **value**: that's the **KV cache**, held in **KV blocks**. A **preempted** request loses its blocks and is recomputed later.
-# The **queue limit** is how many requests may wait; beyond it, new ones are refused. *rag* (retrieval-augmented generation)
-# is traffic whose prompts begin with looked-up text.
+# step may compute. For every token, the model keeps two vectors per layer that later tokens look up, its **key** and
+# its **value**: that's the **KV cache**, held in **KV blocks**. A **preempted** request loses its blocks and is
+# recomputed later. The **queue limit** is how many requests may wait; beyond it, new ones are refused. *rag*
+# (retrieval-augmented generation) is traffic whose prompts begin with looked-up text.
 #
 # | traffic | first run | then change | watch |
 # |---|---|---|---|
@@ -213,9 +213,10 @@ findings.chat(chat_on, chat_off)
 # %% [markdown]
 # ### The same at 70B
 #
-# You probably aren't reading this on four H100s (NVIDIA's data-centre GPU). But the scheduler that just served you doesn't
-# know which model it drives. A **simulator** can stand in for Llama-3 70B, a model of 70 billion parameters: it prices each
-# step instead of computing it, and moves a virtual clock forward by that price. One prompt alone, then eight at once, four slots, prompts and answers as long as above.
+# You probably aren't reading this on four H100s (NVIDIA's data-centre GPU). But the scheduler that just served you
+# doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B, a model of 70 billion parameters: it
+# prices each step instead of computing it, and moves a virtual clock forward by that price. One prompt alone, then
+# eight at once, four slots, prompts and answers as long as above.
 
 # %%
 on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}
