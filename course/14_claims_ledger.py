@@ -4,8 +4,8 @@
 # "I read that it gives 2.3 times." 2.3 times what, on whose traffic? Every meeting about latency has that sentence in it.
 #
 # This course has put the claims of five public articles to the test. Here they all are, each with the experiment that
-# measures it, and what it found on *this* machine. One thing is wrong with most of them, and by the end you'll see it in a
-# figure before anyone has run anything: **it doesn't say on which workload**.
+# measures it, and what it found on *this* machine. Behind them is one question, and by the end you'll put it to any figure
+# before you run anything: **on which workload?**
 #
 # - **Surface** (fifteen minutes, most of it measuring): one claim, then all of them in one picture.
 # - **Guided** (fifteen): the ledger with filters; then one article's table of factors, measured on four workloads.
@@ -31,7 +31,7 @@ ledger = Ledger(lab)
 ledger.measure("D18")
 
 # %% [markdown]
-# A verdict begins with one of four words. **holds**: as stated. **holds only when**: under a condition that the row names.
+# There are four verdicts. **holds**: as stated. **holds only when**: under a condition that the row names.
 # **wrong**: the row gives the right statement. **not shown**: this machine, or this run, can't tell. Verdicts are computed
 # from measurements; on another machine some come out differently, and that's a finding, too.
 #
