@@ -4,8 +4,9 @@
 # A language model took four seconds to answer. Which four seconds?
 #
 # In this lesson a small, real model (SmolLM2, 135 million parameters) runs on your machine inside a serving engine you
-# can read: `minillm`. You'll watch one request move through it in slow motion, then eight at once. By the end you can
-# name the five phases of any request, and say which one grew.
+# can read: `minillm`. (It works the way vLLM does, the most widely used open-source engine, and uses vLLM's names.) You'll
+# watch one request move through it in slow motion, then eight at once. By the end you can name the five phases of any
+# request, and say which one grew.
 #
 # - **Surface**: ten minutes. Run the cells from the top with Shift+Enter, and stop where you're asked to predict.
 # - **Guided** (fifteen minutes): you drive.
@@ -29,14 +30,15 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# Text goes in and out as **tokens**, pieces of words of about four English letters. The engine works in **steps**. Each
-# step computes some tokens for every request that holds a **slot**. A request passes through five phases:
+# Text goes in and out as **tokens**, pieces of words of about four English letters. The engine works in **steps**, each one
+# pass through the model. A step computes some tokens for every request that holds a **slot**. A request passes through five
+# phases:
 #
 # | phase | begins | ends | the request is ... |
 # |---|---|---|---|
 # | **queue** | it arrives | the first step that includes it begins | waiting for a slot |
 # | **prefill** | that step begins | its whole prompt has been computed | having its prompt processed |
-# | **first token** | the prompt is computed | the first token is handed over | having that token sampled and turned into text |
+# | **first token** | the prompt is computed | the first token is handed over | having that token chosen (*sampled*) and turned into text |
 # | **decode** | first token | last token | generating one token per step |
 # | **stream** | last token | the client has the last byte | on the wire |
 #
@@ -118,9 +120,11 @@ dashboard = Dashboard(lab, "chat")
 dashboard
 
 # %% [markdown]
-# Things to try; say what you expect before each second run. Four terms: the **token budget** is the most tokens a step may
-# compute. **KV blocks** are memory for the keys and values of tokens already computed. A **preempted** request loses its
-# blocks and is recomputed later. The **queue limit** is how many requests may wait; beyond it, new ones are refused.
+# Things to try; say what you expect before each second run. Some terms first. The **token budget** is the most tokens a
+# step may compute. For every token, the model keeps two vectors per layer that later tokens look up, its **key** and
+# its **value**: that's the **KV cache**, held in **KV blocks**. A **preempted** request loses its blocks and is
+# recomputed later. The **queue limit** is how many requests may wait; beyond it, new ones are refused. *rag*
+# (retrieval-augmented generation) is traffic whose prompts begin with looked-up text.
 #
 # | traffic | first run | then change | watch |
 # |---|---|---|---|
@@ -133,8 +137,8 @@ dashboard
 #
 # <details><summary>What to expect</summary>
 #
-# - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve rows instead of four, so each token takes
-#   longer. More slots trade queue for ITL.
+# - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve tokens instead of four, so each one
+#   takes longer. More slots trade queue for ITL.
 # - *rag, no caching*: prefill grows, and decode and queue with it. The next section runs this one.
 # - *chat, no caching*: nothing but noise; no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The document's own TTFT
@@ -173,9 +177,8 @@ findings.gaps(staggered)
 # %% [markdown]
 # ### A technique that helps, and where it does nothing
 #
-# **Prefix caching** keeps the **KV cache** (keys and values) of a prompt's beginning and reuses it for the next prompt
-# that begins the same way. In *rag* traffic every prompt begins with the same handbook. In *chat* every prompt is
-# different.
+# **Prefix caching** keeps the KV cache of a prompt's beginning and reuses it for the next prompt that begins the same way.
+# In *rag* traffic every prompt begins with the same handbook. In *chat* every prompt is different.
 
 # %%
 caching = lab.predict(
@@ -210,9 +213,10 @@ findings.chat(chat_on, chat_off)
 # %% [markdown]
 # ### The same at 70B
 #
-# You probably aren't reading this on four H100s. But the scheduler that just served you doesn't know which model it
-# drives. A **simulator** can stand in for Llama-3 70B: it prices each step instead of computing it, and moves a virtual
-# clock forward by that price. One prompt alone, then eight at once, four slots, prompts and answers as long as above.
+# You probably aren't reading this on four H100s (NVIDIA's data-centre GPU). But the scheduler that just served you
+# doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B, a model of 70 billion parameters: it
+# prices each step instead of computing it, and moves a virtual clock forward by that price. One prompt alone, then
+# eight at once, four slots, prompts and answers as long as above.
 
 # %%
 on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}

@@ -1,8 +1,10 @@
 # %% [markdown]
 # # 02b · Batching and admission: who gets the next slot?
 #
-# Lesson 02 said how long a queue gets. This one is about the decisions around it: how slots are filled, which request is
-# next, and which is refused. Only the first can add capacity; the others decide who pays. About 40 minutes, runs included.
+# A slot becomes free, and forty requests are waiting. Which one gets it? And how many of the forty should have been turned
+# away at once? Lesson 02 said how long a queue gets; this one is about those decisions: how slots are filled, which request
+# is next, and which are refused. Only the first can add capacity; the others decide who pays. About 40 minutes, runs
+# included.
 #
 # - **Surface**: one long answer in a batch.
 # - **Guided**: three ways to batch, five orders, and queue limits.
@@ -58,9 +60,9 @@ instrument.slots_of(straggler, "One long answer: which request runs in which slo
 #
 # ### Three ways on the same arrivals
 #
-# **Chunked prefill** goes on top of continuous batching: a long prompt is prefilled in pieces, so that each step stays
-# short for the others. Here are all three on the very same arrivals: answers of all lengths, and request #5 is a long
-# document.
+# Continuous batching fills slots, but it doesn't keep steps short: a long prompt makes one long step, and every request in
+# that step waits. **Chunked prefill**, on top, prefills such a prompt in pieces. Here are all three ways on the very same
+# arrivals: answers of all lengths, and request #5 is a long document.
 
 # %%
 ways = traffic.three_ways(lab, traffic.mixed_crowd(lab))
@@ -76,8 +78,8 @@ findings.ways(ways)
 #
 # ### Who is next?
 #
-# If there has to be a queue, what's its order? At 70B (simulated, like everything from here to the tenants), with one
-# prompt in ten long: 6000 tokens against 200.
+# Slots are filled well, and there's still a queue. Does its order matter? At 70B (simulated, like everything from here to
+# the appendix), with one prompt in ten long: 6000 tokens against 200.
 
 # %%
 instrument.orders()
@@ -100,8 +102,9 @@ findings.orders(orders())
 #
 # ### Which requests to refuse?
 #
-# **Shedding** refuses a request on arrival when too many are queued already. **Admission control** is the rule that
-# decides. The SLO here is a first token within two seconds; a client gives up after ten.
+# When more arrives than the server can do, no order helps. **Shedding** refuses a request on arrival when too many are
+# queued already; **admission control** is the rule that decides. The SLO here is a first token within two seconds; a client
+# gives up after ten.
 
 # %%
 instrument.queue_limits()
@@ -185,11 +188,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ## Say it in an interview
 #
 # > "I'd start from continuous batching with chunked prefill, that's the default everywhere. Then I'd ask what we're short
-# > of. If it's slots, raise `max_num_seqs` until KV memory or the ITL SLO stops you, and watch preemptions. If it's
-# > compute, no order adds any, so I'd shed: a queue limit of slots times acceptable wait over time in a slot, so overload
-# > becomes fast refusals instead of timeouts. With several tenants I'd put a fair queue before the engines, counting tokens and
-# > not requests, and cap slots per tenant if one tenant's long generations could hold all of them. And I'd report the
-# > refusal rate next to every p99."
+# > of. If it's slots, raise `max_num_seqs` until KV memory or the ITL SLO stops you. If it's compute, no queue order adds
+# > any; it only moves the wait to other requests. So I'd shed, with a queue limit of slots times acceptable wait over time
+# > in a slot. Then overload becomes fast refusals instead of timeouts. And I'd report the refusal rate next to every p99."
 #
 # ## Check yourself
 #
@@ -215,7 +216,8 @@ check("q4", ...)  # 16 slots, 8 seconds in a slot, 2 seconds of acceptable wait:
 #
 # ### Fairness between tenants
 #
-# One tenant submits a large job at once; three small ones ask a question now and then. First come, first served puts every
+# A **tenant** is one customer of a shared service. One of them submits a large job at once; three small ones ask a question
+# now and then. First come, first served puts every
 # small question behind the whole job. Rate limits help, but waste capacity when the server is idle. A **fair** queue
 # instead counts the tokens each tenant was served, and the tenant with the lowest counter goes next: the *Virtual Token
 # Counter* (Sheng et al., 2024), here `scheduling_order="fair"`. Prompt tokens count once, output tokens twice, and a
@@ -270,7 +272,8 @@ findings.held()
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **What refused clients do next.** Here they go away. If they retry at once, refusals become load: lesson 11.
+# - **What refused clients do next.** Here they go away. If they retry at once, refusals become load: [lesson
+#   10c](10c_clients.ipynb).
 # - **What your tenants are worth.** Fair shares are equal here. Contracts aren't; the paper has weights for that.
 # - **Many replicas.** One engine's queue is fair to the tenants it sees. Sharing counters between replicas is the router's
 #   job.

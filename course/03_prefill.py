@@ -29,8 +29,8 @@ lab = open_lab()
 # layer:
 #
 # 1. It's multiplied by the layer's **matrices**, the weights. That costs the same for every token.
-# 2. It attends to itself and all tokens before it. The hundredth token attends to a hundred tokens, the thousandth to a
-#    thousand.
+# 2. It **attends** to itself and all tokens before it: it's compared with each, and takes in most from those that matter to
+#    it. The hundredth token attends to a hundred tokens, the thousandth to a thousand.
 #
 # All tokens of a prompt are known from the start, so all of them are computed at once. Think of attention as a table with
 # a row per token, and in each row a cell for every token it attends to: a triangle, since no token looks ahead. Twice the
@@ -74,8 +74,8 @@ instrument.length_explorer(lab, ladder)
 # ### When does the square win?
 #
 # Count instead of measuring. A **FLOP** is one floating-point operation. Each weight in the matrices costs two FLOPs per
-# token; each pair of tokens costs four FLOPs per number in a head's vector, in every head of every layer. Compare the
-# model on this machine with one of 70 billion weights.
+# token; each pair of tokens costs four FLOPs per number in a head's vector, in every head of every layer. (**Heads** are
+# separate attentions that run side by side.) Compare the model on this machine with one of 70 billion weights.
 
 # %%
 instrument.flops_explorer(lab)
@@ -96,7 +96,8 @@ envelope.explorer()
 # %% [markdown]
 # ### The square, built or not
 #
-# Textbook attention computes the **scores** of all pairs, stores them, and then takes the softmax. **Fused** attention
+# Textbook attention computes the **scores** of all pairs, stores them, and then turns each row of them into shares that add
+# up to one (*softmax*). **Fused** attention
 # (FlashAttention) walks over the same pairs in small tiles, adds each tile's contribution to the result, and forgets the
 # tile. Same result, same useful work, but the square is never in memory. Move the length; then compute fewer **rows per
 # step**: the prompt in chunks.
@@ -197,7 +198,7 @@ from minillm.kernels.attention import eager
 print(inspect.getsource(eager.attend))
 
 # %% [markdown]
-# And the fused way: one call of a **kernel** that never builds it.
+# And the fused way: one call of a **kernel** (a routine compiled for the processor) that never builds it.
 
 # %%
 from minillm.kernels.attention.sdpa import Prefill

@@ -281,8 +281,8 @@ stack(tenants.routers_table(hot), findings.hot(hot))
 # $$h_i = H(h_{i-1}, b_i), \qquad \text{found} = B \cdot \min\left(k,\ \left\lfloor \tfrac{n-1}{B} \right\rfloor\right),
 # \quad k = \max\{\, j : h_1, \dots, h_j \text{ are all cached} \,\}$$
 #
-# for a prompt of $n$ tokens. Why $n-1$: at least one token has to be computed, or there are no logits to sample the first
-# token from. With $p$ seconds of prefill per token and a fixed cost of $f$ seconds:
+# for a prompt of $n$ tokens. Why $n-1$: at least one token has to be computed, or there are no **logits** (scores of
+# every possible next token) to sample the first token from. With $p$ seconds of prefill per token and a fixed cost of $f$ seconds:
 #
 # $$\text{TTFT} \approx \text{queue} + f + p\,(n - \text{found})$$
 #

@@ -36,8 +36,9 @@ budget_picture.explorer()
 transfer.explorer()
 
 # %% [markdown]
-# 4,096 tokens are 1.3 GB, and over a 400 Gb/s network card that takes a tenth of the time it took to compute them. **On a
-# good link the transfer is small change; on 10 Gigabit Ethernet it takes longer than the prefill.**
+# 4,096 tokens are 1.3 GB. Over a 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both CPUs) that
+# takes a tenth of the time it took to compute them. **On a good link the transfer is small change; on 10 Gigabit Ethernet it
+# takes longer than the prefill.**
 #
 # ### Predict
 #

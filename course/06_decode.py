@@ -116,7 +116,8 @@ findings.slo(sweep)
 # ### How much of the machine is used?
 #
 # **MBU** (model bandwidth utilization) is the least time that reading could take, as a share of the step. **MFU** is the same
-# for arithmetic. What the two leave over is **neither**: overhead, and kernels short of their peaks.
+# for arithmetic. What the two leave over is **neither**: overhead, and **kernels** (the programs that a processor runs, about
+# one per operation) that fall short of its peaks.
 
 # %%
 steps.dots_table(sweep, roof)
@@ -288,7 +289,8 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 # The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.5 to 2 times that for one request.
 #
 # **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor sinks, and the bend stays
-# where it was. That would hold if communication were free. Two all-reduces per layer aren't (batch 64, contexts of 1024):
+# where it was. That would hold if communication were free. But twice per layer the GPUs have to add up their partial results
+# (an **all-reduce**), and that isn't free (batch 64, contexts of 1024):
 
 # %%
 sim_70b.tp_table()

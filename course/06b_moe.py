@@ -20,9 +20,10 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# In a **mixture of experts** (MoE), a layer has many small MLPs, the **experts**, instead of one large one. A **router** sends each
-# token to a few of them: in Qwen3 30B-A3B, 8 of 128 in each layer. The model stores 30 billion parameters, and a token is
-# multiplied by about 3 billion. A lone request reads only those. But a batch wakes the experts of *all* its tokens.
+# After attention, each layer of a model has an MLP (its feed-forward part), where most of its weights are. In a **mixture of
+# experts** (MoE) that's many small MLPs, the **experts**, and a **router** sends each token to a few of them: in Qwen3
+# 30B-A3B, 8 of 128 in each layer. The model stores 30 billion parameters, and a token is multiplied by about 3 billion. A
+# lone request reads only those. But a batch wakes the experts of *all* its tokens.
 #
 # ### Predict
 #
@@ -134,8 +135,8 @@ parallel.latent_room()
 #
 # - **Latency at low load.** A request's attention runs on one GPU instead of eight, and each GPU reads all attention weights for few requests.
 #   TP is the better choice until KV runs short.
-# - **Uneven load.** The experts tie all ranks together: every step takes as long as the rank with most work, and a rank without requests runs
-#   dummy passes. Routing has to balance running requests *and* their contexts.
+# - **Uneven load.** The experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the rank with most work, and a
+#   rank without requests runs dummy passes. Routing has to balance running requests *and* their contexts.
 # - **Prefix caches** are one per rank: send a conversation back to its rank.
 #
 # vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`). SGLang: `--tp 8 --dp 8 --enable-dp-attention`.

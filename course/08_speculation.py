@@ -159,8 +159,8 @@ stack(served.served_table(together), findings.crowd(together))
 # ### Today's drafters
 #
 # A small draft model needs its own KV cache and has to prefill every prompt. Heads cut both down to a single layer:
-# **EAGLE-3** adds one that reads the hidden states of the target (the large model), and **MTP** modules (multi-token
-# prediction, DeepSeek-V3) are trained along with the model. At best, a guess costs the bytes it reads over the bytes of a
+# **EAGLE-3** adds one that reads the hidden states (the vectors between layers) of the target, the large model; **MTP**
+# modules (multi-token prediction, DeepSeek-V3) are trained along with the model. At best, a guess costs the bytes it reads over the bytes of a
 # decode step. For Llama-3 70B in bf16:
 
 # %%

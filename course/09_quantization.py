@@ -2,14 +2,14 @@
 # # 09 · Quantization, by phase
 #
 # "It's too slow." "Then quantize it." It's the most popular answer there is, and no one in the room has asked which of the
-# five phases is slow. In this lesson you round a model's weights by hand, watch which phases move, and learn not to call a
-# model better when it's only faster.
+# five phases is slow. Fewer bits per weight are fewer bytes to read. So the whole lesson is one question, asked of one kind
+# of traffic after another: **is it waiting for those bytes?**
 #
 # You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible speed-up
-# on the back of an envelope, and set a quality floor before you look at a single speed.
+# on the back of an envelope, and set a quality floor before you believe a speed.
 #
 # - **Surface** (ten minutes): move weights to a grid; one request before and after.
-# - **Guided** (twenty): five phases in pairs, the batch at which it stops paying, a quality gate, and 70B.
+# - **Guided** (twenty): traffic that waits for bytes and traffic that doesn't, here and at 70B; then the price, in quality.
 # - **Deep dive** (ten): the arithmetic, the code, the claims.
 # - **Appendix** (five, optional): FP8 and NVFP4 on the roofline, a server short of memory, pruning and distillation.
 
@@ -85,7 +85,8 @@ stack(phases.draw_pairs(alone, "batch 1, long answer", "int8"), findings.alone(a
 #
 # ### Two other kinds of traffic
 #
-# The same int8 model. A **full batch**: many requests share each step. And a **long prompt** with an answer of a few tokens.
+# Test that rule on steps that do more than read. The same int8 model, with a **full batch**: many requests share each step.
+# And with a **long prompt** and an answer of a few tokens.
 
 # %%
 others = lab.predict("others", "int8 weights: what happens to E2E there?", list(phases.BOTH.values()))
@@ -103,8 +104,8 @@ stack(*pictures, findings.others(batch, prompt))
 # %% [markdown]
 # ### Your own comparison
 #
-# Five kinds of traffic, four formats. Each press alternates runs of both formats, so that noise hits both alike. Before you
-# press, say which bar will move.
+# Five kinds of traffic, four formats. Before you press, ask what the requests wait for, and say which bar will move. Each
+# press alternates runs of both formats, so that noise hits both alike.
 
 # %%
 own = phases.PhasesLab(shelf).show("one slot, a queue", "int8")
@@ -130,37 +131,21 @@ own
 #
 # ### Bytes over bandwidth
 #
-# How much can a step save at best? *Bytes saved, over bytes per second.* Everything else in it stays as it was.
+# If a step does wait for weights, how much can it save at best? *Bytes saved, over bytes per second.* Everything else in it
+# stays as it was.
 
 # %%
 found = steps.sweep(shelf)
 steps.promises_table(found, this_machine(lab))
 
 # %% [markdown]
-# Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. By batch:
+# Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. And a larger batch waits
+# less for weights, because it shares them:
 
 # %%
 stack(steps.draw_speedups(found), findings.by_batch(found))
 
 # %% [markdown]
-# ### Faster, but is it still the same model?
-#
-# A faster model with worse answers is a cheaper product, not an optimisation. So before you look at a speed, write down a
-# **floor**: the worst you'll accept. Three measures, on a text the model didn't write: **perplexity** (how surprised it is
-# by what really comes next), **KL divergence** (how far its next-token probabilities have moved, in nats), and the **same
-# most likely token** (how often both would pick the same one).
-
-# %%
-scores = gate.measure(shelf)
-gate.gate(scores)
-
-# %%
-findings.quality(scores)
-
-# %% [markdown]
-# `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a slightly
-# worse one: evaluate on your own tasks.
-#
 # ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated. int8 and int4 weights are widened before they're multiplied, as on this machine. fp8
@@ -186,6 +171,25 @@ simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
 # %% [markdown]
 # That error is for 16-bit steps. Other formats are scaled from them by bytes and peak rates, and nothing here checks that
 # scaling.
+
+# %% [markdown]
+# ### Faster, but is it still the same model?
+#
+# A faster model with worse answers is a cheaper product, not an optimisation. So before you believe a speed, write down a
+# **floor**: the worst you'll accept. Three measures, on a text the model didn't write: **perplexity** (how surprised it is
+# by what really comes next), **KL divergence** (how far its next-token probabilities have moved, in nats), and the **same
+# most likely token** (how often both would pick the same one).
+
+# %%
+scores = gate.measure(shelf)
+gate.gate(scores)
+
+# %%
+findings.quality(scores)
+
+# %% [markdown]
+# `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a slightly
+# worse one: evaluate on your own tasks.
 #
 # ## Deep dive
 #
@@ -236,11 +240,11 @@ d10(found, scores, sim_70b.throughput_gain())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Before I quantize, I'd ask which phase is slow. Weight-only int8 or int4 takes bytes off each decode step, so it helps
-# > ITL at small batch, by at most the share of the step that waits for weights. It does little for prefill and can hurt
-# > large batches, because weights get widened first; FP8 also multiplies faster, so prefill gains too. A queue shrinks if
-# > it's waiting for decode, or if memory is short, because smaller weights leave more room for KV. And I'd set a quality
-# > floor on our own traffic first; the bit width doesn't tell me what it costs."
+# > "First I'd ask which phase is slow, because quantization only helps what waits for weights. Weight-only int8 or int4
+# > shortens decode steps at small batch, by at most the share of the step that reading them takes. It does little for
+# > prefill and can hurt large batches, because weights are widened before they're multiplied; FP8 is multiplied as it is, so
+# > there prefill gains, too. A queue gains if it waits for decode, or for memory that smaller weights would free. And before
+# > I look at a speed, I'd set a quality floor on our own traffic."
 #
 # ## Check yourself
 #
@@ -280,8 +284,9 @@ check("q6", ...)
 # ### Where the roofline puts each format
 #
 # The stored format decides the memory side of a step, the multiplied format the compute side. **FP8** is stored *and*
-# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16; **NVFP4** (Blackwell) takes about 4.5 with its
-# scales, and is multiplied in 4. Here's the shortest possible decode step of Llama-3 70B on four GPUs, from data sheets:
+# multiplied in 8 bits; **W4A16** is stored in 4 and multiplied in 16; **NVFP4** (Blackwell) takes 4.5 with its scales,
+# and is multiplied in 4; **MXFP4**, gpt-oss's format, takes 4.25. Here's the shortest possible decode step of Llama-3
+# 70B on four GPUs, from data sheets:
 
 # %%
 formats_roofline.explorer()

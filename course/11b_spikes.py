@@ -65,7 +65,7 @@ simulated_70b.error_band(fleet.deployment())
 # %% [markdown]
 # <details><summary>Four things to try, answered</summary>
 #
-# - Shorten the cold start: once it's a few seconds, the autoscaler is in time. That's what sleep mode and warm pools buy.
+# - Shorten the cold start: once it's a few seconds, the autoscaler is in time. That's what warm pools and sleep mode buy.
 # - "A climb", where load rises slowly and stays: now the autoscaler is in time. It's for the daily curve; limits and
 #   fallbacks are for the minutes before it reacts.
 # - Degrade, and return to the large model at 39 open requests: the two limits nearly coincide, and the service keeps
@@ -77,7 +77,9 @@ simulated_70b.error_band(fleet.deployment())
 #
 # ### What a cold start is made of
 #
-# Mostly bytes over bandwidths. The defaults are round figures; put in your own.
+# So everything depends on how long a replica takes to start. That's mostly bytes over bandwidths. The defaults are round
+# figures; put in your own. In **sleep mode** the process stays alive: its weights move to host memory, its KV is dropped,
+# and another model can have the GPUs. Waking up is one copy back over PCIe.
 
 # %%
 anatomy.explorer()
@@ -88,15 +90,15 @@ anatomy.explorer()
 # - *Machine*: a warm pool of idle nodes. *Image*: cache it on the node, or pull it lazily.
 # - *Weights*: local NVMe instead of a network disk; parallel loaders read many files at once (vLLM's `--load-format runai_streamer`).
 # - *Compile*: keep the cache (vLLM stores it under `~/.cache/vllm`) on a shared disk. *Graphs*: capture fewer batch sizes.
-# - *All of it*: **sleep mode**. vLLM's `--enable-sleep-mode` keeps the process, moves weights to host memory and drops KV
-#   (level 1); waking up is one copy over PCIe. It's a cheap way to share GPUs among models that have quiet hours.
+# - *All of it*: sleep mode, for models that share GPUs and have quiet hours (vLLM: `--enable-sleep-mode`, level 1).
 #
 # </details>
 #
 # ### The queue wait as an alarm
 #
-# Utilisation won't warn you: it's high on every busy server. Does queue wait, before clients start to give up? The alarm
-# fires when a request leaves the queue after more than two seconds, for a slot or because its client gave up.
+# Something has to tell you that a spike has begun. Utilisation won't: it's high on every busy server. Does queue wait,
+# before clients start to give up? The alarm fires when a request leaves the queue after more than two seconds, for a slot
+# or because its client gave up.
 
 # %%
 warning.alarms()
@@ -110,7 +112,7 @@ warning.alarms()
 #   steps do that, so alert on TPOT, too.
 #
 # </details>
-#
+
 # %% [markdown]
 # ## Deep dive
 #
@@ -139,11 +141,10 @@ e2(*runs.alarm_runs())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "For spikes I want three things in place beforehand: an admission limit that refuses early, a fallback whose quality
-# > we've agreed on, and a way back when load falls. An autoscaled replica arrives after its cold start, so the autoscaler
-# > is for the daily curve. A cold start is mostly bytes over bandwidths: image, weights, then compile and graph capture.
-# > I'd cache what can be cached, and use sleep mode before I pay for idle replicas. I'd alert on queue wait and on TPOT,
-# > and rehearse the rollback."
+# > "An autoscaler is for the daily curve: its replica arrives after the cold start, and by then a spike has done its
+# > damage. So what helps has to be in place beforehand: an admission limit that refuses early, a fallback whose quality
+# > we've agreed on, and a way back when load falls. Then I'd shorten the cold start, which is mostly bytes over bandwidths:
+# > image, weights, compile. And I'd alert on queue wait, because it rises before anyone times out."
 #
 # ## Check yourself
 
@@ -168,15 +169,31 @@ e3(cold.played())
 
 # %% [markdown]
 # At 300 per hour the replica hardly ever goes away and nothing is saved; at one per hour nearly every request finds it
-# gone. In between, most requests are quick, some take the whole cold start, and a mean shows neither. For an SLO on p99,
-# "mostly awake" isn't enough.
+# gone. In between, most requests are quick, some take the whole cold start, and a mean shows neither.
+#
+# On paper: with $\lambda$ requests per second and a timeout of $K$ seconds, a request finds it gone with probability
+# $e^{-\lambda K}$, which is also about the share of time its GPUs are free. Bring it back from sleep instead of from
+# nothing. What changes, and what doesn't?
+
+# %%
+anatomy.idle()
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# As many requests find it gone, but each waits seconds, not minutes. With scale to zero the free GPUs leave your bill.
+# With sleep mode they don't: it pays when another model uses them meanwhile. And p99 feels it as long as more than one in a
+# hundred requests finds it gone: for an SLO on p99, "mostly awake" isn't enough.
+#
+# </details>
 #
 # ### Where it hurts: a change in the middle of it
 #
-# A configuration change is a deploy. Know its **blast radius** (which tenants, regions and databases see the new default), put it behind a **feature flag** that one replica reads first (a **canary**), decide
-# beforehand which number rolls it back, and rehearse that with a stopwatch: a mistake lasts for the time to detect plus the
-# time to undo. Here the canary gets three requests per second. The rule: undo the change as soon as more than 20% of the
-# last 50 requests were late (TTFT or TPOT beyond the SLO). The mistake: CUDA graphs are off.
+# A configuration change is a deploy. Know its **blast radius** (which tenants and regions see the new default), put it behind
+# a **feature flag** that one replica reads first (a **canary**), decide beforehand which number rolls it back, and rehearse
+# that with a stopwatch: a mistake lasts for the time to detect plus the time to undo. Here the canary gets three requests
+# per second. The rule: undo the change as soon as more than 20% of the last 50 requests were late (TTFT or TPOT beyond the
+# SLO). The mistake: CUDA graphs are off.
 
 # %%
 undone = lab.predict(

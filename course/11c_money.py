@@ -1,12 +1,14 @@
 # %% [markdown]
 # # 11c · Money
 #
-# "What do a million tokens cost us?" The answer depends on what the tokens are for, how full the replicas are, and whether
-# hardware solves the problem you're about to buy it for.
+# "What do a million tokens cost us?" A replica costs the same per hour whatever it does, so the answer is one division:
+# **rent over tokens**. This lesson is about what moves either side of it: the kind of traffic, how full the replicas are,
+# and what you buy or change when they aren't enough.
 #
 # - **Surface** (ten minutes): dollars per token for four kinds of traffic.
-# - **Guided** (twenty): replicas or a setting, which model, which card.
-# - **Deep dive** (five): the arithmetic, three claims put to the test.
+# - **Guided** (ten): how full the replicas are, replicas or a setting, and which card.
+# - **Deep dive** (five): the arithmetic, and a claim put to the test.
+# - **Appendix** (ten, optional): a small model for easy requests, and one model for many customers' fine-tunes.
 
 # %%
 from course.lab import simulated_70b
@@ -22,8 +24,8 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Surface
 #
-# A replica costs the same per hour whatever it does, so cost per token is rent divided by tokens per hour. Chat, RAG, batch
-# summaries and **reasoning** (short prompts, thousands of output tokens before the answer) use it very differently.
+# First the tokens. The same replica makes very different numbers of them per hour from chat, RAG (long prompts of
+# retrieved text), batch summaries, and **reasoning**: short prompts, and thousands of output tokens before the answer.
 #
 # ### Predict
 
@@ -44,7 +46,8 @@ bet.score(tokens.reasoning())
 tokens.told(money.gpu_price())
 
 # %% [markdown]
-# Your price, and your fill:
+# That's a replica that is always full. Put in your price, and your **fill**: how much of what it could serve it's really
+# asked for, on average over a day.
 
 # %%
 tokens.explorer()
@@ -57,8 +60,9 @@ simulated_70b.error_band(fleet.deployment())
 #
 # ### Replicas or a setting? In dollars
 #
-# The x axis is rent, the y axis requests within the SLO. A replica moves you right, and up if it helps; a config change moves you
-# straight up, or nowhere. The price per GPU hour starts at the catalogue's; put in your own.
+# Too many requests miss the SLO. More replicas mean more rent; a setting is free. Below, x is rent and y the requests
+# within the SLO: a replica moves you right, and up if it helps; a setting moves you straight up, or nowhere. The price per
+# GPU hour starts at the catalogue's.
 
 # %%
 money.mends()
@@ -67,11 +71,79 @@ money.mends()
 findings.mends(money.TROUBLES)
 
 # %% [markdown]
+# ### Which card, and how many in a replica?
+#
+# A faster card costs more rent and makes more tokens. Which side wins depends on the traffic: long prompts favour FLOP/s
+# per dollar, long answers bandwidth per dollar, and sparse traffic the smallest replica that holds the model at all. That
+# last case, as a claim:
+
+# %%
+d20(hardware.options())
+
+# %% [markdown]
+# `minillm simulate --plan --search` does this for the whole catalogue: it looks for the cheapest card, and the number of
+# GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulator.md)).
+#
+# ### Where it hurts
+#
+# Dollars per million tokens hides everything this course is about. The fleet with the lowest price per token is always
+# full, and a fleet that's always full has a queue. Quote the price at the load you really have, next to the SLO it was
+# measured under, with input and output separate.
+#
+# **Hosted or your own?** A hosted API charges for what you use; your replicas cost the same at night. So lower the fill in
+# the table above until your price passes the hosted one (after prompt caching, [lesson 04](04_prefix_caching.ipynb)): you
+# need more traffic than that before your own replicas pay.
+
+# %% [markdown]
+# ## Deep dive
+#
+# With rent $r$ per replica and hour, $\mu$ requests of $n$ prompt and $m$ output tokens per second at capacity, a fill of
+# $\phi$, and a share $p$ of the time in prefill:
+#
+# $$\text{\$ per request} = \frac{r}{3600\,\phi\,\mu}, \qquad \text{\$ per input token} = \frac{p}{n} \cdot \text{\$ per request}, \qquad
+# \text{\$ per output token} = \frac{1-p}{m} \cdot \text{\$ per request}$$
+
+# %%
+import inspect
+
+print(inspect.getsource(tokens.Regime))
+
+# %% [markdown]
+# **The claim, measured.** (D20 is above, E8 in the appendix.)
+
+# %%
+a20(list(money.TROUBLES.values()), money.gpu_price())
+
+# %% [markdown]
+# ## Say it in an interview
+#
+# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are: at a third of the load, a token costs
+# > three times as much. Then I'd price input and output separately, because output is made one step at a time. Reasoning is
+# > the expensive kind: long outputs, and KV that shrinks the batch. Before I buy replicas, I'd check whether a setting fixes
+# > it, such as too few slots. And I'd quote the price at our real load, next to the SLO."
+#
+# ## Check yourself
+
+# %%
+routed = runs.routes(money.gpu_price())  # of the appendix
+check = money_checks(list(money.TROUBLES.values()), routed[0], money.gpu_price())
+
+# too few slots, too much work, slow even when idle: a list of "setting", "replicas" or "neither"
+check("q1", ...)
+
+# %%
+check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for a million output tokens
+
+# %% [markdown]
+# ## Appendix
+#
+# Two other ways to pay less for a token: a smaller model for easy requests, and one model for many customers.
+#
 # ### Which model?
 #
-# A **router** sends easy requests to a small model, and sometimes it's wrong. An easy request at the large model wastes money. A hard one
-# at the small model gets a bad answer; if that's caught, it's asked again, and if not, it costs whatever a wrong answer costs you. Move
-# the sliders until routing stops paying.
+# A **router** sends easy requests to a small model, and sometimes it's wrong. An easy request at the large model wastes
+# money. A hard one at the small model gets a bad answer; if that's caught, it's asked again, and if not, it costs whatever a
+# wrong answer costs you. Move the sliders until routing stops paying.
 
 # %%
 routing.routes()
@@ -87,15 +159,14 @@ routing.routes()
 #
 # </details>
 #
-# ### Which card, and how many in a replica?
-#
-# `minillm simulate --plan --search` runs the capacity worksheet over cards and GPUs per replica and prints the cheapest
-# that meets the SLO, also with separate pools for prefill and decode ([docs](../docs/simulator.md)). The answer changes
-# with the traffic: long prompts favour FLOP/s per dollar, long answers favour bandwidth per dollar, and sparse traffic
-# favours the smallest replica that fits the model at all. That last case:
+# With a share $e$ of easy requests, a misroute rate $x$, $c_s$ and $c_l$ dollars per request, and all mistakes caught, a
+# router saves $e(1-x)(c_l - c_s)$ and costs $(1-e)\,x\,c_s$ per request.
 
 # %%
-d20(hardware.options())
+e8(*routed)
+
+# %%
+check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars for 1000 requests
 
 # %% [markdown]
 # ### A replica per fine-tune?
@@ -119,63 +190,6 @@ adapters.explorer()
 #   isolation.
 #
 # </details>
-#
-# ### Where it hurts
-#
-# Dollars per million tokens hides everything this course is about. The fleet with the lowest price per token is always
-# full, and a fleet that's always full has a queue. Quote the price at the load you really have, next to the SLO it was
-# measured under, with input and output separate.
-#
-# **Hosted or your own?** A hosted API charges for what you use; your replicas cost the same every hour. Compare at *your*
-# utilisation, with the hosted price after prompt caching ([lesson 04](04_prefix_caching.ipynb)).
-
-# %% [markdown]
-# ## Deep dive
-#
-# With rent $r$ per replica and hour, $\mu$ requests per second at capacity, a fill of $\phi$, and a share $p$ of the time in prefill:
-#
-# $$\text{\$ per request} = \frac{r}{3600\,\phi\,\mu}, \qquad \text{\$ per input token} = \frac{p}{n} \cdot \text{\$ per request}, \qquad
-# \text{\$ per output token} = \frac{1-p}{m} \cdot \text{\$ per request}$$
-#
-# - **Routing** with a share $e$ of easy requests, a misroute rate $x$, $c_s$ and $c_l$ dollars per request, and all
-#   mistakes caught: it saves $e(1-x)(c_l - c_s)$ and costs $(1-e)\,x\,c_s$ per request.
-
-# %%
-import inspect
-
-print(inspect.getsource(tokens.Regime))
-
-# %% [markdown]
-# **The claims, measured.** (D20 is above.)
-
-# %%
-a20(list(money.TROUBLES.values()), money.gpu_price())
-
-# %%
-routed = runs.routes(money.gpu_price())
-e8(*routed)
-
-# %% [markdown]
-# ## Say it in an interview
-#
-# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are. Then I'd price input and output
-# > separately: every output token takes a step of its own. Reasoning traffic is the expensive kind: long outputs, and a KV
-# > cache that shrinks the batch. Before I buy replicas I'd check whether a setting fixes it: too few slots is one. And I'd
-# > quote the number at our real load, next to the SLO."
-#
-# ## Check yourself
-
-# %%
-check = money_checks(list(money.TROUBLES.values()), routed[0], money.gpu_price())
-
-# too few slots, too much work, slow even when idle: a list of "setting", "replicas" or "neither"
-check("q1", ...)
-
-# %%
-check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for a million output tokens
-
-# %%
-check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars for 1000 requests
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -5,8 +5,8 @@
 # you practise saying what you know out loud: a diagnosis before a fix, a number before an opinion, a question before a
 # guess.
 #
-# You'll be able to take a profiling dump apart in twelve minutes, check whether its numbers can all be true, and rank what
-# you'd do, naming the phase each step acts on.
+# You'll be able to take a profiling dump (a page of one server's numbers) apart in twelve minutes, check whether they can
+# all be true, and rank what you'd do, naming the phase each step acts on.
 #
 # - **Surface** (ten minutes): one drill against the clock, and a bet on what scores.
 # - **Guided** (thirty): a long drill, what separates the levels, a mock interview, your history.

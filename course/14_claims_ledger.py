@@ -1,16 +1,15 @@
 # %% [markdown]
 # # 14 · The claims ledger
 #
-# "I read that it gives 2.3 times." Every meeting about latency has that sentence in it, and every article has the figure.
-# This course has put the claims of five public articles to the test. Here they are in one place, each with the experiment
-# that measures it, what it found on *this* machine, and what the author should have said.
+# "I read that it gives 2.3 times." 2.3 times what, on whose traffic? Every meeting about latency has that sentence in it.
 #
-# You'll be able to tell a claim that holds from one that holds under a condition, say in one sentence what's missing from a
-# figure, and measure any of them again on your own machine.
+# This course has put the claims of five public articles to the test. Here they all are, each with the experiment that
+# measures it, and what it found on *this* machine. Behind them is one question, and by the end you'll put it to any figure
+# before you run anything: **on which workload?**
 #
 # - **Surface** (fifteen minutes, most of it measuring): one claim, then all of them in one picture.
-# - **Guided** (fifteen): filter, measure any claim again; a famous table, filled in for four workloads.
-# - **Deep dive** (five): how a verdict is computed, and three post-mortems replayed.
+# - **Guided** (fifteen): the ledger with filters; then one article's table of factors, measured on four workloads.
+# - **Deep dive** (five): how a verdict is computed, and how to add a claim of your own.
 
 # %%
 from course.lab import open_lab
@@ -32,7 +31,7 @@ ledger = Ledger(lab)
 ledger.measure("D18")
 
 # %% [markdown]
-# A verdict begins with one of four words. **holds**: as stated. **holds only when**: under a condition that the row names.
+# There are four verdicts. **holds**: as stated. **holds only when**: under a condition that the row names.
 # **wrong**: the row gives the right statement. **not shown**: this machine, or this run, can't tell. Verdicts are computed
 # from measurements; on another machine some come out differently, and that's a finding, too.
 #
@@ -85,15 +84,19 @@ LedgerPanel(ledger)
 # - *Decode*: a claim without a batch size is usually about a batch of one.
 # - *Holds*: mostly statements about *what to look at*, not figures.
 # - *The same claim, measured twice*: the verdict should stay; the figures vary with this machine's noise.
+# - *A17, A18, D23*: an interview question and two post-mortems, replayed on the simulator. In A17 two lines of arithmetic
+#   show that the numbers don't fit one server, before anything is measured. In A18 the time was in the queue, as told, but
+#   the slots weren't the cause. In D23, look at which requests make up the p99.
 #
 # </details>
 #
 # ### A table everyone has seen
 #
-# One of the articles ends in a table: a technique per line, and a factor for each. Here's the same table on the real
-# engine, once for each of four workloads: **a crowd** of chats at once, chats **one at a time**, **long documents** with
-# short answers, and **repeating a text** that's already in the prompt. Speculation drafts by *n-gram lookup*. Compression
-# drops the half of a context that's least relevant to the question.
+# One of the articles ends in a table: a technique per line, and one factor for each. If a factor belongs to a technique, it
+# should be about the same on any traffic. So here's the table on the real engine, once for each of four workloads: **a
+# crowd** of chats at once, chats **one at a time**, **long documents** with short answers, and **repeating a text** that's
+# already in the prompt. (Speculation guesses by n-gram lookup, lesson 08. Compression drops the half of a context that's
+# least relevant to the question, lesson 03.)
 
 # %%
 fickle = lab.predict(
@@ -128,26 +131,6 @@ techniques.techniques_table(cells)
 ledger.keep(d22(cells))
 
 # %% [markdown]
-# ### Three about big machines
-#
-# Two post-mortems and an interview question, replayed on the simulator at 13B and 70B, with the scheduler that runs
-# here.
-
-# %%
-ledger.measure_all(["A17", "A18", "D23"])
-
-# %%
-from course.lab import simulated_70b
-from course.lab.lesson_13.claims import SERVER
-
-simulated_70b.error_band(simulated_70b.deployment(**SERVER))
-
-# %% [markdown]
-# In the first, the dump's own numbers don't fit one server: two lines of arithmetic show it before anything is measured. In
-# the second, the diagnosis was half right: the time was in the queue, but the slots weren't the cause. In the third, look
-# at which requests make up the p99.
-
-# %% [markdown]
 # ## Deep dive
 #
 # **What a verdict is.** A function of runs. It takes what the lesson measured, compares it with named thresholds, and
@@ -173,10 +156,9 @@ ledger.export("ledger.md")
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "When someone quotes a factor, I ask four things. Of what: TTFT, ITL, throughput, cost? Against which baseline? On which
-# > workload: prompt and answer lengths, load, batch? And what did it cost: quality, memory, another request's tail? Most
-# > published figures were true for their authors. I'd run the smallest experiment that could prove me wrong, on our
-# > traffic, and keep the result with its machine and date."
+# > "When someone quotes a factor, I ask: of what, against which baseline, on which workload, and at what cost? Most
+# > published figures were true for their authors. That's why I'd run the smallest experiment that could prove me wrong, on
+# > our own traffic, and keep the result with its machine and date."
 #
 # ## Check yourself
 #
@@ -218,5 +200,3 @@ check("q5", ...)  # ids of two claims about the queue that hold only under a con
 # - Why to predict first: Crouch et al., *Classroom demonstrations: learning tools or entertainment?*, 2004.
 # - n-gram drafts: Saxena, *Prompt Lookup Decoding*, 2023. Relevance: Robertson and Zaragoza, *The Probabilistic
 #   Relevance Framework: BM25 and Beyond*, 2009.
-# - A100: NVIDIA's data sheet. H100 constants: vLLM 0.19 on an RTX 4090, from the validation data of LLMServingSim,
-#   moved.

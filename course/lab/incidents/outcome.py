@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 WORSE = 1.25
 """A percentile that grew by this factor, and is over its limit, is a regression."""
+NOTABLE = 0.1
+"""Where so many more requests are answered, latencies aren't compared: before, only the lucky ones had any."""
 MACHINES_WEIGH = 0.4
 """In shares of requests: what doubling the bill takes off an intervention's value."""
 LOSS_WEIGHS = 0.05
@@ -148,7 +150,8 @@ def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) 
     limits = {words: getattr(service.slo, name) for name, words in P95.items()}
     old, new, limits = _numbers(before), _numbers(after), {**limits, "not answered": 1 - service.target}
     rows = {name: {"before": old[name], "after": new[name], "limit": limits[name]} for name in old}
-    worse = tuple(name for name in rows if new[name] > WORSE * old[name] and new[name] > limits[name])
+    is_alike = old["not answered"] - new["not answered"] <= NOTABLE
+    worse = tuple(n for n in rows if is_alike and new[n] > WORSE * old[n] and new[n] > limits[n])
     table = frame(rows, "seconds, or share")
     return Effect(names, share, trials.attainment(changed), service.target, bill, bill_of(after), table, worse)
 

@@ -75,32 +75,17 @@ def _of_row(run: Run, row) -> Visit | None:
     if view.finish_reason is not None:
         ending = "answered" if view.finish_reason in ("stop", "length") else "gave up"
     left = None if ending is None else (last if was_scheduled else end)
-    return Visit(
-        row.index,
-        arrival,
-        scheduled if was_scheduled else None,
-        first,
-        left,
-        view.num_prompt_tokens,
-        view.max_tokens,
-        ending,
-    )
+    began = scheduled if was_scheduled else None
+    return Visit(row.index, arrival, began, first, left, view.num_prompt_tokens, view.max_tokens, ending)
 
 
 def _of_record(index: int, record: ClientRecord) -> Visit | None:
     if record.intended is None:
         return None
-    line = record.timeline if record.completed else None
-    return Visit(
-        index,
-        record.intended,
-        line.scheduled if line else None,
-        record.first_byte,
-        line.last_token if line else record.ended,
-        record.request.num_prompt_tokens,
-        record.request.output_tokens,
-        ENDINGS[record.outcome],
-    )
+    line, asked = record.timeline if record.completed else None, record.request
+    began, left = (line.scheduled, line.last_token) if line else (None, record.ended)
+    tokens, ending = (asked.num_prompt_tokens, asked.output_tokens), ENDINGS[record.outcome]
+    return Visit(index, record.intended, began, record.first_byte, left, *tokens, ending)
 
 
 def waits(visits: Iterable[Visit]) -> list[float]:

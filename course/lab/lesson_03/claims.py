@@ -26,18 +26,10 @@ def a3(ladder: Ladder, points: Sequence[Point], shape: ModelConfig) -> Claim:
     seventy_b = costs.shape_of(costs.BIG)
     counted = ", ".join(f"{costs.exponent(seventy_b, n):.2f} at {n // 1024}k" for n in (FOUR_K, LONG, 4 * LONG))
     return conclude(
-        "A3",
-        "not_shown" if alone < NEAR_TWO else "holds" if whole >= NEAR_TWO else "only_when",
-        alone=alone,
-        first=first,
-        last=last,
-        whole=whole,
-        shorter=shorter,
-        longer=longer,
-        counted=counted,
-        crossover=costs.crossover(shape),
-        crossover_70b=costs.crossover(seventy_b),
-    )
+        "A3", "not_shown" if alone < NEAR_TWO else "holds" if whole >= NEAR_TWO else "only_when", alone=alone,
+        first=first, last=last, whole=whole, shorter=shorter, longer=longer, counted=counted,
+        crossover=costs.crossover(shape), crossover_70b=costs.crossover(seventy_b),
+    )  # fmt: skip
 
 
 def d7(halved: Mapping[str, float], scores: Mapping[str, reading.Score]) -> Claim:
@@ -73,15 +65,10 @@ def d11(ladder: Ladder) -> Claim:
     usual, far = (sim_70b.prefill_seconds(on, 4 * n) / sim_70b.prefill_seconds(on, n) for n in (1024, LONG // 2))
     is_usual = 3.5 <= usual <= 4.7
     return conclude(
-        "D11",
-        "wrong" if not is_usual else "only_when" if far > 4.7 else "holds",
-        here=ladder.ratio(shorter, longer),
-        shorter=shorter,
-        longer=longer,
-        usual=usual,
-        flops_ratio=costs.flops_ratio(costs.shape_of(costs.BIG), 1024, FOUR_K),
-        far=far,
-    )
+        "D11", "wrong" if not is_usual else "only_when" if far > 4.7 else "holds", here=ladder.ratio(shorter, longer),
+        shorter=shorter, longer=longer, usual=usual,
+        flops_ratio=costs.flops_ratio(costs.shape_of(costs.BIG), 1024, FOUR_K), far=far,
+    )  # fmt: skip
 
 
 def d17(points: Sequence[Point], ladders: Mapping[str, Ladder]) -> Claim:

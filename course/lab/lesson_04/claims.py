@@ -20,15 +20,11 @@ def f1(first: Run, last: Run) -> Claim:
     """A time at the start, against the same time at the end."""
     lost, later = traffic.hit_rate(first) < 0.05, traffic.hit_rate(last)
     return conclude(
-        "F1",
-        "not_shown" if not lost else "only_when" if later > 0.2 else "not_shown_2",
-        hits=sum(view.num_cached_tokens > 0 for view in first.views[1:]),
-        of=len(first.views) - 1,
-        later=later,
-        later_ttft=traffic.later_ttft(first),
-        last_ttft=traffic.later_ttft(last),
+        "F1", "not_shown" if not lost else "only_when" if later > 0.2 else "not_shown_2",
+        hits=sum(view.num_cached_tokens > 0 for view in first.views[1:]), of=len(first.views) - 1, later=later,
+        later_ttft=traffic.later_ttft(first), last_ttft=traffic.later_ttft(last),
         clocks=", ".join(f"once {name} {hit_rate(clocked(coarse)):.0%}" for name, coarse in STAMPS.items()),
-    )
+    )  # fmt: skip
 
 
 def f5(found: Mapping[int, tuple[float, float]], here: Mapping[str, Run]) -> Claim:
@@ -39,17 +35,10 @@ def f5(found: Mapping[int, tuple[float, float]], here: Mapping[str, Run]) -> Cla
     last = here["last line"]
     first_ttft = next(value for value in traffic.ttfts(last) if value is not None)
     return conclude(
-        "F5",
-        "holds" if left <= 0.1 else "only_when" if left < 0.9 else "wrong",
-        cold=cold,
-        warm=warm,
-        left=left,
-        small=small,
-        small_cold=small_cold,
-        small_warm=small_warm,
-        last=last,
+        "F5", "holds" if left <= 0.1 else "only_when" if left < 0.9 else "wrong", cold=cold, warm=warm, left=left,
+        small=small, small_cold=small_cold, small_warm=small_warm, last=last,
         local=f"{seconds(first_ttft)} and {seconds(traffic.later_ttft(last))}",
-    )
+    )  # fmt: skip
 
 
 def f6(rates: Mapping[str, float]) -> Claim:
@@ -67,16 +56,10 @@ def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
     turn, last = max(here), max(large)
     grows = found[0] == 0 and abs(here[1]) < 0.2 and found[-1] > 0.3 and here[turn] > 0 and large[last] > large[1] + 0.1
     return conclude(
-        "D9",
-        "only_when" if grows else "not_shown",
-        by_turn=_by_turn(here),
-        found=", ".join(f"{share:.0%}" for share in found),
-        by_turn_70b=_by_turn(large),
-        turn=turn,
-        turn_saved=here[turn],
-        last=last,
-        last_saved=large[last],
-    )
+        "D9", "only_when" if grows else "not_shown", by_turn=_by_turn(here),
+        found=", ".join(f"{share:.0%}" for share in found), by_turn_70b=_by_turn(large), turn=turn,
+        turn_saved=here[turn], last=last, last_saved=large[last],
+    )  # fmt: skip
 
 
 def d13(by_gap: Mapping[float, Mapping[str, float]], agree: tuple[int, int]) -> Claim:
@@ -86,15 +69,10 @@ def d13(by_gap: Mapping[float, Mapping[str, float]], agree: tuple[int, int]) -> 
     lost = {gap: 100 * (rates["LRU"] - rates[limit]) for gap, rates in by_gap.items()}
     is_modelled = agree[0] == agree[1]
     return conclude(
-        "D13",
-        "not_shown" if not is_modelled else "only_when" if lost[long] > lost[short] + 10 else "not_shown_2",
+        "D13", "not_shown" if not is_modelled else "only_when" if lost[long] > lost[short] + 10 else "not_shown_2",
         gaps="; ".join(say("D13.gaps", gap=gap, limit=rates[limit], rates=rates) for gap, rates in by_gap.items()),
-        agree=agree,
-        short=lost[short],
-        short_gap=short,
-        long=lost[long],
-        long_gap=long,
-    )
+        agree=agree, short=lost[short], short_gap=short, long=lost[long], long_gap=long,
+    )  # fmt: skip
 
 
 def _by_turn(saved: Mapping[int, float]) -> str:

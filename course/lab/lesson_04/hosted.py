@@ -32,10 +32,7 @@ class Rate:
         return -math.log(missing) / self.ttl_s * 3600 if missing < 1 else 0.0
 
 
-RATES = {
-    "write 1.25x, read 0.1x, 5 minutes": Rate(1.25, 0.1, 300),
-    "write 2x, read 0.1x, 1 hour": Rate(2.0, 0.1, 3600),
-}
+RATES = {"write 1.25x, read 0.1x, 5 minutes": Rate(1.25, 0.1, 300), "write 2x, read 0.1x, 1 hour": Rate(2.0, 0.1, 3600)}
 """Anthropic's two (platform.claude.com, Prompt caching; read in November 2026)."""
 PER_HOUR = (0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 

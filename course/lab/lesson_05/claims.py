@@ -162,16 +162,10 @@ def d21(found: Sequence[Pair]) -> Claim:
     inside = [pair for pair in equal if 0.4 <= pair.cut <= 0.6]
     most, least = (choose(equal, key=lambda pair: pair.cut) for choose in (max, min))
     return conclude(
-        "D21",
-        "holds" if len(inside) == len(equal) else "only_when" if most.cut >= 0.4 else "wrong",
-        **told,
-        most=most,
-        most_change=change(*most.ttft),
-        least=least,
-        least_change=change(*least.ttft),
-        num_inside=len(inside),
-        num_equal=len(equal),
-    )
+        "D21", "holds" if len(inside) == len(equal) else "only_when" if most.cut >= 0.4 else "wrong", **told,
+        most=most, most_change=change(*most.ttft), least=least, least_change=change(*least.ttft),
+        num_inside=len(inside), num_equal=len(equal),
+    )  # fmt: skip
 
 
 BUDGETS = (256, 512, 1024, 2048, 8192)

@@ -143,7 +143,7 @@ def _grid(trace: Trace, frame: Frame) -> str:
         full.setdefault(fill, []).append(part)
         if len(who) > 1:
             shared.append(part)
-        words = "+".join(map(str, who)) if len(who) < 4 else f"{len(who)} ×"
+        words = "+".join(map(str, who)) if len(who) < 3 else f"{len(who)} ×"
         labels.append((x + wide / 2, y + tall / 2 + 3.8, words))
     body = boxes(free, fill="none", stroke=FAINT, stroke_width=1)
     body += boxes(cached, fill=FAINT, fill_opacity=0.5, stroke=SOFT, stroke_width=1, stroke_dasharray="3 2")

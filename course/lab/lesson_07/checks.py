@@ -16,7 +16,7 @@ def checks(large: Account, traces: Mapping[str, Trace], tight: Trace) -> Checks:
 
     q1: MB of KV that a chat of 1500 tokens takes on Llama-3-70B, bf16.
     q2: how many such chats fit beside its weights on four H100s.
-    q3: share of the held places (0 to 1) that kept no token under `max_len`.
+    q3: share of the held positions (0 to 1) that kept no token under `max_len`.
     q4: what became of the evicted in the tight pool: "killed", "started over" or "prefilled again".
 
     Args:
@@ -47,7 +47,7 @@ def checks(large: Account, traces: Mapping[str, Trace], tight: Trace) -> Checks:
     def q3(answer: object) -> tuple[Criterion, ...]:
         key = 1 - traces["max_len"].filled_share
         slips = {1 - key: "that is the share that was in use: the rest was empty"}
-        return (near(answer, key, "share of held places that were empty", slips, percent=True),)
+        return (near(answer, key, "share of held positions that were empty", slips, percent=True),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         ended, of = sum(outcome.finished for outcome in tight.outcomes), len(tight.outcomes)

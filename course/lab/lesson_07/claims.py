@@ -32,16 +32,10 @@ def a11(seventy_b: Account, by_hand: int, in_pool: int) -> Claim:
     chat = replace(seventy_b, shape=replace(seventy_b.shape, gpus=0), context=A11_TOKENS, window=None)  # no copies
     kinds = {name: kind.chat_bytes for name, kind in kinds_of(chat).items()}
     return conclude(
-        "A11",
-        "holds" if by_hand == in_pool else "not_shown",
-        a11_tokens=A11_TOKENS,
-        told=", ".join(f"{name} {size(kept)}" for name, kept in kinds.items()),
-        by_hand=by_hand,
-        in_pool=in_pool,
-        off=A11_BYTES / kinds[GQA] - 1,
-        gqa_size=size(kinds[GQA]),
-        mha_size=size(kinds[MHA]),
-    )
+        "A11", "holds" if by_hand == in_pool else "not_shown", a11_tokens=A11_TOKENS,
+        told=", ".join(f"{name} {size(kept)}" for name, kept in kinds.items()), by_hand=by_hand, in_pool=in_pool,
+        off=A11_BYTES / kinds[GQA] - 1, gqa_size=size(kinds[GQA]), mha_size=size(kinds[MHA]),
+    )  # fmt: skip
 
 
 def admitted_when_full(trace: Trace) -> int:
@@ -61,19 +55,11 @@ def a12(tight: Trace, roomy: Trace, swapped: Trace) -> Claim:
     num_tight, ended = len(tight.outcomes), sum(outcome.finished for outcome in tight.outcomes)
     is_wrong = admitted_when_full(tight) or ended < num_tight
     return conclude(
-        "A12",
-        "not_shown" if not tight.evictions else "wrong" if is_wrong else "only_when",
-        num_tight=num_tight,
-        tight=tight,
-        admitted_when_full=admitted_when_full(tight),
-        line=line,
-        roomy=roomy,
-        none=none,
-        ended=ended,
+        "A12", "not_shown" if not tight.evictions else "wrong" if is_wrong else "only_when", num_tight=num_tight,
+        tight=tight, admitted_when_full=admitted_when_full(tight), line=line, roomy=roomy, none=none, ended=ended,
         same=sum(a.output == b.output for a, b in zip(tight.outcomes, roomy.outcomes)),
-        late=last_steps[0] / last_steps[1],
-        swapped=swapped,
-    )
+        late=last_steps[0] / last_steps[1], swapped=swapped,
+    )  # fmt: skip
 
 
 def a15(ladders: Mapping[str, Mapping[str, Served]], cache: float) -> Claim:
@@ -117,14 +103,9 @@ def b2(crowd: Mapping[int, Trace], prefixes: Mapping[str, Trace]) -> Claim:
     slots = {name: trace.mean_running for name, trace in prefixes.items()}
     as_many = abs(slots["on"] / slots["off"] - 1) < 1 - FEWER
     return conclude(
-        "B2",
-        "not_shown_2" if fewer >= FEWER else "only_when" if slower < SLOWER else "not_shown",
-        base=base,
-        told=", ".join(told),
-        turns=traffic.TURNS,
-        slots=slots,
-        beside=say("B2.beside" if as_many else "B2.beside_2"),
-    )
+        "B2", "not_shown_2" if fewer >= FEWER else "only_when" if slower < SLOWER else "not_shown", base=base,
+        told=", ".join(told), turns=traffic.TURNS, slots=slots, beside=say("B2.beside" if as_many else "B2.beside_2"),
+    )  # fmt: skip
 
 
 def exponent(by_length: Mapping[int, float]) -> float:

@@ -30,21 +30,11 @@ def d14(model: Account, windowed: Trace, window: int, found: Mapping[str, Mappin
     before, after = bets.recalled(whole, far), bets.recalled({**whole, far: with_window[far]}, far)
     price = "price" if before - after <= bets.SOME else "price_2" if after < bets.SOME else "price_3"
     return conclude(
-        "D14",
-        "only_when" if back > 0 else "not_shown",
-        d14_window=D14_WINDOW,
-        told=", ".join(f"{n:,} tokens: {share:.0%}" for n, share in frees.items()),
-        window=window,
-        tokens=tokens,
-        back=back,
-        held=held,
-        far=far,
-        share_whole=whole[far].share,
-        share_cut=with_window[far].share,
-        sinks=traffic.SINKS,
-        even=D14_WINDOW / (1 - D14_SAVED),
-        price=say(f"D14.{price}"),
-    )
+        "D14", "only_when" if back > 0 else "not_shown", d14_window=D14_WINDOW,
+        told=", ".join(f"{n:,} tokens: {share:.0%}" for n, share in frees.items()), window=window, tokens=tokens,
+        back=back, held=held, far=far, share_whole=whole[far].share, share_cut=with_window[far].share,
+        sinks=traffic.SINKS, even=D14_WINDOW / (1 - D14_SAVED), price=say(f"D14.{price}"),
+    )  # fmt: skip
 
 
 def measure_d14(lab: Lab) -> Claim:

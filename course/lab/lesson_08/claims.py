@@ -59,16 +59,9 @@ def d4(measured: VerifyCosts) -> Claim:
     else:
         verdict = "wrong" if min(values) > HALF or max(values) < HALF else "only_when"
     return conclude(
-        "D4",
-        verdict,
-        alone=alone,
-        listed=_listed(borders),
-        crowd=crowd,
-        range=_range(crowded),
-        paper=speedup(0.8, 4, 0.1),
-        gain=costs.gain(measured, alone, 4, 0.8, 0.1),
-        right=say("D4.right"),
-    )
+        "D4", verdict, alone=alone, listed=_listed(borders), crowd=crowd, range=_range(crowded),
+        paper=speedup(0.8, 4, 0.1), gain=costs.gain(measured, alone, 4, 0.8, 0.1), right=say("D4.right"),
+    )  # fmt: skip
 
 
 def _listed(borders: Mapping[tuple[int, float], float | None]) -> str:

@@ -7,7 +7,7 @@ from course.lab.lesson_08.formulas import break_even
 from course.lab.lesson_08.sim_70b import BATCHES, CONTEXTS, DRAFTERS, Round, price_round, stack
 from course.lab.simulated_70b import OLD, TODAY
 from course.lab.style import ALARM, PHASE_COLOURS, number
-from course.lab.svg import INK, SOFT, Picture, rect, tag, text
+from course.lab.svg import INK, PAPER, SOFT, Picture, rect, tag, text
 
 ALPHAS = tuple(i / 20 for i in range(21))
 LEFT, TOP, WIDE, HIGH = 70, 20, 28, 24
@@ -23,9 +23,10 @@ def rounds(k: int, context: int, drafts: str, under: str) -> dict[int, Round]:
 
 
 def draw_map(k: int, context: int, drafts: str, under: str) -> Picture:
-    """A cell for each acceptance and batch; green gains, red loses."""
+    """A cell for each acceptance and batch; green gains, orange loses."""
     found = rounds(k, context, drafts, under)
-    body, line = "", []
+    body, numbers, line = "", "", []
+    halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
     for row, (batch, each) in enumerate(found.items()):
         y = TOP + HIGH * row
         body += text(LEFT - 8, y + 16, str(batch), text_anchor="end")
@@ -35,12 +36,12 @@ def draw_map(k: int, context: int, drafts: str, under: str) -> Picture:
             fill = PHASE_COLOURS["decode"] if gain >= 1 else ALARM
             body += rect(LEFT + WIDE * i, y, WIDE - 1, HIGH - 1, fill=fill, fill_opacity=0.12 + 0.6 * strength)
             if i % 4 == 0:
-                body += text(LEFT + WIDE * (i + 0.5), y + 16, number(gain), size=11, text_anchor="middle")
+                numbers += text(LEFT + WIDE * (i + 0.5), y + 16, number(gain), size=11, text_anchor="middle", **halo)
         border = break_even(k, each.c, each.verify / each.plain)
         line.append((LEFT + WIDE * (20.5 if border is None else 20 * border + 0.5), y + HIGH / 2, border))
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in line)
     bottom = TOP + HIGH * len(found)
-    body += tag("polyline", points=points, fill="none", stroke=INK, stroke_width=2.5)
+    body += tag("polyline", points=points, fill="none", stroke=INK, stroke_width=2.5) + numbers
     for i in range(0, 21, 4):
         body += text(LEFT + WIDE * (i + 0.5), bottom + 14, f"{ALPHAS[i]:.1f}", size=11, fill=SOFT, text_anchor="middle")
     body += text(LEFT + WIDE * 10.5, bottom + 32, "α, acceptance", fill=SOFT, text_anchor="middle")

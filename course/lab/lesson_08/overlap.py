@@ -130,8 +130,8 @@ def draw_overlap(choice: Choice, skill: float, rule: str) -> Picture:
     out = outcomes.bincount(minlength=len(p)).double() / DRAWS
     off, (_, usual) = distance(out, p), usual_distance(p, DRAWS)
     passed = float(torch.minimum(p, q).sum())
-    verdict = "as close as plain sampling" if off <= usual else f"farther off than any of {REPEATS} plain samples"
-    title = f"What comes out is {off:.3f} from the model's own (plain sampling: within {usual:.3f}): {verdict}"
+    verdict = "as close as plain sampling" if off <= usual else "farther off than plain sampling"
+    title = f"{off:.3f} from the model's own (plain sampling: within {usual:.3f}): {verdict}"
     places = range(len(p))
     return draw_chart(
         title,

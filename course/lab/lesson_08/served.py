@@ -1,6 +1,6 @@
 """The same requests served in several ways: how fast, how many guesses passed, and whether the words are the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,33 +107,21 @@ def base_of(one: Served, every: Sequence[Served]) -> Served:
 
 def served_table(every: Sequence[Served]) -> Html:
     """For each workload and way: what passed, and what it gained."""
-    rows = []
-    for one in every:
-        base = base_of(one, every)
-        drafts = one.drafts
-        rows.append(
-            (
-                one.workload,
-                one.way,
-                "–" if one.acceptance is None else f"{one.acceptance:.0%}",
-                "–" if drafts.emitted_per_verify is None else number(drafts.emitted_per_verify),
-                f"{one.drafting_share:.0%}",
-                seconds(one.decode_s),
-                "" if one is base else f"×{faster(one, base):.2f}",
-                seconds(one.e2e_s),
-            )
-        )
-    header = (
-        "requests",
-        "drafts",
-        "passed",
-        "tokens per verification",
-        "steps with a draft",
-        "time per token",
-        "speed",
-        "E2E",
-    )
-    return as_table(header, rows)
+    columns: dict[str, Callable[[Served], str]] = {
+        "requests": lambda one: one.workload,
+        "drafts": lambda one: one.way,
+        "passed": lambda one: _or_dash(one.acceptance, "{:.0%}".format),
+        "tokens per verification": lambda one: _or_dash(one.drafts.emitted_per_verify, number),
+        "steps with a draft": lambda one: f"{one.drafting_share:.0%}",
+        "time per token": lambda one: seconds(one.decode_s),
+        "speed": lambda one: "" if one.way == WITHOUT else f"×{faster(one, base_of(one, every)):.2f}",
+        "E2E": lambda one: seconds(one.e2e_s),
+    }
+    return as_table(tuple(columns), [tuple(cell(one) for cell in columns.values()) for one in every])
+
+
+def _or_dash(value: float | None, written: Callable[[float], str]) -> str:
+    return "–" if value is None else written(value)
 
 
 def draw_strips(every: Sequence[Served]) -> Picture:

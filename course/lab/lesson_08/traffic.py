@@ -22,12 +22,7 @@ VERSES = (
 )
 COPYING, CHAT, CREATIVE = "copying", "chat", "creative"
 KINDS = (COPYING, CHAT, CREATIVE)
-GATES_OPEN: dict[str, Any] = {
-    "min_output_tokens": 1,
-    "max_batch": 1024,
-    "acceptance_floor": 0.0,
-    "adaptive_k": False,
-}
+GATES_OPEN: dict[str, Any] = {"min_output_tokens": 1, "max_batch": 1024, "acceptance_floor": 0.0, "adaptive_k": False}
 """Draft always, and as far as k says."""
 OFF: dict[str, Any] = {"speculative": None}
 SHIPPED: dict[str, Any] = {"speculative": {"method": "ngram"}}

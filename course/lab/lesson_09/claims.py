@@ -46,15 +46,11 @@ def a7(decode: Mapping[str, Pair], prompt: Mapping[str, Pair], line: Mapping[str
     saved_reading = 1 - reading.ratio if reading.is_clear else 0.0
     little = saved_reading < LITTLE * (1 - writing.ratio)
     return conclude(
-        "A7",
-        verdict,
-        plain=PLAIN,
-        told="; ".join(f"{name}, {pair.told}" for name, pair in found.items()),
-        large=large,
-        reading=say(f"A7.reading_{'lost' if reading.is_slower else 'little' if little else 'as_much'}"),
+        "A7", verdict, plain=PLAIN, told="; ".join(f"{name}, {pair.told}" for name, pair in found.items()),
+        large=large, reading=say(f"A7.reading_{'lost' if reading.is_slower else 'little' if little else 'as_much'}"),
         waiting=say(f"A7.queue_{'shorter' if queue.is_faster else 'longer' if queue.is_slower else 'same'}"),
         late=f"the gaps of the largest batch {'grew' if large > FASTER else 'did not grow'}",
-    )
+    )  # fmt: skip
 
 
 def b4(scores: gate.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:

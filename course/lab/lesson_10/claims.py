@@ -80,16 +80,9 @@ def d16(found: Sequence[Served]) -> Claim:
     else:
         verdict = "not_shown_4" if batched > HALVED else "only_when"
     return conclude(
-        "D16",
-        verdict,
-        crowd=crowd,
-        streaming=streaming,
-        batched=batched,
-        both_ratio=together,
-        calm=calm,
-        alone=alone,
-        first=percentile(both.first_words, 99) / percentile(base.first_words, 99),
-    )
+        "D16", verdict, crowd=crowd, streaming=streaming, batched=batched, both_ratio=together, calm=calm,
+        alone=alone, first=percentile(both.first_words, 99) / percentile(base.first_words, 99),
+    )  # fmt: skip
 
 
 def e1(forms: Mapping[str, Answer], words_per_minute: float = 240) -> Claim:

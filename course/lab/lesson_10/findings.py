@@ -7,7 +7,7 @@ from course.lab.lesson_10 import front, leaving
 from course.lab.lesson_10.front import Fed
 from course.lab.lesson_10.leaving import GATEWAY, STRAIGHT, Crowd, Left
 from course.lab.lesson_10.readers import Answer
-from course.lab.lesson_10.traffic import Passed, Trip, far_away
+from course.lab.lesson_10.traffic import Passed, Trip
 from course.lab.predict import Outcome
 from course.lab.run import percentile
 from course.lab.style import seconds
@@ -43,7 +43,8 @@ def forms(found: Mapping[str, Answer]) -> Finding:
 def far(found: Sequence[Trip]) -> Outcome:
     """Round trips that TTFT grew by, from nearby on an open connection to far away on a new one."""
     near, last = found[0], found[-1]
-    return Outcome((last.ttft - near.ttft) / last.rtt_s, far_away(found).evidence)
+    told = f"TTFT {seconds(near.ttft)} to {seconds(last.ttft)}, ITL {seconds(near.itl)} to {seconds(last.itl)}"
+    return Outcome((last.ttft - near.ttft) / last.rtt_s, f"{told}; a round trip is {seconds(last.rtt_s)}")
 
 
 def trips(found: Sequence[Trip]) -> Finding:

@@ -42,10 +42,7 @@ def both_forms(server: LabServer) -> dict[str, Answer]:
     streamed, whole = (_middle(heard[stream]) for stream in (True, False))
     words = max(len(streamed.text.split()), 1)
     arrivals = tuple(moment - streamed.sent for moment in streamed.arrivals)
-    return {
-        "streamed": Answer(arrivals, words),
-        "whole": Answer((whole.ended - whole.sent,) * len(arrivals), words),
-    }
+    return {"streamed": Answer(arrivals, words), "whole": Answer((whole.ended - whole.sent,) * len(arrivals), words)}
 
 
 ROUNDS = 5

@@ -37,10 +37,7 @@ class Ends:
 def served(rtt_ms: int = 20, handshakes: int = 0, hold_chunks: int = 1, hold_ms: int | None = None) -> Ends:
     """Chats to one replica through such a network; equal arguments are simulated once."""
     network = Network(
-        rtt_s=rtt_ms / 1e3,
-        handshakes=handshakes,
-        hold_chunks=hold_chunks,
-        hold_s=hold_ms / 1e3 if hold_ms else None,
+        rtt_s=rtt_ms / 1e3, handshakes=handshakes, hold_chunks=hold_chunks, hold_s=hold_ms / 1e3 if hold_ms else None
     )
     on = simulated_70b.deployment(max_num_seqs=64)
     return _ends(simulated_70b.serve(on, TRAFFIC, qps=QPS, num_requests=REQUESTS, network=network))
@@ -60,10 +57,7 @@ def _ends(run: FleetRun) -> Ends:
 
 def ends_table(ends: Ends) -> Html:
     """What the engine hands over, and what its clients have."""
-    rows = (
-        ("leaves the engine", ends.ttft_engine, *ends.itl_engine),
-        ("arrives", ends.ttft_client, *ends.itl_client),
-    )
+    rows = (("leaves the engine", ends.ttft_engine, *ends.itl_engine), ("arrives", ends.ttft_client, *ends.itl_client))
     return as_table(("70B", "TTFT p50", "ITL p50", "ITL p99"), [(name, *map(seconds, times)) for name, *times in rows])
 
 

@@ -133,21 +133,3 @@ def trips(server: LabServer, rtts: Sequence[float] = (0.0, 0.03, FAR_S)) -> list
     """Near and far, on a connection that is kept open and on new ones."""
     kinds = ("kept open", "new, TCP + TLS 1.3")
     return [trip(server, rtt, kind, 3 if server.lab.scale == 1 else 2) for rtt in rtts for kind in kinds]
-
-
-UNCHANGED = ("TTFT grows by one round trip, ITL by one as well", "TTFT grows by three round trips, ITL stays")
-FAR_ANSWERS = (*UNCHANGED, "TTFT grows by three round trips, ITL by one", "TTFT grows by one round trip, ITL stays")
-
-
-def far_away(found: Sequence[Trip]) -> Outcome:
-    """From nearby, on an open connection, to far away on a new one with TLS."""
-    near, far = found[0], found[-1]
-    grown = (far.ttft - near.ttft) / far.rtt_s
-    stays = far.itl - near.itl < far.rtt_s / 2
-    first = "TTFT grows by three round trips" if grown > 2 else "TTFT grows by one round trip"
-    then = "ITL stays" if stays else "ITL by one" if grown > 2 else "ITL by one as well"
-    return Outcome(
-        f"{first}, {then}",
-        f"TTFT {seconds(near.ttft)} to {seconds(far.ttft)}, that is {grown:.1f} round trips of {seconds(far.rtt_s)}; "
-        f"ITL {seconds(near.itl)} to {seconds(far.itl)}",
-    )

@@ -4,8 +4,9 @@ import math
 
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices, slider
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
-from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text, time_axis
+from course.lab.pictures.cascade import draw_cascade
+from course.lab.style import PHASE_COLOURS, seconds
+from course.lab.svg import Picture
 
 CITIES = {
     "Virginia": (39.0, -77.5),
@@ -53,7 +54,7 @@ def regions_table(client: str, detour: float, connection: str) -> Html:
 def explorer() -> Explorer:
     """Pick a client and a kind of connection."""
     return Explorer(
-        lambda client, detour, connection: regions_table(client, detour, connection),
+        regions_table,
         client=choices("client in", list(CITIES), "Frankfurt"),
         detour=slider("path, times the great circle", 1.0, 2.5, 1.5, 0.1),
         connection=buttons("connection", list(CONNECTIONS)),
@@ -73,21 +74,11 @@ def hops(
 
 def draw_hops(budget: float = 500.0, **each: float) -> Picture:
     """The hops as a waterfall against the budget."""
-    found = hops(**each)
-    total = sum(found.values())
-    scale = Scale(0, 1.15 * max(total, budget) / 1e3, 110, WIDTH - 70)
-    colours = dict(zip(HOPS, ("#CC79A7", "#56B4E9", *list(PHASE_COLOURS.values())[:3], "#CC79A7")))
-    body, start = time_axis(scale, 6, 12 + 30 * len(found), "time to first token"), 0.0
-    for i, (name, value) in enumerate(found.items()):
-        y = 14 + 30 * i
-        body += text(102, y + 15, name, text_anchor="end")
-        body += rect(scale(start / 1e3), y, max(scale(value / 1e3) - scale(0), 1.0), 20, fill=colours[name])
-        body += text(scale((start + value) / 1e3) + 5, y + 15, f"{value:.0f} ms", size=11, fill=SOFT)
-        start += value
-    x = scale(budget / 1e3)
-    body += line(x, 6, x, 12 + 30 * len(found), stroke=ALARM if total > budget else INK, stroke_dasharray="5 3")
-    words = f"{total:.0f} ms of a budget of {budget:.0f} ms"
-    return Picture(f"Where does the TTFT budget go? {words}", body, 50 + 30 * len(found), description=words)
+    found = {name: value / 1e3 for name, value in hops(**each).items()}
+    colours = ("#CC79A7", "#56B4E9", *list(PHASE_COLOURS.values())[:3], "#CC79A7")
+    words = f"{1e3 * sum(found.values()):.0f} ms of a budget of {budget:.0f} ms"
+    title = f"Where does the TTFT budget go? {words}"
+    return draw_cascade(title, words, found, budget / 1e3, "time to first token", colours)
 
 
 def hops_explorer() -> Explorer:

@@ -37,15 +37,10 @@ def a8(large: fleet.Served, small: fleet.Served, qps: float) -> Claim:
     waits = large.p("queue", 99), small.p("queue", 99)
     is_shorter = waits[1] < SHORTER * waits[0]
     return conclude(
-        "A8",
-        "not_shown" if waits[0] < fleet.LIMITS.ttft else "wrong" if is_shorter else "holds",
-        qps=qps,
-        waits=waits,
-        large_ttft=large.p("ttft", 99),
-        small_ttft=small.p("ttft", 99),
-        large_tpot=large.p("tpot", 99),
+        "A8", "not_shown" if waits[0] < fleet.LIMITS.ttft else "wrong" if is_shorter else "holds", qps=qps,
+        waits=waits, large_ttft=large.p("ttft", 99), small_ttft=small.p("ttft", 99), large_tpot=large.p("tpot", 99),
         small_tpot=small.p("tpot", 99),
-    )
+    )  # fmt: skip
 
 
 def a10(sweeps: Mapping[str, Sweep], crowds: Sequence[Crowd]) -> Claim:
@@ -61,22 +56,12 @@ def a10(sweeps: Mapping[str, Sweep], crowds: Sequence[Crowd]) -> Claim:
         for name, s in sweeps.items()
     )
     told = {"within": f"{ARTICLE_KNEE[0]} to {ARTICLE_KNEE[1]}", "grows": say("A10.grows") if grows else ""}
-    why = say(
-        "A10.why",
-        crowded=say("A10.crowded") if crowded else "",
-        num_kinds=len(sweeps),
-        inside=inside,
-        **told,
-    )
+    why = say("A10.why", crowded=say("A10.crowded") if crowded else "", num_kinds=len(sweeps), inside=inside, **told)
     return conclude(
-        "A10",
-        "only_when" if rises else "only_when_2" if inside > len(sweeps) / 2 else "wrong",
-        at=at,
+        "A10", "only_when" if rises else "only_when_2" if inside > len(sweeps) / 2 else "wrong", at=at,
         tests=f"{few.clients} to {many.clients} clients: TTFT p99 {seconds(few.ttft)} to {seconds(many.ttft)}",
-        those=", ".join(rises),
-        why=why,
-        **told,
-    )
+        those=", ".join(rises), why=why, **told,
+    )  # fmt: skip
 
 
 def a16(ask: Ask, flood: fleet.Served, knee_qps: float) -> Claim:
@@ -139,18 +124,11 @@ def d20(options: Mapping[str, GpuOption]) -> Claim:
     )
     is_off = abs(gain / ARTICLE_GAIN - 1) > 0.25
     return conclude(
-        "D20",
-        "only_when" if cheapest in fields and cheapest.per_day < old.per_day else "holds",
-        few_a_day=FEW_A_DAY,
-        told=told,
-        gain=gain,
-        old_ratio=old.ttft / new.ttft,
-        tpot_ratio=old.tpot / new.tpot,
-        ratio=new.per_day / old.per_day,
-        cheapest=cheapest,
-        cheapest_dollars=dollars(cheapest.per_day),
+        "D20", "only_when" if cheapest in fields and cheapest.per_day < old.per_day else "holds", few_a_day=FEW_A_DAY,
+        told=told, gain=gain, old_ratio=old.ttft / new.ttft, tpot_ratio=old.tpot / new.tpot,
+        ratio=new.per_day / old.per_day, cheapest=cheapest, cheapest_dollars=dollars(cheapest.per_day),
         article=say("D20.article", article_gain=ARTICLE_GAIN) if is_off else "",
-    )
+    )  # fmt: skip
 
 
 def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
@@ -200,16 +178,11 @@ def e8(caught: Route, uncaught: Route, plain: Played, routed: Played, bad: Playe
     else:
         verdict = "holds"
     return conclude(
-        "E8",
-        verdict,
-        caught=dollars(1000 * caught.large),
-        routed_dollars=dollars(1000 * caught.routed(0.0)),
-        borders=borders,
-        uncaught=uncaught,
-        uncaught_ratio=uncaught.harm / uncaught.large,
+        "E8", verdict, caught=dollars(1000 * caught.large), routed_dollars=dollars(1000 * caught.routed(0.0)),
+        borders=borders, uncaught=uncaught, uncaught_ratio=uncaught.harm / uncaught.large,
         median=[float(np.median(run.ttft)) for run in (plain, routed, bad)],
         slow="" if math.isnan(twice) else f" A request that was asked twice took {seconds(twice)} in all, p50.",
-    )
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- small experiments

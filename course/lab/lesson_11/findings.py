@@ -9,12 +9,14 @@ from course.lab.lesson_11.money import Trouble
 from course.lab.lesson_11.spike import Story
 from course.lab.lesson_11.traffic import RealKnee
 from course.lab.predict import Outcome
+from course.lab.style import number, seconds
 
 
 def served(run: fleet.Served, qps: float = 100.0) -> Outcome:
     """How many of the requests a second one replica served: the answer to a prediction."""
-    share = traffic.served_share(run, qps)
-    return Outcome(share * qps, traffic.hundred(run, qps).evidence)
+    rate = qps * traffic.served_share(run, qps)
+    waited = seconds(float(run.queue.max()))
+    return Outcome(rate, f"{number(rate)}/s were served, and the last of {len(run.sent)} requests waited {waited}")
 
 
 def hundred(run: fleet.Served, ask: Ask) -> Finding:

@@ -80,17 +80,8 @@ def sweep(
     found = []
     for each in slots:
         run = fleet.served(traffic, rate, count, stack=stack, tp=tp, max_num_seqs=each)
-        found.append(
-            Point(
-                each,
-                run.throughput,
-                run.p("ttft", 99),
-                run.p("tpot", 99),
-                run.goodput(slo),
-                run.attainment(slo),
-                run.preemptions,
-            )
-        )
+        latencies, kept = (run.p("ttft", 99), run.p("tpot", 99)), (run.goodput(slo), run.attainment(slo))
+        found.append(Point(each, run.throughput, *latencies, *kept, run.preemptions))
     on = fleet.deployment(stack, tp=tp)
     return Sweep(tuple(found), slo, rate, on.num_kv_blocks * on.block_size / (prompt + answer))
 

@@ -126,11 +126,7 @@ def play(wrong: float, load: float = 0.9, easy: float = 0.7) -> Played:
     run = simulated_70b.play(fleet.deployment(max_num_seqs=fleet.SLOTS), workload, small, model_routing=routing)
     ended = [r for r in run.records if r.completed]
     twice = [r.misrouted and r.replica.startswith("main") and _waited_for_small(r) for r in ended]
-    return Played(
-        np.array([r.e2e() for r in ended]),
-        np.array([r.ttft() for r in ended]),
-        np.array(twice, dtype=bool),
-    )
+    return Played(np.array([r.e2e() for r in ended]), np.array([r.ttft() for r in ended]), np.array(twice, dtype=bool))
 
 
 def _waited_for_small(record: ClientRecord) -> bool:

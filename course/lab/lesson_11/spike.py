@@ -30,13 +30,7 @@ MAX_OUTSTANDING = 40
 """Requests that a replica may hold at once, with admission control; with as many, it degrades."""
 SMALL = "llama-3.1-8b"
 DEGRADE = "degrade to a small model, and back"
-MEASURES = (
-    "do nothing",
-    "autoscaler",
-    "refuse beyond a limit",
-    DEGRADE,
-    "a spare replica, always on",
-)
+MEASURES = ("do nothing", "autoscaler", "refuse beyond a limit", DEGRADE, "a spare replica, always on")
 
 
 @dataclass(frozen=True)

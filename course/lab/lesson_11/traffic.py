@@ -21,12 +21,6 @@ from minillm.observe.summary import SLO
 SLOTS, SHORT_SLOTS = (1, 2, 4, 8, 16), (1, 2, 8)
 LOAD = 0.75
 """Of what the engine serves with all slots: enough spare time for bursts to drain."""
-HUNDRED = (
-    "it keeps up",
-    "it falls a little behind: first tokens take seconds",
-    "hopeless: it serves one in ten or fewer",
-)
-KEEPS_UP, HOPELESS = 0.9, 0.1
 BACK = (
     "the autoscaler: replicas start and drain the queue",
     "refusing, or degrading to a small model",
@@ -128,19 +122,8 @@ def a_hundred(qps: float = 100.0, slots: int = 64) -> fleet.Served:
     return fleet.served(fleet.asking(1500, 150), qps, 1600, max_num_seqs=slots)
 
 
-def hundred(run: fleet.Served, qps: float = 100.0) -> Outcome:
-    """How much of it was served."""
-    share = served_share(run, qps)
-    answer = HUNDRED[0] if share >= KEEPS_UP else HUNDRED[2] if share <= HOPELESS else HUNDRED[1]
-    told = (
-        f"while {number(qps)}/s came, {number(share * qps)}/s were served; the queue grew until the last of "
-        f"{len(run.sent)} requests waited {seconds(float(run.queue.max()))} for a slot"
-    )
-    return Outcome(answer, told)
-
-
 def served_share(run: fleet.Served, qps: float) -> float:
-    """Requests served per second while a line stood there, over those that came."""
+    """Requests served per second while others were queued, over those that came."""
     last = float(run.slot_at.max())
     since = fleet.SETTLED * last
     tokens = float(((run.stamps >= since) & (run.stamps < last)).sum())

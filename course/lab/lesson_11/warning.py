@@ -69,11 +69,7 @@ def alarm(load: float, patience: float, waits_for: str = "the first word", answe
     most = fleet.capacity(traffic, max_num_seqs=SLOTS)
     arrivals = Spikes(rate=CALM * most, spike_rate=load * most, start_s=STARTS, length_s=ENDS)
     workload = make_workload(traffic, arrivals, duration_s=ENDS)
-    run = simulated_70b.play(
-        fleet.deployment(max_num_seqs=SLOTS),
-        workload,
-        clients={PATIENCE[waits_for]: patience},
-    )
+    run = simulated_70b.play(fleet.deployment(max_num_seqs=SLOTS), workload, clients={PATIENCE[waits_for]: patience})
     slots = [waited(record) for record in run.records]
     left = [r.ended for r in run.records if r.outcome is Outcome.TIMEOUT]
     moments, waits = np.array(sorted(slots)).reshape(-1, 2).T

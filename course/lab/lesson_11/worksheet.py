@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices, slider
@@ -103,24 +104,10 @@ def explained(filled: Filled) -> Html:
 def sheet() -> Explorer:
     """The worksheet with sliders and a button."""
 
-    def draw(
-        qps: int,
-        prompt: int,
-        answer: int,
-        ttft: float,
-        tpot: int,
-        hardware: str,
-        gpus: int,
-        headroom: int,
-        price: float,
-    ) -> Iterator[Html]:
+    def draw(tpot: int, headroom: int, price: float, **asked: Any) -> Iterator[Html]:
         yield Html("<p><em>simulating: looking for the knee …</em></p>", "simulating")
-        cost = None if price == 0 else price
         try:
-            filled = plan(
-                float(qps), prompt, answer, ttft, tpot / 1000,
-                hardware=hardware, gpus=gpus, headroom=headroom / 100, price=cost,
-            )  # fmt: skip
+            filled = plan(tpot=tpot / 1000, headroom=headroom / 100, price=price or None, **asked)
         except MinillmError as error:
             raise ValueError(str(error)) from None
         yield explained(filled)

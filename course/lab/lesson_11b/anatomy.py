@@ -1,8 +1,12 @@
-"""A cold start, piece by piece: bytes over bandwidths, and what shortens each piece."""
+"""A cold start, piece by piece: bytes over bandwidths. And how often rare traffic has one."""
 
+import math
+
+from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider, switch
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
-from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text, time_axis
+from course.lab.pictures.cascade import draw_cascade
+from course.lab.style import PHASE_COLOURS, seconds
+from course.lab.svg import Picture
 from minillm.model.arithmetic import find_model
 
 SOURCES = {
@@ -12,6 +16,7 @@ SOURCES = {
     "host memory, 50 GB/s": 50.0,
 }
 WEIGHTS_GB = find_model("llama-3-70b").stored_bytes("bfloat16") / 1e9
+STARTS = {"cold start, 180 s": 180.0, "sleep mode, 4 s": 4.0}
 PIECES = ("machine", "image", "weights", "compile", "graphs", "first prompts")
 
 
@@ -30,19 +35,9 @@ def pieces(
 def draw(patience_s: float = 30.0, **setting: object) -> Picture:
     """The pieces one after the other, and the patience of the clients that wait meanwhile."""
     found = pieces(**setting)
-    total = sum(found.values())
-    scale = Scale(0, 1.12 * max(total, patience_s), 110, WIDTH - 70)
-    body, start = time_axis(scale, 6, 12 + 30 * len(found), "since the replica was ordered"), 0.0
-    for i, (name, value) in enumerate(found.items()):
-        y = 14 + 30 * i
-        body += text(102, y + 15, name, text_anchor="end")
-        body += rect(scale(start), y, max(scale(value) - scale(0), 1.0), 20, fill=PHASE_COLOURS["queue"])
-        body += text(scale(start + value) + 5, y + 15, seconds(value), size=11, fill=SOFT)
-        start += value
-    x = scale(patience_s)
-    body += line(x, 6, x, 12 + 30 * len(found), stroke=ALARM if total > patience_s else INK, stroke_dasharray="5 3")
-    words = f"{seconds(total)} in all; the dashed line is the clients' patience"
-    return Picture(f"What is a cold start made of? {words}", body, 50 + 30 * len(found), description=words)
+    words = f"{seconds(sum(found.values()))} in all; the dashed line is the clients' patience"
+    title, axis = f"What is a cold start made of? {words}", "since the replica was ordered"
+    return draw_cascade(title, words, found, patience_s, axis, [PHASE_COLOURS["queue"]])
 
 
 def explorer() -> Explorer:
@@ -58,4 +53,24 @@ def explorer() -> Explorer:
         compile_cached=switch("compile cache is kept"),
         graphs_s=slider("CUDA graph capture, s", 0.0, 60.0, 15.0, 1.0),
         asleep=switch("sleep mode: the process lives, weights in host memory"),
+    )
+
+
+def idle_table(per_hour: float, keep_s: float, start: str) -> Html:
+    """A replica that is let go after `keep_s` seconds without a request, on paper, at random arrivals."""
+    gone = math.exp(-per_hour / 3600 * keep_s)
+    p99 = STARTS[start] if gone > 0.01 else 0.0
+    row = (f"{gone:.1%}", seconds(gone * STARTS[start]), seconds(p99), f"{gone:.1%} of the time")
+    return as_table(
+        ("requests that find it gone", "added to mean TTFT", "added to p99 TTFT", "its GPUs are free"), [row]
+    )
+
+
+def idle() -> Explorer:
+    """Rare traffic: scale to zero, or sleep."""
+    return Explorer(
+        idle_table,
+        per_hour=choices("requests per hour", [1, 3, 10, 30, 100, 300], 10),
+        keep_s=choices("let go after, s", [60.0, 300.0, 900.0, 3600.0], 300.0),
+        start=choices("brought back by", list(STARTS)),
     )

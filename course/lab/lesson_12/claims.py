@@ -69,18 +69,10 @@ def a18(before: Line, after: Mapping[str, Line], by_slots: Mapping[str, Mapping[
     )
     longest = max(after.values(), key=lambda line: line.wait)
     return conclude(
-        "A18",
-        "not_shown" if longest.wait < NO_WAIT_S else "holds" if cures else "only_when",
-        rate=RATE,
-        before=BEFORE,
-        before_line=before,
-        after=AFTER,
-        told=told,
-        lighter=lighter,
-        cures="; ".join(cures),
-        share=longest.prefill / max(longest.prefill + longest.wait, 1e-9),
-        slots=SLOTS,
-    )
+        "A18", "not_shown" if longest.wait < NO_WAIT_S else "holds" if cures else "only_when", rate=RATE,
+        before=BEFORE, before_line=before, after=AFTER, told=told, lighter=lighter, cures="; ".join(cures),
+        share=longest.prefill / max(longest.prefill + longest.wait, 1e-9), slots=SLOTS,
+    )  # fmt: skip
 
 
 def _long_prompts(tokens: int) -> Independent:
@@ -162,14 +154,10 @@ def d23(tails: Mapping[str, Tail]) -> Claim:
     else:
         verdict = "only_when" if chunks.on_others >= TWICE else "only_when_2"
     return conclude(
-        "D23",
-        verdict,
-        members=MEMBERS,
-        told=told,
-        static=static,
+        "D23", verdict, members=MEMBERS, told=told, static=static,
         size="about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says",
         lesson=say("D23.lesson", members=MEMBERS, others=others),
-    )
+    )  # fmt: skip
 
 
 def tail_of(way: str, count: int = 160) -> Tail:

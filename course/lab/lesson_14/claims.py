@@ -38,14 +38,9 @@ def verdict(cells: Sequence[Cell]) -> str:
     slower = [f"{cell.technique} with {cell.workload} × {cell.factor:.2f}" for cell in judged if cell.factor < 1 / GAIN]
     losses = f", or a loss: {'; '.join(slower)}" if slower else ""
     return say(
-        "D22.only_when",
-        depends=", ".join(depends),
-        depends_names=DEPENDS,
-        num_agree=len(agree),
-        num_cells=len(cells),
-        idle=idle,
-        losses=losses,
-    )
+        "D22.only_when", depends=", ".join(depends), depends_names=DEPENDS, num_agree=len(agree),
+        num_cells=len(cells), idle=idle, losses=losses,
+    )  # fmt: skip
 
 
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"D22": lambda lab: d22(techniques.measure(lab))}

@@ -17,13 +17,7 @@ from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import Arrival, Workload
 from minillm.frontend.prompt_pruning import prune_context
 
-CLAIMED = {
-    "static batching": 1.5,
-    "continuous batching": 3.0,
-    "streaming": 2.0,
-    "speculation": 2.3,
-    "compression": 1.5,
-}
+CLAIMED = {"static batching": 1.5, "continuous batching": 3.0, "streaming": 2.0, "speculation": 2.3, "compression": 1.5}
 """What the table says."""
 RATIOS = {
     "static batching": "E2E, one at a time / in closed batches",

@@ -35,7 +35,7 @@ OF_ITSELF, OF_WHOLE = 0.1, 0.05
 prefill and first token, of the end-to-end time for decode and stream. Less is nothing."""
 FEWER_IN_TIME = 0.02
 """Of those who came."""
-PROMISE_S = 2.0
+SLO_S = 2.0
 """To the first token."""
 OF_TTFT = PHASES[:3]
 ROUNDS = 5
@@ -49,7 +49,7 @@ class Side:
     phases: dict[str, float]
     """Mean seconds a request, of those that got their whole answer."""
     in_time: float
-    """Of those who came, the share that had a first token within PROMISE_S."""
+    """Of those who came, the share that had a first token within SLO_S."""
     worst_gap: float
     """p99 of the gaps between tokens, all requests pooled, seconds."""
 
@@ -155,7 +155,7 @@ def _played(pair: Pair, setting: Setting) -> Side:
     gaps = [gap for record in done for gap in record.timeline.itl]
     return Side(
         {phase: round(phases[phase].mean or 0.0, 6) for phase in PHASES},
-        round(sum(record.timeline.ttft <= PROMISE_S for record in done) / len(records), 4),
+        round(sum(record.timeline.ttft <= SLO_S for record in done) / len(records), 4),
         round(percentile(gaps, 99) or 0.0, 6),
     )
 
@@ -176,7 +176,7 @@ def on_the_engine(lab: Lab, pair: EnginePair) -> Measured:
 def _fastest(runs: Sequence[Run]) -> Side:
     """The fastest of each phase: whatever else a machine does can only slow it down."""
     phases = [run.mean_phases() for run in runs]
-    in_time = max(sum(ttft <= PROMISE_S for ttft in run.ttft) / len(run.rows) for run in runs)
+    in_time = max(sum(ttft <= SLO_S for ttft in run.ttft) / len(run.rows) for run in runs)
     gap = min(percentile(run.itl, 99) or 0.0 for run in runs)
     return Side({phase: round(min(each[phase] for each in phases), 6) for phase in PHASES}, in_time, round(gap, 6))
 

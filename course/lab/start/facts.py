@@ -56,8 +56,8 @@ def ridge() -> str:
 
 def drafts() -> str:
     return (
-        f"1 + a + ... + a^k = {number(emitted(0.6, 4))} tokens a verification for a = 0.6, k = 4. Not k x a: "
-        "the first wrong draft ends it, and one token comes even then. Divide by what drafts and check cost."
+        f"1 + a + ... + a^k = {number(emitted(0.6, 4))} tokens for a = 0.6, k = 4. Not k x a: the first wrong guess "
+        "ends it, and even then one token comes out. Divide by what drafting and checking cost."
     )
 
 
@@ -67,7 +67,7 @@ def demand() -> str:
     has = gpus * on_paper().flops * mfu
     return (
         f"Prefill alone: 2 x P x tokens/s = {needs:.1e} FLOP/s, and four H100s have {has:.1e} at an MFU of "
-        f"{mfu:.0%}: {needs / has:.0f} times what they can do. No setting cures that."
+        f"{mfu:.0%}: {needs / has:.0f} times what they can do. No setting changes that."
     )
 
 
