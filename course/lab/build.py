@@ -25,9 +25,8 @@ from nbformat import NotebookNode
 
 from course.lab.grading import source
 from course.lab.grading.attempt import STRICT
-from course.lab.marks import CONTROL_MOVED, QUIET, TRANSIENT
+from course.lab.marks import CONTROL_MOVED, EXAMPLE, QUIET, TRANSIENT
 from course.lab.outcomes import folded_outcomes
-from course.lab.predict import EXAMPLE
 
 COURSE = Path(__file__).resolve().parents[1]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"

@@ -31,7 +31,7 @@ from minillm.core.errors import ConfigError, MinillmError
 
 FRAME_S = 1 / 6
 """Between two frames of Python's, a few milliseconds of work each; the browser draws many more between them."""
-WIDTH, TALL = 560, 180
+WIDTH, TALL = 560, 168
 """Of the pictures in the left column."""
 OWN = "your own prompt"
 OWN_TOKENS = 64
@@ -59,12 +59,22 @@ def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: st
     """The five phases and the two numbers, and below them two columns: under each other on a narrow page."""
     beside = {"previous": compared.before} if compared.before else {}
     beside = {name: run for name, run in {**beside, **pinned}.items() if compared.run.same_workload(run)}
-    top = f"{compared.chip()}{draw_phases(compared, beside).svg()}{headline(compared)}"
-    columns = (
-        f'<div style="flex:5 1 500px;min-width:0">{left}</div><div style="flex:4 1 400px;min-width:0">{right}</div>'
+    said = f'<div style="{ROW}gap:2px 10px;font-size:12px;line-height:20px">{status} {compared.chips()}</div>'
+    return (
+        said
+        + beside_each_other(draw_phases(compared, beside).svg(), headline(compared))
+        + beside_each_other(left, right)
     )
-    look = "display:flex;flex-wrap:wrap;gap:4px 20px"
-    return f'<div style="font-size:13px">{status}</div>{top}<div style="{look}">{columns}</div>'
+
+
+ROW = "display:flex;flex-wrap:wrap;align-items:center;"
+
+
+def beside_each_other(left: str, right: str) -> str:
+    """HTML in two columns on a wide page, under each other on a narrow one."""
+    wide, less = (f"flex:{share} 1 {basis}px;min-width:0" for share, basis in ((5, 500), (4, 400)))
+    look = "display:flex;flex-wrap:wrap;gap:0 20px"
+    return f'<div style="{look}"><div style="{wide}">{left}</div><div style="{less}">{right}</div></div>'
 
 
 class Playing(Protocol):
@@ -254,7 +264,8 @@ class Dashboard(LivePanel):
         """The text that came so far, where the prompt was typed here."""
         if self.run.workload != OWN:
             return ""
-        return f'<pre style="white-space:pre-wrap;margin:4px 0">{escape("".join(self.run.rows[0].texts))}</pre>'
+        look = "flex:1 0 100%;white-space:pre-wrap;word-break:normal;margin:0"
+        return f'<pre style="{look}">{escape("".join(self.run.rows[0].texts))}</pre>'
 
     def _buttons(self, running: bool) -> None:
         self.run_button.disabled = running

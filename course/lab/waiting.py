@@ -1,98 +1,141 @@
-"""One line above a cell's results that says what the cell is waiting for. It is replaced as the runs go on."""
+"""One line among a cell's results: what it is waiting for, every second; and when it is over, how long it took."""
 
+import contextvars
+import os
+import re
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 from IPython import get_ipython
 from IPython.display import display
 
-from course.lab.marks import TRANSIENT
+from course.lab.marks import EXAMPLE, TRANSIENT
 from course.lab.style import seconds
-from course.lab.workloads import Workload
 
-REFRESH_S = 1.0
-"""Seconds between two looks at a run: rare enough to take nothing from the engine."""
-
-
-def running_cell() -> str | None:
-    """Which execution of a cell this is; None in scripts and tests, in other threads, and in what a widget calls."""
-    kernel = getattr(get_ipython(), "kernel", None)
-    if kernel is None or threading.current_thread() is not threading.main_thread():
-        return None
-    header = kernel.get_parent("shell").get("header", {})
-    return header["msg_id"] if header.get("msg_type") == "execute_request" else None
+REFRESH_S = 0.9
+"""Until a cell says that it is at work, and between two looks at a run: rare, to take nothing from the engine."""
+RUNNING = "running"
+SCORED = re.compile(r"\b(\w+)\.score\(")
+Item = TypeVar("Item")
+UNLOCKED = "your prediction above isn't locked, so this run won't be scored"
 
 
-class WaitingLine:
-    """What `Lab.run` is busy with. A cell has one line, however many runs it plays; other runs have none."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._cell: Cell | None = None
-
-    def begin(self, traffic: Workload, is_loading: bool) -> "RunLine":
-        """Another run is about to be played; `is_loading`: the model has to be read first."""
-        name, now = running_cell(), self._clock()
-        if name is None:  # the cell that runs meanwhile keeps its line
-            return RunLine(None, 0, traffic, self._clock, now)
-        if self._cell is None or name != self._cell.name:
-            self._cell = Cell(name, now)
-        self._cell.num_runs += 1
-        run = RunLine(self._cell, self._cell.num_runs, traffic, self._clock, now)
-        run.show("loading the model, once: some seconds" if is_loading else f"{run.name}: preparing the engine")
-        return run
-
-
-@dataclass
-class Cell:
-    """One execution of a cell, and what it shows."""
-
-    name: str
-    began: float
-    """Clock seconds."""
-    num_runs: int = 0
-    handle: Any = None
-    """Of the display; None before anything is shown."""
-
-
-class RunLine:
-    """What one run writes on its cell's line; nothing, if no cell plays it.
+class CellLine:
+    """Of one execution of a cell; there is none if it takes less than REFRESH_S.
 
     Args:
-        cell: None = no cell plays it.
-        number: of the run in its cell, from 1.
-        began: clock seconds.
+        warning: what the reader should know before it has ended; shown at once.
     """
 
-    def __init__(
-        self, cell: Cell | None, number: int, traffic: Workload, clock: Callable[[], float], began: float
-    ) -> None:
-        self.name = f"run {number}, {traffic.name}"
-        self._cell, self._clock, self._began = cell, clock, began
-        self._num_requests = len(traffic.arrivals)
+    def __init__(self, clock: Callable[[], float] = time.monotonic, warning: str = "") -> None:
+        self.num_runs = 0
+        self.words = RUNNING
+        self.share: float | None = None
+        """Of the work that is done, where that is known."""
+        self._warning, self._clock, self._began = warning, clock, clock()
+        self._handle: Any = None
+        self._lock, self._over = threading.Lock(), threading.Event()
+        if warning:
+            self.tell()
 
-    def go_on(self, num_ended: int) -> None:
-        """So many of the run's requests have ended by now."""
-        taken = f"{self._clock() - self._began:.0f} s"
-        self.show(f"{self.name}: {taken}, {num_ended} of {self._num_requests} requests done")
+    def watch(self) -> None:
+        """Tell until it is over; in a thread, that writes under this cell."""
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(self._keep_telling,), name="waiting", daemon=True).start()
+
+    def _keep_telling(self) -> None:
+        while not self._over.wait(REFRESH_S):
+            self.tell()
+
+    def tell(self) -> None:
+        with self._lock:
+            if not self._over.is_set():
+                self._show(f"{self.words}, {self._clock() - self._began:.0f} s")
 
     def end(self) -> None:
-        """The run is over, or failed."""
-        if self._cell is not None:
-            runs = "1 run" if self._cell.num_runs == 1 else f"{self._cell.num_runs} runs"
-            self.show(f"{runs} on the engine, {seconds(self._clock() - self._cell.began)}")
+        """The cell is over, or failed."""
+        with self._lock:
+            self._over.set()
+            if self._handle is not None:
+                runs = f", {self.num_runs} run{'s' * (self.num_runs > 1)} on the engine" if self.num_runs else ""
+                self._show(f"took {seconds(self._clock() - self._began)}{runs}")
 
-    def show(self, words: str) -> None:
-        """In place of what the line says."""
-        if self._cell is None:
-            return
+    def _show(self, words: str) -> None:
+        """In place of what it says."""
+        words = ". ".join(filter(None, [self._warning, words]))
+        is_known = self.share is not None and not self._over.is_set()
+        bar = f'<progress value="{self.share:.2f}"></progress> ' if is_known else ""
         look = "font-size:12px;opacity:.75"
-        bundle = {"text/html": f'<div style="{look}">{escape(words)}</div>', "text/plain": words}
-        if self._cell.handle is None:
-            self._cell.handle = display(bundle, raw=True, metadata={TRANSIENT: True}, display_id=True)
+        bundle = {"text/html": f'<div style="{look}">{bar}{escape(words)}</div>', "text/plain": words}
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, metadata={TRANSIENT: True}, display_id=True)
         else:
-            self._cell.handle.update(bundle, raw=True, metadata={TRANSIENT: True})
+            self._handle.update(bundle, raw=True, metadata={TRANSIENT: True})
+
+
+_now: CellLine | None = None
+"""Of the cell that runs; None between cells, in scripts and tests."""
+
+
+def line_here() -> CellLine | None:
+    """The line of the cell that this is called from; None in other threads, and in what a widget calls."""
+    return _now if threading.current_thread() is threading.main_thread() else None
+
+
+def say(words: str, share: float | None = None) -> None:
+    """What the cell is busy with from now on, and the share of it that is done."""
+    if (line := line_here()) is not None:
+        line.words, line.share = words, share
+
+
+def with_progress(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """The items, one after the other, while the cell's line says how far it is.
+
+    Args:
+        what: is being done, in a few words; the line adds the item's own.
+    """
+    items = list(items)
+    for i, item in enumerate(items):
+        say(f"{what}: {item}, {i} of {len(items)} done", i / len(items))
+        yield item
+    say(RUNNING)
+
+
+def say_run(name: str, is_loading: bool) -> str:
+    """Another run is about to be played; `is_loading`: the model has to be read first. Returns what it's called."""
+    if (line := line_here()) is not None:
+        line.num_runs += 1
+        name = f"run {line.num_runs}, {name}"
+        line.words = "loading the model, once" if is_loading else f"{name}: preparing the engine"
+    return name
+
+
+def watch_cells() -> None:
+    """From now on every cell of this notebook has a line, the one that runs now included."""
+    shell = get_ipython()
+    if _now is None and getattr(shell, "kernel", None) is not None:
+        shell.events.register("pre_run_cell", lambda info: _begin(_unlocked(info.raw_cell, shell.user_ns)))
+        shell.events.register("post_run_cell", lambda _: _end())
+        _begin()
+
+
+def _unlocked(code: str, names: dict[str, Any]) -> str:
+    """A warning, if a cell scores a prediction that is still open."""
+    is_open = any(getattr(names.get(name), "locked", True) is False for name in SCORED.findall(code))
+    return UNLOCKED if is_open and EXAMPLE not in os.environ else ""
+
+
+def _begin(warning: str = "") -> None:
+    global _now
+    _now = CellLine(warning=warning)
+    _now.watch()
+
+
+def _end() -> None:
+    global _now
+    if _now is not None:
+        _now.end()
+        _now = None

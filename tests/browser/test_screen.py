@@ -81,7 +81,7 @@ def test_the_keyboard_alone_runs_it_and_reaches_every_control(page: Any) -> None
 
 
 def test_controls_and_pictures_explain_themselves_on_hover(page: Any) -> None:
-    titles = page.locator(".widget-gridbox > *").evaluate_all("all => all.map(each => each.title)")
+    titles = page.locator(".mm-strip > *").evaluate_all("all => all.map(each => each.title)")
     assert len(titles) > 10 and all(titles)
     page.locator("svg [data-request] rect").first.hover(force=True)
     page.wait_for_selector("[role=status]:has-text('prompt tokens')")
