@@ -43,7 +43,9 @@ def note(words: str) -> str:
 
 
 IDLE_HTML = note("Press <b>Run</b>: the requests appear here as they arrive.")
-LOADING_HTML = note("Preparing the engine. The first time, the model is loaded: about ten seconds.")
+LOADING_HTML = note(
+    "<progress></progress> Preparing the engine. The first time, the model is loaded: about ten seconds."
+)
 
 
 def render(compared: Comparison, status: str, pinned: Mapping[str, Run] | None = None) -> str:
@@ -72,7 +74,7 @@ ROW = "display:flex;flex-wrap:wrap;align-items:center;"
 
 def beside_each_other(left: str, right: str) -> str:
     """HTML in two columns on a wide page, under each other on a narrow one."""
-    wide, less = (f"flex:{share} 1 {basis}px;min-width:0" for share, basis in ((5, 500), (4, 400)))
+    wide, less = (f"flex:{share} 1 {basis}px;min-width:0" for share, basis in ((5, 430), (4, 344)))
     look = "display:flex;flex-wrap:wrap;gap:0 20px"
     return f'<div style="{look}"><div style="{wide}">{left}</div><div style="{less}">{right}</div></div>'
 

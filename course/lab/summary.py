@@ -50,36 +50,40 @@ class Comparison:
         return "≈" if not self.changed or self.noise.explains(name, before, after) else words
 
     def chips(self) -> str:
-        """What was changed since the run before, and whether the difference exceeds the noise; HTML."""
+        """What was changed since the run before, whether the difference exceeds the noise, and that; HTML."""
+        *chips, note = self._said()
         look = "border:1px solid currentColor;border-radius:10px;padding:0 9px"
-        return " ".join(f'<span style="{look}">{escape(words)}</span>' for words in self._said())
+        framed = (f'<span style="{look}">{escape(words)}</span>' for words in chips)
+        return " ".join([*framed, f'<span style="opacity:.8">{escape(note)}</span>'])
 
-    def _said(self) -> list[str]:
+    def _said(self) -> tuple[str, ...]:
+        """Chips, and a note."""
         if self.before is None:
-            return ["the first run: change one control and press Run again, or run it twice to see the noise"]
+            return "the first run", "change one control and press Run again, or run it twice to see the noise"
         if not self.is_possible:
-            return ["other traffic than in the run before, so they aren't compared"]
+            return "other traffic than in the run before", "so they aren't compared"
         changed = ", ".join(
             f"{LABELS.get(name, name)} {_shown(a)} → {_shown(b)}" for name, (a, b) in self.changed.items()
         )
         said = f"changed: {changed}" if changed else "nothing changed: what differs from the run before is noise"
-        return [said, self._verdict()] if self.run.done else [said, "compared when it's done"]
-
-    def _verdict(self) -> str:
-        """Which of the numbers users feel moved by more than noise."""
+        if not self.run.done:
+            return said, "compared when it's done"
         if self.noise is None:
-            return "noise not measured yet: run the same settings twice"
+            return said, "noise not measured yet: run the same settings twice"
         limits = {name: self.noise.limit(name) for name in FELT}
         told = ", ".join(f"{name} ×{limit:.2f}" for name, limit in limits.items() if limit and limit < UNKNOWN)
         count = f"{self.noise.num_repeats} repeat{'s' * (self.noise.num_repeats > 1)} here"
         if not told:
-            return f"noise hardly known after {count}: run the same settings once more"
-        if not self.changed:
-            return f"noise: up to {told} ({count})"
+            return said, f"noise hardly known after {count}: run the same settings once more"
+        verdict = [self._verdict()] if changed else []
+        return said, *verdict, f"noise: {told} ({count})"
+
+    def _verdict(self) -> str:
+        """Which of the numbers that users feel moved by more than noise."""
         was, now = figures(self.before), figures(self.run)
         moved = {name: self.told(name, was.get(name), now.get(name)) for name in FELT}
         beyond = ", ".join(f"{name} {words}" for name, words in moved.items() if words not in ("", "≈"))
-        return f"{f'more than noise: {beyond}' if beyond else 'within the noise'}, which is {told} ({count})"
+        return f"more than noise: {beyond}" if beyond else "within the noise"
 
 
 def _shown(value: object) -> str:

@@ -73,6 +73,6 @@ def _column(
     if was:
         matters = abs(now[phase] - was[phase]) > NEGLIGIBLE * total
         told = compared.told(phase, was[phase], now[phase]) if matters else "≈" * compared.run.done
-        look = {"fill": SOFT} if told in ("", "≈") else {"font_weight": "bold"}
-        body += text(x + 16, y + 31, ", ".join(filter(None, [f"was {seconds(was[phase])}", told])), size=11, **look)
+        words = ", ".join(filter(None, [f"was {seconds(was[phase])}", told]))
+        body += text(x + 16, y + 31, words, size=11, fill=SOFT if told in ("", "≈") else INK)
     return body
