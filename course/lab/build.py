@@ -38,6 +38,7 @@ SVG = re.compile(r"<svg\b.*?</svg>", re.S)
 
 
 BET = "lab.predict("
+ONLY_IMPORTS = re.compile(r"((from|import) [^\n]+\n?)+")
 PAGES = ("start.py",)
 """Notebooks that are not lessons."""
 
@@ -57,8 +58,8 @@ def read_source(path: Path) -> NotebookNode:
     """The notebook that a source describes, not executed, the same every time. A lesson ends with where to go next."""
     notebook, lessons = notebook_of(path.read_text(encoding="utf-8")), lesson_sources(path.parent)
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    for cell in codes:  # the imports, and code that only repeats what a bet's panel shows: a click opens it
-        if cell is codes[0] or BET in cell.source:
+    for cell in codes:  # imports, and code that only repeats what a bet's panel shows: a click opens it
+        if cell is codes[0] or BET in cell.source or ONLY_IMPORTS.fullmatch(cell.source):
             cell.metadata["jupyter"] = {"source_hidden": True}
     if path in lessons and notebook.cells[-1].cell_type == "markdown":
         notebook.cells[-1].source += f"\n\n---\n\n{signpost(path, lessons)}"

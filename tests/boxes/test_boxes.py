@@ -220,19 +220,29 @@ def test_a_step_of_the_setup_says_what_it_does_and_shows_the_end_of_a_failure(tm
     assert "Collecting pandas" in log.read_text()
 
 
+def made_notebook(shown: str) -> str:
+    output = {"output_type": "execute_result", "execution_count": 3, "metadata": {}, "data": {"text/plain": shown}}
+    cell = {"cell_type": "code", "execution_count": 3, "metadata": {}, "source": "x", "outputs": [output]}
+    return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
 def test_a_readers_notebooks_are_copies_that_follow_until_they_are_touched(tmp_path: Path) -> None:
     for folder in ("course/lab", "exercises", "solutions"):
         (tmp_path / folder).mkdir(parents=True)
     one, other = (tmp_path / "course" / f"{name}.ipynb" for name in ("01", "02"))
     for original in (one, other):
-        original.write_text("first")
+        original.write_text(made_notebook("first"))
     mine, refresh = tmp_path / "my", runpy.run_path(ROOT / "binder/copies.py")["refresh"]
     assert refresh(tmp_path, mine) == []
     (mine / "course" / "01.ipynb").write_text("a reader's run")
+    assert refresh(tmp_path, mine) == []
     for original in (one, other):
-        original.write_text("second")
+        original.write_text(made_notebook("second"))
     [told] = refresh(tmp_path, mine)
     assert "01.ipynb is yours and stays" in told
     assert (mine / "course" / "01.ipynb").read_text() == "a reader's run"
-    assert (mine / "course" / "02.ipynb").read_text() == "second"
+    [cell] = json.loads((mine / "course" / "02.ipynb").read_text())["cells"]
+    assert cell["outputs"][1]["data"] == {"text/plain": "second"}
+    assert "Example run" in cell["outputs"][0]["data"]["text/html"], "a saved number is not taken for one's own"
+    assert cell["execution_count"] is None and cell["outputs"][1]["execution_count"] is None
     assert (mine / "course" / "lab").resolve() == tmp_path / "course" / "lab"

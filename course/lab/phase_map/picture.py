@@ -98,9 +98,9 @@ def _half(x: float, y: float, pair: Measured, what: str) -> str:
 def _legend(y: float) -> str:
     drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "÷2.0", size=10, fill="#111", text_anchor="middle")
     drawn += text(40, y, "helps: shorter, or more within SLO", size=11.5, fill=SOFT)
-    drawn += rect(240, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    drawn += text(255, y, "×2.0", size=10, text_anchor="middle") + text(276, y, "hurts", size=11.5, fill=SOFT)
-    drawn += text(318, y, "·  nothing", size=11.5, fill=SOFT)
+    drawn += rect(252, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
+    drawn += text(267, y, "×2.0", size=10, text_anchor="middle") + text(288, y, "hurts", size=11.5, fill=SOFT)
+    drawn += text(330, y, "·  nothing", size=11.5, fill=SOFT)
     return drawn + text(WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT,
                         text_anchor="end")  # fmt: skip
 
