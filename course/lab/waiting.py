@@ -13,14 +13,14 @@ from IPython import get_ipython
 from IPython.display import display
 
 from course.lab.marks import EXAMPLE, TRANSIENT
-from course.lab.style import seconds
+from course.lab.style import ALARM, seconds
 
 REFRESH_S = 0.9
 """Until a cell says that it is at work, and between two looks at a run: rare, to take nothing from the engine."""
 RUNNING = "running"
 SCORED = re.compile(r"\b(\w+)\.score\(")
 Item = TypeVar("Item")
-UNLOCKED = "your prediction above isn't locked, so this run won't be scored"
+UNLOCKED = "Your prediction above isn't locked, so this run won't be scored."
 
 
 class CellLine:
@@ -65,11 +65,14 @@ class CellLine:
 
     def _show(self, words: str) -> None:
         """In place of what it says."""
-        words = ". ".join(filter(None, [self._warning, words]))
+        warning = f'<b style="color:{ALARM}">{escape(self._warning)}</b> ' if self._warning else ""
         is_known = self.share is not None and not self._over.is_set()
         bar = f'<progress value="{self.share:.2f}"></progress> ' if is_known else ""
         look = "font-size:12px;opacity:.75"
-        bundle = {"text/html": f'<div style="{look}">{bar}{escape(words)}</div>', "text/plain": words}
+        bundle = {
+            "text/html": f'<div style="{look}">{warning}{bar}{escape(words)}</div>',
+            "text/plain": f"{self._warning} {words}".strip(),
+        }
         if self._handle is None:
             self._handle = display(bundle, raw=True, metadata={TRANSIENT: True}, display_id=True)
         else:
