@@ -5,6 +5,7 @@ few times a second and sets one trait; between two of them the browser draws (li
 ever waits.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
 from course.lab.style import ALARM
 from course.lab.summary import Comparison, headline
+from course.lab.svg import PATTERNS
 from course.lab.workloads import MAKERS, Arrival, Workload
 from minillm import EngineConfig
 from minillm.core.errors import ConfigError, MinillmError
@@ -118,6 +120,7 @@ class Dashboard(LivePanel):
         self.noise = NoiseLog()
         self._own = name if isinstance(name, Workload) else None
         self._session: Playing | None = None
+        self._status = ""
         self._worker: threading.Thread | None = None
         self._stop_requested = threading.Event()
         names = list(dict.fromkeys([*([name.name] if self._own else []), *MAKERS, *self.extra_traffic]))
@@ -140,9 +143,14 @@ class Dashboard(LivePanel):
         self.pin_button = self._button("Pin", "thumb-tack", "Keep this run on show as A, B or C", self.pin)
         self.reset_button = self._button("Reset", "undo", "Controls back to the start", self.controls.reset)
         self.stop_button.disabled = self.pin_button.disabled = True
+        self.patterns = widgets.ToggleButton(
+            value=os.environ.get(PATTERNS) == "1", description="Patterns", layout=widgets.Layout(width="88px"),
+            tooltip="Phases have patterns beside their colours, in every picture that is drawn from now on",
+        )  # fmt: skip
+        self.patterns.observe(lambda change: self._set_patterns(change["new"]), names="value")
         self.view = LiveView(value=IDLE_HTML, tips=self.controls.tips, layout=widgets.Layout(width="100%"))
-        bar = [self.run_button, self.stop_button, self.pin_button, self.reset_button, self.workload_picker]
-        bar += [self.seed_picker, self.prompt]
+        bar = [self.run_button, self.stop_button, self.pin_button, self.reset_button, self.patterns]
+        bar += [self.workload_picker, self.seed_picker, self.prompt]
         self.widget = widgets.VBox(
             [widgets.Box(bar, layout=widgets.Layout(flex_flow="row wrap")), self.controls.panel(), self.view],
             layout=widgets.Layout(width="100%"),
@@ -186,6 +194,11 @@ class Dashboard(LivePanel):
         self.pinned.pop(letter, None)
         self.pinned[letter] = self.run
         self._show(f"<b>pinned as {letter}</b>")
+
+    def _set_patterns(self, wanted: bool) -> None:
+        os.environ[PATTERNS] = str(int(wanted))
+        if self.run is not None:
+            self._show(self._status)
 
     def _offer_choices(self) -> None:
         chosen = self.workload_picker.value
@@ -260,6 +273,7 @@ class Dashboard(LivePanel):
         return Comparison(self.run, self.previous, self.noise.of(self.run))
 
     def _show(self, status: str) -> None:
+        self._status = status
         self.view.value = self.render(self._compared(), status + self._answer())
 
     def _answer(self) -> str:

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from html import escape
 from typing import Any, TypeVar
 
@@ -20,29 +21,31 @@ REFRESH_S = 0.9
 RUNNING = "running"
 SCORED = re.compile(r"\b(\w+)\.score\(")
 Item = TypeVar("Item")
+Write = Callable[[str, str], None]
 UNLOCKED = "Your prediction above isn't locked, so this run won't be scored."
 
 
-class CellLine:
-    """Of one execution of a cell; there is none if it takes less than REFRESH_S.
+class WaitingLine:
+    """Of one execution of a cell, or of what a button does; there is none if it takes less than REFRESH_S.
 
     Args:
+        write: shows HTML, and the same as words, in place of what it showed before.
         warning: what the reader should know before it has ended; shown at once.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, warning: str = "") -> None:
+    def __init__(self, write: Write, clock: Callable[[], float] = time.monotonic, warning: str = "") -> None:
         self.num_runs = 0
         self.words = RUNNING
         self.share: float | None = None
         """Of the work that is done, where that is known."""
-        self._warning, self._clock, self._began = warning, clock, clock()
-        self._handle: Any = None
+        self._write, self._warning, self._clock, self._began = write, warning, clock, clock()
+        self._is_shown = False
         self._lock, self._over = threading.Lock(), threading.Event()
         if warning:
             self.tell()
 
     def watch(self) -> None:
-        """Tell until it is over; in a thread, that writes under this cell."""
+        """Tell until it is over; in a thread that writes where this one does."""
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(self._keep_telling,), name="waiting", daemon=True).start()
 
@@ -56,40 +59,62 @@ class CellLine:
                 self._show(f"{self.words}, {self._clock() - self._began:.0f} s")
 
     def end(self) -> None:
-        """The cell is over, or failed."""
+        """It is over, or failed."""
         with self._lock:
             self._over.set()
-            if self._handle is not None:
+            if self._is_shown:
                 runs = f", {self.num_runs} run{'s' * (self.num_runs > 1)} on the engine" if self.num_runs else ""
                 self._show(f"took {seconds(self._clock() - self._began)}{runs}")
 
     def _show(self, words: str) -> None:
-        """In place of what it says."""
+        self._is_shown = True
         warning = f'<b style="color:{ALARM}">{escape(self._warning)}</b> ' if self._warning else ""
         is_known = self.share is not None and not self._over.is_set()
         bar = f'<progress value="{self.share:.2f}"></progress> ' if is_known else ""
-        look = "font-size:12px;opacity:.75"
-        bundle = {
-            "text/html": f'<div style="{look}">{warning}{bar}{escape(words)}</div>',
-            "text/plain": f"{self._warning} {words}".strip(),
-        }
-        if self._handle is None:
-            self._handle = display(bundle, raw=True, metadata={TRANSIENT: True}, display_id=True)
+        html = f'<div style="font-size:12px;opacity:.75">{warning}{bar}{escape(words)}</div>'
+        self._write(html, f"{self._warning} {words}".strip())
+
+
+def cell_output() -> Write:
+    """Writes among the results of the cell that runs."""
+    handle = None
+
+    def write(html: str, words: str) -> None:
+        nonlocal handle
+        bundle, look = {"text/html": html, "text/plain": words}, {"raw": True, "metadata": {TRANSIENT: True}}
+        if handle is None:
+            handle = display(bundle, display_id=True, **look)
         else:
-            self._handle.update(bundle, raw=True, metadata={TRANSIENT: True})
+            handle.update(bundle, **look)
+
+    return write
 
 
-_now: CellLine | None = None
+_now: WaitingLine | None = None
 """Of the cell that runs; None between cells, in scripts and tests."""
+_of_thread = threading.local()
 
 
-def line_here() -> CellLine | None:
-    """The line of the cell that this is called from; None in other threads, and in what a widget calls."""
-    return _now if threading.current_thread() is threading.main_thread() else None
+def line_here() -> WaitingLine | None:
+    """The line of the cell, or of the button's thread, that this is called from."""
+    of_cell = _now if threading.current_thread() is threading.main_thread() else None
+    return getattr(_of_thread, "line", of_cell)
+
+
+@contextmanager
+def telling(write: Write) -> Iterator[None]:
+    """What this thread does meanwhile, `write` is told of."""
+    _of_thread.line = line = WaitingLine(write)
+    line.watch()
+    try:
+        yield
+    finally:
+        del _of_thread.line
+        line.end()
 
 
 def say(words: str, share: float | None = None) -> None:
-    """What the cell is busy with from now on, and the share of it that is done."""
+    """What the cell, or the button, is busy with from now on, and the share of it that is done."""
     if (line := line_here()) is not None:
         line.words, line.share = words, share
 
@@ -133,7 +158,7 @@ def _unlocked(code: str, names: dict[str, Any]) -> str:
 
 def _begin(warning: str = "") -> None:
     global _now
-    _now = CellLine(warning=warning)
+    _now = WaitingLine(cell_output(), warning=warning)
     _now.watch()
 
 

@@ -10,43 +10,31 @@ import pytest
 from made_ledger import made_ledger
 
 from course.lab import build, waiting
+from course.lab.display import Html
+from course.lab.explorer import Explorer
 from course.lab.marks import EXAMPLE
-from course.lab.waiting import CellLine, say, say_run, with_progress
+from course.lab.waiting import WaitingLine, say, say_run, telling, with_progress
 
-
-class Screen:
-    """What `display` was told, in place of a notebook."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.html = ""
-
-    def display(self, bundle: dict[str, str], **_: object) -> "Screen":
-        self.lines.append(bundle["text/plain"])
-        self.html = bundle["text/html"]
-        return self
-
-    update = display
+Told = list[tuple[str, str]]
 
 
 @pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    found = Screen()
-    monkeypatch.setattr(waiting, "display", found.display)
-    return found
+def screen() -> Told:
+    """What it was told to show: HTML, and the same as words."""
+    return []
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch, screen: Screen) -> Iterator[CellLine]:
+def line(monkeypatch: pytest.MonkeyPatch, screen: Told) -> Iterator[WaitingLine]:
     """Of a cell that runs; every look at its clock takes a second."""
     moments = iter(range(100))
-    made = CellLine(lambda: float(next(moments)))
+    made = WaitingLine(lambda *told: screen.append(told), lambda: float(next(moments)))
     monkeypatch.setattr(waiting, "_now", made)
     yield made
     made.end()
 
 
-def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Screen, line: CellLine) -> None:
+def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Told, line: WaitingLine) -> None:
     say_run("chat", is_loading=True)
     line.tell()
     named = say_run("chat", is_loading=False)
@@ -55,7 +43,7 @@ def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Screen, line: Ce
     line.tell()
     line.end()
     line.tell()
-    assert screen.lines == [
+    assert [words for _, words in screen] == [
         "loading the model, once, 1 s",
         "run 2, chat: preparing the engine, 2 s",
         "run 2, chat: 1 of 2 requests done, 3 s",
@@ -64,47 +52,66 @@ def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Screen, line: Ce
 
 
 def test_a_short_cell_has_none_and_a_long_one_tells_by_itself(
-    screen: Screen, line: CellLine, monkeypatch: pytest.MonkeyPatch
+    screen: Told, line: WaitingLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.end()
-    assert screen.lines == []
+    assert screen == []
     monkeypatch.setattr(waiting, "REFRESH_S", 0.01)
-    told, long = threading.Event(), CellLine()
-    monkeypatch.setattr(waiting, "display", lambda bundle, **_: told.set() or screen.display(bundle))
-    long.watch()
-    assert told.wait(20)
-    long.end()
+    told = threading.Event()
+    with telling(lambda *_: told.set()):
+        assert told.wait(20)
 
 
-def test_threads_leave_the_line_of_the_cell_alone(line: CellLine) -> None:
+def test_threads_leave_the_line_of_the_cell_alone(line: WaitingLine) -> None:
     explorer = threading.Thread(target=say_run, args=("chat", True))
     explorer.start()
     explorer.join()
     assert (line.num_runs, line.words) == (0, "running")
 
 
-def test_a_bar_says_what_is_at_work_and_how_much_is_done(screen: Screen, line: CellLine) -> None:
+def test_a_panels_button_says_what_its_thread_is_busy_with(line: WaitingLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "REFRESH_S", 0.01)
+    told = threading.Event()
+
+    def draw() -> Html:
+        say("run 1, chat: 1 of 2 requests done")
+        assert told.wait(20)
+        return Html("drawn", "drawn")
+
+    panel = Explorer(draw, button="Send it")
+    panel.busy.observe(lambda change: told.set() if "1 of 2" in change["new"] else None, names="value")
+    panel.press()
+    panel.wait()
+    assert panel.error is None and "took" in panel.busy.value and line.words == "running"
+
+
+def test_a_bar_says_what_is_at_work_and_how_much_is_done(screen: Told, line: WaitingLine) -> None:
     for _ in with_progress(["D18", "<A1>"], "measuring"):
         line.tell()
     line.end()
-    assert screen.lines[:2] == ["measuring: D18, 0 of 2 done, 1 s", "measuring: <A1>, 1 of 2 done, 2 s"]
-    assert screen.lines[-1] == "took 3 s" and "<progress" not in screen.html
+    assert [words for _, words in screen[:2]] == [
+        "measuring: D18, 0 of 2 done, 1 s",
+        "measuring: <A1>, 1 of 2 done, 2 s",
+    ]
+    assert screen[-1][1] == "took 3 s" and "<progress" in screen[0][0] and "<progress" not in screen[-1][0]
 
 
-def test_a_ledger_says_which_claim_it_measures(line: CellLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_says_which_claim_it_measures(
+    line: WaitingLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     monkeypatch.setattr(waiting, "say", lambda words, share=None: said.append(words))
     made_ledger(tmp_path).measure("A1")
     assert said[0] == "measuring claims: A1, 0 of 1 done"
 
 
-def test_a_cell_that_scores_an_open_prediction_says_so_at_once(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_that_scores_an_open_prediction_says_so_at_once(screen: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(EXAMPLE, raising=False)
     names = {"bet": SimpleNamespace(locked=False), "sure": SimpleNamespace(locked=True)}
     code = "eight = lab.run('chat')\nbet.score(grew_most(one, eight))"
     assert waiting._unlocked(code.replace("bet", "sure"), names) == waiting._unlocked("bet", names) == ""
-    CellLine(warning=waiting._unlocked(code, names)).end()
-    assert "isn't locked" in screen.lines[0] and "isn't locked" in screen.lines[1]
+    WaitingLine(lambda *told: screen.append(told), warning=waiting._unlocked(code, names)).end()
+    assert ["isn't locked" in words for _, words in screen] == [True, True]
 
 
 def test_every_cell_of_a_notebook_has_one_and_a_built_notebook_does_not_keep_it(tmp_path: Path) -> None:
@@ -118,7 +125,7 @@ waiting.REFRESH_S = 0.1
 # %%
 import time
 time.sleep(1)
-first is not waiting.line_here() is not None, waiting.line_here()._handle is not None
+first is not waiting.line_here() is not None, waiting.line_here()._is_shown
 """
     )
     *_, cell = nbformat.read(build.build(source), as_version=4).cells
