@@ -8,7 +8,7 @@ from course.lab.summary import NEGLIGIBLE, Comparison
 from course.lab.svg import INK, PAPER, SOFT, Picture, Scale, nice, phase_fill, rect, text
 from minillm.core.timeline import PHASES
 
-LEFT, RIGHT, WIDTH = 66, 56, 640
+LEFT, RIGHT, WIDTH = 70, 56, 640
 TALL, LOW = 26, 12
 """Heights of this run's bar, and of the others."""
 
@@ -64,7 +64,7 @@ def _column(
 ) -> str:
     """A phase's name and numbers; a change that matters stands out."""
     total = sum(now.values())
-    x = i * WIDTH / len(PHASES)
+    x = 4 + i * (WIDTH - 4) / len(PHASES)
     inferred = compared.run.remote is not None and phase in compared.run.remote.inferred
     label = PHASE_LABELS[phase] + (" (inferred)" if inferred else "")
     value = f"{seconds(now[phase])}  {now[phase] / total:.0%}" if total else "–"
