@@ -130,7 +130,7 @@ def execute(notebook: NotebookNode, target: Path) -> Path:
         record_timing=False,
         store_widget_state=False,
         resources={"metadata": {"path": str(target.parent)}},
-    ).execute()
+    ).execute(env={**os.environ, EXAMPLE: "1"})
     notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -261,7 +261,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if chosen.short:
         os.environ["MINILLM_SHORT"] = "1"
-    os.environ[EXAMPLE] = "1"
     os.environ.pop("JPY_SESSION_NAME", None)  # of a learner's notebook that this was started from: kept.py goes by it
     for path in lessons:
         print(f"executing {path.name} ...", flush=True)

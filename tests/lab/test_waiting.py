@@ -123,8 +123,9 @@ from course.lab import waiting
 first = waiting.line_here()
 waiting.REFRESH_S = 0.1
 # %%
-import time
+import os, time
 time.sleep(1)
+assert os.environ["MINILLM_EXAMPLE"] == "1"
 first is not waiting.line_here() is not None, waiting.line_here()._is_shown
 """
     )
