@@ -35,9 +35,10 @@ class WaitingLine:
 
     def __init__(self, write: Write, clock: Callable[[], float] = time.monotonic, warning: str = "") -> None:
         self.num_runs = 0
-        self.words = RUNNING
+        self.words, self.task = RUNNING, ""
+        """What it's busy with, and what that is a part of."""
         self.share: float | None = None
-        """Of the work that is done, where that is known."""
+        """Of the task, what is done."""
         self._write, self._warning, self._clock, self._began = write, warning, clock, clock()
         self._is_shown = False
         self._lock, self._over = threading.Lock(), threading.Event()
@@ -56,7 +57,9 @@ class WaitingLine:
     def tell(self) -> None:
         with self._lock:
             if not self._over.is_set():
-                self._show(f"{self.words}, {self._clock() - self._began:.0f} s")
+                words = self.words if self.words != RUNNING or not self.task else ""
+                told = " · ".join(filter(None, (self.task, words)))
+                self._show(f"{told}, {self._clock() - self._began:.0f} s")
 
     def end(self) -> None:
         """It is over, or failed."""
@@ -113,23 +116,25 @@ def telling(write: Write) -> Iterator[None]:
         line.end()
 
 
-def say(words: str, share: float | None = None) -> None:
-    """What the cell, or the button, is busy with from now on, and the share of it that is done."""
+def say(words: str) -> None:
+    """What the cell, or the button, is busy with from now on."""
     if (line := line_here()) is not None:
-        line.words, line.share = words, share
+        line.words = words
 
 
 def with_progress(items: Iterable[Item], what: str) -> Iterator[Item]:
-    """The items, one after the other, while the cell's line says how far it is.
+    """The items, one after the other, while the line says how far it is.
 
     Args:
         what: is being done, in a few words; the line adds the item's own.
     """
-    items = list(items)
+    items, line = list(items), line_here()
     for i, item in enumerate(items):
-        say(f"{what}: {item}, {i} of {len(items)} done", i / len(items))
+        if line is not None:
+            line.task, line.share = f"{what}: {item}, {i} of {len(items)} done", i / len(items)
         yield item
-    say(RUNNING)
+    if line is not None:
+        line.task, line.share = "", None
 
 
 def say_run(name: str, is_loading: bool) -> str:

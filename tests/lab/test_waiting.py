@@ -86,23 +86,28 @@ def test_a_panels_button_says_what_its_thread_is_busy_with(line: WaitingLine, mo
 
 
 def test_a_bar_says_what_is_at_work_and_how_much_is_done(screen: Told, line: WaitingLine) -> None:
-    for _ in with_progress(["D18", "<A1>"], "measuring"):
+    for item in with_progress(["D18", "<A1>"], "measuring"):
+        if item == "<A1>":
+            say("run 1, chat: preparing the engine")
         line.tell()
+    say(waiting.RUNNING)
     line.end()
-    assert [words for _, words in screen[:2]] == [
+    assert [words for _, words in screen] == [
         "measuring: D18, 0 of 2 done, 1 s",
-        "measuring: <A1>, 1 of 2 done, 2 s",
+        "measuring: <A1>, 1 of 2 done · run 1, chat: preparing the engine, 2 s",
+        "took 3 s",
     ]
-    assert screen[-1][1] == "took 3 s" and "<progress" in screen[0][0] and "<progress" not in screen[-1][0]
+    assert "<progress" in screen[0][0] and "<progress" not in screen[-1][0]
 
 
 def test_a_ledger_says_which_claim_it_measures(
     line: WaitingLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(waiting, "say", lambda words, share=None: said.append(words))
-    made_ledger(tmp_path).measure("A1")
-    assert said[0] == "measuring claims: A1, 0 of 1 done"
+    ledger = made_ledger(tmp_path)
+    monkeypatch.setattr(ledger, "run", lambda _: said.append(line.task))
+    ledger.measure("A1")
+    assert said == ["measuring claims: A1, 0 of 1 done"] and line.task == ""
 
 
 def test_a_cell_that_scores_an_open_prediction_says_so_at_once(screen: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,14 +101,14 @@ class Ledger:
         return rows_table([self.row(claim) for claim in wanted])
 
     def run(self, claim: str) -> Row:
-        """As `measure`, without a bar: for a thread that has no cell to show one in."""
+        """As `measure`, of one claim, which isn't shown: for a thread that has no cell."""
         self._check(claim)
         with self._turn:
             self.book.put(self._record(claim, self.experiments[claim]))
         return self.row(claim)
 
     def _run_all(self, claims: Sequence[str]) -> None:
-        """One by one. The bar is there at once: the first may take minutes."""
+        """One by one; the cell's line tells which."""
         for claim in with_progress(claims, "measuring claims"):
             self.run(claim)
 
