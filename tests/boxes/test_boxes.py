@@ -220,6 +220,11 @@ def test_a_step_of_the_setup_says_what_it_does_and_shows_the_end_of_a_failure(tm
     assert "Collecting pandas" in log.read_text()
 
 
+def test_make_lab_trusts_every_notebook_that_a_reader_opens() -> None:
+    trusted = re.search(r"jupyter trust .*", (ROOT / "Makefile").read_text()).group()
+    assert all(f"my/{folder}/*.ipynb" in trusted for folder in ("course", "exercises", "solutions"))
+
+
 def made_notebook(shown: str) -> str:
     output = {"output_type": "execute_result", "execution_count": 3, "metadata": {}, "data": {"text/plain": shown}}
     cell = {"cell_type": "code", "execution_count": 3, "metadata": {}, "source": "x", "outputs": [output]}
