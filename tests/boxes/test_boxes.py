@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from jupyter_client.manager import KernelManager
+from jupyter_server.base.websocket import WS_PING_INTERVAL
 from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.contents.manager import ContentsManager
 from packaging.specifiers import SpecifierSet
@@ -223,6 +224,12 @@ def test_a_step_of_the_setup_says_what_it_does_and_shows_the_end_of_a_failure(tm
 def test_make_lab_trusts_every_notebook_that_a_reader_opens() -> None:
     trusted = re.search(r"jupyter trust .*", (ROOT / "Makefile").read_text()).group()
     assert all(f"my/{folder}/*.ipynb" in trusted for folder in ("course", "exercises", "solutions"))
+
+
+def test_a_browser_is_not_waited_for_longer_than_tornado_allows() -> None:
+    """Or each notebook that is opened logs a warning."""
+    config = json.loads((ROOT / "binder/jupyter_server_config.json").read_text())
+    assert config["ServerApp"]["tornado_settings"]["ws_ping_timeout"] <= WS_PING_INTERVAL
 
 
 def made_notebook(shown: str) -> str:
