@@ -1,18 +1,34 @@
 """Notebooks to work in: `python binder/copies.py` copies the course's to my/, where runs overwrite nothing in git.
 
-A copy that was not touched follows its original; one that was is kept. All else in my/ is a link to where it lies, so
-that the notebooks' own links lead somewhere.
+A copy that was not touched follows its original; one that was is kept. In a copy, outputs are marked as an example run,
+and no cell looks as if it had been run. All else in my/ is a link to where it lies, so that the notebooks' own links
+lead somewhere.
 """
 
 import hashlib
 import json
 import os
-import shutil
+import platform
 from pathlib import Path
 
 FOLDERS = ("course", "exercises", "solutions")
-MARKS = ".originals.json"
-"""What each copy was made from: the SHA-256 of its original."""
+MARKS = ".copies.json"
+"""What each copy was made from, and what it was then: the SHA-256 of its original, and its own."""
+EXAMPLE = "Example run"
+NOTE = {
+    "output_type": "display_data",
+    "metadata": {},
+    "data": {
+        "text/html": f'<div style="font-size:11px;opacity:.65">{EXAMPLE}, on 2 cores: yours replaces it.</div>',
+        "text/plain": f"{EXAMPLE}, on 2 cores: yours replaces it.",
+    },
+}
+LANGUAGE = {
+    "codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "mimetype": "text/x-python",
+    "name": "python", "nbconvert_exporter": "python", "pygments_lexer": "ipython3",
+    "version": platform.python_version(),
+}  # fmt: skip
+"""What the kernel says of itself: where a notebook says it already, JupyterLab has nothing to change when it opens."""
 
 
 def refresh(root: Path, mine: Path) -> list[str]:
@@ -23,18 +39,35 @@ def refresh(root: Path, mine: Path) -> list[str]:
     for original in (file for folder in FOLDERS for file in sorted((root / folder).glob("*.ipynb"))):
         name = original.relative_to(root).as_posix()
         copy, now = mine / name, digest(original)
-        if copy.exists() and digest(copy) != marks.get(name):
-            if now != marks.get(name):
+        was, made = marks.get(name, (None, None))
+        if copy.exists() and digest(copy) != made:
+            if now != was:
                 told.append(f"{copy} is yours and stays; {name} is newer. Delete yours to get it.")
             continue
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(original, copy)
-        marks[name] = now
+        if not copy.exists() or now != was:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(as_example(original.read_text(encoding="utf-8")), encoding="utf-8")
+        marks[name] = now, digest(copy)
     for folder in (root, *(root / name for name in FOLDERS)):
         for entry in folder.iterdir():
             link_to(entry, mine / entry.relative_to(root), mine)
     marks_file.write_text(json.dumps(marks, indent=1))
     return told
+
+
+def as_example(notebook: str) -> str:
+    """A notebook to begin with: what its cells show comes from an example run, and says so."""
+    content = json.loads(notebook)
+    content["metadata"]["language_info"] = LANGUAGE
+    for cell in content["cells"]:
+        if cell["cell_type"] == "code":
+            cell["execution_count"] = None
+            told = any(EXAMPLE in "".join(each.get("data", {}).get("text/html", "")) for each in cell["outputs"])
+            outputs = [
+                {**each, "execution_count": None} if "execution_count" in each else each for each in cell["outputs"]
+            ]
+            cell["outputs"] = [NOTE, *outputs] if outputs and not told else outputs
+    return json.dumps(content, indent=1, ensure_ascii=False)
 
 
 def link_to(entry: Path, place: Path, mine: Path) -> None:

@@ -129,7 +129,7 @@ stack(served.served_table(kinds), findings.kinds(kinds))
 served.draw_strips(kinds)
 
 # %% [markdown]
-# Each column is one step: the model's own token at the bottom, guesses that passed above it, and hatched, the ones that
+# Each column is one step: the model's own token at the bottom, guesses that passed above it, and in red, the ones that
 # didn't. The gates are fields of `speculative`:
 #
 # | field | drafts nothing when |

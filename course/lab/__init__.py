@@ -6,13 +6,14 @@ dashboard.py   the live app                    controls.py, workloads.py   what 
 explorer.py    a picture with sliders       simulated_70b.py  the same questions at 70B, simulated
 pictures/      one picture a module            svg.py, style.py   how they are drawn
 predict.py     locked predictions              grading/   checks, exercises      claims.py  the ledger's rows
-lesson_NN/     all helpers of one lesson       waiting.py, progress_bar.py   what a cell is waiting for
+lesson_NN/     all helpers of one lesson       waiting.py     what a cell is waiting for
 control.py     the same run twice: how noisy the machine is
 build.py       lessons and exercises from .py to .ipynb           outcomes.py   how bets end, folded away
 """
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,3 +52,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'course.lab' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+if "ipykernel" in sys.modules:  # in a notebook: from here on no cell is silent, this one's imports included
+    importlib.import_module("course.lab.waiting").watch_cells()

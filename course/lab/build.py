@@ -25,9 +25,8 @@ from nbformat import NotebookNode
 
 from course.lab.grading import source
 from course.lab.grading.attempt import STRICT
-from course.lab.marks import CONTROL_MOVED, QUIET, TRANSIENT
+from course.lab.marks import CONTROL_MOVED, EXAMPLE, QUIET, TRANSIENT
 from course.lab.outcomes import folded_outcomes
-from course.lab.predict import EXAMPLE
 
 COURSE = Path(__file__).resolve().parents[1]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -39,6 +38,7 @@ SVG = re.compile(r"<svg\b.*?</svg>", re.S)
 
 
 BET = "lab.predict("
+ONLY_IMPORTS = re.compile(r"((from|import) [^\n]+\n?)+")
 PAGES = ("start.py",)
 """Notebooks that are not lessons."""
 
@@ -58,8 +58,8 @@ def read_source(path: Path) -> NotebookNode:
     """The notebook that a source describes, not executed, the same every time. A lesson ends with where to go next."""
     notebook, lessons = notebook_of(path.read_text(encoding="utf-8")), lesson_sources(path.parent)
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    for cell in codes:  # the imports, and code that only repeats what a bet's panel shows: a click opens it
-        if cell is codes[0] or BET in cell.source:
+    for cell in codes:  # imports, and code that only repeats what a bet's panel shows: a click opens it
+        if cell is codes[0] or BET in cell.source or ONLY_IMPORTS.fullmatch(cell.source):
             cell.metadata["jupyter"] = {"source_hidden": True}
     if path in lessons and notebook.cells[-1].cell_type == "markdown":
         notebook.cells[-1].source += f"\n\n---\n\n{signpost(path, lessons)}"
@@ -130,7 +130,7 @@ def execute(notebook: NotebookNode, target: Path) -> Path:
         record_timing=False,
         store_widget_state=False,
         resources={"metadata": {"path": str(target.parent)}},
-    ).execute()
+    ).execute(env={**os.environ, EXAMPLE: "1"})
     notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -261,7 +261,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if chosen.short:
         os.environ["MINILLM_SHORT"] = "1"
-    os.environ[EXAMPLE] = "1"
     os.environ.pop("JPY_SESSION_NAME", None)  # of a learner's notebook that this was started from: kept.py goes by it
     for path in lessons:
         print(f"executing {path.name} ...", flush=True)

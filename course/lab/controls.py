@@ -27,14 +27,13 @@ class Control:
 
     def widget(self, value: Any) -> widgets.Widget:
         """The widget, set to `value`; a value that is not among the choices is added to them."""
-        style = {"description_width": "90px"}
         common = {"tooltip": self.help, "layout": widgets.Layout(width="auto")}
         if not self.choices:
             return widgets.Checkbox(value=bool(value), description=self.label, indent=False, **common)
         choices = self.choices if value in self.choices else _in_order((*self.choices, value))
         options = [OFF if choice is None else choice for choice in choices]
         start = OFF if value is None else value
-        return widgets.Dropdown(options=options, value=start, description=self.label, style=style, **common)
+        return widgets.Dropdown(options=options, value=start, description=self.label, **common)
 
 
 def _in_order(choices: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -105,5 +104,4 @@ class Controls:
 
     def panel(self) -> widgets.Widget:
         """All controls in one strip that wraps."""
-        grid = {"grid_template_columns": "repeat(auto-fill, minmax(184px, 1fr))", "grid_gap": "0 4px"}
-        return widgets.GridBox(list(self.widgets.values()), layout=widgets.Layout(width="100%", **grid))
+        return widgets.GridBox(list(self.widgets.values()), layout=widgets.Layout(width="100%")).add_class("mm-strip")

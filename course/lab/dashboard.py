@@ -5,6 +5,7 @@ few times a second and sets one trait; between two of them the browser draws (li
 ever waits.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,13 +26,14 @@ from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
 from course.lab.style import ALARM
 from course.lab.summary import Comparison, headline
+from course.lab.svg import PATTERNS
 from course.lab.workloads import MAKERS, Arrival, Workload
 from minillm import EngineConfig
 from minillm.core.errors import ConfigError, MinillmError
 
 FRAME_S = 1 / 6
 """Between two frames of Python's, a few milliseconds of work each; the browser draws many more between them."""
-WIDTH, TALL = 560, 180
+WIDTH, TALL = 560, 168
 """Of the pictures in the left column."""
 OWN = "your own prompt"
 OWN_TOKENS = 64
@@ -43,7 +45,9 @@ def note(words: str) -> str:
 
 
 IDLE_HTML = note("Press <b>Run</b>: the requests appear here as they arrive.")
-LOADING_HTML = note("Preparing the engine. The first time, the model is loaded: about ten seconds.")
+LOADING_HTML = note(
+    "<progress></progress> Preparing the engine. The first time, the model is loaded: about ten seconds."
+)
 
 
 def render(compared: Comparison, status: str, pinned: Mapping[str, Run] | None = None) -> str:
@@ -59,12 +63,22 @@ def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: st
     """The five phases and the two numbers, and below them two columns: under each other on a narrow page."""
     beside = {"previous": compared.before} if compared.before else {}
     beside = {name: run for name, run in {**beside, **pinned}.items() if compared.run.same_workload(run)}
-    top = f"{compared.chip()}{draw_phases(compared, beside).svg()}{headline(compared)}"
-    columns = (
-        f'<div style="flex:5 1 500px;min-width:0">{left}</div><div style="flex:4 1 400px;min-width:0">{right}</div>'
+    said = f'<div style="{ROW}gap:2px 10px;font-size:12px;line-height:20px">{status} {compared.chips()}</div>'
+    return (
+        said
+        + beside_each_other(draw_phases(compared, beside).svg(), headline(compared))
+        + beside_each_other(left, right)
     )
-    look = "display:flex;flex-wrap:wrap;gap:4px 20px"
-    return f'<div style="font-size:13px">{status}</div>{top}<div style="{look}">{columns}</div>'
+
+
+ROW = "display:flex;flex-wrap:wrap;align-items:center;"
+
+
+def beside_each_other(left: str, right: str) -> str:
+    """HTML in two columns on a wide page, under each other on a narrow one."""
+    wide, less = (f"flex:{share} 1 {basis}px;min-width:0" for share, basis in ((5, 430), (4, 344)))
+    look = "display:flex;flex-wrap:wrap;gap:0 20px"
+    return f'<div style="{look}"><div style="{wide}">{left}</div><div style="{less}">{right}</div></div>'
 
 
 class Playing(Protocol):
@@ -106,6 +120,7 @@ class Dashboard(LivePanel):
         self.noise = NoiseLog()
         self._own = name if isinstance(name, Workload) else None
         self._session: Playing | None = None
+        self._status = ""
         self._worker: threading.Thread | None = None
         self._stop_requested = threading.Event()
         names = list(dict.fromkeys([*([name.name] if self._own else []), *MAKERS, *self.extra_traffic]))
@@ -128,9 +143,14 @@ class Dashboard(LivePanel):
         self.pin_button = self._button("Pin", "thumb-tack", "Keep this run on show as A, B or C", self.pin)
         self.reset_button = self._button("Reset", "undo", "Controls back to the start", self.controls.reset)
         self.stop_button.disabled = self.pin_button.disabled = True
+        self.patterns = widgets.ToggleButton(
+            value=os.environ.get(PATTERNS) == "1", description="Patterns", layout=widgets.Layout(width="88px"),
+            tooltip="Phases have patterns beside their colours, in every picture that is drawn from now on",
+        )  # fmt: skip
+        self.patterns.observe(lambda change: self._set_patterns(change["new"]), names="value")
         self.view = LiveView(value=IDLE_HTML, tips=self.controls.tips, layout=widgets.Layout(width="100%"))
-        bar = [self.run_button, self.stop_button, self.pin_button, self.reset_button, self.workload_picker]
-        bar += [self.seed_picker, self.prompt]
+        bar = [self.run_button, self.stop_button, self.pin_button, self.reset_button, self.patterns]
+        bar += [self.workload_picker, self.seed_picker, self.prompt]
         self.widget = widgets.VBox(
             [widgets.Box(bar, layout=widgets.Layout(flex_flow="row wrap")), self.controls.panel(), self.view],
             layout=widgets.Layout(width="100%"),
@@ -174,6 +194,11 @@ class Dashboard(LivePanel):
         self.pinned.pop(letter, None)
         self.pinned[letter] = self.run
         self._show(f"<b>pinned as {letter}</b>")
+
+    def _set_patterns(self, wanted: bool) -> None:
+        os.environ[PATTERNS] = str(int(wanted))
+        if self.run is not None:
+            self._show(self._status)
 
     def _offer_choices(self) -> None:
         chosen = self.workload_picker.value
@@ -248,13 +273,15 @@ class Dashboard(LivePanel):
         return Comparison(self.run, self.previous, self.noise.of(self.run))
 
     def _show(self, status: str) -> None:
+        self._status = status
         self.view.value = self.render(self._compared(), status + self._answer())
 
     def _answer(self) -> str:
         """The text that came so far, where the prompt was typed here."""
         if self.run.workload != OWN:
             return ""
-        return f'<pre style="white-space:pre-wrap;margin:4px 0">{escape("".join(self.run.rows[0].texts))}</pre>'
+        look = "flex:1 0 100%;white-space:pre-wrap;word-break:normal;margin:0"
+        return f'<pre style="{look}">{escape("".join(self.run.rows[0].texts))}</pre>'
 
     def _buttons(self, running: bool) -> None:
         self.run_button.disabled = running

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import ipywidgets as widgets
 
 from course.lab.display import LivePanel, trouble, words_of
+from course.lab.waiting import telling
 
 WIDE = widgets.Layout(width="100%", max_width="620px")
 STYLE = {"description_width": "190px"}
@@ -132,9 +133,10 @@ class Explorer(LivePanel):
     def _work(self) -> None:
         self.busy.value = "<progress></progress> running …"
         try:
-            self._draw()
+            with telling(lambda html, _: setattr(self.busy, "value", html)):
+                self._draw()
+                self.busy.value = ""
         finally:
-            self.busy.value = ""
             if self.button is not None:
                 self.button.disabled = False
 

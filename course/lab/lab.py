@@ -15,12 +15,11 @@ from typing import Any
 
 from IPython import get_ipython
 
-from course.lab import progress
+from course.lab import progress, waiting
 from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.scale import scale_of
 from course.lab.session import Session
-from course.lab.waiting import REFRESH_S, RunLine, WaitingLine
 from course.lab.workloads import Arrival, Workload, workload
 from minillm import Engine, EngineConfig
 from minillm.core.errors import EngineDeadError
@@ -35,6 +34,7 @@ LAB_DEFAULTS: dict[str, Any] = {
 }
 """Smaller than one would deploy: few slots and few blocks, so that a laptop shows what a loaded server does."""
 
+TAKEN = "waiting until another panel's run is over"
 WARM_UP = Workload("warm-up", "", tuple(Arrival(0.0, "Count to ten. " * 20, 4) for _ in range(4)))
 
 
@@ -46,7 +46,6 @@ class Lab:
         make_engine: builds the engine thread from a config; None = minillm's EngineThread.
         instead_of: closed before, if there is one: a cell that is run again leaves no engine behind.
             Its predictions are handed on: what was locked stays locked.
-        line: says what a cell waits for; None = one of its own. Labs that take turns in a cell share one.
         defaults: config fields that differ from EngineConfig's own. The environment variable MINILLM_LAB_MODEL names
             the model of every lesson, for a machine that has room for a larger one.
     """
@@ -57,7 +56,6 @@ class Lab:
         short: bool | None = None,
         make_engine: Callable[[EngineConfig], Any] | None = None,
         instead_of: "Lab | None" = None,
-        line: WaitingLine | None = None,
         **defaults: Any,
     ) -> None:
         if instead_of is not None:
@@ -71,7 +69,6 @@ class Lab:
         self._closed = False
         self._turn = threading.RLock()  # the holder of `alone` may still make engines
         self._predictions: dict[str, Prediction] = {} if instead_of is None else dict(instead_of._predictions)
-        self.line = line or WaitingLine()
         progress.note_opened()
 
     def config(self, **fields: Any) -> EngineConfig:
@@ -96,20 +93,16 @@ class Lab:
             ConfigError: the engine cannot be built so.
         """
         traffic = self.workload(name, seed)
-        line = self.line.begin(traffic, is_loading=self._engine is None)
+        named = waiting.say_run(traffic.name, is_loading=self._engine is None)
+        session = self.start(traffic, self.config(**fields))
         try:
-            return self._play(self.start(traffic, self.config(**fields)), line)
-        finally:
-            line.end()
-
-    def _play(self, session: Session, line: RunLine) -> Run:
-        try:
-            while not session.wait(REFRESH_S):
-                line.go_on(session.num_ended)
+            while not session.wait(waiting.REFRESH_S):
+                waiting.say(f"{named}: {session.num_ended} of {len(traffic.arrivals)} requests done")
         except KeyboardInterrupt:  # the square button above the notebook
             session.stop()
             session.join()
             raise
+        waiting.say(waiting.RUNNING)
         return session.run()
 
     def start(self, traffic: Workload, config: EngineConfig) -> Session:
@@ -172,12 +165,18 @@ class Lab:
         Raises:
             EngineDeadError: the lab was closed.
         """
-        with self._turn:
-            if self._session is not None:
+        if not self._turn.acquire(blocking=False):
+            waiting.say(TAKEN)
+            self._turn.acquire()
+        try:
+            if self._session is not None and not self._session.join(0):
+                waiting.say(TAKEN)
                 self._session.join()
             if self._closed:
                 raise EngineDeadError("this lab was closed: run the cell that makes the lab, then this one again")
             yield
+        finally:
+            self._turn.release()
 
     def _model_of(self, config: EngineConfig) -> LoadedModel:
         with self.alone():

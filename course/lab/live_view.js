@@ -11,14 +11,18 @@ function render({ model, el }) {
     "position:absolute;z-index:99;pointer-events:none;display:none;max-width:420px;padding:4px 8px;font-size:12px;" +
     "border:1px solid var(--jp-border-color1,#888);border-radius:4px;white-space:pre-line;" +
     "background:var(--jp-layout-color1,#fff);color:var(--jp-ui-font-color1,#222)";
+  const gone = document.createElement("div");
+  gone.className = "mm-gone"; // shown where no kernel answers (live_view.css)
+  gone.textContent = "From an earlier session: run this cell to use it.";
+  el.classList.add("mm-live");
   el.style.position = "relative";
-  el.append(page, tip);
+  el.append(gone, page, tip);
   let moving = [], shownAt = 0, mouse = null, timer = 0;
   model.live = { drawn: 0 }; // for the benchmark: pictures drawn in the browser
 
   // ipywidgets puts no tooltip on most controls: those in the strip above get theirs here, in order.
   function explain() {
-    const strip = el.closest(".jp-OutputArea, .widget-vbox, body").querySelectorAll(".widget-gridbox > *");
+    const strip = el.closest(".jp-OutputArea, .widget-vbox, body").querySelectorAll(".mm-strip > *");
     model.get("tips").forEach((words, i) => {
       if (strip[i]) for (const part of [strip[i], ...strip[i].querySelectorAll("*")]) part.title = words;
     });

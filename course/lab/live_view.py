@@ -15,6 +15,7 @@ class LiveView(anywidget.AnyWidget):
     """HTML, as `widgets.HTML`, with what moves in it."""
 
     _esm = Path(__file__).with_suffix(".js")
+    _css = Path(__file__).with_suffix(".css")
     value = traitlets.Unicode("").tag(sync=True)
     tips = traitlets.List().tag(sync=True)
     """What the controls beside it do, in their order: shown on hover."""

@@ -1,9 +1,11 @@
-"""What a cell writes into the metadata of its outputs, for the notebook builder. Imports nothing."""
+"""What cells and the notebook builder tell each other: metadata of outputs, and a variable. Imports nothing."""
 
 TRANSIENT = "waiting"
 """True: of no use in a stored notebook."""
 FOLDED = "folded"
 """True: an example run, folded away (outcomes.py)."""
+EXAMPLE = "MINILLM_EXAMPLE"
+"""In the environment: this run is an example for readers, and shows what was measured without a bet (build.py)."""
 CONTROL_MOVED = "control_moved"
 """By which share a run moved in which nothing was changed; see control.py."""
 QUIET = 0.2

@@ -10,12 +10,11 @@ import ipywidgets as widgets
 
 from course.lab import progress, svg
 from course.lab.display import Html, LivePanel
+from course.lab.marks import EXAMPLE
 from course.lab.run import Run, percentile
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, change, number, seconds
 
 HOW = "Choose, press <b>Lock it</b>, and only then run the next cell."
-EXAMPLE = "MINILLM_EXAMPLE"
-"""In the environment: this run is an example for readers, and shows what was measured without a bet (build.py)."""
 RIGHT, FAR = 1.1, 4.0
 """A number within a factor of RIGHT earns full marks; from there they fall with the logarithm, to none at FAR."""
 

@@ -116,7 +116,7 @@ class Replay(Explorer):
         html = (
             f'<div style="border-left:12px solid {colour};padding:2px 10px;min-height:22px">'
             f"<b>{PHASE_LABELS[phase] if phase else ''}</b> {escape(told)}</div>{picture.svg()}"
-            '<pre style="white-space:pre-wrap;min-height:60px;margin:0 0 0 10px">'
+            '<pre style="white-space:pre-wrap;word-break:normal;min-height:60px;margin:0 0 0 10px">'
             f"{escape(''.join(self.row.texts[:count]))}</pre>"
         )
         return Html(html, f"{told}. {picture.alternative}")

@@ -5,13 +5,16 @@ from html import escape
 
 from course.lab.controls import LABELS
 from course.lab.display import Html, as_table
-from course.lab.noise import Noise
+from course.lab.noise import Noise, figures
 from course.lab.run import Remote, Run, percentile
 from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 from minillm.core.timeline import PHASES
 
 NEGLIGIBLE = 0.005
 """A phase that changed by less than this share of E2E is shown as unchanged."""
+FELT = ("TTFT p50", "ITL p50", "E2E p50")
+UNKNOWN = 3.0
+"""Noise of such a factor hasn't been measured well enough to be told."""
 ENOUGH_FOR_P99 = 100
 """The p99 of fewer values is just the slowest."""
 
@@ -40,38 +43,47 @@ class Comparison:
         return {field: (was[field], now[field]) for field in now if was.get(field) != now[field]}
 
     def told(self, name: str, before: float | None, after: float | None) -> str:
-        """'−48%', or '≈' where noise explains the difference, or where nothing was changed; '' = nothing to compare."""
-        words = change(before, after)
+        """'−48%', or '≈' where noise explains the difference, or where nothing was changed; '' = not to be compared."""
+        words = change(before, after) if self.run.done else ""
         if not words or (self.noise is None and self.changed):
             return words
         return "≈" if not self.changed or self.noise.explains(name, before, after) else words
 
-    def chip(self) -> str:
-        """What was changed since the run before, and how large noise is; HTML."""
-        if self.before is None:
-            words = "the first run: change one control and press Run again, or run it twice to see the noise"
-        elif not self.is_possible:
-            words = "other traffic than in the run before, so they aren't compared"
-        elif self.changed:
-            words = "changed: " + ", ".join(
-                f"{LABELS.get(field, field)} {_shown(was)} → {_shown(now)}"
-                for field, (was, now) in self.changed.items()
-            )
-        else:
-            words = "nothing changed: whatever differs from the run before is noise"
-        look = "border:1px solid currentColor;border-radius:10px;padding:1px 9px;white-space:nowrap"
-        chip = f'<span style="{look}">{escape(words)}</span>'
-        return f'<div style="font-size:12px;margin:4px 0">{chip} {self._noise_told()}</div>'
+    def chips(self) -> str:
+        """What was changed since the run before, whether the difference exceeds the noise, and that; HTML."""
+        *chips, note = self._said()
+        look = "border:1px solid currentColor;border-radius:10px;padding:0 9px"
+        framed = (f'<span style="{look}">{escape(words)}</span>' for words in chips)
+        return " ".join([*framed, f'<span style="opacity:.8">{escape(note)}</span>'])
 
-    def _noise_told(self) -> str:
+    def _said(self) -> tuple[str, ...]:
+        """Chips, and a note."""
+        if self.before is None:
+            return "the first run", "change one control and press Run again, or run it twice to see the noise"
         if not self.is_possible:
-            return ""
+            return "other traffic than in the run before", "so they aren't compared"
+        changed = ", ".join(
+            f"{LABELS.get(name, name)} {_shown(a)} → {_shown(b)}" for name, (a, b) in self.changed.items()
+        )
+        said = f"changed: {changed}" if changed else "nothing changed: what differs from the run before is noise"
+        if not self.run.done:
+            return said, "compared when it's done"
         if self.noise is None:
-            return "<i>noise not measured yet: run the same settings twice</i>"
-        limits = {name: self.noise.limit(name) for name in ("TTFT p50", "ITL p50", "E2E p50")}
-        told = ", ".join(f"{name} ×{limit:.2f}" for name, limit in limits.items() if limit is not None)
+            return said, "noise not measured yet: run the same settings twice"
+        limits = {name: self.noise.limit(name) for name in FELT}
+        told = ", ".join(f"{name} ×{limit:.2f}" for name, limit in limits.items() if limit and limit < UNKNOWN)
         count = f"{self.noise.num_repeats} repeat{'s' * (self.noise.num_repeats > 1)} here"
-        return f"≈ is noise: {told} ({count})"
+        if not told:
+            return said, f"noise hardly known after {count}: run the same settings once more"
+        verdict = [self._verdict()] if changed else []
+        return said, *verdict, f"noise: {told} ({count})"
+
+    def _verdict(self) -> str:
+        """Which of the numbers that users feel moved by more than noise."""
+        was, now = figures(self.before), figures(self.run)
+        moved = {name: self.told(name, was.get(name), now.get(name)) for name in FELT}
+        beyond = ", ".join(f"{name} {words}" for name, words in moved.items() if words not in ("", "≈"))
+        return f"more than noise: {beyond}" if beyond else "within the noise"
 
 
 def _shown(value: object) -> str:
@@ -81,28 +93,27 @@ def _shown(value: object) -> str:
 def headline(compared: Comparison) -> str:
     """The numbers that users feel, then what they cost. HTML; a number that changed shows what it was."""
     run, before = compared.run, compared.before if compared.is_possible else None
-    figures = []
+    shown = []
     for name, values in (("TTFT", "ttft"), ("ITL", "itl"), ("E2E", "e2e")):
         now, was = getattr(run, values), getattr(before, values) if before else ()
         middle, earlier = percentile(now, 50), percentile(was, 50)
         worst = ("p99", percentile(now, 99)) if len(now) >= ENOUGH_FOR_P99 else ("worst", max(now, default=None))
         told = compared.told(f"{name} p50", earlier, middle)
-        figures.append(
-            _figure(f"{name} p50", seconds(middle), f"{worst[0]} {seconds(worst[1])}", seconds(earlier), told)
-        )
+        shown.append(_figure(f"{name} p50", seconds(middle), f"{worst[0]} {seconds(worst[1])}", seconds(earlier), told))
     was = before.throughput if before else None
     told = compared.told("tokens/s", was, run.throughput)
-    figures.append(_figure("tokens/s out", number(run.throughput), "", number(was) if was else "", told))
-    return f'<div style="display:flex;flex-wrap:wrap;gap:4px 26px;margin:4px 0">{"".join(figures)}{_counts(run)}</div>'
+    shown.append(_figure("tokens/s out", number(run.throughput), "", number(was) if was else "", told))
+    look = "display:grid;grid-template-columns:1fr 1fr;gap:0 16px"
+    return f'<div style="{look}">{"".join(shown)}{_counts(run)}</div>'
 
 
 def _figure(name: str, value: str, worst: str, was: str, changed: str) -> str:
     ghost = f"was {was}, {changed}" if changed else ""
-    small = '<div style="font-size:11px;opacity:.75;min-height:14px">'
+    small = '<div style="font-size:11px;opacity:.8;min-height:14px">'
     return (
-        f'<div style="min-width:92px;line-height:1.2">{small}{escape(name)}</div>'
+        f'<div style="line-height:1.25">{small}{escape(name)}</div>'
         f'<div style="font-size:18px;font-variant-numeric:tabular-nums">{escape(value)}'
-        f' <span style="font-size:11px;opacity:.75">{escape(worst)}</span></div>{small}{escape(ghost)}</div></div>'
+        f' <span style="font-size:11px;opacity:.8">{escape(worst)}</span></div>{small}{escape(ghost)}</div></div>'
     )
 
 
@@ -123,7 +134,7 @@ def _counts(run: Run) -> str:
     if refused:
         bad.append(f"{len(refused)} refused ({refused[0].refused})")
     alarm = f' · <span style="color:{ALARM};font-weight:600">{escape(" · ".join(bad))}</span>' if bad else ""
-    return f'<div style="font-size:12px;flex:1 1 220px;align-self:center">{line}{alarm}</div>'
+    return f'<div style="font-size:12px;grid-column:1/-1">{line}{alarm}</div>'
 
 
 def _engine_says(run: Run) -> list[str]:

@@ -113,12 +113,13 @@ class Picture:
             used = []
         body = body.replace("url(#@", f"url(#{prefix}").replace('id="@', f'id="{prefix}')
         patterns = "".join(_pattern(f"{prefix}{phase}", phase) for phase in used)
+        title_size = min(14, (self.width - 8) / (0.64 * max(len(self.title), 1)))  # a long one isn't clipped
         return tag(
             "svg",
             tag("title", escape(self.title))
             + (tag("desc", escape(self.description)) if self.description else "")
             + (tag("defs", patterns) if patterns else "")
-            + text(4, 15, self.title, size=14, font_weight="bold")
+            + text(4, 15, self.title, size=title_size, font_weight="bold")
             + tag("g", body, transform=f"translate(0 {TITLE_HEIGHT})"),
             xmlns="http://www.w3.org/2000/svg",
             viewBox=f"0 0 {short(self.width)} {short(self.height + TITLE_HEIGHT)}",

@@ -1,98 +1,174 @@
-"""One line above a cell's results that says what the cell is waiting for. It is replaced as the runs go on."""
+"""One line among a cell's results: what it is waiting for, every second; and when it is over, how long it took."""
 
+import contextvars
+import os
+import re
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 from IPython import get_ipython
 from IPython.display import display
 
-from course.lab.marks import TRANSIENT
-from course.lab.style import seconds
-from course.lab.workloads import Workload
+from course.lab.marks import EXAMPLE, TRANSIENT
+from course.lab.style import ALARM, seconds
 
-REFRESH_S = 1.0
-"""Seconds between two looks at a run: rare enough to take nothing from the engine."""
-
-
-def running_cell() -> str | None:
-    """Which execution of a cell this is; None in scripts and tests, in other threads, and in what a widget calls."""
-    kernel = getattr(get_ipython(), "kernel", None)
-    if kernel is None or threading.current_thread() is not threading.main_thread():
-        return None
-    header = kernel.get_parent("shell").get("header", {})
-    return header["msg_id"] if header.get("msg_type") == "execute_request" else None
+REFRESH_S = 0.9
+"""Until a cell says that it is at work, and between two looks at a run: rare, to take nothing from the engine."""
+RUNNING = "running"
+SCORED = re.compile(r"\b(\w+)\.score\(")
+Item = TypeVar("Item")
+Write = Callable[[str, str], None]
+UNLOCKED = "Your prediction above isn't locked, so this run won't be scored."
 
 
 class WaitingLine:
-    """What `Lab.run` is busy with. A cell has one line, however many runs it plays; other runs have none."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._cell: Cell | None = None
-
-    def begin(self, traffic: Workload, is_loading: bool) -> "RunLine":
-        """Another run is about to be played; `is_loading`: the model has to be read first."""
-        name, now = running_cell(), self._clock()
-        if name is None:  # the cell that runs meanwhile keeps its line
-            return RunLine(None, 0, traffic, self._clock, now)
-        if self._cell is None or name != self._cell.name:
-            self._cell = Cell(name, now)
-        self._cell.num_runs += 1
-        run = RunLine(self._cell, self._cell.num_runs, traffic, self._clock, now)
-        run.show("loading the model, once: some seconds" if is_loading else f"{run.name}: preparing the engine")
-        return run
-
-
-@dataclass
-class Cell:
-    """One execution of a cell, and what it shows."""
-
-    name: str
-    began: float
-    """Clock seconds."""
-    num_runs: int = 0
-    handle: Any = None
-    """Of the display; None before anything is shown."""
-
-
-class RunLine:
-    """What one run writes on its cell's line; nothing, if no cell plays it.
+    """Of one execution of a cell, or of what a button does; there is none if it takes less than REFRESH_S.
 
     Args:
-        cell: None = no cell plays it.
-        number: of the run in its cell, from 1.
-        began: clock seconds.
+        write: shows HTML, and the same as words, in place of what it showed before.
+        warning: what the reader should know before it has ended; shown at once.
     """
 
-    def __init__(
-        self, cell: Cell | None, number: int, traffic: Workload, clock: Callable[[], float], began: float
-    ) -> None:
-        self.name = f"run {number}, {traffic.name}"
-        self._cell, self._clock, self._began = cell, clock, began
-        self._num_requests = len(traffic.arrivals)
+    def __init__(self, write: Write, clock: Callable[[], float] = time.monotonic, warning: str = "") -> None:
+        self.num_runs = 0
+        self.words, self.task = RUNNING, ""
+        """What it's busy with, and what that is a part of."""
+        self.share: float | None = None
+        """Of the task, what is done."""
+        self._write, self._warning, self._clock, self._began = write, warning, clock, clock()
+        self._is_shown = False
+        self._lock, self._over = threading.Lock(), threading.Event()
+        if warning:
+            self.tell()
 
-    def go_on(self, num_ended: int) -> None:
-        """So many of the run's requests have ended by now."""
-        taken = f"{self._clock() - self._began:.0f} s"
-        self.show(f"{self.name}: {taken}, {num_ended} of {self._num_requests} requests done")
+    def watch(self) -> None:
+        """Tell until it is over; in a thread that writes where this one does."""
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(self._keep_telling,), name="waiting", daemon=True).start()
+
+    def _keep_telling(self) -> None:
+        while not self._over.wait(REFRESH_S):
+            self.tell()
+
+    def tell(self) -> None:
+        with self._lock:
+            if not self._over.is_set():
+                words = self.words if self.words != RUNNING or not self.task else ""
+                told = " · ".join(filter(None, (self.task, words)))
+                self._show(f"{told}, {self._clock() - self._began:.0f} s")
 
     def end(self) -> None:
-        """The run is over, or failed."""
-        if self._cell is not None:
-            runs = "1 run" if self._cell.num_runs == 1 else f"{self._cell.num_runs} runs"
-            self.show(f"{runs} on the engine, {seconds(self._clock() - self._cell.began)}")
+        """It is over, or failed."""
+        with self._lock:
+            self._over.set()
+            if self._is_shown:
+                runs = f", {self.num_runs} run{'s' * (self.num_runs > 1)} on the engine" if self.num_runs else ""
+                self._show(f"took {seconds(self._clock() - self._began)}{runs}")
 
-    def show(self, words: str) -> None:
-        """In place of what the line says."""
-        if self._cell is None:
-            return
-        look = "font-size:12px;opacity:.75"
-        bundle = {"text/html": f'<div style="{look}">{escape(words)}</div>', "text/plain": words}
-        if self._cell.handle is None:
-            self._cell.handle = display(bundle, raw=True, metadata={TRANSIENT: True}, display_id=True)
+    def _show(self, words: str) -> None:
+        self._is_shown = True
+        warning = f'<b style="color:{ALARM}">{escape(self._warning)}</b> ' if self._warning else ""
+        is_known = self.share is not None and not self._over.is_set()
+        bar = f'<progress value="{self.share:.2f}"></progress> ' if is_known else ""
+        html = f'<div style="font-size:12px;opacity:.75">{warning}{bar}{escape(words)}</div>'
+        self._write(html, f"{self._warning} {words}".strip())
+
+
+def cell_output() -> Write:
+    """Writes among the results of the cell that runs."""
+    handle = None
+
+    def write(html: str, words: str) -> None:
+        nonlocal handle
+        bundle, look = {"text/html": html, "text/plain": words}, {"raw": True, "metadata": {TRANSIENT: True}}
+        if handle is None:
+            handle = display(bundle, display_id=True, **look)
         else:
-            self._cell.handle.update(bundle, raw=True, metadata={TRANSIENT: True})
+            handle.update(bundle, **look)
+
+    return write
+
+
+_now: WaitingLine | None = None
+"""Of the cell that runs; None between cells, in scripts and tests."""
+_of_thread = threading.local()
+
+
+def line_here() -> WaitingLine | None:
+    """The line of the cell, or of the button's thread, that this is called from."""
+    of_cell = _now if threading.current_thread() is threading.main_thread() else None
+    return getattr(_of_thread, "line", of_cell)
+
+
+@contextmanager
+def telling(write: Write) -> Iterator[None]:
+    """What this thread does meanwhile, `write` is told of."""
+    _of_thread.line = line = WaitingLine(write)
+    line.watch()
+    try:
+        yield
+    finally:
+        del _of_thread.line
+        line.end()
+
+
+def say(words: str) -> None:
+    """What the cell, or the button, is busy with from now on."""
+    if (line := line_here()) is not None:
+        line.words = words
+
+
+def with_progress(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """The items, one after the other, while the line says how far it is.
+
+    Args:
+        what: is being done, in a few words; the line adds the item's own.
+    """
+    items, line = list(items), line_here()
+    for i, item in enumerate(items):
+        if line is not None:
+            line.task, line.share = f"{what}: {item}, {i} of {len(items)} done", i / len(items)
+        yield item
+    if line is not None:
+        line.task, line.share = "", None
+
+
+def say_run(name: str, is_loading: bool) -> str:
+    """Another run is about to be played; `is_loading`: the model has to be read first. Returns what it's called."""
+    if (line := line_here()) is not None:
+        line.num_runs += 1
+        name = f"run {line.num_runs}, {name}"
+        line.words = "loading the model, once" if is_loading else f"{name}: preparing the engine"
+    return name
+
+
+def watch_cells() -> None:
+    """From now on every cell of this notebook has a line, the one that runs now included."""
+    shell = get_ipython()
+    if _now is None and getattr(shell, "kernel", None) is not None:
+        shell.events.register("pre_run_cell", lambda info: _begin(_unlocked(info.raw_cell, shell.user_ns)))
+        shell.events.register("post_run_cell", lambda _: _end())
+        _begin()
+
+
+def _unlocked(code: str, names: dict[str, Any]) -> str:
+    """A warning, if a cell scores a prediction that is still open."""
+    is_open = any(getattr(names.get(name), "locked", True) is False for name in SCORED.findall(code))
+    return UNLOCKED if is_open and EXAMPLE not in os.environ else ""
+
+
+def _begin(warning: str = "") -> None:
+    global _now
+    _now = WaitingLine(cell_output(), warning=warning)
+    _now.watch()
+
+
+def _end() -> None:
+    global _now
+    if _now is not None:
+        _now.end()
+        _now = None

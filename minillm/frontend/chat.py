@@ -13,7 +13,7 @@ from minillm.policies.config import parse_fields
 
 HELP = """\
 /phases                where the last answer's time went
-/set FIELD=VALUE ...   temperature=0, max_tokens=64, seed=7, stop=..., for the answers to come; alone: as they are
+/set FIELD=VALUE ...   temperature=0 max_tokens=64 seed=7 stop=...; alone: show
 /reset                 forget the conversation
 /help, Ctrl-D (leave); Ctrl-C ends an answer"""
 COMMANDS = ("/phases", "/set", "/reset", "/help")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from jupyter_client.manager import KernelManager
+from jupyter_server.base.websocket import WS_PING_INTERVAL
 from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.contents.manager import ContentsManager
 from packaging.specifiers import SpecifierSet
@@ -220,19 +221,40 @@ def test_a_step_of_the_setup_says_what_it_does_and_shows_the_end_of_a_failure(tm
     assert "Collecting pandas" in log.read_text()
 
 
+def test_make_lab_trusts_every_notebook_that_a_reader_opens() -> None:
+    trusted = re.search(r"jupyter trust .*", (ROOT / "Makefile").read_text()).group()
+    assert all(f"my/{folder}/*.ipynb" in trusted for folder in ("course", "exercises", "solutions"))
+
+
+def test_a_browser_is_not_waited_for_longer_than_tornado_allows() -> None:
+    """Or each notebook that is opened logs a warning."""
+    config = json.loads((ROOT / "binder/jupyter_server_config.json").read_text())
+    assert config["ServerApp"]["tornado_settings"]["ws_ping_timeout"] <= WS_PING_INTERVAL
+
+
+def made_notebook(shown: str) -> str:
+    output = {"output_type": "execute_result", "execution_count": 3, "metadata": {}, "data": {"text/plain": shown}}
+    cell = {"cell_type": "code", "execution_count": 3, "metadata": {}, "source": "x", "outputs": [output]}
+    return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
 def test_a_readers_notebooks_are_copies_that_follow_until_they_are_touched(tmp_path: Path) -> None:
     for folder in ("course/lab", "exercises", "solutions"):
         (tmp_path / folder).mkdir(parents=True)
     one, other = (tmp_path / "course" / f"{name}.ipynb" for name in ("01", "02"))
     for original in (one, other):
-        original.write_text("first")
+        original.write_text(made_notebook("first"))
     mine, refresh = tmp_path / "my", runpy.run_path(ROOT / "binder/copies.py")["refresh"]
     assert refresh(tmp_path, mine) == []
     (mine / "course" / "01.ipynb").write_text("a reader's run")
+    assert refresh(tmp_path, mine) == []
     for original in (one, other):
-        original.write_text("second")
+        original.write_text(made_notebook("second"))
     [told] = refresh(tmp_path, mine)
     assert "01.ipynb is yours and stays" in told
     assert (mine / "course" / "01.ipynb").read_text() == "a reader's run"
-    assert (mine / "course" / "02.ipynb").read_text() == "second"
+    [cell] = json.loads((mine / "course" / "02.ipynb").read_text())["cells"]
+    assert cell["outputs"][1]["data"] == {"text/plain": "second"}
+    assert "Example run" in cell["outputs"][0]["data"]["text/html"], "a saved number is not taken for one's own"
+    assert cell["execution_count"] is None and cell["outputs"][1]["execution_count"] is None
     assert (mine / "course" / "lab").resolve() == tmp_path / "course" / "lab"

@@ -1,5 +1,6 @@
 """What a reader touches, in JupyterLab in a real browser: noise, a reopened notebook, the keyboard, accessibility."""
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from nbformat.v4 import new_code_cell, new_notebook
 
-from .conftest import Open
+from .conftest import REPOSITORY, Open
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FILE = "course/screen.ipynb"
@@ -17,6 +18,7 @@ CODE = (
     'dashboard = Dashboard(open_lab(), "chat")\ndashboard',
     "from course.lab.incidents import Incident\nfrom course.lab.incidents.desk import Desk",
     "Desk(Incident.generate(seed=1))",
+    "import time\ntime.sleep(2.5)",
 )
 READY = "button.widget-button:enabled:has-text('Run')"
 NAMED = "document.activeElement.closest('.jupyter-widgets')?.textContent.replace('\u200b', '').trim().slice(0, 5)"
@@ -34,6 +36,15 @@ FRAMES = """async () => {
     }
     return [seen.size / 1.5, longest];
 }"""
+
+
+COPIES = runpy.run_path(str(REPOSITORY / "binder/copies.py"))
+ROOM = """() => {
+    const page = document.querySelector('.jp-WindowedPanel-outer').getBoundingClientRect();
+    const dashboard = document.querySelector('.mm-strip').parentElement.getBoundingClientRect();
+    return [page.height - dashboard.height, page.right - dashboard.right];
+}"""
+"""What is left of the notebook's own part of the screen, below the dashboard and beside it."""
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +78,21 @@ def test_two_equal_runs_are_called_noise_and_a_change_is_named(page: Any) -> Non
     page.wait_for_selector(READY)
 
 
+def test_a_dashboard_after_two_runs_is_on_one_screen(page: Any) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.wait_for_timeout(500)
+    assert min(page.evaluate(ROOM)) >= 0
+
+
+def test_a_cell_that_takes_long_says_so_and_for_how_long(page: Any) -> None:
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 4")
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(4, 'start')")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell') }")  # doesn't wait for its end
+    page.wait_for_selector("text=/^running, [12] s$/")
+    page.wait_for_selector("text=/^took [23].* s$/")
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
+
+
 def test_the_keyboard_alone_runs_it_and_reaches_every_control(page: Any) -> None:
     page.locator(READY).focus()
     page.keyboard.press("Enter")
@@ -81,7 +107,7 @@ def test_the_keyboard_alone_runs_it_and_reaches_every_control(page: Any) -> None
 
 
 def test_controls_and_pictures_explain_themselves_on_hover(page: Any) -> None:
-    titles = page.locator(".widget-gridbox > *").evaluate_all("all => all.map(each => each.title)")
+    titles = page.locator(".mm-strip > *").evaluate_all("all => all.map(each => each.title)")
     assert len(titles) > 10 and all(titles)
     page.locator("svg [data-request] rect").first.hover(force=True)
     page.wait_for_selector("[role=status]:has-text('prompt tokens')")
@@ -108,3 +134,15 @@ def test_a_notebook_that_is_closed_and_opened_again_keeps_its_pictures(page: Any
     again = open_notebook(FILE)
     again.wait_for_selector("svg[role=img]")
     assert again.locator("text=Error displaying widget").count() == 0
+    again.wait_for_selector("text=From an earlier session")
+    icons = "all => all.filter(each => getComputedStyle(each, '::before').display !== 'none').length"
+    assert again.locator(".jupyter-widgets-disconnected").evaluate_all(icons) == 0, "broken links, one a widget"
+
+
+def test_a_lesson_opens_unchanged_and_its_numbers_are_marked_as_an_example(open_notebook: Open, root: Path) -> None:
+    lesson = root / "course/00_start_here.ipynb"
+    lesson.write_text(COPIES["as_example"](lesson.read_text(encoding="utf-8")), encoding="utf-8")
+    opened = open_notebook("course/00_start_here.ipynb")
+    opened.wait_for_selector("text=Example run, on 2 cores")
+    opened.wait_for_timeout(2000)
+    assert not opened.evaluate("window.jupyterapp.shell.currentWidget.context.model.dirty")

@@ -8,6 +8,7 @@ from course.lab.controls import OFF
 from course.lab.dashboard import Dashboard
 from course.lab.lab import Lab
 from course.lab.run import phases_of
+from course.lab.svg import PATTERNS
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import MAKERS, Arrival, Workload, workload
 
@@ -95,6 +96,17 @@ def test_controls_stand_still_during_a_run_and_equal_runs_are_noise(tiny_lab: La
     assert dash.wait(WAIT_S)
     assert "nothing changed" in dash.view.value and "1 repeat here" in dash.view.value
     assert ">A</text>" in dash.view.value
+
+
+def test_patterns_can_be_switched_on_and_off(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PATTERNS, raising=False)
+    dash = Dashboard(tiny_lab, "chat")
+    dash.run_button.click()
+    assert dash.wait(WAIT_S) and "<pattern" not in dash.view.value
+    dash.patterns.value = True
+    assert "<pattern" in dash.view.value and "<b>done</b>" in dash.view.value
+    dash.patterns.value = False
+    assert "<pattern" not in dash.view.value
 
 
 def test_a_prompt_of_your_own_is_answered_and_an_empty_one_asked_for(tiny_lab: Lab) -> None:

@@ -26,7 +26,7 @@ def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_expe
     assert len(seen) == 4 and fingerprint(package, others) in seen
 
 
-SHARED = {"simulated_70b", "claims", "lab", "progress_bar", "run", "scale", "style"}
+SHARED = {"simulated_70b", "claims", "lab", "run", "scale", "style", "waiting"}
 """Of course.lab, what every experiment stands on."""
 
 

@@ -9,6 +9,7 @@ from made_run import made_config, made_run
 
 from course.lab.dashboard import render
 from course.lab.pictures.blocks import GLYPHS, MANY, draw_blocks
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.steps import draw_steps
@@ -98,3 +99,15 @@ def test_patterns_have_names_of_their_own_in_each_picture() -> None:
 
 def test_no_two_of_many_owners_share_a_letter() -> None:
     assert len(set(GLYPHS)) == len(GLYPHS) > 60 and MANY not in GLYPHS
+
+
+def test_a_long_title_fits_its_picture() -> None:
+    sizes = [Picture("W" * count, "", 10).svg().partition('font-size="')[2].partition('"')[0] for count in (40, 120)]
+    assert sizes[0] == "14" and 6 < float(sizes[1]) < 10
+
+
+def test_a_limits_label_stands_above_the_axes_where_no_legend_is() -> None:
+    curves = [Curve(name, [1, 2], [3, 4]) for name in ("one", "two")]
+    svg = draw_chart("?", curves, Axis("x"), Axis("y"), [Mark("limit", x=1.5)]).svg()
+    limit, legend = (float(re.search(rf' y="([\d.]+)"[^>]*>{words}<', svg).group(1)) for words in ("limit", "one"))
+    assert limit < legend - 15

@@ -88,6 +88,11 @@ def test_a_number_is_not_locked_before_somebody_said_it() -> None:
     assert bet.locked and bet.choice == 3
 
 
+def test_a_count_below_zero_cannot_be_said() -> None:
+    bet = Prediction("how many?", unit="chats", whole=True).choose(-3)
+    assert bet.lock().choice == 0 and "-3" not in bet.message.value
+
+
 def test_zero_can_be_said_and_is_right_where_it_is_measured() -> None:
     typed = Prediction("how many?", whole=True)
     for _ in range(2):  # the second press is by somebody who means it

@@ -1,102 +1,138 @@
-"""A cell that plays runs says what it waits for, in one line that no stored notebook keeps."""
+"""A cell that takes long says what it waits for, in one line that no stored notebook keeps."""
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
+from made_ledger import made_ledger
 
 from course.lab import build, waiting
-from course.lab.waiting import WaitingLine
-from course.lab.workloads import Arrival, Workload
+from course.lab.display import Html
+from course.lab.explorer import Explorer
+from course.lab.marks import EXAMPLE
+from course.lab.waiting import WaitingLine, say, say_run, telling, with_progress
 
-TRAFFIC = Workload("chat", "", (Arrival(0.0, "a", 1), Arrival(0.0, "b", 1)))
-
-
-class Screen:
-    """What `display` was told, a line a cell; in place of a notebook."""
-
-    def __init__(self) -> None:
-        self.cell: str | None = "first"
-        self.lines: list[list[str]] = []
-
-    def display(self, bundle: dict[str, str], **_: object) -> "Screen":
-        self.lines.append([bundle["text/plain"]])
-        return self
-
-    def update(self, bundle: dict[str, str], **_: object) -> None:
-        self.lines[-1].append(bundle["text/plain"])
+Told = list[tuple[str, str]]
 
 
 @pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    found = Screen()
-    monkeypatch.setattr(waiting, "display", found.display)
-    main = threading.main_thread()
-    monkeypatch.setattr(waiting, "running_cell", lambda: found.cell if threading.current_thread() is main else None)
-    return found
+def screen() -> Told:
+    """What it was told to show: HTML, and the same as words."""
+    return []
 
 
 @pytest.fixture
-def clock() -> Callable[[], float]:
+def line(monkeypatch: pytest.MonkeyPatch, screen: Told) -> Iterator[WaitingLine]:
+    """Of a cell that runs; every look at its clock takes a second."""
     moments = iter(range(100))
-    return lambda: float(next(moments))
+    made = WaitingLine(lambda *told: screen.append(told), lambda: float(next(moments)))
+    monkeypatch.setattr(waiting, "_now", made)
+    yield made
+    made.end()
 
 
-def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Screen, clock: Callable[[], float]) -> None:
-    line = WaitingLine(clock)
-    run = line.begin(TRAFFIC, is_loading=True)
-    run.go_on(1)
-    run.end()
-    line.begin(TRAFFIC, is_loading=False).end()
-    assert screen.lines == [
-        [
-            "loading the model, once: some seconds",
-            "run 1, chat: 1 s, 1 of 2 requests done",
-            "1 run on the engine, 2 s",
-            "run 2, chat: preparing the engine",
-            "2 runs on the engine, 4 s",
-        ]
+def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Told, line: WaitingLine) -> None:
+    say_run("chat", is_loading=True)
+    line.tell()
+    named = say_run("chat", is_loading=False)
+    line.tell()
+    say(f"{named}: 1 of 2 requests done")
+    line.tell()
+    line.end()
+    line.tell()
+    assert [words for _, words in screen] == [
+        "loading the model, once, 1 s",
+        "run 2, chat: preparing the engine, 2 s",
+        "run 2, chat: 1 of 2 requests done, 3 s",
+        "took 4 s, 2 runs on the engine",
     ]
 
 
-def test_outside_of_a_cell_nothing_is_shown(screen: Screen) -> None:
-    screen.cell = None
-    run = WaitingLine().begin(TRAFFIC, is_loading=True)
-    run.go_on(2)
-    run.end()
-    assert screen.lines == []
+def test_a_short_cell_has_none_and_a_long_one_tells_by_itself(
+    screen: Told, line: WaitingLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.end()
+    assert screen == []
+    monkeypatch.setattr(waiting, "REFRESH_S", 0.01)
+    told = threading.Event()
+    with telling(lambda *_: told.set()):
+        assert told.wait(20)
 
 
-def test_an_explorers_runs_leave_the_line_of_the_cell_alone(screen: Screen, clock: Callable[[], float]) -> None:
-    line = WaitingLine(clock)
-    with ThreadPoolExecutor(1) as explorer:  # its thread plays, while the main one waits for its turn
-        theirs = explorer.submit(line.begin, TRAFFIC, is_loading=False).result()
-        ours = line.begin(TRAFFIC, is_loading=False)
-        explorer.submit(theirs.go_on, 2).result()
-        explorer.submit(theirs.end).result()
-        explorer.submit(line.begin, TRAFFIC, is_loading=False).result()
-    ours.go_on(1)
-    ours.end()
-    (said,) = screen.lines
-    assert [words.split(":")[0].split(",")[0] for words in said] == ["run 1", "run 1", "1 run on the engine"]
-    assert said[1].endswith("1 of 2 requests done")
+def test_threads_leave_the_line_of_the_cell_alone(line: WaitingLine) -> None:
+    explorer = threading.Thread(target=say_run, args=("chat", True))
+    explorer.start()
+    explorer.join()
+    assert (line.num_runs, line.words) == (0, "running")
 
 
-def test_a_built_notebook_does_not_keep_it(tmp_path: Path) -> None:
+def test_a_panels_button_says_what_its_thread_is_busy_with(line: WaitingLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "REFRESH_S", 0.01)
+    told = threading.Event()
+
+    def draw() -> Html:
+        say("run 1, chat: 1 of 2 requests done")
+        assert told.wait(20)
+        return Html("drawn", "drawn")
+
+    panel = Explorer(draw, button="Send it")
+    panel.busy.observe(lambda change: told.set() if "1 of 2" in change["new"] else None, names="value")
+    panel.press()
+    panel.wait()
+    assert panel.error is None and "took" in panel.busy.value and line.words == "running"
+
+
+def test_a_bar_says_what_is_at_work_and_how_much_is_done(screen: Told, line: WaitingLine) -> None:
+    for item in with_progress(["D18", "<A1>"], "measuring"):
+        if item == "<A1>":
+            say("run 1, chat: preparing the engine")
+        line.tell()
+    say(waiting.RUNNING)
+    line.end()
+    assert [words for _, words in screen] == [
+        "measuring: D18, 0 of 2 done, 1 s",
+        "measuring: <A1>, 1 of 2 done · run 1, chat: preparing the engine, 2 s",
+        "took 3 s",
+    ]
+    assert "<progress" in screen[0][0] and "<progress" not in screen[-1][0]
+
+
+def test_a_ledger_says_which_claim_it_measures(
+    line: WaitingLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    ledger = made_ledger(tmp_path)
+    monkeypatch.setattr(ledger, "run", lambda _: said.append(line.task))
+    ledger.measure("A1")
+    assert said == ["measuring claims: A1, 0 of 1 done"] and line.task == ""
+
+
+def test_a_cell_that_scores_an_open_prediction_says_so_at_once(screen: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(EXAMPLE, raising=False)
+    names = {"bet": SimpleNamespace(locked=False), "sure": SimpleNamespace(locked=True)}
+    code = "eight = lab.run('chat')\nbet.score(grew_most(one, eight))"
+    assert waiting._unlocked(code.replace("bet", "sure"), names) == waiting._unlocked("bet", names) == ""
+    WaitingLine(lambda *told: screen.append(told), warning=waiting._unlocked(code, names)).end()
+    assert ["isn't locked" in words for _, words in screen] == [True, True]
+
+
+def test_every_cell_of_a_notebook_has_one_and_a_built_notebook_does_not_keep_it(tmp_path: Path) -> None:
     source = tmp_path / "07_example.py"
     source.write_text(
         """# %%
-from course.lab.waiting import WaitingLine, running_cell
-from course.lab.workloads import Workload
-
-line = WaitingLine()
-for _ in range(2):
-    line.begin(Workload("chat", "", ()), is_loading=False).end()
-running_cell() is not None
+import course.lab
+from course.lab import waiting
+first = waiting.line_here()
+waiting.REFRESH_S = 0.1
+# %%
+import os, time
+time.sleep(1)
+assert os.environ["MINILLM_EXAMPLE"] == "1"
+first is not waiting.line_here() is not None, waiting.line_here()._is_shown
 """
     )
-    (cell,) = nbformat.read(build.build(source), as_version=4).cells
-    assert [output.data["text/plain"] for output in cell.outputs] == ["True"]
+    *_, cell = nbformat.read(build.build(source), as_version=4).cells
+    assert [output.data["text/plain"] for output in cell.outputs] == ["(True, True)"]

@@ -8,9 +8,9 @@ from course.lab.display import Html, as_table, stack
 from course.lab.lab import Lab
 from course.lab.lesson_08.formulas import speedup
 from course.lab.lesson_08.traffic import BLOCK, CHAT, GATES_OPEN, MARGIN, PROMPT_TOKENS, prompt_of
-from course.lab.progress_bar import with_progress
 from course.lab.run import percentile
 from course.lab.style import seconds
+from course.lab.waiting import with_progress
 from minillm import SamplingParams
 from minillm.core.request import Draft
 from minillm.speculation.base import DraftRequest, Proposer

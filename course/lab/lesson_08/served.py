@@ -7,7 +7,7 @@ from typing import Any
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_08 import traffic
-from course.lab.lesson_08.tiles import DEFS, OWN, PASSED_FILL, REJECTED_FILL
+from course.lab.lesson_08.tiles import OWN, PASSED
 from course.lab.run import Run
 from course.lab.style import ALARM, WIDTH, number, seconds
 from course.lab.svg import FAINT, SOFT, Picture, line, rect, swatches, text
@@ -127,8 +127,8 @@ def _or_dash(value: float | None, written: Callable[[float], str]) -> str:
 def draw_strips(every: Sequence[Served]) -> Picture:
     """Every step of some runs as a column: what passed, what failed, and where the gates drafted nothing."""
     speculating = [one for one in every if one.way != WITHOUT]
-    fills = {"the model's own": OWN, "guesses that passed": PASSED_FILL, "that did not": REJECTED_FILL}
-    body, most = DEFS + swatches(LEFT, 18, fills), max(_decode_steps(one) for one in speculating)
+    fills = {"the model's own": OWN, "guesses that passed": PASSED, "that did not": ALARM}
+    body, most = swatches(LEFT, 18, fills), max(_decode_steps(one) for one in speculating)
     wide = (WIDTH - LEFT - 12) / max(most, 1)
     for i, one in enumerate(speculating):
         floor = 44 + LANE * (i + 1) - 8
@@ -138,10 +138,9 @@ def draw_strips(every: Sequence[Served]) -> Picture:
         for j, (passed, failed) in enumerate(_columns(one)):
             x = LEFT + j * wide
             body += rect(x, floor - ROW, max(wide - 0.6, 0.6), ROW, fill=OWN)
-            body += rect(x, floor - ROW * (1 + passed), max(wide - 0.6, 0.6), ROW * passed, fill=PASSED_FILL)
+            body += rect(x, floor - ROW * (1 + passed), max(wide - 0.6, 0.6), ROW * passed, fill=PASSED)
             top = floor - ROW * (1 + passed + failed)
-            look = {"fill": REJECTED_FILL, "stroke": ALARM, "stroke_width": 0.3}
-            body += rect(x, top, max(wide - 0.6, 0.6), ROW * failed, **look) if failed else ""
+            body += rect(x, top, max(wide - 0.6, 0.6), ROW * failed, fill=ALARM) if failed else ""
     told = "; ".join(
         f"{one.workload}, {one.way}: {_decode_steps(one)} steps, drafts in {one.drafting_share:.0%}, "
         f"passed {one.acceptance or 0:.0%}"

@@ -5,26 +5,12 @@ from collections.abc import Mapping
 from course.lab.explorer import Explorer, buttons, player, slider
 from course.lab.lesson_08.watch import Step, Story
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
-from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, rect, tag, text
+from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, rect, text
 
 PASSED, OWN = PHASE_COLOURS["decode"], PHASE_COLOURS["prefill"]
 LEFT, TILE, GAP = 118, 30, 5
 LINE_CHARACTERS = 92
 FRAME_MS = 700
-DEFS = tag(
-    "defs",
-    tag(
-        "pattern",
-        rect(0, 0, 7, 7, fill=PAPER) + tag("path", d="M-1 8L8 -1", stroke=ALARM, stroke_width=1.6),
-        id="@rejected", width=7, height=7, patternUnits="userSpaceOnUse",
-    )
-    + tag(
-        "pattern",
-        rect(0, 0, 6, 6, fill=PASSED) + tag("circle", cx=3, cy=3, r=1.1, fill="#fff", fill_opacity=0.7),
-        id="@passed", width=6, height=6, patternUnits="userSpaceOnUse",
-    ),
-)  # fmt: skip
-REJECTED_FILL, PASSED_FILL = "url(#@rejected)", "url(#@passed)"
 
 
 class StoryPlayer(Explorer):
@@ -67,7 +53,7 @@ def _telling(story: Story) -> int:
 def draw_step(story: Story, plain: Story, number: int) -> Picture:
     """What happened in a step (from 1), and how far both ways have come by then."""
     step = story.steps[number - 1]
-    body = DEFS + _written(story.written(number - 1))
+    body = _written(story.written(number - 1))
     body += _guesses(step) + _outcome(step) + _lanes(story, plain, number)
     return Picture(f"Step {number}: which guesses pass?", body, 298, description=_told(story, plain, number, step))
 
@@ -104,10 +90,11 @@ def _guesses(step: Step) -> str:
         return body + text(LEFT, 76, "nothing: the model takes an ordinary step", size=12, fill=SOFT)
     for i, (x, token) in enumerate(zip(_places(step), step.drafted)):
         passed, looked_at = i < step.passed, i <= step.passed
-        fill, mark, colour = (PASSED_FILL, "✓", PASSED) if passed else (REJECTED_FILL, "✗", ALARM)
+        mark, colour = ("✓", PASSED) if passed else ("✗", ALARM)
         opacity = 1.0 if looked_at else 0.4
-        body += _tile(x, 58, token, fill, colour, opacity)
-        body += text(x + _width(token) / 2, 104, mark if looked_at else "–", size=14, fill=colour, text_anchor="middle")
+        body += _tile(x, 58, token, colour, opacity)
+        shown_mark = mark if looked_at else "–"
+        body += text(x + _width(token) / 2, 104, shown_mark, size=14, fill=colour, text_anchor="middle")
     return body
 
 
@@ -116,7 +103,7 @@ def _outcome(step: Step) -> str:
     places = _places(step)
     for i, token in enumerate(step.emitted):
         is_own = i == len(step.emitted) - 1
-        body += _tile(places[i], 118, token, OWN if is_own else PASSED_FILL, OWN if is_own else PASSED, 1.0)
+        body += _tile(places[i], 118, token, OWN if is_own else PASSED)
     if step.drafted:
         role = "the model's own token instead" if step.corrects else "plus the model's own"
     else:
@@ -125,14 +112,15 @@ def _outcome(step: Step) -> str:
     return body + text(x, 138, role, size=12, fill=OWN)
 
 
-def _tile(x: float, y: float, token: str, fill: str, edge: str, opacity: float) -> str:
+def _tile(x: float, y: float, token: str, fill: str, opacity: float = 1.0) -> str:
     wide = _width(token)
-    look = {"stroke": edge, "stroke_width": 1.4, "rx": 4, "opacity": opacity}
-    return rect(x, y, wide, TILE, fill=fill, **look) + on_paper(x + 5, y + 6, wide - 10, shown(token), opacity)
+    return rect(x, y, wide, TILE, fill=fill, rx=4, opacity=opacity) + on_paper(
+        x + 5, y + 6, wide - 10, shown(token), opacity
+    )
 
 
 def on_paper(x: float, y: float, wide: float, words: str, opacity: float = 1.0) -> str:
-    """Words on a strip of paper, readable over any pattern."""
+    """Words on a strip of paper, readable over any colour."""
     strip = rect(x, y, wide, 18, fill=PAPER, rx=3)
     return strip + text(x + wide / 2, y + 13.5, words, size=12.5, text_anchor="middle", opacity=max(opacity, 0.6))
 
@@ -151,16 +139,14 @@ def _lanes(story: Story, plain: Story, number: int) -> str:
         for i, step in enumerate(told.steps):
             for j in range(len(step.emitted)):
                 if i < steps:
-                    fill = PASSED_FILL if j < len(step.emitted) - 1 else OWN
+                    fill = PASSED if j < len(step.emitted) - 1 else OWN
                     body += rect(x, y, cell - 0.8, 17, fill=fill)
                 else:
                     body += rect(x, y + 0.5, cell - 1.5, 16, fill="none", stroke=FAINT)
                 x += cell
             if i < steps:
                 body += line(x - 0.4, y - 2, x - 0.4, y + 20, stroke=INK, stroke_width=0.8)
-    legend = (
-        f"{rect(LEFT, 274, 12, 12, fill=PASSED_FILL)}{text(LEFT + 17, 284, 'a guess that passed', size=11, fill=SOFT)}"
-    )
+    legend = f"{rect(LEFT, 274, 12, 12, fill=PASSED)}{text(LEFT + 17, 284, 'a guess that passed', size=11, fill=SOFT)}"
     legend += f"{rect(LEFT + 150, 274, 12, 12, fill=OWN)}{text(LEFT + 167, 284, 'the model’s own', size=11, fill=SOFT)}"
     return (
         body

@@ -73,7 +73,7 @@ class Shelf:
         if not weights:
             return self.lab
         if name not in self._labs:
-            self._labs[name] = Lab(short=self.lab.scale < 1, line=self.lab.line, **{**self.lab.defaults, **weights})
+            self._labs[name] = Lab(short=self.lab.scale < 1, **{**self.lab.defaults, **weights})
         return self._labs[name]
 
     def engine(self, name: str) -> Engine:

@@ -23,11 +23,11 @@ from course.lab.http_client import NAME, ask, together
 from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.predict import Outcome as Answer
-from course.lab.progress_bar import with_progress
 from course.lab.scale import is_short
 from course.lab.server import LabServer
 from course.lab.style import ALARM, PHASE_COLOURS
 from course.lab.svg import Picture
+from course.lab.waiting import with_progress
 from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange, Failure, now
 from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
 from minillm.bench.loadgen.retrying import send_until_answered

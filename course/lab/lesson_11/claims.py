@@ -17,8 +17,8 @@ from course.lab.lesson_11.routing import Played, Route
 from course.lab.lesson_11.spike import Story
 from course.lab.lesson_11.warning import Alarm
 from course.lab.lesson_11.worksheet import plan
-from course.lab.progress_bar import with_progress
 from course.lab.style import seconds
+from course.lab.waiting import with_progress
 
 CLIMBS = 1.15
 """A p99 that grows by less from one setting to another does not climb."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from course.lab import simulated_70b
 from course.lab.lesson_11 import fleet
-from course.lab.progress_bar import with_progress
 from course.lab.scale import enough
+from course.lab.waiting import with_progress
 from minillm.simulate.workload.arrivals import Poisson
 from minillm.simulate.workload.requests import make_workload
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import HOURS_A_DAY, gpu_price
-from course.lab.progress_bar import with_progress
+from course.lab.waiting import with_progress
 from minillm.simulate.workload.arrivals import Poisson
 
 STACK = fleet.STACKS[0]

@@ -12,10 +12,10 @@ from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
-from course.lab.progress_bar import with_progress
 from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, seconds
 from course.lab.svg import Picture
+from course.lab.waiting import with_progress
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.workload.arrivals import Ramp, Spikes
 from minillm.simulate.workload.requests import Workload, make_workload

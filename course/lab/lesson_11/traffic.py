@@ -10,11 +10,11 @@ from course.lab.lab import Lab
 from course.lab.lesson_11 import fleet, spike
 from course.lab.lesson_11.knee import Point, Sweep, draw_knee
 from course.lab.predict import Outcome
-from course.lab.progress_bar import with_progress
 from course.lab.run import Run, itl_of, percentile
 from course.lab.slo import attainment
 from course.lab.style import number, seconds
 from course.lab.texts import CHAT_QUESTIONS
+from course.lab.waiting import with_progress
 from course.lab.workloads import Arrival, Workload, document
 from minillm.observe.summary import SLO
 

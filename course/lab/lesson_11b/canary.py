@@ -11,9 +11,9 @@ from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.predict import Outcome
-from course.lab.progress_bar import with_progress
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
+from course.lab.waiting import with_progress
 
 CHANGES: dict[str, dict[str, Any]] = {
     "no CUDA graphs": {"stack": fleet.STACKS[1]},

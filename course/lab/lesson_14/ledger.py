@@ -14,7 +14,7 @@ from course.lab.lesson_14 import export
 from course.lab.lesson_14.measuring import Experiment, find_experiments
 from course.lab.lesson_14.records import KINDS, Book, Record
 from course.lab.lesson_14.rows import Row, rows_table
-from course.lab.progress_bar import with_progress
+from course.lab.waiting import with_progress
 from minillm.bench.report import describe_machine, describe_versions
 
 REPRESENTATIVE = ("A1", "A9", "A17", "B1", "D3", "D18", "E4", "F1")
@@ -101,15 +101,15 @@ class Ledger:
         return rows_table([self.row(claim) for claim in wanted])
 
     def run(self, claim: str) -> Row:
-        """As `measure`, without a bar: for a thread that has no cell to show one in."""
+        """As `measure`, of one claim, which isn't shown: for a thread that has no cell."""
         self._check(claim)
         with self._turn:
             self.book.put(self._record(claim, self.experiments[claim]))
         return self.row(claim)
 
     def _run_all(self, claims: Sequence[str]) -> None:
-        """One by one. The bar is there at once: the first may take minutes."""
-        for claim in with_progress(claims, "measuring claims", patience_s=0):
+        """One by one; the cell's line tells which."""
+        for claim in with_progress(claims, "measuring claims"):
             self.run(claim)
 
     def _check(self, claim: str) -> None:

@@ -37,13 +37,17 @@ def label(pair: Measured, what: str) -> str:
     return f"{100 * (now / was - 1):+.0f}%".replace("-", "−")
 
 
+LINK = "var(--jp-content-link-color, #0a5ea8)"
+"""Names can be clicked."""
+
+
 def draw_map(found: PhaseMap) -> Picture:
     """Techniques down, phases across; each cell has two halves, one for each pair of runs."""
     height = HEAD + ROW_HEIGHT * len(found.rows) + 30
     body, told = _heads(height - 30), []
     for i, row in enumerate(found.rows):
         top = HEAD + ROW_HEIGHT * i
-        body += text(4, top + 17, row.name, size=12.5)
+        body += text(4, top + 17, row.name, size=12.5, fill=LINK)
         body += line(4, top + ROW_HEIGHT, WIDTH - 4, top + ROW_HEIGHT, stroke_width=0.6)
         for j, what in enumerate(COLUMNS):
             for k, pair in enumerate((row.helps, row.hurts)):
@@ -74,7 +78,7 @@ def _heads(bottom: float) -> str:
         x = NAME_WIDTH + CELL_WIDTH * j
         if what in PHASE_LABELS:
             drawn += rect(x, 2, 2 * HALF + 2, 6, fill=phase_fill(what), rx=2)
-        drawn += text(x + HALF + 1, 24, name, size=12, text_anchor="middle", font_weight="bold")
+        drawn += text(x + HALF + 1, 24, name, size=11.5, text_anchor="middle", font_weight="bold")
         drawn += text(x + HALF / 2, 39, "A", size=10, fill=SOFT, text_anchor="middle")
         drawn += text(x + HALF * 1.5 + 2, 39, "B", size=10, fill=SOFT, text_anchor="middle")
         if what == "e2e":
@@ -98,9 +102,9 @@ def _half(x: float, y: float, pair: Measured, what: str) -> str:
 def _legend(y: float) -> str:
     drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "÷2.0", size=10, fill="#111", text_anchor="middle")
     drawn += text(40, y, "helps: shorter, or more within SLO", size=11.5, fill=SOFT)
-    drawn += rect(240, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    drawn += text(255, y, "×2.0", size=10, text_anchor="middle") + text(276, y, "hurts", size=11.5, fill=SOFT)
-    drawn += text(318, y, "·  nothing", size=11.5, fill=SOFT)
+    drawn += rect(252, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
+    drawn += text(267, y, "×2.0", size=10, text_anchor="middle") + text(288, y, "hurts", size=11.5, fill=SOFT)
+    drawn += text(330, y, "·  nothing", size=11.5, fill=SOFT)
     return drawn + text(WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT,
                         text_anchor="end")  # fmt: skip
 

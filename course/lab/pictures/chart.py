@@ -169,9 +169,10 @@ def _draw_mark(axes: Axes, mark: Mark) -> None:
     elif mark.x is not None:
         axes.axvline(mark.x, color=ALARM, linestyle=":")
         place = (mark.x, 1.0)
-        axes.annotate(
-            mark.label, place, xycoords=("data", "axes fraction"), xytext=(4, -11), textcoords="offset points", **look
-        )
+        axes.annotate(  # above the axes, where neither a curve nor the legend is
+            mark.label, place, xycoords=("data", "axes fraction"), xytext=(0, 4), textcoords="offset points",
+            ha="center", **look,
+        )  # fmt: skip
     elif mark.y is not None:
         axes.axhline(mark.y, color=ALARM, linestyle=":")
         place = (1.0, mark.y)

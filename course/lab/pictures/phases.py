@@ -8,7 +8,7 @@ from course.lab.summary import NEGLIGIBLE, Comparison
 from course.lab.svg import INK, PAPER, SOFT, Picture, Scale, nice, phase_fill, rect, text
 from minillm.core.timeline import PHASES
 
-LEFT, RIGHT, WIDTH = 92, 70, 1000
+LEFT, RIGHT, WIDTH = 70, 56, 640
 TALL, LOW = 26, 12
 """Heights of this run's bar, and of the others."""
 
@@ -64,7 +64,7 @@ def _column(
 ) -> str:
     """A phase's name and numbers; a change that matters stands out."""
     total = sum(now.values())
-    x = LEFT + i * (WIDTH - LEFT) / len(PHASES)
+    x = 4 + i * (WIDTH - 4) / len(PHASES)
     inferred = compared.run.remote is not None and phase in compared.run.remote.inferred
     label = PHASE_LABELS[phase] + (" (inferred)" if inferred else "")
     value = f"{seconds(now[phase])}  {now[phase] / total:.0%}" if total else "–"
@@ -72,7 +72,7 @@ def _column(
     body += text(x + 16, y + 16, value, size=13)
     if was:
         matters = abs(now[phase] - was[phase]) > NEGLIGIBLE * total
-        told = compared.told(phase, was[phase], now[phase]) if matters else "≈"
-        look = {"fill": SOFT} if told in ("", "≈") else {"font_weight": "bold"}
-        body += text(x + 16, y + 31, f"was {seconds(was[phase])}, {told or '≈'}", size=11, **look)
+        told = compared.told(phase, was[phase], now[phase]) if matters else "≈" * compared.run.done
+        words = ", ".join(filter(None, [f"was {seconds(was[phase])}", told]))
+        body += text(x + 16, y + 31, words, size=11, fill=SOFT if told in ("", "≈") else INK)
     return body

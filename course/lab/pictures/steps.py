@@ -73,7 +73,7 @@ def _slots(run: Run, scale: Scale) -> str:
         if step.num_waiting:
             above = height(step.num_running + step.num_waiting)
             waiting.append((x, above, width, top - above))
-    body = boxes(running, fill=SOFT, fill_opacity=0.75) + boxes(waiting, fill=phase_fill("queue"))
+    body = boxes(running, fill=INK, fill_opacity=0.75) + boxes(waiting, fill=phase_fill("queue"))
     if show_limit:
         limit = height(slots)
         body += line(scale.start, limit, scale.end, limit, stroke=INK, stroke_width=1, stroke_dasharray="4 3")
@@ -81,8 +81,8 @@ def _slots(run: Run, scale: Scale) -> str:
     return (
         body
         + text(scale.start - 8, SLOTS_TOP + 10, "requests", fill=INK, text_anchor="end")
-        + text(scale.start - 8, SLOTS_TOP + 28, "■ waiting", size=11, fill=SOFT, text_anchor="end")
-        + text(scale.start - 8, SLOTS_TOP + 43, "■ running", size=11, fill=SOFT, text_anchor="end")
+        + text(scale.start - 8, SLOTS_TOP + 28, "■ waiting", size=11, fill=PHASE_COLOURS["queue"], text_anchor="end")
+        + text(scale.start - 8, SLOTS_TOP + 43, "■ running", size=11, fill=INK, text_anchor="end")
     )
 
 
