@@ -109,11 +109,11 @@ findings.eight_together(one, eight)
 # ## Guided
 #
 # The same engine, live. Pick traffic, press **Run**, change one control, press **Run** again: the previous run stays as a
-# thin outline, and the table says what each phase gained or lost. **Stop** takes effect within one step. Hover over a
+# thin outline, and the bar under **Run** shows what each phase gained or lost. **Stop** takes effect within one step. Hover over a
 # control to see what it does. After two runs it looks like this:
 #
 # ![The dashboard after two runs: the five-phase timeline with the previous run as thin outlines, the engine's steps, the
-# KV block map, the distributions of TTFT and ITL, and the difference per phase](images/dashboard.png)
+# KV block map, and the difference per phase](images/dashboard.png)
 
 # %%
 dashboard = Dashboard(lab, "chat")
@@ -289,7 +289,7 @@ check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "..
 #   a decode step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY leaderboard,
 #   vLLM). Phases, order and causes carry over; shares don't.
 # - **The network.** Client and engine share one process here, so *stream* is microseconds. Behind a slow proxy it isn't.
-# - **The cost of looking.** Drawing eight pictures a second takes CPU time from the engine. Runs without the dashboard
+# - **The cost of looking.** Sending six pictures a second to the browser takes CPU time from the engine. Runs without the dashboard
 #   (`lab.run`) are a little faster.
 # - **Statistics.** Eight requests are an illustration. Percentiles need far more; lesson 01 says how many.
 #
