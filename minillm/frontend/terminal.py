@@ -1,6 +1,8 @@
-"""Lines typed in a terminal, with editing, completion and a history that outlives the process."""
+"""Lines typed in a terminal, with editing, completion and a history that outlives the process; lines shown there."""
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -8,6 +10,21 @@ from minillm.kernels.storage import cache_home
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+
+
+WIDEST = 100
+"""Columns; wider text is hard to read."""
+
+
+def fitted(text: str, screen: TextIO) -> str:
+    """Broken between words where a terminal ends, further lines indented like their first; for a pipe as it is."""
+    width = min(shutil.get_terminal_size().columns, WIDEST) if screen.isatty() else sys.maxsize
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2), break_on_hyphens=False)
+        if len(line) > width
+        else line
+        for line in text.split("\n")
+    )
 
 
 class Lines:

@@ -20,6 +20,7 @@ from course.lab.drills.report import advice, report, summary
 from course.lab.drills.sitting import Sitting, off_text, solution_text
 from course.lab.drills.stages import Terminal, stages
 from minillm.core.errors import MinillmError
+from minillm.frontend.terminal import fitted
 
 app = typer.Typer(
     help="Timed interview drills: a prompt, your answer, what can be computed of it, and your own grade, calibrated.",
@@ -41,7 +42,7 @@ class AnswerFileError(MinillmError):
 
 def _print(as_json: bool, found: dict[str, Any], *lines: object) -> None:
     """The one for programs, or the others for people."""
-    print(json.dumps(found) if as_json else "\n".join(map(str, lines)))
+    print(json.dumps(found) if as_json else fitted("\n".join(map(str, lines)), sys.stdout))
 
 
 @app.command("list")

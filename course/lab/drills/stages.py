@@ -11,7 +11,7 @@ from course.lab.drills.claims import menu
 from course.lab.drills.clock import written
 from course.lab.drills.drill import LEVELS, Commit
 from course.lab.drills.sitting import Sitting, off_text
-from minillm.frontend.terminal import Lines
+from minillm.frontend.terminal import Lines, fitted
 
 END = "."
 """A line with nothing else ends an answer."""
@@ -79,7 +79,7 @@ class Terminal:
         self._lines = Lines("drill", [*menu("causes"), *menu("techniques"), *LEVELS], self._screen)
 
     def say(self, text: str) -> None:
-        print(text, file=self._screen, flush=True)
+        print(fitted(text, self._screen), file=self._screen, flush=True)
 
     def write(self, sitting: Sitting) -> None:
         """Show the prompt, start the clock, and read an answer."""
