@@ -85,7 +85,7 @@ class AdmissionLimiter:
         limit = self.serve.max_requests_per_key
         if limit is not None and self._per_caller[caller] >= limit:
             message = f"{limit} of your requests are in flight, and that is the limit: wait for one to finish"
-            raise ApiError(429, message, "too_many_requests_per_key", retry_after_s=1)
+            raise ApiError(429, message, "too_many_requests_per_key")
         self._per_caller[caller] += 1
         try:
             yield
@@ -111,6 +111,11 @@ class AdmissionLimiter:
             yield
         finally:
             self.num_sequences -= num_sequences
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more sequence would be too many."""
+        return self.num_sequences >= self.capacity
 
     @property
     def has_queue(self) -> bool:

@@ -42,10 +42,14 @@ def make_app(service: Service) -> Starlette:
         return _json(model)
 
     async def health(_: Request) -> Response:
-        if service.draining:
-            raise ApiError(503, "this server is stopping", "stopping")
+        """Of the process: to be started anew if this fails."""
         service.thread.check_alive()
         return _json({"status": "ok", "clock": service.clock.now()})
+
+    async def ready(_: Request) -> Response:
+        """Whether the next request would get in: to be sent elsewhere if this fails."""
+        service.check_ready()
+        return _json({"status": "ready"})
 
     async def show_metrics(_: Request) -> Response:
         return Response(await service.render_metrics(), media_type=METRICS_TYPE)
@@ -62,6 +66,7 @@ def make_app(service: Service) -> Starlette:
             Route("/v1/models", models),
             Route("/v1/models/{name:path}", one_model),
             Route("/health", health),
+            Route("/ready", ready),
             Route("/metrics", show_metrics),
         ],
         exception_handlers={HTTPException: _error, MinillmError: _error, Exception: _error},

@@ -91,7 +91,7 @@ class Exchange:
             call.body = body = parse(raw, self.kind)
             service.check_model(body.model)
             if service.draining:
-                raise ApiError(503, "this server is stopping: send it to another", "stopping", retry_after_s=1)
+                raise ApiError(503, "this server is stopping: send it to another", "stopping")
             with service.limiter.hold(len(body.prompts()) * body.n):
                 call.waits = service.limiter.has_queue
                 await self._answer(body)

@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from sse_starlette.sse import AppStatus
 
-from minillm.core.errors import ConfigError
+from minillm.core.errors import ConfigError, EngineDeadError
 from minillm.frontend.engine_thread import EngineThread
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
@@ -115,11 +115,22 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._on_ready = on_ready
+        self.failure: EngineDeadError | None = None
+        """Why it stopped by itself: an engine that is dead, after a lost GPU or a bug, serves nothing ever again."""
+        service.num_connections = lambda: len(self.server_state.connections)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        try:
+            self._service.thread.check_alive()
+        except EngineDeadError as error:
+            self.failure = error
+            return True
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.draining = True
@@ -158,6 +169,7 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
 
     Raises:
         ConfigError, ModelError: as make_room, bind and make_service.
+        EngineDeadError: the engine died, and all requests have been told.
     """
     make_room(serve.max_connections)
     sock = bind(serve.host, serve.port)
@@ -177,3 +189,5 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if server.failure is not None:
+        raise server.failure

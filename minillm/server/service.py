@@ -55,6 +55,8 @@ class Service:
         self.engine_metrics = thread.call(lambda engine: EngineMetrics(engine, model_name)).result()
         self.observers = (self.metrics.observe, *observers)
         self.texts = TokenTexts(thread.model.tokenizer)
+        self.num_connections: Callable[[], int] = lambda: 0
+        """Open now. The server that takes them says."""
         self.draining = False
         """Set when the server has been told to stop: requests in flight are served, no other comes in."""
         self._limits: RequestLimits = thread.call(lambda engine: engine.admission).result()
@@ -68,6 +70,16 @@ class Service:
     def context_limit(self) -> int:
         """Most tokens, prompt and output, that one request may have."""
         return self._limits.context_limit
+
+    def check_ready(self) -> None:
+        """Raise ApiError, 503, or EngineDeadError: the next request would not get in."""
+        self.thread.check_alive()
+        if self.draining:
+            raise ApiError(503, "this server is stopping: send it to another", "stopping")
+        if self.limiter.is_full:
+            raise ApiError(503, "slots and queue are full", "server_busy", retry_after_s=self.limiter.retry_after_s())
+        if self.num_connections() > self.serve.max_connections:  # that of the one who asks included
+            raise ApiError(503, "all connections that it may have are open", "too_many_connections")
 
     async def render_metrics(self) -> bytes:
         """Prometheus text, of the engine and of requests."""
