@@ -64,7 +64,7 @@ def test_many_logprobs_are_shaped_beside_the_event_loop(server: Running, monkeyp
             threads.append(threading.current_thread().name)
             return super()._logprobs(*args)
 
-    monkeypatch.setattr("minillm.server.endpoint.AnswerShape", Watched)
+    monkeypatch.setattr("minillm.server.responses.AnswerShape", Watched)
     monkeypatch.setattr("minillm.server.endpoint.MANY_LOGPROBS", 100)
     asked = {"model": MODEL, "messages": CHAT, **GREEDY, "logprobs": True, "stream": stream}
     few = server.client().chat.completions.create(**asked)
@@ -178,7 +178,8 @@ def test_the_answer_follows_the_response_format(server: Running):
         ({"messages": []}, openai.BadRequestError, "invalid_value", "messages"),
         ({"temperature": 3}, openai.BadRequestError, "invalid_value", "temperature"),
         ({"stop": ""}, openai.BadRequestError, "invalid_value", "stop"),
-        ({"logit_bias": {"1": 5}}, openai.BadRequestError, "unsupported_parameter", "logit_bias"),
+        ({"logit_bias": {"1": 500}}, openai.BadRequestError, "invalid_value", "logit_bias.1"),
+        ({"logit_bias": {"100000": 5}}, openai.BadRequestError, "invalid_value", None),
         ({"response_format": json_schema({"type": "bogus"})}, openai.BadRequestError, "invalid_value", None),
         ({"response_format": {"type": "json_schema"}}, openai.BadRequestError, "invalid_value", None),
         ({"extra_body": {"max_token": 1}}, openai.BadRequestError, "unknown_parameter", "max_token"),

@@ -286,8 +286,12 @@ from minillm.core.errors import DeviceLostError
 from minillm.__main__ import main
 from minillm.runner.torch_runner import TorchRunner
 
+good = TorchRunner.launch
+
 def launch(self, batch):
-    raise DeviceLostError("the GPU is lost to this process (an illegal memory access): start it again")
+    if batch.requests[0].request.request_id != "warm-up":
+        raise DeviceLostError("the GPU is lost to this process (an illegal memory access): start it again")
+    return good(self, batch)
 
 TorchRunner.launch = launch
 sys.argv = ["minillm", "serve", "--port", "0", "--json", "--num-kv-blocks", "64", "--model", sys.argv[1]]
