@@ -119,6 +119,8 @@ class ToolCallReader:
                 call, end = JSON.raw_decode(self._held, start + len(OPEN) + 1)
             except json.JSONDecodeError:
                 break  # that was a tag inside of a string
+            if not self._held.startswith("\n" + CLOSE, end):
+                break  # and this one is not whole yet
             text += self._held[:start]
             calls.append(self._shaped(call))
             self._held = self._held[end + 1 + len(CLOSE) :]

@@ -47,7 +47,6 @@ UNSUPPORTED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 ONE_MODEL = "this server runs one model, which writes text: /v1/chat/completions, /v1/completions, /v1/responses"
 ENDPOINTS = {
-    **dict.fromkeys(("audio", "embeddings", "images", "moderations", "realtime", "safety", "videos"), ONE_MODEL),
     **dict.fromkeys(("conversations", "chat", "completions", "responses"), STATELESS),
     **dict.fromkeys(("files", "uploads", "batches"), "send requests as they come; the queue is the batch"),
     **dict.fromkeys(("vector_stores", "containers", "skills"), "search and run code beside the server, and send text"),
@@ -57,7 +56,7 @@ ENDPOINTS = {
     "admin": "keys are in --api-key-file",
     "webhooks": "keep the connection open, or stream",
 }
-"""By the first word of a path below /v1."""
+"""By the first word of a path below /v1; all others get ONE_MODEL."""
 
 
 def without_effect(name: str, value: Any) -> bool:
@@ -68,5 +67,5 @@ def without_effect(name: str, value: Any) -> bool:
 
 def instead_of(path: str) -> str:
     """After the message that there is no such path."""
-    words = [*path.split("/"), "", ""]
-    return f": {ENDPOINTS[words[2]]}" if words[1] == "v1" and words[2] in ENDPOINTS else ""
+    _, first, *rest = path.split("/")
+    return f": {ENDPOINTS.get(rest[0], ONE_MODEL)}" if first == "v1" and rest else ""
