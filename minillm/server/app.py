@@ -45,7 +45,7 @@ def make_app(service: Service) -> Starlette:
 
     async def health(_: Request) -> Response:
         """Of the process: to be started anew if this fails."""
-        service.thread.check_alive()
+        service.check_alive()
         return _json({"status": "ok", "clock": service.clock.now()})
 
     async def ready(_: Request) -> Response:

@@ -14,14 +14,16 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from minillm.core.timeline import Clock
 from minillm.server.calls import Call
+from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
-from minillm.server.service import Service
 from minillm.server.wire import SLOW_READER
 
 MAX_URL_BYTES = 8 * 1024
@@ -37,6 +39,26 @@ LINGER_S = 2
 why it was refused (as nginx's lingering_close)."""
 
 
+class Backend(Protocol):
+    """What connections lead to, as far as their server has to know."""
+
+    serve: ServeConfig
+    num_connections: Callable[[], int]
+    draining: bool
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def close(self, call: Call) -> None:
+        """A call is over."""
+
+    def check_alive(self) -> None:
+        """Raise EngineDeadError if nothing can be served any more."""
+
+    def abort_all(self) -> None:
+        """End all requests: the time to drain is over."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """HTTP/1.1 with limits, and without a user-space send buffer: a send is over when the operating system has the
     bytes before it.
@@ -48,7 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
         uvicorn: what uvicorn gives to each connection.
     """
 
-    def __init__(self, service: Service, **uvicorn: Any) -> None:
+    def __init__(self, service: Backend, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self._service = service
         self._limits = service.serve

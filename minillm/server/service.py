@@ -72,9 +72,17 @@ class Service:
         """Most tokens, prompt and output, that one request may have."""
         return self._limits.context_limit
 
+    def check_alive(self) -> None:
+        """Raise EngineDeadError: no request can be served any more."""
+        self.thread.check_alive()
+
+    def abort_all(self) -> None:
+        """End every request in flight."""
+        self.thread.abort_all()
+
     def check_ready(self) -> None:
         """Raise ApiError, 503, or EngineDeadError: the next request would not get in."""
-        self.thread.check_alive()
+        self.check_alive()
         if self.draining:
             raise ApiError(503, "this server is stopping: send it to another", "stopping")
         if self.limiter.is_full:
