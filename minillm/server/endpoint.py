@@ -11,7 +11,9 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
+from minillm.frontend.engine_thread import SubmitOptions
 from minillm.frontend.outputs import Completion
+from minillm.server.admission import BYTES_PER_TOKEN
 from minillm.server.answers import error_event, num_new_logprobs
 from minillm.server.calls import DISCONNECTED, Call, completions_of
 from minillm.server.errors import INTERNAL_ERROR, ApiError, as_api_error
@@ -93,7 +95,11 @@ class Exchange:
             service.check_model(body.model)
             if service.draining:
                 raise ApiError(503, "this server is stopping: send it to another", "stopping")
-            with service.limiter.hold(len(body.prompts()) * body.n):
+            call.tenant = service.keys.tenant(call.caller, body.tenant)
+            num_sequences = len(body.prompts()) * body.n
+            longest = min(body.token_limit or body.default_tokens, service.context_limit)
+            num_tokens = len(raw) // BYTES_PER_TOKEN + num_sequences * int(longest)
+            with service.limiter.hold(num_sequences, call.tenant, num_tokens):
                 call.waits = service.limiter.has_queue
                 await self._answer(body)
 
@@ -105,8 +111,8 @@ class Exchange:
 
             async def begin() -> News:
                 prompts, params = await service.prepare(call, body)
-                who = body.user or ""
-                await generation.submit(prompts, params, priority=body.priority, tenant=who, stream=body.stream)
+                options = SubmitOptions(priority=body.priority, tenant=call.tenant, stream=body.stream)
+                await generation.submit(prompts, params, **options)
                 if body.stream:
                     return await generation.news()
                 await generation.result()

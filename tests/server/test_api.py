@@ -258,7 +258,19 @@ def test_a_priority_is_honoured_or_refused(server: Running, serve: Serve):
     assert sorting.http.post("/v1/chat/completions", json={**asked, "priority": 1}).status_code == 200
 
 
-def test_the_user_is_the_tenant(server: Running):
-    for fields, tenant in (({"user": "ann"}, "ann"), ({}, "")):
-        server.http.post("/v1/chat/completions", json={"model": MODEL, "messages": CHAT, "max_tokens": 1, **fields})
-        assert server.service.thread.call(lambda engine: engine.recent_requests[-1].tenant).result() == tenant
+def test_the_tenant_is_the_user_or_the_key(server: Running, serve: Serve, tmp_path: Path):
+    def tenant_of(where: Running, fields: dict, **options: object) -> str:
+        where.http.post(
+            "/v1/chat/completions", json={"model": MODEL, "messages": CHAT, "max_tokens": 1, **fields}, **options
+        )
+        return where.engine(lambda engine: engine.recent_requests[-1].tenant)
+
+    for fields, tenant in (({"user": "ann"}, "ann"), ({}, ""), ({"safety_identifier": "bob"}, "bob")):
+        assert tenant_of(server, fields) == tenant
+    keys = tmp_path / "keys"
+    keys.write_text("secret\n")
+    guarded = serve(api_key_file=str(keys), engine={"scheduling_order": "fair"})
+    tenant = tenant_of(guarded, {"user": "ann"}, headers={"authorization": "Bearer secret"})
+    assert tenant == guarded.service.keys.caller("Bearer secret", "") != "ann", "a key cannot be made up"
+    assert guarded.metric("tenant_tokens_total", tenant=tenant, kind="generation") == 1
+    assert guarded.metric("tenant_tokens_total", tenant=tenant, kind="prompt") > 1
