@@ -126,12 +126,10 @@ class AdmissionLimiter:
         if self.num_sequences + num_sequences > self.capacity:
             message = f"{self.num_sequences} outputs are being written or waited for, and more than that cannot wait"
             raise ApiError(429, message, "server_busy", retry_after_s=self.retry_after_s())
-        share = self._tokens.total() / max(len(self._tokens), 1)
-        room = self.capacity - self._kept if self._tokens[tenant] >= share else self.capacity
-        if self.num_sequences + num_sequences > room and self._tokens[tenant]:
-            message = (
-                f"{self._tokens[tenant]} tokens of yours are in flight, and what is left of the queue is for others"
-            )
+        held = self._tokens[tenant]
+        is_over_share = held > 0 and held * len(self._tokens) >= self._tokens.total()
+        if is_over_share and self.num_sequences + num_sequences > self.capacity - self._kept:
+            message = f"{held} tokens of yours are in flight, and what is left of the queue is for others"
             raise ApiError(429, message, "over_fair_share", retry_after_s=self.retry_after_s())
         self.num_sequences += num_sequences
         self._tokens[tenant] += num_tokens

@@ -260,9 +260,8 @@ def test_a_priority_is_honoured_or_refused(server: Running, serve: Serve):
 
 def test_the_tenant_is_the_user_or_the_key(server: Running, serve: Serve, tmp_path: Path):
     def tenant_of(where: Running, fields: dict, **options: object) -> str:
-        where.http.post(
-            "/v1/chat/completions", json={"model": MODEL, "messages": CHAT, "max_tokens": 1, **fields}, **options
-        )
+        body = {"model": MODEL, "messages": CHAT, "max_tokens": 1, **fields}
+        where.http.post("/v1/chat/completions", json=body, **options)
         return where.engine(lambda engine: engine.recent_requests[-1].tenant)
 
     for fields, tenant in (({"user": "ann"}, "ann"), ({}, ""), ({"safety_identifier": "bob"}, "bob")):
