@@ -131,6 +131,7 @@ class Metrics:
         }
         self._request_prompt = measure("request_prompt_tokens", "Prompt tokens of a request.", TOKENS)
         self._request_output = measure("request_generation_tokens", "Output tokens of a sequence.", TOKENS)
+        self._request_longest = measure("request_max_num_generation_tokens", "Of a request's longest answer.", TOKENS)
         self._request_limit = measure("request_params_max_tokens", "max_tokens of a request.", TOKENS)
 
     def render(self) -> bytes:
@@ -150,6 +151,7 @@ class Metrics:
                 self._output_tokens.inc(len(completion.token_ids))
                 if call.outcome == "ok":
                     self._observe_answer(completion)
+            self._request_longest.observe(max(len(completion.token_ids) for completion in output.completions))
         if call.tenant and call.outputs:
             self._observe_tenant(call.tenant, TokenCounts.of(call.outputs))
 
