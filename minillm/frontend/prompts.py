@@ -50,10 +50,10 @@ def encode_prompt(
     """
     text = token_ids = None
     if isinstance(prompt, str):
-        text, token_ids = prompt, tokenize(tokenizer, prompt)
+        text, token_ids = prompt, _tokenize(tokenizer, prompt)
     elif is_chat(prompt):
         text = _apply_chat_template(require_tokenizer(tokenizer), prompt, tools)
-        token_ids = tokenize(tokenizer, text, add_special_tokens=False)
+        token_ids = _tokenize(tokenizer, text, add_special_tokens=False)
     elif not isinstance(prompt, (bytes, bytearray)) and hasattr(prompt, "__len__"):
         token_ids = as_token_ids(prompt)
     if token_ids is None:
@@ -75,8 +75,7 @@ def require_tokenizer(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:
-    """A text's token ids. Raises InvalidPromptError: it is no text, or there is no tokenizer."""
+def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:
     try:
         return require_tokenizer(tokenizer)(text, **options)["input_ids"]
     except (TypeError, UnicodeError) as error:  # half a surrogate pair is a str in Python, but not text

@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 CACHED_GRAMMARS = 128
 """Compiled grammars that an engine keeps, those used last."""
-KINDS: dict[str, Any] = {
-    "json": (str, dict),
-    "regex": str,
-    "choice": (list, tuple),
-    "grammar": str,
-    "json_object": bool,
-}
+KINDS = dict[str, Any](json=(str, dict), regex=str, choice=(list, tuple), grammar=str, json_object=bool)
 """Fields of a StructuredOutputsParams, and the types of their values."""
 JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 

@@ -51,7 +51,6 @@ MAX_TRIES = 3
 PASSED_ON = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers", "client")
 """Of an ASGI scope: what a replica's application reads."""
 BROKEN = ApiError(503, "the replica that wrote this answer is gone: ask again", "replica_lost")
-STOPPING = ApiError(503, "the server ended this request: it is stopping", "aborted")
 
 
 class Replica:
@@ -99,14 +98,10 @@ class Front:
         self.draining = False
         self.num_connections: Callable[[], int] = lambda: 0
         self._answer = handle.options(stream=True).answer.remote
-        self._open: dict[asyncio.Task[Any], asyncio.AbstractEventLoop] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        task = asyncio.current_task()
-        assert task is not None
-        self._open[task] = asyncio.get_running_loop()
         started: list[Message] = []
 
         async def tell(message: Message) -> None:
@@ -117,14 +112,8 @@ class Front:
             await self._pass_on(scope, receive, tell)
         except ClientDisconnect:
             pass
-        except asyncio.CancelledError:
-            if not self.draining:
-                raise
-            await self._refuse(STOPPING, started, send)
         except Exception as error:
             await self._refuse(as_api_error(error), started, send)
-        finally:
-            del self._open[task]
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -184,9 +173,7 @@ class Front:
         """Ray replaces the engines: nothing here can die alone."""
 
     def abort_all(self) -> None:
-        """End every request."""
-        for task, loop in list(self._open.items()):
-            loop.call_soon_threadsafe(task.cancel)
+        """The server cancels what is still open a moment later, and Ray what it has passed on."""
 
 
 def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Application":

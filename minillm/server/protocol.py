@@ -1,7 +1,7 @@
 """What clients may send to /v1/completions, /v1/chat/completions and /v1/responses, and what it means for the engine.
 
 A parameter is either honoured or refused. Some that we do not have are accepted where their value asks for
-nothing (`store: false`): see unsupported.py. A JSON null is as good as absent, as in OpenAI's API.
+nothing (`store: false`): see unsupported.toml. A JSON null is as good as absent, as in OpenAI's API.
 """
 
 import math
@@ -16,7 +16,7 @@ from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.server.errors import ApiError
 from minillm.server.strict_json import List, StrictJson
 from minillm.server.tools import NamedTool, Tool, tool_grammar
-from minillm.server.unsupported import UNSUPPORTED, without_effect
+from minillm.server.unsupported import PARAMETERS, without_effect
 
 MAX_PROMPTS = 64
 """Prompts in one /v1/completions request."""
@@ -43,31 +43,26 @@ class StreamOptions(StrictJson):
 
 
 class ResponseFormat(StrictJson):
-    """OpenAI's `response_format`. Of a `json_schema` its `schema` is read, and followed strictly in any case."""
+    """OpenAI's `response_format`: of a `json_schema` its `schema` is read, and followed strictly in any case. In
+    `text.format` of a response name and schema stand outside."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: dict[str, Any] = Field(default_factory=dict)
-
-    def as_params(self) -> StructuredOutputsParams | None:
-        """For the engine. Raises InvalidSamplingParamsError if the schema is neither an object nor a string."""
-        schema = self.json_schema.get("schema") if self.type == "json_schema" else {"type": "object"}
-        return None if self.type == "text" else StructuredOutputsParams(json=schema)
-
-
-class ResponsesFormat(StrictJson):
-    """The same in `text.format` of a response, where a schema stands beside its name."""
-
-    type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
     description: str | None = None
     strict: bool | None = None
-    json_schema: dict[str, Any] | None = Field(None, alias="schema")
+    own_schema: dict[str, Any] | None = Field(None, alias="schema")
+
+    def as_params(self) -> StructuredOutputsParams | None:
+        """For the engine. Raises InvalidSamplingParamsError if the schema is neither an object nor a string."""
+        schema = self.json_schema.get("schema", self.own_schema) if self.type == "json_schema" else {"type": "object"}
+        return None if self.type == "text" else StructuredOutputsParams(json=schema)
 
 
 class ResponsesText(StrictJson):
     """`text` of a response."""
 
-    format: ResponsesFormat | None = None
+    format: ResponseFormat | None = None
     verbosity: Literal["medium"] = "medium"
 
 
@@ -80,28 +75,13 @@ class TextPart(StrictJson):
     logprobs: List[Any] = Field(default_factory=list, max_length=0)
 
 
-class CalledFunction(StrictJson):
-    """Its arguments are JSON, in a string."""
-
-    name: str
-    arguments: str
-
-
-class ToolCall(StrictJson):
-    """What the model asked for before."""
-
-    id: str
-    type: Literal["function"]
-    function: CalledFunction
-
-
 class Message(StrictJson):
     """One message of a chat, or of a response's input."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | List[TextPart] = ""
     name: str | None = None
-    tool_calls: List[ToolCall] = Field(default_factory=list)
+    tool_calls: List[dict[str, Any]] = Field(default_factory=list)
     tool_call_id: str | None = None
     refusal: Literal[""] = ""
     type: Literal["message"] = "message"
@@ -123,11 +103,12 @@ class Message(StrictJson):
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         told: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
         told |= self.model_dump(include={"name", "tool_calls", "tool_call_id"}, exclude_defaults=True)
-        for call in told.get("tool_calls", ()):
-            try:
+        try:
+            for call in told.get("tool_calls", ()):
                 call["function"]["arguments"] = orjson.loads(call["function"]["arguments"])
-            except orjson.JSONDecodeError as error:
-                raise ApiError(400, f"arguments of a tool call are no JSON: {error}", "invalid_value") from None
+        except (KeyError, TypeError, orjson.JSONDecodeError) as error:
+            message = f"a tool call has a function with a name and arguments in JSON: {error!r}"
+            raise ApiError(400, message, "invalid_value", "messages") from None
         return told
 
 
@@ -326,8 +307,7 @@ class ResponsesBody(GenerationBody):
         return [[message.as_template_message() for message in told]]
 
     def constraints(self) -> list[StructuredOutputsParams]:
-        form = self.text.format
-        asked = form and ResponseFormat(type=form.type, json_schema={"schema": form.json_schema}).as_params()
+        asked = self.text.format.as_params() if self.text.format else None
         return super().constraints() + ([asked] if asked else [])
 
 
@@ -337,7 +317,6 @@ class TokenizeBody(StrictJson):
     model: str | None = None
     prompt: str | None = None
     messages: List[Message] | None = None
-    add_special_tokens: bool = True
     return_token_strs: bool = False
 
     @model_validator(mode="after")
@@ -366,9 +345,9 @@ def parse(body: bytes, kind: type[Body]) -> Body:
         raise ApiError(400, f"the body is not valid JSON: {error}", "invalid_json") from None
     if not isinstance(fields, dict):
         raise ApiError(400, "the body must be a JSON object", "invalid_json")
-    for name in fields.keys() & UNSUPPORTED.keys() - kind.model_fields.keys():
+    for name in fields.keys() & PARAMETERS.keys() - kind.model_fields.keys():
         if not without_effect(name, fields.pop(name)):
-            message = f"{name} is not supported by this server: {UNSUPPORTED[name][1]}"
+            message = f"{name} is not supported by this server: {PARAMETERS[name]['instead']}"
             raise ApiError(400, message, "unsupported_parameter", name)
     try:
         return kind.model_validate(fields)

@@ -7,7 +7,8 @@ import orjson
 
 from minillm.core.request import FinishReason
 from minillm.frontend.outputs import Completion, RequestOutput
-from minillm.server.answers import AnswerShape, times, usage
+from minillm.server.answers import AnswerShape, times
+from minillm.server.calls import TokenCounts
 from minillm.server.logprobs import TokenTexts
 from minillm.server.protocol import GenerationBody, ResponsesBody
 
@@ -29,6 +30,7 @@ class ResponsesShape:
             **echoed,
         }
         self._item_id = request_id.replace("resp_", "msg_")
+        self._place = {"item_id": self._item_id, "output_index": 0, "content_index": 0}
         self._num_events = 0
 
     def whole(self, outputs: list[RequestOutput]) -> bytes:
@@ -37,39 +39,40 @@ class ResponsesShape:
 
     def chunks(self, news: Iterable[tuple[int, Completion]]) -> bytes:
         """What is new in the text; before its first piece, what announces it."""
-        opening = b"" if self._num_events else self._opening()
-        place = {"item_id": self._item_id, "output_index": 0, "content_index": 0, "logprobs": []}
+        begun = {**self._head, "status": "in_progress", "output": [], "usage": None}
+        opening = (
+            self._events(
+                ("created", {"response": begun}),
+                ("in_progress", {"response": begun}),
+                ("output_item.added", {"output_index": 0, "item": self._item("in_progress")}),
+                ("content_part.added", {**self._place, "part": text_part("")}),
+            )
+            if not self._num_events
+            else b""
+        )
         pieces = [completion.new_text for _, completion in news if completion.new_text]
-        return opening + b"".join(self._event("output_text.delta", **place, delta=piece) for piece in pieces)
+        deltas = [("output_text.delta", {**self._place, "logprobs": [], "delta": piece}) for piece in pieces]
+        return opening + self._events(*deltas)
 
     def closing(self, outputs: list[RequestOutput]) -> bytes:
         """The last events, with the answer as a whole."""
         response = self._response(outputs)
         (item,) = response["output"]
         (part,) = item["content"]
-        place = {"item_id": self._item_id, "output_index": 0, "content_index": 0}
-        return (
-            self._event("output_text.done", **place, text=part["text"], logprobs=[])
-            + self._event("content_part.done", **place, part=part)
-            + self._event("output_item.done", output_index=0, item=item)
-            + self._event(response["status"], response=response)
+        return self._events(
+            ("output_text.done", {**self._place, "text": part["text"], "logprobs": []}),
+            ("content_part.done", {**self._place, "part": part}),
+            ("output_item.done", {"output_index": 0, "item": item}),
+            (response["status"], {"response": response}),
         )
 
-    def _opening(self) -> bytes:
-        begun = {**self._head, "status": "in_progress", "output": [], "usage": None}
-        place = {"item_id": self._item_id, "output_index": 0, "content_index": 0}
-        return (
-            self._event("created", response=begun)
-            + self._event("in_progress", response=begun)
-            + self._event("output_item.added", output_index=0, item=self._item("in_progress"))
-            + self._event("content_part.added", **place, part=text_part(""))
-        )
-
-    def _event(self, kind: str, **fields: Any) -> bytes:
-        kind, number = f"response.{kind}", self._num_events
-        self._num_events += 1
-        told = orjson.dumps({"type": kind, "sequence_number": number, **fields})
-        return b"event: " + kind.encode() + b"\ndata: " + told + b"\n\n"
+    def _events(self, *events: tuple[str, dict[str, Any]]) -> bytes:
+        written = b""
+        for kind, fields in events:
+            told = {"type": f"response.{kind}", "sequence_number": self._num_events, **fields}
+            written += b"event: response.%s\ndata: %s\n\n" % (kind.encode(), orjson.dumps(told))
+            self._num_events += 1
+        return written
 
     def _item(self, status: str, *content: dict[str, Any]) -> dict[str, Any]:
         return {"type": "message", "id": self._item_id, "role": "assistant", "status": status, "content": content}
@@ -78,21 +81,17 @@ class ResponsesShape:
         (completion,) = outputs[0].completions
         is_cut = completion.finish_reason is FinishReason.LENGTH
         status = "incomplete" if is_cut else "completed"
-        counts = usage(outputs)
-        return {
-            **self._head,
-            "status": status,
-            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-            "output": [self._item(status, text_part(completion.text))],
-            "usage": {
-                "input_tokens": counts["prompt_tokens"],
-                "input_tokens_details": {**counts["prompt_tokens_details"], "cache_write_tokens": 0},
-                "output_tokens": counts["completion_tokens"],
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": counts["total_tokens"],
-            },
-            **times(outputs),
+        tokens = TokenCounts.of(outputs)
+        used = {
+            "input_tokens": tokens.prompt,
+            "input_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": 0},
+            "output_tokens": tokens.output,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": tokens.prompt + tokens.output,
         }
+        details = {"incomplete_details": {"reason": "max_output_tokens"}} if is_cut else {}
+        item = self._item(status, text_part(completion.text))
+        return {**self._head, "status": status, **details, "output": [item], "usage": used, **times(outputs)}
 
 
 Shape = AnswerShape | ResponsesShape

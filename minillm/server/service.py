@@ -12,7 +12,7 @@ from minillm.core.timeline import Clock, Timeline
 from minillm.frontend.async_engine import AsyncEngine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.outputs import Completion
-from minillm.frontend.prompts import Prompt, encode_prompt, require_tokenizer, tokenize
+from minillm.frontend.prompts import Prompt, encode_prompt, require_tokenizer
 from minillm.policies.admission import RequestLimits
 from minillm.server.admission import AdmissionLimiter, ApiKeys
 from minillm.server.calls import Call, Observer
@@ -134,22 +134,16 @@ class Service:
     def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
         """As vLLM's /tokenize. Raises ApiError, RequestError."""
         self.check_model(body.model)
-        model = self.thread.model
-        if body.messages is not None:
-            prompt: Prompt = [message.as_template_message() for message in body.messages]
-            _, tokens = encode_prompt(prompt, model.tokenizer, model.model_config.vocab_size)
-        else:
-            tokens = tokenize(model.tokenizer, body.prompt or "", add_special_tokens=body.add_special_tokens)
+        messages = [message.as_template_message() for message in body.messages or ()]
+        [tokens] = self._encode([messages or body.prompt or ""])
         texts = [self.texts.look_up(token)[0] for token in tokens] if body.return_token_strs else None
         return {"count": len(tokens), "max_model_len": self.context_limit, "tokens": tokens, "token_strs": texts}
 
     def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
         """As vLLM's /detokenize. Raises ApiError, RequestError."""
         self.check_model(body.model)
-        model = self.thread.model
-        if body.tokens:
-            encode_prompt(body.tokens, None, model.model_config.vocab_size)  # are they in the vocabulary?
-        return {"prompt": require_tokenizer(model.tokenizer).decode(body.tokens)}
+        [tokens] = self._encode([body.tokens])
+        return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(tokens)}
 
     def _output_limit(self, call: Call, body: GenerationBody, num_prompt_tokens: int) -> int:
         """Output tokens to ask the engine for. Less than the client asked for only if the server degrades."""

@@ -202,7 +202,7 @@ def try_one(name: str, client: Client, environments: Path, url: str, model: Path
             command[0] = str(home / "bin" / command[0])
         environment = {
             **{key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-            **{"CLIENT_URL": url, "CLIENT_MODEL": "tiny", "OPENAI_API_KEY": "none", "HF_HUB_OFFLINE": "1"},
+            **{"CLIENT_URL": url, "CLIENT_MODEL": "tiny", "OPENAI_API_KEY": "none"},
         }
         try:
             ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, cwd=folder)
