@@ -102,10 +102,11 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        started: list[Message] = []
+        started: dict[bytes, bytes] = {}
+        """Headers, once an answer has begun."""
 
         async def tell(message: Message) -> None:
-            started.append(message)
+            started.update(message.get("headers", ()))
             await send(message)
 
         try:
@@ -148,10 +149,10 @@ class Front:
         async for message in messages:
             await send(message)
 
-    async def _refuse(self, problem: ApiError, started: list[Message], send: Send) -> None:
+    async def _refuse(self, problem: ApiError, started: dict[bytes, bytes], send: Send) -> None:
         if not started:
             await send_whole(send, problem.status, problem.headers, problem.body)
-        elif b"text/event-stream" in dict(started[0]["headers"]).get(b"content-type", b""):
+        elif b"text/event-stream" in started.get(b"content-type", b""):
             await send({"type": "http.response.body", "body": error_event(problem), "more_body": False})
         else:
             raise problem  # half of an answer: the connection is closed

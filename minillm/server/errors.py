@@ -65,6 +65,7 @@ ERRORS: dict[type[Exception], Answer] = {
     PromptTooLongError: (400, "context_length_exceeded", "{}"),
     InvalidSamplingParamsError: (400, "invalid_value", "{}"),
     RequestError: (400, None, "{}"),
+    RecursionError: (400, "invalid_value", "a value is nested too deeply"),
     EngineDeadError: (503, "engine_stopped", "the engine has stopped: this server must be started anew"),
     Exception: (500, INTERNAL_ERROR, "internal error: see the server's log"),
 }

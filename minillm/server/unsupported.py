@@ -15,5 +15,5 @@ def without_effect(name: str, value: Any) -> bool:
 
 def instead_of(path: str) -> str:
     """After the message that there is no such path."""
-    _, first, *rest = path.split("/")
-    return f": {ENDPOINTS.get(rest[0], ENDPOINTS[''])}" if first == "v1" and rest else ""
+    root, _, rest = path.removeprefix("/").partition("/")
+    return f": {ENDPOINTS.get(rest.partition('/')[0], ENDPOINTS[''])}" if root == "v1" else ""
