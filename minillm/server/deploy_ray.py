@@ -202,7 +202,7 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
 
 
 def deploy(engine: EngineConfig, serve: ServeConfig) -> Any:
-    """Have Ray run the replicas; where it does already, replace them one by one. Returns a handle to them."""
+    """Have Ray run the replicas; where it does already, replace them one by one. Returns Ray's DeploymentHandle."""
     quiet = {"log_level": "ERROR", "enable_access_log": False}
     return ray_serve.run(application(engine, serve), name=APPLICATION, route_prefix=None, logging_config=quiet)
 
@@ -237,6 +237,7 @@ def run_replicas(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[s
     start_ray()
     try:
         ray_serve.start(proxy_location="Disabled")
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
         front = Front(serve, deploy(engine, serve))
 
         def ready() -> None:

@@ -116,7 +116,7 @@ def test_load_brings_another_replica_and_sigterm_lets_streams_end(tiny_llama_pat
 
         clients = [pool.submit(client) for _ in range(CLIENTS)]
         try:
-            assert wait_for(lambda: len(replicas(process.pid)) == 2), "load brought no second replica"
+            assert wait_for(lambda: len(replicas(process.pid)) == 2, 300), "load brought no second replica"
         finally:
             enough.set()
         for one in clients:
