@@ -150,8 +150,8 @@ def test_load_brings_another_replica_and_sigterm_lets_streams_end(tiny_llama_pat
 
 
 @pytest.mark.slow
-def test_a_rolling_restart_under_load_loses_nothing(tiny_llama_path: Path):
-    with serving(tiny_llama_path, "--replicas", "2", "--max-num-seqs", "8") as (process, url, model):
+def test_a_rolling_restart_and_a_drain_under_load_lose_nothing(tiny_llama_path: Path):
+    with serving(tiny_llama_path, "--replicas", "2", "--max-num-seqs", "2") as (process, url, model):
         before, enough = replicas(process.pid), threading.Event()
         outcomes: Counter[str] = Counter()
 
@@ -171,5 +171,9 @@ def test_a_rolling_restart_under_load_loses_nothing(tiny_llama_path: Path):
                 one.result()
         assert set(outcomes) == {"ok"}, outcomes
         assert httpx.get(url.removesuffix("/v1") + "/ready").status_code == 200
-        process.send_signal(signal.SIGTERM)
+        with ThreadPoolExecutor(4 * CLIENTS) as pool:
+            waiting = [pool.submit(ask, url, model, stream=i % 2 == 0) for i in range(4 * CLIENTS)]
+            threading.Event().wait(1)  # they are connected; four run, and the others wait in Ray's router
+            process.send_signal(signal.SIGTERM)
+            assert Counter(one.result() for one in waiting) == Counter({"ok": 4 * CLIENTS})
         assert process.wait(120) == 0
