@@ -140,9 +140,9 @@ def test_the_deadline_counts_while_a_prompt_is_tokenized(serve: Serve, monkeypat
     server = serve(request_timeout_s=0.1)
     tokenized, encode = threading.Event(), server.service._encode
 
-    def slow(prompts: object) -> list[list[int]]:
+    def slow(*prompts: object) -> list[list[int]]:
         assert tokenized.wait(60)
-        return encode(prompts)
+        return encode(*prompts)
 
     monkeypatch.setattr(server.service, "_encode", slow)
     try:
