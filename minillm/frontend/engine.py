@@ -128,7 +128,7 @@ class Engine:
         """
         arrival = self.clock.now() if arrival is None else arrival
         params = params or SamplingParams()
-        if self.vocab_size and any(not 0 <= token < self.vocab_size for token in params.logit_bias):
+        if self.vocab_size and any(not 0 <= token < self.vocab_size for token, _ in params.logit_bias):
             raise InvalidSamplingParamsError(f"logit_bias: token ids are from 0 to {self.vocab_size - 1}")
         request_id = f"request-{next(REQUEST_NUMBERS)}" if request_id is None else request_id
         text, token_ids = encode_prompt(prompt, self.tokenizer, self.vocab_size)

@@ -153,7 +153,7 @@ def apply_penalties(logits: Tensor, requests: Sequence[Row]) -> None:
 
     Before them comes the request's logit_bias, added.
     """
-    biased = [(row, *bias) for row, request in enumerate(requests) for bias in request.params.logit_bias.items()]
+    biased = [(row, *bias) for row, request in enumerate(requests) for bias in request.params.logit_bias]
     if biased:
         row, token, bias = on_device(np.array(biased, dtype=np.float64), logits.device).T
         logits[row.long(), token.long()] += bias.to(logits.dtype)
