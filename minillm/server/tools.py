@@ -80,25 +80,15 @@ def tool_grammar(tools: Sequence[Tool], choice: str | NamedTool, parallel: bool)
     wanted = [tool.function for tool in tools if isinstance(choice, str) or choice.function.name == tool.function.name]
     if not wanted:
         raise ApiError(400, "the function of tool_choice is not among the tools", "invalid_value", "tool_choice")
-    calls = [
-        {"properties": {"name": {"const": function.name}, "arguments": function.parameters}} for function in wanted
-    ]
+    calls = [{"properties": {"name": {"const": one.name}, "arguments": one.parameters}} for one in wanted]
     whole = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False}
     schema = {"anyOf": [{**whole, **call} for call in calls], "x-guidance": JSON_LAYOUT}
     if choice == "auto":
         start, head = "call* TEXT" if parallel else "call | TEXT", r"head[lazy]: /(.|\n)*/ "
     else:
         start, head = r'call ("\n" call)*' if parallel and choice == "required" else "call", "head: "
-    return "\n".join(
-        [
-            "%llguidance {}",
-            f"start: {start}",
-            rf'call: head json "\n{CLOSE}"',
-            rf'{head}"{OPEN}\n"',
-            r"TEXT: /(.|\n)*/",
-            f"json: %json {json.dumps(schema)}",
-        ]
-    )
+    rules = ["%llguidance {}", f"start: {start}", rf'call: head json "\n{CLOSE}"', rf'{head}"{OPEN}\n"']
+    return "\n".join([*rules, r"TEXT: /(.|\n)*/", f"json: %json {json.dumps(schema)}"])
 
 
 class ToolCallReader:
