@@ -126,8 +126,9 @@ coverage: model ## branch coverage of core and policies by their own tests (five
 	OMP_NUM_THREADS=1 $(BIN)/coverage run --branch --source=minillm/core,minillm/policies -m pytest -q -m "not slow" $(COVERED)
 	$(BIN)/coverage report -m
 
-soak: model ## the engine under random toggles, aborts and faults, for an hour (SECONDS=600 for ten minutes)
+soak: model ## the engine under toggles, aborts and faults, then the server under bad clients: two hours (SECONDS=600 each)
 	PYTHONPATH=.:tests OMP_NUM_THREADS=1 $(BIN)/python -m robustness.soak --seconds $(SECONDS)
+	PYTHONPATH=.:tests OMP_NUM_THREADS=1 $(BIN)/python -m server.soak --seconds $(SECONDS)
 
 notebooks: model ## build the .ipynb files from their sources
 	$(BIN)/python -m course.lab.build

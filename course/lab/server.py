@@ -21,6 +21,7 @@ from minillm.bench.loadgen.server_metrics import Scrape, read_metrics
 from minillm.core.timeline import StepRecord, Timeline
 from minillm.frontend.engine_thread import EngineThread
 from minillm.server.admission import AdmissionLimiter
+from minillm.server.app import make_app
 from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
 from minillm.server.server import bind, make_server
@@ -66,7 +67,7 @@ class LabServer:
         thread = EngineThread(config.replace(max_queue_len=None), lab.model)
         try:
             self.service = service(thread, settings, AdmissionLimiter(settings, config), [self._keep])
-            self._server = _Background(make_server(self.service, lambda: None))
+            self._server = _Background(make_server(make_app(self.service), self.service, lambda: None))
         except BaseException:
             thread.stop()
             raise

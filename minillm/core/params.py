@@ -84,6 +84,7 @@ class SamplingParams(StrictModel):
     repetition_penalty: float = Field(1.0, gt=0, description="divides (or multiplies) logits of tokens seen; 1 = off")
     presence_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted once from logits of tokens generated")
     frequency_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted per occurrence in the output")
+    logit_bias: tuple[tuple[int, float], ...] = Field((), description="token ids and what is added to their logits")
     seed: int | None = Field(None, description="same seed, same output, whatever else runs; but see docs/engine.md")
     stop: tuple[str, ...] = Field((), description="end when one of these appears; it is not part of the text")
     stop_token_ids: tuple[int, ...] = Field((), description="end when one of these is sampled")
@@ -94,7 +95,7 @@ class SamplingParams(StrictModel):
 
     @property
     def has_penalty(self) -> bool:
-        """Whether what was said before changes the next token."""
+        """Whether what was said before changes the next token's logits."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     @property
@@ -102,12 +103,11 @@ class SamplingParams(StrictModel):
         """Whether unlikely tokens are left out: top-k, top-p or min-p."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
-    @field_validator("stop", "stop_token_ids", mode="before")
+    @field_validator("stop", "stop_token_ids", "logit_bias", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
-        if value is None:
-            return ()
-        return (value,) if isinstance(value, (str, int)) else value
+        value = tuple(value.items()) if isinstance(value, dict) else value
+        return () if value is None else (value,) if isinstance(value, (str, int)) else value
 
     @field_validator("stop")
     @classmethod

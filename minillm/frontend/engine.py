@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minillm.core.batch import Runner
 from minillm.core.engine import EngineCore
-from minillm.core.errors import DuplicateRequestError
+from minillm.core.errors import DuplicateRequestError, InvalidSamplingParamsError
 from minillm.core.params import SEED_STRIDE, SamplingParams
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler
@@ -128,6 +128,8 @@ class Engine:
         """
         arrival = self.clock.now() if arrival is None else arrival
         params = params or SamplingParams()
+        if self.vocab_size and any(not 0 <= token < self.vocab_size for token, _ in params.logit_bias):
+            raise InvalidSamplingParamsError(f"logit_bias: token ids are from 0 to {self.vocab_size - 1}")
         request_id = f"request-{next(REQUEST_NUMBERS)}" if request_id is None else request_id
         text, token_ids = encode_prompt(prompt, self.tokenizer, self.vocab_size)
         ids = [request_id] if params.n == 1 else [f"{request_id}/{i}" for i in range(params.n)]

@@ -39,8 +39,10 @@ def as_token_ids(values: Sequence[Any] | np.ndarray) -> list[int] | None:
     return list(map(int, values)) if all(map(is_token_id, values)) else None
 
 
-def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tuple[str | None, list[int]]:
-    """The prompt's text (None if it came as ids) and its token ids.
+def encode_prompt(
+    prompt: Prompt, tokenizer: Any, vocab_size: int | None, tools: Sequence[dict[str, Any]] | None = None
+) -> tuple[str | None, list[int]]:
+    """The prompt's text (None if it came as ids) and its token ids. A chat template is told of the tools.
 
     Raises:
         EmptyPromptError: no tokens.
@@ -50,7 +52,7 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
     if isinstance(prompt, str):
         text, token_ids = prompt, _tokenize(tokenizer, prompt)
     elif is_chat(prompt):
-        text = _apply_chat_template(_require(tokenizer), prompt)
+        text = _apply_chat_template(require_tokenizer(tokenizer), prompt, tools)
         token_ids = _tokenize(tokenizer, text, add_special_tokens=False)
     elif not isinstance(prompt, (bytes, bytearray)) and hasattr(prompt, "__len__"):
         token_ids = as_token_ids(prompt)
@@ -66,7 +68,8 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
     return text, token_ids
 
 
-def _require(tokenizer: Any) -> Any:
+def require_tokenizer(tokenizer: Any) -> Any:
+    """The tokenizer. Raises InvalidPromptError: the model has none."""
     if tokenizer is None:
         raise InvalidPromptError("this model has no tokenizer (a dummy or a bare config): send token ids")
     return tokenizer
@@ -74,13 +77,15 @@ def _require(tokenizer: Any) -> Any:
 
 def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:
     try:
-        return _require(tokenizer)(text, **options)["input_ids"]
+        return require_tokenizer(tokenizer)(text, **options)["input_ids"]
     except (TypeError, UnicodeError) as error:  # half a surrogate pair is a str in Python, but not text
         raise InvalidPromptError(f"the prompt is not valid Unicode text: {error}") from error
 
 
-def _apply_chat_template(tokenizer: Any, messages: Sequence[ChatMessage]) -> str:
+def _apply_chat_template(
+    tokenizer: Any, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] | None
+) -> str:
     try:
-        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(list(messages), tools=tools, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # a template is a program that came with the checkpoint: it can raise anything
         raise InvalidPromptError(f"the model's chat template refused these messages: {error}") from error

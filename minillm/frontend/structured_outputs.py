@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 CACHED_GRAMMARS = 128
 """Compiled grammars that an engine keeps, those used last."""
-KINDS: dict[str, Any] = {"json": (str, dict), "regex": str, "choice": (list, tuple), "grammar": str}
+KINDS = dict[str, Any](json=(str, dict), regex=str, choice=(list, tuple), grammar=str, json_object=bool)
 """Fields of a StructuredOutputsParams, and the types of their values."""
+JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,13 @@ class StructuredOutputsParams:
     """The output is one of these."""
     grammar: str | None = None
     """Context-free: Lark's notation, as llguidance reads it, or llama.cpp's GBNF."""
+    json_object: bool | None = None
+    """True: any JSON object."""
+
+    __pydantic_config__ = {"extra": "forbid", "strict": False}  # noqa: RUF012  # where a request's body is read
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in asdict(self).items() if value is not None}
+        given = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
         if len(given) != 1:
             raise InvalidSamplingParamsError(f"structured outputs want one of {', '.join(KINDS)}; got {len(given)}")
         [(name, value)] = given.items()
@@ -117,9 +122,9 @@ def grammar_text(params: StructuredOutputsParams) -> str:
     """What is asked for, in llguidance's own format. Raises ValueError and the like: it has a wrong form."""
     from llguidance import LLMatcher, grammar_from
 
-    if params.json is not None:
-        layout: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        return LLMatcher.grammar_from_json_schema(params.json, layout)
+    if params.json is not None or params.json_object:
+        schema = {"type": "object"} if params.json is None else params.json
+        return LLMatcher.grammar_from_json_schema(schema, JSON_LAYOUT)
     if params.choice is not None:
         return grammar_from("choice", json.dumps(params.choice))
     if params.regex is not None:

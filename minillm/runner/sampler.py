@@ -97,7 +97,7 @@ class Sampler:
         allowed = logits if allowed is None else allowed
         largest, token_ids = allowed.max(dim=-1)
         params = [request.params for request in requests]
-        touched = [row for row, p in enumerate(params) if p.temperature > 0 or p.has_penalty]
+        touched = [row for row, p in enumerate(params) if p.temperature > 0 or p.has_penalty or p.logit_bias]
         if touched:
             rows = on_device(touched, logits.device)
             token_ids[rows] = self.choose(allowed[rows].float(), [requests[row] for row in touched])
@@ -150,7 +150,13 @@ def apply_penalties(logits: Tensor, requests: Sequence[Row]) -> None:
       its logit divided by the penalty if positive, multiplied if negative.
     - frequency and presence (OpenAI's API): subtracted per occurrence in the output, and once for a
       token that occurs there at all. The prompt does not count.
+
+    Before them comes the request's logit_bias, added.
     """
+    biased = [(row, *bias) for row, request in enumerate(requests) for bias in request.params.logit_bias]
+    if biased:
+        row, token, bias = on_device(np.array(biased, dtype=np.float64), logits.device).T
+        logits[row.long(), token.long()] += bias.to(logits.dtype)
     seen = []  # only these logits change: (row, token, times in the output, the three penalties)
     for row, request in enumerate(requests):
         p = request.params

@@ -22,6 +22,10 @@ from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
 
 LONGEST_RETRY_AFTER_S = 60
+KEPT_PART = 4
+"""In fair order, a fourth of the queue is kept."""
+BYTES_PER_TOKEN = 4
+"""Of a body: what is let in has not been tokenized yet."""
 NEW_WEIGHT = 0.1
 """Of the newest request in the running mean of service times."""
 
@@ -44,6 +48,10 @@ class ApiKeys:
         self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
         if not self._keys:
             raise ConfigError(f"{file} has no API keys: write one on each line")
+
+    def tenant(self, caller: str, user: str) -> str:
+        """Whose request it is: the key's, which cannot be made up; without keys, as the request says."""
+        return caller if self._keys else user
 
     def caller(self, authorization: str | None, address: str) -> str:
         """Whom to count a request for: a short hash of its key, or its address if there are no keys.
@@ -72,6 +80,11 @@ class AdmissionLimiter:
         self.num_sequences = 0
         """In flight: running or waiting."""
         self._per_caller: Counter[str] = Counter()
+        self._tokens: Counter[str] = Counter()
+        """In flight, prompts and answers as large as they may get, by tenant."""
+        is_fair = engine.scheduling_order == "fair"
+        self._kept = (engine.max_queue_len or 0) // KEPT_PART if is_fair else 0
+        """Of the queue, for tenants that hold less than an equal share of the tokens in flight."""
         self._service_s = 1.0
         """Running mean of a request's time in the engine, seconds."""
 
@@ -85,7 +98,7 @@ class AdmissionLimiter:
         limit = self.serve.max_requests_per_key
         if limit is not None and self._per_caller[caller] >= limit:
             message = f"{limit} of your requests are in flight, and that is the limit: wait for one to finish"
-            raise ApiError(429, message, "too_many_requests_per_key", retry_after_s=1)
+            raise ApiError(429, message, "too_many_requests_per_key")
         self._per_caller[caller] += 1
         try:
             yield
@@ -95,22 +108,42 @@ class AdmissionLimiter:
                 del self._per_caller[caller]
 
     @contextmanager
-    def hold(self, num_sequences: int) -> Iterator[None]:
+    def hold(self, num_sequences: int, tenant: str = "", num_tokens: int = 0) -> Iterator[None]:
         """Count sequences that run in the engine, or wait in the queue before it.
 
+        In fair order the engine serves the tenant next that got the fewest tokens, so that a tenant with little to ask
+        passes all that another has queued; but it has to get into the queue. So the last part of the queue is closed to
+        tenants that hold an equal share of the tokens in flight, or more.
+
+        Args:
+            tenant: whose they are.
+            num_tokens: prompt and output together, at most.
         Raises:
-            ApiError: 429: slots and queue are full; 400: so many sequences never fit.
+            ApiError: 429: slots and queue are full, or what is left is for others; 400: so many sequences never fit.
         """
         if num_sequences > self.capacity:
             raise ApiError(400, f"{num_sequences} outputs at once can never fit here: ask for fewer", param="n")
         if self.num_sequences + num_sequences > self.capacity:
             message = f"{self.num_sequences} outputs are being written or waited for, and more than that cannot wait"
             raise ApiError(429, message, "server_busy", retry_after_s=self.retry_after_s())
+        held = self._tokens[tenant]
+        is_over_share = held > 0 and held * len(self._tokens) >= self._tokens.total()
+        if is_over_share and self.num_sequences + num_sequences > self.capacity - self._kept:
+            message = f"{held} tokens of yours are in flight, and what is left of the queue is for others"
+            raise ApiError(429, message, "over_fair_share", retry_after_s=self.retry_after_s())
         self.num_sequences += num_sequences
+        self._tokens[tenant] += num_tokens
         try:
             yield
         finally:
             self.num_sequences -= num_sequences
+            self._tokens[tenant] -= num_tokens
+            self._tokens += Counter()  # drops those that hold none
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more sequence would be too many."""
+        return self.num_sequences >= self.capacity
 
     @property
     def has_queue(self) -> bool:

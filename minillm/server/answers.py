@@ -1,16 +1,19 @@
 """Answers in OpenAI's shapes. A stream's chunks differ in a few bytes only: the rest is built once a request."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
+from minillm.core.request import FinishReason
 from minillm.core.timeline import STAMPS, Timeline
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.calls import TokenCounts, completions_of
 from minillm.server.errors import ApiError
 from minillm.server.logprobs import TokenTexts, chat_logprobs, completion_logprobs
-from minillm.server.protocol import GenerationBody
+from minillm.server.protocol import ChatBody, GenerationBody
+from minillm.server.tools import ToolCallReader
 
 DONE = b"data: [DONE]\n\n"
 
@@ -38,6 +41,8 @@ class AnswerShape:
         """Choices whose role has been sent."""
         self._token_characters: dict[int, int] = {}
         """By choice: characters of the tokens whose log-probabilities have been sent."""
+        self._has_tools = isinstance(body, ChatBody) and bool(body.offered_tools)
+        self._readers: defaultdict[int, ToolCallReader] = defaultdict(ToolCallReader)
 
     # ---------------------------------------------------------------- streamed
 
@@ -45,15 +50,20 @@ class AnswerShape:
         """One event: what is new in choice `index`. Role, first text and ending need no chunks of their own:
         with one chunk for each delivery, gaps between chunks are gaps between tokens."""
         text = orjson.dumps(news.new_text)
+        reason = orjson.dumps(news.finish_reason)
         if not self.is_chat:
             content = b',"text":' + text
+        elif self._has_tools:
+            delta, reason = self._read(index, news.new_text, news.finish_reason)
+            for number, call in enumerate(calls := delta.get("tool_calls", []), self._readers[index].num_calls):
+                call["index"] = number - len(calls)
+            content = b',"delta":' + orjson.dumps(delta)
         elif index in self._greeted:
             content = b',"delta":{"content":' + text + b"}"
         else:
             self._greeted.add(index)
             content = b',"delta":{"role":"assistant","content":' + text + b"}"
         logprobs = orjson.dumps(self._logprobs(index, news, len(news.token_ids) - news.num_new_tokens))
-        reason = b"null" if news.finish_reason is None else b'"%s"' % news.finish_reason.value.encode()
         tail = b',"logprobs":' + logprobs + b',"finish_reason":' + reason
         return self._chunk_start + str(index).encode() + content + tail + self._chunk_end
 
@@ -61,10 +71,19 @@ class AnswerShape:
         """An event for each choice that has something new."""
         return b"".join([self.chunk(index, completion) for index, completion in news])
 
-    def usage_chunk(self, outputs: list[RequestOutput]) -> bytes:
-        """The last event but [DONE], with `stream_options.include_usage`."""
+    def closing(self, outputs: list[RequestOutput]) -> bytes:
+        """The last events: usage, with `stream_options.include_usage`, and [DONE]."""
         told = {**self.head, "choices": [], "usage": usage(outputs), **times(outputs)}
-        return b"data: " + orjson.dumps(told) + b"\n\n"
+        return (b"data: " + orjson.dumps(told) + b"\n\n" if self.include_usage else b"") + DONE
+
+    def _read(self, index: int, piece: str, reason: FinishReason | None) -> tuple[dict[str, Any], bytes]:
+        """A piece of an answer that may call tools, as a message or a part of one, and why it ended, if it did."""
+        text, calls = self._readers[index].read(piece, is_last=reason is not None)
+        calling = reason is FinishReason.STOP and self._readers[index].num_calls
+        role = {} if index in self._greeted else {"role": "assistant"}
+        self._greeted.add(index)
+        message = {**role, "content": text or None, **({"tool_calls": calls} if calls else {})}
+        return message, b'"tool_calls"' if calling else orjson.dumps(reason)
 
     def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any] | None:
         """Of the tokens from `start` on; None if they were not asked for."""
@@ -87,9 +106,13 @@ class AnswerShape:
 
     def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
         text, logprobs = completion.text, self._logprobs(index, completion, 0)
-        message = {"message": {"role": "assistant", "content": text, "refusal": None}}
-        content = message if self.is_chat else {"text": text}
-        return {"index": index, **content, "logprobs": logprobs, "finish_reason": completion.finish_reason}
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        reason: str | None = completion.finish_reason
+        if self._has_tools:
+            called, why = self._read(index, text, completion.finish_reason)
+            message, reason = message | called, orjson.loads(why)
+        content = {"message": message} if self.is_chat else {"text": text}
+        return {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
 
 
 def num_new_logprobs(news: Completion) -> int:

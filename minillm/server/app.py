@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import orjson
@@ -16,8 +16,10 @@ from starlette.routing import Route
 from minillm.core.errors import MinillmError
 from minillm.server.endpoint import GenerationEndpoint
 from minillm.server.errors import ApiError, as_api_error
-from minillm.server.protocol import ChatBody, CompletionBody
+from minillm.server.protocol import Body, ChatBody, CompletionBody, DetokenizeBody, ResponsesBody, TokenizeBody, parse
 from minillm.server.service import Service
+from minillm.server.unsupported import instead_of
+from minillm.server.wire import read_body
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -42,10 +44,22 @@ def make_app(service: Service) -> Starlette:
         return _json(model)
 
     async def health(_: Request) -> Response:
-        if service.draining:
-            raise ApiError(503, "this server is stopping", "stopping")
-        service.thread.check_alive()
+        """Of the process: to be started anew if this fails."""
+        service.check_alive()
         return _json({"status": "ok", "clock": service.clock.now()})
+
+    async def ready(_: Request) -> Response:
+        """Whether the next request would get in: to be sent elsewhere if this fails."""
+        service.check_ready()
+        return _json({"status": "ready"})
+
+    def on_tokens(kind: type[Body], work: Callable[[Body], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            service.keys.caller(request.headers.get("authorization"), "")
+            raw = await read_body(request, service.serve.max_body_bytes, service.serve.body_timeout_s)
+            return _json(await service.in_thread(work, parse(raw, kind)))
+
+        return answer
 
     async def show_metrics(_: Request) -> Response:
         return Response(await service.render_metrics(), media_type=METRICS_TYPE)
@@ -59,9 +73,13 @@ def make_app(service: Service) -> Starlette:
         routes=[
             Route("/v1/chat/completions", GenerationEndpoint(service, ChatBody), methods=["POST"]),
             Route("/v1/completions", GenerationEndpoint(service, CompletionBody), methods=["POST"]),
+            Route("/v1/responses", GenerationEndpoint(service, ResponsesBody), methods=["POST"]),
+            Route("/tokenize", on_tokens(TokenizeBody, service.tokenize), methods=["POST"]),
+            Route("/detokenize", on_tokens(DetokenizeBody, service.detokenize), methods=["POST"]),
             Route("/v1/models", models),
             Route("/v1/models/{name:path}", one_model),
             Route("/health", health),
+            Route("/ready", ready),
             Route("/metrics", show_metrics),
         ],
         exception_handlers={HTTPException: _error, MinillmError: _error, Exception: _error},
@@ -80,6 +98,8 @@ async def _error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):  # no such route, or not with this method
         headers = error.headers or {}
         # The path alone: the URL as a whole may be no text.
-        error = ApiError(error.status_code, f"{request.method} {request.scope['path'][:100]}: {error.detail}")
+        path = request.scope["path"]
+        message = f"{request.method} {path[:100]}: {error.detail}{instead_of(path)}"
+        error = ApiError(error.status_code, message)
     problem = as_api_error(error)
     return Response(problem.body, problem.status, {**headers, **problem.headers})

@@ -50,6 +50,8 @@ class Call:
     trace_parent: dict[str, str] = field(default_factory=dict)
     """W3C trace context headers of the request."""
     caller: str | None = None
+    tenant: str = ""
+    """Whose it is, for fairness: the key's, or the user's that it names."""
     body: GenerationBody | None = None
     """Once it could be parsed. It holds the prompt: do not write it anywhere."""
     waits: bool = False

@@ -10,10 +10,7 @@ UNKEPT_BY_REPLICAS = {
     "queue_timeout_s": "the queue is Ray's router",
     "request_timeout_s": "a replica does not see how long a request waited in Ray's router",
     "max_requests_per_key": "each replica would count by itself",
-    "reader_timeout_s": "Ray's proxy reads for the client",
     "overload_max_tokens": "the queue is Ray's router, and a replica never sees one",
-    "max_connections": "connections are to Ray's proxy",
-    "head_timeout_s": "Ray's proxy reads the head of a request",
 }
 """Fields of both configs that would promise something with `replicas` and not keep it, and why."""
 

@@ -14,23 +14,49 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from minillm.core.timeline import Clock
 from minillm.server.calls import Call
+from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
-from minillm.server.service import Service
 from minillm.server.wire import SLOW_READER
 
 MAX_URL_BYTES = 8 * 1024
 MAX_HEAD_BYTES = 64 * 1024
 SOCKET_SEND_BUFFER = 64 * 1024
 """Bytes the operating system keeps for a reader that lags. Its own choice grows to megabytes."""
+PROBES = (b"/health", b"/ready", b"/metrics")
+"""Answered beyond the limit on connections, too: a server with all the clients that it can have is alive."""
+RESERVED = 32
+"""So many connections beyond the limit may say, within a second, that they are a probe."""
 LINGER_S = 2
 """A refused client may go on sending for so long. Closing at once would reset the connection, and it would not read
 why it was refused (as nginx's lingering_close)."""
+
+
+class Backend(Protocol):
+    """What connections lead to, as far as their server has to know."""
+
+    serve: ServeConfig
+    num_connections: Callable[[], int]
+    draining: bool
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def close(self, call: Call) -> None:
+        """A call is over."""
+
+    def check_alive(self) -> None:
+        """Raise EngineDeadError if nothing can be served any more."""
+
+    def abort_all(self) -> None:
+        """End all requests: the time to drain is over."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -44,13 +70,13 @@ class BoundedProtocol(HttpToolsProtocol):
         uvicorn: what uvicorn gives to each connection.
     """
 
-    def __init__(self, service: Service, **uvicorn: Any) -> None:
+    def __init__(self, service: Backend, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self._service = service
         self._limits = service.serve
         self._is_deaf = False
         """Nothing is read any more: a request was refused, or came before the answer to the last one was out."""
-        self._in_head = False
+        self._in_head = self._is_beyond = False
         self._unparsed = 0
         """Bytes that have come since a request began, or since the last piece of its body: its head, or trailers."""
         self._patience: asyncio.TimerHandle | None = None
@@ -66,13 +92,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SEND_BUFFER)
         super().connection_made(transport)
-        limit = self._limits.max_connections
-        if len(self.connections) > limit:
-            self.connections.discard(self)
-            message = f"{limit} connections are open, and that is the limit: try later, or use them again"
-            self._refuse(ApiError(503, message, "too_many_connections", retry_after_s=1))
+        self._is_beyond = len(self.connections) > self._limits.max_connections
+        if len(self.connections) > self._limits.max_connections + RESERVED:
+            self._refuse(self._too_many())
         else:
-            self._patience = self.loop.call_later(self._limits.head_timeout_s, self._lose_patience)
+            patience = min(1, self._limits.head_timeout_s) if self._is_beyond else self._limits.head_timeout_s
+            self._patience = self.loop.call_later(patience, self._lose_patience)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
@@ -132,11 +157,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
             raise head_too_large()
+        if self._is_beyond and self.url not in PROBES:
+            raise self._too_many()
         self._in_head, self._unparsed = False, 0
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
         super().on_headers_complete()
+        if self._is_beyond:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
@@ -153,8 +182,17 @@ class BoundedProtocol(HttpToolsProtocol):
         """An answer is under way. Otherwise it is the client's turn."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    def _too_many(self) -> ApiError:
+        """This one, which counts no longer, is beyond the limit, and no probe."""
+        self.connections.discard(self)
+        limit = self._limits.max_connections
+        message = f"{limit} connections are open, and that is the limit: try later, or use them again"
+        return ApiError(503, message, "too_many_connections")
+
     def _lose_patience(self) -> None:
-        if self._in_head:
+        if self._is_beyond and not self._is_answering:
+            self._refuse(self._too_many())
+        elif self._in_head:
             seconds = self._limits.head_timeout_s
             self._refuse(ApiError(408, f"the headers did not come within {seconds:g} s", "head_timeout"))
         else:

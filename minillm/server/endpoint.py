@@ -1,4 +1,4 @@
-"""POST /v1/completions and /v1/chat/completions, from the first byte in to the last byte out."""
+"""POST /v1/completions, /v1/chat/completions and /v1/responses, from the first byte in to the last byte out."""
 
 import asyncio
 import logging
@@ -11,12 +11,15 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
+from minillm.frontend.engine_thread import SubmitOptions
 from minillm.frontend.outputs import Completion
-from minillm.server.answers import DONE, AnswerShape, error_event, num_new_logprobs
+from minillm.server.admission import BYTES_PER_TOKEN
+from minillm.server.answers import error_event, num_new_logprobs
 from minillm.server.calls import DISCONNECTED, Call, completions_of
 from minillm.server.errors import INTERNAL_ERROR, ApiError, as_api_error
 from minillm.server.generation import Generation, News
 from minillm.server.protocol import GenerationBody, parse
+from minillm.server.responses import Shape, make_shape
 from minillm.server.service import Service
 from minillm.server.wire import SLOW_READER, read_body, send_whole, unless_gone
 
@@ -56,7 +59,7 @@ class Exchange:
         self.request = Request(scope, receive)
         headers = self.request.headers
         self.call = Call(
-            request_id=("chatcmpl-" if kind.is_chat else "cmpl-") + uuid.uuid4().hex,
+            request_id=kind.id_prefix + uuid.uuid4().hex,
             path=scope["path"],
             is_chat=kind.is_chat,
             arrival=service.clock.now(),
@@ -91,21 +94,25 @@ class Exchange:
             call.body = body = parse(raw, self.kind)
             service.check_model(body.model)
             if service.draining:
-                raise ApiError(503, "this server is stopping: send it to another", "stopping", retry_after_s=1)
-            with service.limiter.hold(len(body.prompts()) * body.n):
+                raise ApiError(503, "this server is stopping: send it to another", "stopping")
+            call.tenant = service.keys.tenant(call.caller, body.tenant)
+            num_sequences = len(body.prompts()) * body.n
+            longest = min(body.token_limit or body.default_tokens, service.context_limit)
+            num_tokens = len(raw) // BYTES_PER_TOKEN + num_sequences * int(longest)
+            with service.limiter.hold(num_sequences, call.tenant, num_tokens):
                 call.waits = service.limiter.has_queue
                 await self._answer(body)
 
     async def _answer(self, body: GenerationBody) -> None:
         service, call, limit = self.service, self.call, self.service.serve.request_timeout_s
         left = None if limit is None else limit - (service.clock.now() - call.arrival)
-        shape = AnswerShape(body, call.request_id, int(call.unix_time), service.model_name, service.texts)
+        shape = make_shape(body, call.request_id, int(call.unix_time), service.model_name, service.texts)
         with Generation(service.engine, call) as generation:
 
             async def begin() -> News:
                 prompts, params = await service.prepare(call, body)
-                who = body.user or ""
-                await generation.submit(prompts, params, priority=body.priority, tenant=who, stream=body.stream)
+                options = SubmitOptions(priority=body.priority, tenant=call.tenant, stream=body.stream)
+                await generation.submit(prompts, params, **options)
                 if body.stream:
                     return await generation.news()
                 await generation.result()
@@ -124,7 +131,7 @@ class Exchange:
             if not body.stream:
                 await self._send_whole(generation, shape)
 
-    async def _send_whole(self, generation: Generation, shape: AnswerShape) -> None:
+    async def _send_whole(self, generation: Generation, shape: Shape) -> None:
         outputs = generation.outputs
         completions = completions_of(outputs)
         body = await self._shaped(completions, shape.whole, outputs)
@@ -133,7 +140,7 @@ class Exchange:
         finally:
             self.service.accepted(completions)
 
-    async def _stream(self, generation: Generation, first: News, shape: AnswerShape, deadline: asyncio.Timeout) -> None:
+    async def _stream(self, generation: Generation, first: News, shape: Shape, deadline: asyncio.Timeout) -> None:
         closing: list[Completion] = []
         headers = {"content-type": "text/event-stream; charset=utf-8", **self._own_headers}
         events = self._events(generation, first, shape, closing, deadline)
@@ -149,7 +156,7 @@ class Exchange:
         self,
         generation: Generation,
         news: News,
-        shape: AnswerShape,
+        shape: Shape,
         closing: list[Completion],
         deadline: asyncio.Timeout,
     ) -> AsyncIterator[bytes]:
@@ -167,8 +174,7 @@ class Exchange:
             self.service.accepted([one for one in completions if one.finish_reason is not None])
             news = await generation.news()
         closing += completions
-        usage = shape.usage_chunk(generation.outputs) if shape.include_usage else b""
-        yield chunks + usage + DONE
+        yield chunks + shape.closing(generation.outputs)
 
     async def _shaped(self, completions: Sequence[Completion], shape: Callable[..., bytes], what: Any) -> bytes:
         """Shape here what is small: handing it to a thread would take longer. The rest would hold up all streams."""

@@ -27,7 +27,8 @@ class ApiError(MinillmError):
     code: str | None = None
     param: str | None = None
     """The field of the request that is to blame."""
-    retry_after_s: int | None = None
+    retry_after_s: int = 1
+    """Sent with 429 and 503."""
     close: bool = False
     """The rest of the request was not read: the connection cannot be used again."""
 
@@ -49,7 +50,7 @@ class ApiError(MinillmError):
     @property
     def headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json"}
-        if self.retry_after_s is not None:
+        if self.status in (429, 503):
             headers["retry-after"] = str(self.retry_after_s)
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
@@ -64,6 +65,7 @@ ERRORS: dict[type[Exception], Answer] = {
     PromptTooLongError: (400, "context_length_exceeded", "{}"),
     InvalidSamplingParamsError: (400, "invalid_value", "{}"),
     RequestError: (400, None, "{}"),
+    RecursionError: (400, "invalid_value", "a value is nested too deeply"),
     EngineDeadError: (503, "engine_stopped", "the engine has stopped: this server must be started anew"),
     Exception: (500, INTERNAL_ERROR, "internal error: see the server's log"),
 }
@@ -93,5 +95,4 @@ def check_ending(completion: Completion) -> None:
     assert completion.finish_reason is not None
     if completion.finish_reason in ENDINGS:
         status, code, message = ENDINGS[completion.finish_reason]
-        retry_after_s = 1 if status == 503 else None
-        raise ApiError(status, message.format(completion.error), code, retry_after_s=retry_after_s)
+        raise ApiError(status, message.format(completion.error), code)

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, Unpack
 
 from minillm.core.params import SamplingParams
 from minillm.frontend.async_engine import AsyncEngine, OutputCollector
@@ -42,13 +42,13 @@ class Generation:
                 self._engine.thread.abort(engine_id)
 
     async def submit(
-        self, prompts: Sequence[list[int]], params: SamplingParams, *, priority: int, tenant: str, stream: bool
+        self, prompts: Sequence[list[int]], params: SamplingParams, **options: Unpack[SubmitOptions]
     ) -> None:
         """Hand all prompts (token ids) to the engine.
 
         Args:
             params: the same for all.
-            stream: False: only finished outputs are wanted.
+            options: as the engine thread takes them.
         Raises:
             RequestError: one of them cannot be served.
             EngineDeadError: the engine thread has stopped.
@@ -56,7 +56,7 @@ class Generation:
         ids = [f"{self._call.request_id}-{i}" for i in range(len(prompts))]
         self._latest = dict.fromkeys(ids)
         self._places = {engine_id: place for place, engine_id in enumerate(ids)}
-        options = SubmitOptions(priority=priority, tenant=tenant, arrival=self._call.arrival, stream=stream)
+        options["arrival"] = self._call.arrival
         submit = functools.partial(self._engine.submit, params=params, collector=self._collector, **options)
         await asyncio.gather(*(submit(prompt, request_id=engine_id) for engine_id, prompt in zip(ids, prompts)))
 

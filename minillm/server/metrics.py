@@ -23,12 +23,14 @@ from prometheus_client.utils import floatToGoString
 from minillm.core.timeline import PHASES, StepRecord
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import Completion
-from minillm.server.calls import Call
+from minillm.server.calls import Call, TokenCounts
 
 SECONDS = tuple(base * scale for scale in (0.0001, 0.001, 0.01, 0.1, 1, 10) for base in (1, 2, 5)) + (100, 200, 500)
 """0.1 ms to 500 s. vLLM's buckets of the queue time begin at 300 ms: a queue of 1 ms and one of 200 look the same."""
 TOKENS = tuple(2**power for power in range(18))
 LABELS = ("model_name",)
+MAX_TENANTS = 100
+"""That have series of their own."""
 
 disable_created_metrics()  # a time of birth beside each counter: twice the lines, and no dashboard uses them
 
@@ -114,6 +116,8 @@ class Metrics:
         self._output_tokens = counter("generation_tokens", "Output tokens of those.").labels(model_name)
         self._success = counter("request_success", "Sequences answered, by reason.", "finished_reason")
         self._requests = counter("http_requests", "API requests, by outcome.", "path", "status", "outcome")
+        self._tenant_tokens = counter("tenant_tokens", "Tokens served by tenant.", "tenant", "kind")
+        self._tenants: set[str] = set()
         self._degraded = counter("requests_degraded", "Answers made smaller on purpose.", "how")
 
         self._ttft = measure("time_to_first_token_seconds", "Arrival to first token handed over.")
@@ -127,6 +131,7 @@ class Metrics:
         }
         self._request_prompt = measure("request_prompt_tokens", "Prompt tokens of a request.", TOKENS)
         self._request_output = measure("request_generation_tokens", "Output tokens of a sequence.", TOKENS)
+        self._request_longest = measure("request_max_num_generation_tokens", "Of a request's longest answer.", TOKENS)
         self._request_limit = measure("request_params_max_tokens", "max_tokens of a request.", TOKENS)
 
     def render(self) -> bytes:
@@ -146,6 +151,17 @@ class Metrics:
                 self._output_tokens.inc(len(completion.token_ids))
                 if call.outcome == "ok":
                     self._observe_answer(completion)
+            self._request_longest.observe(max(len(completion.token_ids) for completion in output.completions))
+        if call.tenant and call.outputs:
+            self._observe_tenant(call.tenant, TokenCounts.of(call.outputs))
+
+    def _observe_tenant(self, tenant: str, tokens: TokenCounts) -> None:
+        """A series stays for good, and names come from clients: after the first of them the others share one."""
+        if len(self._tenants) < MAX_TENANTS:
+            self._tenants.add(tenant)
+        name = tenant if tenant in self._tenants else "other"
+        self._tenant_tokens.labels(self.model_name, name, "prompt").inc(tokens.prompt)
+        self._tenant_tokens.labels(self.model_name, name, "generation").inc(tokens.output)
 
     def _observe_answer(self, completion: Completion) -> None:
         timeline = completion.timeline

@@ -1,19 +1,22 @@
-"""What clients may send to /v1/completions and /v1/chat/completions, and what it means for the engine.
+"""What clients may send to /v1/completions, /v1/chat/completions and /v1/responses, and what it means for the engine.
 
 A parameter is either honoured or refused. Some that we do not have are accepted where their value asks for
-nothing (`tools: []`); the list is NEUTRAL. A JSON null is as good as absent, as in OpenAI's API.
+nothing (`store: false`): see unsupported.toml. A JSON null is as good as absent, as in OpenAI's API.
 """
 
 import math
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from minillm.core.params import MAX_NAME, SamplingParams, explain
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.server.errors import ApiError
+from minillm.server.strict_json import List, StrictJson
+from minillm.server.tools import NamedTool, Tool, tool_grammar
+from minillm.server.unsupported import PARAMETERS, without_effect
 
 MAX_PROMPTS = 64
 """Prompts in one /v1/completions request."""
@@ -23,50 +26,13 @@ COMPLETION_TOKENS = 16
 MAX_MESSAGE = 1000
 """Characters of an error message: it quotes what it got, which may be long."""
 
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "audio": (),
-    "best_of": (1,),
-    "echo": (False,),
-    "function_call": ("none",),
-    "functions": ([],),
-    "logit_bias": ({},),
-    "metadata": ({},),
-    "min_tokens": (0,),
-    "modalities": (["text"],),
-    "parallel_tool_calls": (True, False),
-    "prediction": (),
-    "reasoning_effort": ("none",),
-    "service_tier": ("auto", "default"),
-    "store": (False,),
-    "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "verbosity": ("medium",),
-    "web_search_options": (),
-}
-"""Parameters of other servers, and the values for which doing nothing is the right thing to do."""
-
-T = TypeVar("T")
-List = Annotated[list[T], Field(fail_fast=True)]
-"""The first bad item is enough: a body has room for half a million, and the event loop waits meanwhile."""
+Body = TypeVar("Body", bound=StrictJson)
+TokenId = Annotated[int, Field(strict=False)]
+"""A name in JSON is always a string."""
+Bias = Annotated[float, Field(ge=-100, le=100)]
+MAX_BIASES = 1024
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Stop = Annotated[List[Annotated[str, Field(min_length=1)]], Field(max_length=16)]
-
-
-class StrictJson(BaseModel):
-    """A JSON object in which unknown fields and wrong types are errors."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, fields: Any) -> Any:
-        """Of unknown fields only the first stays, to be refused: one is enough, and there may be very many."""
-        if not isinstance(fields, dict):
-            return fields
-        given = {name: value for name, value in fields.items() if value is not None}
-        unknown = next((name for name in given if name not in cls.model_fields), None)
-        return {name: value for name, value in given.items() if name in cls.model_fields or name == unknown}
 
 
 class StreamOptions(StrictJson):
@@ -77,40 +43,83 @@ class StreamOptions(StrictJson):
 
 
 class ResponseFormat(StrictJson):
-    """OpenAI's `response_format`. Of a `json_schema` its `schema` is read, and followed strictly in any case."""
+    """OpenAI's `response_format`: of a `json_schema` its `schema` is read, and followed strictly in any case. In
+    `text.format` of a response name and schema stand outside."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: dict[str, Any] = Field(default_factory=dict)
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+    own_schema: dict[str, Any] | None = Field(None, alias="schema")
 
     def as_params(self) -> StructuredOutputsParams | None:
         """For the engine. Raises InvalidSamplingParamsError if the schema is neither an object nor a string."""
-        schema = self.json_schema.get("schema") if self.type == "json_schema" else {"type": "object"}
+        schema = self.json_schema.get("schema", self.own_schema) if self.type == "json_schema" else {"type": "object"}
         return None if self.type == "text" else StructuredOutputsParams(json=schema)
+
+
+class ResponsesText(StrictJson):
+    """`text` of a response."""
+
+    format: ResponseFormat | None = None
+    verbosity: Literal["medium"] = "medium"
 
 
 class TextPart(StrictJson):
     """A part of a message: text only."""
 
-    type: Literal["text"]
+    type: Literal["text", "input_text", "output_text"]
     text: str
+    annotations: List[Any] = Field(default_factory=list, max_length=0)
+    logprobs: List[Any] = Field(default_factory=list, max_length=0)
 
 
 class Message(StrictJson):
-    """One message of a chat."""
+    """One message of a chat, or of a response's input."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | List[TextPart]
+    content: str | List[TextPart] = ""
+    name: str | None = None
+    tool_calls: List[dict[str, Any]] = Field(default_factory=list)
+    tool_call_id: str | None = None
+    refusal: Literal[""] = ""
+    type: Literal["message"] = "message"
+    id: str | None = None
+    status: str | None = None
 
-    def as_template_message(self) -> dict[str, str]:
-        """For the model's chat template. OpenAI renamed `system` to `developer`; templates know the old name."""
+    @model_validator(mode="after")
+    def _says_something(self) -> "Message":
+        if not self.tool_calls and "content" not in self.model_fields_set:
+            raise ValueError("a message needs content")
+        return self
+
+    def as_template_message(self) -> dict[str, Any]:
+        """For the model's chat template. OpenAI renamed `system` to `developer`; templates know the old name.
+
+        Raises:
+            ApiError: 400: the arguments of a call are no JSON.
+        """
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+        told: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
+        told |= self.model_dump(include={"name", "tool_calls", "tool_call_id"}, exclude_defaults=True)
+        try:
+            for call in told.get("tool_calls", ()):
+                call["function"]["arguments"] = orjson.loads(call["function"]["arguments"])
+        except (KeyError, TypeError, orjson.JSONDecodeError) as error:
+            message = f"a tool call has a function with a name and arguments in JSON: {error!r}"
+            raise ApiError(400, message, "invalid_value", "messages") from None
+        return told
 
 
 class GenerationBody(StrictJson):
-    """The parameters that both endpoints share."""
+    """The parameters that all these endpoints share."""
 
+    id_prefix: ClassVar[str]
+    """Of the answer's id."""
     is_chat: ClassVar[bool]
+    limit_name: ClassVar[str] = "max_tokens"
+    """The parameter that names a limit."""
     default_tokens: ClassVar[float]
     """Output tokens of a request that names no limit, if the window has room for them."""
 
@@ -123,11 +132,19 @@ class GenerationBody(StrictJson):
     top_p: float = Field(1.0, gt=0, le=1)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    logit_bias: dict[TokenId, Bias] = Field(default_factory=dict, max_length=MAX_BIASES)
     seed: Seed | None = None
     stop: str | Stop = Field(default_factory=list)
     user: str | None = Field(None, description="names the end user: the tenant, with scheduling_order=fair")
+    safety_identifier: str | None = Field(None, description="OpenAI's new name for user")
+    prompt_cache_key: str | None = Field(None, description="changes nothing: any prefix that is cached is found")
     response_format: ResponseFormat | None = None
     # As in vLLM:
+    structured_outputs: StructuredOutputsParams | None = None
+    guided_json: str | dict[str, Any] | None = Field(None, description="vLLM's older names for structured_outputs")
+    guided_regex: str | None = None
+    guided_choice: List[str] | None = None
+    guided_grammar: str | None = None
     top_k: int = Field(0, ge=-1, description="0 and -1 = all")
     min_p: float = Field(0.0, ge=0, le=1)
     repetition_penalty: float = Field(1.0, gt=0, le=100)
@@ -153,6 +170,11 @@ class GenerationBody(StrictJson):
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
+    def tenant(self) -> str:
+        """Whose request it is."""
+        return self.user or self.safety_identifier or ""
+
+    @property
     def token_limit(self) -> int | None:
         """What the client asked for at most; None = it did not say."""
         return self.max_tokens
@@ -172,13 +194,24 @@ class GenerationBody(StrictJson):
         """
         shared = self.model_dump(include=SamplingParams.model_fields.keys() & GenerationBody.model_fields.keys())
         own: dict[str, Any] = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
-        own["structured_outputs"] = self.response_format and self.response_format.as_params()
-        return SamplingParams(**{**shared, **own})
+        wanted = self.constraints()
+        if len(wanted) > 1:
+            raise ApiError(400, "an answer follows one format, grammar or set of tools: send one", "invalid_value")
+        return SamplingParams(**{**shared, **own, "structured_outputs": wanted[0] if wanted else None})
+
+    def constraints(self) -> list[StructuredOutputsParams]:
+        """What the answer must follow, under whatever name it was asked for."""
+        kinds = ("json", "regex", "choice", "grammar")
+        guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
+        by_format = self.response_format.as_params() if self.response_format else None
+        asked = [by_format, self.structured_outputs, StructuredOutputsParams(**guided) if guided else None]
+        return [params for params in asked if params is not None]
 
 
 class CompletionBody(GenerationBody):
     """/v1/completions."""
 
+    id_prefix: ClassVar[str] = "cmpl-"
     is_chat: ClassVar[bool] = False
     default_tokens: ClassVar[float] = COMPLETION_TOKENS
 
@@ -201,10 +234,15 @@ class CompletionBody(GenerationBody):
 class ChatBody(GenerationBody):
     """/v1/chat/completions."""
 
+    id_prefix: ClassVar[str] = "chatcmpl-"
     is_chat: ClassVar[bool] = True
+    limit_name: ClassVar[str] = "max_completion_tokens"
     default_tokens: ClassVar[float] = math.inf
 
     messages: List[Message] = Field(min_length=1)
+    tools: List[Tool] = Field(default_factory=list, max_length=128)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool = True
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
@@ -229,8 +267,73 @@ class ChatBody(GenerationBody):
     def prompts(self) -> list[Prompt]:
         return [[message.as_template_message() for message in self.messages]]
 
+    @property
+    def offered_tools(self) -> list[Tool]:
+        return [] if self.tool_choice == "none" else self.tools
 
-def parse(body: bytes, kind: type[GenerationBody]) -> GenerationBody:
+    def constraints(self) -> list[StructuredOutputsParams]:
+        if not self.offered_tools:
+            return super().constraints()
+        grammar = tool_grammar(self.tools, self.tool_choice, self.parallel_tool_calls)
+        return [*super().constraints(), StructuredOutputsParams(grammar=grammar)]
+
+
+class ResponsesBody(GenerationBody):
+    """/v1/responses: one answer of plain text."""
+
+    id_prefix: ClassVar[str] = "resp_"
+    is_chat: ClassVar[bool] = True
+    limit_name: ClassVar[str] = "max_output_tokens"
+    default_tokens: ClassVar[float] = math.inf
+
+    input: str | List[Message]
+    instructions: str | None = None
+    max_output_tokens: int | None = Field(None, ge=1)
+    text: ResponsesText = Field(default_factory=ResponsesText)
+    n: int = Field(1, ge=1, le=1)
+
+    @property
+    def token_limit(self) -> int | None:
+        return self.max_tokens if self.max_output_tokens is None else self.max_output_tokens
+
+    @property
+    def num_logprobs(self) -> None:
+        return None
+
+    def prompts(self) -> list[Prompt]:
+        told = [Message(role="user", content=self.input)] if isinstance(self.input, str) else self.input
+        if self.instructions is not None:
+            told = [Message(role="system", content=self.instructions), *told]
+        return [[message.as_template_message() for message in told]]
+
+    def constraints(self) -> list[StructuredOutputsParams]:
+        asked = self.text.format.as_params() if self.text.format else None
+        return super().constraints() + ([asked] if asked else [])
+
+
+class TokenizeBody(StrictJson):
+    """/tokenize, as in vLLM: of a prompt, or of messages put through the chat template."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: List[Message] | None = None
+    return_token_strs: bool = False
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "TokenizeBody":
+        if (self.prompt is None) == (not self.messages):
+            raise ValueError("send a prompt, or messages")
+        return self
+
+
+class DetokenizeBody(StrictJson):
+    """/detokenize, as in vLLM."""
+
+    model: str | None = None
+    tokens: List[int]
+
+
+def parse(body: bytes, kind: type[Body]) -> Body:
     """A request body, checked.
 
     Raises:
@@ -242,9 +345,10 @@ def parse(body: bytes, kind: type[GenerationBody]) -> GenerationBody:
         raise ApiError(400, f"the body is not valid JSON: {error}", "invalid_json") from None
     if not isinstance(fields, dict):
         raise ApiError(400, "the body must be a JSON object", "invalid_json")
-    fields = {name: value for name, value in fields.items() if not _asks_nothing(name, value)}
-    for name in fields.keys() & NEUTRAL.keys():
-        raise ApiError(400, f"{name} is not supported by this server: leave it out", "unsupported_parameter", name)
+    for name in fields.keys() & PARAMETERS.keys() - kind.model_fields.keys():
+        if not without_effect(name, fields.pop(name)):
+            message = f"{name} is not supported by this server: {PARAMETERS[name]['instead']}"
+            raise ApiError(400, message, "unsupported_parameter", name)
     try:
         return kind.model_validate(fields)
     except RecursionError:
@@ -256,12 +360,7 @@ def parse(body: bytes, kind: type[GenerationBody]) -> GenerationBody:
         raise ApiError(400, _explain(kind, error), code, param) from None
 
 
-def _asks_nothing(name: str, value: Any) -> bool:
-    """Null, or equal and of the same type: 1 is not False here."""
-    return value is None or any(type(value) is type(neutral) and value == neutral for neutral in NEUTRAL.get(name, ()))
-
-
-def _explain(kind: type[GenerationBody], error: ValidationError) -> str:
+def _explain(kind: type[StrictJson], error: ValidationError) -> str:
     try:
         message = explain(kind, error)
     except RecursionError:  # it quotes what it got

@@ -11,8 +11,9 @@ from typing import Any
 
 import uvicorn
 from sse_starlette.sse import AppStatus
+from starlette.types import ASGIApp
 
-from minillm.core.errors import ConfigError
+from minillm.core.errors import ConfigError, EngineDeadError
 from minillm.frontend.engine_thread import EngineThread
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
@@ -21,7 +22,7 @@ from minillm.server.admission import AdmissionLimiter
 from minillm.server.app import make_app
 from minillm.server.calls import Observer
 from minillm.server.config import ServeConfig
-from minillm.server.connection import BoundedProtocol
+from minillm.server.connection import Backend, BoundedProtocol
 from minillm.server.service import Service
 
 logger = logging.getLogger(__name__)
@@ -111,15 +112,26 @@ class DrainingServer(uvicorn.Server):
     ends them at once.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service, on_ready: Callable[[], Any]) -> None:
+    def __init__(self, config: uvicorn.Config, service: Backend, on_ready: Callable[[], Any]) -> None:
         super().__init__(config)
         self._service = service
         self._on_ready = on_ready
+        self.failure: EngineDeadError | None = None
+        """Why it stopped by itself: an engine that is dead, after a lost GPU or a bug, serves nothing ever again."""
+        service.num_connections = lambda: len(self.server_state.connections)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        try:
+            self._service.check_alive()
+        except EngineDeadError as error:
+            self.failure = error
+            return True
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.draining = True
@@ -132,16 +144,16 @@ class DrainingServer(uvicorn.Server):
     async def _end_of_drain(self) -> None:
         await asyncio.sleep(self._service.serve.drain_timeout_s)
         logger.warning("requests are still in flight after the drain timeout: they end here")
-        await asyncio.to_thread(self._service.thread.abort_all)
+        await asyncio.to_thread(self._service.abort_all)
 
 
-def make_server(service: Service, on_ready: Callable[[], Any]) -> DrainingServer:
+def make_server(app: ASGIApp, service: Backend, on_ready: Callable[[], Any]) -> DrainingServer:
     """uvicorn with our protocol, limits and way of stopping; `on_ready` is called once it listens."""
     config = uvicorn.Config(
-        make_app(service),
+        app,
         http=functools.partial(BoundedProtocol, service),  # type: ignore[arg-type]
         ws="none",
-        lifespan="on",
+        lifespan="auto",
         log_config=None,
         log_level="error",
         access_log=False,
@@ -158,6 +170,7 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
 
     Raises:
         ConfigError, ModelError: as make_room, bind and make_service.
+        EngineDeadError: the engine died, and all requests have been told.
     """
     make_room(serve.max_connections)
     sock = bind(serve.host, serve.port)
@@ -169,7 +182,11 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
         raise
     gc.collect()
     gc.freeze()  # else each full collection walks all that loading has made: up to 200 ms in the middle of a step
-    server = make_server(service, lambda: on_ready(url_of(host, port)))
+    run_server(make_server(make_app(service), service, lambda: on_ready(url_of(host, port))), sock)
+
+
+def run_server(server: DrainingServer, sock: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C. Raises EngineDeadError."""
     # uvicorn puts handlers of its own in place, and at the end raises the signal again for those before it.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -177,3 +194,5 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if server.failure is not None:
+        raise server.failure

@@ -12,7 +12,7 @@ from minillm.core.timeline import Clock, Timeline
 from minillm.frontend.async_engine import AsyncEngine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.outputs import Completion
-from minillm.frontend.prompts import Prompt, encode_prompt
+from minillm.frontend.prompts import Prompt, encode_prompt, require_tokenizer
 from minillm.policies.admission import RequestLimits
 from minillm.server.admission import AdmissionLimiter, ApiKeys
 from minillm.server.calls import Call, Observer
@@ -20,7 +20,8 @@ from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
 from minillm.server.logprobs import TokenTexts
 from minillm.server.metrics import EngineMetrics, Metrics
-from minillm.server.protocol import GenerationBody
+from minillm.server.protocol import ChatBody, DetokenizeBody, GenerationBody, TokenizeBody
+from minillm.server.tools import template_tools
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class Service:
         self.engine_metrics = thread.call(lambda engine: EngineMetrics(engine, model_name)).result()
         self.observers = (self.metrics.observe, *observers)
         self.texts = TokenTexts(thread.model.tokenizer)
+        self.num_connections: Callable[[], int] = lambda: 0
+        """Open now. The server that takes them says."""
         self.draining = False
         """Set when the server has been told to stop: requests in flight are served, no other comes in."""
         self._limits: RequestLimits = thread.call(lambda engine: engine.admission).result()
@@ -69,6 +72,24 @@ class Service:
         """Most tokens, prompt and output, that one request may have."""
         return self._limits.context_limit
 
+    def check_alive(self) -> None:
+        """Raise EngineDeadError: no request can be served any more."""
+        self.thread.check_alive()
+
+    def abort_all(self) -> None:
+        """End every request in flight."""
+        self.thread.abort_all()
+
+    def check_ready(self) -> None:
+        """Raise ApiError, 503, or EngineDeadError: the next request would not get in."""
+        self.check_alive()
+        if self.draining:
+            raise ApiError(503, "this server is stopping: send it to another", "stopping")
+        if self.limiter.is_full:
+            raise ApiError(503, "slots and queue are full", "server_busy", retry_after_s=self.limiter.retry_after_s())
+        if self.num_connections() > self.serve.max_connections:  # that of the one who asks included
+            raise ApiError(503, "all connections that it may have are open", "too_many_connections")
+
     async def render_metrics(self) -> bytes:
         """Prometheus text, of the engine and of requests."""
         try:
@@ -81,9 +102,9 @@ class Service:
         """Do what takes long beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._helpers, work, *args)
 
-    def check_model(self, name: str) -> None:
-        """Raise ApiError, 404, unless it is the model that is served."""
-        if name != self.model_name:
+    def check_model(self, name: str | None) -> None:
+        """Raise ApiError, 404, unless it is the model that is served, or none is named."""
+        if name not in (self.model_name, None):
             message = f"there is no model {name[:100]!r} here: send {self.model_name!r}"
             raise ApiError(404, message, "model_not_found", "model")
 
@@ -97,16 +118,32 @@ class Service:
             message = "this server serves in another order than by priority: leave it out"
             raise ApiError(400, message, "unsupported_parameter", "priority")
         prompts = body.prompts()
-        token_ids = await self.in_thread(self._encode, prompts)
+        tools = template_tools(self.thread.model.tokenizer, body.offered_tools) if isinstance(body, ChatBody) else None
+        token_ids = await self.in_thread(self._encode, prompts, tools)
         call.max_tokens = self._output_limit(call, body, max(map(len, token_ids)))
         return token_ids, body.sampling(call.max_tokens)
 
-    def _encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
+    def _encode(self, prompts: Sequence[Prompt], tools: list[dict[str, Any]] | None = None) -> list[list[int]]:
         model = self.thread.model
-        encoded = [encode_prompt(prompt, model.tokenizer, model.model_config.vocab_size)[1] for prompt in prompts]
+        vocab_size = model.model_config.vocab_size
+        encoded = [encode_prompt(prompt, model.tokenizer, vocab_size, tools)[1] for prompt in prompts]
         for token_ids in encoded:
             self._limits.check_length(len(token_ids))
         return encoded
+
+    def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
+        """As vLLM's /tokenize. Raises ApiError, RequestError."""
+        self.check_model(body.model)
+        messages = [message.as_template_message() for message in body.messages or ()]
+        [tokens] = self._encode([messages or body.prompt or ""])
+        texts = [self.texts.look_up(token)[0] for token in tokens] if body.return_token_strs else None
+        return {"count": len(tokens), "max_model_len": self.context_limit, "tokens": tokens, "token_strs": texts}
+
+    def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
+        """As vLLM's /detokenize. Raises ApiError, RequestError."""
+        self.check_model(body.model)
+        [tokens] = self._encode([body.tokens])
+        return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(tokens)}
 
     def _output_limit(self, call: Call, body: GenerationBody, num_prompt_tokens: int) -> int:
         """Output tokens to ask the engine for. Less than the client asked for only if the server degrades."""
@@ -118,7 +155,7 @@ class Service:
                 f"the prompt has {num_prompt_tokens} tokens, so that {room} are left of {self.context_limit}; "
                 f"you asked for {wanted}: ask for fewer, or shorten the prompt",
                 "context_length_exceeded",
-                "max_completion_tokens" if body.is_chat else "max_tokens",
+                body.limit_name,
             )
         limit = int(min(room, body.default_tokens)) if wanted is None else wanted
         most = self.serve.overload_max_tokens

@@ -1,6 +1,7 @@
 """OpenTelemetry: a span for each request, and one for each of its phases.
 
-Names are those of the GenAI semantic conventions (opentelemetry.io/docs/specs/semconv/gen-ai). Spans are
+Names are those of the GenAI semantic conventions (github.com/open-telemetry/semantic-conventions-genai, client
+inference), of which none is stable yet; the kind of span is SERVER, since this is the server's end. Spans are
 made when a request is over, from its timeline, so tracing costs a token nothing. Prompts and answers are
 not recorded. For metrics, have the collector scrape `/metrics`.
 """
@@ -76,7 +77,14 @@ def attributes_of(call: Call) -> dict[str, Any]:
     if call.body is not None:
         asked = call.body.model_dump(include=set(REQUESTED), exclude_unset=True)
         attributes = {f"gen_ai.request.{name}": value for name, value in asked.items()}
-        attributes["gen_ai.request.choice.count"] = call.body.n
+        if call.body.n != 1:
+            attributes["gen_ai.request.choice.count"] = call.body.n
+        if call.body.stop:
+            attributes["gen_ai.request.stop_sequences"] = [
+                *([call.body.stop] if isinstance(call.body.stop, str) else call.body.stop)
+            ]
+        if form := call.body.response_format:
+            attributes["gen_ai.output.type"] = "text" if form.type == "text" else "json"
     if call.max_tokens is not None:
         attributes["gen_ai.request.max_tokens"] = call.max_tokens
     if call.outputs:
@@ -88,6 +96,8 @@ def attributes_of(call: Call) -> dict[str, Any]:
             "gen_ai.usage.output_tokens": tokens.output,
             "gen_ai.usage.cache_read.input_tokens": tokens.cached,
         }
+        if call.body is not None and call.body.stream and (ttft := call.outputs[0].timeline.ttft) is not None:
+            attributes["gen_ai.response.time_to_first_chunk"] = ttft
     return attributes
 
 

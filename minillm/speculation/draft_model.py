@@ -122,7 +122,7 @@ class DraftModelProposer(Proposer):
 
 def are_greedy(rows: Sequence[DraftPosition]) -> bool:
     """Whether each row's token is the one with the largest logit."""
-    return not any(row.params.temperature > 0 or row.params.has_penalty for row in rows)
+    return not any(p.temperature > 0 or p.has_penalty or p.logit_bias for p in (row.params for row in rows))
 
 
 def add_tokens(rows: Sequence[DraftPosition], tokens: Sequence[int], probs: Tensor | None) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ def scraped() -> dict[str, list[dict[str, str]]]:
     text = metrics.render() + EngineMetrics(priced_engines()(VirtualClock()), "m").render()
     found: dict[str, list[dict[str, str]]] = {}
     for family in text_string_to_metric_families(text.decode()):
+        found[f"{family.name}_total" if family.type == "counter" else family.name] = []
         for sample in family.samples:
             found.setdefault(sample.name, []).append(sample.labels)
     return found
@@ -62,8 +64,40 @@ def test_the_rules_are_rules() -> None:
             assert rule["labels"]["severity"] in ("page", "ticket") and {"summary", "first_look"} <= set(
                 rule["annotations"]
             )
-    if promtool := shutil.which("promtool"):
-        subprocess.run([promtool, "check", "rules", str(RULES)], check=True)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+def test_promtool_accepts_rules_panels_and_metrics(tmp_path: Path) -> None:
+    subprocess.run(["promtool", "check", "rules", str(RULES)], check=True)
+    metrics = Metrics("m")
+    metrics.observe(Call("id", "/v1/completions", False, 0.0, 0.0, status=200, finished=1.0))
+    told = subprocess.run(["promtool", "check", "metrics"], input=metrics.render(), capture_output=True)
+    vllms = ("names should not contain ':'", "iteration_tokens_total non-counter")
+    complaints = [line for line in told.stderr.decode().splitlines() if not any(words in line for words in vllms)]
+    assert told.returncode in (0, 3) and not complaints, complaints
+    written = [expression.replace("$__rate_interval", "5m") for expression in PANELS]
+    rules = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(written)]
+    (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    subprocess.run(["promtool", "check", "rules", str(tmp_path / "panels.yml")], check=True)
+
+
+def test_the_dashboard_is_one_that_grafana_reads() -> None:
+    """Its own checker is a Go program; the SDK's reader of dashboards knows the same schema."""
+    sdk = pytest.importorskip("grafana_foundation_sdk.models.dashboard", reason="pip install grafana-foundation-sdk")
+    read = sdk.Dashboard.from_json(DASHBOARD)
+    assert read.title == DASHBOARD["title"] and len(read.panels) == len(DASHBOARD["panels"])
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+def test_vllms_own_dashboard_finds_its_metrics_under_our_prefix(scraped: dict) -> None:
+    """The page lists its panels with what they ask for, and says which stay empty."""
+    page = (FOLDER.parent / "monitoring.md").read_text(encoding="utf-8")
+    section = page.split("## vLLM's own dashboards")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ") and "`" in line]
+    assert len(rows) >= 12
+    for panel, names, works in rows:
+        missing = [name for name in re.findall(r"`([\w.]+)`", names) if f"minillm:{name}" not in scraped]
+        assert (works == "yes") == (not missing), (panel, missing)
 
 
 def test_the_dashboard_shows_phases_slos_cache_queue_and_errors() -> None:

@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections import defaultdict
+import subprocess
+from collections import Counter, defaultdict
 
 import pytest
 from observe.runs import timeline
@@ -150,3 +151,19 @@ def test_an_id_that_was_used_again_has_a_track_for_each_request():
         [chunk] = [e for e in by_track[REQUESTS, tid] if e.get("cat") == "chunk"]
         assert (chunk["ts"], chunk["dur"], chunk["args"]["tokens"]) == (start + 1e6, 0.5e6, 7 + row)
     assert [(e["tid"], e["ts"]) for e in events if e["ph"] == "i"] == [(1, 1e6), (2, 11e6)]
+
+
+def test_the_trace_processor_reads_it(tmp_path, records, steps):
+    """That of Perfetto's own page. The package fetches its binary at the first use."""
+    perfetto = pytest.importorskip("perfetto.trace_processor", reason="pip install perfetto")
+    path = tmp_path / "trace.json"
+    write_chrome_trace(path, records, steps)
+    try:
+        processor = perfetto.TraceProcessor(trace=str(path))
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"the trace processor's binary cannot be fetched: {error}")
+    read = Counter(row.name for row in processor.query("select name from slice where dur >= 0"))
+    written = Counter(e["name"] for e in chrome_trace(records, steps)["traceEvents"] if e["ph"] == "X")
+    assert {name: read[name] for name in written} == written
+    wrong = processor.query("select name from stats where severity in ('error', 'data_loss') and value > 0")
+    assert [row.name for row in wrong] == []

@@ -243,6 +243,15 @@ def test_penalties_change_the_greedy_choice():
     assert Sampler()(LOGITS[None], [make_request(output=[3], temperature=0, frequency_penalty=2.0)]).token_ids == [7]
 
 
+def test_a_bias_is_added_before_the_penalties():
+    logits = LOGITS[None].clone()
+    request = make_request(output=[3], logit_bias={3: 2.0, 7: -1.5}, frequency_penalty=0.5)
+    apply_penalties(logits, [request])
+    changed = {3: LOGITS[3] + 2.0 - 0.5, 7: LOGITS[7] - 1.5}
+    assert all(logits[0, token] == pytest.approx(float(changed.get(token, LOGITS[token]))) for token in range(10))
+    assert hash(request.params) == hash(request.params), "parameters can be keys"
+
+
 @pytest.mark.parametrize("penalty", [5e-324, 1e-40, 1e40, 1e308])
 def test_extreme_penalties_still_yield_a_token(penalty):
     request = make_request(output=list(range(10)), repetition_penalty=penalty)

@@ -16,6 +16,7 @@ import uvicorn
 from minillm.frontend.engine import Engine
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
+from minillm.server.app import make_app
 from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
 from minillm.server.server import bind, make_server, make_service
@@ -155,7 +156,7 @@ def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Ite
         loops.append(asyncio.get_running_loop())
         ready.set()
 
-    server = make_server(service, on_ready)
+    server = make_server(make_app(service), service, on_ready)
     thread = threading.Thread(target=server.run, args=([sock],), name="server")
     thread.start()
     assert ready.wait(60)

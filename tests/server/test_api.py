@@ -12,6 +12,7 @@ import pytest
 from server.running import CHAT, GREEDY, MODEL, Running, Serve
 
 from minillm.server.answers import AnswerShape
+from minillm.server.unsupported import ENDPOINTS
 
 
 def text_of(stream: openai.Stream) -> str:
@@ -64,7 +65,7 @@ def test_many_logprobs_are_shaped_beside_the_event_loop(server: Running, monkeyp
             threads.append(threading.current_thread().name)
             return super()._logprobs(*args)
 
-    monkeypatch.setattr("minillm.server.endpoint.AnswerShape", Watched)
+    monkeypatch.setattr("minillm.server.responses.AnswerShape", Watched)
     monkeypatch.setattr("minillm.server.endpoint.MANY_LOGPROBS", 100)
     asked = {"model": MODEL, "messages": CHAT, **GREEDY, "logprobs": True, "stream": stream}
     few = server.client().chat.completions.create(**asked)
@@ -178,7 +179,8 @@ def test_the_answer_follows_the_response_format(server: Running):
         ({"messages": []}, openai.BadRequestError, "invalid_value", "messages"),
         ({"temperature": 3}, openai.BadRequestError, "invalid_value", "temperature"),
         ({"stop": ""}, openai.BadRequestError, "invalid_value", "stop"),
-        ({"logit_bias": {"1": 5}}, openai.BadRequestError, "unsupported_parameter", "logit_bias"),
+        ({"logit_bias": {"1": 500}}, openai.BadRequestError, "invalid_value", "logit_bias.1"),
+        ({"logit_bias": {"100000": 5}}, openai.BadRequestError, "invalid_value", None),
         ({"response_format": json_schema({"type": "bogus"})}, openai.BadRequestError, "invalid_value", None),
         ({"response_format": {"type": "json_schema"}}, openai.BadRequestError, "invalid_value", None),
         ({"extra_body": {"max_token": 1}}, openai.BadRequestError, "unknown_parameter", "max_token"),
@@ -216,7 +218,8 @@ def test_models_and_health_and_unknown_routes(server: Running):
     health = [server.http.get("/health").json() for _ in range(2)]
     assert [answer["status"] for answer in health] == ["ok", "ok"]
     assert health[0]["clock"] < health[1]["clock"]  # seconds of the server's own clock
-    assert server.http.get("/v1/nothing").json()["error"]["message"] == "GET /v1/nothing: Not Found"
+    unknown = server.http.get("/v1/nothing").json()["error"]["message"]
+    assert unknown.startswith("GET /v1/nothing: Not Found: ") and unknown.endswith(ENDPOINTS[""])
     wrong = server.http.get("/v1/completions")
     assert wrong.status_code == 405 and wrong.json()["error"]["type"] == "invalid_request_error"
 
@@ -256,7 +259,18 @@ def test_a_priority_is_honoured_or_refused(server: Running, serve: Serve):
     assert sorting.http.post("/v1/chat/completions", json={**asked, "priority": 1}).status_code == 200
 
 
-def test_the_user_is_the_tenant(server: Running):
-    for fields, tenant in (({"user": "ann"}, "ann"), ({}, "")):
-        server.http.post("/v1/chat/completions", json={"model": MODEL, "messages": CHAT, "max_tokens": 1, **fields})
-        assert server.service.thread.call(lambda engine: engine.recent_requests[-1].tenant).result() == tenant
+def test_the_tenant_is_the_user_or_the_key(server: Running, serve: Serve, tmp_path: Path):
+    def tenant_of(where: Running, fields: dict, **options: object) -> str:
+        body = {"model": MODEL, "messages": CHAT, "max_tokens": 1, **fields}
+        where.http.post("/v1/chat/completions", json=body, **options)
+        return where.engine(lambda engine: engine.recent_requests[-1].tenant)
+
+    for fields, tenant in (({"user": "ann"}, "ann"), ({}, ""), ({"safety_identifier": "bob"}, "bob")):
+        assert tenant_of(server, fields) == tenant
+    keys = tmp_path / "keys"
+    keys.write_text("secret\n")
+    guarded = serve(api_key_file=str(keys), engine={"scheduling_order": "fair"})
+    tenant = tenant_of(guarded, {"user": "ann"}, headers={"authorization": "Bearer secret"})
+    assert tenant == guarded.service.keys.caller("Bearer secret", "") != "ann", "a key cannot be made up"
+    assert guarded.metric("tenant_tokens_total", tenant=tenant, kind="generation") == 1
+    assert guarded.metric("tenant_tokens_total", tenant=tenant, kind="prompt") > 1

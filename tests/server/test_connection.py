@@ -101,7 +101,12 @@ def test_one_connection_too_many(serve: Serve):
             second.sendall(GET + b"\r\n")
             assert second.recv(4096).startswith(b"HTTP/1.1 200")
             for _ in range(3):
-                assert refusal(server.raw(GET + b"\r\n")) == (503, "too_many_connections")
+                refused = server.raw(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert refusal(refused) == (503, "too_many_connections") and b"retry-after: 1" in refused
+                assert refusal(server.raw(b"")) == (503, "too_many_connections"), "it has a second to say what it wants"
+                assert server.raw(GET + b"\r\n").startswith(b"HTTP/1.1 200"), "the process is well, and says so"
+            waiting = server.raw(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert refusal(waiting) == (503, "too_many_connections") and b"retry-after: 1" in waiting
             first.sendall(GET + b"\r\n")  # who is in notices nothing
             assert first.recv(4096).startswith(b"HTTP/1.1 200")
         wait = server.raw(GET + b"connection: close\r\n\r\n")

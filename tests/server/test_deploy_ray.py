@@ -94,7 +94,8 @@ def test_a_replica_is_killed_under_load_and_replaced(tiny_llama_path: Path):
                 enough.set()
             for one in clients:
                 one.result()
-        assert set(outcomes) <= {"ok", "500", "503", "broken stream"}, outcomes
+        assert set(outcomes) <= {"ok", "unfinished stream"}, outcomes
+        assert outcomes["unfinished stream"] <= 8, "no more than were open in the replica"
         assert len(replicas(process.pid)) == 2, "the dead replica was not replaced"
         assert [ask(url, model, stream=i % 2 == 0) for i in range(20)] == ["ok"] * 20
         process.send_signal(signal.SIGTERM)
@@ -115,7 +116,7 @@ def test_load_brings_another_replica_and_sigterm_lets_streams_end(tiny_llama_pat
 
         clients = [pool.submit(client) for _ in range(CLIENTS)]
         try:
-            assert wait_for(lambda: len(replicas(process.pid)) == 2), "load brought no second replica"
+            assert wait_for(lambda: len(replicas(process.pid)) == 2, 300), "load brought no second replica"
         finally:
             enough.set()
         for one in clients:
@@ -143,6 +144,36 @@ def test_load_brings_another_replica_and_sigterm_lets_streams_end(tiny_llama_pat
             text = one.result()
             assert text.endswith("data: [DONE]\n\n")
             assert '"completion_tokens":450,' in text
-        # What still waits in Ray's router gets no answer, and none that looks like one.
-        assert {one.result() for one in queued} <= {"ok", "404", "500", "503", "no connection", "broken answer"}
+        # What waited in Ray's router when the signal came is served, too.
+        assert Counter(one.result() for one in queued) <= Counter({"ok": CLIENTS, "no connection": CLIENTS})
+        assert process.wait(120) == 0
+
+
+@pytest.mark.slow
+def test_a_rolling_restart_and_a_drain_under_load_lose_nothing(tiny_llama_path: Path):
+    with serving(tiny_llama_path, "--replicas", "2", "--max-num-seqs", "2") as (process, url, model):
+        before, enough = replicas(process.pid), threading.Event()
+        outcomes: Counter[str] = Counter()
+
+        def client(number: int) -> None:
+            while not enough.is_set():
+                outcomes[ask(url, model, stream=number % 2 == 0)] += 1
+
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            clients = [pool.submit(client, number) for number in range(CLIENTS)]
+            try:
+                assert wait_for(lambda: outcomes["ok"] >= 20)
+                process.send_signal(signal.SIGHUP)
+                assert wait_for(lambda: len(now := replicas(process.pid)) == 2 and not set(now) & set(before), 300)
+            finally:
+                enough.set()
+            for one in clients:
+                one.result()
+        assert set(outcomes) == {"ok"}, outcomes
+        assert httpx.get(url.removesuffix("/v1") + "/ready").status_code == 200
+        with ThreadPoolExecutor(4 * CLIENTS) as pool:
+            waiting = [pool.submit(ask, url, model, stream=i % 2 == 0) for i in range(4 * CLIENTS)]
+            threading.Event().wait(1)  # they are connected; four run, and the others wait in Ray's router
+            process.send_signal(signal.SIGTERM)
+            assert Counter(one.result() for one in waiting) == Counter({"ok": 4 * CLIENTS})
         assert process.wait(120) == 0

@@ -8,11 +8,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from server.running import CHAT, MODEL, Running, running
 
+from minillm.core.errors import RequestError
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.server.config import ServeConfig
-from minillm.server.errors import ApiError
-from minillm.server.protocol import NEUTRAL, ChatBody, CompletionBody, parse
+from minillm.server.errors import ApiError, as_api_error
+from minillm.server.protocol import ChatBody, CompletionBody, ResponsesBody, parse
+from minillm.server.unsupported import PARAMETERS
 
 numbers = st.one_of(st.integers(-3, 70), st.integers(), st.floats(), st.booleans())
 scalars = st.one_of(st.none(), numbers, st.text(max_size=20))
@@ -30,7 +32,8 @@ prompts = st.one_of(
     st.lists(st.lists(st.integers(0, 900), max_size=5), max_size=3),
     anything,
 )
-FIELDS = sorted({*ChatBody.model_fields, *CompletionBody.model_fields, *NEUTRAL} - {"model", "max_tokens"})
+KINDS = (ChatBody, CompletionBody, ResponsesBody)
+FIELDS = sorted({*PARAMETERS, *(name for kind in KINDS for name in kind.model_fields)} - {"model", "max_tokens"})
 BASE = {"model": MODEL, "max_tokens": 3}
 
 
@@ -43,9 +46,10 @@ def bodies(**wanted: st.SearchStrategy) -> st.SearchStrategy[dict]:
 def answers_properly(server: Running, path: str, content: bytes) -> None:
     answer = server.http.post(path, content=content)
     if answer.status_code == 200 and answer.headers["content-type"].startswith("text/event-stream"):
-        assert answer.text.endswith("data: [DONE]\n\n")
+        ending = "event: response." if path == "/v1/responses" else "data: [DONE]"
+        assert ending in answer.text.rpartition("\n\n")[0].rpartition("\n\n")[2]
     elif answer.status_code == 200:
-        assert answer.json()["choices"]
+        assert answer.json()["output" if path == "/v1/responses" else "choices"]
     else:
         assert 400 <= answer.status_code < 500, answer.text
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
@@ -67,6 +71,12 @@ def test_completion_bodies(server: Running, body: dict):
 
 
 @relaxed
+@given(body=bodies(input=messages | st.text(max_size=30)))
+def test_responses_bodies(server: Running, body: dict):
+    answers_properly(server, "/v1/responses", json.dumps(body).encode())
+
+
+@relaxed
 @given(content=st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_bodies_that_are_no_json(server: Running, content: bytes):
     answers_properly(server, "/v1/completions", content)
@@ -74,7 +84,10 @@ def test_bodies_that_are_no_json(server: Running, content: bytes):
 
 # -------------------------------------------------------------------- methods, paths, queries, headers
 
-ROUTES = (b"/v1/chat/completions", b"/v1/completions", b"/v1/models", b"/v1/models/tiny", b"/health", b"/metrics")
+ROUTES = (
+    b"/v1/chat/completions", b"/v1/completions", b"/v1/responses", b"/v1/models", b"/v1/models/tiny", b"/tokenize",
+    b"/health", b"/ready", b"/metrics",
+)  # fmt: skip
 METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT", b"PURGE", b"LINK")
 HEADERS = (
     b"host", b"authorization", b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"expect", b"accept",
@@ -148,6 +161,12 @@ def test_bodies_that_are_meant_to_hurt(server: Running):
         json.dumps({**BASE, "messages": CHAT})[:-1] + ', "temperature": NaN}',
         json.dumps({**BASE, "messages": [{"role": "user", "content": "\ud800"}]}),
         json.dumps({**BASE, "messages": [{"role": "user", "content": "\x00" * 50}]}),
+        json.dumps({**BASE, "messages": CHAT})[:-1]
+        + ', "tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "parameters": '
+        + '{"a":' * 900
+        + "1"
+        + "}" * 903
+        + "]}",
     ):
         answers_properly(server, "/v1/chat/completions", content.encode())
     server.wait_until_idle()
@@ -157,11 +176,10 @@ def test_bodies_that_are_meant_to_hurt(server: Running):
 @given(body=bodies(messages=messages) | anything)
 def test_a_body_is_understood_or_refused_with_a_reason(body: object):
     refusals: list[ApiError] = []
-    for kind in (ChatBody, CompletionBody):
+    for kind in KINDS:
         try:
             parsed = parse(json.dumps(body).encode(), kind)
-        except ApiError as error:
-            refusals.append(error)
-        else:
             parsed.sampling(5), parsed.prompts()
+        except (ApiError, RequestError) as error:
+            refusals.append(as_api_error(error))
     assert all(400 <= refusal.status < 500 and str(refusal) for refusal in refusals)

@@ -187,6 +187,8 @@ def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+    from opentelemetry.trace import SpanKind
 
     from minillm.server.tracing import Tracing
 
@@ -197,13 +199,23 @@ def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):
     calls = server.watched()
     trace_id = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
-    answer = server.client().chat.completions.create(model=MODEL, messages=CHAT, **GREEDY, extra_headers=headers)
+    more = {"stop": "never", "response_format": {"type": "text"}, "extra_headers": headers}
+    stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **GREEDY, **more, stream=True)
+    answer, *_ = stream
+    while not calls:  # it is over a moment after its last event was read
+        threading.Event().wait(0.002)
     with pytest.raises(openai.BadRequestError):
         server.client().chat.completions.create(model=MODEL, messages=[])
     server.stop(), server.join()
 
     *phases, root, failed = spans.get_finished_spans()
     assert root.name == failed.name == f"chat {MODEL}" and format(root.context.trace_id, "032x") == trace_id
+    known = {name for name in vars(gen_ai_attributes).values() if isinstance(name, str)}
+    told = {name for name in (*root.attributes, *failed.attributes) if name.startswith("gen_ai.")}
+    assert told <= known and root.kind is SpanKind.SERVER, told - known
+    assert {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.output.type"} <= told
+    assert root.attributes["gen_ai.request.stop_sequences"] == ("never",)
+    assert root.attributes["gen_ai.response.time_to_first_chunk"] > 0
     assert root.attributes["gen_ai.usage.output_tokens"] == 12 and root.attributes["gen_ai.response.id"] == answer.id
     assert failed.attributes["error.type"] == "invalid_value" and not failed.status.is_ok
     assert [span.name for span in phases] == list(PHASES)

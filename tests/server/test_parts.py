@@ -1,5 +1,7 @@
 """Small parts on their own: admission control's arithmetic, tokens as bytes."""
 
+from contextlib import ExitStack
+
 import orjson
 import pytest
 from hypothesis import given
@@ -26,6 +28,39 @@ def test_retry_after_follows_the_pace():
                 pass
     assert refused.value.status == 429 and refused.value.headers["retry-after"] == "14"
     assert limiter.num_sequences == 0 and limiter.retry_after_s() <= LONGEST_RETRY_AFTER_S
+
+
+def test_every_429_and_503_says_when_to_come_back():
+    told = {status: ApiError(status, "").headers.get("retry-after") for status in (400, 429, 500, 503, 504)}
+    assert told == {400: None, 429: "1", 500: None, 503: "1", 504: None}
+
+
+def test_in_fair_order_a_tenant_with_few_tokens_gets_in_where_one_with_many_does_not():
+    limiter = AdmissionLimiter(ServeConfig(), EngineConfig(max_num_seqs=1, max_queue_len=8, scheduling_order="fair"))
+    with ExitStack() as held:
+        for _ in range(7):  # the engine's slot, and all of the queue but what is kept
+            held.enter_context(limiter.hold(1, "many", 1000))
+        with pytest.raises(ApiError) as refused:
+            held.enter_context(limiter.hold(1, "many", 10))
+        assert refused.value.code == "over_fair_share" and refused.value.status == 429
+        held.enter_context(limiter.hold(1, "few", 10))
+        held.enter_context(limiter.hold(1, "few", 10))  # tokens count, not requests
+        for tenant in ("few", "another"):
+            with pytest.raises(ApiError) as refused:
+                held.enter_context(limiter.hold(1, tenant, 10))
+            assert refused.value.code == "server_busy", "now it is full for all"
+    with ExitStack() as held:
+        for _ in range(6):
+            held.enter_context(limiter.hold(1, "large", 500))
+        held.enter_context(limiter.hold(1, "small", 10))
+        with pytest.raises(ApiError, match="3000 tokens of yours"):
+            held.enter_context(limiter.hold(1, "large", 10))
+        held.enter_context(limiter.hold(1, "small", 10))
+    assert not limiter._tokens, "nothing is kept of those that have left"
+    plain = AdmissionLimiter(ServeConfig(), EngineConfig(max_num_seqs=1, max_queue_len=8))
+    with ExitStack() as held:
+        for _ in range(9):
+            held.enter_context(plain.hold(1, "many", 1000))
 
 
 def test_slots_do_not_count_without_batching():

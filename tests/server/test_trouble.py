@@ -1,7 +1,10 @@
 """What the server owes its users when things go wrong. No timing: the engine is halted where order matters."""
 
+import asyncio
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +14,9 @@ import httpx
 import openai
 import pytest
 from server.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
+
+from minillm.core.errors import EngineDeadError
+from minillm.server.app import make_app
 
 POOL = ThreadPoolExecutor(32)
 
@@ -134,9 +140,9 @@ def test_the_deadline_counts_while_a_prompt_is_tokenized(serve: Serve, monkeypat
     server = serve(request_timeout_s=0.1)
     tokenized, encode = threading.Event(), server.service._encode
 
-    def slow(prompts: object) -> list[list[int]]:
+    def slow(*prompts: object) -> list[list[int]]:
         assert tokenized.wait(60)
-        return encode(prompts)
+        return encode(*prompts)
 
     monkeypatch.setattr(server.service, "_encode", slow)
     try:
@@ -252,17 +258,75 @@ def test_a_step_that_fails_is_a_500_and_the_next_request_is_served(
     assert chat(server).result().choices[0].message.content == expected()
 
 
-def test_an_engine_that_dies_is_a_503_and_shows_in_health(serve: Serve):
+def test_an_engine_that_dies_is_a_503_and_shows_in_health_and_the_server_ends(serve: Serve):
     server = serve()
     server.engine(lambda engine: setattr(engine, "step", lambda: 1 / 0))
     with pytest.raises(openai.InternalServerError) as refused:
         chat(server).result()
     assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
-    assert httpx.get(f"{server.url}/health").status_code == 503
-    assert "minillm:step_time_seconds_count" in httpx.get(f"{server.url}/metrics").text
-    with pytest.raises(openai.InternalServerError) as refused:
-        chat(server).result()
-    assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
+    assert refused.value.response.headers["retry-after"] == "1"
+    server.join()
+    assert isinstance(server.server.failure, EngineDeadError)
+
+    async def probe(path: str) -> httpx.Response:
+        """As the application answers until the server has ended."""
+        transport = httpx.ASGITransport(make_app(server.service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            return await client.get(path)
+
+    for path in ("/health", "/ready"):
+        answer = asyncio.run(probe(path))
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+    assert "minillm:step_time_seconds_count" in asyncio.run(probe("/metrics")).text
+
+
+LOST_GPU = """
+import sys
+from minillm.core.errors import DeviceLostError
+from minillm.__main__ import main
+from minillm.runner.torch_runner import TorchRunner
+
+good = TorchRunner.launch
+
+def launch(self, batch):
+    if batch.requests[0].request.request_id != "warm-up":
+        raise DeviceLostError("the GPU is lost to this process (an illegal memory access): start it again")
+    return good(self, batch)
+
+TorchRunner.launch = launch
+sys.argv = ["minillm", "serve", "--port", "0", "--json", "--num-kv-blocks", "64", "--model", sys.argv[1]]
+main()
+"""
+
+
+def test_a_lost_gpu_ends_the_process_with_an_error(tiny_llama_path: Path):
+    command = [sys.executable, "-c", LOST_GPU, str(tiny_llama_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            ready = json.loads(process.stdout.readline())
+            client = openai.OpenAI(base_url=ready["url"], api_key="none", max_retries=0)
+            with pytest.raises(openai.InternalServerError) as refused:
+                client.completions.create(model=ready["model"], prompt="x")
+            assert refused.value.status_code in (500, 503)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 2 and "illegal memory access" in said
+
+
+def test_ready_says_whether_the_next_request_would_get_in(serve: Serve):
+    server = serve(engine={"max_num_seqs": 1, "max_queue_len": 1})
+    assert server.http.get("/ready").json() == {"status": "ready"}
+    with server.halted():
+        served = [chat(server) for _ in range(2)]
+        server.wait_until_admitted(2)
+        answer = server.http.get("/ready")
+        assert answer.status_code == 503 and answer.json()["error"]["code"] == "server_busy"
+        assert int(answer.headers["retry-after"]) >= 1 and server.http.get("/health").status_code == 200
+    assert [one.result().choices[0].finish_reason for one in served] == ["length"] * 2
+    server.service.draining = True
+    assert server.http.get("/ready").json()["error"]["code"] == "stopping"
+    assert server.http.get("/health").status_code == 200
 
 
 def test_draining_finishes_what_is_in_flight_and_lets_no_request_in(serve: Serve, expected: Callable[..., str]):
