@@ -3,32 +3,14 @@
 import operator
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.props import Request
 from course.lab.grading.tools import call, compare, expect, left_alone, table, whole
 
 Plan = dict[str, int]
 """Tokens by request id."""
-
-
-@dataclass
-class Request:
-    """What the scheduler knows of a request."""
-
-    request_id: str
-    num_tokens: int
-    """Prompt and output so far."""
-    num_computed_tokens: int
-    """Of these, tokens whose keys and values are in the cache."""
-
-    @property
-    def missing(self) -> int:
-        return self.num_tokens - self.num_computed_tokens
-
-    def __repr__(self) -> str:
-        return f"{self.request_id}: {self.num_computed_tokens} of {self.num_tokens}"
 
 
 Case = tuple[list[Request], list[Request], int, int]

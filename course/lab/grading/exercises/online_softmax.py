@@ -249,21 +249,6 @@ def merge(answer: Answer, one: Any, other: Any) -> Any:
     return state
 
 
-def numbers_in(state: Any, depth: int = 6) -> int:
-    """How many numbers an object keeps, in whatever it is made of."""
-    if isinstance(state, np.ndarray):
-        return max(state.size, state.base.size if isinstance(state.base, np.ndarray) else 0)
-    if depth == 0 or isinstance(state, (str, bytes, int, float, np.number, type)) or state is None:
-        return 1
-    if isinstance(state, Mapping):
-        return sum(numbers_in(value, depth - 1) for value in state.values())
-    if isinstance(state, (list, tuple, set, frozenset)):
-        return sum(numbers_in(value, depth - 1) for value in state)
-    inside = [*getattr(state, "__dict__", {}).values()]
-    inside += [getattr(state, slot) for slot in getattr(type(state), "__slots__", ()) if hasattr(state, slot)]
-    return sum(numbers_in(value, depth - 1) for value in inside)
-
-
 def stays_small(answer: Answer, rng: random.Random) -> str:
     dim, count = 4, 60
     tiles = some_tiles(rng, [8] * count, [rng.uniform(-2, 2) for _ in range(count)], dim)
@@ -278,7 +263,7 @@ def stays_small(answer: Answer, rng: random.Random) -> str:
         scores[:], values[:] = np.nan, np.nan
         if number == count // 2:
             result(answer, states[0], dim)  # a look on the way changes nothing
-    size = numbers_in(states[0])
+    size = answer.prop("numbers_in", states[0])
     expect(not size > 16 * dim + 64, "after_tiles_8_keys", count=count, size=size)
     tip = "All tiles came in the same buffer, which is overwritten afterwards: does the state keep a tile?"
     for which, row in enumerate((tiles, other)):

@@ -14,7 +14,7 @@ Event = dict[str, str]
 END = "[DONE]"
 LINE_END = re.compile("\r\n|\r|\n")
 
-LINE_BYTES, PIECE_BYTES = 400_000, 8
+LINE_BYTES, PIECE_BYTES, BATCHES = 400_000, 8, 50
 EVENTS = 60_000
 EMPTY = 0.05
 """Share of the pieces of a stream behind which an empty one comes."""
@@ -280,10 +280,11 @@ def byte_order_mark(answer: Answer, rng: random.Random) -> str:
 
 def stays_quick(answer: Answer, rng: random.Random) -> str:
     letter = rng.choice(b"abcxyz")
-    pieces = [b"data: ", *[bytes([letter]) * PIECE_BYTES] * (LINE_BYTES // PIECE_BYTES)]
+    batch = [[bytes([letter]) * PIECE_BYTES]] * (LINE_BYTES // PIECE_BYTES // BATCHES)
     parser = answer.EventParser()
-    for piece in in_time(SLOWEST_S, pieces, lambda number: Mistake("one_line_bytes_chunks", number=number)):
-        parser.feed(piece)
+    parser.feed(b"data: ")
+    for _ in in_time(SLOWEST_S, range(BATCHES), lambda n: Mistake("one_line_bytes_chunks", number=n * len(batch))):
+        answer.many(parser.feed, batch)
     events = read_events(parser.feed(b"\n\n"), "feed(...)")
     whole = f"one line of {LINE_BYTES} bytes, in chunks of {PIECE_BYTES}, should be one event of this length"
     expect([len(event["data"]) for event in events] == [LINE_BYTES], whole)
