@@ -90,6 +90,27 @@ class Pool:
             self.free_ids.append(block)
 
 
+DIM = 3
+"""Numbers of a token in expert-routing."""
+
+
+class Mlp:
+    """An expert (expert-routing). Notes how many rows each call had."""
+
+    def __init__(self, seed: int) -> None:
+        generator = draws(seed)
+        self.up, self.down = generator.normal(size=(DIM, 8)), generator.normal(size=(8, DIM))
+        self.calls: list[int] = []
+
+    def __call__(self, rows: Any) -> Any:
+        import numpy as np
+
+        if np.ndim(rows) != 2 or np.shape(rows)[1] != DIM:
+            raise ValueError(f"an expert takes rows [n, {DIM}]; it was given shape {list(np.shape(rows))}")
+        self.calls.append(len(rows))
+        return np.maximum(np.asarray(rows) @ self.up, 0) @ self.down
+
+
 def draws(seed: int) -> Any:
     """A generator of random numbers, as rejection-sampler's `verify` is given."""
     import numpy as np
