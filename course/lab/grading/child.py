@@ -158,7 +158,7 @@ def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> byte
     try:
         desk.result = result = getattr(desk, work)(*content)
         if hasattr(result, "__next__"):
-            desk.result = result = list(wire.itertools.islice(result, wire.LONGEST + 1))
+            desk.result = result = [listed(each) for each in wire.itertools.islice(result, wire.LONGEST + 1)]
         took = time.process_time() - began
         return wire.packed((True, result, now, printed.end, took), desk.number_of)
     except BaseException as error:
@@ -166,6 +166,11 @@ def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> byte
         told = blame.explain(error, desk.files)
         took = time.process_time() - began
         return wire.packed((False, (kinds, blame.message_of(error), told), now, printed.end, took), desk.number_of)
+
+
+def listed(value: Any) -> Any:
+    """An iterator inside an iterator is read before the next one comes."""
+    return list(wire.itertools.islice(value, wire.LONGEST + 1)) if hasattr(value, "__next__") else value
 
 
 class NoImports:

@@ -16,9 +16,9 @@ from typing import Any
 
 from course.lab.grading import Criterion
 from course.lab.grading.blame import explain, shown
-from course.lab.grading.remote import EndedError, Link, Remote, identical, repeated
+from course.lab.grading.remote import EndedError, Link, Remote, identical, repeated, result_of
 
-LOOKED_AT, RECHECKED = 40, 5
+LOOKED_AT, RECHECKED = 6, 5
 """Questions that are repeated to find what lies behind a mistake, and after each part that was right."""
 KEEPS = (
     "Something is kept between calls or shared between objects (a global, a default argument, an attribute of the class): "
@@ -126,7 +126,8 @@ class Answer:
             return f"It printed {shown(link.printed.strip())} and gave back None: return it instead"
         with contextlib.suppress(EndedError, Mistake):
             other = self.elsewhere().link
-            for session in [each for each in link.sessions.values() if each.is_whole()][: -LOOKED_AT - 1 : -1]:
+            noted = [each for each in link.sessions.values() if each.is_whole()]
+            for session in [*noted[:-LOOKED_AT][:LOOKED_AT], *noted[-LOOKED_AT:]]:
                 for spoils, words in ((True, KEEPS), (False, ALIASED)):
                     other.spoils = spoils
                     other.again()
@@ -143,7 +144,8 @@ class Answer:
                 first.setdefault(session.calls[0][0], []).append(session.calls[0][1:])
         for name, asked in first.items():
             questions = {data for data, _ in asked}
-            plain = [found for _, found in asked if not isinstance(found, (type, Remote))]
+            results = [result_of(reply, self.link) for _, reply in asked]
+            plain = [found for found in results if not isinstance(found, (type, Remote))]
             if len(questions) > 3 and len(plain) == len(asked) and all(identical(plain[0], found) for found in plain):
                 return f"`{name}` gives {shown(plain[0])} for every question: was the worked example written into it?"
         return None
@@ -249,10 +251,12 @@ class Exercise:
                 return part.points / 2, behind
             return part.points, praise
         except Mistake as mistake:
+            behind = answer.cause()
+            if behind and (KEEPS in behind or ALIASED in behind):
+                mistake.slip = None  # it was guessed from what had been kept
             told, earned = mistake.told(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)
         except Exception as error:
-            told, earned = explain(error), 0.0
-        behind = answer.cause()
+            told, earned, behind = explain(error), 0.0, answer.cause()
         return earned, f"{told.rstrip('.')}. {behind}" if behind else told
 
     def ungraded(self, feedback: str) -> tuple[Criterion, ...]:

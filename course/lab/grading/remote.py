@@ -5,7 +5,7 @@ object gave, so that it can be asked again. Results are plain data; what is not 
 """
 
 import builtins
-import copy
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -17,7 +17,7 @@ from course.lab.grading.wire import packed, unpacked
 MOST_CALLS = 400
 """Of one object that are noted, to be repeated."""
 MOST_BYTES = 200_000
-"""Of the arguments that are noted."""
+"""Of the arguments and results that are noted."""
 
 
 class EndedError(BaseException):
@@ -81,7 +81,7 @@ class Session:
     """What was asked of one function, once, or of one object from its making on."""
 
     calls: list[tuple[str, bytes, Any]] = field(default_factory=list)
-    """Name, packed arguments, what came: plain data, or the type of what was raised."""
+    """Name, packed arguments, what came: the child's reply, or the type of what was raised."""
 
     def is_whole(self) -> bool:
         return 0 < len(self.calls) < MOST_CALLS
@@ -103,6 +103,7 @@ class Link:
         self.printed = ""
         """What a call printed that gave back nothing."""
         self.sessions: dict[Any, Session] = {}
+        self._reply = b""
 
     def load(self, task: dict[str, Any]) -> None:
         self.names = self.ask("load", task)
@@ -118,11 +119,12 @@ class Link:
         message = packed((work, *content, self.spoils), lambda thing: thing._number)
         began = time.monotonic()
         try:
-            reply = unpacked(self._channel.exchange(message, self._left_s), self._thing)
+            data = self._channel.exchange(message, self._left_s)
         except EndedError:
             self._left_s = 0.0
             raise
-        is_right, result, now, printed, took = reply
+        self._reply = data
+        is_right, result, now, printed, took = unpacked(data, self.thing)
         self._left_s -= min(took, time.monotonic() - began)
         Clock.seconds += took
         if now is not None:
@@ -130,7 +132,9 @@ class Link:
             if is_right and result is None and printed.strip():
                 self.printed = printed
         if not is_right:
-            raise raised(*result)
+            error = raised(*result)
+            error.arguments = now  # type: ignore[attr-defined]
+            raise error
         return result, now
 
     def _look(self, before: Any, now: Any) -> None:
@@ -138,7 +142,7 @@ class Link:
             if self.changed is None and not identical(old, new):
                 self.changed = f"{shown(old)} became {shown(new)}"
 
-    def _thing(self, about: tuple[int, str, str, bool]) -> Remote:
+    def thing(self, about: tuple[int, str, str, bool]) -> Remote:
         number, kind, said, is_callable = about
         return (RemoteCallable if is_callable else Remote)(self, number, kind, said)
 
@@ -196,11 +200,16 @@ class Link:
             data = packed(about, _no_number)
         except TypeError:  # a Remote among them cannot be repeated elsewhere
             data = b""
-        if not data or len(data) > MOST_BYTES:
+        if not data or max(len(data), len(self._reply)) > MOST_BYTES:
             kept.calls += [("", b"", None)] * MOST_CALLS
             return
         self.sessions[key] = self.sessions.pop(key)  # the last one that was asked is the last one here
-        kept.calls.append((name, data, found if isinstance(found, type) else copy.deepcopy(found)))
+        kept.calls.append((name, data, found if isinstance(found, type) else self._reply))
+
+
+def result_of(reply: Any, link: Link) -> Any:
+    """What a noted call gave: plain data, a Remote, or a type of exception."""
+    return reply if isinstance(reply, type) else unpacked(reply, link.thing)[1]
 
 
 def _no_number(thing: Any) -> Any:
@@ -210,8 +219,8 @@ def _no_number(thing: Any) -> Any:
 def repeated(link: Link, session: Session) -> tuple[str, Any, Any] | None:
     """Ask the same again, of another link: the first call that gives something else, what it gave, and what now."""
     first: Any = None
-    for number, (name, data, before) in enumerate(session.calls):
-        about = unpacked(data, _no_number)
+    for number, (name, data, reply) in enumerate(session.calls):
+        about, before = unpacked(data, _no_number), result_of(reply, link)
         try:
             if number == 0:
                 first = now = link.call("name", name, *about, session=None, name="")
@@ -228,6 +237,9 @@ def repeated(link: Link, session: Session) -> tuple[str, Any, Any] | None:
 
 def identical(one: Any, other: Any) -> bool:
     """Equal in all that can be seen; NaN equals NaN, and whatever lives in another process equals its like."""
+    with contextlib.suppress(ValueError):  # an array is not one truth
+        if type(one) is type(other) and bool(one == other):
+            return True
     if isinstance(one, Remote) or isinstance(other, Remote):
         return isinstance(one, Remote) and isinstance(other, Remote)
     if hasattr(one, "tobytes") and hasattr(other, "tobytes"):

@@ -6,9 +6,9 @@ forge nothing but its own results. That is no proof against cheating, which need
 
 import contextlib
 import os
-import queue
 import re
 import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -29,6 +29,8 @@ START_LIMIT_S = 30.0
 """For Python to start and import the exercise: our part, so it is long."""
 KEPT_OUTPUT = 2000
 """Characters of what an answer prints that are shown."""
+HEADER = 20
+"""Bytes of a message before its content: a nonce and a length."""
 GLANCE_S = 0.05
 """How often the parent looks at the child's clock while it is silent."""
 
@@ -96,7 +98,7 @@ class Worker:
         child.printed.forget()
         link = Link(child, START_LIMIT_S)
         link.ask("prepare", dict(exercise.environment), list(exercise.needs), exercise.memory_mb)
-        link = Link(child, exercise.limit_s)
+        link, child.limit_s = Link(child, exercise.limit_s), exercise.limit_s
         link.load(submission.task)
         return link
 
@@ -132,10 +134,8 @@ class _Child:
             start_new_session=True,  # so that its own children end with it, and Ctrl-C is ours
         )
         self._born = time.monotonic()
-        self._replies: queue.SimpleQueue[tuple[bytes, bytes]] = queue.SimpleQueue()
         self.printed = _Printed(self._process.stderr)
-        self.has_ended = False
-        threading.Thread(target=self._read, daemon=True).start()
+        self.has_ended, self.limit_s = False, START_LIMIT_S
 
     def exchange(self, message: bytes, limit_s: float) -> bytes:
         """Ask, and wait for the reply that bears the question's own nonce."""
@@ -144,19 +144,21 @@ class _Child:
             self._process.stdin.write(nonce + len(message).to_bytes(4, "big") + message)
             self._process.stdin.flush()
         began: float | None = None
+        pipe, reply = self._process.stdout.fileno(), b""
         while True:
-            try:
-                found, reply = self._replies.get(timeout=GLANCE_S)
-            except queue.Empty:
-                began = self.own_seconds() if began is None else began
-                status = self._process.poll()
-                if status is not None and self._replies.empty():
-                    self._stop(_how_it_ended(status))
-                elif self.own_seconds() - began > limit_s:
-                    self._stop(f"stopped: not done in time{self.where()}. An endless loop, or far more work than needed?")
+            if select.select([pipe], [], [], GLANCE_S)[0]:
+                reply += (more := os.read(pipe, 1 << 20))
+                if not more:
+                    self._stop(_how_it_ended(self._process.wait()))
+                while len(reply) >= HEADER and len(reply) >= (end := HEADER + int.from_bytes(reply[16:HEADER], "big")):
+                    if reply[:16] == nonce:
+                        return reply[HEADER:end]
+                    reply = reply[end:]
                 continue
-            if found == nonce:
-                return reply
+            began = self.own_seconds() if began is None else began
+            if self.own_seconds() - began > limit_s:
+                told = f"stopped: not done after {self.limit_s:g} s{self.where()}"
+                self._stop(f"{told}. An endless loop, or far more work than needed?")
 
     def _stop(self, why: str) -> NoReturn:
         self.kill()
@@ -193,11 +195,6 @@ class _Child:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         self._folder.cleanup()
-
-    def _read(self) -> None:
-        pipe = self._process.stdout
-        while len(header := pipe.read(20)) == 20:
-            self._replies.put((header[:16], pipe.read(int.from_bytes(header[16:], "big"))))
 
 
 class _Printed:

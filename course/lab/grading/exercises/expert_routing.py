@@ -47,7 +47,6 @@ EXPERT_SLIPS: Slips = {
 SHARE_SLIPS: Slips = {
     "shares_sum": lambda logits, k, _: taken(softmax(logits), logits, k),
     "always_normalized": lambda logits, k, _: right_shares(logits, k, True),
-    "softmax_of_chosen": lambda logits, k, _: softmax(taken(logits, logits, k)),
     "raw_logits": lambda logits, k, _: taken(logits, logits, k),
     "sigmoid": lambda logits, k, _: taken(1 / (1 + np.exp(-logits)), logits, k),
 }
@@ -64,30 +63,30 @@ ROW_SLIPS: Slips = {
 
 
 def mixed(join: Callable[[Array, Array, Array], Array]) -> Callable[..., Array]:
-    """An output made of one token's (experts' outputs [k, h], shares [k], x [h])."""
+    """An output made of one token's (experts' outputs [k, h], shares [k], experts [k])."""
 
     def output(x: Array, logits: Array, k: int, seed: int, normalize: bool) -> Array:
         mlps = [Mlp(seed + e) for e in range(logits.shape[1])]
         chosen, parts = right_experts(logits, k), right_shares(logits, k, normalize)
         outs = [np.array([mlps[e](x[t : t + 1])[0] for e in chosen[t]]) for t in range(len(x))]
-        return np.array([join(*each) for each in zip(outs, parts, x)])
+        return np.array([join(*each) for each in zip(outs, parts, np.array(chosen))])
 
     return output
 
 
-right_output = mixed(lambda outs, parts, x: parts @ outs)
+right_output = mixed(lambda outs, parts, chosen: parts @ outs)
 OUTPUT_SLIPS: Slips = {
-    "no_shares": mixed(lambda outs, parts, x: outs.sum(axis=0)),
-    "first_only": mixed(lambda outs, parts, x: parts[0] * outs[0]),
-    "mean_of_experts": mixed(lambda outs, parts, x: outs.mean(axis=0)),
-    "last_wins": mixed(lambda outs, parts, x: parts[-1] * outs[-1]),
+    "no_shares": mixed(lambda outs, parts, chosen: outs.sum(axis=0)),
+    "first_only": mixed(lambda outs, parts, chosen: parts[0] * outs[0]),
+    "mean_of_experts": mixed(lambda outs, parts, chosen: outs.mean(axis=0)),
+    "last_wins": mixed(lambda outs, parts, chosen: parts[chosen.argmax()] * outs[chosen.argmax()]),
 }
 
 
 def some_logits(rng: random.Random, tokens: int, experts: int, ties: bool = False, large: float = 1.0) -> Array:
     """Whole eighths: equal ones are exactly equal."""
     draws = np.random.default_rng(rng.getrandbits(48))
-    logits = np.round(draws.normal(0, 2 * large, (tokens, experts)) * 8) / 8
+    logits = np.round(draws.normal(0, 2 * large, (tokens, experts)) * 8) / 8 + (large > 1) * 1000
     if ties:
         logits[:, rng.sample(range(experts), 3)] = logits.max(axis=1, keepdims=True) + 1
     return logits

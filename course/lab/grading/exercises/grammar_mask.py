@@ -167,7 +167,11 @@ def judge_paths(answer: Answer, paths: list[Path]) -> None:
         matcher, state = answer.Matcher(grammar, vocabulary, eos), grammar["start"]
         for token in [None, *taken]:
             if token is not None:
-                matcher.accept(token)
+                try:
+                    matcher.accept(token)
+                except ValueError:  # is that because its masks are wrong?
+                    compare("allowed", cases, right_mask, SLIPS, difference=first_token)
+                    raise
                 state = right_follow(grammar, state, vocabulary[token])
             found = read_mask(matcher.allowed(), "allowed()", len(vocabulary))
             cases.append(((grammar, vocabulary, eos, state), found))

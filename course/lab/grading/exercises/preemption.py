@@ -195,7 +195,11 @@ def right_room(state: State, request_id: str, count: int, planned: set[str]) -> 
 def ask_room(answer: Answer, state: State, request_id: str, count: int, planned: set[str]) -> bool:
     request = the(state, request_id)
     given = request, count, state.running, state.waiting, state.free, set(planned)
-    found, (_, _, state.running, state.waiting, state.free, _) = answer.changing("make_room", *given)
+    try:
+        found, (_, _, state.running, state.waiting, state.free, _) = answer.changing("make_room", *given)
+    except ValueError as error:  # what it had changed by then has changed all the same
+        _, _, state.running, state.waiting, state.free, _ = getattr(error, "arguments", given)
+        raise
     nothing = "make_room gave back None: True if there is room now, False if the request itself had to go"
     expect(found is not None, nothing)
     expect(

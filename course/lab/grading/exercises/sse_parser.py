@@ -15,7 +15,7 @@ END = "[DONE]"
 LINE_END = re.compile("\r\n|\r|\n")
 
 LINE_BYTES, PIECE_BYTES, BATCHES = 400_000, 8, 50
-EVENTS = 60_000
+EVENTS = 90_000
 EMPTY = 0.05
 """Share of the pieces of a stream behind which an empty one comes."""
 SLOWEST_S = 0.5
