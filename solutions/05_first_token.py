@@ -115,7 +115,9 @@ check("ttft-by-cause", ttft_by_cause)
 step = {"fixed_s": 0.010, "per_token_s": 0.0001, "max_tokens": 2048}
 print("tokens in 30 ms:", round((0.030 - 0.010) / 0.0001), "of which 20 are the decodes': chunks of 180")
 print("400 tokens: 180, 180 and 40, in 30 + 30 + 16 ms")
-print("Apart, 4 layers ready at 4, 8, 12, 16 ms, 6 ms to send each: sent at 10, 16, 22, 28 ms. The link is the bottleneck")
+print(
+    "Apart, 4 layers ready at 4, 8, 12, 16 ms, 6 ms to send each: sent at 10, 16, 22, 28 ms. The link is the bottleneck"
+)
 
 # %% [markdown]
 # **Now you.** `largest_chunk` has one gap; the others are all yours.

@@ -24,7 +24,9 @@ KEEPS = (
     "Something is kept between calls or shared between objects (a global, a default argument, an attribute of the class): "
     "keep it in `self`, or make it anew"
 )
-ALIASED = "A list that it was given, or that it handed out, is kept and was changed afterwards by its owner: keep a copy"
+ALIASED = (
+    "A list that it was given, or that it handed out, is kept and was changed afterwards by its owner: keep a copy"
+)
 
 
 class Mistake(Exception):
@@ -257,7 +259,7 @@ class Exercise:
             told, earned = mistake.told(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)
         except Exception as error:
             told, earned, behind = explain(error), 0.0, answer.cause()
-        return earned, f"{told.rstrip('.')}. {behind}" if behind else told
+        return earned, f"{told}{'' if told[-1:] in '.?!' else '.'} {behind}" if behind else told
 
     def ungraded(self, feedback: str) -> tuple[Criterion, ...]:
         """No points, for one reason that is said once."""

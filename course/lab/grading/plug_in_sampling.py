@@ -35,7 +35,9 @@ class OwnRouter(nn.Module):
         logits = F.linear(x, self.ours.weight).float().cpu().numpy()
         experts, shares = map(np.asarray, self._route(logits, self.k, self.ours.normalize))
         if experts.shape != (len(x), self.k) or shares.shape != experts.shape:
-            raise ValueError(f"experts and shares are [{len(x)}, {self.k}]; these are {shown((experts.shape, shares.shape))}")
+            raise ValueError(
+                f"experts and shares are [{len(x)}, {self.k}]; these are {shown((experts.shape, shares.shape))}"
+            )
         if experts.min() < 0 or experts.max() >= logits.shape[1] or not np.isfinite(shares).all():
             raise ValueError("an expert that does not exist, or a share that is not finite")
         return torch.from_numpy(experts.astype(np.int64)).to(x.device), torch.from_numpy(shares).to(x)

@@ -153,6 +153,11 @@ class Scripted:
             return draws(0).choice(a, size, replace, p)  # it refuses them in its own words
         return values[np.minimum(np.searchsorted(edges / edges[-1], self.random(size), "right"), len(values) - 1)]
 
+    def multinomial(self, n: int, pvals: Any, size: Any = None) -> Any:
+        import numpy as np
+
+        return np.bincount([self.choice(len(pvals), p=pvals) for _ in range(n)], minlength=len(pvals))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(draws(self._seed + self._place), name)
 
@@ -167,7 +172,7 @@ def rounds(
         found = verify(*given, Scripted(place, seed))
         results.append(found if isinstance(found, list) else list(found) if hasattr(found, "__iter__") else found)
         for name, before, after in zip(("target", "proposal", "drafts"), (target, proposal, drafts), given):
-            if (before != after if name == "drafts" else before.tobytes() != after.tobytes()):
+            if before != after if name == "drafts" else before.tobytes() != after.tobytes():
                 return results, name
     return results, None
 
@@ -176,7 +181,12 @@ def numbers_in(state: Any, depth: int = 6) -> int:
     """How many numbers an object keeps, in whatever it is made of."""
     if type(state).__name__ == "ndarray":
         return max(state.size, getattr(state.base, "size", 0))
-    if depth == 0 or isinstance(state, (str, bytes, int, float, type)) or state is None or not hasattr(state, "__dict__"):
+    if (
+        depth == 0
+        or isinstance(state, (str, bytes, int, float, type))
+        or state is None
+        or not hasattr(state, "__dict__")
+    ):
         if not isinstance(state, (dict, list, tuple, set, frozenset)) or depth == 0:
             slots = getattr(type(state), "__slots__", ())
             return sum(numbers_in(getattr(state, slot, None), depth - 1) for slot in slots) if slots and depth else 1

@@ -310,7 +310,9 @@ def compare(
         wanted = call(right, *arguments)
         if agree(found, wanted):
             continue
-        slip = slip_of(slips, [*cases[number:], *cases[:number]], agree) or (otherwise(arguments, found) if otherwise else None)
+        slip = slip_of(slips, [*cases[number:], *cases[:number]], agree) or (
+            otherwise(arguments, found) if otherwise else None
+        )
         if difference is not None:
             raise Mistake(difference(arguments, found, wanted), share, slip=slip)
         asked = describe(*arguments) if describe else f"{what}({', '.join(map(shown, arguments))})"

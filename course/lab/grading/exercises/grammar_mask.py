@@ -121,6 +121,7 @@ def texts(answer: Answer, rng: random.Random) -> str:
     cases = []
     for _ in range(12):
         grammar = some_grammar(rng, 5, dead=True)
+        cases.append((grammar, "sink", "ab"))
         for text in ("", "".join(rng.choices(LETTERS, k=1)), "".join(rng.choices(LETTERS, k=2)), "z", "xx"):
             cases.append((grammar, rng.choice(list(grammar["next"])), text))
         path, state = "", grammar["start"]
@@ -236,7 +237,10 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     grammar["next"][grammar["start"]]["a"] = grammar["start"]  # it may go on for ever in few states
     grammar["final"].add(grammar["start"])
     vocabulary, eos = some_vocabulary(rng, LARGE)
-    matcher, token = answer.Matcher(grammar, vocabulary, eos), next(i for i, t in enumerate(vocabulary) if t == "a" and i != eos)
+    matcher, token = (
+        answer.Matcher(grammar, vocabulary, eos),
+        next(i for i, t in enumerate(vocabulary) if t == "a" and i != eos),
+    )
     for _ in in_time(SLOWEST_S, range(STEPS), lambda done: Mistake("mask_slow", done=done, vocab=LARGE)):
         matcher.allowed()
         matcher.accept(token)

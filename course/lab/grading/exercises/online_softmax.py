@@ -112,9 +112,16 @@ def some_tiles(rng: random.Random, sizes: Sequence[int], centers: Sequence[float
 def state_after(answer: Answer, tiles: Iterable[Tile], dim: int) -> Any:
     state = answer.empty(dim)
     for scores, values in tiles:
-        state = answer.add(state, scores.copy(), values.copy())
-        expect(state is not None, "add(state, scores, values) gave back None: it returns the state after this tile")
+        state = added(answer, state, scores, values)
     return state
+
+
+def added(answer: Answer, state: Any, scores: np.ndarray, values: np.ndarray) -> Any:
+    """The state after one more tile. The old one may be changed by that, the arrays may not."""
+    found, (_, *now) = answer.changing("add", state, scores, values)
+    expect(found is not None, "add(state, scores, values) gave back None: it returns the state after this tile")
+    unchanged((scores, values), now, ("scores", "values"))
+    return found
 
 
 def result(answer: Answer, state: Any, dim: int) -> np.ndarray:
@@ -237,14 +244,14 @@ def merged(answer: Answer, rng: random.Random) -> str:
     more = some_tiles(rng, (3, 4, 2), (0, 3, 1), 3)
     both = merge(answer, *(state_after(answer, [tile], 3) for tile in more[:2]))
     judge(
-        [(more, result(answer, answer.add(both, more[2][0].copy(), more[2][1].copy()), 3))],
+        [(more, result(answer, added(answer, both, *more[2]), 3))],
         what=", merged, then one more",
     )
     return "two parts, computed apart, make one"
 
 
 def merge(answer: Answer, one: Any, other: Any) -> Any:
-    state = answer.merge(one, other)
+    state, _ = answer.changing("merge", one, other)
     expect(state is not None, "merge(one, other) gave back None: it returns the state of both")
     return state
 
@@ -258,9 +265,7 @@ def stays_small(answer: Answer, rng: random.Random) -> str:
     for number, pair in enumerate(zip(tiles, other)):
         for which, tile in enumerate(pair):
             scores[:], values[:] = tile
-            states[which] = answer.add(states[which], scores, values)
-            unchanged(tile, (scores, values), ("scores", "values"))
-        scores[:], values[:] = np.nan, np.nan
+            states[which] = added(answer, states[which], scores, values)
         if number == count // 2:
             result(answer, states[0], dim)  # a look on the way changes nothing
     size = answer.prop("numbers_in", states[0])

@@ -134,6 +134,8 @@ def extra_keys(answer: Answer, rng: random.Random) -> str:
             expect(other == kind, f"{same}. {JOINED if kind and other else SHARED}")
     if names(answer, ids, 4, ()) != plain:
         raise Mistake("asked without extra keys again, after other questions, it gives other names: it remembers")
+    for kind in ((), ("adapter-a", "tenant-7")):  # a prefix that another server, or a restarted one, has cached
+        expect(names(answer.elsewhere(), ids, 4, kind) == names(answer, ids, 4, kind), "other_process")
     if names(answer, [9, *ids[:3]], 4) == names(answer, ids[:4], 4, ("9",)):
         raise Mistake("an extra key and a token can be exchanged: keep them apart")
     return "what may not be shared is not"

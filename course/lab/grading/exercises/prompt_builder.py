@@ -120,6 +120,7 @@ def one_order(answer: Answer, rng: random.Random) -> str:
                 why = "tools by name, and keys in sorted order at every depth"
             told = {"names": names[0], "others": names[1], "first": shown(first), "text": shown(text)}
             raise Mistake("same_tools_then_their", slip=why, **told)
+    expect(rendered(answer.elsewhere(), tools) == rendered(answer, tools), "other_process")
     rendered(answer, [])
     return "the same tools, the same text, whatever order they come in"
 
@@ -224,6 +225,7 @@ def refuse_to_remember(answer: Answer, rng: random.Random) -> str:
         raise Mistake("a tool was added, and the next prompt does not have it: is the text of the first ones kept?")
     if built(answer, request) != first:
         raise Mistake("the same request again gives another prompt: does it remember, or add something by itself?")
+    expect(built(answer.elsewhere(), request) == first, "other_process")
     left_alone(answer.build_prompt, request)
     left_alone(answer.render_tools, request["tools"])
     return "the same request, the same prompt; nothing is changed"

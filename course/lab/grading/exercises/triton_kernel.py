@@ -10,6 +10,8 @@ from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.tools import Slips, compare, expect, within
 
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3}
+
+
 def right(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
     return x / np.sqrt(squares(x) + eps) * weight
 
