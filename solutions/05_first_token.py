@@ -311,7 +311,7 @@ check("grammar-mask", follow, Matcher)
 from course.lab.grading.plug_in import OpenLab
 from course.lab.workloads import Arrival, Workload
 
-letters = {character: "why" for character in "abcdefghijklmnopqrstuvwxyz "}
+letters = dict.fromkeys("abcdefghijklmnopqrstuvwxyz ", "why")
 verdict = {
     "start": "s",
     "final": {"end"},

@@ -192,11 +192,9 @@ def on_its_own() -> None:
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
         if event in FORBIDDEN:
             raise OSError(f"an exercise needs one process: {event} is switched off here")
-        if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
-            if os.path.realpath(os.fsdecode(arguments[0])).startswith(folders):
-                raise PermissionError(
-                    "an answer stands on its own: this project's files are closed while it is checked"
-                )
+        is_path = event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes))
+        if is_path and os.path.realpath(os.fsdecode(arguments[0])).startswith(folders):
+            raise PermissionError("an answer stands on its own: this project's files are closed while it is checked")
 
     sys.addaudithook(refuse)
 

@@ -21,8 +21,8 @@ from course.lab.grading.remote import EndedError, Link, Remote, identical, repea
 LOOKED_AT, RECHECKED = 6, 5
 """Questions that are repeated to find what lies behind a mistake, and after each part that was right."""
 KEEPS = (
-    "Something is kept between calls or shared between objects (a global, a default argument, an attribute of the class): "
-    "keep it in `self`, or make it anew"
+    "Something is kept between calls or shared between objects (a global, a default argument, an attribute of the "
+    "class): keep it in `self`, or make it anew"
 )
 ALIASED = (
     "A list that it was given, or that it handed out, is kept and was changed afterwards by its owner: keep a copy"
@@ -109,21 +109,22 @@ class Answer:
     def afterthought(self) -> str | None:
         """What was not asked and shows all the same: arguments that were changed, and results that depend on more than
         the arguments."""
-        link = self.link
-        if link.changed:
-            return f"It changes what it is given: {link.changed}. Work on a copy"
-        for session in [each for each in link.sessions.values() if len(each.calls) == 1][:RECHECKED]:
-            if different := repeated(link, session):
-                return "Asked the same again, {} gave {}; before, it gave {}. {}".format(
-                    different[0], shown(different[2]), shown(different[1]), KEEPS
-                )
+        if self.link.changed:
+            return self._changed()
+        for session in [each for each in self.link.sessions.values() if len(each.calls) == 1][:RECHECKED]:
+            if different := repeated(self.link, session):
+                what, before, now = different
+                return f"Asked the same again, {what} gave {shown(now)}; before, it gave {shown(before)}. {KEEPS}"
         return None
+
+    def _changed(self) -> str:
+        return f"It changes what it is given: {self.link.changed}. Work on a copy"
 
     def cause(self) -> str | None:
         """What may lie behind a mistake: nothing returned, one result for all, or something kept between calls."""
         link = self.link
         if link.changed:
-            return f"It changes what it is given: {link.changed}. Work on a copy"
+            return self._changed()
         if link.printed:
             return f"It printed {shown(link.printed.strip())} and gave back None: return it instead"
         with contextlib.suppress(EndedError, Mistake):
@@ -134,8 +135,8 @@ class Answer:
                     other.spoils = spoils
                     other.again()
                     if different := repeated(other, session):
-                        what, before, now = different
-                        return f"But asked by itself, in a fresh process, {what} gives {shown(now)}, not {shown(before)}. {words}"
+                        what, before, now = (each if isinstance(each, str) else shown(each) for each in different)
+                        return f"But asked by itself, in a fresh process, {what} gives {now}, not {before}. {words}"
         return self._one_for_all()
 
     def _one_for_all(self) -> str | None:

@@ -44,7 +44,7 @@ class OwnRouter(nn.Module):
 
 
 def route_with(model: LoadedModel, route: Callable[..., Any] | None, guard: FallbackGuard) -> None:
-    """Let a model's sparse layers use a learner's router; None = their own again, which the model keeps between runs."""
+    """Let a model's sparse layers use a learner's router; None = their own again (the model outlives a run)."""
     for layer in model.decoder.sparse_mlps:
         ours = getattr(layer.router, "ours", layer.router)
         layer.router = ours if route is None else OwnRouter(route, guard, ours)

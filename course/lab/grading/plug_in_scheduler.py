@@ -220,7 +220,7 @@ class OwnEviction(FreeBlocks):
 
 
 class TreePrefix:
-    """The engine's cached blocks, as far as a learner's tree knows their tokens; what it doesn't know is computed again."""
+    """The engine's cached blocks, as far as a learner's tree knows their tokens; the rest is computed again."""
 
     def __init__(self, theirs: Any, guard: FallbackGuard, kv: BlockManager) -> None:
         self._theirs, self._guard, self._kv = theirs, guard, kv

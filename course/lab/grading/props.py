@@ -181,20 +181,12 @@ def numbers_in(state: Any, depth: int = 6) -> int:
     """How many numbers an object keeps, in whatever it is made of."""
     if type(state).__name__ == "ndarray":
         return max(state.size, getattr(state.base, "size", 0))
-    if (
-        depth == 0
-        or isinstance(state, (str, bytes, int, float, type))
-        or state is None
-        or not hasattr(state, "__dict__")
-    ):
-        if not isinstance(state, (dict, list, tuple, set, frozenset)) or depth == 0:
-            slots = getattr(type(state), "__slots__", ())
-            return sum(numbers_in(getattr(state, slot, None), depth - 1) for slot in slots) if slots and depth else 1
-    if isinstance(state, dict):
-        return sum(numbers_in(value, depth - 1) for value in state.values())
-    if isinstance(state, (list, tuple, set, frozenset)):
-        return sum(numbers_in(value, depth - 1) for value in state)
-    return sum(numbers_in(value, depth - 1) for value in vars(state).values())
+    if isinstance(state, (dict, list, tuple, set, frozenset)):
+        inside = list(state.values() if isinstance(state, dict) else state)
+    else:
+        inside = [*getattr(state, "__dict__", {}).values()]
+        inside += [getattr(state, slot, None) for slot in getattr(type(state), "__slots__", ())]
+    return sum(numbers_in(each, depth - 1) for each in inside) if inside and depth else 1
 
 
 MARGIN = 600

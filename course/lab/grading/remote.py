@@ -39,7 +39,7 @@ class Clock:
 
 
 class Remote:
-    """Something of the answer's, in its own process: attributes, calls, `len`, iteration and `float` are asked there."""
+    """Something of the answer's, in its own process, where its attributes, calls, length and items are asked for."""
 
     def __init__(self, link: "Link", number: int, kind: str, said: str) -> None:
         self.__dict__.update(_link=link, _number=number, _kind=kind, _said=said, _about=None)

@@ -33,10 +33,9 @@ def travels(kind: type) -> bool:
     """A type whose values are sent as they are: plain data, NumPy's arrays and scalars, and judges' records."""
     if kind in PLAIN or (home(kind) == PROPS and dataclasses.is_dataclass(kind)):
         return True
-    bases = {f"{base.__module__}.{base.__name__}" for base in kind.__mro__}
-    return kind.__module__.partition(".")[0] == "numpy" and bool(bases & {"numpy.dtype", "numpy.generic"}) or (
-        f"{kind.__module__}.{kind.__name__}" == "numpy.ndarray"
-    )  # fmt: skip
+    if kind.__module__.partition(".")[0] != "numpy":
+        return False
+    return kind.__name__ == "ndarray" or any(base.__name__ in ("dtype", "generic") for base in kind.__mro__)
 
 
 def becomes_plain(value: Any) -> bool:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from course.lab.grading.blame import shown
@@ -99,7 +100,7 @@ FOLLOW_SLIPS: Slips = {
 def some_grammar(rng: random.Random, size: int, dead: bool) -> Grammar:
     """A chain to a final state, other arrows at random, one final state that goes on, and perhaps a trap."""
     names = [f"q{i}" for i in rng.sample(range(90), size)]
-    arrows: dict[str, dict[str, str]] = {name: {rng.choice(LETTERS): after} for name, after in zip(names, names[1:])}
+    arrows: dict[str, dict[str, str]] = {name: {rng.choice(LETTERS): after} for name, after in pairwise(names)}
     arrows[names[-1]] = {rng.choice(LETTERS): rng.choice(names)}
     for _ in range(size):
         arrows[rng.choice(names)].setdefault(rng.choice(LETTERS), rng.choice(names))

@@ -254,7 +254,7 @@ def evicts(answer: Answer, rng: random.Random) -> str:
         ],
     )
     for _ in range(8):
-        acts = [act for act in some_acts(rng, 16)]
+        acts = some_acts(rng, 16)
         probes = [("match", value) for name, value in acts if name == "insert"]
         judge_acts(answer, [[*acts, ("evict", rng.randint(1, 4)), *probes]])
     return "ends of paths that were used longest ago, exactly as many as asked for"
