@@ -181,17 +181,6 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*copy.deepcopy(arguments))
 
 
-def left_alone(function: Callable[..., Any], *arguments: Any) -> None:
-    """Raise Mistake if the function changes what it is given. Arguments are compared by repr: use plain data."""
-    given = copy.deepcopy(arguments)
-    result = function(*given)
-    if hasattr(result, "__next__"):
-        listed(result, "the result")  # a generator does nothing before it is read
-    for before, after in zip(arguments, given):
-        if repr(before) != repr(after):
-            raise Mistake(f"it changes what it is given: {shown(before)} became {shown(after)}. Work on a copy")
-
-
 def unchanged(before: Sequence[Any], after: Sequence[Any], names: Sequence[str]) -> None:
     """Raise Mistake if one of these arrays (or lists) is not as it was; NaN equals NaN."""
     for name, old, new in zip(names, before, after):
@@ -320,8 +309,8 @@ def compare(
 
 
 def ask(function: Callable[..., Any], questions: Iterable[Arguments], read: Callable[[Any, str], Any]) -> Cases:
-    """What a function gives back, for copies of the arguments, through a reader."""
-    return [(question, read(call(function, *question), f"{_name(function)}(...)")) for question in questions]
+    """What a function of the answer gives back, through a reader."""
+    return [(question, read(function(*question), f"{_name(function)}(...)")) for question in questions]
 
 
 def _name(function: Callable[..., Any]) -> str:

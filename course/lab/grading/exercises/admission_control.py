@@ -9,7 +9,7 @@ from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, expect, hold, in_time, left_alone, number
+from course.lab.grading.tools import Slips, compare, expect, hold, in_time, number
 
 MANY, SLOW_S = 4000, 0.8
 """Requests, and the longest they may take together: looking at the slots takes a twentieth of it, playing all that came
@@ -164,7 +164,6 @@ def predicts(answer: Answer, rng: random.Random) -> str:
             cases.append((free, rng.randint(0, 640) / 64, rng.randint(1, 900), 1 / 1024))
     cases += [([3.0, 5.0], 4.0, 100, 1 / 512), ([0.0, 0.0], 0.0, 512, 1 / 512), ([9.0, 8.0], 8.0, 1, 1 / 512)]
     hold(answer.predict_ttft, cases, right_ttft, TTFT_SLIPS)
-    left_alone(answer.predict_ttft, [5.0, 3.0], 1.0, 64, 1 / 64)
     return "the wait for the first slot, and its own prompt"
 
 
