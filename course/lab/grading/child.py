@@ -44,6 +44,9 @@ class Desk:
         self.things: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.task: dict[str, Any] = {}
+        self.now: list[Any] = []
+        """The arguments of `play` as each act left them."""
+        self.spoils = False
 
     def number_of(self, thing: Any) -> Any:
         if id(thing) not in self.numbers:
@@ -96,6 +99,23 @@ class Desk:
         target = self.target(kind, which)
         return [target(*arguments) for arguments in lists]
 
+    def play(self, number: int, acts: list[tuple[str, list[Any] | None]]) -> list[Any]:
+        """Methods of one object, one after the other; an attribute where there are no arguments."""
+        results: list[Any] = []
+        self.now = []
+        for name, arguments in acts:
+            found = getattr(self.things[number], name)
+            result = listed(found if arguments is None else found(*arguments))
+            results.append(self.copy_of(result))
+            self.now.append((name, self.copy_of(arguments)))
+            if self.spoils:
+                spoil(arguments)
+                spoil(result)
+        return results
+
+    def copy_of(self, value: Any) -> Any:
+        return wire.unpacked(wire.packed(value, self.number_of), lambda about: self.things[about[0]])
+
     def named(self, name: str) -> Any:
         return self.names[name]
 
@@ -136,13 +156,13 @@ def main() -> None:
     desk = Desk()
     while header := source.read(20):
         nonce, size = header[:16], int.from_bytes(header[16:], "big")
-        work, *content, spoils = wire.unpacked(source.read(size), lambda number: desk.things[number])
+        work, *content, desk.spoils = wire.unpacked(source.read(size), lambda number: desk.things[number])
         if work == "load":
             on_its_own()
         reply = answered(desk, printed, work, content)
         sink.write(nonce + len(reply).to_bytes(4, "big") + reply)
         sink.flush()
-        if spoils and work == "call" and not isinstance(desk.target(*content[:2]), type):
+        if desk.spoils and work == "call" and not isinstance(desk.target(*content[:2]), type):
             spoil(content[2])
             if content[0] == "thing":
                 spoil(getattr(desk, "result", None))
@@ -159,6 +179,7 @@ def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> byte
         desk.result = result = getattr(desk, work)(*content)
         if hasattr(result, "__next__"):
             desk.result = result = [listed(each) for each in wire.itertools.islice(result, wire.LONGEST + 1)]
+        now = desk.now if work == "play" else now
         took = time.process_time() - began
         return wire.packed((True, result, now, printed.end, took), desk.number_of)
     except BaseException as error:

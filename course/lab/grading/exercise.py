@@ -6,6 +6,7 @@ of here and in runner.py. See AUTHORS.md.
 """
 
 import contextlib
+import copy
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,10 @@ class Answer:
         if isinstance(of, str):
             self._exists(of)
         return self.link.many(of, lists)
+
+    def play(self, of: Any, acts: Sequence[tuple[str, Sequence[Any] | None]]) -> list[Any]:
+        """What methods of an object give, called one after the other (None: an attribute), in one go."""
+        return self.link.play(of, [(name, copy.deepcopy(arguments and list(arguments))) for name, arguments in acts])
 
     def thing(self, name: str) -> Any:
         """One of the answer's functions or classes, to hand to a prop."""

@@ -128,7 +128,7 @@ class Link:
         self._left_s -= min(took, time.monotonic() - began)
         Clock.seconds += took
         if now is not None:
-            self._look(content[2], now)
+            self._look(content[1 if work == "play" else 2], now)
             if is_right and result is None and printed.strip():
                 self.printed = printed
         if not is_right:
@@ -165,6 +165,10 @@ class Link:
         """The results of many calls of one function, by one message. They are not noted."""
         target = ("name", of) if isinstance(of, str) else ("thing", of._number)
         return self.ask("many", *target, [list(each) for each in lists])
+
+    def play(self, of: Remote, acts: Sequence[tuple[str, Any]]) -> list[Any]:
+        """What methods of one object give, called one after the other, by one message; attributes have no arguments."""
+        return self.noted(of._number, "play", (acts,), lambda: self.ask("play", of._number, acts))
 
     def changing(self, name: str, *arguments: Any) -> tuple[Any, list[Any]]:
         """Call a function that is to change what it is given: the result, and the arguments afterwards."""
@@ -224,6 +228,8 @@ def repeated(link: Link, session: Session) -> tuple[str, Any, Any] | None:
         try:
             if number == 0:
                 first = now = link.call("name", name, *about, session=None, name="")
+            elif name == "play":
+                now = link.ask("play", first._number, *about)
             elif about == ():
                 now = len(first) if name == "len" else getattr(first, name)
             else:
@@ -231,7 +237,10 @@ def repeated(link: Link, session: Session) -> tuple[str, Any, Any] | None:
         except Exception as error:
             now = type(error)
         if not identical(before, now):
-            return f"{name}({', '.join(map(shown, about[0]))})" if about else name, before, now
+            if name == "play" and isinstance(now, list) and isinstance(before, list):
+                i = next(i for i, pair in enumerate(zip(before, now)) if not identical(*pair))
+                (name, *about), before, now = about[0][i], before[i], now[i]
+            return f"{name}({', '.join(map(shown, about[0] or ()))})" if about else name, before, now
     return None
 
 

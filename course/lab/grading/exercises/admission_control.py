@@ -100,8 +100,8 @@ SLIPS: Slips = {
 def asked(answer: Answer, server: Server, requests: Sequence[Arrival]) -> list[bool]:
     admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
     said = []
-    for request in requests:
-        value = number(admission.admit(*request), f"admit{request}")
+    for request, found in zip(requests, answer.play(admission, [("admit", request) for request in requests])):
+        value = number(found, f"admit{request}")
         expect(value in (0, 1), f"admit{request} should be True or False; yours is {shown(value)}")
         said.append(value == 1)
     return said
@@ -237,8 +237,8 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
     server = some_server(rng, 32)
     many = traffic(rng, server, MANY, 2.0)
     admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
-    for request in in_time(SLOW_S, many, lambda done: Mistake("after_requests_had_taken", 0.5, done=done)):
-        admission.admit(*request)
+    for i in in_time(SLOW_S, range(0, MANY, 100), lambda n: Mistake("after_requests_had_taken", 0.5, done=n * 100)):
+        answer.many(admission.admit, many[i : i + 100])
     return "two servers know nothing of each other, and a decision does not take longer every time"
 
 

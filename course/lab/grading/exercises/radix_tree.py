@@ -80,16 +80,21 @@ SLIPS: dict[str, Callable[[], Trie]] = {
 
 
 def play(make: Callable[[], Any], acts: list[Act]) -> list[list[int]]:
-    """What each act gave, and num_tokens behind it."""
-    tree, found = make(), []
-    for name, value in acts:
-        result = getattr(tree, name)(value if name == "evict" else list(value))
-        found.append([whole(result, f"{name}({value})"), whole(tree.num_tokens, "num_tokens")])
-    return found
+    """What each act gives by the oracle, and num_tokens behind it."""
+    tree = make()
+    return [[getattr(tree, name)(value), tree.num_tokens] for name, value in acts]
+
+
+def played(answer: Answer, acts: list[Act]) -> list[list[int]]:
+    """The same of the answer's tree."""
+    steps = [step for name, value in acts for step in ((name, [value]), ("num_tokens", None))]
+    found = answer.play(answer.RadixTree(), steps)
+    told = [f"{name}({value})" for name, value in acts]
+    return [[whole(a, what), whole(b, "num_tokens")] for what, a, b in zip(told, found[::2], found[1::2])]
 
 
 def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
-    cases = [((acts,), play(answer.RadixTree, acts)) for acts in histories]
+    cases = [((acts,), played(answer, acts)) for acts in histories]
     slips = {name: partial(play, make) for name, make in SLIPS.items()}
     compare("RadixTree", cases, partial(play, Trie), slips, otherwise=kind_of_act, difference=first_act)
 

@@ -128,8 +128,9 @@ def read_events(value: Any, what: str) -> list[Event]:
     return found
 
 
-def fed(parser: Any, chunks: Sequence[bytes]) -> list[list[Event]]:
-    return [read_events(parser.feed(chunk), f"feed({shown(chunk)})") for chunk in chunks]
+def fed(answer: Answer, chunks: Sequence[bytes]) -> list[list[Event]]:
+    found = answer.play(answer.EventParser(), [("feed", [chunk]) for chunk in chunks])
+    return [read_events(each, f"feed({shown(chunk)})") for chunk, each in zip(chunks, found)]
 
 
 def whole_chunks(chunks: Sequence[bytes]) -> str:
@@ -138,7 +139,7 @@ def whole_chunks(chunks: Sequence[bytes]) -> str:
 
 def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
     """All events must be right, and each must come with the chunk that completes it."""
-    found = [fed(answer.EventParser(), chunks) for chunks in streams]
+    found = [fed(answer, chunks) for chunks in streams]
     flat = [((chunks,), [event for events in own for event in events]) for chunks, own in zip(streams, found)]
     if differing := [case for case in flat if case[1] != right_events(*case[0])]:
         smallest = min(differing, key=lambda case: sum(map(len, case[0][0])))
