@@ -5,7 +5,6 @@ all facts, stand in a TOML file beside the judges. Everything else (time limits,
 of here and in runner.py. See AUTHORS.md.
 """
 
-import contextlib
 import copy
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -132,7 +131,7 @@ class Answer:
             return self._changed()
         if link.printed:
             return f"It printed {shown(link.printed.strip())} and gave back None: return it instead"
-        with contextlib.suppress(EndedError, Mistake):
+        try:
             other = self.elsewhere().link
             noted = [each for each in link.sessions.values() if each.is_whole()]
             for session in [*noted[:-LOOKED_AT][:LOOKED_AT], *noted[-LOOKED_AT:]]:
@@ -142,6 +141,8 @@ class Answer:
                     if different := repeated(other, session):
                         what, before, now = (each if isinstance(each, str) else shown(each) for each in different)
                         return f"But asked by itself, in a fresh process, {what} gives {now}, not {before}. {words}"
+        except EndedError:
+            self._other = None  # that process is gone
         return self._one_for_all()
 
     def _one_for_all(self) -> str | None:

@@ -16,7 +16,7 @@ from course.lab.grading.wire import packed, unpacked
 
 MOST_CALLS = 400
 """Of one object that are noted, to be repeated."""
-MOST_BYTES = 200_000
+MOST_BYTES = 20_000
 """Of the arguments and results that are noted."""
 
 
