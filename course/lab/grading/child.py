@@ -26,6 +26,7 @@ MODULE = "answer"
 """The name an answer's file is imported under."""
 PARENT_CHECK_S = 1.0
 LARGEST_FILE = 64 * 2**20
+LARGEST_REPLY = 32 * 2**20
 OURS = ("course", "minillm", "solutions", "exercises", "tests")
 """Packages and folders of this project that an answer does without."""
 FORBIDDEN = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty")
@@ -181,7 +182,10 @@ def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> byte
             desk.result = result = [listed(each) for each in wire.itertools.islice(result, wire.LONGEST + 1)]
         now = desk.now if work == "play" else now
         took = time.process_time() - began
-        return wire.packed((True, result, now, printed.end, took), desk.number_of)
+        reply = wire.packed((True, result, now, printed.end, took), desk.number_of)
+        if len(reply) > LARGEST_REPLY:
+            raise MemoryError(f"{len(reply) // 2**20} MB were given back")
+        return reply
     except BaseException as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
         told = blame.explain(error, desk.files)

@@ -144,7 +144,7 @@ class _Child:
             self._process.stdin.write(nonce + len(message).to_bytes(4, "big") + message)
             self._process.stdin.flush()
         began: float | None = None
-        pipe, reply = self._process.stdout.fileno(), b""
+        pipe, reply = self._process.stdout.fileno(), bytearray()
         while True:
             if select.select([pipe], [], [], GLANCE_S)[0]:
                 reply += (more := os.read(pipe, 1 << 20))
@@ -152,8 +152,8 @@ class _Child:
                     self._stop(_how_it_ended(self._process.wait()))
                 while len(reply) >= HEADER and len(reply) >= (end := HEADER + int.from_bytes(reply[16:HEADER], "big")):
                     if reply[:16] == nonce:
-                        return reply[HEADER:end]
-                    reply = reply[end:]
+                        return bytes(reply[HEADER:end])
+                    del reply[:end]
                 continue
             began = self.own_seconds() if began is None else began
             if self.own_seconds() - began > limit_s:
