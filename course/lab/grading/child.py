@@ -107,11 +107,10 @@ class Desk:
         for name, arguments in acts:
             found = getattr(self.things[number], name)
             result = listed(found if arguments is None else found(*arguments))
-            results.append(self.copy_of(result))
+            results.append(result)  # as the caller holds them: one that is changed later is seen changed
             self.now.append((name, self.copy_of(arguments)))
             if self.spoils:
                 spoil(arguments)
-                spoil(result)
         return results
 
     def copy_of(self, value: Any) -> Any:
