@@ -25,7 +25,7 @@ def shown(value: Any) -> str:
     """A short repr of anything, even of what has a broken one; arrays are shown as lists."""
     try:
         value = value.tolist() if type(value).__module__ == "numpy" else value
-        return " ".join(Short().repr(value).split())
+        return Short().repr(value).replace("\n", " ")  # spaces are the learner's own: they stay
     except BaseException as error:
         return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
 
