@@ -3,6 +3,8 @@
 #
 # Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
 # earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+#
+# Unless an exercise says otherwise, change nothing that you are given, and keep nothing from one call for the next.
 
 # %%
 from course.lab import check, hint
@@ -275,3 +277,154 @@ def build_prompt(request):
 
 # %%
 check("prompt-builder", render_tools, build_prompt)
+
+# %% [markdown] exercise="radix-tree"
+# ## A prefix cache as a radix tree
+#
+# *radix-tree · lesson 04 · ●●● · 50 minutes · 15 points*
+#
+# SGLang doesn't name blocks by a hash: it keeps all cached sequences in a **radix tree**. What several sequences have in common at
+# their beginning is one path from the root; where they part, the path forks. A run of tokens without a fork is one **edge**, however long
+# it is. So a prefix is found to the token, not to the block.
+#
+# Write a class `RadixTree`, over lists of token ids:
+#
+# - `RadixTree()`: empty.
+# - `insert(tokens)`: from now on this sequence is in the cache. Return how many of its tokens are new: not in the tree yet as a continuation
+#   of the same beginning.
+# - `match(tokens)`: how many tokens, from the first one on, are in the tree: the longest common beginning with anything inserted. It may end inside
+#   an edge.
+# - `num_tokens`: an attribute or property; how many tokens the tree holds. What sequences share is held once.
+# - `evict(count)`: forget `count` tokens, or all if there are fewer, and return how many went. One after the other, the token goes
+#   that has nothing behind it (so every prefix that is still in use stays whole) and, of those, was **used longest ago**. An `insert` uses
+#   all its tokens, a `match` those that it found, and no others.
+#
+# Two uses never happen at once, so there is always one answer. The lists are the caller's: don't change them, and don't rely on them
+# afterwards. A tree may be large: `insert` and `match` may not look at all of it.
+
+# %% [markdown]
+# **A worked example.**
+#
+# | | returns | in the tree, oldest use first | tokens |
+# |---|---|---|---|
+# | `insert([1, 2, 3, 4])` | 4 | 1 2 3 4 | 4 |
+# | `insert([1, 2, 7])` | 1 | 1 2 3 4, 1 2 7: one path that forks behind 2 | 5 |
+# | `match([1, 2, 3, 9])` | 3 | 4 was used by the first insert only; 7 by the second; 1 2 3 now | 5 |
+# | `evict(1)` | 1 | the ends are 4 and 7, and 4 is older: 1 2 3, 1 2 7 | 4 |
+# | `evict(1)` | 1 | the ends are 3, used just now, and 7: 1 2 3 | 3 |
+
+# %%
+calls = [("insert", [1, 2, 3, 4]), ("insert", [1, 2, 7]), ("match", [1, 2, 3, 9]), ("evict", 1), ("evict", 1)]
+
+# %% [markdown]
+# **Now you.** `match` is written but for one gap; `insert` and `evict` are all yours. Other data structures are welcome.
+
+
+# %% answer="radix-tree"
+class Node:
+    """One edge, and what hangs at its end."""
+
+    def __init__(self, tokens, parent, last_use):
+        self.tokens, self.parent, self.last_use = tokens, parent, last_use
+        self.children = {}  # by the first token of their edge
+
+
+class RadixTree:
+    def __init__(self):
+        self.root = Node([], None, 0)
+        self.clock = 0
+        self.num_tokens = 0
+
+    def match(self, tokens):
+        return self.walk(tokens)[1]
+
+    def walk(self, tokens):
+        """The last node on the way, and how many tokens agree; what agrees is used, and is a path of whole nodes then."""
+        self.clock += 1
+        node, found = self.root, 0
+        while found < len(tokens) and tokens[found] in node.children:
+            child = node.children[tokens[found]]
+            # [solution]
+            length = 0
+            while length < len(child.tokens) and tokens[found : found + 1] == child.tokens[length : length + 1]:
+                length += 1
+                found += 1
+            # [stub]
+            # raise NotImplementedError("how many tokens of this edge agree? Add them to found; then take this out")
+            # length = ...
+            # [end]
+            if length < len(child.tokens):
+                child = self.split(child, length)
+            child.last_use = self.clock
+            node = child
+        return node, found
+
+    def split(self, node, length):
+        """Cut an edge in two; gives back the upper half. Both were used when the whole was."""
+        upper = Node(node.tokens[:length], node.parent, node.last_use)
+        node.parent.children[upper.tokens[0]] = upper
+        node.tokens, node.parent = node.tokens[length:], upper
+        upper.children[node.tokens[0]] = node
+        return upper
+
+    def insert(self, tokens):
+        # [solution]
+        node, found = self.walk(tokens)
+        new = list(tokens[found:])
+        if new:
+            node.children[new[0]] = Node(new, node, self.clock)
+        self.num_tokens += len(new)
+        return len(new)
+        # [stub]
+        # raise NotImplementedError("walk down, and hang what is new at the end")
+        # [end]
+
+    def evict(self, count):
+        # [solution]
+        gone = 0
+        while gone < count and self.root.children:
+            leaf = min(self.leaves(), key=lambda node: node.last_use)
+            cut = min(count - gone, len(leaf.tokens))
+            first = leaf.tokens[0]
+            del leaf.tokens[len(leaf.tokens) - cut :]
+            if not leaf.tokens:
+                del leaf.parent.children[first]
+            gone += cut
+        self.num_tokens -= gone
+        return gone
+        # [stub]
+        # raise NotImplementedError("cut tokens off the end of the leaf that was used longest ago, until so many are gone")
+        # [end]
+
+    # [solution]
+    def leaves(self):
+        left = list(self.root.children.values())
+        while left:
+            node = left.pop()
+            if not node.children:
+                yield node
+            left += node.children.values()
+
+    # [stub]
+    # [end]
+
+
+# %%
+check("radix-tree", RadixTree)
+
+# %% [markdown]
+# **Your tree beside the engine's cache** (optional; takes a few seconds). Before the engine admits a request, your tree says how much of its prompt
+# it knows. The engine then uses its cached blocks only as far as your tree found them, and computes the rest again.
+
+# %%
+from course.lab.grading.plug_in import OpenLab
+
+lab = OpenLab(instead_of=globals().get("lab"))
+ours = lab.run("chat")
+# [solution]
+yours = lab.run_with("chat", prefix_tree=RadixTree)
+lab.beside(ours, yours)
+# [stub]
+# # yours = lab.run_with("chat", prefix_tree=RadixTree)
+# # lab.beside(ours, yours)
+# [end]

@@ -3,6 +3,8 @@
 #
 # Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
 # earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+#
+# Unless an exercise says otherwise, change nothing that you are given, and keep nothing from one call for the next.
 
 # %%
 from course.lab import check, hint
@@ -220,4 +222,111 @@ lab.beside(ours, yours)
 # [stub]
 # # yours = lab.run_with(one_question, attention=paged_attention)
 # # lab.beside(ours, yours)
+# [end]
+
+# %% [markdown] exercise="expert-routing"
+# ## Top-k expert routing
+#
+# *expert-routing · lesson 06 · ●●○ · 35 minutes · 13 points*
+#
+# In a **mixture of experts** (MoE) a layer has $E$ small MLPs, the **experts**. A **router** gives each token a logit for each
+# expert; the token goes to the $k$ experts with the largest ones. Each of them weighs in with its **share**: the softmax of the
+# logits, over *all* $E$ experts. Some models then divide a token's $k$ shares by their sum, so that they sum to 1 (`normalize`),
+# others don't.
+#
+# With NumPy:
+#
+# - `route(logits, k, normalize)`: for `logits` [T, E], the pair (experts, shares), both [T, k]. Each token's experts come with
+#   the largest share first; of equal logits, the lower expert number comes first. Logits may be in the hundreds.
+# - `rows_of(experts, num_experts)`: which rows each expert gets. `experts` [T, k], as from `route`, or a list of lists. Return a list of
+#   `num_experts` lists: the numbers of the tokens that chose this expert, in increasing order; empty for an idle expert.
+# - `mixture(x, logits, k, mlps, normalize)`: the layer's output, [T, h], for `x` [T, h]. `mlps` is a list of $E$ functions, each from
+#   rows [n, h] to rows [n, h]. A token's output is the sum of its experts' outputs, each times its share.
+#
+# Reading an expert's weights is what costs, so `mixture` calls each expert that has rows **once**, with all of them together, and
+# an idle expert not at all. Don't modify your arguments.
+
+# %% [markdown]
+# **A worked example.** One token, four experts, k = 2: what the softmax says, and what it becomes when normalized.
+
+# %%
+import numpy as np
+
+logits = np.array([2.0, 0.5, 1.5, -1.0])
+weights = np.exp(logits - logits.max())
+probabilities = weights / weights.sum()
+print("over all experts:", probabilities.round(3), "so it goes to 0 and 2")
+print("normalized:      ", (probabilities[[0, 2]] / probabilities[[0, 2]].sum()).round(3))
+
+# %% [markdown]
+# **Now you.** `route` has one gap; the other two are all yours.
+
+
+# %% answer="expert-routing"
+import numpy as np
+
+
+def route(logits, k, normalize):
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = weights / weights.sum(axis=1, keepdims=True)
+    # [solution]
+    experts = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    # [stub]
+    # raise NotImplementedError("the k largest of each row, largest first; then take this line out")
+    # experts = ...
+    # [end]
+    shares = np.take_along_axis(probabilities, experts, axis=1)
+    # [solution]
+    if normalize:
+        shares = shares / shares.sum(axis=1, keepdims=True)
+    # [stub]
+    # [end]
+    return experts, shares
+
+
+def rows_of(experts, num_experts):
+    # [solution]
+    rows = [[] for _ in range(num_experts)]
+    for token, chosen in enumerate(experts):
+        for expert in chosen:
+            rows[expert].append(token)
+    return rows
+    # [stub]
+    # raise NotImplementedError("which tokens chose each expert?")
+    # [end]
+
+
+def mixture(x, logits, k, mlps, normalize):
+    # [solution]
+    experts, shares = route(logits, k, normalize)
+    output = np.zeros_like(x)
+    for expert, rows in enumerate(rows_of(experts, len(mlps))):
+        if rows:
+            share = shares[rows][experts[rows] == expert]
+            output[rows] += share[:, None] * mlps[expert](x[rows])
+    return output
+    # [stub]
+    # raise NotImplementedError("expert by expert: its rows, its output, each token's share of it")
+    # [end]
+
+
+# %%
+check("expert-routing", route, rows_of, mixture)
+
+# %% [markdown]
+# **Your code serves a real model** (optional; takes some seconds): a small mixture of experts with random weights, 8 of 128 experts in each
+# layer. Every layer of every step asks your `route`. The tokens should be those of the engine's own router.
+
+# %%
+from course.lab.grading.plug_in import OpenLab
+from course.lab.lesson_06b.experts import small_moe
+
+moe = OpenLab(short=True, model=str(small_moe(lab)), load_format="dummy", dtype="float32")
+ours = moe.run(one_question)
+# [solution]
+yours = moe.run_with(one_question, router=route)
+moe.beside(ours, yours)
+# [stub]
+# # yours = moe.run_with(one_question, router=route)
+# # moe.beside(ours, yours)
 # [end]

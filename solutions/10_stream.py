@@ -3,6 +3,8 @@
 #
 # Write your answer where the stub tells you to, run its cell, then run the check below it. The check shows what you
 # earned and what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+#
+# Unless an exercise says otherwise, change nothing that you are given, and keep nothing from one call for the next.
 
 # %%
 from course.lab import check, hint

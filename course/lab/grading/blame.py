@@ -25,17 +25,19 @@ def shown(value: Any) -> str:
     """A short repr of anything, even of what has a broken one; arrays are shown as lists."""
     try:
         value = value.tolist() if type(value).__module__ == "numpy" else value
-        return " ".join(Short().repr(value).split())
+        return Short().repr(value).replace("\n", " ")  # spaces are the learner's own: they stay
     except BaseException as error:
         return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
 
 
-def explain(error: BaseException, files: frozenset[str]) -> str:
+def explain(error: BaseException, files: frozenset[str] = frozenset()) -> str:
     """One sentence or two about an exception.
 
     Args:
         files: names of the learner's files.
     """
+    if hasattr(error, "told"):  # it was raised in the answer's process, which knows the line
+        return str(error.told)
     place = place_of(error, files)
     what = f"{type(error).__name__}: {message_of(error)}".rstrip(": ")
     if place is None:

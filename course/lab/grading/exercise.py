@@ -5,8 +5,9 @@ all facts, stand in a TOML file beside the judges. Everything else (time limits,
 of here and in runner.py. See AUTHORS.md.
 """
 
+import copy
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,7 +15,18 @@ from types import ModuleType
 from typing import Any
 
 from course.lab.grading import Criterion
-from course.lab.grading.blame import explain
+from course.lab.grading.blame import explain, shown
+from course.lab.grading.remote import EndedError, Link, Remote, identical, repeated, result_of
+
+LOOKED_AT, RECHECKED = 6, 5
+"""Questions that are repeated to find what lies behind a mistake, and after each part that was right."""
+KEEPS = (
+    "Something is kept between calls or shared between objects (a global, a default argument, an attribute of the "
+    "class): keep it in `self`, or make it anew"
+)
+ALIASED = (
+    "A list that it was given, or that it handed out, is kept and was changed afterwards by its owner: keep a copy"
+)
 
 
 class Mistake(Exception):
@@ -41,24 +53,111 @@ class Mistake(Exception):
 
 
 class Answer:
-    """The functions and classes of an answer, as attributes.
+    """The functions and classes of an answer, as attributes; they run in the answer's own process.
 
     Args:
-        names: what the learner's file or cell defines.
-        files: the names of the files it was written in: tracebacks show which lines are the learner's.
+        link: the process it is loaded in.
+        anew: loads it in another process, with another order of sets and hashes.
     """
 
-    def __init__(self, names: Mapping[str, Any], files: frozenset[str] = frozenset()) -> None:
-        self._names = names
-        self.files = files
+    def __init__(self, link: Link, anew: Callable[[], Link]) -> None:
+        self.link, self._anew = link, anew
+        self._other: Link | None = None
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in self._names:
+        self._exists(name)
+
+        def asked(*arguments: Any, **keywords: Any) -> Any:
+            return self.link.call("name", name, arguments, keywords, None, name)
+
+        asked.__name__ = name
+        return asked
+
+    def _exists(self, name: str) -> None:
+        if name not in self.link.names:
             raise Mistake(f"there is no `{name}` in your answer: keep the names of the stub")
-        found = self._names[name]
-        if not callable(found):
-            raise Mistake(f"`{name}` should be a function or a class; yours is {type(found).__name__}")
-        return found
+        is_callable, kind = self.link.names[name]
+        if not is_callable:
+            raise Mistake(f"`{name}` should be a function or a class; yours is {kind}")
+
+    def changing(self, name: str, *arguments: Any) -> tuple[Any, list[Any]]:
+        """Call a function that is to change its arguments: the result, and the arguments afterwards."""
+        self._exists(name)
+        return self.link.changing(name, *arguments)
+
+    def many(self, of: Any, lists: Sequence[Sequence[Any]]) -> list[Any]:
+        """The results of many calls of one function (its name) or method, in one go."""
+        if isinstance(of, str):
+            self._exists(of)
+        return self.link.many(of, lists)
+
+    def play(self, of: Any, acts: Sequence[tuple[str, Sequence[Any] | None]]) -> list[Any]:
+        """What methods of an object give, called one after the other (None: an attribute), in one go."""
+        return self.link.play(of, [(name, copy.deepcopy(arguments and list(arguments))) for name, arguments in acts])
+
+    def thing(self, name: str) -> Any:
+        """One of the answer's functions or classes, to hand to a prop."""
+        self._exists(name)
+        return self.link.ask("named", name)
+
+    def prop(self, name: str, *arguments: Any) -> Any:
+        """What a function or class of props.py gives, in the answer's process."""
+        return self.link.call("prop", name, arguments, {}, None, "")
+
+    def elsewhere(self) -> "Answer":
+        """The same answer in another process."""
+        if self._other is None:
+            self._other = self._anew()
+        return Answer(self._other, self._anew)
+
+    def afterthought(self) -> str | None:
+        """What was not asked and shows all the same: arguments that were changed, and results that depend on more than
+        the arguments."""
+        if self.link.changed:
+            return self._changed()
+        for session in [each for each in self.link.sessions.values() if len(each.calls) == 1][:RECHECKED]:
+            if different := repeated(self.link, session):
+                what, before, now = different
+                return f"Asked the same again, {what} gave {shown(now)}; before, it gave {shown(before)}. {KEEPS}"
+        return None
+
+    def _changed(self) -> str:
+        return f"It changes what it is given: {self.link.changed}. Work on a copy"
+
+    def cause(self) -> str | None:
+        """What may lie behind a mistake: nothing returned, one result for all, or something kept between calls."""
+        link = self.link
+        if link.changed:
+            return self._changed()
+        if link.printed:
+            return f"It printed {shown(link.printed.strip())} and gave back None: return it instead"
+        try:
+            other = self.elsewhere().link
+            noted = [each for each in link.sessions.values() if each.is_whole()]
+            for session in [*noted[:-LOOKED_AT][:LOOKED_AT], *noted[-LOOKED_AT:]]:
+                for spoils, words in ((True, KEEPS), (False, ALIASED)):
+                    other.spoils = spoils
+                    other.again()
+                    if different := repeated(other, session):
+                        what, before, now = (each if isinstance(each, str) else shown(each) for each in different)
+                        return f"But asked by itself, in a fresh process, {what} gives {now}, not {before}. {words}"
+        except EndedError:
+            self._other = None  # that process is gone
+        return self._one_for_all()
+
+    def _one_for_all(self) -> str | None:
+        """The same result whatever was asked, as where the worked example was written into it."""
+        first: dict[str, list[Any]] = {}
+        for session in self.link.sessions.values():
+            if len(session.calls) == 1:
+                first.setdefault(session.calls[0][0], []).append(session.calls[0][1:])
+        for name, asked in first.items():
+            questions = {data for data, _ in asked}
+            results = [result_of(reply, self.link) for _, reply in asked]
+            plain = [found for found in results if not isinstance(found, (type, Remote))]
+            if len(questions) > 3 and len(plain) == len(asked) and all(identical(plain[0], found) for found in plain):
+                return f"`{name}` gives {shown(plain[0])} for every question: was the worked example written into it?"
+        return None
 
 
 Judge = Callable[[Answer, random.Random], str]
@@ -134,26 +233,40 @@ class Exercise:
         """Its judges."""
         return import_module(f"course.lab.grading.exercises.{self.id.replace('-', '_')}")
 
-    def grade(self, answer: Answer, seed: int, begin: Callable[[int], None] = lambda part: None) -> Iterator[Criterion]:
+    def grade(self, answer: Answer, seed: int) -> Iterator[Criterion]:
         """Judge part by part. Each criterion comes as soon as it is known, in the parts' order; nothing is raised.
 
         Args:
             seed: another seed asks other questions of the same kind.
-            begin: called with each part's number before it is judged.
         """
-        for number, part in enumerate(self.parts):
-            begin(number)
-            earned, feedback = self._judged(part, answer, random.Random(f"{self.id}/{part.name}/{seed}"))
+        trouble = None
+        for part in self.parts:
+            if trouble is not None:
+                yield Criterion(part.name, 0.0, part.points, "not reached: the part before never ended")
+                continue
+            try:
+                earned, feedback = self._judged(part, answer, random.Random(f"{self.id}/{part.name}/{seed}"))
+            except EndedError as error:
+                earned, feedback = 0.0, (trouble := str(error))
             yield Criterion(part.name, earned, part.points, feedback)
 
     def _judged(self, part: Part, answer: Answer, rng: random.Random) -> tuple[float, str]:
         judge: Judge = getattr(self.module, part.judge)
+        answer.link.sessions.clear()
+        answer.link.changed, answer.link.printed = None, ""
         try:
-            return part.points, judge(answer, rng)
+            praise = judge(answer, rng)
+            if behind := answer.afterthought():
+                return part.points / 2, behind
+            return part.points, praise
         except Mistake as mistake:
-            return round(mistake.share * part.points, 2), mistake.told(self.feedback, vars(self.module))
-        except BaseException as error:  # sys.exit among them: the answer decides about itself only
-            return 0.0, explain(error, answer.files)
+            behind = answer.cause()
+            if behind and (KEEPS in behind or ALIASED in behind):
+                mistake.slip = None  # it was guessed from what had been kept
+            told, earned = mistake.told(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)
+        except Exception as error:
+            told, earned, behind = explain(error), 0.0, answer.cause()
+        return earned, f"{told}{'' if told[-1:] in '.?!' else '.'} {behind}" if behind else told
 
     def ungraded(self, feedback: str) -> tuple[Criterion, ...]:
         """No points, for one reason that is said once."""

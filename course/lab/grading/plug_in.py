@@ -12,6 +12,7 @@ from course.lab.dashboard import render
 from course.lab.display import Html
 from course.lab.grading.plug_in_attention import attend_with
 from course.lab.grading.plug_in_guard import FallbackGuard
+from course.lab.grading.plug_in_sampling import OwnMasks, mask_with, route_with
 from course.lab.grading.plug_in_scheduler import (
     NamedBlocks,
     OwnEviction,
@@ -19,6 +20,7 @@ from course.lab.grading.plug_in_scheduler import (
     PlannedScheduler,
     SeenHolder,
     SharedPool,
+    TreePrefix,
 )
 from course.lab.lab import Lab
 from course.lab.run import Run
@@ -46,6 +48,13 @@ class Parts:
     """(token ids, block size, extra keys) -> a name for each full block; exercise prefix-hash-chain"""
     eviction_order: Callable[[], Any] | None = None
     """A class; exercise lru-eviction. Not together with a block pool."""
+    prefix_tree: Callable[[], Any] | None = None
+    """A class; exercise radix-tree. It says how far the engine may use what it has cached."""
+    router: Callable[..., Any] | None = None
+    """(logits, k, normalize) -> experts, shares; exercise expert-routing. For a mixture of experts."""
+    matcher: Callable[..., Any] | None = None
+    """A class; exercise grammar-mask. Every answer follows `grammar`."""
+    grammar: Any = None
 
 
 def make_scheduler_with(parts: Parts, notes: list[str]) -> Callable[..., Scheduler]:
@@ -63,6 +72,10 @@ def make_scheduler_with(parts: Parts, notes: list[str]) -> Callable[..., Schedul
         elif parts.eviction_order is not None:
             guard = FallbackGuard("eviction order", notes)
             kv.pool.free = OwnEviction(num_kv_blocks, guard.call(parts.eviction_order, lambda: None), guard)
+        if parts.prefix_tree is not None:
+            guard = FallbackGuard("prefix tree", notes)
+            tree = TreePrefix(guard.call(parts.prefix_tree, lambda: None), guard, kv)
+            kv.find_prefix, kv.free = tree.find_prefix, tree.free  # type: ignore[method-assign]
         if parts.scheduler_step is not None:
             guard = FallbackGuard("scheduler step", notes)
             scheduler = PlannedScheduler(parts.scheduler_step, guard, scheduler)
@@ -83,9 +96,16 @@ def build_engine(config: EngineConfig, parts: Parts, notes: list[str], **argumen
     """
     if parts.block_pool is not None:
         config = config.replace(enable_prefix_caching=False)
+    if parts.matcher is not None:
+        config = config.replace(async_scheduling=False)  # a mask follows known tokens
     engine = Engine(config, make_scheduler=make_scheduler_with(parts, notes), **arguments)
     if parts.attention is not None:
         attend_with(engine.runner, parts.attention, FallbackGuard("attention", notes))
+    if engine.model is not None:
+        route_with(engine.model, parts.router, FallbackGuard("router", notes))
+        if parts.matcher is not None:
+            guard = FallbackGuard("grammar mask", notes)
+            mask_with(engine.runner, OwnMasks(parts.matcher, parts.grammar, engine.model, guard))
     return engine
 
 

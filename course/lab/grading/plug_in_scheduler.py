@@ -8,6 +8,7 @@ from typing import Any
 from course.lab.grading.blame import shown
 from course.lab.grading.plug_in_guard import FallbackGuard
 from minillm.core.batch import ScheduledBatch
+from minillm.core.block_manager import BlockManager
 from minillm.core.block_pool import BlockPool, FreeBlocks, extend_hashes
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler
@@ -216,3 +217,29 @@ class OwnEviction(FreeBlocks):
     def take_cached(self, block_id: int) -> None:
         super().take_cached(block_id)
         self._guard.call(lambda: self._theirs.revive(block_id), lambda: None)
+
+
+class TreePrefix:
+    """The engine's cached blocks, as far as a learner's tree knows their tokens; the rest is computed again."""
+
+    def __init__(self, theirs: Any, guard: FallbackGuard, kv: BlockManager) -> None:
+        self._theirs, self._guard, self._kv = theirs, guard, kv
+        self._find, self._free = kv.find_prefix, kv.free
+
+    def find_prefix(self, request: Request) -> list[int]:
+        ours = self._find(request)
+        return self._guard.call(lambda: ours[: self._known(request) // self._kv.block_size], lambda: ours)
+
+    def free(self, request: Request) -> None:
+        self._free(request)
+        self._guard.call(lambda: self._theirs.insert(request.token_ids(0, request.num_known_tokens)), lambda: None)
+
+    def _known(self, request: Request) -> int:
+        token_ids = request.token_ids(0, request.num_known_tokens)
+        found = int(self._theirs.match(list(token_ids)))
+        self._theirs.insert(list(token_ids))
+        if not 0 <= found <= len(token_ids):
+            raise ValueError(f"match gave {found} for {len(token_ids)} tokens")
+        if self._theirs.match(list(token_ids)) != len(token_ids):
+            raise ValueError(f"{len(token_ids)} tokens were inserted, and match does not find them all")
+        return found

@@ -1,14 +1,14 @@
-"""Grades an answer in a process of its own, which may hang, crash, or print for ever.
+"""Grades an answer that runs in a process of its own, which may hang, crash, or print for ever.
 
-The parent trusts nothing but the messages it can read. That is no protection against an answer that wants to cheat:
-answer and checker share the child. It protects the learner's session from accidents.
+Judges, references and comparisons stay in this process; the child only calls the answer (child.py). So an answer can
+forge nothing but its own results. That is no proof against cheating, which needs no check at all: it is your machine.
 """
 
 import contextlib
-import json
 import os
-import queue
 import re
+import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -17,16 +17,20 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import course
 from course.lab.grading import Criterion
-from course.lab.grading.exercise import Exercise
+from course.lab.grading.blame import explain
+from course.lab.grading.exercise import Answer, Exercise
+from course.lab.grading.remote import EndedError, Link
 
 START_LIMIT_S = 30.0
 """For Python to start and import the exercise: our part, so it is long."""
 KEPT_OUTPUT = 2000
 """Characters of what an answer prints that are shown."""
+HEADER = 20
+"""Bytes of a message before its content: a nonce and a length."""
 GLANCE_S = 0.05
 """How often the parent looks at the child's clock while it is silent."""
 
@@ -54,13 +58,13 @@ class Graded:
 
 
 class Worker:
-    """A child process. `with Worker() as worker: worker.grade(...)`; one that was killed is started anew.
+    """Grades answers. `with Worker() as worker: worker.grade(...)`; a child that was killed is started anew.
 
     Learners' answers get a worker each. The tests of many answers share one, which saves its start.
     """
 
     def __init__(self) -> None:
-        self._child: _Child | None = None
+        self._children: dict[str, _Child] = {}
 
     def __enter__(self) -> "Worker":
         return self
@@ -70,104 +74,95 @@ class Worker:
 
     def grade(self, exercise: Exercise, submission: Submission, seed: int) -> Graded:
         """Never raises for an answer, whatever it does."""
-        if self._child is None:
-            self._child = _Child()
-        child = self._child
-        child.printed.forget()
+        if exercise.missing is not None:
+            return Graded(exercise.ungraded(exercise.missing), "")
         criteria: list[Criterion] = []
         try:
-            child.tell({**submission.task, "exercise": exercise.id, "seed": seed})
-            trouble = _listen(child, exercise, criteria)
+            _ = exercise.module  # the judges stay in this process
+            try:
+                answer = Answer(self._linked(exercise, submission), lambda: self._linked(exercise, submission, "1"))
+            except Exception as error:
+                criteria += exercise.ungraded(explain(error))
+            else:
+                criteria += exercise.grade(answer, seed)
+        except EndedError as error:
+            criteria += exercise.ungraded(str(error))
         except BaseException:  # Ctrl-C: nothing waits for it any more
             self._end()
             raise
-        if trouble is not None:
-            self._end()
-        return Graded(_completed(exercise, criteria, trouble), child.printed.text())
+        return Graded(tuple(criteria), self._child("0").printed.text())
+
+    def _linked(self, exercise: Exercise, submission: Submission, hash_seed: str = "0") -> Link:
+        """A child with the answer in it; another order of sets and hashes, and another process, with another seed."""
+        child = self._child(hash_seed)
+        child.printed.forget()
+        link = Link(child, START_LIMIT_S)
+        link.ask("prepare", dict(exercise.environment), list(exercise.needs), exercise.memory_mb)
+        link, child.limit_s = Link(child, exercise.limit_s), exercise.limit_s
+        link.load(submission.task)
+        return link
+
+    def _child(self, hash_seed: str) -> "_Child":
+        if hash_seed not in self._children or self._children[hash_seed].has_ended:
+            self._children[hash_seed] = _Child(hash_seed)
+        return self._children[hash_seed]
 
     def _end(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
+        for child in self._children.values():
+            child.kill()
+        self._children.clear()
 
 
-def _listen(child: "_Child", exercise: Exercise, criteria: list[Criterion]) -> str | None:
-    """Collect criteria until the child is done. Returns what went wrong with the process, if anything did."""
-    began, ready = child.own_seconds(), False
-    while True:
-        limit = exercise.limit_s if ready else START_LIMIT_S
-        message = child.hear()
-        if message is None:
-            if child.own_seconds() - began > limit:
-                return _still_busy(child, exercise.limit_s) if ready else "the checker did not start"
-        elif "ready" in message:
-            began, ready = child.own_seconds(), True
-        elif "part" in message:
-            part = exercise.parts[len(criteria)]
-            earned = min(max(float(message["earned"]), 0.0), part.points)
-            criteria.append(Criterion(part.name, earned, part.points, str(message["feedback"])))
-        elif "failed" in message:
-            criteria += exercise.ungraded(message["failed"])
-        elif "done" in message:
-            return None
-        elif "ended" in message:
-            return _how_it_ended(message["ended"], child.printed.text() if not ready else "")
-
-
-def _still_busy(child: "_Child", limit_s: float) -> str:
-    place = child.where()
-    return f"stopped: not done after {limit_s:g} s{place}. An endless loop, or far more work than needed?"
-
-
-def _how_it_ended(status: int, said: str) -> str:
-    if said:
-        return f"the checker did not start: {said[-KEPT_OUTPUT:]}"
+def _how_it_ended(status: int) -> str:
     if status < 0:
         return f"the process was killed by {signal.Signals(-status).name}: too much memory, or a crash in compiled code"
     return "your code ended the whole process: return a value instead"
 
 
-def _completed(exercise: Exercise, criteria: list[Criterion], trouble: str | None) -> tuple[Criterion, ...]:
-    """A criterion for every part: those that came, the one in which it ended, those that were never reached."""
-    for part in exercise.parts[len(criteria) :]:
-        stopped_at = exercise.parts[len(criteria)] if trouble else None
-        words = trouble if trouble and part is stopped_at else "not reached: the part before never ended"
-        criteria.append(Criterion(part.name, 0.0, part.points, words))
-        trouble = None
-    return tuple(criteria)
-
-
 class _Child:
     """The process, its messages and its clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, hash_seed: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="minillm-check-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "course.lab.grading.child"],
+            [sys.executable, str(Path(__file__).with_name("child.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self._folder.name,
-            env=_environment(),
+            env=_environment(hash_seed),
             start_new_session=True,  # so that its own children end with it, and Ctrl-C is ours
         )
         self._born = time.monotonic()
-        self._messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.printed = _Printed(self._process.stderr)
-        threading.Thread(target=self._read, daemon=True).start()
+        self.has_ended, self.limit_s = False, START_LIMIT_S
 
-    def tell(self, task: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # it has died already: hear() says so
-            self._process.stdin.write(json.dumps(task).encode() + b"\n")
+    def exchange(self, message: bytes, limit_s: float) -> bytes:
+        """Ask, and wait for the reply that bears the question's own nonce."""
+        nonce = secrets.token_bytes(16)
+        with contextlib.suppress(OSError):  # it has died already: the loop says so
+            self._process.stdin.write(nonce + len(message).to_bytes(4, "big") + message)
             self._process.stdin.flush()
+        began: float | None = None
+        pipe, reply = self._process.stdout.fileno(), bytearray()
+        while True:
+            if select.select([pipe], [], [], GLANCE_S)[0]:
+                reply += (more := os.read(pipe, 1 << 20))
+                if not more:
+                    self._stop(_how_it_ended(self._process.wait()))
+                while len(reply) >= HEADER and len(reply) >= (end := HEADER + int.from_bytes(reply[16:HEADER], "big")):
+                    if reply[:16] == nonce:
+                        return bytes(reply[HEADER:end])
+                    del reply[:end]
+                continue
+            began = self.own_seconds() if began is None else began
+            if self.own_seconds() - began > limit_s:
+                told = f"stopped: not done after {self.limit_s:g} s{self.where()}"
+                self._stop(f"{told}. An endless loop, or far more work than needed?")
 
-    def hear(self) -> dict[str, Any] | None:
-        """The next message; None when it has been silent for a moment."""
-        try:
-            return self._messages.get(timeout=GLANCE_S)
-        except queue.Empty:
-            status = self._process.poll()
-            return None if status is None or not self._messages.empty() else {"ended": status}
+    def _stop(self, why: str) -> NoReturn:
+        self.kill()
+        raise EndedError(why)
 
     def own_seconds(self) -> float:
         """How long it has lived, without the time it waited for others to leave it a core (as far as Linux tells)."""
@@ -191,6 +186,7 @@ class _Child:
         return ""
 
     def kill(self) -> None:
+        self.has_ended = True
         with contextlib.suppress(OSError):
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -199,11 +195,6 @@ class _Child:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         self._folder.cleanup()
-
-    def _read(self) -> None:
-        for line in self._process.stdout:
-            with contextlib.suppress(ValueError):
-                self._messages.put(json.loads(line))
 
 
 class _Printed:
@@ -232,8 +223,9 @@ def _root() -> Path:
     return Path(course.__file__).resolve().parents[1]
 
 
-def _environment() -> dict[str, str]:
-    """The child imports what the parent can, starting elsewhere; one thread; the same order of sets every time."""
-    path = os.pathsep.join(dict.fromkeys([str(_root()), *(os.path.abspath(entry) for entry in sys.path)]))
+def _environment(hash_seed: str) -> dict[str, str]:
+    """The child imports what the parent can, but for this project; one thread; the same order of sets every time."""
+    folders = [os.path.abspath(entry) for entry in sys.path]
+    path = os.pathsep.join(dict.fromkeys(each for each in folders if each != str(_root())))
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}  # fmt: skip
+            "PYTHONHASHSEED": hash_seed, "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}  # fmt: skip

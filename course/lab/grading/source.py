@@ -26,6 +26,7 @@ SOLUTIONS = Path(__file__).resolve().parents[3] / "solutions"
 Variant = Literal["solution", "stub"]
 MARK = re.compile(r"^(\s*)# \[(solution|stub|end)\]\s*$")
 HEADER = re.compile(r"^# %%(?P<text> \[markdown\])?.*?(?:(?P<role>exercise|answer)=\"(?P<id>[\w-]+)\")?\s*$")
+RULE = "Unless it says otherwise, change nothing that you are given, and keep nothing from one call for the next."
 TO_DO = 'raise NotImplementedError("your turn")'
 
 
@@ -121,7 +122,7 @@ def answer_file(exercise: Exercise, variant: Variant) -> str:
     if variant == "solution":
         return found
     about = f"{exercise.id}: {exercise.title} (lesson {exercise.lesson:02d}, {exercise.minutes} minutes)"
-    lines = ["# " + line for line in f"{about}\n\n{statement(exercise)}".splitlines()]
+    lines = ["# " + line for line in f"{about}\n\n{statement(exercise)}\n{RULE}".splitlines()]
     return "\n".join(line.rstrip() for line in lines) + "\n\n" + found
 
 

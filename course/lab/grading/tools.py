@@ -10,7 +10,6 @@ import math
 import numbers
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,9 +18,9 @@ import numpy as np
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Mistake
+from course.lab.grading.remote import Clock
+from course.lab.grading.wire import LONGEST
 
-LONGEST = 100_000
-"""Items of a generator that are read: an endless one ends here."""
 Arguments = tuple[Any, ...]
 Cases = Sequence[tuple[Arguments, Any]]
 """The arguments of each question, and what the answer gave back."""
@@ -182,17 +181,6 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*copy.deepcopy(arguments))
 
 
-def left_alone(function: Callable[..., Any], *arguments: Any) -> None:
-    """Raise Mistake if the function changes what it is given. Arguments are compared by repr: use plain data."""
-    given = copy.deepcopy(arguments)
-    result = function(*given)
-    if hasattr(result, "__next__"):
-        listed(result, "the result")  # a generator does nothing before it is read
-    for before, after in zip(arguments, given):
-        if repr(before) != repr(after):
-            raise Mistake(f"it changes what it is given: {shown(before)} became {shown(after)}. Work on a copy")
-
-
 def unchanged(before: Sequence[Any], after: Sequence[Any], names: Sequence[str]) -> None:
     """Raise Mistake if one of these arrays (or lists) is not as it was; NaN equals NaN."""
     for name, old, new in zip(names, before, after):
@@ -206,18 +194,18 @@ def in_time(limit_s: float, items: Iterable[Any], mistake: Callable[[int], Mista
     Args:
         mistake: what to raise else, of the number of items that were done.
     """
-    began = time.process_time()
+    began = Clock.seconds
     for done, item in enumerate(items):
         yield item
-        if time.process_time() - began > limit_s:
+        if Clock.seconds - began > limit_s:
             raise mistake(done)
 
 
 def timed(limit_s: float, act: Callable[[], Any], feedback: str, **fields: Any) -> Any:
     """What `act` gives back; Mistake(feedback, took=...) if that takes more than `limit_s` of CPU time."""
-    began = time.process_time()
+    began = Clock.seconds
     result = act()
-    took = time.process_time() - began
+    took = Clock.seconds - began
     expect(took <= limit_s, feedback, took=took, **fields)
     return result
 
@@ -307,11 +295,13 @@ def compare(
         difference: (arguments, found, wanted) -> the feedback; None = "... gave ...; expected ...".
         share: of the points that stay earned.
     """
-    for arguments, found in cases:
+    for number, (arguments, found) in enumerate(cases):
         wanted = call(right, *arguments)
         if agree(found, wanted):
             continue
-        slip = slip_of(slips, cases, agree) or (otherwise(arguments, found) if otherwise else None)
+        slip = slip_of(slips, [*cases[number:], *cases[:number]], agree) or (
+            otherwise(arguments, found) if otherwise else None
+        )
         if difference is not None:
             raise Mistake(difference(arguments, found, wanted), share, slip=slip)
         asked = describe(*arguments) if describe else f"{what}({', '.join(map(shown, arguments))})"
@@ -319,8 +309,8 @@ def compare(
 
 
 def ask(function: Callable[..., Any], questions: Iterable[Arguments], read: Callable[[Any, str], Any]) -> Cases:
-    """What a function gives back, for copies of the arguments, through a reader."""
-    return [(question, read(call(function, *question), f"{_name(function)}(...)")) for question in questions]
+    """What a function of the answer gives back, through a reader."""
+    return [(question, read(function(*question), f"{_name(function)}(...)")) for question in questions]
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -10,19 +10,17 @@ from typer.testing import CliRunner
 
 from course.lab.grading.__main__ import app
 from course.lab.grading.attempt import graded
-from course.lab.grading.child import grade
 from course.lab.grading.exercises import find
 from course.lab.grading.history import History
-from course.lab.grading.runner import Submission
+from course.lab.grading.runner import Submission, Worker
 from course.lab.grading.ship import pack
 
 
 def test_without_the_package_the_learner_is_told_what_is_missing() -> None:
     exercise = replace(find("triton-kernel"), needs=("no_such_package",))
-    messages: list[dict] = []
-    grade(exercise, {"lines": {"answer.py": "1 / 0"}, "seed": 0}, messages.append)
-    assert len(messages) == 1
-    assert "no_such_package" in messages[0]["failed"]
+    with Worker() as worker:
+        found = worker.grade(exercise, Submission.of_text("1 / 0", "answer.py"), seed=0)
+    assert "no_such_package" in found.criteria[0].feedback
 
 
 def test_what_this_machine_cannot_do_is_no_attempt(tmp_path: Path) -> None:

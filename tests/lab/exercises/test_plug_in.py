@@ -25,6 +25,7 @@ PLAN_STEP = model_answer("continuous-batching-step")["plan_step"]
 BLOCK_POOL = model_answer("block-pool")["BlockPool"]
 PICK_VICTIM = model_answer("preemption")["pick_victim"]
 BLOCK_NAMES = model_answer("prefix-hash-chain")["block_names"]
+RADIX_TREE = model_answer("radix-tree")["RadixTree"]
 EVICTION_ORDER = model_answer("lru-eviction")["EvictionOrder"]
 SHARED = [[7, 8, 9, 10, 11, 12, 13, 14] * 2, [3, 1, 4, 1, 5, 9, 2, 6] * 2, list(range(40))]
 RETURNING = [[*SHARED[i % 3], *range(i, i + 5)] for i in (0, 1, 0, 2, 1, 0, 2, 0, 1)]
@@ -136,6 +137,7 @@ def test_the_runs_above_preempt_and_find_prefixes() -> None:
         (Parts(block_names=lambda ids, size, _: [str(ids[i:][:size]) for i in range(0, len(ids), size)]), SAME, "two"),
         (Parts(block_names=lambda ids, size, _: [object() for _ in range(len(ids) // size)]), SAME, "before"),
         (Parts(block_names=lambda *_: []), SAME, "0 names"),
+        (Parts(prefix_tree=lambda: type("Forgets", (RADIX_TREE,), {"insert": lambda *_: 0})()), SAME, "does not find"),
         (Parts(eviction_order=GivesTheSameAgain), {"num_kv_blocks": 22, "prompts": RETURNING}, "eviction order"),
     ],
 )
@@ -158,3 +160,24 @@ def test_the_lab_shows_both(open_lab: OpenLab) -> None:
     assert f"{total} of {total} answers" in open_lab.beside(ours, yours).text
     open_lab.run("burst")
     assert type(engine._engine.scheduler) is Scheduler
+
+
+def test_a_tree_that_finds_nothing_has_every_token_computed() -> None:
+    def computed(parts: Parts) -> int:
+        notes, batches = served(parts, prompts=RETURNING)
+        assert notes == []
+        return sum(sum(step.values()) for step in steps_of(batches))
+
+    assert computed(Parts(prefix_tree=RADIX_TREE)) == computed(Parts()) < computed(Parts(prefix_tree=NoMemory))
+
+
+class NoMemory(RADIX_TREE):
+    """Finds a sequence only once it has been inserted whole in the same breath."""
+
+    def insert(self, tokens: list[int]) -> int:
+        self.last = list(tokens)
+        return super().insert(tokens)
+
+    def match(self, tokens: list[int]) -> int:
+        found, self.last = len(tokens) if tokens == getattr(self, "last", None) else 0, None
+        return found

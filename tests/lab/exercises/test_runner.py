@@ -9,7 +9,7 @@ import pytest
 from course.lab.grading.exercise import Exercise
 from course.lab.grading.exercises import find
 from course.lab.grading.runner import KEPT_OUTPUT, Graded, Submission, Worker
-from course.lab.grading.source import answer_file
+from course.lab.grading.source import answer_file, path_of
 
 SHORT = replace(find("percentiles"), limit_s=0.5)
 SOLUTION = answer_file(SHORT, "solution")
@@ -60,6 +60,65 @@ def test_memory_has_a_limit() -> None:
     text = "kept = []\ndef percentile(samples, q):\n    while True:\n        kept.append(bytearray(10**8))\n"
     found = graded(text, replace(SHORT, limit_s=60.0))  # it takes a while to fill a gigabyte
     assert "out of memory" in found.criteria[0].feedback
+
+
+READS_THE_ANSWER = f"open({str(path_of(SHORT))!r}).read()"
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "import course.lab.grading.exercises.percentiles",
+        "from minillm.observe import summary",
+        "import importlib; importlib.import_module('solutions')",
+        READS_THE_ANSWER,
+        "import subprocess; subprocess.run(['true'])",
+        "import os; os.system('true')",
+    ],
+)
+def test_an_answer_stands_on_its_own(trick: str) -> None:
+    found = graded(f"{trick}\n{SOLUTION}")
+    assert not any(criterion.earned for criterion in found.criteria)
+    assert "stands on its own" in found.criteria[0].feedback or "switched off" in found.criteria[0].feedback
+
+
+PATCHES = """
+import sys, numpy, math, json
+yes = lambda *_, **__: True
+numpy.allclose = numpy.isclose = numpy.array_equal = math.isclose = yes
+for module in list(sys.modules.values()):
+    for name in ("same", "close", "alike", "compare", "hold", "identical"):
+        if hasattr(module, name):
+            setattr(module, name, yes)
+import os
+for descriptor in range(3, 30):
+    try:
+        os.write(descriptor, b"x" * 16 + (4).to_bytes(4, "big") + b"yes!")
+    except OSError:
+        pass
+def percentile(samples, q): return 7.0
+def two_numbers(requests, q): return 7.0, 7.0
+"""
+
+
+def test_what_is_patched_or_forged_in_the_child_earns_nothing() -> None:
+    assert not any(criterion.earned for criterion in graded(PATCHES).criteria)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("def percentile(samples, q, seen=[]):\n    seen += samples\n    return sorted(seen)[0]\n", "is kept between"),
+        ("def percentile(samples, q):\n    samples.sort()\n    return samples[0]\n", "changes what it is given"),
+        ("def percentile(samples, q):\n    print(samples[0])\n", "return it instead"),
+        ("def percentile(samples, q):\n    return 6.25\n", "for every question"),
+        ("def percentile(samples, q):\n    return float('nan')\n", "nan"),
+        ("def percentile(samples, q):\n    raise SystemExit\n", "asked Python to exit"),
+    ],
+)
+def test_the_cause_behind_a_mistake_is_named(change: str, words: str) -> None:
+    found = graded(SOLUTION + change)
+    assert words in found.criteria[0].feedback, found.criteria[0].feedback
 
 
 def test_output_is_kept_apart_and_cut_off() -> None:

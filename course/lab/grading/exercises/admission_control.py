@@ -9,7 +9,7 @@ from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, expect, hold, in_time, left_alone, number
+from course.lab.grading.tools import Slips, compare, expect, hold, in_time, number
 
 MANY, SLOW_S = 4000, 0.8
 """Requests, and the longest they may take together: looking at the slots takes a twentieth of it, playing all that came
@@ -100,8 +100,8 @@ SLIPS: Slips = {
 def asked(answer: Answer, server: Server, requests: Sequence[Arrival]) -> list[bool]:
     admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
     said = []
-    for request in requests:
-        value = number(admission.admit(*request), f"admit{request}")
+    for request, found in zip(requests, answer.play(admission, [("admit", request) for request in requests])):
+        value = number(found, f"admit{request}")
         expect(value in (0, 1), f"admit{request} should be True or False; yours is {shown(value)}")
         said.append(value == 1)
     return said
@@ -164,7 +164,6 @@ def predicts(answer: Answer, rng: random.Random) -> str:
             cases.append((free, rng.randint(0, 640) / 64, rng.randint(1, 900), 1 / 1024))
     cases += [([3.0, 5.0], 4.0, 100, 1 / 512), ([0.0, 0.0], 0.0, 512, 1 / 512), ([9.0, 8.0], 8.0, 1, 1 / 512)]
     hold(answer.predict_ttft, cases, right_ttft, TTFT_SLIPS)
-    left_alone(answer.predict_ttft, [5.0, 3.0], 1.0, 64, 1 / 64)
     return "the wait for the first slot, and its own prompt"
 
 
@@ -238,8 +237,8 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
     server = some_server(rng, 32)
     many = traffic(rng, server, MANY, 2.0)
     admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
-    for request in in_time(SLOW_S, many, lambda done: Mistake("after_requests_had_taken", 0.5, done=done)):
-        admission.admit(*request)
+    for i in in_time(SLOW_S, range(0, MANY, 100), lambda n: Mistake("after_requests_had_taken", 0.5, done=n * 100)):
+        answer.many(admission.admit, many[i : i + 100])
     return "two servers know nothing of each other, and a decision does not take longer every time"
 
 

@@ -127,10 +127,14 @@ def refuses_nonsense(answer: Answer, rng: random.Random) -> str:
     free = f"the reference count of block {b} is 0"
     watched.refuses(ValueError, f"release([{b}]) after its release", free, lambda: watched.pool.release([b]))
     watched.refuses(ValueError, f"share([{b}]) of a free block", free, lambda: watched.pool.share([b]))
-    together = [a, b]
-    about, why = f"release({together}), of which {b} is free", f"{free}, and {a} must not be half released"
-    watched.refuses(ValueError, about, why, lambda: watched.pool.release(together))
-    watched.release([a])  # it was not let go above, so this is right
+    for together in ([a, b], [b, a], [a, b, c]):
+        for name, act in (("release", watched.pool.release), ("share", watched.pool.share)):
+            about, why = f"{name}({together}), of which {b} is free", f"{free}, and nothing may be done by halves"
+            watched.refuses(ValueError, about, why, lambda act=act, together=together: act(list(together)))
+    watched.release([a])  # it was neither let go nor shared above
+    watched.refuses(
+        ValueError, f"release([{a}]) after its only release", "no one holds it", lambda: watched.pool.release([a])
+    )
     watched.allocate(watched.free)
     watched.release([c])
     return "a free block is neither released nor shared"

@@ -6,7 +6,7 @@ from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import call, compare, expect, left_alone, listed, refused, same, whole
+from course.lab.grading.tools import compare, expect, listed, refused, same, whole
 
 Piece = tuple[list[int], int, int]
 """A request's block table, and the positions [start, end) that this step computes."""
@@ -111,7 +111,7 @@ def described(what: str) -> Callable[[list[Piece], int, int], str]:
 
 def asked(answer: Answer, case: Case) -> tuple[list[Any], list[Any]]:
     """What lay_out gives: slots and tables, read."""
-    pair = listed(call(answer.lay_out, *case), "lay_out(...)")
+    pair = listed(answer.lay_out(*case), "lay_out(...)")
     expect(len(pair) == 2, f"lay_out gives back two things, slots and tables; yours gave {len(pair)}: {shown(pair)}")
     slots = [each if hasattr(each, "__len__") else whole(each, "a slot") for each in listed(pair[0], "the slots")]
     rows = [
@@ -145,7 +145,7 @@ def counts_blocks(answer: Answer, rng: random.Random) -> str:
     cases = [(0, 0, size), (0, 1, size), (0, size, size), (0, size + 1, size), (1, size, size), (1, size + 1, size)]
     cases += [(3, 2 * size, size), (2, 2 * size, size), (5, 1, size), (0, 7, 1)]
     cases += [(rng.randint(0, 5), rng.randint(0, 9 * size), size) for _ in range(8)]
-    found = [(case, whole(call(answer.more_blocks, *case), "more_blocks(...)")) for case in cases]
+    found = [(case, whole(answer.more_blocks(*case), "more_blocks(...)")) for case in cases]
     compare("more_blocks", found, right_more_blocks, MORE_SLIPS)
     return "whole blocks, rounded up, never fewer than none"
 
@@ -194,7 +194,6 @@ def inputs_alone(answer: Answer, rng: random.Random) -> str:
     size = rng.choice((4, 8))
     pieces = some_tables(rng, 4, size)
     first = asked(answer, (pieces, size, 50))
-    left_alone(answer.lay_out, pieces, size, 50)
     asked(answer, (some_tables(rng, 2, size), size, 50))
     again = asked(answer, (pieces, size, 50))
     if again != first:

@@ -3,42 +3,13 @@
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.tools import expect, listed, number
-
-
-class Pool:
-    """The blocks that a server is given. Notes what is done wrong, and refuses it."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.free_ids = list(range(size))
-        self.held: set[int] = set()
-        self.wrong: str | None = None
-
-    @property
-    def free(self) -> int:
-        return len(self.free_ids)
-
-    def take(self, count: int) -> list[int]:
-        if count > self.free:
-            raise IndexError(f"{count} blocks wanted, {self.free} free")
-        taken = [self.free_ids.pop() for _ in range(count)]
-        self.held.update(taken)
-        return taken
-
-    def give_back(self, block_ids: Sequence[int]) -> None:
-        for block in list(block_ids):
-            if block not in self.held:
-                self.wrong = self.wrong or f"block {block} was given back that is not held: freed twice"
-                raise ValueError(f"block {block} is not held")
-            self.held.remove(block)
-            self.free_ids.append(block)
 
 
 @dataclass
@@ -117,7 +88,7 @@ class Watched:
     """A learner's server beside the model of a right one. Raises Mistake at the first difference."""
 
     def __init__(self, answer: Answer, blocks: int, slots: int) -> None:
-        self.pool = Pool(blocks)
+        self.pool = answer.prop("Pool", blocks)
         self.server: Any = answer.Server(self.pool, slots)
         self.model = Model(blocks, slots)
         self.log: list[str] = [f"Server(pool of {blocks}, {slots} slots)"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, call, compare, hold, left_alone, listed, maybe, number, table, whole
+from course.lab.grading.tools import Slips, compare, hold, listed, maybe, number, table, whole
 
 Replica = dict[str, float]
 """slots, kv_tokens, fixed_s, per_request_s, per_cached_token_s, per_prompt_token_s, usd_per_hour"""
@@ -178,7 +178,6 @@ def step_time(answer: Answer, rng: random.Random) -> str:
     for turn in range(8):
         replica, load, _ = some_question(rng, RESOURCES[turn % 3])
         questions.append((replica, load, 1 if turn == 7 else rng.randint(2, 50)))
-    left_alone(answer.itl_seconds, *questions[0])
     hold(answer.itl_seconds, questions, itl, ITL_SLIPS, describe=told)
     return "the fixed part, each request's, the cache's, and the prompts'"
 
@@ -186,7 +185,7 @@ def step_time(answer: Answer, rng: random.Random) -> str:
 def batches(answer: Answer, questions: Sequence[Question]) -> None:
     cases, named = [], []
     for question in questions:
-        batch, binding = listed(call(answer.largest_batch, *question), "largest_batch(...)", 2)
+        batch, binding = listed(answer.largest_batch(*question), "largest_batch(...)", 2)
         cases.append((question, whole(batch, "the batch")))
         named.append(binding)
     compare("largest_batch", cases, right_batch, BATCH_SLIPS, describe=told)
@@ -200,7 +199,6 @@ def batches(answer: Answer, questions: Sequence[Question]) -> None:
 
 def each_binds(answer: Answer, rng: random.Random) -> str:
     questions = [some_question(rng, binding) for binding in RESOURCES * 4]
-    left_alone(answer.largest_batch, *questions[0])
     batches(answer, questions)
     return "slots, KV and compute, each where it binds"
 
@@ -220,14 +218,13 @@ def exactly_full(answer: Answer, rng: random.Random) -> str:
 
 
 def planned(answer: Answer, question: Question) -> dict[str, Any]:
-    found = table(call(answer.plan, *question), "plan(...)")
+    found = table(answer.plan(*question), "plan(...)")
     if missing := {"replicas", "batch", "binding", "usd_per_million_tokens"} - set(found):
         raise Mistake(f"plan(...) lacks {shown(sorted(missing))}: it has {shown(sorted(map(str, found)))}")
     return found
 
 
 def judge_plan(answer: Answer, questions: Sequence[Question], key: str, place: int, slips: Slips) -> None:
-    left_alone(answer.plan, *questions[0])
     found = [planned(answer, question) for question in questions]
     cases = [(question, maybe(number)(own[key], key)) for question, own in zip(questions, found)]
     compare(key, cases, lambda *question: right_plan(*question)[place], slips, describe=told)

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.tools import (
     Slips,
-    call,
     compare,
     each,
     expect,
     hold,
-    left_alone,
     listed,
     number,
     refused,
@@ -160,7 +158,7 @@ def splits(answer: Answer, rng: random.Random) -> str:
 
 
 def asked(answer: Answer, case: Case) -> Plan:
-    steps = listed(call(answer.schedule, *case), "schedule(...)")
+    steps = listed(answer.schedule(*case), "schedule(...)")
     plan = []
     for count, step in enumerate(steps):
         found = table(step, f"step {count} of schedule(...)")
@@ -207,7 +205,6 @@ def starved(answer: Answer, rng: random.Random) -> str:
     for case in (([9], 4, 4, 8), ([9, 3], 7, 4, 8), ([4, 40, 5], 2, 3, 500)):
         refused(ValueError, f"{told(*case)}: schedule", STARVED, lambda case=case: answer.schedule(*case), 0.0)
     judge(answer, [([4, 40, 5], 2, 5, 500)], "")
-    left_alone(answer.schedule, [30, 9, 20], 3, 24, 10)
     judge(answer, [([30, 9, 20], 3, 24, 10)] * 2, "")
     return "a budget that decodes use up is refused"
 

@@ -3,32 +3,14 @@
 import operator
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import call, compare, expect, left_alone, table, whole
+from course.lab.grading.props import Request
+from course.lab.grading.tools import compare, expect, table, whole
 
 Plan = dict[str, int]
 """Tokens by request id."""
-
-
-@dataclass
-class Request:
-    """What the scheduler knows of a request."""
-
-    request_id: str
-    num_tokens: int
-    """Prompt and output so far."""
-    num_computed_tokens: int
-    """Of these, tokens whose keys and values are in the cache."""
-
-    @property
-    def missing(self) -> int:
-        return self.num_tokens - self.num_computed_tokens
-
-    def __repr__(self) -> str:
-        return f"{self.request_id}: {self.num_computed_tokens} of {self.num_tokens}"
 
 
 Case = tuple[list[Request], list[Request], int, int]
@@ -96,7 +78,7 @@ SLIPS: dict[str, Callable[[list[Request], list[Request], int, int], Plan]] = {
 def asked(answer: Answer, case: Case) -> Plan:
     """The answer's plan, read and held to the rules that any plan obeys."""
     running, waiting, *_ = case
-    found = table(call(answer.plan_step, *case), "plan_step(...)")
+    found = table(answer.plan_step(*case), "plan_step(...)")
     plan = {name: whole(tokens, f"the tokens of {shown(name)}") for name, tokens in found.items()}
     known = {request.request_id: request for request in [*running, *waiting]}
     for name, tokens in plan.items():
@@ -179,7 +161,5 @@ def admits(answer: Answer, rng: random.Random) -> str:
 
 def inputs_alone(answer: Answer, rng: random.Random) -> str:
     running, waiting = some_running(rng, 4), [new_request(rng, f"w{i}") for i in range(3)]
-    left_alone(answer.plan_step, running, waiting, 90, 6)
-    first, second = (asked(answer, (running, waiting, 90, 6)) for _ in range(2))
-    expect(first == second, f"asked twice the same, it answers {first}, then {second}: does it remember something?")
+    judge_cases(answer, [(running, waiting, 90, 6)] * 2, "")
     return "it plans, and changes nothing"

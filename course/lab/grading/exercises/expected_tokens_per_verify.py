@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import call, close, compare, expect, hold, number, whole
+from course.lab.grading.tools import close, compare, expect, hold, number, whole
 
 
 def right_tokens(alpha: float, k: int) -> float:
@@ -62,16 +62,16 @@ def edges(answer: Answer, rng: random.Random) -> str:
     at_zero = [(0.0, k), (0, k), (round(rng.random(), 3), 0), (0.0, 0), (1.0, 0)]
     for args in near_one:
         try:
-            found = number(call(answer.expected_tokens, *args), f"expected_tokens{args}")
+            found = number(answer.expected_tokens(*args), f"expected_tokens{args}")
         except ZeroDivisionError:
             raise Mistake(f"expected_tokens{args} divides by zero: with alpha = 1 the sum is k + 1") from None
         if not close(found, right_tokens(*args), 1e-5):
             raise Mistake(f"expected_tokens{args} gave {found:.6g}; when all drafts pass it is k + 1 = {k + 1}", 0.5)
     for args in at_zero:
-        found = number(call(answer.expected_tokens, *args), f"expected_tokens{args}")
+        found = number(answer.expected_tokens(*args), f"expected_tokens{args}")
         if not close(found, right_tokens(*args)):
             raise Mistake("expected_tokens_gave", 0.5, args=args, found=found, right_tokens=right_tokens(*args))
-    found = number(call(answer.speedup, 0.5, 0, 0.3), "speedup(0.5, 0, 0.3)")
+    found = number(answer.speedup(0.5, 0, 0.3), "speedup(0.5, 0, 0.3)")
     expect(close(found, 1.0), f"speedup(0.5, 0, 0.3) gave {found:.6g}: without drafts nothing changes, so 1", 0.5)
     return "alpha of 0 and 1, and no drafts at all: right"
 
@@ -82,13 +82,13 @@ def best(answer: Answer, rng: random.Random) -> str:
     ]
     costly = [(0.2, 0.5, 5), (0.0, 0.1, 4), (0.9, 1.5, 6)]
     cheap = [(0.95, 0.001, 4), (1.0, 0.01, 7), (0.8, 0.1, 0)]
-    cases = [(args, whole(call(answer.best_k, *args), f"best_k{args}")) for args in [*questions, *costly, *cheap]]
+    cases = [(args, whole(answer.best_k(*args), f"best_k{args}")) for args in [*questions, *costly, *cheap]]
     for (alpha, cost, largest), k in cases:
         expect(0 <= k <= largest, f"best_k({alpha}, {cost}, {largest}) gave {k}, which is not from 0 to {largest}")
     # Of ks that are equally good but for rounding any would do; the statement asks for the smallest.
     compare("best_k", [case for case in cases if not tied(*case)], right_best, BEST_SLIPS)
     for args in ((1.0, 1.0, rng.randint(3, 9)), (0.0, 0.0, rng.randint(3, 9))):  # exactly equal, in any arithmetic
-        if whole(call(answer.best_k, *args), f"best_k{args}") != 0:
+        if whole(answer.best_k(*args), f"best_k{args}") != 0:
             raise Mistake(f"best_k{args}: every k has the same speedup here; of equal ones take the smallest, 0", 0.5)
     return "right, also where drafting does not pay"
 

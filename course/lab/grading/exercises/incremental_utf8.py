@@ -1,8 +1,8 @@
 """Bytes per token in, text out: no half characters, none lost, none held longer than it must be."""
 
+import itertools
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
@@ -57,13 +57,11 @@ def split(data: bytes, rng: random.Random, longest: int = 3) -> list[bytes]:
     return cut(data, rng, longest, 0.1)
 
 
-def shown_after_each(make: Callable[[], Any], tokens: Sequence[bytes]) -> tuple[list[str], str]:
+def shown_after_each(answer: Answer, tokens: Sequence[bytes]) -> tuple[list[str], str]:
     """What a new stream has shown, in all, after each token, and what finish() adds."""
-    stream, so_far, steps = make(), "", []
-    for token in tokens:
-        so_far += text(stream.append(token), f"append({token!r})")
-        steps.append(so_far)
-    return steps, text(stream.finish(), "finish()")
+    *found, rest = answer.play(answer.TextStream(), [*(("append", [token]) for token in tokens), ("finish", [])])
+    new = [text(each, f"append({token!r})") for token, each in zip(tokens, found)]
+    return list(itertools.accumulate(new)), text(rest, "finish()")
 
 
 def certain(data: bytes) -> str:
@@ -76,7 +74,7 @@ def whole_characters(answer: Answer, rng: random.Random) -> str:
     for turn in range(60):
         content = "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 12)))
         tokens = split(content.encode(), rng, longest=1 if turn % 4 == 0 else 5)
-        steps, _ = shown_after_each(answer.TextStream, tokens)
+        steps, _ = shown_after_each(answer, tokens)
         came = b""
         for number, (token, found) in enumerate(zip(tokens, steps), start=1):
             came += token
@@ -102,7 +100,7 @@ def at_the_end(answer: Answer, rng: random.Random) -> str:
         begin = "".join(rng.choice(LETTERS) for _ in range(rng.randint(0, 5))).encode()
         data = begin + last[: rng.randint(1, len(last) - 1)]
         tokens = split(data, rng)
-        steps, rest = shown_after_each(answer.TextStream, tokens)
+        steps, rest = shown_after_each(answer, tokens)
         found, wanted = (steps or [""])[-1] + rest, right_text(data)
         tip = "No more bytes will come: what is held back becomes one U+FFFD" if len(found) < len(wanted) else ""
         expect(found == wanted, "after_finish_text", tokens=hexed(tokens), found=found, right_text=wanted, tip=tip)
@@ -131,7 +129,7 @@ def invalid_bytes(answer: Answer, rng: random.Random) -> str:
     for _ in range(250):
         data = some_rubbish(rng)
         tokens = split(data, rng, longest=2)
-        steps, rest = shown_after_each(answer.TextStream, tokens)
+        steps, rest = shown_after_each(answer, tokens)
         wanted, found = right_text(data), (steps or [""])[-1] + rest
         asked = f"the tokens {hexed(tokens)}, then finish(),"
         if found != wanted:
@@ -160,7 +158,7 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
     bird, letter = "🦜".encode(), rng.choice("éü")
     at = rng.randint(1, 3)
     for tokens in ([bird[:at], bird[at:]], [letter.encode(), b"x"]):
-        steps, _ = shown_after_each(answer.TextStream, tokens)
+        steps, _ = shown_after_each(answer, tokens)
         wanted = right_text(b"".join(tokens))
         about = {"text": steps[-1], "wanted": wanted, "why": why(steps[-1], wanted)}
         expect(steps[-1] == wanted, "tokens_showed", tokens=hexed(tokens), **about)
@@ -177,6 +175,6 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     if text(stream.append(whole_text.encode()), "append(a long text)") != whole_text:
         raise Mistake("one_token_bytes_whole", characters=LONG_BYTES // 4)
     tail = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
-    for token in in_time(SLOWEST_S, tail, lambda done: Mistake("behind_bytes_text_short", done=done)):
-        stream.append(token)
+    for i in in_time(SLOWEST_S, range(0, TOKENS, 50), lambda done: Mistake("behind_bytes_text_short", done=50 * done)):
+        answer.many(stream.append, [[token] for token in tail[i : i + 50]])
     return "a token costs the same, however long the text is"

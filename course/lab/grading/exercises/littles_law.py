@@ -15,7 +15,6 @@ from course.lab.grading.tools import (
     expect,
     hold,
     in_time,
-    left_alone,
     listed,
     maybe,
     number,
@@ -125,7 +124,6 @@ def told(stays: Sequence[Stay], start: float, end: float) -> str:
 
 def mean_in_system(answer: Answer, rng: random.Random) -> str:
     asked = questions(rng)
-    left_alone(answer.mean_in_system, *asked[0])
     stays = some_stays(rng, 5)
     asked += [(stays, -9.0, -1.0), (stays, -5.0, 99.0), ([], 0.0, 4.0), ([(3.0, 9.0)], 4.0, 6.0)]
     asked.append(([(2.0, 2.5), (1.0, 3.0)], 1.0, 5.0))
@@ -135,7 +133,6 @@ def mean_in_system(answer: Answer, rng: random.Random) -> str:
 
 def the_law(answer: Answer, rng: random.Random) -> str:
     asked = [*questions(rng), *questions(rng)]
-    left_alone(answer.little, *asked[0])
     found = [listed(answer.little(*question), "little(...)", 3) for question in asked]
     for place, name, slips in ((0, "L", MEAN_SLIPS), (1, "λ", RATE_SLIPS), (2, "W", STAY_SLIPS)):
         cases = [(question, maybe(number)(own[place], name)) for question, own in zip(asked, found)]
@@ -154,7 +151,6 @@ def where_it_holds(answer: Answer, rng: random.Random) -> str:
     }
     asked = [some_stays(rng, count, spread) for count, spread in ((1, 9), (4, 30), (7, 40), (10, 80), (16, 150))]
     asked += [[(4.0, 5.0), (0.0, 2.0), (2.0, 3.0)], [(0.0, 9.0), (1.0, 2.0), (4.0, 5.0), (11.0, 12.0)], []]
-    left_alone(answer.busy_periods, asked[1])
     hold(answer.busy_periods, [(stays,) for stays in asked], right_periods, slips, each(each(number)))
     for stays in asked[:5]:
         start, end = right_periods(stays)[-1]
@@ -199,7 +195,6 @@ def the_cap(answer: Answer, rng: random.Random) -> str:
     asked += [[(0.0, 1.0), (2.0, 3.0)], [(0.0, 3.0), (2.0, 3.0)], [(0.0, 1.0), (0.0, 2.0), (2.0, 5.0)]]
     short = rng.randint(3, 6)  # all at once, then nothing but a long tail: the cap stands until the last arrival
     asked.append([(0.0, 4.0)] * (short - 1) + [(0.0, 2.0), (2.0, 60.0)])
-    left_alone(answer.client_cap, asked[1])
     about = "client_cap({}), {} stays,".format
     questions = [(stays,) for stays in asked]
     hold(answer.client_cap, questions, right_cap, slips, maybe(whole), lambda stays: about(shown(stays), len(stays)))

@@ -112,9 +112,16 @@ def some_tiles(rng: random.Random, sizes: Sequence[int], centers: Sequence[float
 def state_after(answer: Answer, tiles: Iterable[Tile], dim: int) -> Any:
     state = answer.empty(dim)
     for scores, values in tiles:
-        state = answer.add(state, scores.copy(), values.copy())
-        expect(state is not None, "add(state, scores, values) gave back None: it returns the state after this tile")
+        state = added(answer, state, scores, values)
     return state
+
+
+def added(answer: Answer, state: Any, scores: np.ndarray, values: np.ndarray) -> Any:
+    """The state after one more tile. The old one may be changed by that, the arrays may not."""
+    found, (_, *now) = answer.changing("add", state, scores, values)
+    expect(found is not None, "add(state, scores, values) gave back None: it returns the state after this tile")
+    unchanged((scores, values), now, ("scores", "values"))
+    return found
 
 
 def result(answer: Answer, state: Any, dim: int) -> np.ndarray:
@@ -237,31 +244,16 @@ def merged(answer: Answer, rng: random.Random) -> str:
     more = some_tiles(rng, (3, 4, 2), (0, 3, 1), 3)
     both = merge(answer, *(state_after(answer, [tile], 3) for tile in more[:2]))
     judge(
-        [(more, result(answer, answer.add(both, more[2][0].copy(), more[2][1].copy()), 3))],
+        [(more, result(answer, added(answer, both, *more[2]), 3))],
         what=", merged, then one more",
     )
     return "two parts, computed apart, make one"
 
 
 def merge(answer: Answer, one: Any, other: Any) -> Any:
-    state = answer.merge(one, other)
+    state, _ = answer.changing("merge", one, other)
     expect(state is not None, "merge(one, other) gave back None: it returns the state of both")
     return state
-
-
-def numbers_in(state: Any, depth: int = 6) -> int:
-    """How many numbers an object keeps, in whatever it is made of."""
-    if isinstance(state, np.ndarray):
-        return max(state.size, state.base.size if isinstance(state.base, np.ndarray) else 0)
-    if depth == 0 or isinstance(state, (str, bytes, int, float, np.number, type)) or state is None:
-        return 1
-    if isinstance(state, Mapping):
-        return sum(numbers_in(value, depth - 1) for value in state.values())
-    if isinstance(state, (list, tuple, set, frozenset)):
-        return sum(numbers_in(value, depth - 1) for value in state)
-    inside = [*getattr(state, "__dict__", {}).values()]
-    inside += [getattr(state, slot) for slot in getattr(type(state), "__slots__", ()) if hasattr(state, slot)]
-    return sum(numbers_in(value, depth - 1) for value in inside)
 
 
 def stays_small(answer: Answer, rng: random.Random) -> str:
@@ -273,12 +265,10 @@ def stays_small(answer: Answer, rng: random.Random) -> str:
     for number, pair in enumerate(zip(tiles, other)):
         for which, tile in enumerate(pair):
             scores[:], values[:] = tile
-            states[which] = answer.add(states[which], scores, values)
-            unchanged(tile, (scores, values), ("scores", "values"))
-        scores[:], values[:] = np.nan, np.nan
+            states[which] = added(answer, states[which], scores, values)
         if number == count // 2:
             result(answer, states[0], dim)  # a look on the way changes nothing
-    size = numbers_in(states[0])
+    size = answer.prop("numbers_in", states[0])
     expect(not size > 16 * dim + 64, "after_tiles_8_keys", count=count, size=size)
     tip = "All tiles came in the same buffer, which is overwritten afterwards: does the state keep a tile?"
     for which, row in enumerate((tiles, other)):

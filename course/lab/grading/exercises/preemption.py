@@ -3,31 +3,16 @@
 import copy
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.props import Holder
 from course.lab.grading.tools import Slips, expect, hold, listed, same, whole
 
 BLOCK_SIZE = 4
 MOST_STEPS = 600
-
-
-@dataclass(eq=False)
-class Holder:
-    """What the scheduler knows of a request."""
-
-    request_id: str
-    arrival: int
-    """Counts arrivals: lower came earlier."""
-    num_tokens: int
-    """Prompt and output so far."""
-    num_computed_tokens: int
-    blocks: list[int] = field(default_factory=list)
-
-    def __repr__(self) -> str:
-        return f"{self.request_id} (arrival {self.arrival}, {len(self.blocks)} blocks)"
 
 
 @dataclass
@@ -45,6 +30,10 @@ class State:
 
     def all_blocks(self) -> list[int]:
         return sorted([*self.free, *(block for each in self.running for block in each.blocks)])
+
+
+def the(state: State, request_id: str) -> Holder:
+    return next(each for each in state.running if each.request_id == request_id)
 
 
 def names(requests: list[Holder]) -> list[str]:
@@ -116,9 +105,14 @@ def preempted(answer: Answer, rng: random.Random, index: int) -> tuple[State, St
     """Before, after, and the victim as it is after."""
     before = some_state(rng, [rng.randint(2, 5) for _ in range(4)], 2)
     after = copy.deepcopy(before)
-    victim = after.running[index]
-    answer.preempt(victim, after.running, after.waiting, after.free)
-    return before, after, victim
+    return before, after, preempt(answer, after, index)
+
+
+def preempt(answer: Answer, state: State, index: int) -> Holder:
+    """Changes the state; gives back the victim as it is then."""
+    given = state.running[index], state.running, state.waiting, state.free
+    _, (victim, state.running, state.waiting, state.free) = answer.changing("preempt", *given)
+    return victim
 
 
 def what_it_loses(answer: Answer, rng: random.Random) -> str:
@@ -161,8 +155,8 @@ def where_it_queues(answer: Answer, rng: random.Random) -> str:
     state = some_state(rng, [3, 2, 4], 0)
     state.waiting.clear()
     before = copy.deepcopy(state)
-    for each in list(state.running):
-        answer.preempt(each, state.running, state.waiting, state.free)
+    for _ in before.running:
+        preempt(answer, state, 0)
     check_queue(before, state, "all three, one after the other")
     return "in the order of arrival, ahead of later requests"
 
@@ -185,7 +179,7 @@ def check_queue(before: State, after: State, who: str) -> None:
 
 def right_room(state: State, request_id: str, count: int, planned: set[str]) -> bool:
     """The reference, on the state."""
-    request = next(each for each in state.running if each.request_id == request_id)
+    request = the(state, request_id)
     while len(state.free) < count:
         victim = next(each for each in reversed(state.running) if each.request_id not in planned)
         state.running.remove(victim)
@@ -199,8 +193,13 @@ def right_room(state: State, request_id: str, count: int, planned: set[str]) -> 
 
 
 def ask_room(answer: Answer, state: State, request_id: str, count: int, planned: set[str]) -> bool:
-    request = next(each for each in state.running if each.request_id == request_id)
-    found = answer.make_room(request, count, state.running, state.waiting, state.free, set(planned))
+    request = the(state, request_id)
+    given = request, count, state.running, state.waiting, state.free, set(planned)
+    try:
+        found, (_, _, state.running, state.waiting, state.free, _) = answer.changing("make_room", *given)
+    except ValueError as error:  # what it had changed by then has changed all the same
+        _, _, state.running, state.waiting, state.free, _ = getattr(error, "arguments", given)
+        raise
     nothing = "make_room gave back None: True if there is room now, False if the request itself had to go"
     expect(found is not None, nothing)
     expect(
@@ -293,12 +292,14 @@ def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int,
         if not state.running and not state.waiting:
             return Played(step, preemptions)
         oldest, planned, before = (names(state.running) or [None])[0], set[str](), len(state.running)
-        for request in list(state.running):
-            if request.request_id in names(state.running):
+        for name in names(state.running):
+            if name in names(state.running):
+                request = the(state, name)
                 missing = -(-request.num_tokens // BLOCK_SIZE) - len(request.blocks)
-                if missing <= 0 or room(state, request.request_id, missing, planned):
+                if missing <= 0 or room(state, name, missing, planned):
                     if len(state.free) < missing:
                         raise Mistake(f"make_room said True for {missing} blocks, and {len(state.free)} are free")
+                    request = the(state, name)
                     request.blocks += [state.free.pop() for _ in range(max(missing, 0))]
                     planned.add(request.request_id)
         lost = before - len(state.running)

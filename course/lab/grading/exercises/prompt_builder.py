@@ -8,7 +8,7 @@ from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import call, expect, left_alone
+from course.lab.grading.tools import expect
 from course.lab.grading.tools import text as read_text
 
 Tool = dict[str, Any]
@@ -88,11 +88,11 @@ def other_tenant(request: Request, rng: random.Random) -> Request:
 
 
 def rendered(answer: Answer, tools: list[Tool]) -> str:
-    return read_text(call(answer.render_tools, tools), "render_tools(...)")
+    return read_text(answer.render_tools(tools), "render_tools(...)")
 
 
 def built(answer: Answer, request: Request) -> str:
-    return read_text(call(answer.build_prompt, request), "build_prompt(...)")
+    return read_text(answer.build_prompt(request), "build_prompt(...)")
 
 
 def by_name(tools: list[Tool]) -> list[Tool]:
@@ -120,6 +120,7 @@ def one_order(answer: Answer, rng: random.Random) -> str:
                 why = "tools by name, and keys in sorted order at every depth"
             told = {"names": names[0], "others": names[1], "first": shown(first), "text": shown(text)}
             raise Mistake("same_tools_then_their", slip=why, **told)
+    expect(rendered(answer.elsewhere(), tools) == rendered(answer, tools), "other_process")
     rendered(answer, [])
     return "the same tools, the same text, whatever order they come in"
 
@@ -224,8 +225,7 @@ def refuse_to_remember(answer: Answer, rng: random.Random) -> str:
         raise Mistake("a tool was added, and the next prompt does not have it: is the text of the first ones kept?")
     if built(answer, request) != first:
         raise Mistake("the same request again gives another prompt: does it remember, or add something by itself?")
-    left_alone(answer.build_prompt, request)
-    left_alone(answer.render_tools, request["tools"])
+    expect(built(answer.elsewhere(), request) == first, "other_process")
     return "the same request, the same prompt; nothing is changed"
 
 

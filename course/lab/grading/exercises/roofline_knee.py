@@ -3,28 +3,11 @@
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from course.lab.grading.exercise import Answer
+from course.lab.grading.props import Machine, Model
 from course.lab.grading.tools import Slips, expect, hold, maybe, whole
-
-
-@dataclass(frozen=True)
-class Model:
-    """What the checker hands out; the stub has the same."""
-
-    parameters: float
-    weight_bits: float
-    kv_bytes: float
-    """Per token of context."""
-    attention_flops: float
-    """Per token of context."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    flops_per_s: float
-    bytes_per_s: float
 
 
 def weight_bytes(model: Model) -> float:

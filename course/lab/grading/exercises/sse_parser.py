@@ -14,8 +14,8 @@ Event = dict[str, str]
 END = "[DONE]"
 LINE_END = re.compile("\r\n|\r|\n")
 
-LINE_BYTES, PIECE_BYTES = 400_000, 8
-EVENTS = 60_000
+LINE_BYTES, PIECE_BYTES, BATCHES = 400_000, 8, 50
+EVENTS = 90_000
 EMPTY = 0.05
 """Share of the pieces of a stream behind which an empty one comes."""
 SLOWEST_S = 0.5
@@ -128,8 +128,9 @@ def read_events(value: Any, what: str) -> list[Event]:
     return found
 
 
-def fed(parser: Any, chunks: Sequence[bytes]) -> list[list[Event]]:
-    return [read_events(parser.feed(chunk), f"feed({shown(chunk)})") for chunk in chunks]
+def fed(answer: Answer, chunks: Sequence[bytes]) -> list[list[Event]]:
+    found = answer.play(answer.EventParser(), [("feed", [chunk]) for chunk in chunks])
+    return [read_events(each, f"feed({shown(chunk)})") for chunk, each in zip(chunks, found)]
 
 
 def whole_chunks(chunks: Sequence[bytes]) -> str:
@@ -138,7 +139,7 @@ def whole_chunks(chunks: Sequence[bytes]) -> str:
 
 def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
     """All events must be right, and each must come with the chunk that completes it."""
-    found = [fed(answer.EventParser(), chunks) for chunks in streams]
+    found = [fed(answer, chunks) for chunks in streams]
     flat = [((chunks,), [event for events in own for event in events]) for chunks, own in zip(streams, found)]
     if differing := [case for case in flat if case[1] != right_events(*case[0])]:
         smallest = min(differing, key=lambda case: sum(map(len, case[0][0])))
@@ -154,6 +155,12 @@ def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
                 raise Mistake(name, 0.3, **told)
 
 
+CLAUSES = (
+    b"data\n\n", b"data:\n\ndata: \n\n", b"data\ndata\n\n", b"data: a\ndata:\ndata: b\n\n", b"event:\ndata: x\n\n", b"event: e\n\ndata: x\n\n",
+    b"id: 7\ndata: a\n\ndata: b\n\n", b"id: 7\n\ndata: b\n\n", b"id: 7\ndata: a\n\nid\ndata: b\n\n", b"id: 7\nid: a\0b\ndata: c\n\n",
+    b": c\n\n\n\ndata: x\n\n", b"Data: x\n\ndata : y\n\n data: z\n\n", b"data: \xff\xc3\n\n", b"data: x\n", b"data: x", b"event: e\nevent: f\ndata: x\n\n",
+)  # fmt: skip
+"""A stream for each sentence of the statement that needs one of its own."""
 JSON = '{"id": "a:1", "text": "%s"}'
 NO_LINE_ENDS = "\u2028\u2029\x0b\x0c\x85\x1c"
 WORDS = ("tea", "日本", "🦜", "é: è", "a  b", "{}", "x:y")
@@ -241,6 +248,8 @@ def line_ends(answer: Answer, rng: random.Random) -> str:
 def fields(answer: Answer, rng: random.Random) -> str:
     spice = ("data", "bare", "comment", "event", "id", "unknown", "no data")
     judge_streams(answer, [[some_stream(rng, 5, "\n", spice)] for _ in range(14)])
+    judge_streams(answer, [[clause] for clause in CLAUSES])
+    judge_streams(answer, [[bytes([byte]) for byte in clause] for clause in CLAUSES])
     return "data of several lines, event, id, comments, and what is unknown"
 
 
@@ -280,10 +289,11 @@ def byte_order_mark(answer: Answer, rng: random.Random) -> str:
 
 def stays_quick(answer: Answer, rng: random.Random) -> str:
     letter = rng.choice(b"abcxyz")
-    pieces = [b"data: ", *[bytes([letter]) * PIECE_BYTES] * (LINE_BYTES // PIECE_BYTES)]
+    batch = [[bytes([letter]) * PIECE_BYTES]] * (LINE_BYTES // PIECE_BYTES // BATCHES)
     parser = answer.EventParser()
-    for piece in in_time(SLOWEST_S, pieces, lambda number: Mistake("one_line_bytes_chunks", number=number)):
-        parser.feed(piece)
+    parser.feed(b"data: ")
+    for _ in in_time(SLOWEST_S, range(BATCHES), lambda n: Mistake("one_line_bytes_chunks", number=n * len(batch))):
+        answer.many(parser.feed, batch)
     events = read_events(parser.feed(b"\n\n"), "feed(...)")
     whole = f"one line of {LINE_BYTES} bytes, in chunks of {PIECE_BYTES}, should be one event of this length"
     expect([len(event["data"]) for event in events] == [LINE_BYTES], whole)

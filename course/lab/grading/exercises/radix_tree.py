@@ -1,0 +1,213 @@
+"""A radix tree over token ids: the longest cached prefix, each shared token once, the least recently used end goes first."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.exercises.lru_eviction import written
+from course.lab.grading.tools import compare, expect, in_time, whole
+
+Act = tuple[str, Any]
+"""("insert", tokens), ("match", tokens), ("evict", how many)"""
+SEQUENCES, TAIL, LIMIT_S = 1500, 40, 0.4
+"""On the large tree. Walking down one path takes a tenth of the limit; looking at every sequence, ten times as much."""
+
+
+class Trie:
+    """The oracle: a set of prefixes, each with the moment of its last use. Its attributes are the usual mistakes."""
+
+    match_is_use = insert_is_use = True
+    newest_first = front = shared_too = False
+    past_the_match = False
+
+    def __init__(self) -> None:
+        self.used: dict[tuple[int, ...], int] = {}
+        self.now = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.used)
+
+    def _found(self, tokens: list[int]) -> int:
+        return next((n for n in range(len(tokens)) if tuple(tokens[: n + 1]) not in self.used), len(tokens))
+
+    def _use(self, tokens: list[int]) -> None:
+        self.now += 1
+        for n in range(len(tokens)):
+            self.used[tuple(tokens[: n + 1])] = self.now
+
+    def insert(self, tokens: list[int]) -> int:
+        found = self._found(tokens)
+        if found < len(tokens) or self.insert_is_use:
+            self._use(tokens)
+        return len(tokens) - found
+
+    def match(self, tokens: list[int]) -> int:
+        found = self._found(tokens)
+        if self.match_is_use:
+            self._use(tokens[:found])
+            if self.past_the_match and found:
+                for prefix in [each for each in self.used if list(each[:found]) == tokens[:found]]:
+                    self.used[prefix] = self.now
+        return found
+
+    def evict(self, count: int) -> int:
+        count = min(count, len(self.used))
+        for _ in range(count):
+            inner = {prefix[:-1] for prefix in self.used}
+            free = self.used if self.front or self.shared_too else [each for each in self.used if each not in inner]
+            sign = -1 if self.newest_first else 1
+            depth = 1 if self.front else -1
+            del self.used[min(free, key=lambda each: (sign * self.used[each], depth * len(each)))]
+        return count
+
+
+def with_fault(**faults: bool) -> Callable[[], Trie]:
+    return type("Faulty", (Trie,), faults)
+
+
+SLIPS: dict[str, Callable[[], Trie]] = {
+    "oldest_insert": with_fault(match_is_use=False),
+    "insert_no_use": with_fault(insert_is_use=False),
+    "match_marks_all": with_fault(past_the_match=True),
+    "most_recent": with_fault(newest_first=True),
+    "from_the_front": with_fault(front=True),
+    "shared_too": with_fault(shared_too=True),
+}
+"""Whose tokens go; `kind_of_act` knows the other mistakes by the first act with a wrong result."""
+
+
+def play(make: Callable[[], Any], acts: list[Act]) -> list[list[int]]:
+    """What each act gives by the oracle, and num_tokens behind it."""
+    tree = make()
+    return [[getattr(tree, name)(value), tree.num_tokens] for name, value in acts]
+
+
+def played(answer: Answer, acts: list[Act]) -> list[list[int]]:
+    """The same of the answer's tree."""
+    steps = [step for name, value in acts for step in ((name, [value]), ("num_tokens", None))]
+    found = answer.play(answer.RadixTree(), steps)
+    told = [f"{name}({value})" for name, value in acts]
+    return [[whole(a, what), whole(b, "num_tokens")] for what, a, b in zip(told, found[::2], found[1::2])]
+
+
+def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
+    cases = [((acts,), played(answer, acts)) for acts in histories]
+    slips = {name: partial(play, make) for name, make in SLIPS.items()}
+    compare("RadixTree", cases, partial(play, Trie), slips, otherwise=kind_of_act, difference=first_act)
+
+
+def kind_of_act(arguments: tuple[list[Act]], found: list[list[int]]) -> str:
+    """What the first wrong result is about; names a text."""
+    (acts,), wanted = arguments, play(Trie, *arguments)
+    i = next(i for i, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1])
+    (name, value), (result, held), (should, _) = acts[i], found[i], wanted[i]
+    if result == should:
+        return "not_counted_down" if name == "evict" else "counted_twice"
+    if name == "evict":
+        return "evict_gives_left" if result == held else "whole_leaves"
+    if any(before == "evict" for before, _ in acts[:i]):
+        return "wrong_victim"
+    if name == "insert":
+        return "found_not_new" if result == len(value) - should else "all_new"
+    return "anywhere" if result > should else "whole_edges"
+
+
+def first_act(arguments: tuple[list[Act]], found: list[list[int]], wanted: list[list[int]]) -> str:
+    """The first result that is wrong, in words."""
+    (acts,) = arguments
+    i = next(i for i, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1])
+    what = f"after {written(acts[:i]) or 'nothing'}: {written(acts[i : i + 1])}"
+    if found[i][0] != wanted[i][0]:
+        return f"{what} gave {found[i][0]}, expected {wanted[i][0]}"
+    return f"{what}: num_tokens is {found[i][1]} behind it, expected {wanted[i][1]}"
+
+
+def some_sequence(rng: random.Random, known: list[list[int]]) -> list[int]:
+    """Often one that begins like another, and parts from it anywhere."""
+    start = rng.choice(known) if known and rng.random() < 0.8 else []
+    tail = [rng.randrange(4) for _ in range(rng.randint(0 if start else 1, 4))]
+    return [*start[: rng.randint(1, len(start))], *tail] if start else tail
+
+
+def some_acts(rng: random.Random, count: int, evictions: float = 0.0) -> list[Act]:
+    known, acts = [], []
+    for _ in range(count):
+        tokens = some_sequence(rng, known)
+        if rng.random() < evictions:
+            acts.append(("evict", rng.randint(0, 5)))
+        elif rng.random() < 0.5:
+            acts.append(("insert", tokens))
+            known.append(tokens)
+        else:
+            acts.append(("match", tokens))
+    return acts
+
+
+def matches(answer: Answer, rng: random.Random) -> str:
+    a, b, c, d, e = rng.sample(range(50_000), 5)
+    tree: list[Act] = [("insert", [a, b, c, d]), ("insert", [a, b, e]), ("insert", [c, d])]
+    asked = ([a, b], [a, b, c], [a, b, c, d, e], [a, b, e, a], [b, c], [c], [d], [], [a, c], [e])
+    judge_acts(answer, [[("match", [a]), *tree, *[("match", each) for each in asked]], [("insert", [])]])
+    judge_acts(answer, [some_acts(rng, 14) for _ in range(10)])
+    return "as far as any inserted sequence agrees"
+
+
+def counts(answer: Answer, rng: random.Random) -> str:
+    a, b, c, d = rng.sample(range(50_000), 4)
+    again: list[Act] = [("insert", [a, b, c]), ("insert", [a, b, c]), ("insert", [a, b]), ("insert", [a, b, d, d])]
+    judge_acts(answer, [again, *[some_acts(rng, 20) for _ in range(8)]])
+    return "only what was not there yet is new"
+
+
+def evicts(answer: Answer, rng: random.Random) -> str:
+    a, b, c, d, e = rng.sample(range(50_000), 5)
+    three: list[Act] = [("insert", [a, b, c]), ("insert", [a, d]), ("insert", [e, e, e])]
+    judge_acts(
+        answer,
+        [
+            [*three, ("evict", 1), ("match", [a, b, c]), ("evict", 1), ("match", [a, b, c]), ("evict", 9)],
+            [*three, ("match", [a, b, c]), ("evict", 1), ("match", [a, d]), ("evict", 2), ("match", [e, e, e])],
+            [*three, ("insert", [a, b]), ("evict", 2), ("match", [a, d]), ("match", [a, b]), ("evict", 0)],
+            [*three, ("match", [a, b]), ("evict", 2), ("match", [a, b, c]), ("match", [e, e, e]), ("match", [a, d])],
+            [("insert", [a, b, c, d, e]), ("evict", 2), ("match", [a, b, c, d, e]), ("evict", 4), ("evict", 1)],
+        ],
+    )
+    for _ in range(8):
+        acts = some_acts(rng, 16)
+        probes = [("match", value) for name, value in acts if name == "insert"]
+        judge_acts(answer, [[*acts, ("evict", rng.randint(1, 4)), *probes]])
+    return "ends of paths that were used longest ago, exactly as many as asked for"
+
+
+def mixed(answer: Answer, rng: random.Random) -> str:
+    judge_acts(answer, [some_acts(rng, 60, evictions=0.2) for _ in range(10)])
+    return "inserts, matches and evictions in any order"
+
+
+def on_their_own(answer: Answer, rng: random.Random) -> str:
+    first, second = answer.RadixTree(), answer.RadixTree()
+    tokens = [rng.randrange(100) for _ in range(5)]
+    first.insert(list(tokens))
+    found = whole(second.match(list(tokens)), "match(...)")
+    expect(found == 0 and second.num_tokens == 0, "two trees: what was inserted into one is found in the other")
+    expect(whole(first.match(list(tokens)), "match(...)") == 5, "what was inserted is not found any more")
+    return "two trees know nothing of each other"
+
+
+def stays_quick(answer: Answer, rng: random.Random) -> str:
+    tree, shared = answer.RadixTree(), [rng.randrange(1000) for _ in range(TAIL)]
+    sequences = [[*shared, i, *rng.choices(range(1000), k=TAIL)] for i in range(SEQUENCES)]
+
+    def slow(asked: int) -> Callable[[int], Mistake]:
+        return lambda done: Mistake("tree_too_slow", done=done, asked=asked, there=SEQUENCES * TAIL, limit_s=LIMIT_S)
+
+    for i in in_time(LIMIT_S, range(0, SEQUENCES, 100), slow(SEQUENCES // 100)):
+        answer.many(tree.insert, [[list(each)] for each in sequences[i : i + 100]])
+    asked = [rng.choice(sequences) for _ in range(1000)]
+    for i in in_time(LIMIT_S, range(0, 1000, 100), slow(10)):
+        found = answer.many(tree.match, [[list(each)] for each in asked[i : i + 100]])
+        expect(found == [2 * TAIL + 1] * 100, "in a large tree, a sequence that was inserted is not found whole")
+    return "the work grows with one sequence, not with the tree"

@@ -1,0 +1,311 @@
+"""What judges hand to an answer, and what watches it: this lives in the answer's process (see wire.py).
+
+Records (dataclasses) travel by value. Everything else is made there with `answer.prop(name, ...)` and stays there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Request:
+    """What a scheduler knows of a request (continuous-batching-step)."""
+
+    request_id: str
+    num_tokens: int
+    """Prompt and output so far."""
+    num_computed_tokens: int
+    """Of these, tokens whose keys and values are in the cache."""
+
+    @property
+    def missing(self) -> int:
+        return self.num_tokens - self.num_computed_tokens
+
+    def __repr__(self) -> str:
+        return f"{self.request_id}: {self.num_computed_tokens} of {self.num_tokens}"
+
+
+@dataclass(eq=False)
+class Holder:
+    """A request that holds blocks (preemption)."""
+
+    request_id: str
+    arrival: int
+    """Counts arrivals: lower came earlier."""
+    num_tokens: int
+    """Prompt and output so far."""
+    num_computed_tokens: int
+    blocks: list[int] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"{self.request_id} (arrival {self.arrival}, {len(self.blocks)} blocks)"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A dense model (roofline-knee); the stub has the same."""
+
+    parameters: float
+    weight_bits: float
+    kv_bytes: float
+    """Per token of context."""
+    attention_flops: float
+    """Per token of context."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    flops_per_s: float
+    bytes_per_s: float
+
+
+class Pool:
+    """The blocks that a server is given (cancellation). Notes what is done wrong, and refuses it."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.free_ids = list(range(size))
+        self.held: set[int] = set()
+        self.wrong: str | None = None
+
+    @property
+    def free(self) -> int:
+        return len(self.free_ids)
+
+    def take(self, count: int) -> list[int]:
+        if count > self.free:
+            raise IndexError(f"{count} blocks wanted, {self.free} free")
+        taken = [self.free_ids.pop() for _ in range(count)]
+        self.held.update(taken)
+        return taken
+
+    def give_back(self, block_ids: Sequence[int]) -> None:
+        for block in list(block_ids):
+            if block not in self.held:
+                self.wrong = self.wrong or f"block {block} was given back that is not held: freed twice"
+                raise ValueError(f"block {block} is not held")
+            self.held.remove(block)
+            self.free_ids.append(block)
+
+
+DIM = 3
+"""Numbers of a token in expert-routing."""
+
+
+class Mlp:
+    """An expert (expert-routing). Notes how many rows each call had."""
+
+    def __init__(self, seed: int) -> None:
+        generator = draws(seed)
+        self.up, self.down = generator.normal(size=(DIM, 8)), generator.normal(size=(8, DIM))
+        self.calls: list[int] = []
+
+    def __call__(self, rows: Any) -> Any:
+        import numpy as np
+
+        if np.ndim(rows) != 2 or np.shape(rows)[1] != DIM:
+            raise ValueError(f"an expert takes rows [n, {DIM}]; it was given shape {list(np.shape(rows))}")
+        self.calls.append(len(rows))
+        return np.maximum(np.asarray(rows) @ self.up, 0) @ self.down
+
+
+def draws(seed: int) -> Any:
+    """A generator of random numbers, as rejection-sampler's `verify` is given."""
+    import numpy as np
+
+    return np.random.default_rng(seed)
+
+
+class Scripted:
+    """A generator whose numbers fill their range evenly over the rounds, each position of a round by itself and any two
+    together (a Halton sequence, shifted by the seed). Whatever else is asked of it, a real one gives."""
+
+    BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
+
+    def __init__(self, place: int, seed: int) -> None:
+        self._place, self._seed, self._asked = place, seed, 0
+
+    def random(self, size: Any = None, **_: Any) -> Any:
+        if size is not None:
+            import numpy as np
+
+            return np.array([self.random() for _ in range(int(np.prod(size)))]).reshape(size)
+        base = self.BASES[self._asked % len(self.BASES)]
+        self._asked += 1
+        digits, share, value = self._place + 1, 1.0, 0.0
+        while digits:
+            share /= base
+            value += share * (digits % base)
+            digits //= base
+        return (value + (self._seed * 0.6180339887 * base) % 1) % 1
+
+    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
+        return low + (high - low) * self.random(size)
+
+    def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None, **_: Any) -> Any:
+        import numpy as np
+
+        values = np.arange(a) if np.ndim(a) == 0 else np.asarray(a)
+        edges = np.cumsum(np.full(len(values), 1 / len(values)) if p is None else np.asarray(p, dtype=float))
+        if abs(edges[-1] - 1) > 1e-8 or (p is not None and (np.min(p) < 0 or len(p) != len(values))):
+            return draws(0).choice(a, size, replace, p)  # it refuses them in its own words
+        return values[np.minimum(np.searchsorted(edges / edges[-1], self.random(size), "right"), len(values) - 1)]
+
+    def multinomial(self, n: int, pvals: Any, size: Any = None) -> Any:
+        import numpy as np
+
+        return np.bincount([self.choice(len(pvals), p=pvals) for _ in range(n)], minlength=len(pvals))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(draws(self._seed + self._place), name)
+
+
+def rounds(
+    verify: Callable[..., Any], target: Any, proposal: Any, drafts: list[int], count: int, seed: int
+) -> tuple[list[Any], str | None]:
+    """Many calls of `verify`, each with the next of the scripted generators, and the name of what it changed."""
+    results: list[Any] = []
+    for place in range(count):
+        given = target.copy(), proposal.copy(), list(drafts)
+        found = verify(*given, Scripted(place, seed))
+        results.append(found if isinstance(found, list) else list(found) if hasattr(found, "__iter__") else found)
+        for name, before, after in zip(("target", "proposal", "drafts"), (target, proposal, drafts), given):
+            if before != after if name == "drafts" else before.tobytes() != after.tobytes():
+                return results, name
+    return results, None
+
+
+def numbers_in(state: Any, depth: int = 6) -> int:
+    """How many numbers an object keeps, in whatever it is made of."""
+    if type(state).__name__ == "ndarray":
+        return max(state.size, getattr(state.base, "size", 0))
+    if isinstance(state, (dict, list, tuple, set, frozenset)):
+        inside = list(state.values() if isinstance(state, dict) else state)
+    else:
+        inside = [*getattr(state, "__dict__", {}).values()]
+        inside += [getattr(state, slot, None) for slot in getattr(type(state), "__slots__", ())]
+    return sum(numbers_in(each, depth - 1) for each in inside) if inside and depth else 1
+
+
+MARGIN = 600
+"""Numbers around every tensor that a kernel must neither use nor overwrite; more than any block it may choose."""
+ARITHMETIC = frozenset((
+    "add", "sub", "rsub", "mul", "div", "truediv", "pow", "square", "mean", "sum", "sqrt", "rsqrt", "norm", "rms_norm",
+    "layer_norm", "addcmul", "addcdiv", "var", "dot", "matmul", "einsum", "copy",
+))  # fmt: skip
+"""What the kernel is for. PyTorch's names, without underscores at either end."""
+
+
+class Guarded:
+    """A tensor [rows, size] in the middle of a larger one; what lies around it is NaN."""
+
+    def __init__(self, whole: Any, inner: Any) -> None:
+        self.whole, self.inner, self.before = whole, inner, whole.clone()
+
+    @classmethod
+    def of(cls, values: Any, shape: Sequence[int], dtype: str, gap: int) -> "Guarded":
+        """
+        Args:
+            values: None = NaN, for the kernel to fill.
+            gap: numbers between one row and the next.
+        """
+        import torch
+
+        rows, size = shape
+        stride = size + gap
+        whole = torch.full((MARGIN + rows * stride + MARGIN,), float("nan"), dtype=getattr(torch, dtype))
+        inner = whole.as_strided((rows, size), (stride, 1), MARGIN)
+        if values is not None:
+            inner.copy_(torch.from_numpy(values))
+        return cls(whole, inner)
+
+    def numbers(self) -> Any:
+        return self.inner.double().numpy()
+
+    def spilled(self) -> bool:
+        """Something around it was overwritten."""
+        now, before = self.whole.clone(), self.before.clone()
+        for each in (now, before):
+            each.as_strided(self.inner.shape, self.inner.stride(), MARGIN).zero_()
+        return differ(now, before)
+
+    def changed(self) -> bool:
+        return differ(self.whole, self.before)
+
+
+def differ(one: Any, other: Any) -> bool:
+    """NaN equals NaN."""
+    return not one.nan_to_num(nan=-1.0).equal(other.nan_to_num(nan=-1.0))
+
+
+@dataclass
+class Seen:
+    """What happened in a call."""
+
+    launches: int = 0
+    arithmetic: list[str] = field(default_factory=list)
+    """PyTorch's operations outside of kernels."""
+
+
+@contextmanager
+def watching() -> Iterator[Seen]:
+    """Count kernels that are launched, and note arithmetic that PyTorch does."""
+    from torch.overrides import TorchFunctionMode
+    from triton.runtime.interpreter import GridExecutor
+
+    seen, inside = Seen(), []
+    launch = GridExecutor.__call__
+
+    def counted(self: Any, *arguments: object, **options: object) -> None:
+        seen.launches += 1
+        inside.append(self)
+        try:
+            launch(self, *arguments, **options)
+        finally:
+            inside.pop()
+
+    class Noting(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            name = getattr(function, "__name__", "").strip("_")
+            if not inside and {name, name.removeprefix("i")} & ARITHMETIC:  # also __iadd__
+                seen.arithmetic.append(name)
+            return function(*args, **(kwargs or {}))
+
+    GridExecutor.__call__ = counted
+    try:
+        with Noting():
+            yield seen
+    finally:
+        GridExecutor.__call__ = launch
+
+
+def run_kernel(
+    function: Callable[..., object],
+    inputs: dict[str, tuple[Any, int]],
+    weight: Any,
+    eps: float,
+    outputs: dict[str, int],
+    dtype: str,
+) -> dict[str, Any]:
+    """One call of a function that launches a kernel, and what was seen of it (triton-kernel).
+
+    Args:
+        inputs: name -> numbers [rows, size], and the gap between rows.
+        outputs: name -> the gap.
+    """
+    shape = next(iter(inputs.values()))[0].shape
+    tensors = {name: Guarded.of(values, shape, dtype, gap) for name, (values, gap) in inputs.items()}
+    tensors["weight"] = Guarded.of(weight[None], (1, shape[1]), dtype, 0)
+    written = {name: Guarded.of(None, shape, dtype, gap) for name, gap in outputs.items()}
+    given = [tensors[name].inner for name in inputs]
+    with watching() as seen:
+        function(*given, tensors["weight"].inner[0], eps, *(each.inner for each in written.values()))
+    return {
+        "arithmetic": seen.arithmetic,
+        "launches": seen.launches,
+        "changed": [name for name, each in tensors.items() if each.changed()],
+        "spilled": [name for name, each in written.items() if each.spilled()],
+        "numbers": [each.numbers() for each in written.values()],
+    }
