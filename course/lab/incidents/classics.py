@@ -1,13 +1,19 @@
-"""Two well-known incidents, reproduced with the numbers that are reported of them."""
+"""Named incidents: two well-known ones, with the numbers that are reported of them; and cases that are harder to tell."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
-from course.lab.incidents.causes.base import lengths, loaded, service
-from course.lab.incidents.causes.prefill import with_long_prompts
+from course.lab.incidents.causes.base import in_flight, lengths, loaded, service
+from course.lab.incidents.causes.decode import blocks_for, kv_pool, launch_bound, low_acceptance
+from course.lab.incidents.causes.outside import far_clients
+from course.lab.incidents.causes.prefill import blind_router, with_long_prompts
+from course.lab.incidents.causes.queue import few_slots
 from course.lab.incidents.generate import Hidden, generate_of, look_up
 from course.lab.incidents.outcome import Trials
+from course.lab.incidents.service import play
+from minillm.simulate.cluster.network import Network
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import Fixed
 
@@ -40,13 +46,91 @@ def one_contract(draw: Draw) -> Case:
     return Case(before, now, "Legal team: whole contracts may be pasted in", target=0.85, story=story)
 
 
+# ---------------------------------------------------------------- two causes at once, each enough to break the SLO
+
+
+def two_limits(draw: Draw) -> Case:
+    case = few_slots(draw)
+    before = case.before.with_engine(scheduler_reserve_full_isl=True)
+    share = in_flight(play(before, 1)) / before.fleet.replicas * draw.uniform(0.35, 0.45)
+    ill = {"num_kv_blocks": blocks_for(before, share), "max_num_seqs": case.now.engine.max_num_seqs}
+    return Case(before, before.with_engine(**ill), "Settings copied from the smaller machines")
+
+
+def proxy_and_eager(draw: Draw) -> Case:
+    case = launch_bound(draw)
+    held = Network(hold_chunks=24, hold_s=draw.uniform(1.0, 1.5))
+    return replace(case, now=case.now.with_fleet(network=held), change=f"{case.change}; compression at the edge")
+
+
+def template_and_router(draw: Draw) -> Case:
+    case = blind_router(draw)
+    kind = case.before.flows[0].kind.replace(stamp_tokens=24, stamp_first=False)
+    before, now = case.before.with_kind(kind), case.now.with_kind(kind.replace(stamp_first=True))
+    return replace(case, before=before, now=now, change=f"{case.change}; the current time in the prompt template")
+
+
+# ---------------------------------------------------------------- that look like something else
+
+
+def neighbour(draw: Draw) -> Case:
+    before = kv_pool(draw).before
+    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.6, 0.65))
+    now = replace(before.with_engine(num_kv_blocks=blocks), memory_taken=True)
+    return Case(before, now, "A second model moved in on the same GPUs")
+
+
+def launch_abroad(draw: Draw) -> Case:
+    case = far_clients(draw)
+    return replace(case, now=case.now.with_load(1.5), change="Launched in a second continent: half as many users again")
+
+
+def blamed_on_bits(draw: Draw) -> Case:
+    case = low_acceptance(draw)
+    return replace(case, now=case.now.with_engine(quantization="int8"), change=f"int8 weights; {case.change}")
+
+
+def case_of(like: str, name: str, make: Callable[[Draw], Case], title: str, **other: Any) -> Cause:
+    return replace(CAUSES[like], name=name, make=make, title=title, **other)
+
+
 CLASSICS: Mapping[str, Cause] = {
-    "three-months": replace(
-        CAUSES["longer_prompts"], name="three-months", make=three_months, tempting="int8_weights",
+    "three-months": case_of(
+        "longer_prompts", "three-months", three_months, tempting="int8_weights",
         title="prompts three times as long: more prefill than the GPUs can do, however many slots there are",
     ),
-    "straggler": replace(CAUSES["straggler"], name="one-contract", make=one_contract),
+    "straggler": case_of("straggler", "one-contract", one_contract, CAUSES["straggler"].title),
+    "two-limits": case_of(
+        "few_slots", "two-limits", two_limits, "too few slots, and too small a KV pool behind them",
+        convicting=("batch", "kv_use"), told_apart_by="config", fixes=("more_slots", "kv_budget"), together=True,
+        why_not="Slots and KV pool are both smaller than what is in flight: twice of both is still too little.",
+    ),
+    "slow-and-lumpy": case_of(
+        "launch_bound", "slow-and-lumpy", proxy_and_eager, "launch-bound decoding, and a proxy that buffers on top",
+        also=("stream", "outside"), convicting=("decode_steps", "client_server", "collectives"),
+        fixes=("cuda_graphs", "unbuffer"), together=True,
+    ),
+    "cold-caches": case_of(
+        "blind_router", "cold-caches", template_and_router, "prompts that begin with the time, and a blind router",
+        convicting=("shared_prefix", "per_replica", "hit_rate"), told_apart_by="shared_prefix",
+        fixes=("static_first", "prefix_aware"), together=True, tempting="int8_kv",
+        why_not="Prompts share no first block, and replicas no tenants: there is nothing for a bigger cache to keep.",
+    ),
+    "neighbour": case_of(
+        "kv_pool", "neighbour", neighbour, "a second model holds the GPUs' memory", convicting=("kv_use", "config"),
+        looks_like="kv_pool", told_apart_by="config", fixes=("int8_kv", "double_fleet"), tempting="kv_budget",
+        why_not="The configuration says so: the memory is another process's. There is none to give.",
+    ),
+    "launch-abroad": case_of(
+        "far_clients", "launch-abroad", launch_abroad, "new users, and all of them far away", looks_like="overload",
+        tempting="double_fleet", why_not="The load has grown within what the fleet can do; only the far region is slow.",
+    ),
+    "blamed-on-bits": case_of(
+        "low_acceptance", "blamed-on-bits", blamed_on_bits, "low draft acceptance, in the week of a quantization",
+        looks_like="speculation_load",
+    ),
 }  # fmt: skip
+"""Two post-mortems, three with two causes, and three that look like something else."""
 
 
 def draw_classic(name: str) -> tuple[Hidden, Trials]:

@@ -149,6 +149,8 @@ def written(value: float) -> str:
     """Four significant digits, without an exponent; nothing to tell is a dash."""
     if math.isnan(value):
         return "–"
+    if math.isinf(value):
+        return "never"
     if abs(value) < TINY:
         return f"{value:.5f}".rstrip("0").rstrip(".")
     return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:.0f}"  # what rounds to 10000 would have an exponent

@@ -152,6 +152,7 @@ def config(scene: Scene) -> Finding:
         "model": service.model, "a replica": f"{service.tp} x {service.hardware}, links: {service.links}",
         "replicas": f"{scaling.min_replicas} to {scaling.max_replicas}" if scaling else fleet.replicas,
         "router": fleet.router.policy, "CUDA graphs": service.cuda_graphs,
+        "GPU memory": "shared with another process" if service.memory_taken else "all for this engine",
         "KV blocks": service.deployment().num_kv_blocks, **{name: getattr(engine, name) for name in SHOWN},
         "speculative": f"{drafts.method}, k={drafts.k}, max_batch={drafts.max_batch}" if drafts else None,
     }  # fmt: skip
