@@ -1,4 +1,4 @@
-"""Named incidents: two well-known ones, with the numbers that are reported of them; and cases that are harder to tell."""
+"""Named incidents: two well-known ones, with the numbers that are reported of them, and cases that are harder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -123,7 +123,8 @@ CLASSICS: Mapping[str, Cause] = {
     ),
     "launch-abroad": case_of(
         "far_clients", "launch-abroad", launch_abroad, "new users, and all of them far away", looks_like="overload",
-        tempting="double_fleet", why_not="The load has grown within what the fleet can do; only the far region is slow.",
+        tempting="double_fleet",
+        why_not="The load has grown, within what the fleet can do; only the far region is slow.",
     ),
     "blamed-on-bits": case_of(
         "low_acceptance", "blamed-on-bits", blamed_on_bits, "low draft acceptance, in the week of a quantization",

@@ -93,6 +93,8 @@ class Question:
     """Something to ask, how long it takes to find out, and the words of the answer."""
 
     id: str
+    group: str
+    """What it is about."""
     text: str
     minutes: int
     says: str

@@ -61,6 +61,7 @@ class Incident:
         """Beginners see fewer questions and changes."""
         self.minutes = 0
         """On the incident clock."""
+        self.hypothesis = ""
         self._hidden, self._trials = hidden, trials
         self._scenes = {0: hidden.scene}
         self._asked: dict[str, Evidence] = {}
@@ -142,7 +143,7 @@ class Incident:
         moments, waiting = over_time(self.window, lambda sample: sample.waiting)
         still = [w for t, w in zip(moments, waiting) if t <= self.window.service.duration_s] or [0]
         return (
-            f"{1 - self.window.attainment:.0%} of requests failed the SLO so far, {still[-1]:.0f} wait in the engines; "
+            f"{1 - self.window.attainment:.0%} of requests failed so far, {still[-1]:.0f} waiting, "
             f"{self.burned:.0%} of the day's error budget burned"
         )
 
@@ -152,6 +153,7 @@ class Incident:
 
     def suspect(self, words: str) -> None:
         """Write down what you think it is, in your own words, before you look at what could be changed. No points."""
+        self.hypothesis = words
         self._note(f"suspected: {words}")
 
     def _note(self, did: str, saw: str = "") -> None:

@@ -107,8 +107,8 @@ def _phase(hidden: Hidden, answer: Answer) -> Criterion:
     cause = hidden.cause
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
     told = ", ".join(f"{_in_words(place)} {1e3 * seconds:.0f} ms" for place, seconds in lost.items())
-    text = f"{cause.title[0].upper()}{cause.title[1:]}: {_in_words(cause.phase)}. A mean request takes longer than "
-    text += f"last week by: {told or 'nothing'}."
+    text = f"It is {_in_words(cause.phase)}: {cause.title}. A mean request takes longer than last week by: "
+    text += f"{told or 'nothing'}."
     if answer.dominant_phase is None:
         return Criterion("dominant phase", 0, PHASE, f"Name one of {', '.join(PLACES)}. {text}")
     right = answer.dominant_phase in dominant_phases(hidden)

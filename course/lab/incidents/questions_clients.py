@@ -23,7 +23,8 @@ def ttft_itl(scene: Scene) -> Finding:
         "TPOT": {**spread([each for each in seen["tpot"] if each]), "limit": slo.tpot},
         "E2E": {**spread(seen["e2e"]), "limit": slo.e2e},
     }
-    return Finding(rows, "seconds, at the client")
+    unanswered = 1 - len(answered(scene.now)) / max(len(scene.now.run.records), 1)
+    return Finding(rows, "seconds, at the client", says={"unanswered": unanswered})
 
 
 def arrivals(scene: Scene) -> Finding:
