@@ -43,7 +43,7 @@ class Desk(LivePanel):
             button.on_click(lambda _, name=name: self._guarded(lambda: self.ask(name)))
         self.hypothesis = widgets.Textarea(
             placeholder="What do you think it is, and why? In your own words; no points. The menus come after.",
-            rows=2, layout=WIDE,
+            description="hypothesis", rows=2, style=WORDS, layout=WIDE,
         )  # fmt: skip
         self.suspect_button = widgets.Button(description="Write it down", icon="pencil")
         self.phase = _choice("dominant phase", [NONE, *PLACES])
@@ -84,7 +84,7 @@ class Desk(LivePanel):
         ], layout=widgets.Layout(display="none"))  # fmt: skip
         self.widget = widgets.VBox([
             widgets.HTML(incident.page._repr_html_()), self.clock, questions, self.board,
-            widgets.HTML("<b>Hypothesis</b>"), self.hypothesis, self.suspect_button, self.menus, self.verdict,
+            self.hypothesis, self.suspect_button, self.menus, self.verdict,
         ])  # fmt: skip
         self._tell_time()
 
@@ -182,7 +182,7 @@ class Desk(LivePanel):
             self.verdict.value = f'<p style="color:{ALARM}">{escape(str(error))}</p>'
 
     def _tell_time(self) -> None:
-        burned = f'<progress max="1" value="{min(self.incident.burned, 1.0):.3f}"></progress>'
+        burned = f'<progress aria-label="error budget burned" max="1" value="{min(self.incident.burned, 1.0):.3f}"></progress>'
         self.clock.value = (
             f"<b>{self.incident.minutes} minutes</b> on the incident clock. {self.incident.status} {burned}"
         )

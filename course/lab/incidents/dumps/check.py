@@ -35,7 +35,7 @@ def check(
     """Grade an answer to a dump. The first change of the ranking is deployed, on held-out traffic.
 
     Args:
-        dominant_phase: queue, prefill, first_token, decode or stream; what passes before an engine begins is queue.
+        dominant_phase: queue, prefill, first_token, decode, stream; or outside the engine.
         secondary: another phase with a problem; None = none worth naming.
         regime: "steady" or "spike".
         evidence: labels of the lines that convict.
