@@ -182,10 +182,8 @@ class Desk(LivePanel):
             self.verdict.value = f'<p style="color:{ALARM}">{escape(str(error))}</p>'
 
     def _tell_time(self) -> None:
-        burned = f'<progress aria-label="error budget burned" max="1" value="{min(self.incident.burned, 1.0):.3f}"></progress>'
-        self.clock.value = (
-            f"<b>{self.incident.minutes} minutes</b> on the incident clock. {self.incident.status} {burned}"
-        )
+        bar = f'<progress aria-label="budget burned" max="1" value="{min(self.incident.burned, 1.0):.3f}"></progress>'
+        self.clock.value = f"<b>{self.incident.minutes} minutes</b> on the incident clock. {self.incident.status} {bar}"
 
 
 def _choice(label: str, options: list) -> widgets.Dropdown:

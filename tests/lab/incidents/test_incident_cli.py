@@ -47,7 +47,8 @@ def test_mistakes_are_told(run: Run) -> None:
 def test_playing_by_hand(run: Run, ends: str) -> None:
     words = [
         "questions", "fixes", "suspect too few slots", "fixes queue", "ask kv_use batch", "ask", "ask gremlins",
-        "deploy more_slots", "dance", "rollback", "status", "answer dominant_phase=gpu", "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots", "grade",
+        "deploy more_slots", "dance", "rollback", "status", "answer dominant_phase=gpu",
+        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots", "grade",
         "deploy", "deploy gremlins", "deploy more_slots", ends,
     ]  # fmt: skip
     status, out, _ = run("incident", *SLOTS, stdin="\n".join(words))
