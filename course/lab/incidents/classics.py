@@ -1,8 +1,9 @@
 """Named incidents: two well-known ones, with the numbers that are reported of them, and cases that are harder."""
 
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
 from course.lab.incidents.causes.base import in_flight, lengths, loaded, service
@@ -90,47 +91,14 @@ def blamed_on_bits(draw: Draw) -> Case:
     return replace(case, now=case.now.with_engine(quantization="int8"), change=f"int8 weights; {case.change}")
 
 
-def case_of(like: str, name: str, make: Callable[[Draw], Case], title: str, **other: Any) -> Cause:
-    return replace(CAUSES[like], name=name, make=make, title=title, **other)
+def _classics() -> Iterator[tuple[str, Cause]]:
+    for name, words in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items():
+        like, make = CAUSES[words.pop("like")], globals()[words.pop("make")]
+        told = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
+        yield name, replace(like, name=name, make=make, **told)
 
 
-CLASSICS: Mapping[str, Cause] = {
-    "three-months": case_of(
-        "longer_prompts", "three-months", three_months, tempting="int8_weights",
-        title="prompts three times as long: more prefill than the GPUs can do, however many slots there are",
-    ),
-    "straggler": case_of("straggler", "one-contract", one_contract, CAUSES["straggler"].title),
-    "two-limits": case_of(
-        "few_slots", "two-limits", two_limits, "too few slots, and too small a KV pool behind them",
-        convicting=("batch", "kv_use"), told_apart_by="config", fixes=("more_slots", "kv_budget"), together=True,
-        why_not="Slots and KV pool are both smaller than what is in flight: twice of both is still too little.",
-    ),
-    "slow-and-lumpy": case_of(
-        "launch_bound", "slow-and-lumpy", proxy_and_eager, "launch-bound decoding, and a proxy that buffers on top",
-        also=("stream", "outside"), convicting=("decode_steps", "client_server", "collectives"),
-        fixes=("cuda_graphs", "unbuffer"), together=True,
-    ),
-    "cold-caches": case_of(
-        "blind_router", "cold-caches", template_and_router, "prompts that begin with the time, and a blind router",
-        convicting=("shared_prefix", "per_replica", "hit_rate"), told_apart_by="shared_prefix",
-        fixes=("static_first", "prefix_aware"), together=True, tempting="int8_kv",
-        why_not="Prompts share no first block, and replicas no tenants: there is nothing for a bigger cache to keep.",
-    ),
-    "neighbour": case_of(
-        "kv_pool", "neighbour", neighbour, "a second model holds the GPUs' memory", convicting=("kv_use", "config"),
-        looks_like="kv_pool", told_apart_by="config", fixes=("int8_kv", "double_fleet"), tempting="kv_budget",
-        why_not="The configuration says so: the memory is another process's. There is none to give.",
-    ),
-    "launch-abroad": case_of(
-        "far_clients", "launch-abroad", launch_abroad, "new users, and all of them far away", looks_like="overload",
-        tempting="double_fleet",
-        why_not="The load has grown, within what the fleet can do; only the far region is slow.",
-    ),
-    "blamed-on-bits": case_of(
-        "low_acceptance", "blamed-on-bits", blamed_on_bits, "low draft acceptance, in the week of a quantization",
-        looks_like="speculation_load",
-    ),
-}  # fmt: skip
+CLASSICS: Mapping[str, Cause] = dict(_classics())
 """Two post-mortems, three with two causes, and three that look like something else."""
 
 

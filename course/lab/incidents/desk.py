@@ -52,9 +52,6 @@ class Desk(LivePanel):
         self.evidence = widgets.SelectMultiple(description="what proves it", rows=5, style=WORDS, layout=WIDE)
         known = [(f"{one.text} ({one.cost})", one.id) for one in incident.interventions()]
         self.ranked = [_choice(f"change, rank {place + 1}", [(NONE, ""), *known]) for place in range(NUM_RANKED)]
-        self.open_questions = widgets.Text(
-            description="still open", placeholder="no points; compare when you are graded", style=WORDS, layout=WIDE
-        )
         self.commit = widgets.Button(
             description="Commit to this", icon="lock", button_style="warning", tooltip="A diagnosis is committed once."
         )
@@ -76,7 +73,7 @@ class Desk(LivePanel):
             )
             for group, asked in groupby(incident.questions(), lambda question: question.group)
         ])  # fmt: skip
-        self._form = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked, self.open_questions]
+        self._form = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked]
         rollout = [self.canary_button, self.deploy_button, self.roll_back_button, self.grade_button]
         self.menus = widgets.VBox([
             widgets.HTML("<b>Diagnosis</b>"), *self._form, self.commit, widgets.HTML("<b>Rollout</b>"), self.chosen,
@@ -117,10 +114,7 @@ class Desk(LivePanel):
         named = {field: value for field, value in fields.items() if value != NONE}
         ranked = [choice.value for choice in self.ranked if choice.value]
         when = None if self.regime.value == NOT_SAID else self.regime.value
-        still_open = [self.open_questions.value] if self.open_questions.value else []
-        self.incident.answer(
-            **named, evidence=self.evidence.value, ranked=ranked, open_questions=still_open, regime=when
-        )
+        self.incident.answer(**named, evidence=self.evidence.value, ranked=ranked, regime=when)
         for part in (*self._form, self.commit):
             part.disabled = True
         self.verdict.value = f"<p>Noted. Now deploy. {GRADED}</p>"

@@ -34,7 +34,7 @@ MINUTES_A_DAY = 24 * 60
 REGIMES = ("steady", "spike")
 DIAGNOSE_FIRST = "diagnose first: commit to an answer, then deploy"
 GRADED = "What stands in the end is graded; a change that users had for nothing costs points, a canary the fewest."
-OTHER_NAMES = dict.fromkeys(("outside_the_engine", "network", "client", "clients"), OUTSIDE)
+OTHER_NAMES = dict.fromkeys(("outside", "network", "client", "clients"), OUTSIDE)
 
 
 class Told(StoredModel):
@@ -191,12 +191,12 @@ class Incident:
         """Commit to a diagnosis, once.
 
         Args:
-            dominant_phase: queue, prefill, first_token, decode, stream; or outside: network, clients, gateway.
+            dominant_phase: queue, prefill, first_token, decode, stream; or outside: clients, network, gateway.
             secondary: another phase with a problem of its own; None = there is none worth naming.
             evidence: ids of the questions whose answers convict.
             ranked: ids of interventions, the best first.
-            open_questions: what you would still want to know, ids or words; no points, an answer comes with the grade.
-            regime: "steady" or "spike"; None = as the first intervention suggests.
+            open_questions: what you would still want to know, ids or words; no points, they stand in the debrief.
+            regime: "steady" or "spike"; None = not said.
             hypothesis: in your own words; as `suspect`.
         Raises:
             IncidentError: it has been answered, a name does not exist, or nothing is said.
@@ -213,10 +213,12 @@ class Incident:
         when = one_of("regime", regime, REGIMES)
         if phases[0] is None and not ranked:
             raise IncidentError("a diagnosis needs a dominant phase, or a change that would help: this one is blank")
-        self._answer = Answer(*phases, cited, ranked, still_open, when, tuple(self._asked))
+        self._answer = Answer(*phases, cited, ranked, when, tuple(self._asked))
         if hypothesis:
             self.suspect(hypothesis)
-        self._note(f"committed: {phases[0] or 'no phase'}")
+        self._note(
+            f"committed: {phases[0] or 'no phase'}", f"still open: {'; '.join(still_open)}" if still_open else ""
+        )
 
     def deploy(self, ids: Sequence[str], canary: bool = False) -> Effect:
         """Make changes, and see what they do on held-out traffic. What was deployed before them is taken back, unless
@@ -276,7 +278,9 @@ class Incident:
             raise IncidentError("there is nothing to grade: answer first")
         if self._result is None:
             standing = None if self.is_undeployed or self._standing is None else self._standing[0]
-            rollout = Rollout(standing, self.minutes, *(self._undone[kind] for kind in (True, False)))
+            cure = [find_intervention(name) for name in self._hidden.fixes]
+            needed = effect_of(cure, self._hidden.case.now, self._trials).bill_after
+            rollout = Rollout(standing, self.minutes, self._undone[True], self._undone[False], needed)
             values = {name: self._value(name) for name in dict.fromkeys((*self._answer.ranked, *self._hidden.fixes))}
             result = mark(self._hidden, self._answer, rollout, values)
             self._was_practice = self.is_practice

@@ -8,7 +8,7 @@ from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.convict import read_off
 from course.lab.incidents.generate import Hidden
 from course.lab.incidents.interventions import BY_ID as CHANGES
-from course.lab.incidents.numbers import OUTSIDE, PLACES, mean, time_by_place
+from course.lab.incidents.numbers import PLACES, mean, time_by_place
 from course.lab.incidents.outcome import Effect
 from course.lab.incidents.questions import BY_ID as QUESTIONS
 
@@ -30,8 +30,6 @@ MOST_LOST = 1 / 3
 """Share of the lost seconds that makes a place the dominant one, whatever must change."""
 NOTABLE = 0.1
 """Share of the lost seconds that makes a phase the second problem."""
-FOR_SPIKES = frozenset({"warm_pool", "bound_queue", "backoff"})
-"""Interventions that answer a spike and cost little between two."""
 NOT_ON_PAPER = frozenset({"clock", "cost"})
 """No question takes time, and what a change costs is in its rank."""
 
@@ -44,7 +42,6 @@ class Answer:
     secondary: str | None
     evidence: tuple[str, ...]
     ranked: tuple[str, ...]
-    open_questions: tuple[str, ...]
     regime: str | None
     asked: tuple[str, ...]
 
@@ -58,6 +55,8 @@ class Rollout:
     minutes: int
     canaries_undone: int = 0
     all_undone: int = 0
+    needed: float = 0.0
+    """Dollars an hour of the true cure."""
 
 
 def lost_by_phase(hidden: Hidden) -> dict[str, float]:
@@ -100,23 +99,19 @@ def mark(
         _evidence(hidden, answer, on_paper), _ranking(hidden, answer, values), _clock(answer, rollout),
     )  # fmt: skip
     left_out = frozenset() if on_paper is None else NOT_ON_PAPER
-    return Result("incident", tuple(c for c in criteria if c.name not in left_out), _left_open(hidden, answer))
+    return Result("incident", tuple(c for c in criteria if c.name not in left_out))
 
 
 def _phase(hidden: Hidden, answer: Answer) -> Criterion:
     cause = hidden.cause
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
-    told = ", ".join(f"{_in_words(place)} {1e3 * seconds:.0f} ms" for place, seconds in lost.items())
-    text = f"It is {_in_words(cause.phase)}: {cause.title}. A mean request takes longer than last week by: "
+    told = ", ".join(f"{place.replace('_', ' ')} {1e3 * seconds:.0f} ms" for place, seconds in lost.items())
+    text = f"It is {cause.phase.replace('_', ' ')}: {cause.title}. A mean request takes longer than last week by: "
     text += f"{told or 'nothing'}."
     if answer.dominant_phase is None:
         return Criterion("dominant phase", 0, PHASE, f"Name one of {', '.join(PLACES)}. {text}")
     right = answer.dominant_phase in dominant_phases(hidden)
     return Criterion("dominant phase", PHASE if right else 0, PHASE, text)
-
-
-def _in_words(place: str) -> str:
-    return "outside the engine" if place == OUTSIDE else place.replace("_", " ")
 
 
 def _secondary(hidden: Hidden, answer: Answer) -> Criterion:
@@ -135,10 +130,8 @@ REGIMES = {
 
 
 def _regime(hidden: Hidden, answer: Answer) -> Criterion:
-    named, truth = answer.regime, hidden.cause.regime
-    if named is None and answer.ranked:
-        named = truth if answer.ranked[0] in hidden.fixes else "spike" if answer.ranked[0] in FOR_SPIKES else "steady"
-    return Criterion("spike or steady", REGIME if named == truth else 0, REGIME, REGIMES[truth])
+    truth = hidden.cause.regime
+    return Criterion("spike or steady", REGIME if answer.regime == truth else 0, REGIME, REGIMES[truth])
 
 
 def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) -> Criterion:
@@ -165,19 +158,6 @@ def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) 
 def _texts(names: Iterable[str]) -> str:
     """Questions in the words of the desk, which shows no ids."""
     return "; ".join(QUESTIONS[name].text for name in names)
-
-
-def _left_open(hidden: Hidden, answer: Answer) -> tuple[str, ...]:
-    """What was left open, beside the question that mattered most. Words cannot be marked fairly: no points."""
-    if not answer.open_questions:
-        return ()
-    cause = hidden.cause
-    asked = "you asked" if cause.told_apart_by in answer.asked else "you did not ask"
-    listed = "; ".join(QUESTIONS[name].text if name in QUESTIONS else name for name in answer.open_questions)
-    return (
-        f"You left open: {listed}. (No points either way.) What tells it from its look-alike, "
-        f"'{CAUSES[cause.looks_like].title}': {_texts([cause.told_apart_by])}, which {asked}.",
-    )
 
 
 def _ranking(hidden: Hidden, answer: Answer, values: Mapping[str, float]) -> Criterion:
@@ -217,7 +197,8 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
     harmed = bool(effect.regressions) or not effect.restored
     harm = f"Worse than before: {', '.join(effect.regressions)}." if effect.regressions else "Nothing got worse."
     kept = max(1 - 2 * effect.lost, 0.0)
-    cost = COST * kept / (1 + max(effect.growth, 0.0)) if effect.restored else 0.0
+    fair = max(effect.bill_before, rollout.needed) / max(effect.bill_after, 1e-9)
+    cost = COST * kept * min(fair, 1.0) if effect.restored else 0.0
     bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after"
     lost = f"; users lose {effect.lost:.0%} of what they asked for" if effect.lost else ""
     return [

@@ -11,7 +11,7 @@ from minillm.simulate.cluster.run import Sample
 
 BINS = 20
 QS = (50, 95, 99)
-OUTSIDE = "outside"
+OUTSIDE = "outside_the_engine"
 """Where time passes that no engine sees: clients, network, gateway."""
 PLACES = (*PHASES, OUTSIDE)
 

@@ -5,15 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from course.lab.incidents.evidence import Finding, Line, Panel, Row, Scene
-from course.lab.incidents.numbers import (
-    OUTSIDE,
-    answered,
-    mean,
-    over_time,
-    seconds_per_thousand,
-    spread,
-    time_by_place,
-)
+from course.lab.incidents.numbers import answered, mean, over_time, seconds_per_thousand, spread, time_by_place
 from course.lab.incidents.questions_clients import TIME
 from course.lab.incidents.service import Play, StepRow
 from course.lab.style import number, seconds
@@ -31,11 +23,9 @@ def phases(scene: Scene) -> Finding:
     times = time_by_place(scene.now)
     total = sum(sum(values) for values in times.values()) or 1.0
     rows = {
-        "outside the engine" if name == OUTSIDE else name.replace("_", " "): {
-            "mean": mean(values), "p99": spread(values)["p99"], "share": sum(values) / total
-        }
+        name.replace("_", " "): {"mean": mean(values), "p99": spread(values)["p99"], "share": sum(values) / total}
         for name, values in times.items()
-    }  # fmt: skip
+    }
     shares = ", ".join(f"{name} {row['share']:.0%}" for name, row in rows.items())
     return Finding(rows, "seconds, by the engines' stamps", says={"shares": shares})
 

@@ -265,22 +265,9 @@ def test_of_a_change_that_was_tried_only_numbers_stay(slots: Incident) -> None:
     assert sum(type(each) is FleetRun for each in gc.get_objects()) == played
 
 
-def test_what_was_left_open_is_answered_without_points(slots: Incident) -> None:
-    open_, silent = slots.fresh(), slots.fresh()
-    open_.ask("kv_use")
-    silent.ask("kv_use")
-    open_.answer("queue", evidence=["kv_use"], open_questions=["preemptions", "who owns the GPUs?"])
-    silent.answer("queue", evidence=["kv_use"])
-    assert open_.grade().score == silent.grade().score
-    assert silent.grade().notes == ()
-    (note,) = open_.grade().notes
-    for told in ("Preemptions, tokens computed again", "who owns the GPUs?", "KV pool too small", "you asked"):
-        assert told in note
-
-
 def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) -> None:
     hidden = draw("unchunked", 1)._hidden
-    swapped = Answer("decode", "prefill", (), (), (), None, ())
+    swapped = Answer("decode", "prefill", (), (), None, ())
     assert _secondary(hidden, swapped).earned > 0
     only_queue = replace(hidden, cause=replace(hidden.cause, phase="queue", also=("prefill",)), also=None)
     lost = {phase: float(phase == "queue") for phase in PLACES}

@@ -57,7 +57,7 @@ def check(
     cited, unread = chosen(evidence, {*QUESTIONS}, "line")
     ids, unknown = chosen(ranked, {*CHANGES}, "change")
     ids = ids[:NUM_RANKED]
-    answer = Answer(as_name(dominant_phase), as_name(secondary), cited, ids, (), as_name(regime), dump.shown)
+    answer = Answer(as_name(dominant_phase), as_name(secondary), cited, ids, as_name(regime), dump.shown)
     now = hidden.case.now
     effects = {each: effect_of([find_intervention(each)], now, trials) for each in (*ids, *hidden.fixes)}
     values = {each: effect.value for each, effect in effects.items()}
