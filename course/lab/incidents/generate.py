@@ -13,7 +13,7 @@ from course.lab.incidents.causes.base import BREACH, breach_of, slo_for, with_sl
 from course.lab.incidents.disguise import AILMENTS, ODDITIES, Ailment, change_log
 from course.lab.incidents.evidence import Scene
 from course.lab.incidents.interventions import BY_ID, Intervention, applied
-from course.lab.incidents.outcome import Trials
+from course.lab.incidents.outcome import Trials, bill_of
 from course.lab.incidents.questions import BY_ID as QUESTIONS
 from course.lab.incidents.service import Service, play
 from minillm.core.errors import MinillmError
@@ -132,6 +132,12 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
     changes = {*cause.fixes, cause.tempting, *twin.fixes, BRUTE_FORCE}
     asks, menu = shortlist(draw, QUESTIONS, told, 14), shortlist(draw, BY_ID, changes, 12)
     return Hidden(cause, case, also, scene, tuple(held_out), asks, menu, fixes), trials
+
+
+def bill_of_cure(hidden: Hidden, trials: Trials) -> float:
+    """Dollars an hour with the dearest of the cause's cures."""
+    cures = [hidden.fixes] if hidden.cause.together else [(name,) for name in hidden.cause.fixes]
+    return max(bill_of(trials.of(apply(cure, hidden.case.now))) for cure in cures)
 
 
 def shortlist(draw: Draw, among: Mapping[str, object], needed: Collection[str], num: int) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from course.lab.incidents.generate import (
     RUN_MINUTES,
     Hidden,
     IncidentError,
+    bill_of_cure,
     find_intervention,
     generate,
     look_up,
@@ -242,7 +243,7 @@ class Incident:
         )
         if self._result is None:
             before = self._standing
-            if before is not None and not (before[1] and before[0].chosen == effect.chosen):
+            if before is not None and before[0].chosen != effect.chosen:
                 self._undone[before[1]] += 1
             self._standing = effect, canary
             self.minutes += TO_CANARY if canary else TO_ALL
@@ -278,8 +279,7 @@ class Incident:
             raise IncidentError("there is nothing to grade: answer first")
         if self._result is None:
             standing = None if self.is_undeployed or self._standing is None else self._standing[0]
-            cure = [find_intervention(name) for name in self._hidden.fixes]
-            needed = effect_of(cure, self._hidden.case.now, self._trials).bill_after
+            needed = bill_of_cure(self._hidden, self._trials)
             rollout = Rollout(standing, self.minutes, self._undone[True], self._undone[False], needed)
             values = {name: self._value(name) for name in dict.fromkeys((*self._answer.ranked, *self._hidden.fixes))}
             result = mark(self._hidden, self._answer, rollout, values)

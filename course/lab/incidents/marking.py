@@ -1,5 +1,6 @@
 """Marks out of a hundred: whether the service is restored, first of all; then what was said, and cited for it."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ AT_ONCE = 2
 """Changes in one deployment. Of more, no one knows which it was: the points shrink in proportion."""
 CANARY_UNDONE, ALL_UNDONE = 0.9, 0.6
 """What is left of the points after a change that a tenth of the users had for nothing, or all of them."""
+DEARER = 1.25
+"""A bill that is so much above that of the dearest cure is no worse; beyond, the SLO was bought."""
 ENOUGH = 2
 """Convicting answers that make a case."""
 PER_STRAY = 0.15
@@ -56,7 +59,7 @@ class Rollout:
     canaries_undone: int = 0
     all_undone: int = 0
     needed: float = 0.0
-    """Dollars an hour of the true cure."""
+    """Dollars an hour with the dearest of the true cures."""
 
 
 def lost_by_phase(hidden: Hidden) -> dict[str, float]:
@@ -188,23 +191,23 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
     reached = 1.0 if effect.restored else HALFWAY * min(gained, 1.0)
     if not effect.restored and hidden.cause.tempting in effect.chosen:
         told += f" {hidden.cause.why_not}"
-    tidy = min(AT_ONCE / len(effect.chosen), 1.0)
-    if tidy < 1:
-        told += f" {len(effect.chosen)} changes at once: no one can say which one did it. Counts {tidy:.0%}."
-    patience = CANARY_UNDONE**rollout.canaries_undone * ALL_UNDONE**rollout.all_undone
-    if patience < 1:
-        told += f" Taken back on the way: {rollout.canaries_undone} canaries, {rollout.all_undone} full rollouts."
-    harmed = bool(effect.regressions) or not effect.restored
+    fair = min(max(effect.bill_before, rollout.needed) / max(effect.bill_after, 1e-9), 1.0)
+    counts = {
+        f"{len(effect.chosen)} changes at once, no one can say which one did it": AT_ONCE / len(effect.chosen),
+        f"taken back on the way: {rollout.canaries_undone} canaries, {rollout.all_undone} full rollouts": (
+            CANARY_UNDONE**rollout.canaries_undone * ALL_UNDONE**rollout.all_undone
+        ),
+        f"bought for {1 / fair:.1f} times the bill of a cure": DEARER * fair,
+        f"users lose {effect.lost:.0%} of what they asked for": 1 - effect.lost,
+    }
+    told += "".join(f" {words[0].upper()}{words[1:]}: counts {n:.0%}." for words, n in counts.items() if n < 1)
+    kept = RESTORED * reached * math.prod(min(share, 1.0) for share in counts.values())
     harm = f"Worse than before: {', '.join(effect.regressions)}." if effect.regressions else "Nothing got worse."
-    kept = max(1 - 2 * effect.lost, 0.0)
-    fair = max(effect.bill_before, rollout.needed) / max(effect.bill_after, 1e-9)
-    cost = COST * kept * min(fair, 1.0) if effect.restored else 0.0
-    bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after"
-    lost = f"; users lose {effect.lost:.0%} of what they asked for" if effect.lost else ""
+    bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after."
     return [
-        Criterion("SLO restored", round(RESTORED * reached * tidy * patience, 2), RESTORED, told),
-        Criterion("no harm", 0 if harmed else HARM, HARM, harm),
-        Criterion("cost", round(cost * tidy, 2), COST, f"{bill}{lost}."),
+        Criterion("SLO restored", round(kept, 2), RESTORED, told),
+        Criterion("no harm", HARM if effect.restored and not effect.regressions else 0, HARM, harm),
+        Criterion("cost", round(COST * fair, 2) if effect.restored else 0, COST, bill),
     ]
 
 

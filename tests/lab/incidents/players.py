@@ -41,6 +41,11 @@ def one_idea(incident: Incident, fix: str, phase: str) -> Result:
     return play(incident, ["gpu"], phase, [fix], [fix])
 
 
+def borrow_machines(incident: Incident) -> Result:
+    """The same, with as many as it takes."""
+    return play(incident, ["arrivals", "queue_over_time"], "queue", ["warm_pool", "double_fleet"], ["warm_pool"])
+
+
 def raise_every_limit(incident: Incident) -> Result:
     return play(incident, ["config", "batch"], "queue", LIMITS[:3], LIMITS)
 

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from statistics import mean, median
 
 import pytest
-from players import everything_harmless, expert, guesser, one_idea, raise_every_limit, template, template_of_settings
+from players import (
+    borrow_machines,
+    everything_harmless,
+    expert,
+    guesser,
+    one_idea,
+    raise_every_limit,
+    template,
+    template_of_settings,
+)
 
 from course.lab.grading import Result
 from course.lab.incidents import Incident
@@ -60,6 +69,7 @@ def check(incident: Incident) -> None:
 UNKNOWING: dict[str, Callable[[Incident], Result]] = {
     "adds GPUs": lambda incident: one_idea(incident, "double_fleet", "queue"),
     "shrinks weights": lambda incident: one_idea(incident, "int8_weights", "decode"),
+    "borrows machines": borrow_machines,
     "raises every limit": raise_every_limit,
     "changes all that is harmless": everything_harmless,
     "fills in a form": template,

@@ -8,7 +8,7 @@ from course.lab.grading.attempt import is_strict
 from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.dumps.catalogue import Dump, drawn, find_dump
 from course.lab.incidents.dumps.sums import ASKED, Sums, slips
-from course.lab.incidents.generate import ALWAYS, Hidden, IncidentError, find_intervention
+from course.lab.incidents.generate import ALWAYS, Hidden, IncidentError, bill_of_cure, find_intervention
 from course.lab.incidents.incident import plain
 from course.lab.incidents.interventions import BY_ID as CHANGES
 from course.lab.incidents.marking import Answer, Rollout, mark
@@ -61,7 +61,8 @@ def check(
     now = hidden.case.now
     effects = {each: effect_of([find_intervention(each)], now, trials) for each in (*ids, *hidden.fixes)}
     values = {each: effect.value for each, effect in effects.items()}
-    marked = mark(hidden, answer, Rollout(effects[ids[0]] if ids else None, 0), values, dump.shown)
+    rollout = Rollout(effects[ids[0]] if ids else None, 0, needed=bill_of_cure(hidden, trials))
+    marked = mark(hidden, answer, rollout, values, dump.shown)
     criteria = (*marked.criteria, still_open(dump, hidden, open_questions), *sums_marked(dump, hidden, capacity))
     result = Result(dump.id, criteria, (*unread, *unknown))
     if is_strict() and result.score < result.max_score:
