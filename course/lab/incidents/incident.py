@@ -69,6 +69,8 @@ class Incident:
         self._answer: Answer | None = None
         self._standing: tuple[Effect, bool] | None = None
         """What is deployed, and whether to a canary only."""
+        self._healed: int | None = None
+        """The minute in which a rollout restored the SLO."""
         self._undone = {True: 0, False: 0}
         """How many canaries, and how many full rollouts, were taken back."""
         self._result: Result | None = None
@@ -127,26 +129,30 @@ class Incident:
         """The run that evidence is about by now, raw: records, samples and steps, for sums of your own."""
         return self._scene().now
 
+    @property
+    def _trouble(self) -> int:
+        """Minutes that it has gone on since the page: until a rollout restored the SLO, or until now."""
+        return self.minutes if self._healed is None else self._healed
+
     def _scene(self) -> Scene:
-        if self.minutes not in self._scenes:
-            self._scenes[self.minutes] = self._hidden.scene_at(self.minutes)
-        return self._scenes[self.minutes]
+        if self._trouble not in self._scenes:
+            self._scenes[self._trouble] = self._hidden.scene_at(self._trouble)
+        return self._scenes[self._trouble]
 
     @property
     def burned(self) -> float:
         """Share of today's error budget that has gone since the onset."""
-        failing, hours = 1 - self.window.attainment, PAGED_AT * RUN_MINUTES + self.minutes
-        return failing * hours / ((1 - self._hidden.case.target) * MINUTES_A_DAY)
+        failing, minutes = 1 - self.window.attainment, PAGED_AT * RUN_MINUTES + self._trouble
+        return failing * minutes / ((1 - self._hidden.case.target) * MINUTES_A_DAY)
 
     @property
     def status(self) -> str:
         """What is to be seen at a glance: the queue, failures and the error budget, up to now."""
         moments, waiting = over_time(self.window, lambda sample: sample.waiting)
         still = [w for t, w in zip(moments, waiting) if t <= self.window.service.duration_s] or [0]
-        return (
-            f"{1 - self.window.attainment:.0%} of requests failed so far, {still[-1]:.0f} waiting, "
-            f"{self.burned:.0%} of the day's error budget burned"
-        )
+        failed = f"{1 - self.window.attainment:.0%} of requests failed so far, {still[-1]:.0f} waiting"
+        state = failed if self._healed is None else "SLO restored"
+        return f"{state}, {self.burned:.0%} of the day's error budget burned"
 
     def questions(self) -> tuple[Question, ...]:
         """What can be asked: id, text, minutes. `ask` knows them all, whatever is listed."""
@@ -158,9 +164,7 @@ class Incident:
         self._note(f"suspected: {words}")
 
     def _note(self, did: str, saw: str = "") -> None:
-        fixed = self._standing and not self._standing[1] and self._standing[0].restored
-        truth = f"restored: {self._standing[0].after:.0%} within the SLO" if fixed else self.status
-        self._timeline.append(Entry(self.minutes, did, saw, truth))
+        self._timeline.append(Entry(self.minutes, did, saw, self.status))
 
     def ask(self, id: str) -> Evidence:
         """Ask for evidence. It takes minutes, the first time.
@@ -247,6 +251,7 @@ class Incident:
                 self._undone[before[1]] += 1
             self._standing = effect, canary
             self.minutes += TO_CANARY if canary else TO_ALL
+            self._healed = self.minutes if effect.restored and not canary else None
             what, _, saw = str(effect).partition("\n")[0].partition(": ")
             self._note(f"deployed to {'a canary' if canary else 'all'}: {what}", saw)
         return effect
@@ -260,7 +265,7 @@ class Incident:
         if self._standing is None or self._result is not None:
             raise IncidentError("there is nothing to roll back")
         self._undone[self._standing[1]] += 1
-        self._standing = None
+        self._standing = self._healed = None
         self.minutes += TO_ROLL_BACK
         self._note("rolled back")
 
@@ -305,11 +310,11 @@ class Incident:
         """
         if self._result is None:
             raise IncidentError("there is nothing to share before the grade")
-        restored = self._standing is not None and not self._standing[1] and self._standing[0].restored
         again = ", practice" if self._was_practice else ""
+        end = "still down" if self._healed is None else "restored"
         return (
-            f"minillm {self.name}{again}: {'restored' if restored else 'still down'}, {self._result.score:.0f}/100, "
-            f"{len(self._asked)} questions, {self.minutes} min, {self._undone[True] + self._undone[False]} rolled back"
+            f"minillm {self.name}{again}: {end}, {self._result.score:.0f}/100, {len(self._asked)} questions, "
+            f"{self.minutes} min, {sum(self._undone.values())} rolled back"
         )
 
     def reveal(self, changes: Sequence[str] | None = None) -> Reveal:
