@@ -144,7 +144,7 @@ def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) 
     cited = list(dict.fromkeys(answer.evidence))
     hits = [name for name in cited if name in core and name in answer.asked]
     stray = [name for name in cited if name not in core]
-    share = min(len(hits) / min(ENOUGH, len(core)), 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
+    share = min(len(hits) / min(ENOUGH, len(of_cause.intersection(core))), 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
     twin = CAUSES[hidden.cause.looks_like].title
     words = [f"What has changed since last week, and would not by '{twin}': {_texts(core)}."]
     if unseen := [name for name in cited if name not in answer.asked]:

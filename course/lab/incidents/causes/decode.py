@@ -30,8 +30,8 @@ def kv_pool(draw: Draw) -> Case:
 
 def thrash(draw: Draw) -> Case:
     s = service(draw, chat(draw, (100, 200), (400, 600)), requests=170, max_num_seqs=64, max_num_batched_tokens=1024)
-    before = loaded(s, 0.4)
-    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.42, 0.52))
+    before = loaded(s, 0.5)
+    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.33, 0.4))
     change = "After a crash for lack of memory: a fixed, small num_kv_blocks"
     return Case(before, before.with_engine(num_kv_blocks=blocks), change)
 
