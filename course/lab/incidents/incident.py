@@ -64,7 +64,8 @@ class Incident:
         """On the incident clock."""
         self.hypothesis = ""
         self._hidden, self._trials = hidden, trials
-        self._scenes = {0: hidden.scene}
+        self._seen = 0, hidden.scene
+        """The minute of which something was last seen, and what there was. Earlier ones would fill the memory."""
         self._asked: dict[str, Evidence] = {}
         self._answer: Answer | None = None
         self._standing: tuple[Effect, bool] | None = None
@@ -135,9 +136,9 @@ class Incident:
         return self.minutes if self._healed is None else self._healed
 
     def _scene(self) -> Scene:
-        if self._trouble not in self._scenes:
-            self._scenes[self._trouble] = self._hidden.scene_at(self._trouble)
-        return self._scenes[self._trouble]
+        if self._seen[0] != self._trouble:
+            self._seen = self._trouble, self._hidden.scene_at(self._trouble)
+        return self._seen[1]
 
     @property
     def burned(self) -> float:
