@@ -288,8 +288,8 @@ def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, slo
 
 def test_every_decoding_step_is_in_a_class_of_batch_sizes(draw: Draw) -> None:
     sick = draw("speculation_load", 1).fresh()
-    decoding = [step for step in sick.window.steps if not step.prompt_tokens]
     rows = sick.ask("decode_steps").data
+    decoding = [step for step in sick.window.steps if not step.prompt_tokens]
     assert rows[rows.index.str.startswith("now")]["steps"].sum() == len(decoding) > 0
     assert BATCHES[-1] >= MOST_SLOTS
 
