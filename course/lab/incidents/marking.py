@@ -197,7 +197,7 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
         f"taken back on the way: {rollout.canaries_undone} canaries, {rollout.all_undone} full rollouts": (
             CANARY_UNDONE**rollout.canaries_undone * ALL_UNDONE**rollout.all_undone
         ),
-        f"bought for {1 / fair:.1f} times the bill of a cure": DEARER * fair,
+        f"bought for {1 / fair:.1f} times the bill of a cure": (DEARER * fair) ** 2,
         f"users lose {effect.lost:.0%} of what they asked for": 1 - effect.lost,
     }
     told += "".join(f" {words[0].upper()}{words[1:]}: counts {n:.0%}." for words, n in counts.items() if n < 1)
