@@ -138,8 +138,8 @@ truth = services.truth(second)
 print(truth)
 
 # %% [markdown]
-# The timeline has your questions on the left and the incident on the right. Each row of the table shows what one change alone
-# would have done. Most changes do nothing for most problems, so "have you tried..." is a slow way to work.
+# Each row of the table shows what one change alone would have done. Most changes do nothing for most problems, so "have you
+# tried..." is a slow way to work.
 #
 # ### What its numbers imply
 #
@@ -216,8 +216,7 @@ contract.ask("per_bucket")
 
 # %% [markdown]
 # Look at the rows with short prompts: they wait, too. Prefill is chunked here, so no single step is long, but a contract
-# fills the token budget of many steps in a row, and everything behind it queues. So most of the seconds are lost in the
-# queue; the work that has to go is prefill.
+# fills the token budget of many steps in a row, and everything behind it queues.
 
 # %%
 limits = ("prompt_limit", "timeouts", "smaller_chunks")
@@ -282,7 +281,7 @@ truth.effects
 # **How it's graded.** Two thirds of the points are measured, with no opinion involved: is the service restored, did anything
 # get worse, what does it cost? A change that's taken back costs points, a canary the fewest; many changes at once count less,
 # because no one can say which one did it. Evidence convicts if it differs materially from last week and wouldn't under the
-# look-alike; that's computed, too. After the truth is told, the same incident is practice.
+# look-alike. After the truth is told, the same incident is practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 

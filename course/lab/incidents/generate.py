@@ -135,7 +135,7 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
 
 
 def bill_of_cure(hidden: Hidden, trials: Trials) -> float:
-    """Dollars an hour with the dearest of the cause's cures."""
+    """Dollars an hour with the most expensive of the cause's cures."""
     cures = [hidden.fixes] if hidden.cause.together else [(name,) for name in hidden.cause.fixes]
     return max(bill_of(trials.of(apply(cure, hidden.case.now))) for cure in cures)
 

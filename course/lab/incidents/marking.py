@@ -21,8 +21,8 @@ AT_ONCE = 2
 """Changes in one deployment. Of more, no one knows which it was: the points shrink in proportion."""
 CANARY_UNDONE, ALL_UNDONE = 0.9, 0.6
 """What is left of the points after a change that a tenth of the users had for nothing, or all of them."""
-DEARER = 1.25
-"""A bill that is so much above that of the dearest cure is no worse; beyond, the SLO was bought."""
+TOLERATED = 1.25
+"""A bill that is so much above that of the most expensive cure is no worse; beyond, the SLO was bought."""
 ENOUGH = 2
 """Convicting answers that make a case."""
 PER_STRAY = 0.15
@@ -59,7 +59,7 @@ class Rollout:
     canaries_undone: int = 0
     all_undone: int = 0
     needed: float = 0.0
-    """Dollars an hour with the dearest of the true cures."""
+    """Dollars an hour with the most expensive of the true cures."""
 
 
 def lost_by_phase(hidden: Hidden) -> dict[str, float]:
@@ -197,7 +197,7 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
         f"taken back on the way: {rollout.canaries_undone} canaries, {rollout.all_undone} full rollouts": (
             CANARY_UNDONE**rollout.canaries_undone * ALL_UNDONE**rollout.all_undone
         ),
-        f"bought for {1 / fair:.1f} times the bill of a cure": (DEARER * fair) ** 2,
+        f"bought for {1 / fair:.1f} times the bill of a cure": (TOLERATED * fair) ** 2,
         f"users lose {effect.lost:.0%} of what they asked for": 1 - effect.lost,
     }
     told += "".join(f" {words[0].upper()}{words[1:]}: counts {n:.0%}." for words, n in counts.items() if n < 1)
