@@ -14,6 +14,7 @@ from course.lab.incidents.dumps.check import SUM_POINTS, decisive, sums_marked
 from course.lab.incidents.dumps.sums import ASKED, Sums
 from course.lab.incidents.generate import IncidentError
 from course.lab.incidents.interventions import BY_ID as CHANGES
+from course.lab.incidents.marking import RESTORED
 from course.lab.incidents.questions import BY_ID as QUESTIONS
 from minillm.core.timeline import PHASES
 
@@ -56,7 +57,7 @@ def test_the_model_answer_earns_everything(name: str, right: dict[str, dict[str,
     assert result.score == result.max_score, str(result)
 
 
-@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("name", [dump.id for dump in DUMPS if "double_fleet" not in dump.cause.fixes])
 def test_always_buying_machines_earns_little(name: str) -> None:
     result = check(name, dominant_phase="queue", evidence=["gpu"], ranked=["double_fleet"], regime="steady")
     assert result.score < 0.4 * result.max_score, str(result)
@@ -67,7 +68,7 @@ def test_always_buying_machines_earns_little(name: str) -> None:
 def test_the_tempting_change_breaks_the_promise_and_the_number_against_it_is_named(name: str) -> None:
     cause = find_dump(name).cause
     result = check(name, dominant_phase=cause.phase, evidence=list(cause.convicting), ranked=[cause.tempting])
-    assert earned(result, "SLO restored") < 7
+    assert earned(result, "SLO restored") < RESTORED / 4
     assert cause.why_not in feedback(result, "ranking")
 
 

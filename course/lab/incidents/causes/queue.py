@@ -12,7 +12,7 @@ from minillm.simulate.workload.arrivals import Spikes
 
 def overload(draw: Draw) -> Case:
     before = loaded(service(draw, chat(draw, (1500, 3000), (50, 90)), replicas=draw.randint(1, 2), requests=340), 0.55)
-    growth = draw.uniform(2.4, 2.6)
+    growth = draw.uniform(2.2, 2.4)
     return Case(before, before.with_load(growth), f"Sign-ups opened to the public: {growth:.1f} times the users")
 
 
@@ -21,10 +21,10 @@ def burst(draw: Draw) -> Case:
     return Case(before, spiked(before, draw, 4.0, 0.09), "A push notification went out to all users at once", 0.85)
 
 
-def spiked(s: Service, draw: Draw, height: float, share: float) -> Service:
+def spiked(s: Service, draw: Draw, height: float, share: float, start: tuple[float, float] = (0.2, 0.4)) -> Service:
     """With one spike: so many times the fleet's capacity, for this share of the time."""
     most, flow = capacity(s), s.flows[0]
-    start_s, length_s = draw.uniform(0.2, 0.4) * s.duration_s, share * s.duration_s
+    start_s, length_s = draw.uniform(*start) * s.duration_s, share * s.duration_s
     arrivals = Spikes(rate=flow.arrivals.rate, spike_rate=height * most, start_s=start_s, length_s=length_s)
     return replace(s, flows=(replace(flow, arrivals=arrivals),))
 
@@ -57,16 +57,18 @@ def hot_replica(draw: Draw) -> Case:
 
 def retry_storm(draw: Draw) -> Case:
     kind = chat(draw, (600, 1500), (60, 110))
-    before = loaded(service(draw, kind, requests=240, enable_prefix_caching=False), 0.6)
+    before = loaded(service(draw, kind, requests=240, enable_prefix_caching=False), 0.5)
     slowest = percentile([record.ttft() for record in play(before, 1).run.records], 98)
     clients = ClientConfig(first_byte_timeout_s=3 * slowest, cancel_on_timeout=False, max_attempts=4)
     before = before.with_fleet(clients=clients)
-    return Case(before, spiked(before, draw, 6.0, 0.025), "A network blip of a few seconds, resolved", target=0.5)
+    return Case(
+        before, spiked(before, draw, 6.0, 0.02, (0.08, 0.15)), "A network blip of a few seconds, resolved", target=0.5
+    )
 
 
 def unbounded_queue(draw: Draw) -> Case:
     before = loaded(service(draw, chat(draw, (1000, 2000), (60, 110)), requests=420), 0.55)
     wait = 2.5 * in_flight(play(before, 1)) / before.flows[0].arrivals.rate
     before = before.with_fleet(clients=ClientConfig(timeout_s=wait, cancel_on_timeout=False))
-    growth = draw.uniform(2.0, 2.15)
+    growth = draw.uniform(1.9, 2.0)
     return Case(before, before.with_load(growth), f"Partner launch: {growth:.1f} times the requests", target=0.5)
