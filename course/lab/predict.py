@@ -143,7 +143,7 @@ class Prediction(LivePanel):
             progress.note_untold(self.key)
             said = f"You said {self._written(self.choice)}. This run came out as none of the answers offered"
             return _note(f"{said}: {outcome.evidence}. No points either way.")
-        points = self._points(outcome)
+        points = self.points(outcome)
         progress.note_prediction(self.key, points)
         verdict = "Right" if points == 1 else "Not this time" if points == 0 else f"Close: {points:.0%} of the point"
         said = f"You said {self._written(self.choice)}. Measured: {outcome.evidence}."
@@ -152,7 +152,7 @@ class Prediction(LivePanel):
         told = f"<b>{verdict}.</b> {escape(said)}{line}"
         return Html(f'<div style="border-left:6px solid {colour};padding:4px 12px">{told}</div>', f"{verdict}. {said}")
 
-    def _points(self, outcome: Outcome) -> float:
+    def points(self, outcome: Outcome) -> float:
         measured = outcome.answer
         if isinstance(measured, str) or self.choice == measured:
             return float(self.choice in (measured, *outcome.also))

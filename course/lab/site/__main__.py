@@ -1,22 +1,28 @@
 """python -m course.lab.site FOLDER: write the static site."""
 
 import argparse
-import gzip
 import itertools
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from course.lab.build import COURSE, RECORDED, lesson_sources
+from course.lab.recording import read_recording
 from course.lab.site.calculator import exported
 from course.lab.site.pages import Page, markdown_page, notebook_page
 
 HERE, ROOT = Path(__file__).parent, COURSE.parent
+TEMPLATES = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    autoescape=select_autoescape(),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+)
 GUIDES = ("course/guide_2am.md", "course/guide_debugging.md")
 DOCS = tuple(
     f"docs/{name}.md"
@@ -40,8 +46,9 @@ def pages() -> Iterator[Page]:
             yield markdown_page(ROOT / source, ROOT, names)
 
 
-def opening(lesson: Page) -> Page:
-    """The first bet of a lesson with what decides it, for the front page."""
+def opening(lessons: Sequence[Page]) -> Page:
+    """The first bet of all with what decides it, for the front page."""
+    lesson = next(page for page in lessons if any(part.kind == "bet" for part in page.parts))
     start = next(i for i, part in enumerate(lesson.parts) if part.kind == "bet")
     after = list(itertools.takewhile(lambda part: part.kind == "outcome", lesson.parts[start + 1 :]))
     return replace(lesson, parts=(lesson.parts[start], *after))
@@ -51,39 +58,36 @@ def write(folder: Path) -> list[Path]:
     """The whole site. Returns its pages."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "static", folder / "static")
-    templates = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=select_autoescape(),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
+    shutil.copytree(COURSE / "images", folder / "images")
+    write_frames(folder / "frames")
+    prices = f"window.minillmPrices = {json.dumps(exported())};\n"
+    (folder / "static" / "prices.js").write_text(prices, encoding="utf-8")
     made = list(pages())
     lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
     common = {
         "lessons": lessons,
         "guides": [page for page in made if page.source in GUIDES],
-        "docs": [p for p in made if p.source in DOCS],
+        "docs": [page for page in made if page.source in DOCS],
     }
-    written = []
-    for place, page in enumerate(made):
-        after = lessons[place + 1] if page in lessons[:-1] else None
-        path = folder / f"{page.name}.html"
-        path.write_text(templates.get_template("page.html").render(common, page=page, after=after), encoding="utf-8")
-        written.append(path)
-    (folder / "static" / "prices.js").write_text(
-        f"window.minillmPrices = {json.dumps(exported())};\n", encoding="utf-8"
-    )
-    for name, values in (("index", {"opening": opening(lessons[0])}), ("calculator", {})):
-        path = folder / f"{name}.html"
-        path.write_text(templates.get_template(f"{name}.html").render(common, page=None, **values), encoding="utf-8")
-        written.append(path)
+    rendered = {page.name: rendering("page", page=page) for page in made}
+    rendered |= {"index": rendering("index", **common, opening=opening(lessons)), "calculator": rendering("calculator")}
+    rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
+    for name, text in rendered.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return [folder / f"{name}.html" for name in rendered]
+
+
+def rendering(template: str, **values: object) -> str:
+    return TEMPLATES.get_template(f"{template}.html").render(values)
+
+
+def write_frames(folder: Path) -> None:
+    """A script for each recorded explorer: a page that was opened as a file may load scripts, but nothing else."""
     for recorded in RECORDED.glob("*/*.json.gz"):
-        name = f"{recorded.parent.name}/{recorded.name.removesuffix('.json.gz')}"
-        script = folder / "frames" / f"{name}.js"
+        script = folder / recorded.parent.name / f"{recorded.name.partition('.')[0]}.js"
         script.parent.mkdir(parents=True, exist_ok=True)
-        content = gzip.decompress(recorded.read_bytes()).decode()
-        script.write_text(f"minillm.recorded({json.dumps(name)}, {content})\n", encoding="utf-8")
-    return written
+        content = json.dumps(read_recording(recorded))
+        script.write_text(f'minillm.recorded("{script.parent.name}/{script.stem}", {content})\n', encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -76,15 +76,21 @@ def notebook_page(path: Path, names: Mapping[str, str]) -> Page:
         names: by source, from the repository's root: the page that it has become. Other links keep their words only.
     """
     root = path.parents[1]
-    found = _parts_of(nbformat.read(path, as_version=4), RECORDED / path.stem)
+    found = parts_of(nbformat.read(path, as_version=4), RECORDED / path.stem)
     parts = tuple(_linked(part, path, root, names) for part in found)
     return Page(names[str(path.relative_to(root))], _title(parts), parts, str(path.relative_to(root)))
 
 
 def markdown_page(path: Path, root: Path, names: Mapping[str, str]) -> Page:
-    part = Part("prose", with_math(markdown2html(path.read_text(encoding="utf-8"))))
+    text = with_math(markdown2html(path.read_text(encoding="utf-8")))
+    part = Part("prose", HEADING.sub(lambda found: f'<a id="{_slug(found.group(2))}"></a>{found.group()}', text))
     parts = (_linked(part, path, root, names),)
     return Page(names[str(path.relative_to(root))], _title(parts), parts, str(path.relative_to(root)))
+
+
+def _slug(anchor: str) -> str:
+    """What code hosts call a heading; notebooks keep its capitals and punctuation."""
+    return re.sub(r"[^\w-]", "", html.unescape(anchor).lower())
 
 
 def _title(parts: tuple[Part, ...]) -> str:
@@ -92,7 +98,7 @@ def _title(parts: tuple[Part, ...]) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", found.group(3))) if found else "minillm"
 
 
-def _parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[Part]:
+def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[Part]:
     bet = ""
     for cell in notebook.cells:
         if cell.cell_type != "code":
@@ -125,8 +131,10 @@ def _controls(path: Path) -> str:
 
 def with_math(prose: str) -> str:
     """LaTeX between dollars as MathML, which browsers draw themselves."""
-    prose = MATH_BLOCK.sub(lambda found: convert(html.unescape(found.group(1)), display="block"), prose)
-    return MATH.sub(lambda found: convert(html.unescape(found.group(1))), prose)
+    block = MATH_BLOCK.sub(
+        lambda found: f'<div class="math">{convert(html.unescape(found.group(1)), display="block")}</div>', prose
+    )
+    return MATH.sub(lambda found: convert(html.unescape(found.group(1))), block)
 
 
 def inlined(shown: str) -> str:
@@ -143,4 +151,5 @@ def _linked(part: Part, path: Path, root: Path, names: Mapping[str, str]) -> Par
         # What has no page lies in the repository: nothing to follow here.
         return f'href="{name}.html{found.group(2) or ""}"' if name else f'data-file="{found.group(1)}"'
 
-    return Part(part.kind, LINK.sub(to_page, part.html), part.code, part.bet)
+    shown, code = (text.replace("<pre>", '<pre tabindex="0">') for text in (part.html, part.code))  # they scroll
+    return Part(part.kind, LINK.sub(to_page, shown), code, part.bet)

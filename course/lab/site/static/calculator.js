@@ -101,9 +101,10 @@
     list.className = "answers";
     for (const [name, value, why] of rows) {
       const box = document.createElement("div");
-      for (const [tag, words] of [["dt", name], ["dd", value], ["p", why]]) {
+      for (const [tag, words, look] of [["dt", name, ""], ["dd", value, ""], ["dd", why, "why"]]) {
         const element = document.createElement(tag);
         element.textContent = words;
+        element.className = look;
         box.append(element);
       }
       list.append(box);
