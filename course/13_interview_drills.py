@@ -9,14 +9,14 @@
 # you'd do, naming the phase each step acts on.
 #
 # - **Surface** (ten minutes): one drill against the clock, and a bet on what scores.
-# - **Guided** (thirty): a long drill, what separates the levels, your history.
-# - **Deep dive** (ten): how the scoring rules work and what they miss.
+# - **Guided** (thirty): a long drill, what separates the levels, a mock interview, your history.
+# - **Deep dive** (ten): what the graders read, and what they can't.
 
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.drills import lesson
-from course.lab.drills.desk import Desk, solution
-from course.lab.drills.grade import grade
+from course.lab.drills.checks import claims as statements
+from course.lab.drills.desk import Desk, MockInterview, solution
 from course.lab.drills.library import FLAGSHIP, find_drill
 from course.lab.lesson_13 import claims
 from course.lab.lesson_13.checks import checks
@@ -32,8 +32,8 @@ dump = find_drill(FLAGSHIP).drawn()
 # Start with two numbers, **TTFT** and **ITL**: ask for both within the first minute.
 #
 # Here's a short drill. The prompt appears when you press Start, and the clock runs in your browser. Write the way you'd
-# speak. Score yourself, then press Submit: the rules quote the words that earned or cost points, and four model answers
-# appear.
+# speak, and commit: what dominates, what comes second, the number that's asked for, three fixes in order. After you hand
+# in, the interviewer pushes back. Then you grade two answers by other people before you grade your own.
 
 # %%
 short = Desk("p99-8s")
@@ -44,11 +44,11 @@ short
 #
 # ### Predict
 #
-# Two candidates answer the profiling dump of the next section. One writes a handful of sentences with two calculations,
-# the other a long text in which every right word occurs several times. The rules score both.
+# Two candidates answer the profiling dump of the next section, and commit to the same dominant phase. One writes two
+# sentences with two calculations, the other a long text in which every right word occurs several times.
 
 # %%
-words = lab.predict("words", "Which of the two answers scores higher?", [lesson.QUICK, lesson.STUFFED])
+words = lab.predict("words", "Which of the two has more points?", [lesson.QUICK, lesson.STUFFED])
 words
 
 # %%
@@ -59,8 +59,8 @@ words.score(outcome)
 both
 
 # %% [markdown]
-# To earn credit, a sentence has to connect cause, number and phase. A list of words isn't a claim, and length earns
-# nothing.
+# Nothing is scored for words. What can be computed is: your commitments, your numbers, your sums, and plain statements
+# such as "replicas shorten a decode step". Whether you *argue* well is for a reader to say.
 #
 # **Diagnose, derive, rank, ask.**
 
@@ -77,28 +77,41 @@ desk = Desk(FLAGSHIP)
 desk
 
 # %%
-solution(desk)  # empty until you have submitted
+solution(desk)  # empty until you have graded
 
 # %% [markdown]
 # ### What separates the levels?
 #
-# There are model answers at four levels: weak, passing, strong, staff. In which dimension is the gap between a passing
-# and a staff answer the widest?
+# There are sample answers at four levels (weak, passing, strong, staff) and a fluent one that is false. A program checks
+# what can be computed of each. How far apart are the strong and the staff answer?
 
 # %%
-gap = lab.predict("gap", "From passing to staff, what grows most?", list(lesson.DIMENSIONS.values()))
+gap = lab.predict("gap", "From strong to staff, in points that can be computed?", list(lesson.APART))
 gap
 
 # %%
-gap.score(lesson.biggest_step(dump))
+gap.score(lesson.strong_to_staff(dump))
 
 # %%
-lesson.levels_table(dump)
+lesson.samples_table(dump)
 
 # %% [markdown]
-# Read it column by column: what does a passing answer already have, and what is missing? Staff answers add conditions to
-# the order ("if it's still slow after that") and say what each open question would change.
+# Read it column by column. The upper rows are computed: they tell a guess from a calculation, and truth from fluency. The
+# lower rows need a reader. Staff answers add conditions to the order ("if it's still slow after that"), and say what each
+# open question would change. The staff answer here uses no jargon at all.
 #
+# That reader is you, and a reader has to be calibrated: how near you came with the two sample answers is what your own
+# grade weighs. A level that you give yourself counts only with a sentence of yours that shows it.
+#
+# ### A mock interview
+#
+# Forty-five minutes: the dump, two short drills, pushback after each, a debrief. Say it aloud first, then write notes.
+# In a terminal: `minillm drill mock`.
+
+# %%
+MockInterview(seed=1)
+
+# %% [markdown]
 # ### All drills
 #
 # Each can be drawn with other numbers: `Desk("ttft-7s", seed=4)`. In a terminal: `minillm drill list`.
@@ -109,7 +122,7 @@ lesson.drills_table()
 # %% [markdown]
 # ### Your history
 #
-# Answers stay on this machine. Find the dimension that isn't improving and practise that one. `minillm drill history --html
+# Answers stay on this machine. Find the criterion that isn't improving and practise that one. `minillm drill history --html
 # report.html` writes a page to print.
 
 # %%
@@ -121,17 +134,17 @@ lesson.what_next()
 # %% [markdown]
 # ### Where it hurts
 #
-# Rules match words. The next answer has the right idea, but it's all metaphor, and the rules know few metaphors. (An
-# interviewer would ask for the numbers, too.)
+# The program reads plain statements: a technique, a verb, a quantity. The first sentence below is such a one. The second
+# is as false, and it isn't caught.
 
 # %%
-poetic = "Guests queue outside a half-empty restaurant. The kitchen is fine, so do not buy a second oven."
-grade(find_drill("ttft-7s").drawn(), poetic)
+for false in ("Quantization cuts queue wait by half.", "Slow decoding is what keeps the first token waiting."):
+    print(false, "->", [claim.right for claim in statements(dump, false)] or "not read")
 
 # %% [markdown]
-# If you disagree with a score, read its quotes: they show what the rules matched. That's why your own score is shown beside
-# it. A language model can give a second opinion (`minillm drill grade ... --judge-url`); it's marked as such and changes no
-# points.
+# That's why each grader says what it can't judge. A language model can be a third one (`minillm drill grade ...
+# --judge-url`): it has to quote your answer for each level it gives, is asked twice, and you see where it disagrees with
+# itself.
 #
 # ### The dump, on a simulated server
 #
@@ -156,16 +169,15 @@ simulated_70b.error_band(simulated_70b.deployment(**claims.SERVER))
 # The second is Little's law: $N$ requests are in flight. TPOT is a request's mean gap. The p99 of a gap times a count
 # usually overestimates, and it isn't any request's time; say so when you use it.
 #
-# **The rules.** A rule names concepts that have to occur together within a sentence or two, such as `decode + derived`:
-# decoding, and a correct number derived from the prompt's. Concepts have synonyms, in one file, and negations count.
+# **The statements.** A sentence is held against a table of what techniques do, as far as that can be said without an "it
+# depends". These lines are about the queue:
 
 # %%
-import inspect
+from course.lab.drills.claims import table
 
-from course.lab.drills import patterns, scoring
-
-print(patterns.__doc__)
-print(inspect.getsource(scoring._diagnosis))
+for pair, (effect, _, right) in table()["effects"].items():
+    if pair.endswith(".queue"):
+        print(f"{pair:20} {effect:8} {right}")
 
 # %% [markdown]
 # ## Say it in an interview
@@ -197,16 +209,15 @@ check("q4", ...)  # a sentence with a calculation of your own, written out, and 
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Whether you'd be hired.** Rules score text. Interviewers also notice tone, whether you listen, and how you take a
-#   hint.
-# - **Whether an argument is true.** The rules check numbers that follow from the prompt, calculations that are written
-#   out, and a few popular errors. A confident sentence with the right concepts and a wrong idea can earn credit.
-# - **English only.** Answers in other languages aren't understood.
+# - **Whether you'd be hired.** Interviewers also notice tone, whether you listen, and how you take a hint.
+# - **Whether an argument is true.** Numbers, sums, commitments and plain statements are checked. The rest is your own
+#   judgement, weighed by how well you graded two samples, or a language model's.
+# - **English only.** Statements in other languages aren't read.
 # - **Other companies' bar.** These levels are this course's own; companies draw their lines elsewhere.
 #
 # ## Sources
 #
-# - A17, the flagship and its rubric's dimensions: *Serving LLMs: The Latency Anatomy Framework*.
+# - A17, the flagship and its rubric's criteria: *Serving LLMs: The Latency Anatomy Framework*.
 # - Little's law: J. Little, *A Proof for the Queuing Formula L = λW*, 1961.
 # - Acceptance and speedup in the drills on speculation: Leviathan, Kalman and Matias, *Fast Inference from Transformers
 #   via Speculative Decoding*, 2023.

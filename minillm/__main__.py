@@ -167,7 +167,7 @@ add_course_command(
 add_course_command(
     "drill",
     "course.lab.drills.cli",
-    "Interview drills: list, show, grade, history. `minillm drill --help` says more.",
+    "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
 )
 add_course_command(
     "proxy",

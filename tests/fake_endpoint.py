@@ -37,6 +37,8 @@ class Reply:
     content_type: str = "text/event-stream"
     extra: dict[str, Any] = field(default_factory=dict)
     """Further fields of the last event."""
+    text: str = ""
+    """Answer with this at once, without streaming."""
     gate: threading.Event | None = None
     """The answer begins when this is set."""
 
@@ -114,6 +116,8 @@ class FakeEndpoint:
         reply = self.reply(number, body)
         if reply.status != 200:
             return JSONResponse({"error": {"message": "as told"}}, status_code=reply.status, headers=reply.headers)
+        if reply.text:
+            return JSONResponse({"choices": [{"index": 0, "message": {"role": "assistant", "content": reply.text}}]})
         stream = self._stream(reply, body, is_chat="chat" in request.url.path)
         return StreamingResponse(stream, media_type=reply.content_type)
 

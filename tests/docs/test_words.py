@@ -18,8 +18,8 @@ MADE_UP = re.compile(
     re.I,
 )
 """Say: slot, queue, expensive, admission control, SLO, conversation, another request, slider, fast-forward."""
-NO_PROSE = {COURSE / "lab/texts.toml", COURSE / "lab/drills/words.toml"}
-"""A story that prompts are cut from, and words to look for in answers."""
+NO_PROSE = {COURSE / "lab/texts.toml"}
+"""A story that prompts are cut from."""
 MOST_WORDS = 1600
 """Of a lesson's prose, without what is folded away and its sources: forty minutes with its runs."""
 

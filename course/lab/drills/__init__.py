@@ -1,10 +1,10 @@
-"""Interview drills: a prompt against the clock, scored by rules that quote the words they go by.
+"""Interview drills: a prompt against the clock, and three graders that share one rubric and say what they cannot judge.
 
-drill.py     what a drill is        library/, texts/   the drills, their rubrics and their model answers
-amounts.py   numbers with units     words.py, .toml    concepts and their synonyms, in one place
-reading.py   an answer as rules see it                 patterns.py   the language of rules
-scoring.py   points by dimension    rules.toml         popular errors, traps and follow-ups of every drill
-grade.py     levels, caps, follow-ups, how a grade is shown
-desk.py      prompt, timer and answer in a notebook    attempts.py   what is kept    report.py   a page to print
-judge.py     a second opinion from a language model, only if asked for               cli.py   `minillm drill`
+drill.py     what a drill is: numbers, rubric, samples    library/, texts/   the drills
+checks.py    grader 1: what was committed to, numbers and sums (amounts.py), statements (claims.py, claims.toml)
+calibrate.py grader 2: the learner, weighed by how well they graded two samples
+judge.py     grader 3: a judge model, only if asked for
+sitting.py   one answer on its way through them           attempts.py, report.py   what is kept, a page to print
+stages.py    what is asked after the writing, and in a terminal: cli.py     desk.py   in a notebook
+mock.py      a mock interview of 45 minutes
 """

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 TOLERANCE = 0.06
@@ -137,7 +137,10 @@ def amounts_in(text: str) -> list[Written]:
     for match in _COUNTED.finditer(text):
         value = float(_COUNTS.index(match.group(1)) + 2)
         words.append(Written(value, value, SECONDS if match.group(2) else COUNT, *match.span(), is_worded=True))
-    marked = [replace(each, is_result=_RESULT.search(text, 0, each.start) is not None) for each in found + words]
+    marked = [
+        replace(each, is_result=_RESULT.search(text[max(each.start - 20, 0) : each.start]) is not None)
+        for each in found + words
+    ]
     return sorted(marked, key=lambda each: each.start)
 
 
@@ -196,7 +199,7 @@ def _unit(text: str, place: int) -> tuple[float, str, int]:
 
 _TIMES = re.compile(r"\s*(?:[x×*·⋅∙]|times|multiplied by)\s*")
 _OVER = re.compile(r"\s*(?:/|÷|divided by|over)\s*")
-_SUMMAND = re.compile(r"(?:[-+−–]|\b(?:plus|minus))\s*\(?\s*$")
+_SUMMAND = re.compile(r"(?:[-+−–^]|\*\*|\b(?:plus|minus))\s*\(?\s*$|[/÷x×*·]\s*\(\s*$")
 _NOUNS = r"(?:(?![x×]\s)[a-z-]+\s+){0,3}?"
 _EQUALS = re.compile(
     r"[^\d=≈]{0,30}?(?:=|≈|~=|\bis (?:about|roughly)?|\bgives\b|\bmakes\b)\s*(?:about|roughly|~|≈)?\s*"
@@ -208,46 +211,91 @@ class Sum:
     """A calculation that was written out, and what it really gives."""
 
     words: str
-    claimed: float
-    right: float
+    result: Written
+    readings: tuple[float, ...]
+    """What it gives: from left to right, and with all that follows a division below the line."""
     operands: tuple[Written, ...]
-    unit: str
 
     @property
     def holds(self) -> bool:
-        """Within rounding; a factor of 1000 between units is forgiven where a unit was left out."""
-        if not self.right or not self.claimed:
-            return self.right == self.claimed
-        steps = (0, 3, -3, 6, -6, 9, -9, 12, -12) if any(each.unit == COUNT for each in self.operands) else (0,)
-        return any(abs(self.claimed / self.right / 10**step - 1) <= TOLERANCE for step in steps)
+        """Within rounding, in one reading. Forgiven: factors of 1000 or 100 where units lack, whole things rounded."""
+        unit, units = self.result.unit, {each.unit for each in self.operands}
+        steps: tuple[int, ...] = (0,)
+        if COUNT in units and unit not in (COUNT, *units):
+            steps = tuple(range(-15, 16, 3))
+        if RATIO in (unit, *units) or unit == COUNT:
+            steps += (2, -2)
+        return any(self._is_about(right, steps) for right in self.readings)
+
+    def _is_about(self, right: float, steps: Sequence[int]) -> bool:
+        claimed = self.result.low
+        if not right or not claimed:
+            return right == claimed
+        is_whole = self.result.unit in (COUNT, TOKENS) and claimed == int(claimed) and right > 1
+        near = any(abs(claimed / right / 10**step - 1) <= TOLERANCE for step in steps)
+        return near or (is_whole and abs(claimed - right) < 1)
+
+
+_DIMENSIONS = {SECONDS: "s", RATE: "/s", TOKEN_RATE: "/s", BYTES: "B", BYTE_RATE: "B/s", FLOPS: "F", MONEY: "$"}
+
+
+def _dimension(signs: Mapping[Written, int]) -> dict[str, int]:
+    """Powers of seconds, bytes, FLOPs and dollars in a product; tokens and requests are plain counts."""
+    total: dict[str, int] = {}
+    for written, sign in signs.items():
+        base, _, per = _DIMENSIONS.get(written.unit, "").partition("/")
+        for name, power in ((base, sign), (per, -sign)):
+            total[name] = total.get(name, 0) + power
+    return {name: power for name, power in total.items() if name and power}
 
 
 def sums_in(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
     """Calculations such as '80 ms x 180 = 14.4 s' or '38 GB / 600 MB = 64'.
 
-    Products and quotients only: with a plus or minus before them, or a range in them, they are passed over.
+    Products and quotients only. Passed over: with a plus, a minus or a power before them, with a range in them, or if
+    their units don't make the result's, so that something was left unsaid.
     """
     place = 0
     while place < len(amounts):
-        value, used = amounts[place].low, [amounts[place]]
-        while place + len(used) < len(amounts):
-            following = amounts[place + len(used)]
-            between = text[used[-1].end : following.start]
-            if _joins(_TIMES, between):
-                value *= following.low
-            elif _joins(_OVER, between) and following.low:
-                value /= following.low
-            else:
+        signs = {amounts[place]: 1}
+        last = place + 1
+        for following in amounts[place + 1 :]:
+            between = text[amounts[last - 1].end : following.start]
+            if not (is_product := _joins(_TIMES, between)) and not _joins(_OVER, between):
                 break
-            used.append(following)
-        last = place + len(used)
-        if len(used) > 1 and last < len(amounts):
-            result = amounts[last]
-            is_plain = not _SUMMAND.search(text, 0, used[0].start) and all(each.low == each.high for each in used)
-            if is_plain and _EQUALS.fullmatch(text[used[-1].end : result.start]) and math.isfinite(value):
-                yield Sum(text[used[0].start : result.end], result.low, value, tuple(used), result.unit)
-        place += max(len(used) - 1, 1)
+            signs[following] = 1 if is_product else -1
+            last += 1
+        if len(signs) > 1 and last < len(amounts):
+            begin, end, result = amounts[place].start, amounts[last - 1].end, amounts[last]
+            is_plain = not _SUMMAND.search(text[max(begin - 12, 0) : begin]) and all(w.low == w.high for w in signs)
+            if is_plain and _EQUALS.fullmatch(text[end : result.start]):
+                readings = tuple(_product(each) for each in _readings(signs) if _fits(each, result))
+                if readings:
+                    yield Sum(text[begin : result.end], result, readings, tuple(signs))
+        place += max(len(signs) - 1, 1)
+
+
+def _readings(signs: dict[Written, int]) -> Iterator[dict[Written, int]]:
+    yield signs
+    below = list(signs.values()).index(-1) if -1 in signs.values() else len(signs)
+    if any(sign == 1 for sign in list(signs.values())[below:]):
+        yield {each: 1 if place < below else -1 for place, each in enumerate(signs)}
+
+
+def _product(signs: Mapping[Written, int]) -> float:
+    try:
+        return math.prod(float(each.low) ** sign for each, sign in signs.items())
+    except (ZeroDivisionError, OverflowError):
+        return math.nan
+
+
+def _fits(signs: Mapping[Written, int], result: Written) -> bool:
+    """The units of a product make those of its result; where all are left out, any. FLOP and FLOP/s look alike."""
+    left, right = _dimension(signs), _dimension({result: 1})
+    if FLOPS in (result.unit, *(each.unit for each in signs)):
+        left.pop("s", None), right.pop("s", None)
+    return math.isfinite(_product(signs)) and (result.unit == COUNT or not left or left == right)
 
 
 def _joins(operator: re.Pattern[str], between: str) -> bool:
-    return re.fullmatch(rf"\s?{_NOUNS}{operator.pattern}{_NOUNS}", between) is not None
+    return len(between) < 60 and re.fullmatch(rf"\s?{_NOUNS}{operator.pattern}{_NOUNS}", between) is not None

@@ -1,13 +1,15 @@
 """What a learner has answered so far, on this machine only: one JSON file in minillm's home folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from pydantic import Field
 
-from course.lab.drills.drill import DIMENSIONS, LEVELS
-from course.lab.drills.grade import Grade
+from course.lab.drills import checks
+from course.lab.drills.drill import DIMENSIONS
 from course.lab.drills.library import ALL
+from course.lab.drills.sitting import Sitting
 from course.lab.json_store import JsonStore, StoredModel
 
 RECENT = 5
@@ -15,7 +17,7 @@ RECENT = 5
 
 
 class Attempt(StoredModel):
-    """One answer, and what became of it."""
+    """One answer, and what became of it. Those of older versions have `level` and `self_score`, and no weight."""
 
     drill: str
     seed: int
@@ -23,13 +25,20 @@ class Attempt(StoredModel):
     """ISO 8601, UTC."""
     seconds: float | None = None
     """On the clock; None = without one."""
-    milestones: dict[str, float] = Field(default_factory=dict)
-    """Seconds after the start."""
     answer: str
-    level: str
+    level: str = ""
     points: float
-    dimensions: dict[str, float]
+    """Share of what can be computed."""
+    dimensions: dict[str, float] = Field(default_factory=dict)
+    """By criterion, 0 to 1: the learner's own levels, where a quote stands behind them."""
     self_score: dict[str, str] = Field(default_factory=dict)
+    weight: float = 1.0
+    """Of those levels, by how well two samples were graded."""
+    bias: float | None = None
+    """Levels by which the samples were graded too high."""
+    commit: dict[str, Any] = Field(default_factory=dict)
+    quotes: dict[str, str] = Field(default_factory=dict)
+    replies: dict[str, str] = Field(default_factory=dict)
 
 
 class Attempts(StoredModel):
@@ -46,54 +55,46 @@ def keep(attempt: Attempt) -> None:
     FILE.change(lambda content: content.done.append(attempt))
 
 
-def attempt_of(
-    graded: Grade,
-    answer: str,
-    self_score: Mapping[str, str] | None = None,
-    seconds: float | None = None,
-    milestones: Mapping[str, float] | None = None,
-) -> Attempt:
+def attempt_of(sitting: Sitting) -> Attempt:
     """What is kept of a graded answer."""
+    calibration, own = sitting.calibration, sitting.own
     return Attempt(
-        drill=graded.drill.id,
-        seed=graded.drill.seed,
+        drill=sitting.drill.id,
+        seed=sitting.drill.seed,
         when=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=seconds,
-        milestones=dict(milestones or {}),
-        answer=answer,
-        level=graded.level,
-        points=round(graded.points, 3),
-        dimensions={each.key: round(each.points, 3) for each in graded.dimensions},
-        self_score=dict(self_score or {}),
+        seconds=sitting.seconds,
+        answer=sitting.text,
+        points=round(checks.share(sitting.checks), 3),
+        dimensions={key: round(each.points, 3) for key, each in own.items() if each.counts},
+        self_score={key: each.level for key, each in own.items()},
+        weight=round(calibration.weight, 3),
+        bias=round(calibration.bias, 2) if calibration.graded else None,
+        commit=sitting.to_dict()["commit"],
+        quotes={key: each.quote for key, each in own.items() if each.quote},
+        replies=sitting.replies,
     )
 
 
 def standing(done: Sequence[Attempt]) -> dict[str, float]:
-    """Mean points by dimension over the recent attempts."""
-    recent = done[-RECENT:]
-    scored = {key: [each.dimensions[key] for each in recent if key in each.dimensions] for key in DIMENSIONS}
-    return {key: sum(points) / len(points) for key, points in scored.items() if points}
+    """By criterion: the mean of the recent attempts' own grades, each as heavy as the learner was calibrated."""
+    means = {}
+    for key in DIMENSIONS:
+        scored = [
+            (each.dimensions[key], each.weight) for each in done[-RECENT:] if key in each.dimensions and each.weight
+        ]
+        if scored:
+            means[key] = sum(points * weight for points, weight in scored) / sum(weight for _, weight in scored)
+    return means
 
 
 def trend(done: Sequence[Attempt]) -> dict[str, float]:
-    """By dimension: the recent mean minus the mean of as many attempts before; empty without any before."""
+    """By criterion: the recent mean minus the mean of as many attempts before; empty without any before."""
     before = standing(done[:-RECENT])
     return {key: points - before[key] for key, points in standing(done).items() if key in before}
 
 
-def bias(done: Sequence[Attempt]) -> float | None:
-    """Levels by which the learner's own score lies above that of the rules, on average; None = never scored."""
-    gaps = [
-        LEVELS.index(level) / (len(LEVELS) - 1) - each.dimensions[key]
-        for each in done
-        for key, level in each.self_score.items()
-        if key in each.dimensions
-    ]
-    return (len(LEVELS) - 1) * sum(gaps) / len(gaps) if gaps else None
-
-
 def practise_next(done: Sequence[Attempt]) -> tuple[str, str]:
-    """(dimension, drill): the weakest dimension of late, and the drill that was not tried yet, or went worst."""
+    """(criterion, drill): the weakest criterion of late, and the drill that was not tried yet, or went worst."""
     points = standing(done)
     weakest = min(points, key=points.get) if points else "diagnosis"
     best = {drill.id: max((a.points for a in done if a.drill == drill.id), default=-1.0) for drill in ALL}

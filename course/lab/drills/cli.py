@@ -3,20 +3,24 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from course.lab.drills.attempts import FILE, attempt_of
 from course.lab.drills.attempts import keep as keep_attempt
-from course.lab.drills.drill import DIMENSIONS, LEVELS
-from course.lab.drills.grade import grade as grade_answer
+from course.lab.drills.checks import verified
+from course.lab.drills.claims import menu
+from course.lab.drills.drill import LEVELS, Commit
 from course.lab.drills.library import ALL, find_drill
+from course.lab.drills.mock import MINUTES, debrief, plan
 from course.lab.drills.report import advice, report, summary
+from course.lab.drills.sitting import Sitting, off_text, solution_text
+from course.lab.drills.stages import Terminal, stages
 from minillm.core.errors import MinillmError
 
 app = typer.Typer(
-    help="Timed interview drills: a prompt, your answer, and a score that quotes the words it goes by.",
+    help="Timed interview drills: a prompt, your answer, what can be computed of it, and your own grade, calibrated.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -25,16 +29,18 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Seed = Annotated[int, typer.Option(help="Which numbers; 0 is the classic.")]
 Id = Annotated[str, typer.Argument(metavar="DRILL_ID", help="As `minillm drill list` names it.")]
+Keep = Annotated[bool, typer.Option(help="Keep the answer on this machine, for history and trend.")]
+EMPTY = "the answer is empty, so there's nothing to grade, and nothing is kept"
 
 
 class AnswerFileError(MinillmError):
-    """The answer cannot be read, or the self-score cannot."""
+    """The answer cannot be read, or a sheet of grades cannot."""
 
 
 @app.command("list")
 def list_drills(as_json: Json = False) -> None:
     """All drills: id, minutes, title, what is practised."""
-    tried = {each.drill: each.level for each in FILE.read().done}
+    tried = {each.drill: each.points for each in FILE.read().done}
     rows = [
         {"id": d.id, "title": d.title, "minutes": d.minutes, "practises": d.phases, "last": tried.get(d.id)}
         for d in ALL
@@ -43,64 +49,99 @@ def list_drills(as_json: Json = False) -> None:
         print(json.dumps({"drills": rows}))
         return
     for row in rows:
-        last = f"  [{row['last']}]" if row["last"] else ""
+        last = f"  [{row['last']:.0%}]" if row["last"] is not None else ""
         print(f"{row['id']:18} {row['minutes']:3d} min  {row['title']}  ({row['practises']}){last}")
 
 
 @app.command()
 def show(drill_id: Id, seed: Seed = 0, as_json: Json = False) -> None:
-    """The prompt. Model answers are shown after grading only."""
+    """The prompt, and what to commit to. Model answers are shown after grading only."""
     drill = find_drill(drill_id)
     drawn = drill.drawn(seed)
-    dimensions = {k: name for k, name in DIMENSIONS.items() if k != "secondary" or drill.rubric.secondary}
+    asks = drawn.rubric.commit.number.asks
     if as_json:
         fields = {"id": drill.id, "title": drill.title, "minutes": drill.minutes, "practises": drill.phases}
         given = {name: {"value": a.value, "unit": a.unit} for name, a in drawn.numbers.given.items()}
-        print(json.dumps({**fields, "seed": seed, "prompt": drawn.prompt, "given": given, "dimensions": dimensions}))
+        commit = {"dominant": menu("causes"), "second": menu("causes"), "number": asks, "fixes": menu("techniques")}
+        criteria = {each.key: each.asks for each in drawn.rubric.criteria}
+        print(json.dumps({**fields, "seed": seed, "prompt": drawn.prompt, "given": given, "commit": commit,
+                          "criteria": criteria}))  # fmt: skip
         return
     print(f"{drill.title} ({drill.minutes} minutes)\n\n{drawn.prompt}\n")
-    print(f"Scored: {', '.join(dimensions.values())}.")
+    print(f"Commit to what dominates, the second problem, up to three fixes, and a number: {asks}")
+    print(f"Graded: {', '.join(each.name for each in drawn.rubric.criteria)}.")
 
 
 @app.command()
 def grade(
     drill_id: Id,
-    answer: Annotated[str, typer.Option(help="File with the answer; - is standard input.")],
-    self_score: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DIMENSION=LEVEL", help="Your own score, e.g. diagnosis=strong; may be repeated, or a list."
-        ),
+    answer: Annotated[
+        str | None, typer.Option(help="File with the answer; - is standard input. Else it's asked.")
+    ] = None,
+    dominant: Annotated[str, typer.Option(help="The phase or cause that dominates, by id.")] = "",
+    second: Annotated[str, typer.Option(help="The second problem, by id.")] = "",
+    number: Annotated[str, typer.Option(help="The number that the drill asks for, with its unit.")] = "",
+    fix: Annotated[list[str] | None, typer.Option(help="A fix, by id; up to three, the first first.")] = None,
+    sheet: Annotated[
+        Path | None,
+        typer.Option(help='JSON: {"samples": {"A": {"diagnosis": "weak"}}, "own": {"diagnosis": ["strong", "quote"]}}'),
     ] = None,
     seed: Seed = 0,
-    keep: Annotated[bool, typer.Option(help="Keep the answer on this machine, for history and trend.")] = True,
-    judge_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible API, for a second opinion.")] = None,
+    keep: Keep = True,
+    judge_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible API, for a judge model.")] = None,
     judge_model: Annotated[str, typer.Option(help="The model to ask there.")] = "default",
     as_json: Json = False,
 ) -> None:
-    """Score an answer: level, evidence and advice by dimension; then the model answers."""
-    drawn = find_drill(drill_id).drawn(seed)
-    text, own = _read(answer), _self_scores(self_score or [])
-    graded = grade_answer(drawn, text)
-    if keep:
-        keep_attempt(attempt_of(graded, text, own))
-    opinion = None
+    """Grade an answer by criterion, with evidence; then the model answers. A terminal asks for what is missing."""
+    sitting = Sitting(find_drill(drill_id).drawn(seed))
+    sitting.commit = verified(Commit(dominant=dominant, second=second, number=number, fixes=tuple(fix or ())))
+    terminal = Terminal(is_quiet=as_json)
+    if sheet is not None:
+        _fill_in(sitting, sheet)
+    if answer is None:
+        terminal.write(sitting)
+    else:
+        sitting.text = _read(answer)
+    if not sitting.text.strip():
+        raise AnswerFileError(EMPTY)
+    if answer is None or (sheet is None and not as_json and answer != "-" and sys.stdin.isatty()):
+        terminal.go_through(stages(sitting))
     if judge_url:
         from course.lab.drills.judge import ask  # an HTTP client takes long to import, and few ask for a judge
 
-        opinion = ask(drawn, text, judge_url, judge_model)
+        sitting.opinions = ask(sitting.drill, sitting.text, judge_url, judge_model)
+    if keep:
+        keep_attempt(attempt_of(sitting))
     if as_json:
-        report_of = {**graded.to_dict(own), "impossible": drawn.impossible, "model_answers": drawn.answers}
-        print(json.dumps({**report_of, "judge": opinion and opinion.to_dict()}))
+        drill = sitting.drill
+        answers = {level: drill.answers[level] for level in LEVELS}
+        print(json.dumps({**sitting.to_dict(), "impossible": drill.impossible, "must_say": drill.rubric.must_say,
+                          "model_answers": answers}))  # fmt: skip
         return
-    print(graded)
-    for key, level in own.items():
-        print(f"You scored {DIMENSIONS[key]}: {level}")
-    if opinion is not None:
-        print(opinion)
-    print(f"\nWhat the prompt's own numbers imply\n{drawn.impossible}")
-    for level, words in drawn.answers.items():
-        print(f"\nA {level} answer\n{words}")
+    print(sitting, *(f"The interviewer asks: {each}" for each in sitting.follow_ups), sep="\n")
+    print(f"\n{off_text(sitting.calibration)}\n\n{solution_text(sitting.drill)}")
+
+
+@app.command()
+def mock(seed: Seed = 0, keep: Keep = True, as_json: Json = False) -> None:
+    """A mock interview of 45 minutes: the dump, two short drills, pushback, debrief. Speak aloud, and write notes."""
+    terminal, rounds = Terminal(is_quiet=as_json), []
+    for place, drawn in enumerate(plan(seed)):
+        terminal.say(f"\nRound {place + 1}. {MINUTES} minutes in all.\n")
+        sitting = Sitting(drawn)
+        terminal.write(sitting)
+        if not sitting.text.strip():
+            terminal.say(f"Passed over: {EMPTY}.")
+            continue
+        terminal.go_through(stages(sitting, is_graded=place == 0))
+        rounds.append(sitting)
+        if keep:
+            keep_attempt(attempt_of(sitting))
+    told = debrief(rounds)
+    if as_json:
+        print(json.dumps({"rounds": [each.to_dict() for each in rounds], "debrief": told}))
+        return
+    print(*rounds, told, *(solution_text(each.drill) for each in rounds), sep="\n\n")
 
 
 @app.command()
@@ -122,7 +163,7 @@ def history(
         )
         return
     for each in done:
-        print(f"{each.when}  {each.drill:18} {each.level} ({each.points:.0%})")
+        print(f"{each.when}  {each.drill:18} {each.points:.0%}  {each.level or f'own grades weigh {each.weight:.0%}'}")
     for name, level, change in summary(done):
         print(f"{name:26} {level:8} {change}")
     print(advice(done))
@@ -132,25 +173,21 @@ def _read(answer: str) -> str:
     """The text of an answer. Bytes that are no UTF-8 are replaced: a garbled one is graded by what is left of it.
 
     Raises:
-        AnswerFileError: it cannot be read, or is empty.
+        AnswerFileError: it cannot be read.
     """
     try:
         raw = sys.stdin.buffer.read() if answer == "-" else Path(answer).read_bytes()
     except OSError as error:
         raise AnswerFileError(f"cannot read the answer: {error}") from None
-    if not (text := raw.decode("utf-8", errors="replace")).strip():
-        raise AnswerFileError("the answer is empty, so there's nothing to grade, and nothing is kept")
-    return text
+    return raw.decode("utf-8", errors="replace")
 
 
-def _self_scores(written: list[str]) -> dict[str, str]:
-    """`diagnosis=strong,evidence=weak` as a dict. Raises AnswerFileError, which says what there is."""
-    scores = {}
-    for part in (part.strip() for each in written for part in each.split(",")):
-        key, _, level = part.partition("=")
-        if key not in DIMENSIONS or level not in LEVELS:
-            raise AnswerFileError(
-                f"--self-score {part!r}: write DIMENSION=LEVEL, of {', '.join(DIMENSIONS)} and {', '.join(LEVELS)}"
-            )
-        scores[key] = level
-    return scores
+def _fill_in(sitting: Sitting, sheet: Path) -> None:
+    """Grades of the samples, and of the answer, from a file. Raises AnswerFileError or GradesError."""
+    try:
+        written: dict[str, Any] = json.loads(sheet.read_bytes())
+        sitting.samples = {str(label): dict(grades) for label, grades in written.get("samples", {}).items()}
+        sitting.own_written = {key: (str(level), str(quote)) for key, (level, quote) in written.get("own", {}).items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise AnswerFileError(f"cannot read the grades in {sheet}: {error}") from None
+    sitting.calibration, sitting.own  # noqa: B018 - both raise for a criterion or level that there isn't

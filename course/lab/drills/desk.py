@@ -1,156 +1,164 @@
-"""One drill in a notebook: prompt, clock, a place to write, milestones, and the grade after submitting.
+"""A drill in a notebook: write under the clock, commit, take pushback, grade two samples, then yourself.
 
 The clock runs in the browser, from its wall clock: a busy kernel cannot slow it down, and it does not keep the kernel
-from anything. The kernel notes the moments of Start and Submit for itself.
+from anything. The kernel notes the moments of Start and Hand in for itself.
 """
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from html import escape
 from uuid import uuid4
 
 import ipywidgets as widgets
 from IPython.display import display
 
-from course.lab.display import Html, LivePanel
+from course.lab.display import Html, LivePanel, fold
 from course.lab.drills.attempts import attempt_of, keep
 from course.lab.drills.clock import clock_html, written
-from course.lab.drills.drill import DIMENSIONS, LEVELS
-from course.lab.drills.grade import Grade, grade
+from course.lab.drills.drill import DrawnDrill
 from course.lab.drills.library import find_drill
+from course.lab.drills.mock import debrief, plan
+from course.lab.drills.sitting import Sitting, solution_text
+from course.lab.drills.stages import Field, Stages, stages
 
 WIDE = widgets.Layout(width="100%", max_width="900px")
-MILESTONES: Mapping[str, tuple[str, str, float]] = {
-    "two": (
-        "both numbers asked for or named: TTFT and ITL",
-        r"\A(?=.*(?:ttft|first token))(?=.*(?:itl|inter[- ]?token|tpot|per (?:output )?token))",
-        60,
-    ),
-    "number": ("a number of your own", r"(?:=|≈|\bis about\b|\bso\b).{0,40}\d", 240),
-    "question": ("a question asked", r"\?", 480),
-}
-"""By key: what it is, the text that reaches it, and by when, in seconds of a twelve-minute drill. They are searched at
-every key press: what looks at the whole text does so from its beginning only.
-"""
-FULL_MINUTES = 12
+NAMED = {"description_width": "170px"}
 
 
 class Desk(LivePanel):
-    """A drill to sit. Show it as the last thing of a cell; press Start, write, press Submit.
+    """A drill to sit. Show it as the last thing of a cell; press Start, write, hand in, and go on from stage to stage.
 
     Args:
-        drill_id: as the list of drills names it.
+        drill: its id, as the list of drills names it, or one that is drawn already.
         seed: which numbers; 0 is the classic.
+        is_graded: by the learner, too; else it is over after the pushback.
         now: seconds, from a clock that only goes forward.
     """
 
-    def __init__(self, drill_id: str, seed: int = 0, now: Callable[[], float] = time.monotonic) -> None:
-        self.drill = find_drill(drill_id).drawn(seed)
-        self.grade: Grade | None = None
-        self.reached: dict[str, float] = {}
-        """Seconds after the start, by milestone."""
-        self._now, self._began, self._took = now, None, None
+    def __init__(
+        self, drill: str | DrawnDrill, seed: int = 0, is_graded: bool = True, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        drawn = drill if isinstance(drill, DrawnDrill) else find_drill(drill).drawn(seed)
+        self.sitting, self.is_over = Sitting(drawn), False
+        self.fields: dict[str, widgets.ValueWidget] = {}
+        """Of the stage that is open, by key."""
+        self._stages: Stages = stages(self.sitting, is_graded)
+        self._now, self._began = now, None
         self._name = f"drill-{uuid4().hex[:8]}"
-        minutes = self.drill.drill.minutes
-        self.start = widgets.Button(description=f"Start {minutes} minutes", icon="play", button_style="primary")
-        self.submit = widgets.Button(description="Submit", icon="check", disabled=True)
+        self.start = _button(f"Start {drawn.drill.minutes} minutes", self.begin)
+        self.submit = _button("Hand in", self.hand_in)
         self.start.add_class(f"{self._name}-start")
         self.submit.add_class(f"{self._name}-stop")
         self.prompt = widgets.HTML("<p><em>The prompt appears when the clock starts.</em></p>", layout=WIDE)
-        self.answer = widgets.Textarea(
-            placeholder="Write here, in Markdown or plain text.",
-            rows=16,
-            layout=WIDE,
-            disabled=True,
-            continuous_update=True,
-        )
-        self.progress = widgets.HTML("")
-        self.own = {
-            key: widgets.Dropdown(description=name, options=["–", *LEVELS], style={"description_width": "170px"})
-            for key, name in DIMENSIONS.items()
-            if key != "secondary" or self.drill.rubric.secondary
-        }
-        scores = widgets.Accordion(
-            [widgets.VBox(list(self.own.values()))], titles=("Score yourself before you submit",)
-        )
+        self.answer = widgets.Textarea(placeholder="Write as you would speak.", rows=16, layout=WIDE)
+        self.submit.disabled = self.answer.disabled = True
+        self.asked = widgets.VBox([])
         self.result = widgets.HTML("", layout=widgets.Layout(width="100%"))
-        self.start.on_click(lambda _: self.begin())
-        self.submit.on_click(lambda _: self.hand_in())
-        self.answer.observe(lambda _: self._note_milestones(), names="value")
         buttons = widgets.HBox([self.start, self.submit])
-        self.widget = widgets.VBox([buttons, self.prompt, self.answer, self.progress, scores, self.result])
+        self.widget = widgets.VBox([buttons, self.prompt, self.answer, self.asked, self.result])
 
     def begin(self) -> None:
         """Start the clock and show the prompt; once."""
         if self._began is None:
             self._began = self._now()
             self.start.disabled, self.submit.disabled, self.answer.disabled = True, False, False
-            self.prompt.value = f'<div style="font-size:15px;line-height:1.5">{_paragraphs(self.drill.prompt)}</div>'
-            self._note_milestones()
+            shown = _paragraphs(self.sitting.drill.prompt)
+            self.prompt.value = f'<div style="font-size:15px;line-height:1.5">{shown}</div>'
 
     def hand_in(self) -> None:
-        """Stop the clock, grade, keep the attempt, and show the model answers; once."""
-        if self._began is None or self.grade is not None:
+        """Stop the clock, and open the first stage; once."""
+        if self._began is None or self.sitting.text:
             return
         if not self.answer.value.strip():
             self.result.value = "<p>Nothing is written yet, so there's nothing to grade. The clock runs on.</p>"
             return
-        self._took = self._now() - self._began
+        self.sitting.text, self.sitting.seconds = self.answer.value, self._now() - self._began
         self.submit.disabled = self.answer.disabled = True
-        self.grade = grade(self.drill, self.answer.value)
-        keep(attempt_of(self.grade, self.answer.value, self.self_score, self._took, self.reached))
-        took = f"<p>On the clock: {written(self._took)} of {written(60 * self.drill.drill.minutes)}.</p>"
-        self.result.value = took + self.grade.html(self.self_score) + solution(self).html
+        allowed = 60 * self.sitting.drill.drill.minutes
+        self.result.value = f"<p>On the clock: {written(self.sitting.seconds)} of {written(allowed)}.</p>"
+        self.go_on()
 
-    @property
-    def self_score(self) -> dict[str, str]:
-        return {key: picker.value for key, picker in self.own.items() if picker.value in LEVELS}
-
-    def _note_milestones(self) -> None:
-        if self._began is None:
+    def go_on(self) -> None:
+        """Take what is filled in, and open the next stage; after the last, keep the attempt and show everything."""
+        if not self.sitting.text or self.is_over:
             return
-        text, share = self.answer.value.lower(), self.drill.drill.minutes / FULL_MINUTES
-        for key, (_, sign, _) in MILESTONES.items():
-            if key not in self.reached and re.search(sign, text, re.S):
-                self.reached[key] = self._now() - self._began
-        lines = [
-            f"{'✓' if key in self.reached else '○'} {what}, by {written(_due(key, due, share))}"
-            + (f": at {written(self.reached[key])}" if key in self.reached else "")
-            for key, (what, _, due) in MILESTONES.items()
-        ]
-        self.progress.value = "<br>".join(lines)
+        filled = {key: (widget.value or "").strip() for key, widget in self.fields.items()}
+        for each in self.fields.values():
+            each.disabled = True
+        try:
+            stage = self._stages.send(filled) if self.asked.children else next(self._stages)
+        except StopIteration:
+            self.is_over = True
+            keep(attempt_of(self.sitting))
+            self.result.value += self.sitting.html() + solution(self).html
+            return
+        self.fields = {field.key: _widget(field) for field in stage.fields}
+        rows = [part for field in stage.fields for part in (_about(field), self.fields[field.key])]
+        head = widgets.HTML(f"<h4>{escape(stage.title)}</h4>{_paragraphs(stage.text)}", layout=WIDE)
+        self.asked.children = (*self.asked.children, widgets.VBox([head, *rows, _button("Go on", self.go_on)]))
 
     def _ipython_display_(self) -> None:
         """The clock is HTML with a script of its own; the rest is a widget."""
-        clock = clock_html(self._name, 60 * self.drill.drill.minutes)
+        clock = clock_html(self._name, 60 * self.sitting.drill.drill.minutes)
         display({"text/html": clock, "text/plain": "a clock"}, raw=True)
         display(self._repr_mimebundle_(), raw=True)
 
     def static_html(self) -> str:
-        title, minutes = self.drill.drill.title, self.drill.drill.minutes
-        return f"<p><b>{escape(title)}</b>, {minutes} minutes: run this cell to sit the drill.</p>"
+        drill = self.sitting.drill.drill
+        return f"<p><b>{escape(drill.title)}</b>, {drill.minutes} minutes: run this cell to sit the drill.</p>"
 
 
-def _due(key: str, due: float, share: float) -> float:
-    """The two numbers are due within a minute of any drill; the rest in proportion to its length."""
-    return due if key == "two" else due * share
+class MockInterview:
+    """45 minutes: the dump, two short drills, pushback after each, and a debrief.
+
+    Args:
+        seed: which short drills, and which numbers.
+    """
+
+    def __init__(self, seed: int = 0, now: Callable[[], float] = time.monotonic) -> None:
+        self.desks = [Desk(drill, is_graded=place == 0, now=now) for place, drill in enumerate(plan(seed))]
+        self.told = widgets.HTML("", layout=WIDE)
+        self.end = _button("Debrief", self.finish)
+
+    def finish(self) -> None:
+        """The debrief of what has been handed in so far."""
+        self.told.value = _paragraphs(debrief([desk.sitting for desk in self.desks if desk.sitting.text]))
+
+    def _ipython_display_(self) -> None:
+        for each in (*self.desks, widgets.VBox([self.end, self.told])):
+            display(each)
 
 
 def solution(desk: Desk) -> Html:
-    """What the numbers imply, and the four model answers. Nothing of it before submitting."""
-    if desk.grade is None:
-        words = "Submit first: the model answers are shown afterwards."
+    """What the numbers imply, and the model answers. Nothing of it before the end."""
+    if not desk.is_over:
+        words = "Hand in and grade first: the model answers are shown afterwards."
         return Html(f"<p><em>{words}</em></p>", words)
-    folded = "".join(
-        f"<details><summary>A {level} answer</summary>{_paragraphs(answer)}</details>"
-        for level, answer in desk.drill.answers.items()
-    )
-    html = f"<h4>What the prompt's own numbers imply</h4>{_paragraphs(desk.drill.impossible)}{folded}"
-    return Html(html, f"{desk.drill.impossible}\n\n" + "\n\n".join(desk.drill.answers.values()))
+    text = solution_text(desk.sitting.drill)
+    return Html(fold("What the numbers imply, and the model answers", _paragraphs(text)), text)
+
+
+def _button(name: str, press: Callable[[], None]) -> widgets.Button:
+    button = widgets.Button(description=name, button_style="primary")
+    button.on_click(lambda _: press())
+    return button
+
+
+def _widget(field: Field) -> widgets.ValueWidget:
+    if field.options is None:
+        return widgets.Text(description=field.label, style=NAMED, layout=WIDE)
+    options = [("–", ""), *((label, key) for key, label in field.options.items())]
+    return widgets.Dropdown(description=field.label, options=options, style=NAMED, layout=widgets.Layout(width="560px"))
+
+
+def _about(field: Field) -> widgets.HTML:
+    """A short one in full, a long one folded."""
+    first, _, rest = field.about.partition("\n")
+    return widgets.HTML(fold(first, _paragraphs(rest)) if rest else escape(first), layout=WIDE)
 
 
 def _paragraphs(text: str) -> str:
-    """Plain text as HTML; bold as Markdown writes it."""
+    """Plain text as HTML; bold as Markdown writes it, and lists line by line."""
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escape(text))
-    return "".join(f"<p>{part}</p>" for part in bold.split("\n\n"))
+    return "".join(f"<p>{part}</p>" for part in re.sub(r"\n(?=[-\d]|\w+[,:])", "<br>", bold).split("\n\n"))

@@ -1,21 +1,21 @@
-"""What a drill is: a prompt with numbers, what follows from them, a rubric, and model answers of four levels."""
+"""What a drill is: a prompt with numbers, what follows from them, a rubric for all graders, five sample answers."""
 
-import functools
 import random
 import re
-import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from course.lab.drills.amounts import Amount
-from course.lab.drills.reading import Numbers
 from minillm.core.errors import MinillmError
 
 LEVELS = ("weak", "passing", "strong", "staff")
+FLUENT = "fluent"
+"""The sample that reads well and is false."""
+SAMPLES = (*LEVELS, FLUENT)
 DIMENSIONS = {
     "diagnosis": "diagnosis by phase",
     "secondary": "secondary problem",
@@ -25,7 +25,6 @@ DIMENSIONS = {
     "operations": "cost and operations",
     "communication": "communication",
 }
-WEIGHTS = dict(zip(DIMENSIONS, (3.0, 1.0, 3.0, 2.0, 2.0, 1.0, 1.0)))
 HERE = Path(__file__).parent
 
 
@@ -44,74 +43,113 @@ class Draw:
         return self._random.choice(options) if self._random and len(options) > 1 else options[0]
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """What a drill's prompt gives, and what follows from that."""
+
+    given: Mapping[str, Amount]
+    derived: Mapping[str, Amount]
+    tempting: Mapping[str, Amount] = field(default_factory=dict)
+    """What a popular wrong formula gives: shown in texts, credited nowhere."""
+
+    @property
+    def by_name(self) -> dict[str, Amount]:
+        return {**self.given, **self.derived, **self.tempting}
+
+
 class _FromFile(BaseModel):
-    """Something that is written in a TOML file; a misspelt field is an error."""
+    """Something that is written in a TOML file; a misspelt field is an error. Its texts may have {names} of numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Trap(_FromFile):
-    """A proposal that costs points unless what makes it right stands beside it."""
+class Commit(_FromFile):
+    """What is handed in beside the prose, and matched exactly or within a tolerance."""
 
-    rule: str
-    unless: tuple[str, ...]
-    """Rules, any of which in the same or a neighbouring sentence makes it a reasoned proposal."""
-    advice: str
-    price: float = 0.3
+    dominant: str = ""
+    """A cause of claims.toml, as `second` is."""
+    second: str = ""
+    number: str = ""
+    """The number that was asked for, with its unit."""
+    fixes: tuple[str, ...] = ()
+    """Techniques of claims.toml, the most important first."""
 
 
-class Slip(_FromFile):
-    """A popular error: a sentence that is wrong wherever it stands."""
+class Asked(_FromFile):
+    """The number that a drill asks for."""
 
-    rule: str
-    unless: str
-    """Atoms: with one of them in the sentence, the rule does not apply."""
+    name: str
+    """Of a derived number."""
+    asks: str
+    called: tuple[str, ...] = ()
+    """What it counts, as prose says it: "replicas". A text that ends with another number of those contradicts."""
+
+
+class Key(_FromFile):
+    """What of a commit is right: points from 0 to 1 of each cause; of each fix, negative where it harms."""
+
+    dominant: dict[str, float]
+    second: dict[str, float]
+    number: Asked
+    fixes: dict[str, float]
+
+
+class Criterion(_FromFile):
+    """One thing that is judged apart from all others."""
+
+    key: str
+    """Of DIMENSIONS."""
+    asks: str
+    anchors: tuple[str, str, str, str]
+    """What an answer of each level does."""
+
+    @property
+    def name(self) -> str:
+        return DIMENSIONS[self.key]
+
+
+class Falsehood(_FromFile):
+    """What no good answer says, and how it is."""
+
+    says: str
     right: str
-    """The right statement."""
 
 
 class FollowUp(_FromFile):
-    """What the interviewer asks next, if a rule is found in the answer (or, with `missing`, if it is not)."""
+    """What the interviewer asks next, if all that is written of the answer holds."""
 
-    rule: str
     asks: str
-    missing: bool = False
+    if_dominant: tuple[str, ...] = ()
+    unless_dominant: tuple[str, ...] = ()
+    if_second: tuple[str, ...] = ()
+    unless_second: tuple[str, ...] = ()
+    if_fix: tuple[str, ...] = ()
+    unless_fix: tuple[str, ...] = ()
+    if_says: tuple[str, ...] = ()
+    """Techniques or quantities of claims.toml, any of which the prose names."""
+    unless_says: tuple[str, ...] = ()
+    number: str = ""
+    """right, wrong or missing."""
 
 
-class Rules(_FromFile):
-    """What holds in every drill."""
+class Sample(Commit):
+    """What a sample answer commits to, and how it is to be graded."""
 
-    traps: tuple[Trap, ...]
-    slips: tuple[Slip, ...]
-    follow_ups: tuple[FollowUp, ...]
-
-    @classmethod
-    @functools.cache
-    def read(cls) -> "Rules":
-        return cls.model_validate(tomllib.loads((HERE / "rules.toml").read_text(encoding="utf-8")))
+    grades: dict[str, str] = {}
+    """By criterion, where it isn't the level that the sample was written for."""
+    why: dict[str, str] = {}
+    """By criterion, where the anchor of that level would say too little."""
 
 
 class Rubric(_FromFile):
-    """What is looked for, as rules of patterns.py; a tuple holds alternatives."""
+    """What all three graders share."""
 
-    diagnosis: tuple[str, ...]
-    """Names what is the matter, or what the question is really about."""
-    mechanism: tuple[str, ...]
-    """Says why, or by which number."""
-    moves: dict[str, str]
-    """Good interventions (a concept each), with the concepts that tag them: the phase or quantity that they act on."""
-    unknowns: str
-    """Concepts that a useful question asks about."""
-    apart: tuple[str, ...] = ("split + queue|prefill|ttft + decode|itl|prefill", "~ question|depend + queue + prefill")
-    """Tells two explanations apart, or rules one out."""
-    secondary: tuple[str, ...] = ()
-    secondary_why: tuple[str, ...] = ()
-    beyond: tuple[str, ...] = ()
-    """Notices what the prompt's own numbers make impossible."""
-    traps: tuple[Trap, ...] = ()
-    follow_ups: tuple[FollowUp, ...] = ()
-    hints: dict[str, str] = {}
-    """By dimension: advice of this drill, shown where the general one would say less."""
+    commit: Key
+    criteria: tuple[Criterion, ...] = Field(min_length=4, max_length=7)
+    must_say: tuple[str, ...]
+    must_not_say: tuple[Falsehood, ...]
+    follow_ups: tuple[FollowUp, ...]
+    samples: dict[str, Sample]
 
 
 @dataclass(frozen=True)
@@ -147,13 +185,19 @@ class DrawnDrill:
     def id(self) -> str:
         return self.drill.id
 
-    @property
-    def rubric(self) -> Rubric:
-        return self.drill.rubric
-
     @cached_property
     def numbers(self) -> Numbers:
         return self.drill.numbers(Draw(self.seed))
+
+    @cached_property
+    def rubric(self) -> Rubric:
+        """With this draw's numbers in its texts."""
+        return Rubric.model_validate(_filled(self.drill.rubric.model_dump(), self.numbers.by_name))
+
+    @property
+    def asked(self) -> Amount:
+        """The number that is asked for."""
+        return self.numbers.derived[self.rubric.commit.number.name]
 
     @property
     def prompt(self) -> str:
@@ -166,12 +210,24 @@ class DrawnDrill:
 
     @property
     def answers(self) -> dict[str, str]:
-        """The model answers by level. Shown after submitting only."""
-        return {level: self._texts[level] for level in LEVELS}
+        """All samples, by level, and the fluent one. Model answers are shown after grading only."""
+        return {name: self._texts[name] for name in SAMPLES if name in self._texts}
+
+    def grade_of(self, sample: str, key: str) -> str:
+        """The level of a sample answer by a criterion."""
+        return self.rubric.samples[sample].grades.get(key, sample)
 
     @cached_property
     def _texts(self) -> dict[str, str]:
         written = (HERE / "texts" / f"{self.drill.id}.md").read_text(encoding="utf-8")
         parts = re.split(r"^## (\w+)\n", written, flags=re.M)
-        values: dict[str, Amount] = {**self.numbers.given, **self.numbers.derived, **self.numbers.tempting}
-        return {name: text.strip().format_map(values) for name, text in zip(parts[1::2], parts[2::2])}
+        return _filled({name: text.strip() for name, text in zip(parts[1::2], parts[2::2])}, self.numbers.by_name)
+
+
+def _filled(written: object, values: Mapping[str, Amount]) -> object:
+    """The same with all {names} in its texts replaced."""
+    if isinstance(written, str):
+        return written.format_map(values)
+    if isinstance(written, dict):
+        return {name: _filled(each, values) for name, each in written.items()}
+    return [_filled(each, values) for each in written] if isinstance(written, list | tuple) else written

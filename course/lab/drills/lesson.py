@@ -1,11 +1,12 @@
-"""What lesson 13 shows: the list of drills, and how the rules see the answers."""
+"""What lesson 13 shows: the list of drills, and how the graders see answers."""
 
 from course.lab.display import Html, table
+from course.lab.drills import checks
 from course.lab.drills.attempts import FILE
-from course.lab.drills.drill import DIMENSIONS, LEVELS, DrawnDrill
-from course.lab.drills.grade import Grade, grade
+from course.lab.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, DrawnDrill
 from course.lab.drills.library import ALL
 from course.lab.drills.report import advice, history_picture
+from course.lab.drills.sitting import Sitting
 from course.lab.predict import Outcome
 from course.lab.svg import Picture
 
@@ -17,6 +18,14 @@ PADDING = (
     "tensor parallelism, routing, autoscaling and admission control should be considered. ",
     "Steady state and spikes, cost, quality, canary and rollback are important. ",
 )
+APART = ("less than one point", "one to three", "more than three")
+PARTS = {
+    "dominant": "what dominates",
+    "second": "the second problem",
+    "number": "the number that is asked for",
+    "fixes": "the ranking of fixes",
+    "numbers": "numbers of its own",
+}
 
 
 def drills_table() -> Html:
@@ -28,50 +37,38 @@ def drills_table() -> Html:
 
 def short_answer(drill: DrawnDrill) -> str:
     """The flagship's core in a few sentences."""
-    n = {**drill.numbers.given, **drill.numbers.derived}
+    n = drill.numbers.by_name
     return (
         f"Decoding is {n['itl']} x {n['output']:n} = {n['decode']} of the wait; TTFT of {n['ttft']} is queue or "
         "prefill, and queue wait would separate them. The prompts ask for "
-        f"{n['servers']} what two A100s can compute, so this is no single server. First admission control and chunked "
-        "prefill (queue, prefill), which cuts TTFT for free. If TTFT is still high after that, prefix caching "
-        "(prefill). What is queue wait p99? If it is low, prefix caching goes first."
+        f"{n['servers']} what two A100s can compute, so this is no single server."
     )
 
 
-def stuffed_answer() -> str:
-    """Every right word, several times."""
-    return "".join(PADDING) * 5
-
-
 def duel(drill: DrawnDrill) -> tuple[Outcome, Html]:
-    """Which of the two scores higher: the short answer, or the long one that is stuffed?"""
-    grades = {QUICK: grade(drill, short_answer(drill)), STUFFED: grade(drill, stuffed_answer())}
-    winner = max(grades, key=lambda name: grades[name].points)
-    told = "; ".join(f"{name}: {each.level} ({each.points:.0%})" for name, each in grades.items())
-    return Outcome(winner, told), Html("".join(each.html() for each in grades.values()), told)
+    """Which of the two has more points from what is computed, both committed to the same?"""
+    texts = {QUICK: short_answer(drill), STUFFED: "".join(PADDING) * 5}
+    sittings = {name: Sitting(drill, text, Commit(dominant="queue")) for name, text in texts.items()}
+    winner = max(sittings, key=lambda name: checks.share(sittings[name].checks))
+    told = "; ".join(f"{name}: {each.computed}" for name, each in sittings.items())
+    return Outcome(winner, told), Html("".join(each.html() for each in sittings.values()), told)
 
 
-def levels_table(drill: DrawnDrill) -> Html:
-    """The four model answers, dimension by dimension."""
-    grades = [grade(drill, drill.answers[level]) for level in LEVELS]
-    keys = [each.key for each in grades[0].dimensions]
-    rows = [(DIMENSIONS[key], *(_cell(each, key) for each in grades)) for key in keys]
-    rows.append(("all in all", *(f"{each.level} ({each.points:.0%})" for each in grades)))
-    header = ("dimension", *(f"answer meant as {level}" for level in LEVELS))
+def samples_table(drill: DrawnDrill) -> Html:
+    """The five sample answers: what is computed of each, and what it deserves by criterion."""
+    graded = {name: _checked(drill, name) for name in SAMPLES}
+    rows = [(label, *(_points(graded[name], key) for name in SAMPLES)) for key, label in PARTS.items()]
+    rows.append(("false or contradictory", *(f"{sum(not c.most for c in graded[name])}" for name in SAMPLES)))
+    rows += [(each.name, *(drill.grade_of(name, each.key) for name in SAMPLES)) for each in drill.rubric.criteria]
+    header = ("", *(f"meant as {level}" for level in LEVELS), FLUENT)
     return Html(table(header, rows), "\n".join("  ".join(row) for row in rows))
 
 
-def _cell(graded: Grade, key: str) -> str:
-    return graded.dimension(key).level
-
-
-def biggest_step(drill: DrawnDrill) -> Outcome:
-    """The dimension in which the staff answer is furthest above the passing one."""
-    passing, staff = (grade(drill, drill.answers[level]) for level in ("passing", "staff"))
-    gaps = {each.key: each.points - passing.dimension(each.key).points for each in staff.dimensions}
-    widest = max(gaps, key=gaps.get)
-    told = ", ".join(f"{DIMENSIONS[key]} {gap:+.0%}" for key, gap in sorted(gaps.items(), key=lambda item: -item[1]))
-    return Outcome(DIMENSIONS[widest], told)
+def strong_to_staff(drill: DrawnDrill) -> Outcome:
+    """How many of the points that can be computed lie between the strong and the staff answer?"""
+    strong, staff = (_checked(drill, level) for level in ("strong", "staff"))
+    gap, most = sum(c.points for c in staff) - sum(c.points for c in strong), sum(c.most for c in staff)
+    return Outcome(APART[sum(gap >= least for least in (1, 3))], f"{gap:.1f} of {most:g} points")
 
 
 def your_history() -> Picture:
@@ -82,3 +79,15 @@ def your_history() -> Picture:
 def what_next() -> Html:
     words = advice(FILE.read().done)
     return Html(f"<p>{words}</p>", words)
+
+
+def _checked(drill: DrawnDrill, name: str) -> tuple[checks.Check, ...]:
+    return checks.check(drill, drill.answers[name], drill.rubric.samples[name])
+
+
+def _share(found: tuple[checks.Check, ...], key: str) -> float:
+    return sum(each.points / each.most for each in found if each.key == key)
+
+
+def _points(found: tuple[checks.Check, ...], key: str) -> str:
+    return f"{_share(found, key):.0%}"

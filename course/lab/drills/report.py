@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from html import escape
 
-from course.lab.drills.attempts import Attempt, bias, practise_next, standing, trend
-from course.lab.drills.drill import DIMENSIONS, LEVELS
+from course.lab.drills.attempts import RECENT, Attempt, practise_next, standing, trend
+from course.lab.drills.drill import DIMENSIONS
 from course.lab.drills.library import find_drill
-from course.lab.drills.scoring import level_of
 from course.lab.svg import INK, SOFT, Picture, line, rect, text
 
 STYLE = (
@@ -18,30 +17,29 @@ STYLE = (
 
 
 def history_picture(done: Sequence[Attempt]) -> Picture:
-    """Points of each attempt, oldest left, with the border of each level."""
+    """Share of what could be computed, attempt by attempt, oldest left."""
     height, left, top, width = 130, 70, 10, 620
     body = ""
-    for place, name in enumerate(LEVELS):
-        y = top + height * (1 - place / len(LEVELS))
-        body += line(left, y, left + width, y) + text(left - 8, y - 10, name, fill=SOFT, text_anchor="end")
+    for mark in (0, 0.5, 1):
+        y = top + height * (1 - mark)
+        body += line(left, y, left + width, y) + text(left - 8, y + 4, f"{mark:.0%}", fill=SOFT, text_anchor="end")
     step = width / max(len(done), 1)
     for place, each in enumerate(done):
-        tall = height * (LEVELS.index(each.level) + 0.5) / len(LEVELS)
-        wide = min(step * 0.6, 40)
-        x = left + step * place + (step - wide) / 2
-        body += rect(x, top + height - tall, wide, tall, fill="#0072B2", rx=2)
-        body += text(
-            x + wide / 2, top + height - tall - 4, f"{each.points:.0%}", size=11, fill=INK, text_anchor="middle"
-        )
-    told = ", ".join(f"{each.drill}: {each.level}" for each in done) or "none yet"
-    return Picture("How did the drills go, oldest first?", body, top + height + 10, description=told)
+        tall, wide = max(height * min(each.points, 1), 1), min(step * 0.6, 40)
+        x, y = left + step * (place + 0.5), top + height * (1 - min(each.points, 1))
+        body += rect(x - wide / 2, y, wide, tall, fill="#0072B2", rx=2)
+        body += text(x, y - 4, f"{each.points:.0%}", size=11, fill=INK, text_anchor="middle")
+    told = ", ".join(f"{each.drill}: {each.points:.0%}" for each in done) or "none yet"
+    return Picture(
+        "How much of what can be computed was right, oldest first?", body, top + height + 10, description=told
+    )
 
 
 def summary(done: Sequence[Attempt]) -> list[tuple[str, str, str]]:
-    """(dimension, level of late, change) for each dimension that was scored."""
+    """(criterion, own grade of late, change) for each criterion that was graded."""
     changes = trend(done)
     return [
-        (DIMENSIONS[key], level_of(points), f"{changes[key]:+.0%}" if key in changes else "–")
+        (DIMENSIONS[key], f"{points:.0%}", f"{changes[key]:+.0%}" if key in changes else "–")
         for key, points in standing(done).items()
     ]
 
@@ -50,16 +48,16 @@ def advice(done: Sequence[Attempt]) -> str:
     """What to practise next, in a sentence or two."""
     dimension, drill = practise_next(done)
     words = f"Practise next: {DIMENSIONS[dimension]}, with “{find_drill(drill).title}” ({drill})."
-    gap = bias(done)
-    if gap is not None and abs(gap) >= 0.5:
-        words += f" You score yourself {abs(gap):.1f} levels {'higher' if gap > 0 else 'lower'} than the rules do."
+    off = [each.bias for each in done[-RECENT:] if each.bias is not None]
+    if off and abs(gap := sum(off) / len(off)) >= 0.5:
+        words += f" You grade samples {abs(gap):.1f} levels too {'high' if gap > 0 else 'low'}."
     return words
 
 
 def report(done: Sequence[Attempt]) -> str:
     """The whole page."""
     rows = "".join(f"<tr><td>{n}</td><td>{now}</td><td>{change}</td></tr>" for n, now, change in summary(done))
-    table = f"<table><tr><th>dimension</th><th>of late</th><th>change</th></tr>{rows}</table>"
+    table = f"<table><tr><th>criterion</th><th>own grade, weighed</th><th>change</th></tr>{rows}</table>"
     parts = "".join(_section(each) for each in reversed(done))
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Interview drills</title><style>{STYLE}</style>'
@@ -69,12 +67,9 @@ def report(done: Sequence[Attempt]) -> str:
 
 def _section(each: Attempt) -> str:
     clock = f", {each.seconds / 60:.1f} minutes" if each.seconds is not None else ""
-    own = "".join(f"<td>{escape(each.self_score.get(key, '–'))}</td>" for key in each.dimensions)
-    head = "".join(f"<th>{DIMENSIONS.get(key, escape(key))}</th>" for key in each.dimensions)
-    rules = "".join(f"<td>{level_of(points)}</td>" for points in each.dimensions.values())
+    head = f"{each.drill}: {each.points:.0%} {each.level}", f"{each.when}{clock}; own grades weigh {each.weight:.0%}"
+    own = [f"{DIMENSIONS.get(key, key)}: {level} {each.quotes.get(key, '')}" for key, level in each.self_score.items()]
+    told = "".join(f"<p>{escape(text)}</p>" for text in (*own, *map(" ".join, each.replies.items())))
     return (
-        f"<section><h2>{escape(each.drill)}: {escape(each.level)} "
-        f"({each.points:.0%})</h2><p>{escape(each.when)}{clock}</p>"
-        f"<table><tr><th></th>{head}</tr><tr><th>rules</th>{rules}</tr><tr><th>own</th>{own}</tr></table>"
-        f"<pre>{escape(each.answer)}</pre></section>"
+        f"<section><h2>{escape(head[0])}</h2><p>{escape(head[1])}</p>{told}<pre>{escape(each.answer)}</pre></section>"
     )

@@ -1,19 +1,18 @@
-"""Sitting a drill, keeping it, and the same in a terminal."""
+"""Sitting a drill stage by stage, keeping it, and the same in a terminal."""
 
 import json
-import re
 from pathlib import Path
 
-import httpx
 import pytest
+from lab.drills.test_graders import ideal
 from typer.testing import CliRunner
 
-from course.lab.drills import attempts, judge, lesson, report
+from course.lab.drills import attempts, lesson, report
 from course.lab.drills.cli import app
-from course.lab.drills.desk import MILESTONES, Desk, solution
-from course.lab.drills.drill import DIMENSIONS
-from course.lab.drills.grade import grade
+from course.lab.drills.desk import Desk, MockInterview, solution
+from course.lab.drills.drill import LEVELS, Commit
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
+from course.lab.drills.sitting import Sitting
 from course.lab.lesson_13.checks import checks
 from minillm.core.errors import MinillmError
 
@@ -34,38 +33,56 @@ class MadeClock:
         return self.now
 
 
-def test_a_desk_shows_prompt_and_solution_only_in_their_turn() -> None:
+def fill_in(desk: Desk, **values: str) -> None:
+    for key, value in values.items():
+        desk.fields[key.replace("_", " ")].value = value
+    desk.go_on()
+
+
+def test_a_desk_goes_through_its_stages_in_order() -> None:
     clock = MadeClock()
     desk = Desk(FLAGSHIP, now=clock)
+    good = ideal(desk.sitting.drill, "strong")
     assert "A100" not in desk.prompt.value
     desk.hand_in()
-    assert desk.grade is None, "nothing is handed in before the clock runs"
+    desk.go_on()
+    assert not desk.sitting.text and not desk.asked.children, "nothing is handed in before the clock runs"
     desk.begin()
     assert "A100" in desk.prompt.value
-    assert "Submit first" in str(solution(desk))
     desk.hand_in()
-    assert desk.grade is None and "Nothing is written" in desk.result.value and not attempts.FILE.read().done
-    clock.now += 42
-    desk.answer.value = "I want TTFT and ITL apart."
-    clock.now += 700
-    desk.own["diagnosis"].value = "strong"
+    assert "Nothing is written" in desk.result.value and not attempts.FILE.read().done
+    desk.answer.value = good.text
+    clock.now += 742
     desk.hand_in()
-    assert desk.reached == {"two": pytest.approx(42)}
     assert "12:22 of 12:00" in desk.result.value
-    assert "A staff answer" in desk.result.value
+    fill_in(desk, dominant="queue", number="5.4 times", fix_1="admission", fix_2="admission")
+    assert desk.sitting.commit == Commit(dominant="queue", number="5.4 times", fixes=("admission",))
+    first = next(iter(desk.fields))
+    fill_in(desk, **{first: "Quantization cuts the queue."})
+    for label in "AB":
+        assert "Hand in and grade" in str(solution(desk)) and "staff answer" not in desk.result.value
+        fill_in(desk, **good.samples[label])
+    for key, (level, quote) in good.own_written.items():
+        desk.fields[key].value, desk.fields[f"{key} quote"].value = level, quote
+    desk.go_on()
+    desk.go_on()
     (kept,) = attempts.FILE.read().done
-    assert kept.seconds == pytest.approx(742)
-    assert kept.self_score == {"diagnosis": "strong"}
+    assert kept.seconds == pytest.approx(742) and kept.weight == 1
+    assert kept.replies == {first: "Quantization cuts the queue."}
+    assert kept.self_score == {key: level for key, (level, _) in good.own_written.items()}
+    assert "A staff answer" in desk.result.value and "isn&#x27;t being computed" in desk.result.value
+
+
+def test_a_mock_interview_ends_with_what_went_wrong() -> None:
+    mock = MockInterview(seed=2)
+    mock.finish()
+    assert "Nothing has been handed in" in mock.told.value
+    desk = mock.desks[0]
+    desk.begin()
+    desk.answer.value = "Quantization cuts the queue."
     desk.hand_in()
-    assert len(attempts.FILE.read().done) == 1, "once is enough"
-
-
-def test_what_looks_at_the_whole_text_does_so_once() -> None:
-    """Begun anew at each character, it would take minutes over a long answer, at every key press."""
-    sign = re.compile(MILESTONES["two"][1], re.S)
-    text = " ttft here, itl there"
-    assert sign.search(text)
-    assert not any(sign.search(text, begin) for begin in range(1, len(text)))
+    mock.finish()
+    assert "Wrong" in mock.told.value and len(mock.desks) <= 3
 
 
 def run(*arguments: str, stdin: str | bytes = "") -> dict:
@@ -75,91 +92,96 @@ def run(*arguments: str, stdin: str | bytes = "") -> dict:
 
 
 def test_the_terminal_lists_shows_and_grades(home: Path) -> None:
-    listed = run("list")["drills"]
-    assert [row["id"] for row in listed] == [drill.id for drill in ALL]
+    assert [row["id"] for row in run("list")["drills"]] == [drill.id for drill in ALL]
     shown = run("show", FLAGSHIP, "--seed", "3")
-    assert shown["prompt"] == find_drill(FLAGSHIP).drawn(3).prompt
-    assert "model_answers" not in shown
-    answer = home / "answer.md"
-    answer.write_text(find_drill(FLAGSHIP).drawn().answers["strong"])
-    graded = run("grade", FLAGSHIP, "--answer", str(answer), "--self-score", "diagnosis=staff,evidence=weak")
-    assert graded["level"] == "strong"
-    assert set(graded["model_answers"]) == {"weak", "passing", "strong", "staff"}
-    first = graded["dimensions"][0]
-    assert first["self_score"] == "staff" and first["evidence"] and "advice" in first
-    assert run("history")["attempts"][0]["level"] == "strong"
+    drawn = find_drill(FLAGSHIP).drawn()
+    assert shown["prompt"] == find_drill(FLAGSHIP).drawn(3).prompt and "model_answers" not in shown
+    good = ideal(drawn, "strong")
+    answer, sheet = home / "answer.md", home / "sheet.json"
+    answer.write_text(good.text)
+    sheet.write_text(json.dumps({"samples": good.samples, "own": good.own_written}))
+    fixes = [part for each in good.commit.fixes for part in ("--fix", each)]
+    options = (
+        "--dominant",
+        "queue",
+        "--second",
+        "kv_room",
+        "--number",
+        good.commit.number,
+        *fixes,
+        "--sheet",
+        str(sheet),
+    )
+    graded = run("grade", FLAGSHIP, "--answer", str(answer), *options)
+    assert graded["computed"]["points"] > 8 and graded["calibration"]["weight"] == 1
+    assert set(graded["model_answers"]) == set(LEVELS) and all(each["own"]["counts"] for each in graded["criteria"])
+    assert len(run("history")["attempts"]) == 1
     run("grade", FLAGSHIP, "--answer", str(answer), "--no-keep")
     assert len(run("history")["attempts"]) == 1
+    assert run("grade", FLAGSHIP, "--answer", "-", stdin=b"\xff\xfe\x00 queue")["computed"]["points"] == 0
 
 
-def test_an_answer_from_standard_input_may_be_garbled() -> None:
-    assert run("grade", "p99-8s", "--answer", "-", stdin=b"\xff\xfe\x00 queue")["level"] == "weak"
+def test_a_terminal_asks_for_every_stage() -> None:
+    criteria = len(find_drill(FLAGSHIP).rubric.criteria)
+    said = [
+        "The queue it is, and 80 ms x 180 = 14.4 s.",
+        ".",
+        "queue",
+        "nonsense",
+        "decode",
+        "5.4 times",
+        "admission",
+        "",
+        "",
+    ]
+    said += (
+        ["because of that"] * 3
+        + ["weak"] * (2 * criteria)
+        + ["strong", "The queue it is"]
+        + ["weak", ""] * (criteria - 1)
+    )
+    result = run("grade", FLAGSHIP, stdin="\n".join(said) + "\n")
+    assert result["commit"] == {"dominant": "queue", "second": "decode", "number": "5.4 times", "fixes": ["admission"]}
+    assert result["calibration"]["graded"] == 2 * criteria and result["criteria"][0]["own"]["counts"]
+    assert [each["reply"] for each in result["follow_ups"]] == ["because of that"] * 3
+    mocked = run("mock", stdin="\n".join(said) + "\n")
+    assert [each["drill"] for each in mocked["rounds"]] == [FLAGSHIP] and "14.4" not in mocked["debrief"]
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("grade", "nope", "--answer", "-"), ("grade", FLAGSHIP, "--answer", "-"),
-     ("grade", FLAGSHIP, "--answer", "/no/such/file"),
-     ("grade", FLAGSHIP, "--answer", "-", "--self-score", "tone=weak"), ("show", "nope")],
+    [("grade", "nope", "--answer", "-"), ("grade", FLAGSHIP, "--answer", "-"), ("show", "nope"),
+     ("grade", FLAGSHIP, "--answer", "/no/such/file"), ("grade", FLAGSHIP, "--dominant", "moon"),
+     ("grade", FLAGSHIP, "--fix", "tp", "--fix", "tp"), ("grade", FLAGSHIP, "--sheet", "/no/such/file")],
 )  # fmt: skip
 def test_mistakes_at_the_terminal_are_said_in_words(arguments: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, list(arguments))
-    assert isinstance(result.exception, MinillmError)
+    assert isinstance(result.exception, MinillmError) and not attempts.FILE.read().done
 
 
-def test_history_trend_and_what_to_practise_next(home: Path) -> None:
+def test_history_holds_old_attempts_too(home: Path) -> None:
+    old = {"drill": FLAGSHIP, "seed": 0, "when": "2025-01-01", "answer": "<b>", "level": "weak", "points": 0.2}
+    old |= {"milestones": {"two": 3.0}, "dimensions": {"diagnosis": 0.1}, "self_score": {"diagnosis": "staff"}}
+    (home / "drills.json").write_text(json.dumps({"done": [old] * attempts.RECENT}))
     drawn = find_drill(FLAGSHIP).drawn()
-    for level in ["weak"] * attempts.RECENT + ["staff"] * attempts.RECENT:
-        text = drawn.answers[level]
-        attempts.keep(attempts.attempt_of(grade(drawn, text), text, {"diagnosis": "staff"}))
+    for _ in range(attempts.RECENT):
+        attempts.keep(attempts.attempt_of(ideal(drawn, "staff")))
+    attempts.keep(attempts.attempt_of(Sitting(drawn, "ungraded", Commit())))
     done = attempts.FILE.read().done
-    assert all(change > 0 for change in attempts.trend(done).values())
-    assert attempts.bias(done) > 1, "always 'staff', half of the time weak"
-    dimension, next_drill = attempts.practise_next(done)
-    assert dimension in DIMENSIONS and next_drill != FLAGSHIP
+    assert len(done) == 2 * attempts.RECENT + 1 and done[0].milestones == {"two": 3.0}
+    assert attempts.standing(done)["diagnosis"] == 1, "what wasn't graded weighs nothing"
+    assert attempts.trend(done)["diagnosis"] > 0.7
     page = report.report(done)
-    assert "<script" not in page and "staff" in page
+    assert "<b>" not in page.split("<pre>")[-1].split("</pre>")[0] and "weak" in page
     assert report.history_picture(done).svg().count("<rect") >= len(done)
-    (home / "drills.json").write_text("{broken")
-    assert attempts.FILE.read().done == []
-    assert (home / "drills.broken").exists()
+    assert run("history")["advice"].startswith("Practise next")
 
 
-def test_an_answer_cannot_smuggle_markup_into_the_report() -> None:
-    drawn = find_drill(FLAGSHIP).drawn()
-    text = "<script>alert(1)</script>"
-    assert "<script>" not in report.report([attempts.attempt_of(grade(drawn, text), text)])
-
-
-def judged(reply: httpx.Response) -> judge.Opinion:
-    client = httpx.Client(transport=httpx.MockTransport(lambda request: reply))
-    return judge.ask(find_drill(FLAGSHIP).drawn(), "an answer", "http://judge/v1", "m", client)
-
-
-def test_a_second_opinion_is_read_and_marked() -> None:
-    said = 'Here: {"diagnosis": {"level": "Strong", "reason": "named it"}, "tone": {"level": "weak"}}'
-    opinion = judged(httpx.Response(200, json={"choices": [{"message": {"content": said}}]}))
-    assert opinion.levels == {"diagnosis": "strong"}
-    assert "counts for nothing" in str(opinion)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [httpx.Response(500), httpx.Response(200, text="no json"), httpx.Response(200, json={"choices": []}),
-     httpx.Response(200, json={"choices": [{"message": {"content": None}}]}),
-     httpx.Response(200, json={"choices": [{"message": {"content": "{broken"}}]}), httpx.Response(200, json=[])],
-)  # fmt: skip
-def test_a_judge_that_fails_says_so_and_breaks_nothing(reply: httpx.Response) -> None:
-    assert judged(reply).problem
-
-
-def test_the_lessons_bets_are_decided_by_the_rules() -> None:
+def test_the_lessons_bets_are_decided_by_running() -> None:
     dump = find_drill(FLAGSHIP).drawn()
-    outcome, _ = lesson.duel(dump)
-    assert outcome.answer == lesson.QUICK
-    assert grade(dump, lesson.stuffed_answer()).level in ("weak", "passing")
-    assert lesson.biggest_step(dump).answer in DIMENSIONS.values()
-    assert "staff" in str(lesson.levels_table(dump))
+    assert lesson.duel(dump)[0].answer == lesson.QUICK
+    assert lesson.strong_to_staff(dump).answer in lesson.APART
+    assert "staff" in str(lesson.samples_table(dump))
 
 
 def test_the_check_knows_its_numbers_and_names_slips() -> None:

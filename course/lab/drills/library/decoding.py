@@ -19,8 +19,8 @@ def code_drafts(g: Given) -> Follows:
         "new_itl": u.seconds(g.itl / gain),
         "chat_gain": u.ratio(accepted(g.chat, g.k) / (1 + g.k * g.cost)),
         "tokens_checked": u.ratio(g.k + 1),
-        "time": u.seconds(60 * g.itl),
-        "new_time": u.seconds(60 * g.itl / gain),
+        "time": u.seconds(g.output * g.itl),
+        "new_time": u.seconds(g.output * g.itl / gain),
         "popular": u.ratio(g.alpha * g.k),
     }
 
@@ -49,7 +49,7 @@ def _break_even(wanted: float, k: float) -> float:
 def new_draft(g: Given) -> Follows:
     share = 0.05
     new = round(g.old + 0.1, 2)
-    before, after = accepted(g.old, g.k) / (1 + g.k * 0.05), accepted(new, g.k) / (1 + g.k * g.cost)
+    before, after = accepted(g.old, g.k) / (1 + g.k * g.old_cost), accepted(new, g.k) / (1 + g.k * g.cost)
     return {
         "tokens_old": u.count(accepted(g.old, g.k)),
         "tokens_new": u.count(accepted(new, g.k)),
@@ -58,7 +58,7 @@ def new_draft(g: Given) -> Follows:
         "win": u.ratio(after / before),
         "percent": u.ratio(after / before - 1),
         "round_new": u.ratio(1 + g.k * g.cost),
-        "canary": u.count(share * 400),
+        "canary": u.count(share * g.qps),
         "jump": u.ratio((new - g.old) / g.old),
         "break_even": u.ratio(_break_even(before * (1 + g.k * g.cost), g.k)),
         "new": u.ratio(new),

@@ -35,6 +35,9 @@ def size_a_fleet(g: Given) -> Follows:
         "decode_servers": u.ratio(g.qps * g.output / (g.batch / g.step)),
         "busy": u.ratio(busy),
         "fleet": u.count(-(-busy // g.at)),
+        "running": u.count(g.qps * g.output * g.step),
+        "half_busy": u.ratio(g.qps * (per_prompt / 2 + per_answer)),
+        "half_fleet": u.count(-(-g.qps * (per_prompt / 2 + per_answer) // g.at)),
         "one": u.rate(1 / (per_prompt + per_answer)),
         "kv_request": u.size(kv * (g.prompt + g.output)),
         "fit": u.count(int(u.kv_room(shape, h100, 4) / (kv * (g.prompt + g.output)))),
@@ -54,7 +57,7 @@ def tenfold_spike(g: Given) -> Follows:
         "queued_at_start": u.count((peak - g.capacity) * g.start),
         "drain": u.seconds(queued / (g.capacity - g.usual)),
         "wait": u.seconds(queued / g.capacity),
-        "allowed": u.count(g.capacity * 2),
+        "allowed": u.count(g.capacity * g.slo),
         "served": u.ratio(g.capacity / peak),
         "replicas": u.ratio(peak / g.capacity),
     }
@@ -71,6 +74,7 @@ def batch_beside_chat(g: Given) -> Follows:
         "left": u.ratio(1 - g.chat_qps * g.chat_prompt / g.speed),
         "hours_beside": u.count(work / 3600 / (1 - g.chat_qps * g.chat_prompt / g.speed)),
         "servers": u.ratio(work / 3600 / g.window),
+        "largest": u.tokens(g.slo * g.speed),
     }
 
 
@@ -103,8 +107,12 @@ def halve_the_cost(g: Given) -> Follows:
         "cost_then": u.money(hour / then / 3600 * 1e6),
         "gain": u.ratio(then / now),
         "floor": u.seconds(u.step_floor(shape, h100, 4)),
-        "idle_cost": u.money(hour / now / 3600 * 1e6 / 0.5),
+        "idle_cost": u.money(hour / now / 3600 * 1e6 / g.busy),
         "saved": u.ratio(1 - now / then),
+        "slack": u.seconds(g.slo - g.longer),
+        "slack_tokens": u.tokens((g.slo - g.longer) / u.prefill_floor(shape, h100, 4, 1)),
+        "slack_before": u.seconds(g.slo - g.step),
+        "both_cost": u.money(hour / then / 3600 * 1e6 / g.busy),
         "hour": u.money(hour),
     }
 

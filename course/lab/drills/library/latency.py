@@ -8,7 +8,8 @@ def dump_13b(g: Given) -> Follows:
     shape, a100 = u.model("llama-2-13b"), u.gpu("a100-80gb")
     decode = g.itl * g.output
     kv = (g.prompt + g.output / 2) * shape.kv_bytes_per_token("bfloat16")
-    floor = u.prefill_floor(shape, a100, 2, g.prompt)
+    floor, slots = u.prefill_floor(shape, a100, 2, g.prompt), u.kv_room(shape, a100, 2) / kv
+    step = (shape.read_bytes("bfloat16") + slots * kv) / (2 * a100.bandwidth)
     return {
         "decode": u.seconds(decode),
         "e2e": u.seconds(g.ttft + decode),
@@ -23,7 +24,11 @@ def dump_13b(g: Given) -> Follows:
         "in_flight": u.count(g.qps * (g.ttft + decode)),
         "kv_token": u.size(shape.kv_bytes_per_token("bfloat16")),
         "kv_request": u.size(kv),
-        "slots": u.count(u.kv_room(shape, a100, 2) / kv),
+        "slots": u.count(int(slots)),
+        "full_step": u.seconds(step),
+        "decode_rate": u.token_rate(slots / step),
+        "decode_servers": u.ratio(g.qps * g.output / (slots / step)),
+        "both": u.count(g.qps * floor + g.qps * g.output / (slots / step)),
         "weights": u.size(shape.read_bytes("bfloat16")),
         "floor": u.seconds(u.step_floor(shape, a100, 2)),
     }
@@ -31,6 +36,7 @@ def dump_13b(g: Given) -> Follows:
 
 def p99_8s(g: Given) -> Follows:
     return {
+        "smooth": u.seconds(0.02 * g.output),
         "slow_ttft": u.seconds(g.p99 - 0.02 * g.output),
         "slow_itl": u.seconds((g.p99 - 0.2) / g.output),
         "all_decode": u.seconds(g.p99 / g.output),
@@ -45,6 +51,7 @@ def ttft_7s(g: Given) -> Follows:
         "wait": u.seconds(g.ttft - g.prefill),
         "wait_share": u.ratio((g.ttft - g.prefill) / g.ttft),
         "queued": u.count(g.qps * (g.ttft - g.prefill)),
+        "running": u.count(g.qps * (g.prefill + g.itl * g.output)),
     }
 
 
@@ -58,14 +65,17 @@ def itl_250ms(g: Given) -> Follows:
         "weights": u.size(shape.read_bytes("bfloat16")),
         "floor": u.seconds(floor),
         "above": u.ratio(g.itl / floor),
+        "memory": u.size(4 * h100.memory),
+        "all_read": u.seconds(h100.memory / h100.bandwidth),
+        "chunk": u.tokens(g.itl / u.prefill_floor(shape, h100, 4, 1) / 2),
     }
 
 
 def rag_broke_chat(g: Given) -> Follows:
     return {
         "stall": u.seconds(g.long / g.speed),
-        "chunks": u.count(g.long / 1024),
-        "chunk_step": u.seconds(1024 / g.speed + g.itl),
+        "chunks": u.count(g.long / g.chunk),
+        "chunk_step": u.seconds(g.chunk / g.speed + g.itl),
         "load": u.ratio(g.share * g.long / (g.share * g.long + (1 - g.share) * g.short)),
         "times": u.ratio(g.spike / g.itl),
         "mean": u.tokens(g.share * g.long + (1 - g.share) * g.short),
@@ -81,9 +91,9 @@ def quantized_in_vain(g: Given) -> Follows:
         "best": u.ratio(g.gain * g.itl * g.output / e2e),
         "wait_share": u.ratio(g.wait / e2e),
         "growth": u.ratio(g.after / g.before),
-        "right_slots": u.count(96 * g.before / g.after),
-        "held_before": u.tokens(96 * g.before),
-        "held_after": u.tokens(96 * g.after),
+        "right_slots": u.count(g.slots * g.before / g.after),
+        "held_before": u.tokens(g.slots * g.before),
+        "held_after": u.tokens(g.slots * g.after),
     }
 
 
@@ -94,7 +104,8 @@ def load_test_lied(g: Given) -> Follows:
         "load": u.ratio(g.arrivals / (g.clients / g.e2e)),
         "minute": u.count((g.arrivals - g.clients / g.e2e) * 60),
         "after": u.seconds((g.arrivals - g.clients / g.e2e) * 60 / (g.clients / g.e2e)),
-        "in_flight": u.count(g.arrivals * g.e2e),
+        "queued": u.count(g.wait * g.clients / g.e2e),
+        "takes": u.seconds(g.wait * g.clients / g.e2e / (g.arrivals - g.clients / g.e2e)),
     }
 
 
@@ -105,7 +116,7 @@ def choppy_stream(g: Given) -> Follows:
         "gap": u.seconds(events * g.itl),
         "speed": u.token_rate(1 / g.itl),
         "share": u.ratio(1 / events),
-        "total": u.seconds(200 * g.itl),
-        "bursts": u.count(200 / events),
+        "total": u.seconds(g.output * g.itl),
+        "bursts": u.count(g.output / events),
         "later": u.seconds((events - 1) * g.itl),
     }

@@ -20,6 +20,7 @@ def long_contexts(g: Given) -> Follows:
     kv = shape.kv_bytes_per_token("bfloat16")
     room = u.kv_room(shape, h100, 4)
     linear = u.prefill_floor(shape, h100, 4, g.length)
+    square = 2 * shape.layers * shape.query_size * g.length**2 / (4 * h100.peak_flops("bfloat16"))
     return {
         "kv_token": u.size(kv),
         "kv_long": u.size(kv * g.length),
@@ -27,7 +28,11 @@ def long_contexts(g: Given) -> Follows:
         "room": u.size(room),
         "fit": u.count(int(room / (kv * g.length))),
         "fit_usual": u.count(int(room / (kv * g.usual))),
-        "prefill": u.seconds(linear),
+        "linear": u.seconds(linear),
+        "square": u.seconds(square),
+        "prefill": u.seconds(linear + square),
+        "real": u.seconds(2 * (linear + square)),
+        "a_minute": u.count(30 / (linear + square)),
         "read": u.seconds(kv * g.length / (4 * h100.bandwidth)),
         "worth": u.count(g.length / g.usual),
         "chunks": u.count(g.length / 2048),
@@ -37,15 +42,20 @@ def long_contexts(g: Given) -> Follows:
 def shrink_the_kv(g: Given) -> Follows:
     shape, h100 = u.model("llama-2-13b"), u.gpu("h100-sxm")
     kv = shape.kv_bytes_per_token("bfloat16")
-    room = u.kv_room(shape, h100, 1)
+    room, stored = u.kv_room(shape, h100, 1), shape.stored_bytes("bfloat16")
+    fewer_heads = u.model("llama-2-13b", 8).kv_bytes_per_token("bfloat16")
     return {
         "kv_token": u.size(kv),
         "kv_request": u.size(kv * g.length),
         "room": u.size(room),
         "fit": u.count(int(room / (kv * g.length))),
         "fit_int8": u.count(int(2 * room / (kv * g.length))),
+        "fit_weights": u.count(int((room + stored / 2) / (kv * g.length))),
+        "fit_both": u.count(int(2 * (room + stored / 2) / (kv * g.length))),
+        "fit_h200": u.count(int(u.kv_room(shape, u.gpu("h200"), 1) / (kv * g.length))),
+        "fit_gqa": u.count(int(room / (fewer_heads * g.length))),
         "need": u.size(g.wanted * kv * g.length),
-        "weights": u.size(shape.stored_bytes("bfloat16")),
+        "weights": u.size(stored),
         "times": u.ratio(g.wanted * kv * g.length / room),
     }
 
@@ -53,7 +63,8 @@ def shrink_the_kv(g: Given) -> Follows:
 def growing_agents(g: Given) -> Follows:
     kv = u.model("llama-3.1-8b").kv_bytes_per_token("bfloat16")
     total = sum(g.start + g.added * turn for turn in range(int(g.turns)))
-    last = g.start + g.added * (g.turns - 1)
+    last, mean = g.start + g.added * (g.turns - 1), total / g.turns
+    room = u.kv_room(u.model("llama-3.1-8b"), u.gpu("a100-80gb"), 1)
     return {
         "last": u.tokens(last),
         "total": u.tokens(total),
@@ -63,5 +74,12 @@ def growing_agents(g: Given) -> Follows:
         "new_prefill": u.seconds(g.added / g.speed),
         "kv_agent": u.size(last * kv),
         "kv_all": u.size(g.agents * last * kv),
-        "kv_token": u.size(kv),
+        "mean": u.tokens(mean),
+        "mean_prefill": u.seconds(mean / g.speed),
+        "cycle": u.seconds(g.agents * mean / g.speed),
+        "load": u.ratio(g.agents * mean / g.speed / g.pause),
+        "load_cached": u.ratio(g.agents * g.added / g.speed / g.pause),
+        "kv_mean": u.size(g.agents * mean * kv),
+        "room": u.size(room),
+        "fit": u.count(int(room / (last * kv))),
     }

@@ -1,0 +1,235 @@
+"""Statements such as "quantization cuts queue wait", held against a table of what techniques do (claims.toml).
+
+Only plain statements are read: a technique, a verb and a quantity in one clause, or a cause that is declared innocent.
+Questions, conditions, hedges, and whatever has no line in the table are left to people.
+"""
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LONGEST = 20_000
+"""Characters that are read; no answer in a drill is longer."""
+LONGEST_CLAUSE = 400
+LEAD_IN = 3
+"""Words of a clause that is too short to change the subject."""
+_GOOD_HIGH = ("throughput", "hit_rate")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A technique, what it is said to do, and to which quantity."""
+
+    technique: str
+    says: str
+    """lowers, raises, moves or nothing."""
+    denied: bool
+    quantity: str
+    quote: str
+    """The sentence it stands in."""
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        return (self.technique, self.says, str(self.denied), self.quantity)
+
+    def agrees_with(self, effect: str) -> bool:
+        holds = effect != "nothing" if self.says == "moves" else self.says == effect
+        return holds != self.denied
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement that could be held against the table, or against a drill's falsehoods."""
+
+    quote: str
+    holds: bool
+    right: str
+    """How it is."""
+
+
+@functools.cache
+def table() -> dict[str, Any]:
+    """claims.toml, its patterns compiled."""
+    read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    for group in ("causes", "techniques", "quantities"):
+        read[group] = {name: (label, re.compile(rf"\b(?:{words})\b")) for name, (label, words) in read[group].items()}
+    read["grammar"] = {name: re.compile(words) for name, words in read["grammar"].items()}
+    read["verbs"] = re.compile("|".join(rf"\b(?P<{kind}>{words})\b" for kind, words in read["verbs"].items()))
+    read["myths"] = [(re.compile(m["says"]), re.compile(m["unless"]), m["right"]) for m in read["myths"]]
+    return read
+
+
+def _grammar(name: str) -> re.Pattern[str]:
+    pattern: re.Pattern[str] = table()["grammar"][name]
+    return pattern
+
+
+def menu(group: str) -> dict[str, str]:
+    """What can be committed to, by id: `causes` or `techniques`."""
+    return {name: label for name, (label, _) in table()[group].items()}
+
+
+def sentences(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in _grammar("sentence_end").split(text[:LONGEST]) if part.strip()]
+
+
+def named_in(text: str) -> set[str]:
+    """Techniques, quantities and causes that a text names, whatever it says of them."""
+    low = _lowered(text[:LONGEST])
+    groups = ("causes", "techniques", "quantities")
+    return {name for group in groups for name, (_, words) in table()[group].items() if words.search(low)}
+
+
+def declared_innocent(text: str) -> dict[str, str]:
+    """Causes of which a text says that they aren't the trouble, with the sentence."""
+    found = {}
+    for sentence in sentences(text):
+        for clause in _clauses(_lowered(sentence)):
+            for name, (_, words) in table()["causes"].items():
+                if any(_grammar("innocent").search(clause[m.end() :]) for m in words.finditer(clause)):
+                    found.setdefault(name, sentence)
+    return found
+
+
+def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = ()) -> list[Claim]:
+    """All statements of a text that the table or one of the (falsehood, right statement) judges, each once."""
+    false = {each.meaning: right for says, right in falsehoods for each in statements_in(says)}
+    found = [claim for sentence in sentences(text) for claim in _myths(sentence)]
+    for said in statements_in(text):
+        effect, unless, right = table()["effects"].get(f"{said.technique}.{said.quantity}", (None, "", ""))
+        if said.meaning in false:
+            found.append(Claim(said.quote, False, false[said.meaning]))
+        elif effect is not None and not (unless and re.search(unless, _lowered(said.quote))):
+            found.append(Claim(said.quote, said.agrees_with(effect), right))
+    return list({(claim.quote, claim.right): claim for claim in found}.values())
+
+
+def against_itself(text: str) -> list[tuple[str, str]]:
+    """Pairs of sentences of which one denies what the other says."""
+    said = {each.meaning: each.quote for each in statements_in(text)}
+    return [
+        (quote, said[other])
+        for (technique, says, denied, quantity), quote in said.items()
+        if denied == "False" and (other := (technique, says, "True", quantity)) in said
+    ]
+
+
+def statements_in(text: str) -> list[Statement]:
+    """Everything that a text plainly says of a technique; "which" and "it" stand for what went before."""
+    found: list[Statement] = []
+    before: str | None = None
+    for sentence in sentences(text):
+        low = _lowered(sentence)
+        if _grammar("left_to_people").search(low):
+            before = None
+            continue
+        with_before = False
+        for clause in _clauses(low):
+            named = _places("techniques", clause)
+            found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
+            with_before = _grammar("with").match(clause) is not None
+            if named or not (_grammar("pronoun").match(clause) or len(clause.split()) < LEAD_IN):
+                before = named[-1][0] if named else None
+    return found
+
+
+def _lowered(text: str) -> str:
+    return text.lower().replace("’", "'").replace("*", "").replace("`", "")
+
+
+def _clauses(sentence: str) -> Iterator[str]:
+    return (clause[:LONGEST_CLAUSE] for clause in _grammar("clause_end").split(sentence) if len(clause) > 3)
+
+
+def _myths(sentence: str) -> Iterator[Claim]:
+    low = _lowered(sentence)
+    for says, unless, right in table()["myths"]:
+        if says.search(low) and not unless.search(low):
+            yield Claim(sentence, False, right)
+
+
+_Place = tuple[str, int, int]
+
+
+def _stated(
+    clause: str, named: list[_Place], before: str | None, with_before: bool
+) -> Iterator[tuple[str, str, bool, str]]:
+    """(technique, says, denied, quantity) of one clause."""
+    verbs = list(table()["verbs"].finditer(clause))
+    quantities = [q for q in _places("quantities", clause) if not any(q[1] < t[2] and t[1] < q[2] for t in named)]
+    for verb, following in zip(verbs, [*verbs[1:], None]):
+        stop = following.start() if following else len(clause)
+        objects = _joined(clause, [q for q in quantities if verb.end() <= q[1] < stop])
+        earlier = [q for q in quantities if q[2] <= verb.start()]
+        subject = next((t for t in reversed(named) if t[2] <= verb.start()), None)
+        later = next((t for t in named if t[1] >= verb.end()), None)
+        if subject is None and before and (with_before or _begins(clause, verb)):
+            subject = (before, 0, 0)
+        if objects and subject:
+            pass
+        elif objects and later and clause[: verb.start()].endswith("to "):  # to cut the queue we quantize
+            subject = later
+        elif (
+            earlier and later and _grammar("by").search(clause, verb.end(), later[1])
+        ):  # the queue is cut by quantization
+            subject, objects = later, earlier[-1:]
+        elif (
+            earlier and subject and (with_before or _grammar("with").match(clause))
+        ):  # with quantization the queue shrinks
+            objects = earlier[-1:]
+        else:
+            continue
+        begin = min(subject[1], objects[0][1], verb.start())
+        for quantity in objects:
+            says, denied = _says(verb, clause, begin, quantity)
+            if says:
+                yield subject[0], says, denied, quantity[0]
+
+
+def _begins(clause: str, verb: re.Match[str]) -> bool:
+    """The clause has no subject of its own."""
+    start = _grammar("no_subject").match(clause)
+    return start is not None and start.end() == verb.start()
+
+
+def _joined(clause: str, objects: list[_Place]) -> list[_Place]:
+    """The first object of a verb and those that "and" adds: not one that begins a statement of its own."""
+    kept = objects[:1]
+    for each in objects[1:]:
+        if not _grammar("also").fullmatch(clause[kept[-1][2] : each[1]]) or _grammar("begins_anew").match(
+            clause, each[2]
+        ):
+            break
+        kept.append(each)
+    return kept
+
+
+def _says(verb: re.Match[str], clause: str, begin: int, quantity: _Place) -> tuple[str, bool]:
+    """What is said to be done, and whether it is denied."""
+    end = max(verb.end(), quantity[2])
+    denied = _grammar("denies").search(clause, max(begin - 4, 0), end) is not None
+    low, high = ("raises", "lowers") if quantity[0] in _GOOD_HIGH else ("lowers", "raises")
+    kind = verb.lastgroup
+    if kind == "nothing":
+        return "moves", True
+    if kind == "makes":
+        around = clause[verb.end() : end + 40]
+        return (
+            "lowers" if _grammar("shorter").search(around) else "raises" if _grammar("longer").search(around) else ""
+        ), denied
+    return {"helps": low, "hurts": high}.get(str(kind), str(kind)), denied
+
+
+def _places(group: str, clause: str) -> list[_Place]:
+    """Names of a group with where they stand, in order; of two that overlap, the longer."""
+    found = [(name, *m.span()) for name, (_, words) in table()[group].items() for m in words.finditer(clause)]
+    found.sort(key=lambda each: (each[1], each[1] - each[2]))
+    kept: list[_Place] = []
+    for each in found:
+        if not kept or each[1] >= kept[-1][2]:
+            kept.append(each)
+    return kept
