@@ -10,7 +10,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import CHROMIUM
 
+from course.lab.drills.checks import check, follow_ups
+from course.lab.drills.drill import Commit
+from course.lab.drills.library import ALL as DRILLS
 from course.lab.predict import Outcome, Prediction
+from course.lab.site import drills
 from course.lab.site.__main__ import write
 from course.lab.site.calculator import CARDS, priced
 from minillm.model.arithmetic import find_model
@@ -114,6 +118,49 @@ def test_steps_cost_what_the_simulator_says(browser: Any, site: Path) -> None:
         told = page.evaluate("([prices, work]) => minillmCalculator.price(prices, work)", [prices, asdict(work)])
         assert told == pytest.approx(right, rel=1e-5), (name, card, tp, dtypes)
     page.close()
+
+
+def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "drill_dump-13b.html", [])
+    for drawn in (drill.drawn() for drill in DRILLS):
+        data = drills.exported(drawn)
+        for name, sample in drawn.rubric.samples.items():
+            commit = Commit.model_validate(sample.model_dump(include=set(Commit.model_fields)))
+            right = [each.points for each in check(drawn, "", commit)[:4]]
+            told, asks = page.evaluate(
+                "([of, commit, text]) => [minillmDrills.checks(of, commit), minillmDrills.followUps(of, text, commit)]",
+                [data, commit.model_dump(), drawn.answers[name]],
+            )
+            assert [each["points"] for each in told] == pytest.approx(right), (drawn.id, name)
+            assert asks == list(follow_ups(drawn, drawn.answers[name], commit)), (drawn.id, name)
+    page.close()
+
+
+def test_a_drill_runs_to_its_end(browser: Any, site: Path) -> None:
+    told: list[str] = []
+    page = opened(browser, site / "drill_dump-13b.html", told)
+    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Hand in").click()
+    assert "Nothing was written" in page.locator("#drill").inner_text()
+    page.get_by_role("button", name="Start").click()
+    page.get_by_label("Your answer").fill("The queue dominates, and I'd admit less.")
+    page.get_by_role("button", name="Hand in").click()
+    page.get_by_label("What dominates?").select_option("queue")
+    page.get_by_label("With its unit").fill("5.4 times")
+    page.get_by_role("button", name="Commit").click()
+    page.get_by_role("button", name="Go on").click()
+    for _ in "AB":
+        page.locator("section").last.locator("select").first.select_option("strong")
+        page.get_by_role("button", name="Compare").click()
+    own = page.locator("section").last
+    own.locator("select").first.select_option("strong")
+    own.locator("input").first.fill("the queue dominates")
+    page.get_by_role("button", name="See").click()
+    result = page.locator("section").last.inner_text()
+    assert "2.0 of 2\tRight." in result
+    assert "strong, weighs" in result
+    page.close()
+    assert told == []
 
 
 def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from course.lab.build import COURSE, RECORDED, lesson_sources
+from course.lab.drills.library import ALL as DRILLS
 from course.lab.recording import read_recording
+from course.lab.site import drills
 from course.lab.site.calculator import exported
 from course.lab.site.pages import Page, markdown_page, notebook_page
 
@@ -71,6 +73,10 @@ def write(folder: Path) -> list[Path]:
     }
     rendered = {page.name: rendering("page", page=page) for page in made}
     rendered |= {"index": rendering("index", **common, opening=opening(lessons)), "calculator": rendering("calculator")}
+    rendered |= {"drills": rendering("drills", drills=DRILLS)}
+    for drill in DRILLS:
+        data = json.dumps(drills.exported(drill.drawn())).replace("</", "<\\/")  # it stands inside a <script>
+        rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, data=data)
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
