@@ -34,7 +34,7 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
         },
         "causes": menu("causes"),
         "techniques": menu("techniques"),
-        "words": {name: each.pattern for group in NAMED for name, (_, each) in table()[group].items()},
+        "words": [[name, each.pattern] for group in NAMED for name, (_, each) in table()[group].items()],
         "criteria": [{**each.model_dump(), "name": each.name} for each in rubric.criteria],
         "must_say": rubric.must_say,
         "must_not_say": [each.model_dump() for each in rubric.must_not_say],

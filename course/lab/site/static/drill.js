@@ -9,7 +9,7 @@
    * @typedef {{dominant: string, second: string, number: string, fixes: string[]}} Commit
    * @typedef {{text: string, grades: Record<string, string>, why: Record<string, string>}} Sample
    * @typedef {{id: string, title: string, minutes: number, prompt: string, impossible: string, causes: Record<string, string>,
-   *   techniques: Record<string, string>, words: Record<string, string>, criteria: Criterion[], must_say: string[],
+   *   techniques: Record<string, string>, words: [string, string][], criteria: Criterion[], must_say: string[],
    *   must_not_say: {says: string, right: string}[], follow_ups: FollowUp[], most_follow_ups: number, ranks: number[],
    *   levels: string[], hopeless: number, samples: Record<string, Sample>, answers: Record<string, string>,
    *   commit: {dominant: Record<string, number>, second: Record<string, number>, fixes: Record<string, number>, number: Asked}}} Drill
@@ -69,7 +69,7 @@
   /** What an interviewer asks after this answer. @param {Drill} drill @param {string} text @param {Commit} commit @returns {string[]} */
   function followUps(drill, text, commit) {
     const low = text.toLowerCase().replaceAll("’", "'").replaceAll(/[*`]/g, "");
-    const says = Object.keys(drill.words).filter((name) => new RegExp(drill.words[name]).test(low));
+    const says = drill.words.filter(([, pattern]) => new RegExp(pattern).test(low)).map(([name]) => name);
     const state = number(drill.commit.number, commit.number).state;
     const meets = (/** @type {FollowUp} */ each, /** @type {string} */ what, /** @type {string[]} */ present) => {
       const wanted = /** @type {string[]} */ (each[`if_${what}`] ?? []);
