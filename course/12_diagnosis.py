@@ -28,8 +28,9 @@ lab = open_lab()
 # the gap between two tokens. A request meets the **SLO** if it stays within every limit.
 #
 # Below is one incident: a simulated service, run by this course's own scheduler. Every question costs minutes on the
-# incident's clock, not on yours. Ask what you need, then fill in the diagnosis, commit, deploy, and press *Grade me*. Three
-# questions are enough.
+# incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns. Ask what you need
+# and write down what you suspect; the menus come after that. Commit, try your change on a canary, roll it out or back, and
+# press *Grade me*. Three questions are enough.
 
 # %%
 first = services.first()
@@ -37,10 +38,10 @@ desk = Desk(first)
 desk
 
 # %% [markdown]
-# *Phase*: where are the seconds lost? *What proves it*: the evidence that would look different without the problem. *Spike
-# or steady*: does it pass by itself?
+# *Phase*: where are the seconds lost? It may be outside the engine: in clients, the network, or a gateway. *What proves it*:
+# the evidence that would look different without the problem. *Spike or steady*: does it pass by itself?
 #
-# **Split, ask, commit, deploy, look.**
+# **Split, ask, commit, canary, deploy, look.** When you're graded, compare your timeline with what was really going on.
 
 # %% [markdown]
 # ## Guided
@@ -110,7 +111,7 @@ second.answer(
     evidence=["kv_use", "batch"],
     ranked=["kv_budget", "int8_kv", "double_fleet"],
     regime="steady",
-    open_questions=["what else moved onto these GPUs?"],
+    open_questions=["who set num_kv_blocks, and why?"],
 )
 
 # %%
@@ -137,8 +138,8 @@ truth = services.truth(second)
 print(truth)
 
 # %% [markdown]
-# Each row shows what one change alone would have done. Most changes do nothing for most problems, so "have you tried..." is
-# a slow way to work.
+# The timeline has your questions on the left and the incident on the right. Each row of the table shows what one change alone
+# would have done. Most changes do nothing for most problems, so "have you tried..." is a slow way to work.
 #
 # ### What its numbers imply
 #
@@ -215,7 +216,8 @@ contract.ask("per_bucket")
 
 # %% [markdown]
 # Look at the rows with short prompts: they wait, too. Prefill is chunked here, so no single step is long, but a contract
-# fills the token budget of many steps in a row, and everything behind it queues.
+# fills the token budget of many steps in a row, and everything behind it queues. So most of the seconds are lost in the
+# queue; the work that has to go is prefill.
 
 # %%
 limits = ("prompt_limit", "timeouts", "smaller_chunks")
@@ -223,7 +225,7 @@ lane = lab.predict("lane", "Which change restores the SLO?", services.texts(*lim
 lane
 
 # %%
-contract.answer("prefill", secondary="queue", evidence=["per_bucket"], ranked=["prompt_limit"])
+contract.answer("queue", secondary="prefill", evidence=["per_bucket"], ranked=["prompt_limit"])
 outcome, contract_beside = services.tried(contract, limits)
 lane.score(outcome)
 
@@ -241,7 +243,8 @@ contract_beside
 
 # %% [markdown]
 # The share within the SLO can even rise, because requests that were cut off no longer slow down the others. Count the ones
-# that got nothing, too: a dashboard that leaves out failures shows this as a success.
+# that got nothing, too: a dashboard that leaves out failures shows this as a success. (The percentiles in this table count
+# an unanswered request as one that waits for ever.)
 #
 # Some causes fire no alert at all: of this course's 28, the alert rules in [docs/monitoring.md](../docs/monitoring.md) miss
 # six. A buffering proxy and distant clients are outside the engine; longer answers can stay within an SLO that's too loose.
@@ -254,7 +257,8 @@ contract_beside
 #
 # **How an incident is made.** A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly looser
 # than its own latencies. A *cause* changes one thing. The simulator runs both. A draw is kept only if the changed service
-# breaks its SLO, the true fix restores it on held-out traffic, and the tempting one doesn't:
+# breaks its SLO by a factor of two to five, the true fix restores it on held-out traffic, and neither the tempting one nor
+# twice the machines do:
 
 # %%
 import inspect
@@ -266,14 +270,19 @@ print(inspect.getsource(generate._try))
 # %% [markdown]
 # A fix is applied without knowledge of the cause, so nothing is scripted: each change is simulated. A change $c$ is worth
 #
-# $$v(c) = \text{kept after} - \text{kept before} - 0.4\,\min(\text{growth of the bill}, 1) - 0.05\,[\text{users lose something}]$$
+# $$v(c) = \text{kept after}\cdot(1 - \text{lost}) - \text{kept before} - 0.4\,\min(\text{growth of the bill}, 1)$$
+#
+# *Lost* is the share of their tokens, prompt or answer, that users no longer get, measured against last week. If prompts
+# tripled, trimming them back costs nothing; if they didn't, it costs what it cuts.
 
 # %%
 truth.effects
 
 # %% [markdown]
-# **How it's graded.** Half of the points are measured, with no opinion involved. Without evidence that convicts, everything
-# else counts for less: a lucky guess works once.
+# **How it's graded.** Two thirds of the points are measured, with no opinion involved: is the service restored, did anything
+# get worse, what does it cost? A change that's taken back costs points, a canary the fewest; many changes at once count less,
+# because no one can say which one did it. Evidence convicts if it differs materially from last week and wouldn't under the
+# look-alike; that's computed, too. After the truth is told, the same incident is practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 
@@ -292,7 +301,8 @@ simulated_70b.error_band(second.window.service.deployment())
 
 # %% [markdown]
 # More incidents: `minillm incident --seed 7 --difficulty 3` in a terminal, or `Desk(Incident.generate(7, difficulty=3))`
-# here. Profiling dumps to work through on paper: [exercises](../exercises/12_diagnosis_dumps.ipynb).
+# here. One a day, the same for everyone: `minillm incident --today`, or `Desk(Incident.today())`. Cases with two causes, or
+# that look like something else: `Incident.classic("two-limits")`, and others. Profiling dumps to work through on paper: [exercises](../exercises/12_diagnosis_dumps.ipynb).
 
 # %% [markdown]
 # ## Say it in an interview
@@ -330,8 +340,9 @@ check("q5", ...)  # the first incident: dollars an hour that doubling its fleet,
 #
 # - **Whether your cause is in the list.** Incidents here have one cause, sometimes two, out of a catalogue. Real ones can
 #   have three, one of them new.
+# - **Real minutes.** Time is compressed: an hour of the incident is played as about a minute of traffic.
 # - **Broken dashboards.** Panels here are never wrong or missing, and all share one clock.
-# - **Rollouts.** A deployment here is instant and reaches all traffic. Real ones are staged, and rolled back.
+# - **Rollouts.** A deployment here has two stages and no half-finished state. In real ones old and new run side by side.
 # - **What it costs in seconds on your machines.** Step times are simulated, with the constants shown above. Trust the
 #   ranking of changes more than their sizes.
 #

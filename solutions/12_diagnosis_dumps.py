@@ -4,8 +4,8 @@
 # A **dump** is what someone wrote down about a service in trouble. You can't ask for more: that's how interviews and post-mortems
 # start. For each of the six, write
 #
-# - `dominant_phase`: the phase to blame (`queue`, `prefill`, `first_token`, `decode`, `stream`), and `secondary`: another one
-#   that suffers, or `None`. Time before an engine starts counts as queue.
+# - `dominant_phase`: the phase to blame (`queue`, `prefill`, `first_token`, `decode`, `stream`, or `outside` the engine), and
+#   `secondary`: another one that suffers, or `None`.
 # - `regime`: `"steady"`, or a `"spike"` that passes on its own.
 # - `evidence`: the labels of the lines that prove it. A line that would read the same on a healthy day costs points.
 # - `ranked`: up to three changes by id, the best first. The first is **deployed** in the simulated service behind the dump, and all are
@@ -73,7 +73,8 @@ capacity(numbers("13b"))
 # These numbers can't be one server's. The prompts alone need several times the data-sheet FLOP/s, and by Little's law an order
 # of magnitude more requests are in flight than fit. So it's a fleet, or a cache holds most of the prompts, or the rate isn't what
 # it seems. On a server with its fair share of that load, most of the time goes into decode, because each step also prefills other
-# requests' prompts, and a queue builds behind it. Shorter prompts help both; so do more machines, at twice the price. What the
+# requests' prompts, and a queue builds behind it. More machines help both, at twice the
+# price; so would shorter prompts, if users can do without what is cut. What the
 # dump leaves out is the split of TTFT into queue and prefill.
 # # [stub]
 # *Your notes: can this be one server?*
@@ -87,7 +88,7 @@ check(
     secondary="queue",
     regime="steady",
     evidence=["queue_over_time", "arrivals"],
-    ranked=["trim_prompts", "double_fleet"],
+    ranked=["double_fleet", "trim_prompts"],
     open_questions=["phases"],
     # [stub]
     # dominant_phase=...,

@@ -53,7 +53,7 @@ RULES = (
     Rule(r"^minillm (serve|proxy)", Way.SLOW, "started as a process, asked, and stopped"),
     Rule(r"^curl ", Way.SERVED, "it asks a server"),
     Rule(r"^minillm incident .*--deploy", Way.SLOW, "half a minute of playing traffic"),
-    Rule(r"^minillm incident --classic", Way.SLOW, "seconds of playing traffic"),
+    Rule(r"^minillm incident --(classic|today)", Way.SLOW, "seconds of playing traffic"),
     Rule(r"^minillm incident --seed 7 --ask", Way.SLOW, "seconds of playing traffic"),
     Rule(r"^minillm incident --seed 7 --difficulty 1", Way.SLOW, "seconds of playing traffic"),
     Rule(r"^minillm simulate --plan", Way.SLOW, "plays a fleet several times"),

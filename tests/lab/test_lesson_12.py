@@ -7,8 +7,8 @@ from asserting import refuses_garbage
 
 from course.lab.incidents import Incident
 from course.lab.incidents.dumps.sums import sums_of
-from course.lab.incidents.incident import Reveal
 from course.lab.incidents.interventions import BY_ID as CHANGES
+from course.lab.incidents.reveal import Reveal
 from course.lab.lab import Lab
 from course.lab.lesson_12 import real, services, twins
 from course.lab.lesson_12.checks import checks
@@ -27,13 +27,11 @@ def second() -> Incident:
 
 @pytest.fixture(scope="module")
 def truth(second: Incident) -> Reveal:
-    """Of the second incident, with the changes of the short form."""
+    """Of the second incident."""
     played = second.fresh()
     played.answer("queue")
     played.grade()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MINILLM_SHORT", "1")
-        return services.truth(played)
+    return services.truth(played)
 
 
 # ---------------------------------------------------------------- look-alikes
@@ -90,7 +88,7 @@ def test_cutting_people_off_helps_the_rest_and_leaves_many_with_nothing() -> Non
 
 
 def test_the_reveal_can_be_asked_for_some_changes_only(truth: Reveal) -> None:
-    assert set(truth.effects.index) == set(services.IN_SHORT)
+    assert set(truth.effects.index) == set(services.TRIED)
     assert truth.cause == "kv_pool" and truth.effects.index[0] == "kv_budget"
 
 

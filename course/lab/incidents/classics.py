@@ -1,13 +1,20 @@
-"""Two well-known incidents, reproduced with the numbers that are reported of them."""
+"""Named incidents: two well-known ones, with the numbers that are reported of them, and cases that are harder."""
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
-from course.lab.incidents.causes.base import lengths, loaded, service
-from course.lab.incidents.causes.prefill import with_long_prompts
+from course.lab.incidents.causes.base import in_flight, lengths, loaded, service
+from course.lab.incidents.causes.decode import blocks_for, kv_pool, launch_bound, low_acceptance
+from course.lab.incidents.causes.outside import far_clients
+from course.lab.incidents.causes.prefill import blind_router, with_long_prompts
+from course.lab.incidents.causes.queue import few_slots
 from course.lab.incidents.generate import Hidden, generate_of, look_up
 from course.lab.incidents.outcome import Trials
+from course.lab.incidents.service import play
+from minillm.simulate.cluster.network import Network
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import Fixed
 
@@ -40,13 +47,59 @@ def one_contract(draw: Draw) -> Case:
     return Case(before, now, "Legal team: whole contracts may be pasted in", target=0.85, story=story)
 
 
-CLASSICS: Mapping[str, Cause] = {
-    "three-months": replace(
-        CAUSES["longer_prompts"], name="three-months", make=three_months, tempting="int8_weights",
-        title="prompts three times as long: more prefill than the GPUs can do, however many slots there are",
-    ),
-    "straggler": replace(CAUSES["straggler"], name="one-contract", make=one_contract),
-}  # fmt: skip
+# ---------------------------------------------------------------- two causes at once, each enough to break the SLO
+
+
+def two_limits(draw: Draw) -> Case:
+    case = few_slots(draw)
+    before = case.before.with_engine(scheduler_reserve_full_isl=True)
+    share = in_flight(play(before, 1)) / before.fleet.replicas * draw.uniform(0.35, 0.45)
+    ill = {"num_kv_blocks": blocks_for(before, share), "max_num_seqs": case.now.engine.max_num_seqs}
+    return Case(before, before.with_engine(**ill), "Settings copied from the smaller machines")
+
+
+def proxy_and_eager(draw: Draw) -> Case:
+    case = launch_bound(draw)
+    held = Network(hold_chunks=24, hold_s=draw.uniform(1.0, 1.5))
+    return replace(case, now=case.now.with_fleet(network=held), change=f"{case.change}; compression at the edge")
+
+
+def template_and_router(draw: Draw) -> Case:
+    case = blind_router(draw)
+    kind = case.before.flows[0].kind.replace(stamp_tokens=24, stamp_first=False)
+    before, now = case.before.with_kind(kind), case.now.with_kind(kind.replace(stamp_first=True))
+    return replace(case, before=before, now=now, change=f"{case.change}; the current time in the prompt template")
+
+
+# ---------------------------------------------------------------- that look like something else
+
+
+def neighbour(draw: Draw) -> Case:
+    before = kv_pool(draw).before
+    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.6, 0.65))
+    now = replace(before.with_engine(num_kv_blocks=blocks), memory_taken=True)
+    return Case(before, now, "A second model moved in on the same GPUs")
+
+
+def launch_abroad(draw: Draw) -> Case:
+    case = far_clients(draw)
+    return replace(case, now=case.now.with_load(1.5), change="Launched in a second continent: half as many users again")
+
+
+def blamed_on_bits(draw: Draw) -> Case:
+    case = low_acceptance(draw)
+    return replace(case, now=case.now.with_engine(quantization="int8"), change=f"int8 weights; {case.change}")
+
+
+def _classics() -> Iterator[tuple[str, Cause]]:
+    for name, words in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items():
+        like, make = CAUSES[words.pop("like")], globals()[words.pop("make")]
+        told = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
+        yield name, replace(like, name=name, make=make, **told)
+
+
+CLASSICS: Mapping[str, Cause] = dict(_classics())
+"""Two post-mortems, three with two causes, and three that look like something else."""
 
 
 def draw_classic(name: str) -> tuple[Hidden, Trials]:

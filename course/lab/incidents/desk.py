@@ -3,14 +3,15 @@
 import threading
 from collections.abc import Callable
 from html import escape
+from itertools import groupby
 
 import ipywidgets as widgets
 
 from course.lab.display import LivePanel
 from course.lab.incidents.generate import IncidentError
-from course.lab.incidents.incident import ONCE, Incident
+from course.lab.incidents.incident import GRADED, Incident
+from course.lab.incidents.numbers import PLACES
 from course.lab.style import ALARM
-from minillm.core.timeline import PHASES
 
 NONE = "none"
 NOT_SAID = "not said"
@@ -21,7 +22,7 @@ WORDS = {"description_width": "150px"}
 
 
 class Desk(LivePanel):
-    """Page on top; then questions, a board of their answers, the diagnosis, and what to deploy.
+    """Page on top; then questions, a board of their answers, what you suspect, the diagnosis, and the rollout.
 
     Args:
         incident: played by this desk from here on.
@@ -40,30 +41,47 @@ class Desk(LivePanel):
         }
         for name, button in self.ask_buttons.items():
             button.on_click(lambda _, name=name: self._guarded(lambda: self.ask(name)))
-        self.phase = _choice("dominant phase", [NONE, *PHASES])
-        self.secondary = _choice("secondary problem", [NONE, *PHASES])
+        self.hypothesis = widgets.Textarea(
+            placeholder="What do you think it is, and why? In your own words; no points. The menus come after.",
+            description="hypothesis", rows=2, style=WORDS, layout=WIDE,
+        )  # fmt: skip
+        self.suspect_button = widgets.Button(description="Write it down", icon="pencil")
+        self.phase = _choice("dominant phase", [NONE, *PLACES])
+        self.secondary = _choice("secondary problem", [NONE, *PLACES])
         self.regime = _choice("spike or steady", [NOT_SAID, "steady", "spike"])
         self.evidence = widgets.SelectMultiple(description="what proves it", rows=5, style=WORDS, layout=WIDE)
         known = [(f"{one.text} ({one.cost})", one.id) for one in incident.interventions()]
         self.ranked = [_choice(f"change, rank {place + 1}", [(NONE, ""), *known]) for place in range(NUM_RANKED)]
-        self.open_questions = widgets.Text(
-            description="still open", placeholder="no points; compare when you are graded", style=WORDS, layout=WIDE
-        )
         self.commit = widgets.Button(
             description="Commit to this", icon="lock", button_style="warning", tooltip="A diagnosis is committed once."
         )
         self.chosen = widgets.SelectMultiple(options=known, description="deploy", rows=6, style=WORDS, layout=WIDE)
-        self.deploy_button = widgets.Button(description="Deploy", icon="rocket")
+        self.canary_button = widgets.Button(description="To a canary", icon="flask")
+        self.deploy_button = widgets.Button(description="Deploy to all", icon="rocket")
+        self.roll_back_button = widgets.Button(description="Roll back", icon="undo")
         self.grade_button = widgets.Button(description="Grade me", icon="check")
-        actions = {self.commit: self.answer, self.deploy_button: self.deploy, self.grade_button: self.grade}
+        actions = {
+            self.suspect_button: self.suspect, self.commit: self.answer, self.canary_button: self.canary,
+            self.deploy_button: self.deploy, self.roll_back_button: self.roll_back, self.grade_button: self.grade,
+        }  # fmt: skip
         for button, action in actions.items():
             button.on_click(lambda _, action=action: self._guarded(action))
-        questions = widgets.Box(list(self.ask_buttons.values()), layout=widgets.Layout(flex_flow="row wrap"))
-        self._form = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked, self.open_questions]
+        questions = widgets.VBox([
+            widgets.Box(
+                [widgets.HTML(f"<i>{group}</i>"), *(self.ask_buttons[question.id] for question in asked)],
+                layout=widgets.Layout(flex_flow="row wrap"),
+            )
+            for group, asked in groupby(incident.questions(), lambda question: question.group)
+        ])  # fmt: skip
+        self._form = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked]
+        rollout = [self.canary_button, self.deploy_button, self.roll_back_button, self.grade_button]
+        self.menus = widgets.VBox([
+            widgets.HTML("<b>Diagnosis</b>"), *self._form, self.commit, widgets.HTML("<b>Rollout</b>"), self.chosen,
+            widgets.HBox(rollout),
+        ], layout=widgets.Layout(display="none"))  # fmt: skip
         self.widget = widgets.VBox([
             widgets.HTML(incident.page._repr_html_()), self.clock, questions, self.board,
-            widgets.HTML("<b>Diagnosis</b>"), *self._form, self.commit, widgets.HTML("<b>Deployment</b>"), self.chosen,
-            widgets.HBox([self.deploy_button, self.grade_button]), self.verdict,
+            self.hypothesis, self.suspect_button, self.menus, self.verdict,
         ])  # fmt: skip
         self._tell_time()
 
@@ -78,28 +96,51 @@ class Desk(LivePanel):
             self.evidence.value = marked
         self._tell_time()
 
+    def suspect(self) -> None:
+        """Note the hypothesis, and show the menus.
+
+        Raises:
+            IncidentError: it is blank.
+        """
+        if not self.hypothesis.value.strip():
+            raise IncidentError("write down what you suspect; a few words will do")
+        self.incident.suspect(self.hypothesis.value)
+        self.hypothesis.disabled = self.suspect_button.disabled = True
+        self.menus.layout.display = None
+
     def answer(self) -> None:
         """Commit."""
         fields = {"dominant_phase": self.phase.value, "secondary": self.secondary.value}
         named = {field: value for field, value in fields.items() if value != NONE}
         ranked = [choice.value for choice in self.ranked if choice.value]
         when = None if self.regime.value == NOT_SAID else self.regime.value
-        still_open = [self.open_questions.value] if self.open_questions.value else []
-        self.incident.answer(
-            **named, evidence=self.evidence.value, ranked=ranked, open_questions=still_open, regime=when
-        )
+        self.incident.answer(**named, evidence=self.evidence.value, ranked=ranked, regime=when)
         for part in (*self._form, self.commit):
             part.disabled = True
-        self.verdict.value = f"<p>Noted. Now deploy. {ONCE}</p>"
+        self.verdict.value = f"<p>Noted. Now deploy. {GRADED}</p>"
 
-    def deploy(self) -> None:
+    def canary(self) -> None:
+        """Deploy what is chosen to a canary, and show before and after; it may raise as `deploy`."""
+        self.deploy(canary=True)
+
+    def deploy(self, canary: bool = False) -> None:
         """Deploy what is chosen, and show before and after.
 
         Raises:
             IncidentError: nothing is chosen, or there is no diagnosis yet.
         """
         self.verdict.value = "<p>Playing the same traffic again, before and after …</p>"
-        self.verdict.value = self.incident.deploy(list(self.chosen.value))._repr_html_()
+        self.verdict.value = self.incident.deploy(list(self.chosen.value), canary)._repr_html_()
+        self._tell_time()
+
+    def roll_back(self) -> None:
+        """Take it back.
+
+        Raises:
+            IncidentError: nothing is deployed.
+        """
+        self.incident.roll_back()
+        self.verdict.value = "<p>Rolled back.</p>"
         self._tell_time()
 
     def grade(self) -> None:
@@ -109,10 +150,11 @@ class Desk(LivePanel):
             self.verdict.value = "<p>Nothing is deployed: press again to be graded without it.</p>"
             return
         marks = self.incident.grade()._repr_mimebundle_()["text/html"]
-        self.verdict.value = f"{marks}<p><progress></progress> Playing every other change, too. Go on meanwhile.</p>"
+        self.verdict.value = f"{marks}<p><progress></progress> Playing a dozen other changes, too. Go on meanwhile.</p>"
 
         def reveal() -> None:
-            self.verdict.value = marks + self.incident.reveal()._repr_html_()
+            told = self.incident.reveal()._repr_html_()
+            self.verdict.value = f"{marks}{told}<p><code>{escape(self.incident.share())}</code></p>"
 
         self._revealing = threading.Thread(target=reveal, daemon=True)
         self._revealing.start()
@@ -134,7 +176,8 @@ class Desk(LivePanel):
             self.verdict.value = f'<p style="color:{ALARM}">{escape(str(error))}</p>'
 
     def _tell_time(self) -> None:
-        self.clock.value = f"<b>{self.incident.minutes} minutes</b> on the incident clock"
+        bar = f'<progress aria-label="budget burned" max="1" value="{min(self.incident.burned, 1.0):.3f}"></progress>'
+        self.clock.value = f"<b>{self.incident.minutes} minutes</b> on the incident clock. {self.incident.status} {bar}"
 
 
 def _choice(label: str, options: list) -> widgets.Dropdown:

@@ -78,6 +78,6 @@ def some_long_answers(s: Service) -> Service:
 
 
 AILMENTS = (
-    Ailment("a few clients are far away", "queue", some_far, ("regions",)),
+    Ailment("a few clients are far away", "outside_the_engine", some_far, ("regions",)),
     Ailment("a few answers are very long", "decode", some_long_answers, ("output_lengths",)),
 )

@@ -93,6 +93,8 @@ class Question:
     """Something to ask, how long it takes to find out, and the words of the answer."""
 
     id: str
+    group: str
+    """What it is about."""
     text: str
     minutes: int
     says: str
@@ -149,6 +151,8 @@ def written(value: float) -> str:
     """Four significant digits, without an exponent; nothing to tell is a dash."""
     if math.isnan(value):
         return "–"
+    if math.isinf(value):
+        return "never"
     if abs(value) < TINY:
         return f"{value:.5f}".rstrip("0").rstrip(".")
     return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:.0f}"  # what rounds to 10000 would have an exponent

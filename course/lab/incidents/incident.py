@@ -1,94 +1,84 @@
-"""An incident to be worked on: the page, questions, an answer, a deployment, a grade, and only then the truth."""
+"""An incident to be worked on: the page, questions, an answer, a rollout, a grade, and only then the truth."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from html import escape
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from datetime import date
+
+from pydantic import Field
 
 from course.lab.grading import Result
-from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.classics import draw_classic
-from course.lab.incidents.evidence import Evidence, Question, as_html
-from course.lab.incidents.generate import Hidden, IncidentError, find_intervention, generate, look_up
+from course.lab.incidents.evidence import Evidence, Question, Scene
+from course.lab.incidents.generate import (
+    PAGED_AT,
+    RUN_MINUTES,
+    Hidden,
+    IncidentError,
+    bill_of_cure,
+    find_intervention,
+    generate,
+    look_up,
+)
 from course.lab.incidents.interventions import ALL, Intervention
-from course.lab.incidents.marking import Answer, lost_by_phase, mark, second_phases
-from course.lab.incidents.outcome import Effect, Trials, counterfactuals, effect_of, value_of
+from course.lab.incidents.marking import Answer, Rollout, lost_by_phase, mark, second_phases
+from course.lab.incidents.numbers import OUTSIDE, PLACES, over_time
+from course.lab.incidents.outcome import Effect, Trials, counterfactuals, effect_of
 from course.lab.incidents.page import Page, page_of
 from course.lab.incidents.questions import BY_ID, QUESTIONS
+from course.lab.incidents.reveal import Entry, Reveal
 from course.lab.incidents.service import Play
-from minillm.core.timeline import PHASES
+from course.lab.json_store import JsonStore, StoredModel
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-MINUTES_TO_DEPLOY = 10
+TO_CANARY, TO_ALL, TO_ROLL_BACK = 5, 10, 3
+"""Minutes."""
+MINUTES_A_DAY = 24 * 60
 REGIMES = ("steady", "spike")
 DIAGNOSE_FIRST = "diagnose first: commit to an answer, then deploy"
-ONCE = "The first deployment is the one that is graded."
+GRADED = "What stands in the end is graded; a change that users had for nothing costs points, a canary the fewest."
+OTHER_NAMES = dict.fromkeys(("outside", "network", "client", "clients"), OUTSIDE)
 
 
-@dataclass(frozen=True)
-class Reveal:
-    """The truth about an incident."""
+class Told(StoredModel):
+    """Names of the incidents whose truth was told to this learner."""
 
-    cause: str
-    title: str
-    dominant_phase: str
-    secondary: tuple[str | None, ...]
-    """Any of these was right."""
-    regime: str
-    also: str | None
-    """The second, smaller ailment."""
-    what_happened: str
-    convicting: tuple[str, ...]
-    looks_like: str
-    told_apart_by: str
-    fixes: tuple[str, ...]
-    tempting: str
-    why_not: str
-    lost_s: dict[str, float]
-    """By phase: how much longer a mean request takes than last week."""
-    effects: "pd.DataFrame" = field(repr=False)
-    """Every intervention alone, on held-out traffic."""
+    names: list[str] = Field(default_factory=list)
 
-    def __str__(self) -> str:
-        lines = [
-            f"{self.title} ({self.cause}). What happened: {self.what_happened}.",
-            f"Dominant phase {self.dominant_phase}; {self.regime}." + (f" Besides: {self.also}." if self.also else ""),
-            f"Proven by: {'; '.join(BY_ID[name].text for name in self.convicting)}. It looks like "
-            f"'{CAUSES[self.looks_like].title}'; what tells them apart: {BY_ID[self.told_apart_by].text}.",
-            f"Fix: {'; '.join(find_intervention(name).text for name in self.fixes)}. Tempting: "
-            f"{find_intervention(self.tempting).text}. {self.why_not}",
-        ]
-        return "\n".join([*lines, self.effects.head(8).to_string(float_format=lambda value: f"{value:.2f}")])
 
-    def _repr_html_(self) -> str:
-        *told, _ = str(self).split("\n", 4)
-        words = "<br>".join(escape(line) for line in told)
-        in_words = self.effects.rename(index=lambda name: find_intervention(name).text)
-        return f"<p>{words}</p>{as_html(in_words.round(2))}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        plain = {name: value for name, value in self.__dict__.items() if name != "effects"}
-        return {**plain, "effects": self.effects.reset_index(names="id").to_dict("records")}
+TOLD = JsonStore("incidents.json", Told)
+_TOLD_HERE: set[str] = set()
+"""In this process."""
 
 
 class Incident:
     """One incident, from page to reveal. Make it with `Incident.generate` or `Incident.classic`.
 
-    The clock counts minutes that questions and deployments take; nothing here waits for real time.
+    The clock counts minutes that questions and deployments take, and the incident goes on in them; nothing here waits
+    for real time.
     """
 
-    def __init__(self, hidden: Hidden, trials: Trials, name: str) -> None:
+    def __init__(self, hidden: Hidden, trials: Trials, name: str, short: bool = False) -> None:
         self.name = name
+        self.short = short
+        """Beginners see fewer questions and changes."""
         self.minutes = 0
         """On the incident clock."""
+        self.hypothesis = ""
         self._hidden, self._trials = hidden, trials
+        self._scenes = {0: hidden.scene}
         self._asked: dict[str, Evidence] = {}
         self._answer: Answer | None = None
-        self._effects: list[Effect] = []
+        self._standing: tuple[Effect, bool] | None = None
+        """What is deployed, and whether to a canary only."""
+        self._healed: int | None = None
+        """The minute in which a rollout restored the SLO."""
+        self._undone = {True: 0, False: 0}
+        """How many canaries, and how many full rollouts, were taken back."""
         self._result: Result | None = None
+        self._was_practice = False
+        self._timeline = [
+            Entry(-round(PAGED_AT * RUN_MINUTES), "", "", hidden.case.change),
+            Entry(0, "paged", self.page.alarm, self.status),
+        ]
 
     @classmethod
     def generate(cls, seed: int, difficulty: int = 1, cause: str | None = None) -> "Incident":
@@ -100,11 +90,20 @@ class Incident:
         Raises:
             IncidentError: no such difficulty or cause.
         """
-        return cls(*generate(seed, difficulty, cause), f"incident {seed}, difficulty {difficulty}")
+        of = f", {cause}" if cause else ""
+        return cls(*generate(seed, difficulty, cause), f"incident {seed}, difficulty {difficulty}{of}", difficulty == 1)
+
+    @classmethod
+    def today(cls, day: date | None = None) -> "Incident":
+        """The daily incident: the same for everyone on one date; None = today's."""
+        day = day or date.today()
+        incident = cls.generate(int(f"{day:%Y%m%d}"), 1 + day.toordinal() % 3)
+        incident.name = f"incident of {day}"
+        return incident
 
     @classmethod
     def classic(cls, name: str) -> "Incident":
-        """A well-known incident, played again: "three-months" or "straggler".
+        """A well-known incident, or one with two causes: see `classics.CLASSICS`.
 
         Raises:
             IncidentError: no such classic.
@@ -113,7 +112,12 @@ class Incident:
 
     def fresh(self) -> "Incident":
         """The same incident, untouched; it need not be drawn anew."""
-        return Incident(self._hidden, self._trials, self.name)
+        return Incident(self._hidden, self._trials, self.name, self.short)
+
+    @property
+    def is_practice(self) -> bool:
+        """Whether its truth was told before."""
+        return self.name in _TOLD_HERE or self.name in TOLD.read().names
 
     @property
     def page(self) -> Page:
@@ -122,12 +126,45 @@ class Incident:
 
     @property
     def window(self) -> Play:
-        """The run that all evidence is about, raw: records, samples and steps, for sums of your own."""
-        return self._hidden.scene.now
+        """The run that evidence is about by now, raw: records, samples and steps, for sums of your own."""
+        return self._scene().now
+
+    @property
+    def _trouble(self) -> int:
+        """Minutes that it has gone on since the page: until a rollout restored the SLO, or until now."""
+        return self.minutes if self._healed is None else self._healed
+
+    def _scene(self) -> Scene:
+        if self._trouble not in self._scenes:
+            self._scenes[self._trouble] = self._hidden.scene_at(self._trouble)
+        return self._scenes[self._trouble]
+
+    @property
+    def burned(self) -> float:
+        """Share of today's error budget that has gone since the onset."""
+        failing, minutes = 1 - self.window.attainment, PAGED_AT * RUN_MINUTES + self._trouble
+        return failing * minutes / ((1 - self._hidden.case.target) * MINUTES_A_DAY)
+
+    @property
+    def status(self) -> str:
+        """What is to be seen at a glance: the queue, failures and the error budget, up to now."""
+        moments, waiting = over_time(self.window, lambda sample: sample.waiting)
+        still = [w for t, w in zip(moments, waiting) if t <= self.window.service.duration_s] or [0]
+        failed = f"{1 - self.window.attainment:.0%} of requests failed so far, {still[-1]:.0f} waiting"
+        state = failed if self._healed is None else "SLO restored"
+        return f"{state}, {self.burned:.0%} of the day's error budget burned"
 
     def questions(self) -> tuple[Question, ...]:
-        """What can be asked: id, text, minutes."""
-        return QUESTIONS
+        """What can be asked: id, text, minutes. `ask` knows them all, whatever is listed."""
+        return tuple(BY_ID[name] for name in self._hidden.asks) if self.short else QUESTIONS
+
+    def suspect(self, words: str) -> None:
+        """Write down what you think it is, in your own words, before you look at what could be changed. No points."""
+        self.hypothesis = words
+        self._note(f"suspected: {words}")
+
+    def _note(self, did: str, saw: str = "") -> None:
+        self._timeline.append(Entry(self.minutes, did, saw, self.status))
 
     def ask(self, id: str) -> Evidence:
         """Ask for evidence. It takes minutes, the first time.
@@ -137,13 +174,14 @@ class Incident:
         """
         question = find_question(id)
         if id not in self._asked:
-            self._asked[id] = question.find_out(self._hidden.scene)
             self.minutes += question.minutes
+            self._asked[id] = question.find_out(self._scene())
+            self._note(f"asked: {question.text}", self._asked[id].text)
         return self._asked[id]
 
     def interventions(self) -> tuple[Intervention, ...]:
-        """What can be changed: id, phase, text, cost. The list is the same in every incident."""
-        return ALL
+        """What can be changed: id, phase, text, cost. `deploy` knows them all, whatever is listed."""
+        return tuple(map(find_intervention, self._hidden.menu)) if self.short else ALL
 
     def answer(
         self,
@@ -153,17 +191,18 @@ class Incident:
         ranked: Sequence[str] = (),
         open_questions: Sequence[str] = (),
         regime: str | None = None,
+        hypothesis: str = "",
     ) -> None:
         """Commit to a diagnosis, once.
 
         Args:
-            dominant_phase: queue, prefill, first_token, decode or stream. Whatever passes before an engine starts is
-                queue.
+            dominant_phase: queue, prefill, first_token, decode, stream; or outside: clients, network, gateway.
             secondary: another phase with a problem of its own; None = there is none worth naming.
             evidence: ids of the questions whose answers convict.
             ranked: ids of interventions, the best first.
-            open_questions: what you would still want to know, ids or words; no points, an answer comes with the grade.
-            regime: "steady" or "spike"; None = as the first intervention suggests.
+            open_questions: what you would still want to know, ids or words; no points, they stand in the debrief.
+            regime: "steady" or "spike"; None = not said.
+            hypothesis: in your own words; as `suspect`.
         Raises:
             IncidentError: it has been answered, a name does not exist, or nothing is said.
         """
@@ -174,15 +213,24 @@ class Incident:
             find_question(name)
         for name in ranked:
             find_intervention(name)
-        phases = [one_of("phase", phase, PHASES) for phase in (dominant_phase, secondary)]
+        named = (OTHER_NAMES.get(plain(phase) or "", phase) for phase in (dominant_phase, secondary))
+        phases = [one_of("phase", phase, PLACES) for phase in named]
         when = one_of("regime", regime, REGIMES)
         if phases[0] is None and not ranked:
             raise IncidentError("a diagnosis needs a dominant phase, or a change that would help: this one is blank")
-        self._answer = Answer(*phases, cited, ranked, still_open, when, self.minutes, tuple(self._asked))
+        self._answer = Answer(*phases, cited, ranked, when, tuple(self._asked))
+        if hypothesis:
+            self.suspect(hypothesis)
+        self._note(
+            f"committed: {phases[0] or 'no phase'}", f"still open: {'; '.join(still_open)}" if still_open else ""
+        )
 
-    def deploy(self, ids: Sequence[str]) -> Effect:
-        """Make changes, and see what they do on held-out traffic. The first deployment is the one that is graded.
+    def deploy(self, ids: Sequence[str], canary: bool = False) -> Effect:
+        """Make changes, and see what they do on held-out traffic. What was deployed before them is taken back, unless
+        it was their canary. After the grade nothing counts any more.
 
+        Args:
+            canary: for a tenth of the users first, and for a shorter time.
         Raises:
             IncidentError: there is no diagnosis yet, no such intervention, or none at all.
         """
@@ -191,14 +239,40 @@ class Incident:
         chosen = [find_intervention(name) for name in dict.fromkeys(listed(ids))]
         if not chosen:
             raise IncidentError("name at least one change to deploy")
-        self._effects.append(effect_of(chosen, self._hidden.case.now, self._trials))
-        self.minutes += MINUTES_TO_DEPLOY
-        return self._effects[-1]
+        now = self._hidden.case.now
+        effect = (
+            effect_of(chosen, now.during(PAGED_AT), self._trials.canary())
+            if canary
+            else effect_of(chosen, now, self._trials)
+        )
+        if self._result is None:
+            before = self._standing
+            if before is not None and before[0].chosen != effect.chosen:
+                self._undone[before[1]] += 1
+            self._standing = effect, canary
+            self.minutes += TO_CANARY if canary else TO_ALL
+            self._healed = self.minutes if effect.restored and not canary else None
+            what, _, saw = str(effect).partition("\n")[0].partition(": ")
+            self._note(f"deployed to {'a canary' if canary else 'all'}: {what}", saw)
+        return effect
+
+    def roll_back(self) -> None:
+        """Take back what is deployed.
+
+        Raises:
+            IncidentError: nothing is, or it has been graded.
+        """
+        if self._standing is None or self._result is not None:
+            raise IncidentError("there is nothing to roll back")
+        self._undone[self._standing[1]] += 1
+        self._standing = self._healed = None
+        self.minutes += TO_ROLL_BACK
+        self._note("rolled back")
 
     @property
     def is_undeployed(self) -> bool:
-        """There is a diagnosis, and nothing was deployed: a grade would now be one without a deployment."""
-        return self._answer is not None and not self._effects
+        """There is a diagnosis, and no more than a canary stands: a grade would now be one without a deployment."""
+        return self._answer is not None and (self._standing is None or self._standing[1])
 
     def grade(self) -> Result:
         """Marks out of a hundred, with what should have ruled a wrong idea out.
@@ -209,26 +283,56 @@ class Incident:
         if self._answer is None:
             raise IncidentError("there is nothing to grade: answer first")
         if self._result is None:
-            now = self._hidden.case.now
-            names = dict.fromkeys([*self._answer.ranked, *self._hidden.fixes])
-            tried = [find_intervention(name) for name in names]
-            values = {one.id: value_of(one, effect_of([one], now, self._trials)) for one in tried}
-            first = self._effects[0] if self._effects else None
-            self._result = mark(self._hidden, self._answer, first, values)
+            standing = None if self.is_undeployed or self._standing is None else self._standing[0]
+            needed = bill_of_cure(self._hidden, self._trials)
+            rollout = Rollout(standing, self.minutes, self._undone[True], self._undone[False], needed)
+            values = {name: self._value(name) for name in dict.fromkeys((*self._answer.ranked, *self._hidden.fixes))}
+            result = mark(self._hidden, self._answer, rollout, values)
+            self._was_practice = self.is_practice
+            again = ("Practice: the truth about this incident was told before.",) if self._was_practice else ()
+            self._result = replace(result, notes=(*again, *result.notes))
         return self._result
 
-    def reveal(self, changes: Sequence[str] | None = None) -> Reveal:
-        """The truth, and what every intervention would have done.
+    def _value(self, name: str) -> float:
+        """Of a change by itself; where it takes two, beside the other one."""
+        others = [find_intervention(each) for each in self._hidden.fixes if each != name]
+        now = self._hidden.case.now
+        if self._hidden.cause.together:
+            for other in others:
+                now = other.apply(now)
+        return effect_of([find_intervention(name)], now, self._trials).value
 
-        Args:
-            changes: ids of those that are tried out; None = all of them.
+    def share(self) -> str:
+        """The result in one line that gives nothing away.
+
         Raises:
             IncidentError: it has not been graded.
         """
         if self._result is None:
+            raise IncidentError("there is nothing to share before the grade")
+        again = ", practice" if self._was_practice else ""
+        end = "still down" if self._healed is None else "restored"
+        return (
+            f"minillm {self.name}{again}: {end}, {self._result.score:.0f}/100, {len(self._asked)} questions, "
+            f"{self.minutes} min, {sum(self._undone.values())} rolled back"
+        )
+
+    def reveal(self, changes: Sequence[str] | None = None) -> Reveal:
+        """The truth, and what interventions would have done. The same incident is practice from then on.
+
+        Args:
+            changes: ids of those that are tried out; None = a dozen that come into question, and yours.
+        Raises:
+            IncidentError: it has not been graded.
+        """
+        if self._result is None or self._answer is None:
             raise IncidentError("the truth comes after the grade: answer, deploy, grade")
         hidden, cause = self._hidden, self._hidden.cause
-        tried = ALL if changes is None else tuple(find_intervention(name) for name in changes)
+        names = (*hidden.menu, *self._answer.ranked) if changes is None else listed(changes)
+        tried = [find_intervention(name) for name in dict.fromkeys(names)]
+        effects = counterfactuals(hidden.case.now, self._trials, tried)
+        _TOLD_HERE.add(self.name)
+        TOLD.change(lambda told: told.names.append(self.name) if self.name not in told.names else None)
         shared = ("title", "regime", "looks_like", "told_apart_by", "tempting", "why_not")
         return Reveal(
             cause=cause.name,
@@ -239,7 +343,8 @@ class Incident:
             convicting=tuple(dict.fromkeys((*cause.convicting, cause.told_apart_by))),
             fixes=hidden.fixes,
             lost_s=lost_by_phase(hidden),
-            effects=counterfactuals(hidden.case.now, self._trials, tried),
+            timeline=tuple(self._timeline),
+            effects=effects,
             **{name: getattr(cause, name) for name in shared},
         )
 

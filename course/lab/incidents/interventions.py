@@ -43,6 +43,8 @@ class Intervention:
     change: Change
     loss: str = ""
     """What users lose, if they do."""
+    quality: float = 0.0
+    """Of it, what fewer bits cost: a share of each answer's worth. Tokens that users lose are counted."""
 
     @property
     def cost(self) -> str:
@@ -250,7 +252,7 @@ CHANGES: Mapping[str, Change] = {
     "int8_weights": engine(quantization="int8"),
     "int4_weights": engine(quantization="int4"),
     "int8_kv": int8_kv,
-    "kv_budget": engine(num_kv_blocks=None, kv_cache_memory_gb=None),
+    "kv_budget": lambda s: s if s.memory_taken else s.with_engine(num_kv_blocks=None, kv_cache_memory_gb=None),
     "cuda_graphs": partial(replace, cuda_graphs=True),
     "smaller_tp": smaller_tp,
     "larger_tp": lambda s: replace(s, tp=2 * s.tp) if s.tp < 8 else s,

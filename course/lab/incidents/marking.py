@@ -1,37 +1,38 @@
-"""Marks an answer: against what convicts the cause, and against what every proposed change really did.
+"""Marks out of a hundred: whether the service is restored, first of all; then what was said, and cited for it."""
 
-A hundred points. What is not backed by evidence counts little, even where it is right: a lucky guess helps once.
-"""
-
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from course.lab.grading import Criterion, Result
 from course.lab.incidents.causes import CAUSES
+from course.lab.incidents.convict import read_off
 from course.lab.incidents.generate import Hidden
 from course.lab.incidents.interventions import BY_ID as CHANGES
-from course.lab.incidents.numbers import answered, mean
+from course.lab.incidents.numbers import PLACES, mean, time_by_place
 from course.lab.incidents.outcome import Effect
 from course.lab.incidents.questions import BY_ID as QUESTIONS
-from course.lab.incidents.service import Play
-from minillm.core.timeline import PHASES
 
-PHASE, SECONDARY, REGIME, EVIDENCE, RANKING, RESTORED, HARM, COST, CLOCK = 20, 5, 5, 20, 20, 15, 5, 5, 5
+RESTORED, HARM, COST, PHASE, SECONDARY, REGIME, EVIDENCE, RANKING, CLOCK = 50, 5, 10, 10, 2, 3, 10, 5, 5
 """Points; they add up to 100."""
-UNBACKED = 0.3
-"""What the rest of an answer is worth without any convicting evidence."""
+HALFWAY = 0.3
+"""Share of the points for what was gained towards the SLO, without reaching it."""
+AT_ONCE = 2
+"""Changes in one deployment. Of more, no one knows which it was: the points shrink in proportion."""
+CANARY_UNDONE, ALL_UNDONE = 0.9, 0.6
+"""What is left of the points after a change that a tenth of the users had for nothing, or all of them."""
+DEARER = 1.25
+"""A bill that is so much above that of the dearest cure is no worse; beyond, the SLO was bought."""
 ENOUGH = 2
 """Convicting answers that make a case."""
-PER_STRAY = 0.25
-"""Taken off the evidence for each answer cited that doesn't convict the cause."""
-NEUTRAL = frozenset({"ttft_itl", "phases", "config", "changes", "arrivals", "queue_over_time"})
-"""Always fair to cite: they narrow it down."""
-BRISK, SLOW = 15, 45
+PER_STRAY = 0.15
+"""Share of the evidence's points taken off for each answer cited that convicts nothing."""
+BRISK, SLOW = 30, 75
 """Minutes on the incident clock: full marks up to the first, none from the second."""
+MOST_LOST = 1 / 3
+"""Share of the lost seconds that makes a place the dominant one, whatever must change."""
 NOTABLE = 0.1
 """Share of the lost seconds that makes a phase the second problem."""
-FOR_SPIKES = frozenset({"warm_pool", "bound_queue", "backoff"})
-"""Interventions that answer a spike and cost little between two."""
 NOT_ON_PAPER = frozenset({"clock", "cost"})
 """No question takes time, and what a change costs is in its rank."""
 
@@ -44,29 +45,41 @@ class Answer:
     secondary: str | None
     evidence: tuple[str, ...]
     ranked: tuple[str, ...]
-    open_questions: tuple[str, ...]
     regime: str | None
-    minutes: int
-    """On the clock when it was given."""
     asked: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Rollout:
+    """What was deployed in the end, and what it took to get there."""
+
+    effect: Effect | None
+    """None = nothing is deployed."""
+    minutes: int
+    canaries_undone: int = 0
+    all_undone: int = 0
+    needed: float = 0.0
+    """Dollars an hour with the dearest of the true cures."""
+
+
 def lost_by_phase(hidden: Hidden) -> dict[str, float]:
-    """Seconds that a mean answered request takes longer than last week, by phase, as its client saw it."""
+    """Seconds that a mean answered request takes longer than last week, by phase, and outside the engine."""
+    now, before = (time_by_place(play) for play in (hidden.scene.now, hidden.scene.before))
+    return {place: max(mean(now[place]) - mean(before[place]), 0.0) for place in PLACES}
 
-    def means(play: Play) -> dict[str, float]:
-        rows = [record.as_request_record().timeline.phases() for record in answered(play)]
-        return {phase: mean([row[phase] for row in rows]) for phase in PHASES}
 
-    now, before = means(hidden.scene.now), means(hidden.scene.before)
-    return {phase: max(now[phase] - before[phase], 0.0) for phase in PHASES}
+def dominant_phases(hidden: Hidden) -> set[str]:
+    """What may fairly be blamed: what must change, or where a large part of the seconds is lost."""
+    lost = lost_by_phase(hidden)
+    most = {place for place, seconds in lost.items() if seconds and seconds >= MOST_LOST * sum(lost.values())}
+    return {hidden.cause.phase, *hidden.cause.also, *most}
 
 
 def second_phases(hidden: Hidden) -> set[str | None]:
     """What may fairly be named as the second problem; None where there is hardly one."""
     lost = lost_by_phase(hidden)
     total = sum(lost.values()) or 1.0
-    named: set[str | None] = {p for p in PHASES if p != hidden.cause.phase and lost[p] / total >= NOTABLE}
+    named: set[str | None] = {p for p in PLACES if p != hidden.cause.phase and lost[p] / total >= NOTABLE}
     named |= {hidden.also.phase} if hidden.also else set()
     return (named or {None}) | set(hidden.cause.also)
 
@@ -74,7 +87,7 @@ def second_phases(hidden: Hidden) -> set[str | None]:
 def mark(
     hidden: Hidden,
     answer: Answer,
-    deployed: Effect | None,
+    rollout: Rollout,
     values: Mapping[str, float],
     on_paper: Collection[str] | None = None,
 ) -> Result:
@@ -82,42 +95,32 @@ def mark(
 
     Args:
         on_paper: for a written dump, the questions it answers: nothing else can be cited; None = all could be asked.
-        deployed: what the deployed changes did; None = nothing was deployed.
-        values: what each ranked intervention, and each true fix, is worth alone; see `value_of`.
+        values: what each ranked intervention, and each true fix, is worth; see `Effect.value`.
     """
-    share, evidence = _evidence(hidden, answer, on_paper)
-    backed = UNBACKED + (1 - UNBACKED) * share
-    rest = [
-        _phase(hidden, answer), _secondary(hidden, answer), _regime(hidden, answer),
-        _ranking(hidden, answer, values), *_deployed(hidden, deployed), _clock(answer, share),
-    ]  # fmt: skip
+    criteria = (
+        *_deployed(hidden, rollout), _phase(hidden, answer), _secondary(hidden, answer), _regime(hidden, answer),
+        _evidence(hidden, answer, on_paper), _ranking(hidden, answer, values), _clock(answer, rollout),
+    )  # fmt: skip
     left_out = frozenset() if on_paper is None else NOT_ON_PAPER
-    scaled = [_scaled(criterion, backed) for criterion in rest if criterion.name not in left_out]
-    return Result("incident", (*scaled[:3], evidence, *scaled[3:]), _left_open(hidden, answer))
-
-
-def _scaled(criterion: Criterion, backed: float) -> Criterion:
-    if backed == 1 or not criterion.earned:
-        return criterion
-    feedback = f"{criterion.feedback} Counts {backed:.0%}: the evidence cited does not make the case."
-    return Criterion(criterion.name, round(criterion.earned * backed, 2), criterion.possible, feedback)
+    return Result("incident", tuple(c for c in criteria if c.name not in left_out))
 
 
 def _phase(hidden: Hidden, answer: Answer) -> Criterion:
-    cause, named = hidden.cause, answer.dominant_phase
-    lost = lost_by_phase(hidden)
-    told = ", ".join(f"{phase.replace('_', ' ')} {1e3 * s:.0f} ms" for phase, s in lost.items() if s > 0)
-    right = named == cause.phase or named in cause.also
-    text = f"It is {cause.phase}: {cause.title}. A mean request takes longer than last week by: {told or 'nothing'}."
-    if named not in PHASES:
-        return Criterion("dominant phase", 0, PHASE, f"Name one of {', '.join(PHASES)}. {text}")
+    cause = hidden.cause
+    lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
+    told = ", ".join(f"{place.replace('_', ' ')} {1e3 * seconds:.0f} ms" for place, seconds in lost.items())
+    text = f"It is {cause.phase.replace('_', ' ')}: {cause.title}. A mean request takes longer than last week by: "
+    text += f"{told or 'nothing'}."
+    if answer.dominant_phase is None:
+        return Criterion("dominant phase", 0, PHASE, f"Name one of {', '.join(PLACES)}. {text}")
+    right = answer.dominant_phase in dominant_phases(hidden)
     return Criterion("dominant phase", PHASE if right else 0, PHASE, text)
 
 
 def _secondary(hidden: Hidden, answer: Answer) -> Criterion:
     allowed = second_phases(hidden)
-    if answer.dominant_phase in hidden.cause.also:  # the two may change places
-        allowed = {*allowed, hidden.cause.phase} - {None}
+    if answer.dominant_phase in dominant_phases(hidden):  # the two may change places
+        allowed = {*allowed, hidden.cause.phase} - {answer.dominant_phase}
     told = " or ".join(sorted(str(name) for name in allowed))
     right = any(answer.secondary == name for name in allowed)
     return Criterion("secondary problem", SECONDARY if right else 0, SECONDARY, f"The second problem: {told}.")
@@ -130,48 +133,34 @@ REGIMES = {
 
 
 def _regime(hidden: Hidden, answer: Answer) -> Criterion:
-    named, truth = answer.regime, hidden.cause.regime
-    if named is None and answer.ranked:
-        named = truth if answer.ranked[0] in hidden.fixes else "spike" if answer.ranked[0] in FOR_SPIKES else "steady"
-    return Criterion("spike or steady", REGIME if named == truth else 0, REGIME, REGIMES[truth])
+    truth = hidden.cause.regime
+    return Criterion("spike or steady", REGIME if answer.regime == truth else 0, REGIME, REGIMES[truth])
 
 
-def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) -> tuple[float, Criterion]:
-    """How far the evidence makes the case, 0 to 1, and the mark."""
-    of_cause = (*hidden.cause.convicting, hidden.cause.told_apart_by)
-    possible = (*of_cause, *(hidden.also.convicting if hidden.also else ()))
-    convicting = [name for name in possible if on_paper is None or name in on_paper]
-    core = {*of_cause} & {*convicting}
-    seen = [name for name in dict.fromkeys(answer.evidence) if name in answer.asked]
-    hits = [name for name in seen if name in core]
-    stray = [name for name in dict.fromkeys(answer.evidence) if name not in convicting and name not in NEUTRAL]
+def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) -> Criterion:
+    of_cause = {*hidden.cause.convicting, hidden.cause.told_apart_by, *(hidden.also.convicting if hidden.also else ())}
+    apart, moved = read_off(hidden)
+    core = [name for name in QUESTIONS if name in of_cause | apart and (on_paper is None or name in on_paper)]
+    cited = list(dict.fromkeys(answer.evidence))
+    hits = [name for name in cited if name in core and name in answer.asked]
+    stray = [name for name in cited if name not in core]
     share = min(len(hits) / min(ENOUGH, len(core)), 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
-    words = [f"It is convicted by: {_texts(dict.fromkeys(convicting))}."]
-    if unseen := [name for name in answer.evidence if name not in answer.asked]:
+    twin = CAUSES[hidden.cause.looks_like].title
+    words = [f"What has changed since last week, and would not by '{twin}': {_texts(core)}."]
+    if unseen := [name for name in cited if name not in answer.asked]:
         words.append(f"Cited without having been asked for: {_texts(unseen)}.")
     if "gpu" in stray:
         words.append("GPU utilisation reads high in nearly every incident: it points at no cause.")
-    if others := [name for name in stray if name != "gpu"]:
-        words.append(f"These would look the same in a healthy service: {_texts(others)}.")
-    return share, Criterion("evidence", round(EVIDENCE * share, 2), EVIDENCE, " ".join(words))
+    if same := [name for name in stray if name not in moved and name != "gpu"]:
+        words.append(f"No more than context, or as last week: {_texts(same)}.")
+    if shared := [name for name in stray if name in moved and name != "gpu"]:
+        words.append(f"Changed, and would by the look-alike too: {_texts(shared)}.")
+    return Criterion("evidence", round(EVIDENCE * share, 2), EVIDENCE, " ".join(words))
 
 
 def _texts(names: Iterable[str]) -> str:
     """Questions in the words of the desk, which shows no ids."""
     return "; ".join(QUESTIONS[name].text for name in names)
-
-
-def _left_open(hidden: Hidden, answer: Answer) -> tuple[str, ...]:
-    """What was left open, beside the question that mattered most. Words cannot be marked fairly: no points."""
-    if not answer.open_questions:
-        return ()
-    cause = hidden.cause
-    asked = "you asked" if cause.told_apart_by in answer.asked else "you did not ask"
-    listed = "; ".join(QUESTIONS[name].text if name in QUESTIONS else name for name in answer.open_questions)
-    return (
-        f"You left open: {listed}. (No points either way.) What tells it from its look-alike, "
-        f"'{CAUSES[cause.looks_like].title}': {_texts([cause.told_apart_by])}, which {asked}.",
-    )
 
 
 def _ranking(hidden: Hidden, answer: Answer, values: Mapping[str, float]) -> Criterion:
@@ -185,38 +174,46 @@ def _ranking(hidden: Hidden, answer: Answer, values: Mapping[str, float]) -> Cri
     share = reached / possible if possible else 0.0
     order = sorted(values, key=lambda name: -values[name])
     told = "; ".join(f"{CHANGES[name].text} {values[name]:+.2f}" for name in order)
-    words = f"What each is worth alone, as share of requests saved, less its cost: {told}."
+    words = f"What each is worth, as share of requests saved, less its cost: {told}."
     cause = hidden.cause
     if cause.tempting in ranked[:2]:
         words += f" {CHANGES[cause.tempting].text}: {cause.why_not}"
     return Criterion("ranking", round(RANKING * share, 2), RANKING, words)
 
 
-def _deployed(hidden: Hidden, effect: Effect | None) -> Sequence[Criterion]:
+def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
+    effect = rollout.effect
     if effect is None:
-        nothing = "Nothing was deployed."
         worth = {"SLO restored": RESTORED, "no harm": HARM, "cost": COST}
-        return [Criterion(name, 0, points, nothing) for name, points in worth.items()]
+        return [Criterion(name, 0, points, "Nothing is deployed.") for name, points in worth.items()]
     told = f"{effect.before:.0%} of requests before, {effect.after:.0%} after, target {effect.target:.0%}."
     gained = max(effect.after - effect.before, 0.0) / max(effect.target - effect.before, 1e-9)
-    kept = RESTORED if effect.restored else round(0.4 * RESTORED * min(gained, 1.0), 2)
+    reached = 1.0 if effect.restored else HALFWAY * min(gained, 1.0)
     if not effect.restored and hidden.cause.tempting in effect.chosen:
         told += f" {hidden.cause.why_not}"
-    harmed = bool(effect.regressions) or not effect.restored
+    fair = min(max(effect.bill_before, rollout.needed) / max(effect.bill_after, 1e-9), 1.0)
+    counts = {
+        f"{len(effect.chosen)} changes at once, no one can say which one did it": AT_ONCE / len(effect.chosen),
+        f"taken back on the way: {rollout.canaries_undone} canaries, {rollout.all_undone} full rollouts": (
+            CANARY_UNDONE**rollout.canaries_undone * ALL_UNDONE**rollout.all_undone
+        ),
+        f"bought for {1 / fair:.1f} times the bill of a cure": DEARER * fair,
+        f"users lose {effect.lost:.0%} of what they asked for": 1 - effect.lost,
+    }
+    told += "".join(f" {words[0].upper()}{words[1:]}: counts {n:.0%}." for words, n in counts.items() if n < 1)
+    kept = RESTORED * reached * math.prod(min(share, 1.0) for share in counts.values())
     harm = f"Worse than before: {', '.join(effect.regressions)}." if effect.regressions else "Nothing got worse."
-    spare = max(len(effect.chosen) - 2, 0)
-    cost = COST / (1 + max(effect.growth, 0.0)) / (1 + spare) if effect.restored else 0.0
-    bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after"
-    extra = f"; {spare} changes more than two at once" if spare else ""
+    bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after."
     return [
-        Criterion("SLO restored", kept, RESTORED, told),
-        Criterion("no harm", 0 if harmed else HARM, HARM, harm),
-        Criterion("cost", round(cost, 2), COST, f"{bill}{extra}."),
+        Criterion("SLO restored", round(kept, 2), RESTORED, told),
+        Criterion("no harm", HARM if effect.restored and not effect.regressions else 0, HARM, harm),
+        Criterion("cost", round(COST * fair, 2) if effect.restored else 0, COST, bill),
     ]
 
 
-def _clock(answer: Answer, share: float) -> Criterion:
-    """Minutes count only if something was found in them."""
-    brisk = min(max((SLOW - answer.minutes) / (SLOW - BRISK), 0.0), 1.0) if share else 0.0
-    told = f"{answer.minutes} minutes, {len(answer.asked)} questions; {BRISK} minutes are enough."
+def _clock(answer: Answer, rollout: Rollout) -> Criterion:
+    """Minutes count only if something was reached in them."""
+    reached = rollout.effect is not None and rollout.effect.restored
+    brisk = min(max((SLOW - rollout.minutes) / (SLOW - BRISK), 0.0), 1.0) if reached else 0.0
+    told = f"{rollout.minutes} minutes to the end, {len(answer.asked)} questions; {BRISK} minutes are enough."
     return Criterion("clock", round(CLOCK * brisk, 2), CLOCK, told)

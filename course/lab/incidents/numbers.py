@@ -5,11 +5,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from course.lab.incidents.service import Play
 from course.lab.run import percentile
+from minillm.core.timeline import PHASES
 from minillm.simulate.cluster.record import ClientRecord
 from minillm.simulate.cluster.run import Sample
 
 BINS = 20
 QS = (50, 95, 99)
+OUTSIDE = "outside_the_engine"
+"""Where time passes that no engine sees: clients, network, gateway."""
+PLACES = (*PHASES, OUTSIDE)
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
@@ -35,6 +39,13 @@ def latencies(play: Play) -> dict[str, list[float]]:
         "tpot": [row.tpot or 0.0 for row in rows],
         "e2e": [row.e2e for row in rows],
     }
+
+
+def time_by_place(play: Play) -> dict[str, list[float]]:
+    """Seconds of every answered request in each phase, by its engine's stamps, and outside the engine."""
+    done = answered(play)
+    times = {phase: [record.timeline.phases()[phase] for record in done] for phase in PHASES}
+    return {**times, OUTSIDE: [max(record.e2e() - record.timeline.e2e, 0.0) for record in done]}
 
 
 def per_second(moments: Iterable[float], duration: float) -> tuple[list[float], list[float]]:

@@ -5,6 +5,7 @@ hundreds of megabytes.
 """
 
 import gc
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,7 +15,6 @@ from course.lab.incidents.evidence import as_html, frame, written
 from course.lab.incidents.interventions import ALL, BY_ID, Intervention, applied
 from course.lab.incidents.numbers import latencies, mean
 from course.lab.incidents.service import Play, Service, play
-from course.lab.run import percentile
 from minillm.core.errors import MinillmError
 from minillm.simulate.cost.hardware import find_hardware
 
@@ -25,8 +25,6 @@ WORSE = 1.25
 """A percentile that grew by this factor, and is over its limit, is a regression."""
 MACHINES_WEIGH = 0.4
 """In shares of requests: what doubling the bill takes off an intervention's value."""
-LOSS_WEIGHS = 0.05
-"""The same for what users lose."""
 YOUNG = 1
 """Generations of objects up to this one are those that the play itself has made; looking at older ones takes long."""
 P95 = {"ttft": "TTFT p95", "itl": "ITL, largest gap, p95", "tpot": "TPOT p95", "e2e": "E2E p95"}
@@ -56,11 +54,21 @@ def trial_of(one: Play) -> Trial:
     return Trial(one.service, one.seed, one.attainment, len(one.run.records), latencies(one), bill)
 
 
-class Trials:
-    """Plays services on the held-out traffic; nothing is played twice."""
+def tokens_of(service: Service) -> tuple[float, float]:
+    """Of a mean request: prompt tokens, answer tokens."""
+    made = service.workload(0)
+    return made.num_prompt_tokens / len(made), made.num_output_tokens / len(made)
 
-    def __init__(self, seeds: tuple[int, ...]) -> None:
-        self._seeds = seeds
+
+class Trials:
+    """Plays services on the held-out traffic; nothing is played twice.
+
+    Args:
+        last_week: what users were used to.
+    """
+
+    def __init__(self, seeds: tuple[int, ...], last_week: Service) -> None:
+        self._seeds, self._last_week = seeds, last_week
         self._done: list[Trial] = []
 
     def of(self, service: Service) -> tuple[Trial, ...]:
@@ -74,6 +82,17 @@ class Trials:
     def attainment(self, service: Service) -> float:
         """Share of requests that met the SLO, over all held-out traffic."""
         return mean([one.attainment for one in self.of(service)])
+
+    def canary(self) -> "Trials":
+        """On one of the seeds only."""
+        return Trials(self._seeds[:1], self._last_week)
+
+    def lost(self, now: Service, changed: Service) -> float:
+        """Share of their tokens, prompt or answer, that users no longer get: of today's, or of last week's if those
+        were fewer.
+        """
+        had = map(min, tokens_of(self._last_week), tokens_of(now))
+        return max(0.0, *(1 - left / before for before, left in zip(had, tokens_of(changed))))
 
     def _trial(self, service: Service, seed: int) -> Trial:
         for done in self._done:
@@ -100,6 +119,8 @@ class Effect:
     table: "pd.DataFrame"
     """Latencies and failures; columns before, after, limit."""
     regressions: tuple[str, ...]
+    lost: float = 0.0
+    """Share of what they asked for that answered users no longer get: tokens, or quality that fewer bits cost."""
     possible: bool = True
     """Whether such a service can be built."""
 
@@ -112,8 +133,15 @@ class Effect:
         """Of the bill, as a share of what it was."""
         return self.bill_after / self.bill_before - 1 if self.bill_before else 0.0
 
+    @property
+    def value(self) -> float:
+        """Requests saved, each worth what its user still gets of it, less what machines cost; 0 = cannot be built."""
+        machines = MACHINES_WEIGH * min(max(self.growth, 0.0), 1.0)
+        return self.after * (1 - self.lost) - self.before - machines if self.possible else 0.0
+
     def __str__(self) -> str:
-        worse = f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""
+        worse = f" Users lose {self.lost:.0%} of what they asked for." if self.lost else ""
+        worse += f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""
         return (
             f"{'; '.join(BY_ID[name].text for name in self.chosen) or 'Nothing'}: {self.before:.0%} -> "
             f"{self.after:.0%} of requests within the SLO (target {self.target:.0%}): the SLO is "
@@ -127,10 +155,11 @@ class Effect:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        fields = ("before", "after", "target", "restored", "bill_before", "bill_after")
+        fields = ("before", "after", "target", "restored", "bill_before", "bill_after", "lost")
+        table = self.table.astype(object).where(self.table != math.inf, None)
         return {
             "deployed": list(self.chosen), **{name: getattr(self, name) for name in fields},
-            "regressions": list(self.regressions), "table": self.table.reset_index().to_dict("records"),
+            "regressions": list(self.regressions), "table": table.reset_index().to_dict("records"),
         }  # fmt: skip
 
 
@@ -150,14 +179,18 @@ def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) 
     rows = {name: {"before": old[name], "after": new[name], "limit": limits[name]} for name in old}
     worse = tuple(name for name in rows if new[name] > WORSE * old[name] and new[name] > limits[name])
     table = frame(rows, "seconds, or share")
-    return Effect(names, share, trials.attainment(changed), service.target, bill, bill_of(after), table, worse)
+    lost = min(trials.lost(service, changed) + sum(each.quality for each in chosen), 1.0)
+    return Effect(names, share, trials.attainment(changed), service.target, bill, bill_of(after), table, worse, lost)
 
 
 def _numbers(trials: Sequence[Trial]) -> dict[str, float]:
-    """p95 of latencies in seconds and the share of failures, at the client."""
-    pooled = {words: [value for one in trials for value in one.latencies[name]] for name, words in P95.items()}
+    """p95 of latencies in seconds over all requests, for one without an answer waits for ever; and the share of those,
+    at the client.
+    """
+    pooled = {words: sorted(value for one in trials for value in one.latencies[name]) for name, words in P95.items()}
     num_answered, offered = len(pooled["E2E p95"]), sum(one.offered for one in trials)
-    found = {name: percentile(values, 95) or 0.0 for name, values in pooled.items()}
+    rank = max(math.ceil(0.95 * offered) - 1, 0)
+    found = {name: values[rank] if rank < len(values) else math.inf for name, values in pooled.items()}
     return {**found, "not answered": 1 - num_answered / offered if offered else 0.0}
 
 
@@ -166,23 +199,13 @@ def bill_of(trials: Sequence[Trial]) -> float:
     return mean([one.bill for one in trials])
 
 
-def value_of(intervention: Intervention, effect: Effect) -> float:
-    """What an intervention is worth on its own: requests saved, less what it costs. What users lose counts even when
-    nothing is gained; one that cannot be built is worth 0.
-    """
-    if not effect.possible:
-        return 0.0
-    loss = LOSS_WEIGHS if intervention.loss else 0.0
-    return effect.after - effect.before - MACHINES_WEIGH * min(max(effect.growth, 0.0), 1.0) - loss
-
-
 def counterfactuals(service: Service, trials: Trials, tried: Sequence[Intervention] = ALL) -> "pd.DataFrame":
-    """Each intervention alone: share of requests within the SLO, and what the machines cost."""
+    """Each intervention alone: share of requests within the SLO, and the bill; the most valuable first."""
     rows = {}
     for intervention in tried:
         effect = effect_of([intervention], service, trials)
         rows[intervention.id] = {
             "phase": intervention.phase, "before": effect.before, "after": effect.after, "restored": effect.restored,
-            "$ an hour": effect.bill_after, "value": value_of(intervention, effect),
+            "$ an hour": effect.bill_after, "value": effect.value,
         }  # fmt: skip
-    return frame(rows).sort_values("value", ascending=False, kind="stable")
+    return frame(dict(sorted(rows.items(), key=lambda row: -row[1]["value"])))

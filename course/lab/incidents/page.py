@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
-from course.lab.incidents.generate import Hidden
+from course.lab.incidents.causes.base import breach_of
+from course.lab.incidents.generate import PAGED_AT, Hidden
 from course.lab.incidents.numbers import answered, latencies
 from course.lab.incidents.service import Play, Service
 from course.lab.run import percentile
@@ -53,12 +54,11 @@ def _alarm(play: Play) -> str:
     """The metric that is furthest over its limit, at p99, as clients see it."""
     if not answered(play):
         return "no request is answered any more."
-    p99 = {name: percentile(values, 99) for name, values in latencies(play).items()}
-    limits = {name: getattr(play.service.slo, name) for name in p99}
-    worst = max(p99, key=lambda name: p99[name] / limits[name])
+    worst, factor = breach_of(play)
+    p99, limit = percentile(latencies(play)[worst], 99), getattr(play.service.slo, worst)
     lost = 1 - len(answered(play)) / len(play.run.records)
     failing = f" {lost:.0%} of requests get no answer." if lost > 1 - play.service.target else ""
-    return f"p99 of {NAMES[worst]} is {seconds(p99[worst])}; the limit is {seconds(limits[worst])}.{failing}"
+    return f"p99 of {NAMES[worst]} is {seconds(p99)}, {factor:.1f} times the limit of {seconds(limit)}.{failing}"
 
 
 def _told(service: Service) -> str:
@@ -67,5 +67,6 @@ def _told(service: Service) -> str:
     count = f"{replicas} replicas" if replicas > 1 else "one replica"
     return (
         f"{service.model}, started on {count} of {service.tp} x {service.hardware}; {number(service.rate)} requests/s "
-        f"over the last {seconds(service.duration_s)}."
+        f"since it began, half an hour ago. It goes on while you ask. (Time is compressed: an hour of it is "
+        f"{seconds(service.duration_s / PAGED_AT)} of simulated traffic.)"
     )

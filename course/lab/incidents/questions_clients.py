@@ -23,7 +23,8 @@ def ttft_itl(scene: Scene) -> Finding:
         "TPOT": {**spread([each for each in seen["tpot"] if each]), "limit": slo.tpot},
         "E2E": {**spread(seen["e2e"]), "limit": slo.e2e},
     }
-    return Finding(rows, "seconds, at the client")
+    unanswered = 1 - len(answered(scene.now)) / max(len(scene.now.run.records), 1)
+    return Finding(rows, "seconds, at the client", says={"unanswered": unanswered})
 
 
 def arrivals(scene: Scene) -> Finding:
@@ -152,6 +153,7 @@ def config(scene: Scene) -> Finding:
         "model": service.model, "a replica": f"{service.tp} x {service.hardware}, links: {service.links}",
         "replicas": f"{scaling.min_replicas} to {scaling.max_replicas}" if scaling else fleet.replicas,
         "router": fleet.router.policy, "CUDA graphs": service.cuda_graphs,
+        "GPU memory": "shared with another process" if service.memory_taken else "all for this engine",
         "KV blocks": service.deployment().num_kv_blocks, **{name: getattr(engine, name) for name in SHOWN},
         "speculative": f"{drafts.method}, k={drafts.k}, max_batch={drafts.max_batch}" if drafts else None,
     }  # fmt: skip

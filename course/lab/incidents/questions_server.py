@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from course.lab.incidents.evidence import Finding, Line, Panel, Row, Scene
-from course.lab.incidents.numbers import answered, mean, over_time, seconds_per_thousand, spread
+from course.lab.incidents.numbers import answered, mean, over_time, seconds_per_thousand, spread, time_by_place
 from course.lab.incidents.questions_clients import TIME
 from course.lab.incidents.service import Play, StepRow
 from course.lab.style import number, seconds
-from minillm.core.timeline import PHASES
 from minillm.observe.speculation import SpeculationSummary
 
 MOST_POINTS = 400
@@ -21,12 +20,10 @@ YOUNG = 6
 
 
 def phases(scene: Scene) -> Finding:
-    done = answered(scene.now)
-    times = {phase.replace("_", " "): [r.timeline.phases()[phase] for r in done] for phase in PHASES}
-    times["outside the engine"] = [max(r.e2e() - r.timeline.e2e, 0.0) for r in done]
+    times = time_by_place(scene.now)
     total = sum(sum(values) for values in times.values()) or 1.0
     rows = {
-        name: {"mean": mean(values), "p99": spread(values)["p99"], "share": sum(values) / total}
+        name.replace("_", " "): {"mean": mean(values), "p99": spread(values)["p99"], "share": sum(values) / total}
         for name, values in times.items()
     }
     shares = ", ".join(f"{name} {row['share']:.0%}" for name, row in rows.items())

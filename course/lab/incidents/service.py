@@ -73,6 +73,8 @@ class Service:
     """Between the accelerators of one replica."""
     cuda_graphs: bool = True
     fleet: ClusterConfig = field(default_factory=lambda: ClusterConfig(sample_every_s=None))
+    memory_taken: bool = False
+    """By another process on the same accelerators: the KV pool cannot grow."""
     acceptance: Mapping[str, float] = field(default_factory=dict)
     """Of draft tokens on this traffic, by proposer: a property of the two, not a setting."""
     slo: SLO = field(default_factory=SLO)
@@ -100,6 +102,10 @@ class Service:
         """So many times the requests a second, over as much less time: the run has as many requests."""
         flows = tuple(flow.scaled(factor) for flow in self.flows)
         return replace(self, flows=flows, duration_s=self.duration_s / factor)
+
+    def during(self, share: float) -> "Service":
+        """The same traffic, up to this share of its time."""
+        return replace(self, duration_s=self.duration_s * share)
 
     def with_kind(self, kind: TrafficModel) -> "Service":
         """Its only flow gets requests of another kind, as often."""

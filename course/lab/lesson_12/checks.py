@@ -4,9 +4,9 @@ from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.incidents import Incident
 from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.dumps.sums import slips, sums_of
-from course.lab.incidents.incident import Reveal
 from course.lab.incidents.interventions import BY_ID as CHANGES
 from course.lab.incidents.questions import BY_ID as QUESTIONS
+from course.lab.incidents.reveal import Reveal
 from course.lab.lesson_12.twins import ALIKE, TOLD_BY, reading
 
 TWINS = ("few_slots", "kv_pool")

@@ -1,45 +1,75 @@
-"""Three who play incidents by a script: one who knows, one with a single idea, one who guesses."""
+"""Those who play incidents by a script: one who reads the answers, and some who don't."""
 
 import random
+from collections.abc import Sequence
 
 from course.lab.grading import Result
 from course.lab.incidents import Incident
 from course.lab.incidents.marking import second_phases
-from minillm.core.timeline import PHASES
+from course.lab.incidents.numbers import PLACES
+
+LIMITS = ("more_slots", "larger_chunks", "kv_budget", "raise_client_cap", "longer_timeouts", "warm_pool")
+HARMLESS = (
+    "more_slots", "kv_budget", "continuous_batching", "least_outstanding", "raise_client_cap", "backoff", "unbuffer",
+    "ingress_workers", "cuda_graphs", "gate_speculation", "static_first", "chunked_prefill", "near_clients",
+)  # fmt: skip
+"""Each does nothing where it isn't needed."""
+
+
+def play(incident: Incident, asked: Sequence[str], phase: str | None, ranked: Sequence[str], deployed: Sequence[str],
+         second: str | None = None, regime: str = "steady") -> Result:  # fmt: skip
+    incident = incident.fresh()
+    for name in asked:
+        incident.ask(name)
+    incident.answer(phase, second, asked, ranked, regime=regime)
+    incident.deploy(deployed)
+    return incident.grade()
 
 
 def expert(incident: Incident) -> Result:
-    """Asks the right three questions, and does what follows."""
-    incident = incident.fresh()
+    """Splits the number, asks the questions that decide, and does what follows; also cites the first split."""
     hidden = incident._hidden
-    cause, fix = hidden.cause, hidden.fixes[0]
-    asked = list(dict.fromkeys((*cause.convicting, cause.told_apart_by)))[:3]
-    for name in asked:
-        incident.ask(name)
+    cause = hidden.cause
+    asked = list(dict.fromkeys(("ttft_itl", "phases", *cause.convicting, cause.told_apart_by)))
+    cure = hidden.fixes if cause.together else hidden.fixes[:1]
     second = sorted(second_phases(hidden), key=str)[0]
-    incident.answer(cause.phase, second, asked, [fix], regime=cause.regime)
-    incident.deploy([fix])
-    return incident.grade()
+    return play(incident, asked, cause.phase, cure, cure, second, cause.regime)
 
 
 def one_idea(incident: Incident, fix: str, phase: str) -> Result:
     """Looks at the GPUs, and does what was always going to be done."""
-    incident = incident.fresh()
-    incident.ask("gpu")
-    incident.answer(phase, evidence=["gpu"], ranked=[fix])
-    incident.deploy([fix])
-    return incident.grade()
+    return play(incident, ["gpu"], phase, [fix], [fix])
+
+
+def borrow_machines(incident: Incident) -> Result:
+    """The same, with as many as it takes."""
+    return play(incident, ["arrivals", "queue_over_time"], "queue", ["warm_pool", "double_fleet"], ["warm_pool"])
+
+
+def raise_every_limit(incident: Incident) -> Result:
+    return play(incident, ["config", "batch"], "queue", LIMITS[:3], LIMITS)
+
+
+def everything_harmless(incident: Incident) -> Result:
+    return play(incident, ["config", "changes"], "queue", HARMLESS[:3], HARMLESS)
+
+
+def template(incident: Incident) -> Result:
+    """The same sensible-looking form every time, with six questions that are always fair."""
+    asked = ("ttft_itl", "phases", "arrivals", "queue_over_time", "kv_use", "batch")
+    return play(incident, asked, "queue", ["double_fleet", "more_slots", "bound_queue"], ["double_fleet"])
+
+
+def template_of_settings(incident: Incident) -> Result:
+    """The same, with the two settings that are most often to blame."""
+    asked = ("phases", "batch", "kv_use", "queue_over_time")
+    return play(incident, asked, "queue", ["more_slots", "kv_budget"], ["more_slots", "kv_budget"])
 
 
 def guesser(incident: Incident, seed: int) -> Result:
     """Everything at random."""
-    luck, incident = random.Random(seed), incident.fresh()
+    luck = random.Random(seed)
     asked = luck.sample([question.id for question in incident.questions()], 3)
-    for name in asked:
-        incident.ask(name)
     ranked = luck.sample([one.id for one in incident.interventions()], 3)
-    incident.answer(
-        luck.choice(PHASES), luck.choice([*PHASES, None]), asked, ranked, regime=luck.choice(("steady", "spike"))
-    )
-    incident.deploy(ranked[:1])
-    return incident.grade()
+    second, when = luck.choice([*PLACES, None]), luck.choice(("steady", "spike"))
+    return play(incident, asked, luck.choice(PLACES), ranked, ranked[:1], second, when)

@@ -18,7 +18,7 @@ def test_a_question_goes_on_the_board_and_takes_its_minutes(desk: Desk) -> None:
     desk.ask_buttons["kv_use"].click()
     assert "KV use over time" in desk.board.value
     assert desk.incident.minutes == 1
-    assert "1 minutes" in desk.clock.value
+    assert "1 minutes" in desk.clock.value and "error budget" in desk.clock.value
     assert [name for _, name in desk.evidence.options] == ["kv_use"]
     desk.ask("kv_use")
     assert desk.board.value.count("<svg") == 1
@@ -44,6 +44,26 @@ def test_a_blank_commit_is_refused_and_a_committed_form_is_closed(desk: Desk) ->
     assert all(part.disabled for part in (desk.commit, desk.phase, desk.regime, desk.evidence, *desk.ranked))
 
 
+def test_the_menus_come_after_the_hypothesis(desk: Desk) -> None:
+    desk.suspect_button.click()
+    assert "write down what you suspect" in desk.verdict.value and desk.menus.layout.display == "none"
+    desk.hypothesis.value = "slots, or memory"
+    desk.suspect_button.click()
+    assert desk.menus.layout.display is None and desk.incident.hypothesis == "slots, or memory"
+
+
+def test_a_canary_can_be_rolled_back(desk: Desk) -> None:
+    desk.phase.value = "queue"
+    desk.commit.click()
+    desk.roll_back_button.click()
+    assert "nothing to roll back" in desk.verdict.value
+    desk.chosen.value = ("larger_k",)
+    desk.canary_button.click()
+    assert "the SLO is missed" in desk.verdict.value and desk.incident.is_undeployed
+    desk.roll_back_button.click()
+    assert "Rolled back" in desk.verdict.value
+
+
 def test_deploying_nothing_is_no_deployment(desk: Desk) -> None:
     desk.ranked[0].value = "more_slots"
     desk.commit.click()
@@ -65,7 +85,7 @@ def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
     assert "press again" in desk.verdict.value and desk.incident._result is None
     desk.grade_button.click()
     desk.wait()
-    assert "Nothing was deployed" in desk.verdict.value
+    assert "Nothing is deployed" in desk.verdict.value
 
 
 def test_from_page_to_truth(desk: Desk) -> None:

@@ -3,22 +3,35 @@ and those who know score, and those who do not, do not.
 """
 
 from collections.abc import Callable
+from statistics import mean, median
 
 import pytest
-from players import expert, guesser, one_idea
+from players import (
+    borrow_machines,
+    everything_harmless,
+    expert,
+    guesser,
+    one_idea,
+    raise_every_limit,
+    template,
+    template_of_settings,
+)
 
+from course.lab.grading import Result
 from course.lab.incidents import Incident
 from course.lab.incidents.causes import CAUSES
+from course.lab.incidents.classics import CLASSICS
 from course.lab.incidents.interventions import BY_ID as INTERVENTIONS
 from course.lab.incidents.questions import BY_ID as QUESTIONS
 from course.lab.incidents.service import play
 
 QUICK = (1,)
 LONG = tuple(range(3, 13))
+SEVERAL = ("overload", "few_slots", "launch_bound", "proxy", "far_clients", "output_drift")
 IN_A_HURRY = 3
 """Every third cause is drawn in `make test`, which has twenty minutes for everything; the others in `make slow`."""
 EVERY_CAUSE = [pytest.param(c, marks=[pytest.mark.slow] if i % IN_A_HURRY else []) for i, c in enumerate(CAUSES)]
-AT_LEAST, ONE_IDEA_AT_MOST, GUESSED_AT_MOST = 90, 35, 25
+AT_LEAST, AT_MOST = 90, 35
 Draw = Callable[[str, int], Incident]
 
 
@@ -44,7 +57,8 @@ def check(incident: Incident) -> None:
 
     player = incident.fresh()
     player.answer(hidden.cause.phase)
-    cured, tempted = player.deploy(hidden.fixes[:1]), player.deploy([hidden.cause.tempting])
+    cure = hidden.fixes if hidden.cause.together else hidden.fixes[:1]
+    cured, tempted = player.deploy(cure), player.deploy([hidden.cause.tempting])
     assert cured.restored, str(cured)
     assert cured.before < cured.target
     assert not tempted.restored, str(tempted)
@@ -52,12 +66,24 @@ def check(incident: Incident) -> None:
     assert expert(incident).score >= AT_LEAST, str(expert(incident))
 
 
-def check_those_who_do_not_know(incident: Incident) -> None:
-    """One idea, or none, is not enough."""
-    for fix, phase in (("double_fleet", "queue"), ("int8_weights", "decode")):
-        assert one_idea(incident, fix, phase).score < ONE_IDEA_AT_MOST
-    guessed = [guesser(incident, seed).score for seed in range(3)]
-    assert sum(guessed) / len(guessed) < GUESSED_AT_MOST
+UNKNOWING: dict[str, Callable[[Incident], Result]] = {
+    "adds GPUs": lambda incident: one_idea(incident, "double_fleet", "queue"),
+    "shrinks weights": lambda incident: one_idea(incident, "int8_weights", "decode"),
+    "borrows machines": borrow_machines,
+    "raises every limit": raise_every_limit,
+    "changes all that is harmless": everything_harmless,
+    "fills in a form": template,
+    "fills in a form, with settings": template_of_settings,
+    "guesses": lambda incident: guesser(incident, 0),
+}
+
+
+def check_those_who_do_not_know(incidents: list[Incident]) -> None:
+    """One idea, or a form, or none, isn't enough."""
+    scores = {name: [player(each).score for each in incidents] for name, player in UNKNOWING.items()}
+    for name, found in scores.items():
+        print(f"{name:32} mean {mean(found):5.1f} median {median(found):5.1f}")
+    assert all(mean(found) < AT_MOST > median(found) for found in scores.values()), scores
 
 
 @pytest.mark.parametrize("seed", QUICK)
@@ -70,15 +96,13 @@ def test_a_cause(draw: Draw, cause: str, seed: int) -> None:
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("seed", LONG)
 def test_a_cause_over_many_seeds(cause: str, seed: int) -> None:
-    incident = Incident.generate(seed, difficulty=1 + seed % 3, cause=cause)
-    check(incident)
-    check_those_who_do_not_know(incident)
+    check(Incident.generate(seed, difficulty=1 + seed % 3, cause=cause))
 
 
-@pytest.mark.parametrize("cause", ["overload", "few_slots", "longer_prompts", "launch_bound"])
-def test_those_who_do_not_know_do_not_score(draw: Draw, cause: str) -> None:
-    """Also where more machines do help, and where decoding is to blame."""
-    check_those_who_do_not_know(draw(cause, 1))
+@pytest.mark.parametrize("causes", [SEVERAL, pytest.param(tuple(CAUSES), marks=pytest.mark.slow)])
+def test_those_who_do_not_know_do_not_score(draw: Draw, causes: tuple[str, ...]) -> None:
+    """Also where more machines do help, where one setting does, and where decoding is to blame."""
+    check_those_who_do_not_know([draw(cause, 1) for cause in causes])
 
 
 @pytest.mark.parametrize("name", ["three-months", "straggler"])
@@ -86,3 +110,10 @@ def test_a_classic(name: str) -> None:
     incident = Incident.classic(name)
     check(incident)
     assert incident.page.story
+
+
+@pytest.mark.parametrize(
+    "name", ["two-limits", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CLASSICS][3:])]
+)
+def test_a_case(name: str) -> None:
+    check(Incident.classic(name))

@@ -16,16 +16,17 @@ def test_json_step_by_step(run: Run) -> None:
     assert status == 0
     assert page["page"]["alarm"]
     assert {"grade", "reveal", "deployed"}.isdisjoint(page)
-    assert len(page["questions"]) > 20 < len(page["interventions"])
+    assert len(page["questions"]) > 12 > 10 < len(page["interventions"])
 
     asked = ("--ask", "kv_use", "--ask", "batch")
-    played = ("--answer", json.dumps(ANSWER), "--deploy", "more_slots", "--json")
+    played = ("--answer", json.dumps(ANSWER), "--canary", "more_slots", "--deploy", "more_slots", "--json")
     status, out, _ = run("incident", *SLOTS, *asked, *played)
     report = json.loads(out)
     assert status == 0
     assert report["page"] == page["page"]
     assert [found["id"] for found in report["evidence"]] == ["kv_use", "batch"]
-    assert report["deployed"]["restored"] is True
+    assert report["deployed"]["restored"] is True is report["canary"]["restored"]
+    assert report["share"].startswith("minillm incident 1") and report["reveal"]["timeline"]
     assert report["grade"]["score"] >= 85
     assert report["reveal"]["cause"] == "few_slots"
 
@@ -45,8 +46,9 @@ def test_mistakes_are_told(run: Run) -> None:
 @pytest.mark.parametrize("ends", ["quit", pytest.param("grade", marks=pytest.mark.slow)])
 def test_playing_by_hand(run: Run, ends: str) -> None:
     words = [
-        "questions", "ask kv_use batch", "ask", "ask gremlins", "deploy more_slots", "dance",
-        "answer dominant_phase=network", "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots", "grade",
+        "questions", "fixes", "suspect too few slots", "fixes queue", "ask kv_use batch", "ask", "ask gremlins",
+        "deploy more_slots", "dance", "rollback", "status", "answer dominant_phase=gpu",
+        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots", "grade",
         "deploy", "deploy gremlins", "deploy more_slots", ends,
     ]  # fmt: skip
     status, out, _ = run("incident", *SLOTS, stdin="\n".join(words))
@@ -57,7 +59,11 @@ def test_playing_by_hand(run: Run, ends: str) -> None:
         "no question 'gremlins'",
         "diagnose first",
         "no command 'dance'",
-        "no phase 'network': choose one of queue",
+        "no phase 'gpu': choose one of queue",
+        "in your own words",
+        "Eight times the slots",
+        "nothing to roll back",
+        "of the day's error budget burned",
         "type grade again",
         "no intervention 'gremlins'",
         "at least one change",

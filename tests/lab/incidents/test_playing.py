@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from html import escape
 
 import pytest
@@ -10,10 +11,10 @@ from players import expert
 
 from course.lab.incidents import Incident, IncidentError
 from course.lab.incidents.interventions import BY_ID, MOST_SLOTS
-from course.lab.incidents.marking import Answer, _secondary, second_phases
+from course.lab.incidents.marking import EVIDENCE, RESTORED, Answer, _secondary, second_phases
+from course.lab.incidents.numbers import PLACES
 from course.lab.incidents.page import page_of
 from course.lab.incidents.questions_server import BATCHES
-from minillm.core.timeline import PHASES
 from minillm.simulate.cluster.run import FleetRun
 
 Draw = Callable[[str, int], Incident]
@@ -115,13 +116,13 @@ def test_a_diagnosis_without_a_phase_can_be_graded(slots: Incident, phase: objec
     assert "Name one of queue" in feedback
 
 
-def test_what_is_right_but_not_backed_counts_little(slots: Incident) -> None:
+def test_citations_are_apart_from_the_outcome(slots: Incident) -> None:
     backed = criteria_of(slots, ["kv_use", "batch"])
     guessed = criteria_of(slots, [])
-    assert backed["dominant phase"][0] > 3 * guessed["dominant phase"][0] > 0
-    assert "does not make the case" in guessed["dominant phase"][2]
+    apart = {name for name in backed if backed[name] != guessed[name]}
+    assert apart <= {"evidence", "clock", "secondary problem"} and guessed["evidence"][0] == 0
+    assert backed["SLO restored"][0] == RESTORED >= 50
     assert sum(earned for earned, _, _ in backed.values()) >= 90
-    assert sum(earned for earned, _, _ in guessed.values()) < 35
 
 
 def criteria_of(incident: Incident, evidence: list[str]) -> dict[str, tuple[float, float, str]]:
@@ -138,10 +139,10 @@ def test_evidence_must_have_been_seen_and_must_convict(slots: Incident) -> None:
     unseen.answer("queue", evidence=["kv_use", "batch"])
     earned, _, feedback = criteria(unseen)["evidence"]
     assert (earned, "without having been asked" in feedback) == (0, True)
-    stray = criteria_of(slots, ["kv_use", "batch", "gpu", "regions"])["evidence"]
-    assert 0 < stray[0] < stray[1]
+    stray = criteria_of(slots, ["kv_use", "batch", "gpu", "preemptions", "config"])["evidence"]
+    assert 0 < stray[0] < EVIDENCE
     assert "points at no cause" in stray[2]
-    assert "TTFT by region" in stray[2]
+    assert "No more than context, or as last week: Preemptions" in stray[2]
 
 
 def test_the_tempting_fix_is_answered_with_the_number_that_rules_it_out(slots: Incident) -> None:
@@ -153,21 +154,102 @@ def test_the_tempting_fix_is_answered_with_the_number_that_rules_it_out(slots: I
     assert found["SLO restored"][0] < found["SLO restored"][1] / 2
 
 
-def test_only_the_first_deployment_is_graded(slots: Incident) -> None:
-    slots.answer("queue", ranked=["larger_k"])
-    assert not slots.deploy(["larger_k"]).restored
-    assert slots.deploy(["more_slots"]).restored
-    assert criteria(slots)["SLO restored"][0] == 0
+def test_what_stands_in_the_end_is_graded_and_what_was_taken_back_costs(slots: Incident) -> None:
+    canary, everyone = slots.fresh(), slots.fresh()
+    for incident in (canary, everyone):
+        incident.answer("queue", ranked=["more_slots"])
+    assert not canary.deploy(["larger_k"], canary=True).restored
+    canary.roll_back()
+    assert canary.is_undeployed
+    canary.deploy(["more_slots"], canary=True)
+    assert canary.is_undeployed
+    canary.deploy(["more_slots"])
+    everyone.deploy(["larger_k"])
+    everyone.deploy(["more_slots"])
+    first, second = (criteria(each)["SLO restored"][0] for each in (canary, everyone))
+    assert RESTORED > first == 0.9 * RESTORED > second == 0.6 * RESTORED
+    everyone.deploy(["larger_k"])
+    assert everyone._standing[0].restored, "after the grade nothing counts"
+    with pytest.raises(IncidentError, match="nothing to roll back"):
+        everyone.roll_back()
+
+
+def test_many_changes_at_once_count_less(slots: Incident) -> None:
+    slots.answer("queue", ranked=["more_slots"])
+    slots.deploy(["more_slots", "unbuffer", "cuda_graphs", "chunked_prefill"])
+    earned, _, said = criteria(slots)["SLO restored"]
+    assert earned == RESTORED / 2 and "4 changes at once" in said and "counts 50%" in said
+
+
+def test_the_incident_goes_on_while_one_asks(slots: Incident) -> None:
+    waiting = [slots.ask("queue_over_time").data["waiting, max"].max()]
+    burned = [slots.burned]
+    for name in ("collectives", "shared_prefix", "client_server", "step_times", "ingress", "regions", "chunks"):
+        slots.ask(name)
+    waiting.append(slots.fresh().ask("queue_over_time").data["waiting, max"].max())
+    burned.append(slots.burned)
+    assert waiting[0] == waiting[1], "who asks first sees the beginning"
+    assert len(slots.window.run.records) > 1.3 * len(slots._hidden.scene.now.run.records)
+    assert burned[1] > 1.5 * burned[0] and f"{burned[1]:.0%} of the day" in slots.status
+
+
+def test_breaches_are_those_that_page_someone(draw: Draw) -> None:
+    for cause in ("few_slots", "overload", "proxy"):
+        assert 2 <= float(draw(cause, 1).page.alarm.partition(" times")[0].rpartition(" ")[2]) <= 5
+
+
+def test_beginners_are_shown_less_and_may_ask_for_all(slots: Incident) -> None:
+    easy = Incident(slots._hidden, slots._trials, slots.name, short=True)
+    assert {"kv_use", "batch"} <= {question.id for question in easy.questions()}
+    assert {"more_slots", "double_fleet"} <= {one.id for one in easy.interventions()}
+    assert len(easy.questions()) < 20 < len(slots.questions()) and len(easy.interventions()) < 15
+    assert easy.ask("regions").text
+
+
+def test_outside_the_engine_is_an_answer(draw: Draw) -> None:
+    for phase in ("outside", "Outside the engine", "network"):
+        far = draw("far_clients", 1).fresh()
+        far.answer(phase)
+        assert criteria(far)["dominant phase"][0] > 0
+    queue = draw("far_clients", 1).fresh()
+    queue.answer("queue")
+    assert criteria(queue)["dominant phase"][0] == 0
+
+
+def test_the_daily_incident_is_everyones_and_told_in_a_line(monkeypatch: pytest.MonkeyPatch, slots: Incident) -> None:
+    seen = []
+    monkeypatch.setattr(Incident, "generate", lambda seed, difficulty: seen.append((seed, difficulty)) or slots.fresh())
+    days = [Incident.today(date(2026, 3, day)) for day in (1, 1, 2)]
+    assert seen[0] == seen[1] != seen[2]
+    with pytest.raises(IncidentError, match="before the grade"):
+        days[0].share()
+    days[0].answer("queue", ranked=["more_slots"])
+    days[0].deploy(["more_slots"])
+    days[0].grade()
+    line = days[0].share()
+    assert line.startswith("minillm incident of 2026-03-01: restored, ") and "\n" not in line
+    assert "slots" not in line
 
 
 def test_the_reveal_tells_what_everything_would_have_done(slots: Incident) -> None:
     expert_result = expert(slots)
     assert expert_result.max_score == 100
-    slots.answer("queue")
-    slots.grade()
+    slots.suspect("the settings")
+    slots.ask("batch")
+    slots.answer("queue", ranked=["int8_kv"])
+    assert slots.grade().notes == ()
     told = slots.reveal()
     assert told.cause == "few_slots"
-    assert set(told.effects.index) == set(BY_ID)
+    assert {"more_slots", "double_fleet", "int8_kv"} <= set(told.effects.index) < set(BY_ID)
+    assert told.effects["value"].is_monotonic_decreasing
+    assert [one.did for one in told.timeline][1:] == [
+        "paged", "suspected: the settings", "asked: Batch occupancy over time, and slots", "committed: queue"
+    ]  # fmt: skip
+    assert told.what_happened == told.timeline[0].truth in told._repr_html_()
+    assert len(slots.reveal(changes=()).effects) == 0
+    again = slots.fresh()
+    again.answer("queue")
+    assert "Practice" in again.grade().notes[0] and "practice" in again.share()
     assert told.effects.loc["more_slots", "restored"]
     assert not told.effects.loc["int8_kv", "restored"]
     assert told.title in str(told)
@@ -183,25 +265,12 @@ def test_of_a_change_that_was_tried_only_numbers_stay(slots: Incident) -> None:
     assert sum(type(each) is FleetRun for each in gc.get_objects()) == played
 
 
-def test_what_was_left_open_is_answered_without_points(slots: Incident) -> None:
-    open_, silent = slots.fresh(), slots.fresh()
-    open_.ask("kv_use")
-    silent.ask("kv_use")
-    open_.answer("queue", evidence=["kv_use"], open_questions=["preemptions", "who owns the GPUs?"])
-    silent.answer("queue", evidence=["kv_use"])
-    assert open_.grade().score == silent.grade().score
-    assert silent.grade().notes == ()
-    (note,) = open_.grade().notes
-    for told in ("Preemptions, tokens computed again", "who owns the GPUs?", "KV pool too small", "you asked"):
-        assert told in note
-
-
 def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) -> None:
     hidden = draw("unchunked", 1)._hidden
-    swapped = Answer("decode", "prefill", (), (), (), None, 0, ())
+    swapped = Answer("decode", "prefill", (), (), None, ())
     assert _secondary(hidden, swapped).earned > 0
     only_queue = replace(hidden, cause=replace(hidden.cause, phase="queue", also=("prefill",)), also=None)
-    lost = {phase: float(phase == "queue") for phase in PHASES}
+    lost = {phase: float(phase == "queue") for phase in PLACES}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("course.lab.incidents.marking.lost_by_phase", lambda _: lost)
         assert second_phases(only_queue) == {None, "prefill"}

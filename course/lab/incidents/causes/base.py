@@ -64,6 +64,8 @@ class Cause:
     regime: Regime = "steady"
     also: tuple[str, ...] = ()
     """Other phases that may fairly be named as the dominant one."""
+    together: bool = False
+    """Whether it takes all of the fixes: there are two causes, and each alone breaks the SLO."""
 
 
 # ---------------------------------------------------------------- healthy services
@@ -129,13 +131,28 @@ def in_flight(played: Play) -> float:
 
 # ---------------------------------------------------------------- the SLO
 
-SLACK = 1.5
-"""Limits are so many times what the healthy service does at p98."""
+SLACK = 1.35
+"""Limits are at least so many times what the healthy service does at p98."""
+BREACH = (2.0, 4.8)
+"""How far over its limit the worst p99 is when you are paged: at the least, and at the most."""
 
 
-def slo_for(played: Play) -> SLO:
-    """Limits that suit a healthy run, in round numbers."""
-    return SLO(**{name: rounded_up(SLACK * percentile(values, 98)) for name, values in latencies(played).items()})
+def slo_for(healthy: Play, ill: Play, breach: float) -> SLO:
+    """Limits that suit a healthy run, in round numbers, and that an ill one breaks by no more than a factor."""
+    now = latencies(ill)
+    return SLO(**{
+        name: rounded_up(max(SLACK * percentile(values, 98), (percentile(now[name], 99) or 0.0) / breach))
+        for name, values in latencies(healthy).items()
+    })  # fmt: skip
+
+
+def breach_of(play: Play) -> tuple[str, float]:
+    """The limit that answered requests break by most, at p99, and by which factor."""
+    worst = {
+        name: (percentile(values, 99) or 0.0) / getattr(play.service.slo, name)
+        for name, values in latencies(play).items()
+    }
+    return max(worst.items(), key=lambda each: each[1])
 
 
 def rounded_up(seconds: float) -> float:

@@ -23,15 +23,17 @@ def longest(s: Service) -> int:
 def kv_pool(draw: Draw) -> Case:
     s = service(draw, chat(draw, (900, 1500), (150, 220)), requests=320, scheduler_reserve_full_isl=True)
     before = loaded(s, 0.5)
-    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.35, 0.45))
-    return Case(before, before.with_engine(num_kv_blocks=blocks), "A second model moved in on the same GPUs")
+    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.3, 0.4))
+    change = "Config clean-up: num_kv_blocks copied from the smaller cards"
+    return Case(before, before.with_engine(num_kv_blocks=blocks), change)
 
 
 def thrash(draw: Draw) -> Case:
     s = service(draw, chat(draw, (100, 200), (400, 600)), requests=170, max_num_seqs=64, max_num_batched_tokens=1024)
     before = loaded(s, 0.4)
-    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.5, 0.6))
-    return Case(before, before.with_engine(num_kv_blocks=blocks), "A re-ranker shares the GPUs' memory now")
+    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.42, 0.52))
+    change = "After a crash for lack of memory: a fixed, small num_kv_blocks"
+    return Case(before, before.with_engine(num_kv_blocks=blocks), change)
 
 
 def drafts_of_a_model(k: int, rate: float, max_batch: int) -> SpeculativeConfig:
@@ -62,7 +64,7 @@ def speculation_load(draw: Draw) -> Case:
                 max_num_batched_tokens=2560, speculative=drafts)  # fmt: skip
     plain = s.with_engine(speculative=None)
     before = loaded(s, 0.2, of=plain)
-    return Case(before, loaded(s, 0.75, of=plain), "The feature left its beta: general availability")
+    return Case(before, loaded(s, 0.85, of=plain), "The feature left its beta: general availability")
 
 
 def launch_bound(draw: Draw) -> Case:

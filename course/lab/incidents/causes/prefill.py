@@ -51,7 +51,7 @@ def large_chunks(draw: Draw) -> Case:
 def small_chunks(draw: Draw) -> Case:
     kind = chat(draw, (1500, 2500), (60, 110))
     s = service(draw, kind, requests=220, max_num_seqs=32, max_num_batched_tokens=2048)
-    before, tokens = loaded(s, 0.5), draw.choice((56, 64, 72))
+    before, tokens = loaded(s, 0.5), draw.choice((40, 44, 48))
     return Case(before, before.with_engine(max_num_batched_tokens=tokens), f"ITL tuning: {tokens} tokens a step")
 
 
@@ -89,7 +89,7 @@ def evicted(draw: Draw) -> Case:
     few, many = tenants(draw, count // 2, (2500, 3500)), tenants(draw, count * 2, (2500, 3500))
     blocks = int(count * 3000 * 1.25) // BLOCK
     s = service(draw, few, requests=280, max_num_seqs=32, block_size=BLOCK, num_kv_blocks=blocks)
-    before = loaded(s, 0.35)
+    before = loaded(s, 0.45)
     return Case(before, before.with_kind(many), "Sales: four times the tenants, as many requests in all", 0.75)
 
 
@@ -98,7 +98,7 @@ def blind_router(draw: Draw) -> Case:
     kind = tenants(draw, draw.randint(36, 44), (2500, 3500))
     blocks = int(kind.tenants * 3000 * 0.42) // BLOCK
     s = service(draw, kind, replicas=replicas, requests=380, max_num_seqs=32, block_size=BLOCK, num_kv_blocks=blocks)
-    before = loaded(s.with_fleet(router=RouterConfig(policy="prefix_aware", imbalance=6)), 0.5)
+    before = loaded(s.with_fleet(router=RouterConfig(policy="prefix_aware", imbalance=6)), 0.6)
     now = before.with_fleet(router=RouterConfig(policy="round_robin"))
     return Case(before, now, "Gateway upgrade: a simpler routing table")
 

@@ -12,7 +12,7 @@ from minillm.simulate.workload.arrivals import Spikes
 
 def overload(draw: Draw) -> Case:
     before = loaded(service(draw, chat(draw, (1500, 3000), (50, 90)), replicas=draw.randint(1, 2), requests=340), 0.55)
-    growth = draw.uniform(2.4, 2.6)
+    growth = draw.uniform(2.2, 2.4)
     return Case(before, before.with_load(growth), f"Sign-ups opened to the public: {growth:.1f} times the users")
 
 
@@ -59,7 +59,7 @@ def retry_storm(draw: Draw) -> Case:
     kind = chat(draw, (600, 1500), (60, 110))
     before = loaded(service(draw, kind, requests=240, enable_prefix_caching=False), 0.6)
     slowest = percentile([record.ttft() for record in play(before, 1).run.records], 98)
-    clients = ClientConfig(first_byte_timeout_s=3 * slowest, cancel_on_timeout=False, max_attempts=4)
+    clients = ClientConfig(first_byte_timeout_s=3 * slowest, cancel_on_timeout=False, max_attempts=8)
     before = before.with_fleet(clients=clients)
     return Case(before, spiked(before, draw, 6.0, 0.025), "A network blip of a few seconds, resolved", target=0.5)
 
@@ -68,5 +68,5 @@ def unbounded_queue(draw: Draw) -> Case:
     before = loaded(service(draw, chat(draw, (1000, 2000), (60, 110)), requests=420), 0.55)
     wait = 2.5 * in_flight(play(before, 1)) / before.flows[0].arrivals.rate
     before = before.with_fleet(clients=ClientConfig(timeout_s=wait, cancel_on_timeout=False))
-    growth = draw.uniform(2.0, 2.15)
+    growth = draw.uniform(1.9, 2.0)
     return Case(before, before.with_load(growth), f"Partner launch: {growth:.1f} times the requests", target=0.5)

@@ -32,7 +32,7 @@ THIRTEEN = replace(
     title="a server that is asked for too much: every decode step also prefills other requests' prompts",
     make=server_of_thirteen,
     phase="decode",
-    fixes=("trim_prompts", "double_fleet"),
+    fixes=("double_fleet", "trim_prompts"),
     also=("queue",),
 )
 

@@ -8,11 +8,11 @@ from course.lab.grading.attempt import is_strict
 from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.dumps.catalogue import Dump, drawn, find_dump
 from course.lab.incidents.dumps.sums import ASKED, Sums, slips
-from course.lab.incidents.generate import Hidden, IncidentError, find_intervention
+from course.lab.incidents.generate import ALWAYS, Hidden, IncidentError, bill_of_cure, find_intervention
 from course.lab.incidents.incident import plain
 from course.lab.incidents.interventions import BY_ID as CHANGES
-from course.lab.incidents.marking import NEUTRAL, Answer, mark
-from course.lab.incidents.outcome import effect_of, value_of
+from course.lab.incidents.marking import Answer, Rollout, mark
+from course.lab.incidents.outcome import effect_of
 from course.lab.incidents.questions import BY_ID as QUESTIONS
 
 NUM_RANKED = 3
@@ -35,7 +35,7 @@ def check(
     """Grade an answer to a dump. The first change of the ranking is deployed, on held-out traffic.
 
     Args:
-        dominant_phase: queue, prefill, first_token, decode or stream; what passes before an engine begins is queue.
+        dominant_phase: queue, prefill, first_token, decode, stream; or outside the engine.
         secondary: another phase with a problem; None = none worth naming.
         regime: "steady" or "spike".
         evidence: labels of the lines that convict.
@@ -57,11 +57,12 @@ def check(
     cited, unread = chosen(evidence, {*QUESTIONS}, "line")
     ids, unknown = chosen(ranked, {*CHANGES}, "change")
     ids = ids[:NUM_RANKED]
-    answer = Answer(as_name(dominant_phase), as_name(secondary), cited, ids, (), as_name(regime), 0, dump.shown)
+    answer = Answer(as_name(dominant_phase), as_name(secondary), cited, ids, as_name(regime), dump.shown)
     now = hidden.case.now
     effects = {each: effect_of([find_intervention(each)], now, trials) for each in (*ids, *hidden.fixes)}
-    values = {each: value_of(find_intervention(each), effect) for each, effect in effects.items()}
-    marked = mark(hidden, answer, effects[ids[0]] if ids else None, values, dump.shown)
+    values = {each: effect.value for each, effect in effects.items()}
+    rollout = Rollout(effects[ids[0]] if ids else None, 0, needed=bill_of_cure(hidden, trials))
+    marked = mark(hidden, answer, rollout, values, dump.shown)
     criteria = (*marked.criteria, still_open(dump, hidden, open_questions), *sums_marked(dump, hidden, capacity))
     result = Result(dump.id, criteria, (*unread, *unknown))
     if is_strict() and result.score < result.max_score:
@@ -99,7 +100,7 @@ def chosen(given: object, known: Collection[str], what: str) -> tuple[tuple[str,
 def decisive(dump: Dump, hidden: Hidden) -> set[str]:
     """What the dump does not tell, and what would decide between its cause and the look-alike, or narrow it down."""
     cause, twin = hidden.cause, CAUSES[hidden.cause.looks_like]
-    return {*cause.convicting, cause.told_apart_by, *twin.convicting, *NEUTRAL} - {*dump.shown}
+    return {*cause.convicting, cause.told_apart_by, *twin.convicting, *ALWAYS} - {*dump.shown}
 
 
 def still_open(dump: Dump, hidden: Hidden, given: object) -> Criterion:
