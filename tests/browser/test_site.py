@@ -13,8 +13,10 @@ from browser.conftest import CHROMIUM
 from course.lab.drills.checks import check, follow_ups
 from course.lab.drills.drill import Commit
 from course.lab.drills.library import ALL as DRILLS
+from course.lab.incidents import Incident
 from course.lab.predict import Outcome, Prediction
-from course.lab.site import drills
+from course.lab.recording import read_recording
+from course.lab.site import drills, incidents
 from course.lab.site.__main__ import write
 from course.lab.site.calculator import CARDS, priced
 from minillm.model.arithmetic import find_model
@@ -163,6 +165,58 @@ def test_a_drill_runs_to_its_end(browser: Any, site: Path) -> None:
     assert told == []
 
 
+def test_an_incident_is_graded_as_in_the_notebook(browser: Any, site: Path) -> None:
+    path = next(iter(sorted(incidents.FOLDER.glob("*.json.gz"))))
+    recorded = read_recording(path)
+    cause, _, seed = recorded["id"].rpartition("-")
+    incident = Incident.generate(int(seed), 1, cause)
+    page = opened(browser, site / "incident_1.html", [])
+    good, bad = recorded["fixes"][0], recorded["tempting"]["id"]
+    for phase, second, cited, ranked, canary, deployed in (
+        (recorded["phase"], None, recorded["convict"][:2], (good, bad), bad, good),
+        ("stream", "decode", ("gpu", "config"), (bad,), None, bad),
+    ):
+        played = incident.fresh()
+        for name in cited:
+            played.ask(name)
+        played.answer(phase, second, cited, ranked, regime="steady")
+        if canary:
+            played.deploy([canary], canary=True)
+        played.deploy([deployed])
+        result = played.grade()
+        answer = {"dominant": phase, "second": second or "", "evidence": cited, "ranked": ranked, "asked": cited}
+        change = next(each for each in recorded["changes"] if each["id"] == deployed)
+        rollout = {"change": change, "isCanary": False, "minutes": played.minutes, "allUndone": 0}
+        rollout["canariesUndone"] = int(canary is not None)
+        marks = page.evaluate(
+            "([incident, answer, rollout]) => minillmIncidents.mark(incident, answer, rollout)",
+            [recorded, {**answer, "regime": "steady"}, rollout],
+        )
+        told = {each["name"]: each["points"] for each in marks}
+        assert told == pytest.approx({each.name: each.points for each in result.criteria}, abs=0.01)
+    page.close()
+
+
+def test_an_incident_is_played_to_its_grade(browser: Any, site: Path) -> None:
+    told: list[str] = []
+    page = opened(browser, site / "incident_1.html", told)
+    before = page.locator(".status").inner_text()
+    page.locator("section summary").first.click()
+    assert page.locator(".status").inner_text() != before
+    page.get_by_role("button", name="Show the menus").click()
+    page.get_by_role("button", name="Commit to this").click()
+    assert "A diagnosis needs" in page.locator("#incident").inner_text()
+    page.get_by_label("Where is the time lost?").select_option("queue")
+    page.get_by_role("button", name="Commit to this").click()
+    page.get_by_label("One change").select_option(index=1)
+    page.get_by_role("button", name="To a canary").click()
+    page.get_by_role("button", name="To all").click()
+    page.get_by_role("button", name="Grade").click()
+    assert "of 100" in page.locator("section").last.inner_text()
+    page.close()
+    assert told == []
+
+
 def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) -> None:
     told: list[str] = []
     lesson = next(path for path in sorted(site.glob("*.html")) if "data-frames" in path.read_text())
@@ -187,7 +241,7 @@ def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Any, site: Path, theme: str) -> None:
     found = []
-    for name in ("index", "calculator", "guide_2am", "02_queue"):
+    for name in ("index", "calculator", "guide_2am", "02_queue", "incident_1", "drill_dump-13b"):
         page = opened(browser, site / f"{name}.html", [], color_scheme=theme)
         worst = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
         found += [f"{name}: {each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}" for each in worst]

@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from course.lab.build import COURSE, RECORDED, lesson_sources
 from course.lab.drills.library import ALL as DRILLS
 from course.lab.recording import read_recording
-from course.lab.site import drills
+from course.lab.site import drills, incidents
 from course.lab.site.calculator import exported
 from course.lab.site.pages import Page, markdown_page, notebook_page
 
@@ -75,8 +76,9 @@ def write(folder: Path) -> list[Path]:
     rendered |= {"index": rendering("index", **common, opening=opening(lessons)), "calculator": rendering("calculator")}
     rendered |= {"drills": rendering("drills", drills=DRILLS)}
     for drill in DRILLS:
-        data = json.dumps(drills.exported(drill.drawn())).replace("</", "<\\/")  # it stands inside a <script>
+        data = in_script(drills.exported(drill.drawn()))
         rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, data=data)
+    rendered |= incident_pages()
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -87,9 +89,27 @@ def rendering(template: str, **values: object) -> str:
     return TEMPLATES.get_template(f"{template}.html").render(values)
 
 
+def incident_pages() -> dict[str, str]:
+    """By name: a page for each recorded incident, in an order that tells nothing, and the list of them."""
+    paths = sorted(incidents.FOLDER.glob("*.json.gz"), key=lambda path: zlib.crc32(path.name.encode()))
+    made = {}
+    listed = []
+    for number, path in enumerate(paths, 1):
+        title, recorded = f"Incident {number}", read_recording(path)
+        data = in_script({**recorded, "id": str(number)})
+        made[f"incident_{number}"] = rendering("incident", title=title, alarm=recorded["alarm"], data=data)
+        listed.append((title, recorded["alarm"]))
+    return {**made, "incidents_to_play": rendering("incidents_to_play", incidents=listed)}
+
+
+def in_script(value: object) -> str:
+    """JSON that may stand inside a <script>."""
+    return json.dumps(value).replace("</", "<\\/")
+
+
 def write_frames(folder: Path) -> None:
     """A script for each recorded explorer: a page that was opened as a file may load scripts, but nothing else."""
-    for recorded in RECORDED.glob("*/*.json.gz"):
+    for recorded in RECORDED.glob("[0-9]*/*.json.gz"):
         script = folder / recorded.parent.name / f"{recorded.name.partition('.')[0]}.js"
         script.parent.mkdir(parents=True, exist_ok=True)
         content = json.dumps(read_recording(recorded))
