@@ -55,7 +55,7 @@ GPU_CHECK_ARGS ?=
 BINDER_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow mutation coverage soak notebooks docs lint format audit bench gpu-check binder-check clean
+.PHONY: help setup model lab test slow mutation coverage soak notebooks docs site lint format audit bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -135,6 +135,9 @@ notebooks: model ## build the .ipynb files from their sources
 
 docs: setup ## write the API reference, from the docstrings, into build/api
 	$(BIN)/python -m docs.api_reference build/api
+
+site: setup ## write the course as a static site, into build/site
+	$(BIN)/python -m course.lab.site build/site
 
 lint: setup ## check the style, and the types of minillm/
 	$(BIN)/ruff check .

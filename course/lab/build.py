@@ -15,6 +15,7 @@ import argparse
 import base64
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from course.lab import recording
 from course.lab.grading import source
 from course.lab.grading.attempt import STRICT
 from course.lab.marks import CONTROL_MOVED, EXAMPLE, QUIET, TRANSIENT
@@ -34,8 +36,8 @@ KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": 
 CELL_TIMEOUT_S = 3600
 """The ledger measures all claims in one."""
 EXERCISES = COURSE.parent / "exercises"
-SVG = re.compile(r"<svg\b.*?</svg>", re.S)
-
+RECORDED = COURSE / "data" / "site"
+"""Pictures of explorers at many settings, by lesson: see recording.py."""
 
 BET = "lab.predict("
 ONLY_IMPORTS = re.compile(r"((from|import) [^\n]+\n?)+")
@@ -99,7 +101,13 @@ def build(path: Path) -> Path:
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed; nothing is written.
     """
-    return execute(read_source(path), path.with_suffix(".ipynb"))
+    pictures = RECORDED / path.stem
+    shutil.rmtree(pictures, ignore_errors=True)
+    os.environ[recording.FOLDER] = str(pictures)
+    try:
+        return execute(read_source(path), path.with_suffix(".ipynb"))
+    finally:
+        del os.environ[recording.FOLDER]
 
 
 def build_exercises(path: Path) -> list[Path]:

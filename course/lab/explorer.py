@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import ipywidgets as widgets
 
 from course.lab.display import LivePanel, trouble, words_of
+from course.lab.recording import record
 from course.lab.waiting import telling
 
 WIDE = widgets.Layout(width="100%", max_width="620px")
@@ -143,13 +144,25 @@ class Explorer(LivePanel):
     def _draw(self) -> None:
         self.error = None
         try:
-            drawn = self.draw(**self.values)
-            for shown in drawn if isinstance(drawn, Iterator) else (drawn,):
+            for shown in self._pictures(**self.values):
                 self.showing(shown)
         except Exception as error:  # or a press would end in a thread and stay unseen
             self.error = words_of(error)
             self.view.value = trouble(self.error)
 
+    def _pictures(self, **values: Any) -> Iterator[Shown]:
+        drawn = self.draw(**values)
+        yield from drawn if isinstance(drawn, Iterator) else (drawn,)
+
+    def drawn_at(self, **values: Any) -> str:
+        """What it would show with its controls there, as HTML. It shows what it showed before."""
+        try:
+            *_, last = self._pictures(**values)
+            return last._repr_mimebundle_()["text/html"]
+        except ValueError as error:
+            return trouble(words_of(error))
+
     def static_html(self) -> str:
         settings = ", ".join(f"{c.description}: {c.value}" for c in self.controls.values())
-        return f"<p><em>{escape(settings)}</em></p>{self.view.value}"
+        recorded = record(self) if self.button is None else ""
+        return f"<div{recorded}><p><em>{escape(settings)}</em></p>{self.view.value}</div>"

@@ -11,6 +11,7 @@ import ipywidgets as widgets
 from course.lab import progress, svg
 from course.lab.display import Html, LivePanel
 from course.lab.marks import EXAMPLE
+from course.lab.recording import BET, OUTCOME, data_attribute
 from course.lab.run import Run, percentile
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, change, number, seconds
 
@@ -56,7 +57,7 @@ class Prediction(LivePanel):
         between: tuple[float, float] | None = None,
         whole: bool = False,
     ) -> None:
-        self.question, self.whole = question, whole
+        self.question, self.whole, self.between = question, whole, between
         self.unit, self.key = unit, key
         self.locked = False
         self.picker: widgets.ValueWidget = (
@@ -127,7 +128,7 @@ class Prediction(LivePanel):
                 with, without points: a noisy machine keeps no lesson open.
         """
         if not self.locked and EXAMPLE in os.environ and isinstance(outcome, Outcome):
-            return _note(f"Measured: {outcome.evidence}.")
+            return _note(f"Measured: {outcome.evidence}.", {"answer": outcome.answer, "also": outcome.also})
         if not self.locked:
             return _note("Not scored yet: lock your prediction above, then run this cell again.")
         if outcome is None:
@@ -141,7 +142,7 @@ class Prediction(LivePanel):
             progress.note_untold(self.key)
             said = f"You said {self._written(self.choice)}. This run came out as none of the answers offered"
             return _note(f"{said}: {outcome.evidence}. No points either way.")
-        points = self._points(outcome)
+        points = self.points(outcome)
         progress.note_prediction(self.key, points)
         verdict = "Right" if points == 1 else "Not this time" if points == 0 else f"Close: {points:.0%} of the point"
         said = f"You said {self._written(self.choice)}. Measured: {outcome.evidence}."
@@ -150,7 +151,7 @@ class Prediction(LivePanel):
         told = f"<b>{verdict}.</b> {escape(said)}{line}"
         return Html(f'<div style="border-left:6px solid {colour};padding:4px 12px">{told}</div>', f"{verdict}. {said}")
 
-    def _points(self, outcome: Outcome) -> float:
+    def points(self, outcome: Outcome) -> float:
         measured = outcome.answer
         if isinstance(measured, str) or self.choice == measured:
             return float(self.choice in (measured, *outcome.also))
@@ -162,7 +163,9 @@ class Prediction(LivePanel):
 
     def static_html(self) -> str:
         options = "".join(f"<li>{escape(option)}</li>" for option in self.options or ())
-        return f"<p><b>Predict.</b> {escape(self.question)}</p><ul>{options}</ul>"
+        asked = {"question": self.question, "options": self.options, "unit": self.unit, "whole": self.whole}
+        data = data_attribute(BET, {**asked, "between": self.between})
+        return f"<div{data}><p><b>Predict.</b> {escape(self.question)}</p><ul>{options}</ul></div>"
 
 
 def _number(unit: str, between: tuple[float, float] | None, whole: bool) -> widgets.ValueWidget:
@@ -194,8 +197,9 @@ def draw_distance(said: float, measured: float, unit: str) -> str:
     return svg.Picture("", line + marks, 50, description=f"you {said:g}, measured {measured:g} {unit}").svg()
 
 
-def _note(words: str) -> Html:
-    return Html(f"<p><em>{escape(words)}</em></p>", words)
+def _note(words: str, outcome: Mapping[str, object] | None = None) -> Html:
+    data = data_attribute(OUTCOME, outcome) if outcome else ""
+    return Html(f"<p{data}><em>{escape(words)}</em></p>", words)
 
 
 def grew_most(before: Run | None, after: Run | None, apart: float = 0.1) -> Outcome | None:

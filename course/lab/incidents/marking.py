@@ -137,10 +137,16 @@ def _regime(hidden: Hidden, answer: Answer) -> Criterion:
     return Criterion("spike or steady", REGIME if answer.regime == truth else 0, REGIME, REGIMES[truth])
 
 
-def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) -> Criterion:
+def convicting(hidden: Hidden) -> tuple[list[str], set[str]]:
+    """The questions whose answers convict, and all whose answers have changed since last week."""
     of_cause = {*hidden.cause.convicting, hidden.cause.told_apart_by, *(hidden.also.convicting if hidden.also else ())}
     apart, moved = read_off(hidden)
-    core = [name for name in QUESTIONS if name in of_cause | apart and (on_paper is None or name in on_paper)]
+    return [name for name in QUESTIONS if name in of_cause | apart], moved
+
+
+def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) -> Criterion:
+    convict, moved = convicting(hidden)
+    core = [name for name in convict if on_paper is None or name in on_paper]
     cited = list(dict.fromkeys(answer.evidence))
     hits = [name for name in cited if name in core and name in answer.asked]
     stray = [name for name in cited if name not in core]

@@ -1,0 +1,114 @@
+"""What pages without a kernel need to be used: bets with their outcomes, and an explorer's pictures at many settings.
+
+Bets are small, and stand in the HTML that a notebook keeps. Pictures are many: while notebooks are built, each explorer
+is drawn at up to MOST settings, and they lie in a file of their own, named in the HTML (course/lab/site reads both).
+"""
+
+import gzip
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Protocol
+
+import ipywidgets as widgets
+
+BET, OUTCOME, FRAMES = "data-bet", "data-outcome", "data-frames"
+FOLDER = "MINILLM_RECORD"
+"""In the environment: the folder for this notebook's pictures. Unset outside a build, and nothing is recorded."""
+MOST = 60
+"""Pictures of one explorer."""
+
+
+class Drawn(Protocol):
+    """What can be recorded: an Explorer."""
+
+    controls: Mapping[str, widgets.ValueWidget]
+
+    def drawn_at(self, **values: Any) -> str: ...
+
+
+def data_attribute(name: str, value: object) -> str:
+    """An attribute of an HTML tag that holds JSON."""
+    return f' {name}="{escape(json.dumps(value), quote=True)}"'
+
+
+def record(explorer: Drawn) -> str:
+    """Draw an explorer at many settings and keep the pictures: the attribute that names them, "" outside a build."""
+    if FOLDER not in os.environ:
+        return ""
+    folder = Path(os.environ[FOLDER])
+    folder.mkdir(parents=True, exist_ok=True)
+    stops = _stops(explorer.controls)
+    drawn = {",".join(map(str, at)): explorer.drawn_at(**_values(stops, at)) for at in _all(stops)}
+    controls = [
+        {
+            "label": control.description,
+            "kind": _kind(control),
+            "stops": [_written(stop) for stop in stops[name]],
+            "start": _nearest(stops[name], control.value),
+        }
+        for name, control in explorer.controls.items()
+    ]
+    number = len(list(folder.glob("*.json.gz")))
+    content = json.dumps({"controls": controls, "plays": hasattr(explorer, "play"), "frames": drawn})
+    (folder / f"{number:02d}.json.gz").write_bytes(gzip.compress(content.encode(), mtime=0))  # the same bytes each time
+    return f' {FRAMES}="{number:02d}"'
+
+
+def read_recording(path: Path) -> dict[str, Any]:
+    """Controls, whether they play by themselves, and pictures by the controls' positions: "0,3"."""
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def _stops(controls: Mapping[str, widgets.ValueWidget]) -> dict[str, list[Any]]:
+    """The values of each control that are recorded: all choices, and so many of a slider's that MOST pictures do."""
+    chosen = {
+        name: list(c.options) if hasattr(c, "options") else [False, True]
+        for name, c in controls.items()
+        if not _is_slider(c)
+    }
+    sliders = {name: c for name, c in controls.items() if _is_slider(c)}
+    each = math.floor((MOST / math.prod(map(len, chosen.values()))) ** (1 / max(len(sliders), 1)) + 1e-9)
+    spread = {name: _spread(slider, max(each, 2)) for name, slider in sliders.items()}
+    return {name: {**chosen, **spread}[name] for name in controls}
+
+
+def _is_slider(control: widgets.ValueWidget) -> bool:
+    return hasattr(control, "min")
+
+
+def _spread(slider: widgets.ValueWidget, most: int) -> list[Any]:
+    """At most so many of a slider's values, evenly spread, its own one among them."""
+    steps = round((slider.max - slider.min) / (slider.step or 1))
+    count = min(most, steps + 1)
+    found = [slider.min + round(i * steps / max(count - 1, 1)) * slider.step for i in range(count)]
+    found[_nearest(found, slider.value)] = slider.value
+    return found
+
+
+def _nearest(stops: Sequence[Any], value: Any) -> int:
+    if value in stops:
+        return list(stops).index(value)
+    return min(range(len(stops)), key=lambda i: abs(stops[i] - value))
+
+
+def _all(stops: Mapping[str, Sequence[Any]]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*(range(len(each)) for each in stops.values()))
+
+
+def _values(stops: Mapping[str, Sequence[Any]], at: Sequence[int]) -> dict[str, Any]:
+    return {name: stops[name][i] for name, i in zip(stops, at, strict=True)}
+
+
+def _kind(control: widgets.ValueWidget) -> str:
+    return "range" if _is_slider(control) or isinstance(control, widgets.SelectionSlider) else "choice"
+
+
+def _written(stop: Any) -> str:
+    if isinstance(stop, bool):
+        return "on" if stop else "off"
+    return f"{stop:g}" if isinstance(stop, float) else str(stop)

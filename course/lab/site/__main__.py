@@ -1,0 +1,128 @@
+"""python -m course.lab.site FOLDER: write the static site."""
+
+import argparse
+import itertools
+import json
+import shutil
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from course.lab.build import COURSE, RECORDED, lesson_sources
+from course.lab.drills.library import ALL as DRILLS
+from course.lab.recording import read_recording
+from course.lab.site import drills, incidents
+from course.lab.site.calculator import exported
+from course.lab.site.pages import Page, markdown_page, notebook_page
+
+HERE, ROOT = Path(__file__).parent, COURSE.parent
+TEMPLATES = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    autoescape=select_autoescape(),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+)
+GUIDES = ("course/guide_2am.md", "course/guide_debugging.md")
+DOCS = tuple(
+    f"docs/{name}.md"
+    for name in ("simulator", "engine", "server", "monitoring", "measured", "incidents", "load-testing")
+)
+
+
+def page_names() -> dict[str, str]:
+    """By source, from the repository's root: the name of the page that it becomes."""
+    lessons = {f"course/{path.stem}.ipynb": path.stem for path in lesson_sources()}
+    pages = {source: Path(source).stem for source in (*GUIDES, *DOCS)}
+    return {**lessons, **pages, "course/start.ipynb": "map", "README.md": "index"}
+
+
+def pages() -> Iterator[Page]:
+    names = page_names()
+    for source in names:
+        if source.endswith(".ipynb"):
+            yield notebook_page(ROOT / source, names)
+        elif source != "README.md":
+            yield markdown_page(ROOT / source, ROOT, names)
+
+
+def opening(lessons: Sequence[Page]) -> Page:
+    """The first bet of all with what decides it, for the front page."""
+    lesson = next(page for page in lessons if any(part.kind == "bet" for part in page.parts))
+    start = next(i for i, part in enumerate(lesson.parts) if part.kind == "bet")
+    after = list(itertools.takewhile(lambda part: part.kind == "outcome", lesson.parts[start + 1 :]))
+    return replace(lesson, parts=(lesson.parts[start], *after))
+
+
+def write(folder: Path) -> list[Path]:
+    """The whole site. Returns its pages."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(HERE / "static", folder / "static")
+    shutil.copytree(COURSE / "images", folder / "images")
+    write_frames(folder / "frames")
+    prices = f"window.minillmPrices = {json.dumps(exported())};\n"
+    (folder / "static" / "prices.js").write_text(prices, encoding="utf-8")
+    made = list(pages())
+    lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
+    common = {
+        "lessons": lessons,
+        "guides": [page for page in made if page.source in GUIDES],
+        "docs": [page for page in made if page.source in DOCS],
+    }
+    rendered = {page.name: rendering("page", page=page) for page in made}
+    rendered |= {"index": rendering("index", **common, opening=opening(lessons)), "calculator": rendering("calculator")}
+    rendered |= {"drills": rendering("drills", drills=DRILLS)}
+    for drill in DRILLS:
+        data = in_script(drills.exported(drill.drawn()))
+        rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, data=data)
+    rendered |= incident_pages()
+    rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
+    for name, text in rendered.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return [folder / f"{name}.html" for name in rendered]
+
+
+def rendering(template: str, **values: object) -> str:
+    return TEMPLATES.get_template(f"{template}.html").render(values)
+
+
+def incident_pages() -> dict[str, str]:
+    """By name: a page for each recorded incident, in an order that tells nothing, and the list of them."""
+    paths = sorted(incidents.FOLDER.glob("*.json.gz"), key=lambda path: zlib.crc32(path.name.encode()))
+    made = {}
+    listed = []
+    for number, path in enumerate(paths, 1):
+        title, recorded = f"Incident {number}", read_recording(path)
+        data = in_script({**recorded, "id": str(number)})
+        made[f"incident_{number}"] = rendering("incident", title=title, alarm=recorded["alarm"], data=data)
+        listed.append((title, recorded["alarm"]))
+    return {**made, "incidents_to_play": rendering("incidents_to_play", incidents=listed)}
+
+
+def in_script(value: object) -> str:
+    """JSON that may stand inside a <script>."""
+    return json.dumps(value).replace("</", "<\\/")
+
+
+def write_frames(folder: Path) -> None:
+    """A script for each recorded explorer: a page that was opened as a file may load scripts, but nothing else."""
+    for recorded in RECORDED.glob("[0-9]*/*.json.gz"):
+        script = folder / recorded.parent.name / f"{recorded.name.partition('.')[0]}.js"
+        script.parent.mkdir(parents=True, exist_ok=True)
+        content = json.dumps(read_recording(recorded))
+        script.write_text(f'minillm.recorded("{script.parent.name}/{script.stem}", {content})\n', encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m course.lab.site", description="Write the course as a static site.")
+    parser.add_argument("folder", type=Path)
+    written = write(parser.parse_args(arguments).folder)
+    print(f"{len(written)} pages, from {written[0].parent / 'index.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""From a notebook, or a Markdown page, to the parts of a page."""
+
+import base64
+import html
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from latex2mathml.converter import convert
+from nbconvert.filters import Highlight2HTML, markdown2html
+from nbformat import NotebookNode
+
+from course.lab.build import RECORDED
+from course.lab.marks import FOLDED
+from course.lab.outcomes import as_html
+from course.lab.recording import BET, FRAMES, data_attribute, read_recording
+
+LIVE = re.compile(r"<(\w+): run this cell to use it>")
+CHECK = re.compile(r'^check\("', re.M)
+PICTURE = re.compile(r'<img\b[^>]*?src="data:image/svg\+xml;base64,([^"]+)"[^>]*>')
+CARD = re.compile(r'<rect width="100%" height="100%" rx="6" fill="#ffffff"/>')
+FOLD = re.compile(r"\A<details><summary>.*?</summary>(.*)</details>\Z", re.S)
+LINK = re.compile(r'href="(?!https?:|#|mailto:)([^"#]*)(#[^"]*)?"')
+HEADING = re.compile(r'<h([1-3]) id="([^"]*)">(.*?)<a class="anchor-link"')
+FRAMES_HERE = re.compile(rf'{FRAMES}="(\d+)"')
+MATH_BLOCK, MATH = re.compile(r"\$\$(.+?)\$\$", re.S), re.compile(r"(?<![\\$\w])\$([^$\n]+?)\$(?![\d\w])")
+highlighted = Highlight2HTML()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a page, in order."""
+
+    kind: str
+    """prose, output, bet, outcome (of the bet above; its key is `bet`), live (needs a kernel), or check."""
+    html: str
+    code: str = ""
+    """The cell's source, highlighted; shown folded."""
+    bet: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page, before its template."""
+
+    name: str
+    """Its file, without .html."""
+    title: str
+    parts: tuple[Part, ...]
+    source: str
+    """Where it comes from, from the repository's root."""
+
+    @property
+    def headings(self) -> list[tuple[str, str]]:
+        """(anchor, words) of its second-level headings."""
+        found = [match for part in self.parts for match in HEADING.finditer(part.html)]
+        return [
+            (anchor, re.sub(r"<[^>]+>", "", words))
+            for level, anchor, words in (m.groups() for m in found)
+            if level == "2"
+        ]
+
+    @property
+    def summary(self) -> str:
+        """Its first paragraph, in plain words, for cards and search engines."""
+        found = re.search(r"<p>(.*?)</p>", self.parts[0].html, re.S)
+        return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found.group(1))).split()) if found else self.title
+
+
+def notebook_page(path: Path, names: Mapping[str, str]) -> Page:
+    """A lesson as it is committed: text, example run, bets.
+
+    Args:
+        names: by source, from the repository's root: the page that it has become. Other links keep their words only.
+    """
+    root = path.parents[1]
+    found = parts_of(nbformat.read(path, as_version=4), RECORDED / path.stem)
+    parts = tuple(_linked(part, path, root, names) for part in found)
+    return Page(names[str(path.relative_to(root))], _title(parts), parts, str(path.relative_to(root)))
+
+
+def markdown_page(path: Path, root: Path, names: Mapping[str, str]) -> Page:
+    text = with_math(markdown2html(path.read_text(encoding="utf-8")))
+    part = Part("prose", HEADING.sub(lambda found: f'<a id="{_slug(found.group(2))}"></a>{found.group()}', text))
+    parts = (_linked(part, path, root, names),)
+    return Page(names[str(path.relative_to(root))], _title(parts), parts, str(path.relative_to(root)))
+
+
+def _slug(anchor: str) -> str:
+    """What code hosts call a heading; notebooks keep its capitals and punctuation."""
+    return re.sub(r"[^\w-]", "", html.unescape(anchor).lower())
+
+
+def _title(parts: tuple[Part, ...]) -> str:
+    found = HEADING.search(parts[0].html)
+    return html.unescape(re.sub(r"<[^>]+>", "", found.group(3))) if found else "minillm"
+
+
+def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[Part]:
+    bet = ""
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            yield Part("prose", with_math(markdown2html(cell.source)))
+            continue
+        code = highlighted(cell.source, language="python")
+        shown = "".join(as_html(output) for output in cell.outputs)
+        is_folded = any(FOLDED in output.get("metadata", {}) for output in cell.outputs)
+        shown = inlined(FOLD.sub(r"\1", shown) if is_folded else shown)
+        shown = FRAMES_HERE.sub(lambda found: _controls(recorded / f"{found.group(1)}.json.gz"), shown)
+        live = any(LIVE.match(output.get("data", {}).get("text/plain", "")) for output in cell.outputs)
+        if BET in shown:
+            bet = cell.id
+            yield Part("bet", shown, code, bet)
+        elif is_folded:
+            yield Part("outcome", shown, code, bet)
+        elif CHECK.search(cell.source):
+            yield Part("check", "", code)
+        else:
+            yield Part("live" if live and FRAMES not in shown else "output", shown, code)
+
+
+def _controls(path: Path) -> str:
+    """What explore.js needs of a recording at once: all but the pictures."""
+    recording = read_recording(path)
+    plays = str(recording["plays"]).lower()
+    name = f"{path.parent.name}/{path.name.partition('.')[0]}"
+    return f'{FRAMES}="{name}" data-plays="{plays}"{data_attribute("data-controls", recording["controls"])}'
+
+
+def with_math(prose: str) -> str:
+    """LaTeX between dollars as MathML, which browsers draw themselves."""
+    block = MATH_BLOCK.sub(
+        lambda found: f'<div class="math">{convert(html.unescape(found.group(1)), display="block")}</div>', prose
+    )
+    return MATH.sub(lambda found: convert(html.unescape(found.group(1))), block)
+
+
+def inlined(shown: str) -> str:
+    """Pictures that were made images for readers without a kernel (build.freeze) as SVG again: it follows the theme."""
+    return PICTURE.sub(lambda found: CARD.sub("", base64.b64decode(found.group(1)).decode()), shown)
+
+
+def _linked(part: Part, path: Path, root: Path, names: Mapping[str, str]) -> Part:
+    """With links to other sources turned into links to their pages."""
+
+    def to_page(found: re.Match[str]) -> str:
+        target = (path.parent / html.unescape(found.group(1))).resolve()
+        name = names.get(str(target.relative_to(root))) if target.is_relative_to(root) else None
+        # What has no page lies in the repository: nothing to follow here.
+        return f'href="{name}.html{found.group(2) or ""}"' if name else f'data-file="{found.group(1)}"'
+
+    shown, code = (text.replace("<pre>", '<pre tabindex="0">') for text in (part.html, part.code))  # they scroll
+    return Part(part.kind, LINK.sub(to_page, shown), code, part.bet)

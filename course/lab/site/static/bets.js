@@ -1,0 +1,143 @@
+// Bets: choose, lock, see the example run, be scored. Kept in this browser only.
+"use strict";
+
+(() => {
+  /**
+   * @typedef {{question: string, options: string[] | null, unit: string, whole: boolean, between: [number, number] | null}} Bet
+   * @typedef {{answer: string | number, also: string[]}} Outcome
+   */
+  const RIGHT = 1.1; // as in course/lab/predict.py: full marks within this factor ...
+  const FAR = 4; // ... and none from here on
+
+  /** Points of an answer, 0 to 1: what `Prediction` gives.
+   * @param {Bet} bet @param {string | number} choice @param {Outcome} outcome @returns {number} */
+  function points(bet, choice, outcome) {
+    const measured = outcome.answer;
+    if (typeof measured === "string" || choice === measured) {
+      return choice === measured || outcome.also.includes(String(choice)) ? 1 : 0;
+    }
+    const said = Number(choice);
+    if (measured <= 0 || said <= 0) return 0;
+    const off = Math.max(said / measured, measured / said);
+    const full = Math.log(FAR / (bet.whole ? 1 : RIGHT));
+    return Math.round(100 * Math.min(Math.max(Math.log(FAR / off) / full, 0), 1)) / 100;
+  }
+
+  /** @param {string} key @returns {string | null} */
+  function remembered(key) {
+    try { return localStorage.getItem(key); } catch { return null; } // a browser may refuse to keep anything
+  }
+
+  /** @param {string} key @param {string | null} value */
+  function remember(key, value) {
+    try { value === null ? localStorage.removeItem(key) : localStorage.setItem(key, value); } catch { /* not kept */ }
+  }
+
+  /** @param {string} tag @param {Record<string, string>} attributes @param {string} words @returns {HTMLElement} */
+  function make(tag, attributes = {}, words = "") {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.textContent = words;
+    return element;
+  }
+
+  /** Three digits, as people write them. @param {number} value @returns {string} */
+  const short = (value) => String(Number(value.toPrecision(3)));
+
+  /** A choice among options, or a number: its element, and what is chosen (null: nothing yet).
+   * @param {Bet} bet @param {string} name @returns {{element: HTMLElement, chosen: () => string | number | null, set: (value: string) => void}} */
+  function picker(bet, name) {
+    const fields = make("fieldset");
+    fields.append(make("legend", { class: "skip" }, bet.question));
+    if (bet.options) {
+      const inputs = bet.options.map((option) => {
+        const label = make("label");
+        const input = /** @type {HTMLInputElement} */ (make("input", { type: "radio", name, value: option }));
+        label.append(input, ` ${option}`);
+        fields.append(label);
+        return input;
+      });
+      return {
+        element: fields,
+        chosen: () => inputs.find((input) => input.checked)?.value ?? null,
+        set: (value) => inputs.forEach((input) => { input.checked = input.value === value; }),
+      };
+    }
+    const [low, high] = bet.between ?? [0, 1e9];
+    const isLog = !bet.whole && bet.between !== null && low > 0 && high >= 10 * low;
+    const input = /** @type {HTMLInputElement} */ (make("input", bet.between
+      ? { type: "range", min: "0", max: bet.whole ? String(high - low) : "200", step: "1", value: "0", "aria-label": bet.question }
+      : { type: "number", min: "0", step: "any", "aria-label": bet.question }));
+    const value = () => {
+      if (!bet.between) return Number(input.value);
+      const at = Number(input.value);
+      if (bet.whole) return low + at;
+      return isLog ? low * (high / low) ** (at / 200) : low + ((high - low) * at) / 200;
+    };
+    const reading = make("output");
+    let said = false;
+    const say = () => { said = true; reading.textContent = `${short(value())} ${bet.unit}`; };
+    input.addEventListener("input", say);
+    fields.append(input, reading);
+    return {
+      element: fields,
+      chosen: () => (said ? Number(short(value())) : null),
+      set: (kept) => {
+        const number = Number(kept);
+        input.value = !bet.between ? kept : String(bet.whole ? number - low
+          : isLog ? (200 * Math.log(number / low)) / Math.log(high / low) : (200 * (number - low)) / (high - low));
+        said = true;
+        reading.textContent = `${short(number)} ${bet.unit}`;
+      },
+    };
+  }
+
+  /** @param {HTMLElement} section */
+  function play(section) {
+    const holder = section.querySelector("[data-bet]");
+    if (!holder) return;
+    const bet = /** @type {Bet} */ (JSON.parse(holder.getAttribute("data-bet") ?? "{}"));
+    const page = (location.pathname.split("/").pop() || "index.html").replace(/\.html$/, "");
+    const key = `minillm:bet:${section.dataset.page ?? page}:${section.id}`;
+    const outcomes = /** @type {HTMLDetailsElement[]} */ ([...document.querySelectorAll(`details.outcome[data-of="${section.id}"]`)]);
+    const scored = outcomes.map((each) => each.querySelector("[data-outcome]")).find(Boolean);
+    const outcome = scored ? /** @type {Outcome} */ (JSON.parse(scored.getAttribute("data-outcome") ?? "{}")) : null;
+    const { element, chosen, set } = picker(bet, key);
+    const lock = /** @type {HTMLButtonElement} */ (make("button", { type: "button" }, "Lock it, and see"));
+    const again = make("button", { type: "button", class: "quiet" }, "Bet again");
+    const told = make("div", { role: "status" });
+    holder.querySelector("ul")?.remove();
+    section.append(element, lock, again, told);
+
+    /** @param {string | number | null} choice null: open again */
+    function show(choice) {
+      const isLocked = choice !== null;
+      section.classList.toggle("locked", isLocked);
+      element.toggleAttribute("disabled", isLocked);
+      lock.hidden = isLocked;
+      again.hidden = !isLocked;
+      for (const each of outcomes) { each.hidden = !isLocked; each.open = isLocked; }
+      told.replaceChildren();
+      if (choice === null) return;
+      const won = outcome ? points(bet, choice, outcome) : null;
+      const said = `You said ${typeof choice === "number" ? `${short(choice)} ${bet.unit}` : choice}.`;
+      const word = won === null ? "" : won === 1 ? "Right. " : won === 0 ? "Not this time. " : `Close: ${Math.round(won * 100)}% of the point. `;
+      const ran = scored ? ` ${scored.textContent?.trim()}` : " The example run is below.";
+      told.append(make("p", { class: `verdict${won === 0 ? " wrong" : won !== null && won < 1 ? " half" : ""}` }, `${word}${said}${ran}`));
+    }
+
+    lock.addEventListener("click", () => {
+      const choice = chosen();
+      if (choice === null) { told.textContent = "Choose an answer first."; return; }
+      remember(key, String(choice));
+      show(choice);
+    });
+    again.addEventListener("click", () => { remember(key, null); show(null); });
+    const kept = remembered(key);
+    if (kept !== null) set(kept);
+    show(kept === null ? null : bet.options ? kept : Number(kept));
+  }
+
+  document.querySelectorAll(".bet").forEach((section) => play(/** @type {HTMLElement} */ (section)));
+  Object.assign(window, { minillmBets: { points } });
+})();

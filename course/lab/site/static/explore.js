@@ -1,0 +1,98 @@
+// Explorers: pictures that were drawn at many settings. They come in a script of their own (a page from a file share may
+// load scripts, but nothing else), and only when somebody moves a control.
+"use strict";
+
+(() => {
+  /**
+   * @typedef {{label: string, kind: string, stops: string[], start: number}} Control
+   * @typedef {{controls: Control[], plays: boolean, frames: Record<string, string>}} Recorded
+   */
+  /** @type {Record<string, (recorded: Recorded) => void>} */
+  const waiting = {};
+  Object.assign(window, { minillm: { recorded: (/** @type {string} */ name, /** @type {Recorded} */ what) => waiting[name]?.(what) } });
+
+  /** @param {string} name @returns {Promise<Recorded>} */
+  const load = (name) => new Promise((found, failed) => {
+    waiting[name] = found;
+    const script = document.createElement("script");
+    script.src = `frames/${name}.js`;
+    script.onerror = () => failed(new Error(`frames/${name}.js is not there`));
+    document.head.append(script);
+  });
+
+  const FRAME_MS = 250;
+
+  /** @param {HTMLElement} panel */
+  function explore(panel) {
+    const name = panel.dataset.frames ?? "";
+    const controls = /** @type {Control[]} */ (JSON.parse(panel.dataset.controls ?? "[]"));
+    const plays = panel.dataset.plays === "true";
+    const at = controls.map((control) => control.start);
+    panel.classList.add("explorer");
+    const stage = document.createElement("div");
+    stage.className = "stage";
+    stage.append(...panel.childNodes);
+    stage.querySelector("p > em")?.parentElement?.remove(); // the settings in words: the controls show them
+    const strip = document.createElement("div");
+    strip.className = "controls";
+    panel.append(strip, stage);
+    /** @type {Promise<Recorded> | null} */
+    let loading = null;
+    let turn = 0;
+
+    async function draw() {
+      const mine = ++turn;
+      loading ??= load(name);
+      try {
+        const recorded = await loading;
+        if (mine === turn) stage.innerHTML = recorded.frames[at.join(",")] ?? stage.innerHTML;
+      } catch (error) {
+        stage.textContent = String(error);
+      }
+    }
+
+    const moves = controls.map((control, i) => {
+      const label = document.createElement("label");
+      const reading = document.createElement("b");
+      reading.textContent = ` ${control.stops[at[i]]}`;
+      label.append(control.label, reading);
+      const isRange = control.kind === "range";
+      const input = isRange ? document.createElement("input") : document.createElement("select");
+      if (input instanceof HTMLInputElement) {
+        Object.assign(input, { type: "range", min: "0", max: String(control.stops.length - 1), step: "1" });
+      } else {
+        control.stops.forEach((stop, place) => input.add(new Option(stop, String(place))));
+      }
+      input.value = String(at[i]);
+      const move = (/** @type {number} */ place) => {
+        at[i] = place;
+        input.value = String(place);
+        reading.textContent = isRange ? ` ${control.stops[place]}` : "";
+        void draw();
+      };
+      if (!isRange) reading.textContent = "";
+      input.addEventListener("input", () => move(Number(input.value)));
+      label.append(input);
+      strip.append(label);
+      return move;
+    });
+
+    if (plays) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = "▶ Play";
+      let timer = 0;
+      const stop = () => { clearInterval(timer); timer = 0; button.textContent = "▶ Play"; };
+      button.addEventListener("click", () => {
+        if (timer) return stop();
+        button.textContent = "❚❚ Pause";
+        const last = controls[0].stops.length - 1;
+        if (at[0] === last) moves[0](0);
+        timer = window.setInterval(() => (at[0] < last ? moves[0](at[0] + 1) : stop()), FRAME_MS);
+      });
+      strip.prepend(button);
+    }
+  }
+
+  document.querySelectorAll("[data-frames]").forEach((panel) => explore(/** @type {HTMLElement} */ (panel)));
+})();

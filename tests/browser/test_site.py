@@ -1,0 +1,249 @@
+"""The static site in a real browser, opened from files: bets, explorers, the calculator."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browser.conftest import CHROMIUM
+
+from course.lab.drills.checks import check, follow_ups
+from course.lab.drills.drill import Commit
+from course.lab.drills.library import ALL as DRILLS
+from course.lab.incidents import Incident
+from course.lab.predict import Outcome, Prediction
+from course.lab.recording import read_recording
+from course.lab.site import drills, incidents
+from course.lab.site.__main__ import write
+from course.lab.site.calculator import CARDS, priced
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cost.placement import Placement
+from minillm.simulate.cost.profile import find_profile
+from minillm.simulate.cost.roofline import StepTimeModel, StepWork
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        yield started.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-background-networking"]
+        )
+
+
+def opened(browser: Any, path: Path, told: list[str], **options: Any) -> Any:
+    """A page that notes what it says on its console, and each request to another host."""
+    page = browser.new_page(**options)
+    page.on("console", lambda message: told.append(f"{path.name}: {message.text}"))
+    page.on("pageerror", lambda error: told.append(f"{path.name}: {error}"))
+    page.on("request", lambda request: told.extend([request.url] * (not request.url.startswith(("file:", "data:")))))
+    page.goto(path.as_uri())
+    return page
+
+
+def test_every_page_opens_in_silence_and_fits_a_phone(browser: Any, site: Path) -> None:
+    told: list[str] = []
+    for path in (path for path in sorted(site.glob("*.html")) if 'http-equiv="refresh"' not in path.read_text()):
+        page = opened(browser, path, told, viewport={"width": 360, "height": 780})
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{path.name} is {wide} px wider than a phone"
+        page.close()
+    assert told == []
+
+
+def test_a_bet_is_locked_revealed_scored_and_remembered(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "index.html", [])
+    bet, outcome = page.locator(".bet"), page.locator("details.outcome").first
+    assert not outcome.is_visible()
+    bet.get_by_role("button", name="Lock it").click()
+    assert "Choose an answer first" in bet.inner_text()
+    control = bet.locator("input").first
+    control.focus()
+    page.keyboard.press("Space" if control.get_attribute("type") == "radio" else "ArrowRight")
+    bet.get_by_role("button", name="Lock it").click()
+    assert outcome.is_visible()
+    assert "You said" in bet.inner_text()
+    page.reload()
+    assert page.locator("details.outcome").first.is_visible()
+    page.get_by_role("button", name="Bet again").click()
+    assert not page.locator("details.outcome").first.is_visible()
+    page.close()
+
+
+def test_points_are_those_of_the_notebook(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "index.html", [])
+    draw = random.Random(1)
+    for _ in range(60):
+        whole, measured = draw.random() < 0.5, draw.choice([0.0, 1.0, 3.0, draw.uniform(0.1, 40)])
+        said = draw.choice([measured, draw.uniform(0, 60)])
+        bet = Prediction("?", between=(0, 100), whole=whole)
+        told = page.evaluate("([bet, said, outcome]) => minillmBets.points(bet, said, outcome)",
+                             [{"whole": whole}, said, {"answer": measured, "also": []}])  # fmt: skip
+        bet.picker = type("Said", (), {"value": said})()
+        bet._is_said = True
+        assert told == pytest.approx(bet.points(Outcome(measured, "")), abs=0.011), (said, measured, whole)
+    page.close()
+
+
+def test_steps_cost_what_the_simulator_says(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "calculator.html", [])
+    draw = random.Random(2)
+    for _ in range(60):
+        name, card, tp = (
+            draw.choice(["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"]),
+            draw.choice(CARDS),
+            draw.choice([1, 4, 8]),
+        )
+        dtypes = draw.choice(["bfloat16", "int4"]), draw.choice(["bfloat16", "fp8"])
+        if (prices := priced(name, card, tp, *dtypes)) is None:
+            continue
+        requests, new = draw.choice([(1, 1), (64, 1), (4, 500)])
+        context = requests * draw.randint(new, 8000)
+        work = StepWork(requests * new, requests, requests, context * new, context, int(new > 1))
+        profile = find_profile(card)
+        placement = Placement(tp=tp, weight_dtype=dtypes[0], kv_dtype=dtypes[1])
+        right = StepTimeModel(find_model(name), profile.hardware, placement, profile.constants).price(work).total
+        told = page.evaluate("([prices, work]) => minillmCalculator.price(prices, work)", [prices, asdict(work)])
+        assert told == pytest.approx(right, rel=1e-5), (name, card, tp, dtypes)
+    page.close()
+
+
+def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "drill_dump-13b.html", [])
+    for drawn in (drill.drawn() for drill in DRILLS):
+        data = drills.exported(drawn)
+        for name, sample in drawn.rubric.samples.items():
+            commit = Commit.model_validate(sample.model_dump(include=set(Commit.model_fields)))
+            right = [each.points for each in check(drawn, "", commit)[:4]]
+            told, asks = page.evaluate(
+                "([of, commit, text]) => [minillmDrills.checks(of, commit), minillmDrills.followUps(of, text, commit)]",
+                [data, commit.model_dump(), drawn.answers[name]],
+            )
+            assert [each["points"] for each in told] == pytest.approx(right), (drawn.id, name)
+            assert asks == list(follow_ups(drawn, drawn.answers[name], commit)), (drawn.id, name)
+    page.close()
+
+
+def test_a_drill_runs_to_its_end(browser: Any, site: Path) -> None:
+    told: list[str] = []
+    page = opened(browser, site / "drill_dump-13b.html", told)
+    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Hand in").click()
+    assert "Nothing was written" in page.locator("#drill").inner_text()
+    page.get_by_role("button", name="Start").click()
+    page.get_by_label("Your answer").fill("The queue dominates, and I'd admit less.")
+    page.get_by_role("button", name="Hand in").click()
+    page.get_by_label("What dominates?").select_option("queue")
+    page.get_by_label("With its unit").fill("5.4 times")
+    page.get_by_role("button", name="Commit").click()
+    page.get_by_role("button", name="Go on").click()
+    for _ in "AB":
+        page.locator("section").last.locator("select").first.select_option("strong")
+        page.get_by_role("button", name="Compare").click()
+    own = page.locator("section").last
+    own.locator("select").first.select_option("strong")
+    own.locator("input").first.fill("the queue dominates")
+    page.get_by_role("button", name="See").click()
+    result = page.locator("section").last.inner_text()
+    assert "2.0 of 2\tRight." in result
+    assert "strong, weighs" in result
+    page.close()
+    assert told == []
+
+
+def test_an_incident_is_graded_as_in_the_notebook(browser: Any, site: Path) -> None:
+    path = next(iter(sorted(incidents.FOLDER.glob("*.json.gz"))))
+    recorded = read_recording(path)
+    cause, _, seed = recorded["id"].rpartition("-")
+    incident = Incident.generate(int(seed), 1, cause)
+    page = opened(browser, site / "incident_1.html", [])
+    good, bad = recorded["fixes"][0], recorded["tempting"]["id"]
+    for phase, second, cited, ranked, canary, deployed in (
+        (recorded["phase"], None, recorded["convict"][:2], (good, bad), bad, good),
+        ("stream", "decode", ("gpu", "config"), (bad,), None, bad),
+    ):
+        played = incident.fresh()
+        for name in cited:
+            played.ask(name)
+        played.answer(phase, second, cited, ranked, regime="steady")
+        if canary:
+            played.deploy([canary], canary=True)
+        played.deploy([deployed])
+        result = played.grade()
+        answer = {"dominant": phase, "second": second or "", "evidence": cited, "ranked": ranked, "asked": cited}
+        change = next(each for each in recorded["changes"] if each["id"] == deployed)
+        rollout = {"change": change, "isCanary": False, "minutes": played.minutes, "allUndone": 0}
+        rollout["canariesUndone"] = int(canary is not None)
+        marks = page.evaluate(
+            "([incident, answer, rollout]) => minillmIncidents.mark(incident, answer, rollout)",
+            [recorded, {**answer, "regime": "steady"}, rollout],
+        )
+        told = {each["name"]: each["points"] for each in marks}
+        assert told == pytest.approx({each.name: each.points for each in result.criteria}, abs=0.01)
+    page.close()
+
+
+def test_an_incident_is_played_to_its_grade(browser: Any, site: Path) -> None:
+    told: list[str] = []
+    page = opened(browser, site / "incident_1.html", told)
+    before = page.locator(".status").inner_text()
+    page.locator("section summary").first.click()
+    assert page.locator(".status").inner_text() != before
+    page.get_by_role("button", name="Show the menus").click()
+    page.get_by_role("button", name="Commit to this").click()
+    assert "A diagnosis needs" in page.locator("#incident").inner_text()
+    page.get_by_label("Where is the time lost?").select_option("queue")
+    page.get_by_role("button", name="Commit to this").click()
+    page.get_by_label("One change").select_option(index=1)
+    page.get_by_role("button", name="To a canary").click()
+    page.get_by_role("button", name="To all").click()
+    page.get_by_role("button", name="Grade").click()
+    assert "of 100" in page.locator("section").last.inner_text()
+    page.close()
+    assert told == []
+
+
+def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) -> None:
+    told: list[str] = []
+    lesson = next(path for path in sorted(site.glob("*.html")) if "data-frames" in path.read_text())
+    page = opened(browser, lesson, told)
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.hidden = false; each.open = true })")
+    stage = page.locator(".explorer .stage").first
+    before = stage.inner_html()
+    slider = page.locator(".explorer input[type=range]").first
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("([stage, before]) => stage.innerHTML !== before", arg=[stage.element_handle(), before])
+    page.close()
+    page = opened(browser, site / "calculator.html", told)
+    page.locator("[name=qps]").fill("100")
+    assert page.locator("#found dd:not(.why)").last.inner_text().isdigit()
+    page.locator("[name=gpus]").select_option("1")
+    assert "doesn't fit" in page.locator("#found").inner_text()
+    page.close()
+    assert told == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Any, site: Path, theme: str) -> None:
+    found = []
+    for name in ("index", "calculator", "guide_2am", "02_queue", "incident_1", "drill_dump-13b"):
+        page = opened(browser, site / f"{name}.html", [], color_scheme=theme)
+        worst = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
+        found += [f"{name}: {each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}" for each in worst]
+        page.close()
+    assert found == []

@@ -1,0 +1,77 @@
+"""The static site: every page is whole, links lead somewhere, and recordings hold what an explorer shows."""
+
+import base64
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from course.lab import recording
+from course.lab.display import Html
+from course.lab.explorer import Explorer, buttons, slider, switch
+from course.lab.marks import FOLDED
+from course.lab.predict import Prediction
+from course.lab.site import pages
+from course.lab.site.__main__ import write
+
+MOST_BYTES = 1_500_000
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    write(folder)
+    return folder
+
+
+def test_every_link_leads_to_a_page_and_a_heading_of_it(site: Path) -> None:
+    texts = {path.name: path.read_text() for path in site.glob("*.html")}
+    anchors = {name: {unescape(each) for each in re.findall(r'\bid="([^"]+)"', text)} for name, text in texts.items()}
+    broken = []
+    for name, text in texts.items():
+        for target in map(unescape, re.findall(r'<a\b[^>]*\bhref="(?!https?:|mailto:)([^"]*)"', text)):
+            page, _, anchor = target.partition("#")
+            if (page or name) not in texts or (anchor and anchor not in anchors[page or name]):
+                broken.append(f"{name}: {target}")
+    assert broken == []
+
+
+def test_pages_are_small_and_load_nothing_from_elsewhere(site: Path) -> None:
+    for path in site.glob("*.html"):
+        text = path.read_text()
+        assert len(text.encode()) < MOST_BYTES, path.name
+        assert not re.findall(r'<(?:script|img|link|iframe)\b[^>]*(?:src|href)="https?:', text), path.name
+        assert "$$" not in text, f"{path.name}: LaTeX that was left as it is"
+
+
+def test_an_explorer_is_recorded_at_all_positions_and_shows_what_it_showed_before(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(recording.FOLDER, str(tmp_path))
+    seen = Explorer(
+        lambda k, way, on: Html(f"<b>{k} {way} {on}</b>", ""),
+        k=slider("drafts", 0, 100, 7), way=buttons("way", ["a", "b"]), on=switch("cache"),
+    )  # fmt: skip
+    assert f'{recording.FRAMES}="00"' in seen.static_html()
+    kept = recording.read_recording(tmp_path / "00.json.gz")
+    stops = [control["stops"] for control in kept["controls"]]
+    assert [len(each) for each in stops] == [15, 2, 2]
+    assert len(kept["frames"]) == 60
+    assert stops[0][kept["controls"][0]["start"]] == "7"
+    assert kept["frames"]["0,1,1"] == "<b>0 b True</b>"
+    assert seen.view.value == "<b>7 a False</b>"
+
+
+def test_a_bet_is_followed_by_what_decides_it_and_pictures_follow_the_theme() -> None:
+    bet = Prediction("How much?", unit="x", between=(1, 20))
+    svg = base64.b64encode(b'<svg><rect width="100%" height="100%" rx="6" fill="#ffffff"/>a</svg>').decode()
+    shown = f'<details><summary>s</summary><img alt="a" src="data:image/svg+xml;base64,{svg}"></details>'
+    cells = [
+        new_code_cell("bet", outputs=[new_output("display_data", {"text/html": bet.static_html()})], id="cell-01"),
+        new_code_cell("run", outputs=[new_output("display_data", {"text/html": shown}, metadata={FOLDED: True})]),
+        new_code_cell('check("q1", ...)', outputs=[new_output("stream", text="q1: 0 of 1")]),
+    ]
+    parts = list(pages.parts_of(new_notebook(cells=cells), Path()))
+    assert [(part.kind, part.bet) for part in parts] == [("bet", "cell-01"), ("outcome", "cell-01"), ("check", "")]
+    assert parts[1].html == "<svg>a</svg>"
+    assert "0 of 1" not in parts[2].html
