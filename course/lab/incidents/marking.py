@@ -137,20 +137,21 @@ def _regime(hidden: Hidden, answer: Answer) -> Criterion:
     return Criterion("spike or steady", REGIME if answer.regime == truth else 0, REGIME, REGIMES[truth])
 
 
-def convicting(hidden: Hidden) -> tuple[list[str], set[str]]:
-    """The questions whose answers convict, and all whose answers have changed since last week."""
+def convicting(hidden: Hidden, on_paper: Collection[str] | None = None) -> tuple[list[str], int]:
+    """The questions whose answers convict, and how many of them make a case."""
     of_cause = {*hidden.cause.convicting, hidden.cause.told_apart_by, *(hidden.also.convicting if hidden.also else ())}
-    apart, moved = read_off(hidden)
-    return [name for name in QUESTIONS if name in of_cause | apart], moved
+    known = of_cause | read_off(hidden)[0]
+    core = [name for name in QUESTIONS if name in known and (on_paper is None or name in on_paper)]
+    return core, min(ENOUGH, len(of_cause.intersection(core)))
 
 
 def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) -> Criterion:
-    convict, moved = convicting(hidden)
-    core = [name for name in convict if on_paper is None or name in on_paper]
+    core, enough = convicting(hidden, on_paper)
+    _, moved = read_off(hidden)
     cited = list(dict.fromkeys(answer.evidence))
     hits = [name for name in cited if name in core and name in answer.asked]
     stray = [name for name in cited if name not in core]
-    share = min(len(hits) / min(ENOUGH, len(of_cause.intersection(core))), 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
+    share = min(len(hits) / enough, 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
     twin = CAUSES[hidden.cause.looks_like].title
     words = [f"What has changed since last week, and would not by '{twin}': {_texts(core)}."]
     if unseen := [name for name in cited if name not in answer.asked]:

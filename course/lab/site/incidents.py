@@ -29,7 +29,7 @@ NUM_CAUSES, SEEDS = 12, (1, 2)
 STAGES = (0, 15, 30, 60)
 """Minutes after the page at which answers are recorded; between them the page shows the last one before."""
 POINTS = ("RESTORED", "HARM", "COST", "PHASE", "SECONDARY", "REGIME", "EVIDENCE", "RANKING", "CLOCK")
-RULES = (*POINTS, "HALFWAY", "CANARY_UNDONE", "ALL_UNDONE", "DEARER", "ENOUGH", "PER_STRAY", "BRISK", "SLOW")
+RULES = (*POINTS, "HALFWAY", "CANARY_UNDONE", "ALL_UNDONE", "TOLERATED", "PER_STRAY", "BRISK", "SLOW")
 
 
 def recorded(cause: str, seed: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
     told.grade()
     now, half = hidden.case.now, hidden.case.now.during(PAGED_AT)
     changes = {name: find_intervention(name) for name in hidden.menu}
-    convict, moved = marking.convicting(hidden)
+    convict, enough = marking.convicting(hidden)
     return {
         "id": f"{cause}-{seed}",
         "page": told.page._repr_html_(),
@@ -69,7 +69,7 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         "phase": hidden.cause.phase,
         "regime": hidden.cause.regime,
         "convict": convict,
-        "moved": sorted(moved),
+        "enough": enough,
         "fixes": hidden.fixes,
         "needed": bill_of_cure(hidden, trials),
         "tempting": {"id": hidden.cause.tempting, "why_not": hidden.cause.why_not},

@@ -9,7 +9,7 @@
    * @typedef {{change: Change | null, isCanary: boolean, minutes: number, canariesUndone: number, allUndone: number}} Rollout
    * @typedef {{id: string, page: string, alarm: string, questions: {id: string, group: string, text: string, minutes: number}[],
    *   stages: {minute: number, failing: number, waiting: number, answers: Record<string, string>}[], changes: Change[], places: string[],
-   *   dominant: string[], second: string[], phase: string, regime: string, convict: string[], moved: string[], needed: number, fixes: string[],
+   *   dominant: string[], second: string[], phase: string, regime: string, convict: string[], enough: number, needed: number, fixes: string[],
    *   tempting: {id: string, why_not: string}, target: number, told: string[], rules: Record<string, number>, clock: Record<string, number>}} Incident
    */
   const words = (/** @type {string} */ id) => id.replaceAll("_", " ");
@@ -26,7 +26,7 @@
       const reached = effect.restored ? 1 : rule.HALFWAY * Math.min(gained, 1);
       const fair = Math.min(Math.max(effect.bill_before, incident.needed) / Math.max(effect.bill_after, 1e-9), 1);
       const undone = rule.CANARY_UNDONE ** rollout.canariesUndone * rule.ALL_UNDONE ** rollout.allUndone;
-      const kept = [undone, rule.DEARER * fair, 1 - effect.lost].reduce((product, share) => product * Math.min(share, 1), rule.RESTORED * reached);
+      const kept = [undone, (rule.TOLERATED * fair) ** 2, 1 - effect.lost].reduce((product, share) => product * Math.min(share, 1), rule.RESTORED * reached);
       const why = !effect.restored && rollout.change?.id === incident.tempting.id ? ` ${incident.tempting.why_not}` : "";
       found.push(
         { name: "SLO restored", points: kept, most: rule.RESTORED, says: `${percent(effect.before)} of requests before, ${percent(effect.after)} after, target ${percent(incident.target)}.${why}` },
@@ -46,7 +46,7 @@
     found.push({ name: "spike or steady", points: answer.regime === incident.regime ? rule.REGIME : 0, most: rule.REGIME, says: incident.regime === "steady" ? "It doesn't pass by itself." : "It's a spike." });
     const hits = answer.evidence.filter((id) => incident.convict.includes(id) && answer.asked.includes(id));
     const stray = answer.evidence.filter((id) => !incident.convict.includes(id));
-    const share = Math.min(hits.length / Math.min(rule.ENOUGH, incident.convict.length), 1) * Math.max(1 - rule.PER_STRAY * stray.length, 0);
+    const share = Math.min(hits.length / incident.enough, 1) * Math.max(1 - rule.PER_STRAY * stray.length, 0);
     const texts = incident.convict.map((id) => incident.questions.find((each) => each.id === id)?.text).filter(Boolean);
     found.push({ name: "evidence", points: rule.EVIDENCE * share, most: rule.EVIDENCE, says: `What has changed, and wouldn't by its look-alike: ${texts.join("; ")}.` });
     const worth = Object.fromEntries(incident.changes.map((each) => [each.id, each.all.value]));
