@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import AutoTokenizer
 
-from minillm.frontend.detokenizer import Detokenizer
+from minillm.frontend.detokenizer import Detokenizer, gpt2_letters
 
 WORDS = [
     "👩‍👩‍👧‍👦",
@@ -199,6 +199,25 @@ def test_a_prompt_cut_inside_a_character_is_no_context():
     tokenizer = Bytes("😀a".encode(), [1, 2, 3, 4])
     detokenizer = Detokenizer(tokenizer, tokenizer.ids[:2])
     assert "".join(increments(detokenizer, tokenizer.ids[2:])) == tokenizer.decode(tokenizer.ids[2:])
+
+
+@pytest.fixture(scope="module")
+def byte_level() -> Tokenizer:
+    """One token a byte, then added ones: with a space, from the middle of a character on, and a special one."""
+    pieces = [letter for letter, _ in sorted(gpt2_letters().items(), key=lambda item: item[1])]
+    tokenizer = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="!"))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(["two words", pieces[0x98] + pieces[0x80] + "a"])
+    tokenizer.add_special_tokens([AddedToken("<s>")])
+    return tokenizer
+
+
+@given(ids=st.lists(st.one_of(st.sampled_from([*"😀é".encode(), 0x80, 256, 257, 258, 999]), st.integers(0, 255))))
+@settings(max_examples=400, deadline=None)
+@example(ids=[*"😀".encode()[:2], 257, 256, 0xF0, 0x9F, 258, 0x98, 0x80, 0xE2])
+def test_any_bytes_come_out_as_a_byte_level_tokenizer_decodes_them(byte_level, ids):
+    detokenizer = Detokenizer(byte_level, [])
+    assert_increments_add_up(detokenizer, byte_level.decode(ids), increments(detokenizer, ids))
 
 
 @pytest.fixture(scope="module")

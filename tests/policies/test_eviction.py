@@ -97,6 +97,19 @@ def test_the_pool_forgets_what_the_model_forgets(policy: str, script: list[tuple
         assert [pool.hashes[block_id] for block_id in pool.free if pool.hashes[block_id]] == model.cached
 
 
+def test_a_block_that_was_forgotten_is_born_again() -> None:
+    pool = make_pool(EngineConfig(**POLICIES["fifo"]), 2, VirtualClock())
+    first, second = pool.allocate(2)
+    for name, block_id in ((b"a", first), (b"b", second)):
+        pool.register(block_id, name)
+        pool.release([block_id])
+    pool.forget([first])
+    assert pool.allocate(1) == [first]
+    pool.register(first, b"c")
+    pool.release([first])
+    assert pool.allocate(1) == [second], "c is younger than b"
+
+
 @pytest.mark.parametrize("simulated", [False, True])
 def test_the_engine_obeys_and_so_does_the_simulator(simulated: bool) -> None:
     """Room for two prompts. The first comes again before a third needs room, then once more, then after a pause."""
