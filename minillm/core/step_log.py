@@ -99,20 +99,28 @@ class StepLog:
             listener(record)
         stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
         for scheduled, share, preemptions, lives in zip(batch.requests, record.shares, begun.num_preemptions, alive):
-            if not lives:
-                continue
-            request = scheduled.request
-            if share.num_drafts:
-                book_draft(request, share, record)
-            if stalled and not share.is_prefill:
-                # The step's time is shared out by tokens: the others' prompt tokens made this one wait.
-                request.timeline.add_lost("stalled_by_prefill", stalled)
-            if request.num_preemptions > preemptions:
-                continue  # it was preempted while this step was in flight: what it recomputes comes later
-            if scheduled.start < request.recompute_until:
-                self.num_recomputed_tokens += min(scheduled.end, request.recompute_until) - scheduled.start
-            if request.preempted_at is not None and scheduled.end >= request.recompute_until:
-                close_preemption(request, end)
+            if lives:
+                if share.num_drafts:
+                    book_draft(scheduled.request, share, record)
+                self.book(scheduled, preemptions, stalled, end)
+
+    def book(self, scheduled: ScheduledRequest, num_preemptions: int, stalled: float, end: float) -> None:
+        """Write a step's cost down in the timeline of one of its requests.
+
+        Args:
+            num_preemptions: the request's, when the step was launched.
+            stalled: seconds of the step that went into prompts. Time is shared out by tokens: if it decodes, it waited.
+            end: of the step.
+        """
+        request = scheduled.request
+        if stalled and not scheduled.is_prefill:
+            request.timeline.add_lost("stalled_by_prefill", stalled)
+        if request.num_preemptions > num_preemptions:
+            return  # it was preempted while this step was in flight: what it recomputes comes later
+        if scheduled.start < request.recompute_until:
+            self.num_recomputed_tokens += min(scheduled.end, request.recompute_until) - scheduled.start
+        if request.preempted_at is not None and scheduled.end >= request.recompute_until:
+            close_preemption(request, end)
 
 
 def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
