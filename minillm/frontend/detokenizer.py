@@ -52,7 +52,7 @@ class TokenBytes(dict[int, bytes]):
         return self.setdefault(token_id, text)
 
 
-@lru_cache(4)
+@lru_cache(2)
 def bytes_of(tokenizer: Any) -> TokenBytes | None:
     """The bytes of a tokenizer's tokens; None if its text is more than those of the tokens end to end."""
     from tokenizers.decoders import ByteLevel  # here, because an engine without a model has no tokenizer
