@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from tiny_llama import make_tiny_llama, make_tiny_moe
 
 if not torch.cuda.is_available():
@@ -20,6 +21,10 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.model.checkpoints import resolve
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
+
+
+settings.register_profile("any machine", deadline=None)  # hypothesis would fail a test whose machine is busy
+settings.load_profile("any machine")
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     requests=REQUESTS,
     num_kv_blocks=st.integers(12, 40),

@@ -65,7 +65,7 @@ cuts_and_sizes = {
 
 
 @given(text=texts, **cuts_and_sizes)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @example(text="😀" * 30, cuts=list(range(2, 120, 4)), sizes=[1])  # every token straddles two characters
 def test_text_cut_anywhere_comes_back_whole(text, cuts, sizes):
     tokenizer = Bytes(text.encode(), cuts)
@@ -76,7 +76,7 @@ def test_text_cut_anywhere_comes_back_whole(text, cuts, sizes):
 
 
 @given(data=st.binary(max_size=60), **cuts_and_sizes)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @example(data=b"\xf0\x9f\x98" * 10, cuts=list(range(30)), sizes=[1])
 @example(data=b"\x80" * 30, cuts=list(range(30)), sizes=[1])
 def test_invalid_bytes_come_out_as_the_tokenizer_decodes_them(data, cuts, sizes):
@@ -88,7 +88,7 @@ def test_invalid_bytes_come_out_as_the_tokenizer_decodes_them(data, cuts, sizes)
 
 
 @given(text=texts, **cuts_and_sizes, stops=st.lists(st.text("ab\u0301é👩\u200dst", min_size=1, max_size=4), max_size=3))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @example(text="xstoppy", cuts=[2, 4, 6], sizes=[3], stops=["stop"])
 def test_stop_strings_are_found_where_find_finds_them(text, cuts, sizes, stops):
     tokenizer = Bytes(text.encode(), cuts)
@@ -213,7 +213,7 @@ def byte_level() -> Tokenizer:
 
 
 @given(ids=st.lists(st.one_of(st.sampled_from([*"😀é".encode(), 0x80, 256, 257, 258, 999]), st.integers(0, 255))))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @example(ids=[*"😀".encode()[:2], 257, 256, 0xF0, 0x9F, 258, 0x98, 0x80, 0xE2])
 def test_any_bytes_come_out_as_a_byte_level_tokenizer_decodes_them(byte_level, ids):
     detokenizer = Detokenizer(byte_level, [])
@@ -226,7 +226,7 @@ def smollm_tokenizer(smollm_path: Path):
 
 
 @given(text=texts, prompt=texts, sizes=cuts_and_sizes["sizes"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_smollm_text_comes_back_whole(smollm_tokenizer, text, prompt, sizes):
     prompt_ids = smollm_tokenizer.encode(prompt)
     ids = [*smollm_tokenizer.encode(text), smollm_tokenizer.eos_token_id]
@@ -236,7 +236,7 @@ def test_smollm_text_comes_back_whole(smollm_tokenizer, text, prompt, sizes):
 
 
 @given(ids=st.lists(st.integers(0, 49151), max_size=40), sizes=cuts_and_sizes["sizes"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_smollm_random_tokens_come_out_as_decoded(smollm_tokenizer, ids, sizes):
     detokenizer = Detokenizer(smollm_tokenizer, [1, 2, 3])
     parts = increments(detokenizer, ids, sizes)

@@ -64,7 +64,7 @@ events = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(policy=st.sampled_from(list(POLICIES)), script=st.lists(events, min_size=5, max_size=40))
 def test_the_pool_forgets_what_the_model_forgets(policy: str, script: list[tuple[Any, float]]) -> None:
     clock, model = VirtualClock(), Model(policy)

@@ -59,7 +59,7 @@ def lead_of_a(order: str, slots: int, a: list[tuple[int, int]], b: list[tuple[in
     return leads
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     slots=st.integers(1, 3),
     a=st.lists(sizes, min_size=25, max_size=35),
@@ -81,7 +81,7 @@ def test_first_come_first_served_breaks_that_bound() -> None:
         assert (max(leads) - min(leads) <= bound) is holds
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     slots=st.integers(1, 4),
     num_kv_blocks=st.integers(5, 8),

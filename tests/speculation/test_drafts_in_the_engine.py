@@ -121,7 +121,7 @@ def test_nobody_is_preempted_for_a_guess() -> None:
 tight_requests = st.lists(st.tuples(st.integers(1, 12), st.integers(2, 12)), min_size=2, max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sizes=tight_requests, num_kv_blocks=st.integers(6, 14))
 def test_drafts_that_never_pass_change_no_step_of_anybody(sizes: list[tuple[int, int]], num_kv_blocks: int) -> None:
     """Who is admitted, preempted, and computed is as without drafts, however few blocks there are."""
