@@ -22,7 +22,6 @@ from minillm.model.checkpoints import resolve
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 
-
 settings.register_profile("any machine", deadline=None)  # hypothesis would fail a test whose machine is busy
 settings.load_profile("any machine")
 
