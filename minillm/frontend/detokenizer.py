@@ -124,10 +124,6 @@ class Detokenizer:
             self._released = ["".join(self._released)]
         return self._released[0] if self._released else ""
 
-    def append(self, token_ids: Sequence[int]) -> str:
-        """Take the next output tokens; return the text they release, which may be ""."""
-        return "".join([self.add(token_id) for token_id in token_ids])
-
     def add(self, token_id: int) -> str:
         """Take the next output token; return the text it releases, which may be "".
 

@@ -30,7 +30,7 @@ def spell(tokenizer: Any, sample: str = SAMPLE) -> list[Letter]:
     """A text, token by token."""
     ids = tokenizer.encode(sample, add_special_tokens=False)
     texts, growing = TokenTexts(tokenizer), Detokenizer(tokenizer, [])
-    return [Letter(i, texts.look_up(i)[1], texts.look_up(i)[0], growing.append([i])) for i in ids]
+    return [Letter(i, texts.look_up(i)[1], texts.look_up(i)[0], growing.add(i)) for i in ids]
 
 
 def letters_table(letters: Sequence[Letter]) -> Html:
@@ -53,11 +53,11 @@ def incremental(tokenizer: Any, ids: Sequence[int]) -> None:
     """As the engine does."""
     growing = Detokenizer(tokenizer, [])
     for token_id in ids:
-        growing.append([token_id])
+        growing.add(token_id)
 
 
 def cost(tokenizer: Any, sample: str, short: bool) -> dict[int, tuple[float, float]]:
-    """CPU seconds for a token of an answer, mean, by the answer's length: the whole text decoded again, and as minillm does.
+    """CPU seconds for a token of an answer, mean, by the answer's length: the whole text again, and as minillm does.
 
     Measured on this machine, in CPU time, so that neighbours do not count.
     """
