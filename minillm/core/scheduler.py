@@ -122,11 +122,10 @@ class Scheduler:
         """Give a running request its next tokens. If the pool has no block for them, others are preempted."""
         if request.status is not RequestStatus.RUNNING:
             return  # preempted a moment ago, to make room
-        start = request.num_computed_tokens
-        num_tokens = self._num_tokens(request, start, step)
+        num_tokens = self._num_tokens(request, request.num_computed_tokens, step)
         if num_tokens == 0:
             return
-        while not self.kv.append(request, start + num_tokens):
+        while not self.kv.append(request, request.num_computed_tokens + num_tokens):
             victim = self.preemption.choose_victim(request, self.running, step.scheduled)
             self._preempt(victim, step, now)
             if victim is request:
