@@ -55,10 +55,8 @@ class TokenBytes(dict[int, bytes]):
 @lru_cache(2)
 def bytes_of(tokenizer: Any) -> TokenBytes | None:
     """The bytes of a tokenizer's tokens; None if its text is more than those of the tokens end to end."""
-    from tokenizers.decoders import ByteLevel  # here, because an engine without a model has no tokenizer
-
-    is_byte_level = isinstance(getattr(tokenizer, "decoder", None), ByteLevel)
-    return TokenBytes(tokenizer) if is_byte_level else None
+    decoder = getattr(tokenizer, "decoder", None)
+    return TokenBytes(tokenizer) if type(decoder).__name__ == "ByteLevel" else None
 
 
 def gpt2_bytes(piece: str) -> bytes | None:
