@@ -163,15 +163,16 @@ stack(front.too_many_table(busy), findings.busy(busy))
 #
 # **Text from tokens, at a constant cost.** The simple way to get characters right is to decode *all* tokens again after
 # each one and show what's new. That's correct, but the token at position $n$ costs about $c\,n$, so an answer of $n$ tokens
-# costs $c\,n^2/2$. The engine decodes a short window instead.
+# costs $c\,n^2/2$. The engine decodes a short window instead; where every token stands for bytes, as in this model's
+# vocabulary, it decodes the new token's bytes alone.
 
 # %%
 detok = letters.cost(lab.model.tokenizer, traffic.PROMPT, lab.scale < 1)
 letters.cost_table(detok)
 
 # %% [markdown]
-# The heart of it is in `minillm/frontend/detokenizer.py`; the method is that of Hugging Face's text-generation-inference and
-# of vLLM:
+# Both are in `minillm/frontend/detokenizer.py`. The window, for vocabularies that aren't bytes, is the method of Hugging
+# Face's text-generation-inference and of vLLM:
 
 # %%
 import inspect

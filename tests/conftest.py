@@ -1,5 +1,6 @@
 """What many tests share: models made once per run, the command in this process, and Triton kernels without a GPU."""
 
+import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -17,9 +18,16 @@ if not torch.cuda.is_available():
 from minillm.__main__ import main
 from minillm.core.errors import ModelError
 from minillm.frontend.engine_thread import EngineThread
+from minillm.kernels.cpu import NativeKernels, native_kernels
 from minillm.model.checkpoints import resolve
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
+
+with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, and tests/gpu want none
+    from hypothesis import settings
+
+    settings.register_profile("any machine", deadline=None)  # a busy one would fail tests
+    settings.load_profile("any machine")
 
 
 @pytest.fixture
@@ -45,6 +53,22 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def kernels() -> NativeKernels:
+    """The CPU's kernels, compiled."""
+    found = native_kernels()
+    if found is None:
+        pytest.skip("no C++ compiler here")
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder of its own."""
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from minillm.core.request import Draft, Request
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
+from minillm.policies.config import EngineConfig
 from minillm.runner.rejection_sampler import num_kept
 from minillm.speculation.base import DraftRequest, Proposer
 
@@ -114,6 +115,19 @@ class GuessingProposer(Proposer):
             right = next_token(context)
             context = [*context, right if self.rng.random() < self.rate else right + 1]
         return context[-k:]
+
+
+BLOCK = 4
+
+
+def make_engine(
+    num_kv_blocks: int = 64, num_host_blocks: int = 0, *, proposer: Proposer | None = None, **fields: Any
+) -> Engine:
+    """An engine of small steps over a fake runner."""
+    shape = dict(max_num_seqs=4, max_num_batched_tokens=16, max_model_len=128, block_size=BLOCK)
+    clock = VirtualClock()
+    runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks)
+    return Engine(EngineConfig(**{**shape, **fields}), runner=runner, clock=clock, proposer=proposer)
 
 
 def greedy(max_tokens: int = 4, **fields: Any) -> SamplingParams:

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -110,13 +110,9 @@ def measure_shape(shape: Shape, setup: Setup, backends: Backends) -> tuple[dict[
     rotation = itertools.cycle(caches)
     for _ in range(setup.repeats):
         for name, attention in prepared.items():
-            work = functools.partial(_attend_next, attention, rotation)
+            work = functools.partial(lambda attend: attend(next(rotation)), attention)
             seconds[name].append(seconds_per_call(work, device, setup.calls))
     return seconds, differences
-
-
-def _attend_next(attention: PreparedAttention, rotation: Iterator[Tensor]) -> Tensor:
-    return attention(next(rotation))
 
 
 def compare_outputs(outputs: dict[str, Tensor], shape: Shape) -> dict[str, float]:

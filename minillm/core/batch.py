@@ -1,8 +1,8 @@
 """The contract between the scheduler and a runner: what one step computes, and what comes back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from minillm.core.request import Request, TokenLogprob
 
@@ -15,9 +15,9 @@ class BlockCopy:
     target: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledRequest:
-    """One request's part of a step: compute its tokens [start, start + num_tokens)."""
+class ScheduledRequest(NamedTuple):
+    """One request's part of a step: compute its tokens [start, start + num_tokens). (A tuple, because a step makes
+    hundreds of them, and a runner reads them by columns.)"""
 
     request: Request
     start: int
@@ -89,14 +89,14 @@ class Step:
     def add_draft(self, request: Request, num_drafts: int) -> None:
         """Check so many tokens of its draft after its own."""
         part = self.scheduled[request]
-        self.scheduled[request] = replace(part, num_tokens=part.num_tokens + num_drafts, num_drafts=num_drafts)
+        self.scheduled[request] = part._replace(num_tokens=part.num_tokens + num_drafts, num_drafts=num_drafts)
         self.budget -= num_drafts
         request.num_computed_tokens += num_drafts
 
     def drop_draft(self, request: Request) -> None:
         """Undo `add_draft`."""
         part = self.scheduled[request]
-        self.scheduled[request] = replace(part, num_tokens=part.num_tokens - part.num_drafts, num_drafts=0)
+        self.scheduled[request] = part._replace(num_tokens=part.num_tokens - part.num_drafts, num_drafts=0)
         self.budget += part.num_drafts
         request.num_computed_tokens -= part.num_drafts
 

@@ -114,13 +114,15 @@ class BlockManager:
         """Grow a running request's table to its tokens [0, end), after letting go of blocks that no token to come
         will attend to. False, and nothing given, if the pool is short."""
         table = self.tables[request.request_id]
-        self._release_expired(request, table)
+        if self.layout.peak_blocks is not None:
+            self._release_expired(request, table)
         num_fresh = self._room_for(end) - len(table.block_ids)
-        if num_fresh > self.pool.num_free:
-            return False
         if num_fresh > 0:
+            if num_fresh > self.pool.num_free:
+                return False
             table.block_ids += self.pool.allocate(num_fresh)
-        self._register_full_blocks(request, table, end)
+        if end // self.block_size > table.num_registered:  # most steps of a decode fill no block
+            self._register_full_blocks(request, table, end)
         return True
 
     def truncate(self, request: Request, end: int) -> None:
@@ -156,7 +158,7 @@ class BlockManager:
         self.pool.check_integrity(self._held(table.block_ids) for table in self.tables.values())
 
     def _room_for(self, end: int) -> int:
-        return blocks_for(max(end, self.reserve_tokens), self.block_size)
+        return -(-max(end, self.reserve_tokens) // self.block_size)
 
     def _num_held_by_others(self, block_ids: Sequence[int]) -> int:
         return sum(self.pool.ref_counts[block_id] > 0 for block_id in block_ids)
@@ -182,8 +184,6 @@ class BlockManager:
         # before, no step has promised the contents. A promise that breaks is withdrawn by `invalidate`: for a request
         # that is taken out of its step again (before any is admitted, so none can have shared it yet), and for all
         # when a step fails. A block that ends in a pending token has no hash yet, and is registered a step later.
-        if table.num_registered >= end // self.block_size:
-            return  # most steps of a decode fill no block
         hashes = self._hashes(request)
         for i in range(table.num_registered, min(end // self.block_size, len(hashes))):
             if table.block_ids[i] != self.null_block:

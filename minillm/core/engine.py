@@ -133,8 +133,8 @@ class EngineCore:
     def _launch(self, batch: ScheduledBatch, start: float, draft_s: float) -> StepInFlight:
         begun = StepStart.of(batch, self.scheduler, start, draft_s, self.clock.now())
         for scheduled in batch.requests:
-            timeline = scheduled.request.timeline
-            timeline.scheduled = start if timeline.scheduled is None else timeline.scheduled
+            if scheduled.request.timeline.scheduled is None:
+                scheduled.request.timeline.scheduled = start
         try:
             return StepInFlight(batch, begun, self.runner.launch(batch))
         except Exception as error:
@@ -188,10 +188,10 @@ class EngineCore:
 
     def _hand_over(self, request: Request, token_ids: list[int]) -> None:
         """Append new tokens to a request, until one of them ends it."""
-        before, num_before = self.clock.now(), request.num_output_tokens
-        reason = None
+        before, num_new, reason = self.clock.now(), 0, None
         try:
             for token_id in token_ids:
+                num_new += 1
                 request.output_token_ids.append(token_id)
                 reason = self._finish_reason(request, token_id)
                 if reason is not None:
@@ -201,7 +201,7 @@ class EngineCore:
             request.error, reason = f"the tokenizer failed: {type(error).__name__}: {error}", FinishReason.ERROR
         now = self.clock.now()
         request.timeline.add_lost("detokenize", now - before)
-        request.timeline.deliver(now, request.num_output_tokens - num_before)
+        request.timeline.deliver(now, num_new)
         if reason is not None:
             self.finish(request, reason)
 
@@ -212,8 +212,7 @@ class EngineCore:
             return FinishReason.STOP
         if self.on_token(request, token_id):
             return FinishReason.STOP
-        is_full = request.num_known_tokens >= self.scheduler.config.max_model_len
-        return FinishReason.LENGTH if is_full or request.num_output_tokens >= params.max_tokens else None
+        return FinishReason.LENGTH if request.num_known_tokens >= request.max_num_tokens else None
 
     # ---------------------------------------------------------------- endings
 

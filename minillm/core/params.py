@@ -2,6 +2,7 @@
 
 import difflib
 import reprlib
+from functools import cached_property
 from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -93,12 +94,12 @@ class SamplingParams(StrictModel):
     structured_outputs: Any = Field(None, description="a StructuredOutputsParams: what the output must be")
     n: int = Field(1, ge=1, le=64, description="independent outputs for one prompt")
 
-    @property
+    @cached_property
     def has_penalty(self) -> bool:
         """Whether what was said before changes the next token's logits."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
-    @property
+    @cached_property
     def has_filter(self) -> bool:
         """Whether unlikely tokens are left out: top-k, top-p or min-p."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0

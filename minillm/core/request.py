@@ -87,6 +87,8 @@ class Request:
     num_computed_tokens: int = 0
     """Tokens, from the first, whose keys and values are in the KV cache once all scheduled steps are done: it
     advances when a step is scheduled. Drafts count until they are rejected, so it may exceed `num_tokens` meanwhile."""
+    max_num_tokens: int = 0
+    """Prompt and output at most; set when the scheduler gets it."""
     num_pending_tokens: int = 0
     """Output tokens that scheduled steps will yield and the host has not read yet. With asynchronous scheduling the
     next step is put together meanwhile; otherwise it's 0 again before that."""

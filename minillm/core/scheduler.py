@@ -37,10 +37,6 @@ class SchedulerConfig:
     scheduler_reserve_full_isl: bool = False
     """Admit a request when blocks are free for all its tokens, not only for its first chunk."""
 
-    @property
-    def max_chunk(self) -> int:
-        return self.long_prefill_token_threshold or self.max_num_batched_tokens
-
 
 class Scheduler:
     """Decides, step by step, which requests compute how many tokens, and keeps the block tables in line."""
@@ -55,6 +51,7 @@ class Scheduler:
         drafts: DraftPolicy | None = None,
     ) -> None:
         self.config = config
+        self.max_chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
         self.kv = blocks
         self.waiting = SortedQueue() if queue is None else queue  # an empty queue is false
         self.preemption = preemption or Recompute()
@@ -79,6 +76,7 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request."""
         request.arrival_index = self.num_arrivals
+        request.max_num_tokens = min(request.num_prompt_tokens + request.params.max_tokens, self.config.max_model_len)
         self.num_arrivals += 1
         self.waiting.push(request)
 
@@ -94,8 +92,10 @@ class Scheduler:
         # Decodes go first: they need one token each, and their text is being watched as it appears. A long prompt
         # takes what is left of the budget, so it can slow the others down but never stop them.
         step = Step(self.config.max_num_batched_tokens - self.num_parked, len(self.running))
-        decodes = [request for request in self.running if request.num_missing <= 1]
-        prefills = [request for request in self.running if request.num_missing > 1]
+        decodes: list[Request] = []
+        prefills: list[Request] = []
+        for request in self.running:
+            (prefills if request.num_missing > 1 else decodes).append(request)
         for request in decodes:
             self._schedule_running(request, step, now)
         self.drafts.reserve(step)
@@ -182,20 +182,15 @@ class Scheduler:
 
     def _num_tokens(self, request: Request, start: int, step: Step) -> int:
         """How many of its missing tokens a request gets in this step; 0 = not this time."""
-        if request.num_pending_tokens and self._must_wait(request):
-            return 0
-        missing = request.num_tokens - start
+        num_tokens = request.num_tokens
+        if request.num_pending_tokens and (num_tokens >= request.max_num_tokens or request.needs_history):
+            return 0  # its pending token has to be seen before anything is computed after it
+        missing = num_tokens - start
         if missing == 1 or self.config.enable_chunked_prefill:
-            return self.waiting.allot(request, min(missing, self.config.max_chunk, step.budget))
+            return self.waiting.allot(request, min(missing, self.max_chunk, step.budget))
         # Without chunking it is all or nothing; a prompt over the whole budget gets a step to itself.
         fits = missing <= step.budget or not step.has_prefill
         return self.waiting.allot(request, missing) if fits else 0
-
-    def _must_wait(self, request: Request) -> bool:
-        """Whether a request's pending token has to be seen before anything is computed after it."""
-        num_output = request.num_output_tokens + request.num_pending_tokens
-        is_last = num_output >= request.params.max_tokens or request.num_tokens >= self.config.max_model_len
-        return is_last or request.needs_history
 
     def commit(self, scheduled: ScheduledRequest, num_accepted: int) -> None:
         """A step's outcome is known, and so many of the request's draft tokens passed: the others are taken back.

@@ -100,7 +100,7 @@ class KVLayout(Protocol):
 
     @property
     def peak_blocks(self) -> int | None:
-        """Most blocks that a request of any length holds at once; None = as many as its tokens fill."""
+        """Most blocks that a request of any length holds at once; None = nothing expires: all that its tokens fill."""
         ...
 
 

@@ -3,9 +3,9 @@
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from minillm.core.batch import LaunchedStep, ScheduledBatch, StepOutput
+from minillm.core.batch import LaunchedStep, ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.request import FinishReason, Request
 from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import StepRecord, StepShare, Verification
@@ -22,8 +22,7 @@ class StepStart:
     draft_s: float
     """Seconds from then on that went into drafts."""
     scheduled: float
-    shares: tuple[StepShare, ...]
-    num_preemptions: tuple[int, ...]
+    num_preemptions: list[int]
     """Of each request, so far."""
     num_waiting: int
     num_running: int
@@ -33,15 +32,11 @@ class StepStart:
     def of(
         cls, batch: ScheduledBatch, scheduler: Scheduler, start: float, draft_s: float, scheduled: float
     ) -> "StepStart":
-        shares = tuple(
-            StepShare(s.request.request_id, s.num_tokens, s.is_prefill, s.num_drafts) for s in batch.requests
-        )
         return cls(
             start=start,
             draft_s=draft_s,
             scheduled=scheduled,
-            shares=shares,
-            num_preemptions=tuple(s.request.num_preemptions for s in batch.requests),
+            num_preemptions=[scheduled.request.num_preemptions for scheduled in batch.requests],
             num_waiting=len(scheduler.waiting),
             num_running=len(scheduler.running),
             kv_blocks_used=scheduler.kv.pool.num_used,
@@ -91,7 +86,7 @@ class StepLog:
             step_id=batch.step_id,
             start=start,
             end=end,
-            shares=tuple(with_outcome(share, output) for share in begun.shares),
+            shares=tuple([share_of(scheduled, output) for scheduled in batch.requests]),
             num_waiting=begun.num_waiting,
             num_running=begun.num_running,
             kv_blocks_used=begun.kv_blocks_used,
@@ -104,25 +99,35 @@ class StepLog:
             listener(record)
         stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
         for scheduled, share, preemptions, lives in zip(batch.requests, record.shares, begun.num_preemptions, alive):
-            request = scheduled.request
-            if not lives:
-                continue
-            if share.num_drafts:
-                book_draft(request, share, record)
-            if stalled and not share.is_prefill:
-                # The step's time is shared out by tokens: the others' prompt tokens made this one wait.
-                request.timeline.add_lost("stalled_by_prefill", stalled)
-            if request.num_preemptions > preemptions:
-                continue  # it was preempted while this step was in flight: what it recomputes comes later
-            self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
-            if scheduled.end >= request.recompute_until:
-                close_preemption(request, end)
+            if lives:
+                if share.num_drafts:
+                    book_draft(scheduled.request, share, record)
+                self.book(scheduled, preemptions, stalled, end)
+
+    def book(self, scheduled: ScheduledRequest, num_preemptions: int, stalled: float, end: float) -> None:
+        """Write a step's cost down in the timeline of one of its requests.
+
+        Args:
+            num_preemptions: the request's, when the step was launched.
+            stalled: seconds of the step that went into prompts. Time is shared out by tokens: if it decodes, it waited.
+            end: of the step.
+        """
+        request = scheduled.request
+        if stalled and not scheduled.is_prefill:
+            request.timeline.add_lost("stalled_by_prefill", stalled)
+        if request.num_preemptions > num_preemptions:
+            return  # it was preempted while this step was in flight: what it recomputes comes later
+        if scheduled.start < request.recompute_until:
+            self.num_recomputed_tokens += min(scheduled.end, request.recompute_until) - scheduled.start
+        if request.preempted_at is not None and scheduled.end >= request.recompute_until:
+            close_preemption(request, end)
 
 
-def with_outcome(share: StepShare, output: StepOutput) -> StepShare:
-    """The share, once it is known how many of its draft tokens passed."""
-    tokens = output.tokens.get(share.request_id) if share.num_drafts else None
-    return replace(share, num_accepted=len(tokens) - 1) if tokens else share
+def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
+    """What a request got out of a step that is over."""
+    request, _, num_tokens, _, _, num_drafts = scheduled
+    num_accepted = len(output.tokens.get(request.request_id) or [0]) - 1 if num_drafts else 0
+    return StepShare(request.request_id, num_tokens, scheduled.is_prefill, num_drafts, num_accepted)
 
 
 def book_draft(request: Request, share: StepShare, record: StepRecord) -> None:

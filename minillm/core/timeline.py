@@ -166,8 +166,7 @@ class Timeline:
         return (self.e2e - self.ttft) / (self.num_tokens - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class StepShare:
+class StepShare(NamedTuple):
     """What one request got out of one step."""
 
     request_id: str

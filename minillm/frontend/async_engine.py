@@ -7,7 +7,6 @@ instead of a queue: what it can hold up in memory is its own answer, once.
 
 import asyncio
 from collections import deque
-from dataclasses import replace
 from typing import Unpack
 
 from minillm.core.params import SamplingParams
@@ -86,10 +85,10 @@ class OutputDispatcher:
 def merge(unread: RequestOutput, latest: RequestOutput) -> RequestOutput:
     """The latest output, with what was new in the one before as well."""
     completions = [
-        replace(new, new_text=old.new_text + new.new_text, num_new_tokens=old.num_new_tokens + new.num_new_tokens)
+        new._replace(new_text=old.new_text + new.new_text, num_new_tokens=old.num_new_tokens + new.num_new_tokens)
         for old, new in zip(unread.completions, latest.completions)
     ]
-    return replace(latest, completions=completions)
+    return latest._replace(completions=completions)
 
 
 class AsyncEngine:

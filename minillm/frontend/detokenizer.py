@@ -8,13 +8,18 @@ Three things make this harder than decoding each token alone:
   starts a text, so "hello", decoded alone, has lost the space it has after "I say".
 - A stop string can span tokens. Text that may be its beginning must wait.
 
-The method is the two offsets of Hugging Face's text-generation-inference and of vLLM: decode a short
+The tokens of a byte-level vocabulary (GPT-2's, Llama 3's, Qwen's) are bytes, and their text is that of the bytes end
+to end: Python's own incremental decoder does it, in a tenth of the time that the tokenizer would take.
+
+For others the method is the two offsets of Hugging Face's text-generation-inference and of vLLM: decode a short
 window of tokens, [prefix, end), whose head [prefix, read) has been released before and is there only
 as left context; what the text has gained on that head is new. The window moves on with every
 release, so a token costs the same however long the output is.
 """
 
+import codecs
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 REPLACEMENT = "\ufffd"
@@ -28,6 +33,44 @@ class TextDecoder(Protocol):
     """The one method needed of a tokenizer; Hugging Face's `tokenizers` and `transformers` both have it."""
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+
+
+class TokenBytes(dict[int, bytes]):
+    """The bytes of each token of a byte-level vocabulary, looked up when it first comes. Special tokens have none.
+
+    Args:
+        tokenizer: of the library `tokenizers`.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+
+    def __missing__(self, token_id: int) -> bytes:
+        piece = self._tokenizer.id_to_token(token_id) or ""  # an id that it does not know leaves no trace
+        text = b"" if piece in self._special else gpt2_bytes(piece) or piece.encode()
+        return self.setdefault(token_id, text)
+
+
+@lru_cache(2)
+def bytes_of(tokenizer: Any) -> TokenBytes | None:
+    """The bytes of a tokenizer's tokens; None if its text is more than those of the tokens end to end."""
+    decoder = getattr(tokenizer, "decoder", None)
+    return TokenBytes(tokenizer) if type(decoder).__name__ == "ByteLevel" else None
+
+
+def gpt2_bytes(piece: str) -> bytes | None:
+    """The bytes of a vocabulary entry in GPT-2's letters for bytes; None if it is something else."""
+    letters = gpt2_letters()
+    return bytes(letters[c] for c in piece) if all(c in letters for c in piece) else None
+
+
+@lru_cache(1)
+def gpt2_letters() -> dict[str, int]:
+    """GPT-2's alphabet: printable bytes stand for themselves, the other 68 for letters from U+0100 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 class Detokenizer:
@@ -53,8 +96,10 @@ class Detokenizer:
         # would change text already released.
         self._tokenizer: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
         self._stop = stop
-        self._window = list(prompt_token_ids[-CONTEXT_TOKENS:])
-        self._window_text = "" if tokenizer is None else self._decode(self._window)
+        self._bytes = bytes_of(self._tokenizer)
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._window = [] if self._bytes is not None else list(prompt_token_ids[-CONTEXT_TOKENS:])
+        self._window_text = self._decode(self._window) if tokenizer is not None and self._window else ""
         if self._window_text.endswith(REPLACEMENT):  # a prompt cut inside a character is no context
             self._window, self._window_text = [], ""
         self._read = len(self._window)
@@ -77,28 +122,24 @@ class Detokenizer:
             self._released = ["".join(self._released)]
         return self._released[0] if self._released else ""
 
-    def append(self, token_ids: Sequence[int]) -> str:
-        """Take the next output tokens; return the text they release, which may be "".
+    def add(self, token_id: int) -> str:
+        """Take the next output token; return the text it releases, which may be "".
 
         Once a stop string has matched, tokens after the one that completed it are not consumed:
         `num_tokens` tells the engine where to cut its list.
         """
-        if self._tokenizer is None:
-            self.num_tokens += len(token_ids)
+        if self.stopped_by is not None:
             return ""
-        released = []
-        for token_id in token_ids:
-            if self.stopped_by is not None:
-                break
-            self.num_tokens += 1
-            released.append(self._release(self._take(token_id)))
-        return "".join(released)
+        self.num_tokens += 1
+        if self._bytes is not None:
+            return self._release(self._utf8.decode(self._bytes[token_id]))
+        return "" if self._tokenizer is None else self._release(self._take(token_id))
 
     def finish(self) -> str:
         """No more tokens will come: return what was held back. A character cut short becomes U+FFFD."""
         if self.stopped_by is not None or self._tokenizer is None:
             return ""
-        rest = self._release(self._window_text[self._taken :])
+        rest = self._release(self._window_text[self._taken :] + self._utf8.decode(b"", final=True))
         self._taken = len(self._window_text)
         held, self._held = self._held, ""
         if self.stopped_by is None:

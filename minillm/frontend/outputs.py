@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from minillm.core.request import FinishReason, Request, TokenLogprob
 from minillm.core.timeline import Timeline
@@ -11,8 +12,7 @@ from minillm.frontend.detokenizer import Detokenizer
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """One of the n outputs of a request: everything so far, and what is new since the last look."""
 
     text: str
@@ -25,8 +25,7 @@ class Completion:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
+class RequestOutput(NamedTuple):
     """A request's state at one moment; final when `finished`. The short properties speak of output 0."""
 
     request_id: str
@@ -134,7 +133,7 @@ class OutputProcessor:
     def on_token(self, request: Request, token_id: int) -> bool:
         """Add a token's text to its request. True if that reaches a stop string, or completes its grammar."""
         detokenizer = self.sequences[request][1].detokenizer
-        request.text += detokenizer.append([token_id])
+        request.text += detokenizer.add(token_id)
         if (matcher := request.matcher) is not None and matcher.consume_token(token_id) and matcher.is_stopped():
             return True
         return detokenizer.stopped_by is not None
@@ -145,8 +144,9 @@ class OutputProcessor:
         for request in changed:
             has_ended = request.finish_reason is not None
             group = self.retire(request) if has_ended else self.sequences[request][0]
-            groups[group.request_id] = group
-        return [group.output() for group in groups.values() if group.stream or group.finished]
+            if group.stream or (has_ended and group.finished):
+                groups[group.request_id] = group
+        return [group.output() for group in groups.values()]
 
     def retire(self, request: Request) -> RequestGroup:
         """A request has ended: flush its text, forget it. Returns its group."""

@@ -85,10 +85,11 @@ class BlockTables:
         tables = np.full((len(parts) + 1, num_blocks.max()), self.null_block, np.int32)
         width = min(tables.shape[1], array.shape[1])
         tables[:-1, :width] = array[rows, :width]
-        num_known = np.minimum(num_held[rows], starts // self.block_size)
-        new = [block_ids[known:end] for block_ids, known, end in zip(lists, num_known.tolist(), num_blocks.tolist())]
+        num_known = np.minimum(num_held[rows], -(-starts // self.block_size))
         num_new = num_blocks - num_known
-        tables[np.arange(len(parts)).repeat(num_new), ranges(num_known, num_new)] = list(chain.from_iterable(new))
+        (grown,) = num_new.nonzero()
+        new = [lists[row][num_known[row] : num_blocks[row]] for row in grown.tolist()]
+        tables[grown.repeat(num_new[grown]), ranges(num_known, num_new)] = list(chain.from_iterable(new))
         if (num_held[rows] > num_blocks).any():  # blocks of rejected drafts
             tables[:-1][np.arange(tables.shape[1]) >= num_blocks[:, None]] = self.null_block
         self._before = lists, np.append(num_blocks, 0), tables  # in one stroke, as Ctrl-C may come at any line
@@ -128,19 +129,20 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
     token_ids: list[int] = []
     rows: list[Row] = []
     has_pending = False
-    for part in parts:
-        request, known = part.request, part.request.token_ids(part.start, part.end)
-        token_ids += known
-        if len(known) < part.num_tokens:  # its last token is still being sampled
+    for request, start, length, _, samples, drafts in parts:
+        is_pending = samples and request.num_pending_tokens > 1  # its last token is still being sampled
+        if length > is_pending:
+            token_ids += request.token_ids(start, start + length)
+        if is_pending:
             token_ids.append(~pending_rows[request.request_id])
             has_pending = True
-        if part.num_drafts:
-            rows += [DraftPosition(request, i) for i in range(part.num_tokens)]
-        elif part.samples:
+        if drafts:
+            rows += [DraftPosition(request, i) for i in range(length)]
+        elif samples:
             rows.append(request)
 
-    numbers = [(part.start, part.num_tokens, part.num_drafts, part.samples) for part in parts]
-    starts, num_tokens, num_drafts, samples = np.array(numbers).T
+    fields = list(zip(*parts))
+    starts, num_tokens, is_sampled, num_drafts = (np.array(fields[i]) for i in (1, 2, 4, 5))
     part_of_token = np.arange(len(parts)).repeat(num_tokens)
     positions = ranges(starts, num_tokens)
     block_tables = tables.update(parts, starts, starts + num_tokens)
@@ -157,7 +159,7 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         query_starts=query_starts,
         context_lens=positions[last_rows] + 1,
         block_tables=block_tables[part_of_sequence],
-        logit_rows=last_rows[samples[part_of_sequence] > 0],
+        logit_rows=last_rows[is_sampled[part_of_sequence]],
     )
     return HostBatch(
         scheduled=parts,

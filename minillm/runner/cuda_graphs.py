@@ -178,7 +178,7 @@ def pad_decodes(
     present = len(arrays.context_lens)
 
     def pad(array: np.ndarray, value: int) -> np.ndarray:
-        return np.pad(array, (0, num_rows - present), constant_values=value)
+        return np.append(array, np.full(num_rows - present, value, np.int32))
 
     tables = np.full((num_rows, table_width), null_block, dtype=np.int32)
     tables[:present, : arrays.block_tables.shape[1]] = arrays.block_tables

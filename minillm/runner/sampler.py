@@ -63,13 +63,15 @@ class SampleInFlight:
 
     def wait(self) -> SampledTokens:
         """The samples, on the host."""
-        sampled = SampledTokens()
-        for request, (token_id, *logprobs) in zip(self.requests, self.copy.wait().tolist()):
-            failed, count = token_id < 0, request.params.logprobs
-            if failed:
+        table = self.copy.wait()
+        token_ids = table[:, 0].long().tolist()
+        sampled = SampledTokens(token_ids, [None] * len(token_ids))
+        for row, request in enumerate(self.requests):
+            if token_ids[row] < 0:
                 sampled.errors[request.request_id] = grammar_error(request) or UNSAMPLED
-            sampled.token_ids.append(None if failed else int(token_id))
-            sampled.logprobs.append(None if failed or count is None else as_logprob(int(token_id), logprobs, count))
+                token_ids[row] = None
+            elif (count := request.params.logprobs) is not None:
+                sampled.logprobs[row] = as_logprob(token_ids[row], table[row, 1:].tolist(), count)
         return sampled
 
 

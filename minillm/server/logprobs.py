@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from minillm.core.request import TokenLogprob
-from minillm.frontend.detokenizer import REPLACEMENT
+from minillm.frontend.detokenizer import REPLACEMENT, gpt2_bytes
 
 SENTENCEPIECE_SPACE = "\u2581"
 KEPT_TOKENS = 65_536
@@ -35,16 +35,7 @@ def piece_bytes(piece: str) -> bytes | None:
     """The bytes of a vocabulary entry that is not text: `<0xE2>`, or GPT-2's letters for bytes."""
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
         return bytes([int(piece[3:5], 16)])
-    letters = gpt2_letters()
-    return bytes(letters[c] for c in piece) if all(c in letters for c in piece) else None
-
-
-@lru_cache(1)
-def gpt2_letters() -> dict[str, int]:
-    """GPT-2's alphabet: printable bytes stand for themselves, the other 68 for letters from U+0100 on."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+    return gpt2_bytes(piece)
 
 
 def chat_logprobs(logprobs: Sequence[TokenLogprob], texts: TokenTexts) -> dict[str, Any]:

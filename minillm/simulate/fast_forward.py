@@ -28,7 +28,6 @@ from minillm.core.errors import ConfigError
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import KeepAll, NoDrafts
-from minillm.core.step_log import close_preemption
 from minillm.core.timeline import Clock
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 from minillm.simulate.cost.roofline import StepWork
@@ -168,8 +167,8 @@ class FastForwardCore(EngineCore):
         for scheduled in batch.requests:
             if scheduled.request not in self._admitted:
                 self._admitted[scheduled.request] = next(self._admissions)
-            timeline = scheduled.request.timeline
-            timeline.scheduled = start if timeline.scheduled is None else timeline.scheduled
+            if scheduled.request.timeline.scheduled is None:
+                scheduled.request.timeline.scheduled = start
         self.scheduler.num_steps += not batch.requests
         preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
         step = FastForwardStep(batch, self.runner.launch(batch), start, len(self._parked), preemptions)
@@ -197,21 +196,10 @@ class FastForwardCore(EngineCore):
             stalled = (end - start) * prefills / num_tokens
             for scheduled, preemptions, lives in zip(requests, step.num_preemptions, alive):
                 if lives:
-                    self._book(scheduled, stalled, end, is_current=scheduled.request.num_preemptions == preemptions)
+                    self.log.book(scheduled, preemptions, stalled, end)
         self._ends.append(end)
         self._stalls.append(self._stalls[-1] + stalled)
         return changed
-
-    def _book(self, scheduled: ScheduledRequest, stalled: float, end: float, is_current: bool) -> None:
-        """What a step cost one request, as StepLog.write has it."""
-        request = scheduled.request
-        if stalled and not scheduled.is_prefill:
-            request.timeline.add_lost("stalled_by_prefill", stalled)
-        if not is_current:
-            return  # it was preempted while this step was in flight
-        self.log.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
-        if scheduled.end >= request.recompute_until:
-            close_preemption(request, end)
 
     # ---------------------------------------------------------------- runs of decode steps
 
@@ -267,8 +255,7 @@ class FastForwardCore(EngineCore):
         request = scheduled.request
         if not scheduled.samples or request.needs_history or request.params.stop_token_ids:
             return
-        num_output = request.num_output_tokens + request.num_pending_tokens
-        num_left = min(request.params.max_tokens - num_output, self.scheduler.config.max_model_len - request.num_tokens)
+        num_left = request.max_num_tokens - request.num_tokens
         if num_left < 2 or request.streams:
             return
         first = self._num_launched

@@ -113,6 +113,15 @@ def test_every_command_is_one_that_bench_understands() -> None:
         assert all(word in result.output for word in words if word.startswith("--")), section.name
 
 
+@pytest.mark.parametrize(("flash", "requests"), [(True, 256), (False, 64)])
+def test_without_a_flash_kernel_transformers_gets_a_quarter(
+    monkeypatch: pytest.MonkeyPatch, flash: bool, requests: int
+) -> None:
+    monkeypatch.setattr(gpu_check.importlib.util, "find_spec", lambda name: flash or None)
+    [section] = [section for section in sections() if section.name == "hf_0.6b"]
+    assert f"--requests {requests} " in section.arguments
+
+
 def test_targets_are_read_off_what_the_benchmarks_write(bench: Callable[..., Result], tmp_path: Path) -> None:
     """The benchmarks' own reports, made small on the CPU, in the places where gpu-check looks."""
     reports: dict[str, Any] = {"decode_0.6b": {"idle": {"1": 0.02, "64": 0.25}}}

@@ -1,9 +1,13 @@
 """Sampling parameters at the door: what is wrong is named, quoted in short, and nothing is ignored."""
 
+import re
+from typing import Any
+
 import pytest
 
-from minillm.core.errors import InvalidSamplingParamsError
+from minillm.core.errors import ConfigError, InvalidSamplingParamsError
 from minillm.core.params import MAX_PROBLEMS, SamplingParams, StrictModel
+from minillm.policies.config import EngineConfig
 
 
 @pytest.mark.parametrize(
@@ -25,6 +29,24 @@ def test_each_bad_field_has_its_line(fields: dict[str, object], lines: list[str]
         SamplingParams(**fields)
     said = str(caught.value).splitlines()
     assert len(said) == len(lines) and all(a.startswith(b) for a, b in zip(said, lines)), said
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (
+            {"attention_sinks": 4},
+            "attention_sinks is read only with a sliding_window: set that, too, or leave attention_sinks out",
+        ),
+        (
+            {"speculative": {"method": "ngram", "k": -1}},
+            "speculative: k: Input should be greater than or equal to 1 (got -1)",
+        ),
+    ],
+)
+def test_rules_over_fields_and_models_within_speak_for_themselves(fields: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(line)}$"):
+        EngineConfig(**fields)
 
 
 def test_nothing_like_it_lists_the_fields_and_quotes_no_megabyte() -> None:

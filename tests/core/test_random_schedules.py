@@ -36,7 +36,7 @@ requests = st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=30), st.in
 events = st.lists(st.one_of(requests, st.just("step"), st.integers(0, 20)), min_size=1, max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(fields=configs, num_kv_blocks=st.integers(3, 20), num_host_blocks=st.integers(0, 12), events=events)
 def test_everything_holds_under_random_traffic(fields, num_kv_blocks, num_host_blocks, events):
     clock = VirtualClock()

@@ -1,26 +1,19 @@
 """The next step put together while this one runs: same outputs, nothing lost, whatever happens in between."""
 
 import itertools
-from typing import Any
+from functools import partial
 
+import fake_runner
 import pytest
-from fake_runner import FakeRunner, drain, expected_output, greedy
+from fake_runner import drain, expected_output, greedy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.request import FinishReason
-from minillm.core.timeline import VirtualClock
 from minillm.model.loader import LoadedModel
 
-BLOCK = 4
-
-
-def make_engine(num_kv_blocks: int = 64, num_host_blocks: int = 0, **fields: Any) -> Engine:
-    shape = dict(max_num_seqs=4, max_num_batched_tokens=16, max_model_len=128, block_size=BLOCK, async_scheduling=True)
-    clock = VirtualClock()
-    runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks)
-    return Engine(EngineConfig(**{**shape, **fields}), runner=runner, clock=clock)
+make_engine = partial(fake_runner.make_engine, async_scheduling=True)
 
 
 def test_a_step_is_launched_before_the_last_one_is_waited_for() -> None:
@@ -141,7 +134,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     requests=REQUESTS,
     num_kv_blocks=st.integers(12, 40),

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from fake_runner import FakeRunner, drain, expected_output, greedy
+from fake_runner import drain, expected_output, greedy, make_engine
 
 from minillm.core.errors import (
     ConfigError,
@@ -16,18 +16,7 @@ from minillm.core.errors import (
 )
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
-from minillm.core.timeline import VirtualClock
-from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
-
-BLOCK = 4
-
-
-def make_engine(num_kv_blocks: int = 64, num_host_blocks: int = 0, **fields) -> Engine:
-    fields = {"max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 128, "block_size": BLOCK, **fields}
-    clock = VirtualClock()
-    return Engine(EngineConfig(**fields), runner=FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks), clock=clock)
-
 
 # ------------------------------------------------------------------------ bad input, at the door
 

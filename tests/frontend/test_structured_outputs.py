@@ -103,7 +103,7 @@ def conforms(value: Any, schema: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("toggles", TOGGLES.values(), ids=TOGGLES)
-@settings(max_examples=6, deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=6, phases=(Phase.explicit, Phase.generate))
 @given(
     schemas=st.lists(SCHEMAS, min_size=2, max_size=3), regexes=st.lists(REGEXES, min_size=2, max_size=3), data=st.data()
 )

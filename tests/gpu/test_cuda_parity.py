@@ -14,6 +14,7 @@ from minillm.kernels.quantization import dtype_name
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.loader import LoadedModel, fill_randomly
+from minillm.model.moe import groups_on_device
 from minillm.runner.torch_runner import TorchRunner
 
 pytestmark = [
@@ -28,6 +29,7 @@ SHAPE = dict(
     num_hidden_layers=4,
     max_position_embeddings=1024,
     tie_word_embeddings=False,
+    **dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=128, norm_topk_prob=True),
 )
 GREEDY = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
 HALF_ONLY = ("fa3", "fa2", "torch_varlen")
@@ -44,7 +46,10 @@ HEADS = {"d64 g3": (6, 2, 64), "d128 g4": (8, 2, 128), "d128 g8": (8, 1, 128)}
 """Heads, key heads, head_dim: those of small models, of Llama-3 8B and of 70B."""
 
 
-@pytest.fixture(scope="module", params=[("Llama", "d64 g3"), ("Qwen3", "d128 g4"), ("Llama", "d128 g8")], ids=str)
+FAMILIES = [("Llama", "d64 g3"), ("Qwen3", "d128 g4"), ("Llama", "d128 g8"), ("Qwen3Moe", "d64 g3")]
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=str)
 def decoder(request: pytest.FixtureRequest) -> Decoder:
     """Random weights in float32 on the CPU, wide enough apart that greedy tokens are no coin tosses."""
     family, heads = request.param
@@ -59,6 +64,9 @@ def decoder(request: pytest.FixtureRequest) -> Decoder:
 def on_device(decoder: Decoder, dtype: torch.dtype, device: str) -> LoadedModel:
     copy = Decoder(decoder.config, dtype, torch.device(device))
     copy.load_state_dict(decoder.state_dict())
+    if groups_on_device(torch.device(device), dtype):
+        for mlp in copy.sparse_mlps:
+            mlp.stack()
     return LoadedModel("random", copy.eval(), None, frozenset(), decoder.config, dtype, torch.device(device))
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV
-from minillm.kernels.cpu import native_kernels
+from minillm.kernels.cpu import NativeKernels
 from minillm.kernels.cpu.ops import NativeOps
 from minillm.kernels.ops import ForwardContext, Ops
 from minillm.kernels.quantization import quantize
@@ -28,10 +28,7 @@ Norms = tuple[Tensor, Tensor, float] | None
 
 
 @pytest.fixture(scope="module")
-def native() -> NativeOps:
-    kernels = native_kernels()
-    if kernels is None:
-        pytest.skip("no C++ compiler here")
+def native(kernels: NativeKernels) -> NativeOps:
     return NativeOps(kernels)
 
 

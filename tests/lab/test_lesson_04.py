@@ -83,7 +83,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("policy", SMALL)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @example([(1, 20, 1), (0, 28, 1), (1, 20, 9), (0, 1, 1), (0, 29, 1)])  # a block twice, the first evicted meanwhile
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8))
 def test_the_models_lru_and_fifo_are_the_engines(policy: Policy, requests: list[tuple[int, int, int]]) -> None:

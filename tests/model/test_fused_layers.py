@@ -13,7 +13,7 @@ from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.cache import KVCache, QuantizedKV
 from minillm.kernels.attention.native import NativeAttention
 from minillm.kernels.attention.sdpa import SDPAAttention
-from minillm.kernels.cpu import NativeKernels, native_kernels
+from minillm.kernels.cpu import NativeKernels
 from minillm.kernels.cpu.ops import NativeOps
 from minillm.kernels.ops import ForwardContext, Ops
 from minillm.kernels.triton.attention import TritonAttention
@@ -32,14 +32,6 @@ CPU = torch.device("cpu")
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 """Without one, Triton's interpreter."""
 BLOCKS, BLOCK_SIZE = 8, 4
-
-
-@pytest.fixture(scope="module")
-def kernels() -> NativeKernels:
-    found = native_kernels()
-    if found is None:
-        pytest.skip("no C++ compiler here")
-    return found
 
 
 CONFIG = ModelConfig.from_hf(

@@ -28,14 +28,6 @@ pytestmark = pytest.mark.usefixtures("two_threads")
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module")
-def function() -> NativeKernels:
-    found = native_kernels()
-    if found is None:
-        pytest.skip("no C++ compiler here")
-    return found
-
-
 def plain(size: int, out: int, bias: bool = False, dtype: torch.dtype = torch.bfloat16) -> Linear:
     torch.manual_seed(size + out)
     layer = Linear(size, out, bias, dtype, CPU)
@@ -49,8 +41,8 @@ def exact(layer: Linear, x: torch.Tensor) -> torch.Tensor:
     return F.linear(x.double(), layer.weight.double(), None if layer.bias is None else layer.bias.double())
 
 
-def multiply(function: NativeKernels, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return function.linear(x, band_bfloat16(weight), len(weight))
+def multiply(kernels: NativeKernels, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return kernels.linear(x, band_bfloat16(weight), len(weight))
 
 
 @pytest.mark.parametrize("out", [1, 16, 33, 48])
@@ -66,14 +58,14 @@ def test_a_row_can_be_taken_out_of_its_band(out: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 19])
 @pytest.mark.parametrize(("size", "out"), [(16, 1), (64, 33), (15, 32), (1, 5), (577, 130), (34, 400)], ids=str)
-def test_native_linear_is_right_at_any_shape(function: NativeKernels, rows: int, size: int, out: int) -> None:
+def test_native_linear_is_right_at_any_shape(kernels: NativeKernels, rows: int, size: int, out: int) -> None:
     layer, x = plain(size, out), torch.randn(rows, size)
-    assert (multiply(function, x, layer.weight) - exact(layer, x)).abs().max() < 1e-4
+    assert (multiply(kernels, x, layer.weight) - exact(layer, x)).abs().max() < 1e-4
 
 
 @pytest.mark.skipif(not has_dots(), reason="this processor has no products of bfloat16")
 @pytest.mark.parametrize(("size", "out"), [(32, 16), (64, 33), (50, 48), (96, 7), (576, 400)], ids=str)
-def test_a_rounded_rows_product_depends_on_that_row_alone(function: NativeKernels, size: int, out: int) -> None:
+def test_a_rounded_rows_product_depends_on_that_row_alone(kernels: NativeKernels, size: int, out: int) -> None:
     layer, x = plain(size, out), torch.randn(300, size)
     packed = PackedForDots(layer.weight, None)
     y = packed(x)
@@ -82,16 +74,16 @@ def test_a_rounded_rows_product_depends_on_that_row_alone(function: NativeKernel
         assert torch.equal(packed(x[300 - rows :]), y[300 - rows :]), rows
 
 
-def test_native_linear_hands_nan_and_infinity_on(function: NativeKernels) -> None:
+def test_native_linear_hands_nan_and_infinity_on(kernels: NativeKernels) -> None:
     layer = plain(32, 8)
     layer.weight[3, 30] = float("nan")
     layer.weight[5, 1] = float("inf")
-    y = multiply(function, torch.ones(2, 32), layer.weight)
+    y = multiply(kernels, torch.ones(2, 32), layer.weight)
     assert y.isnan().any(0).tolist() == [False, False, False, True, False, False, False, False]
     assert y.isinf().any(0).tolist() == [False, False, False, False, False, True, False, False]
 
 
-def test_it_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: NativeKernels) -> None:
+def test_it_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: NativeKernels) -> None:
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
     first = compiling.build()
     stamp = first.stat().st_mtime_ns
@@ -138,7 +130,7 @@ def test_a_packed_layer_is_the_plain_one(packing: type, bias: bool, rows: int) -
 
 
 def test_the_best_kernel_of_a_trial_is_chosen_and_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: NativeKernels
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: NativeKernels
 ) -> None:
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
     monkeypatch.setattr(packing_module, "TOO_SMALL", 4096)
@@ -179,7 +171,7 @@ def test_only_what_works_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None
     assert choose_packings([plain(8, 8, dtype=torch.float32)]) is None
 
 
-def test_a_tied_head_leaves_the_embedding_table_as_it_is(function: NativeKernels) -> None:
+def test_a_tied_head_leaves_the_embedding_table_as_it_is(kernels: NativeKernels) -> None:
     model = torch.nn.Module()
     model.layer, model.head = plain(64, 100), plain(64, 100)
     model.table = table = model.head.weight

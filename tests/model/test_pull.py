@@ -27,11 +27,7 @@ HIDDEN, HEADS, KV_HEADS, FFN, LAYERS = 32, 4, 2, 64, 1
 TOKENS = [*sorted(ByteLevel.alphabet()), "ab", "<end>"]
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder of its own."""
-    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def entries(folder: Path) -> list[str]:

@@ -64,7 +64,7 @@ events = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(policy=st.sampled_from(list(POLICIES)), script=st.lists(events, min_size=5, max_size=40))
 def test_the_pool_forgets_what_the_model_forgets(policy: str, script: list[tuple[Any, float]]) -> None:
     clock, model = VirtualClock(), Model(policy)
@@ -95,6 +95,19 @@ def test_the_pool_forgets_what_the_model_forgets(policy: str, script: list[tuple
                 pool.register(block_id, name)
         pool.check_integrity(table for _, table in open_)
         assert [pool.hashes[block_id] for block_id in pool.free if pool.hashes[block_id]] == model.cached
+
+
+def test_a_block_that_was_forgotten_is_born_again() -> None:
+    pool = make_pool(EngineConfig(**POLICIES["fifo"]), 2, VirtualClock())
+    first, second = pool.allocate(2)
+    for name, block_id in ((b"a", first), (b"b", second)):
+        pool.register(block_id, name)
+        pool.release([block_id])
+    pool.forget([first])
+    assert pool.allocate(1) == [first]
+    pool.register(first, b"c")
+    pool.release([first])
+    assert pool.allocate(1) == [second], "c is younger than b"
 
 
 @pytest.mark.parametrize("simulated", [False, True])

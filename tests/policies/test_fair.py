@@ -2,15 +2,15 @@
 
 from itertools import count
 
-from fake_runner import FakeRunner, drain, expected_output, greedy
+import fake_runner
+from fake_runner import drain, expected_output, greedy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request, RequestStatus
-from minillm.core.timeline import Timeline, VirtualClock
+from minillm.core.timeline import Timeline
 from minillm.frontend.engine import Engine
-from minillm.policies.config import EngineConfig
 from minillm.policies.queues import FairQueue
 from minillm.simulate import ClusterConfig, simulate
 from minillm.simulate.deployment import Deployment
@@ -25,9 +25,9 @@ sizes = st.tuples(st.integers(1, LONGEST), st.integers(1, MOST))
 
 
 def make_engine(slots: int, order: str = "fair", num_kv_blocks: int = 64) -> Engine:
-    clock = VirtualClock()
-    config = EngineConfig(max_num_seqs=slots, max_model_len=40, block_size=4, scheduling_order=order)
-    return Engine(config, runner=FakeRunner(num_kv_blocks, 4, clock), clock=clock)
+    return fake_runner.make_engine(
+        num_kv_blocks, max_num_seqs=slots, max_num_batched_tokens=1024, max_model_len=40, scheduling_order=order
+    )
 
 
 def add(engine: Engine, tenant: str, asked: list[tuple[int, int]]) -> None:
@@ -59,7 +59,7 @@ def lead_of_a(order: str, slots: int, a: list[tuple[int, int]], b: list[tuple[in
     return leads
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     slots=st.integers(1, 3),
     a=st.lists(sizes, min_size=25, max_size=35),
@@ -81,7 +81,7 @@ def test_first_come_first_served_breaks_that_bound() -> None:
         assert (max(leads) - min(leads) <= bound) is holds
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     slots=st.integers(1, 4),
     num_kv_blocks=st.integers(5, 8),

@@ -113,7 +113,7 @@ def test_a_prefix_longer_than_the_pool_has_room_for() -> None:
     assert compute(kv, second, 48, kv.find_prefix(second)[:7])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.integers(1, 30),
     sinks=st.integers(0, 12),

@@ -4,9 +4,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import fake_runner
 import pytest
 import torch
-from fake_runner import FakeRunner, GuessingProposer, drain, expected_output, greedy
+from fake_runner import GuessingProposer, drain, expected_output, greedy
 from robustness.faults import Injected, TickingClock
 from robustness.judge import check_at_rest, check_timeline
 
@@ -14,7 +15,6 @@ from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
-from minillm.policies.config import EngineConfig
 
 BLOCK = 4
 PROMPTS = [[i, i + 1, i + 2, i + 3, i + 4, 7, 7] for i in range(6)]
@@ -46,10 +46,8 @@ class Letters:
 
 
 def make_engine(num_kv_blocks: int = 64, **fields: Any) -> Engine:
-    fields = {"max_num_seqs": 3, "max_num_batched_tokens": 16, "max_model_len": 64, "block_size": BLOCK, **fields}
-    clock = VirtualClock()
-    runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks=32)
-    return Engine(EngineConfig(**fields), runner=runner, clock=clock, proposer=GuessingProposer())
+    fields = {"max_num_seqs": 3, "max_model_len": 64, **fields}
+    return fake_runner.make_engine(num_kv_blocks, 32, proposer=GuessingProposer(), **fields)
 
 
 def ask_all(engine: Engine, suffix: str = "") -> None:

@@ -22,13 +22,6 @@ from minillm.model.pull import pull
 from minillm.speculation.head_file import FACTS, WEIGHTS, load_head
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of our own."""
-    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
 def fill_the_disk(monkeypatch: pytest.MonkeyPatch, code: int = errno.ENOSPC) -> None:
     """Every file gets the first half of what is written to it."""
     write = Path.write_bytes

@@ -37,7 +37,7 @@ class LaidOutTwice(CountingRunner):
         return super().launch(batch)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(fields=st.fixed_dictionaries(FIELDS), num_blocks=st.integers(6, 20), events=events)
 def test_no_row_of_a_kept_table_is_stale(fields, num_blocks, events):
     """Preemptions, swaps, aborts, shared prefixes, windows that move on, drafts that are rejected, pending tokens."""

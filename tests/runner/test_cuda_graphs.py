@@ -1,5 +1,6 @@
 """Recorded steps: the runner's own code, with a fake graph in CUDA's place."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,33 @@ def test_between_calls_of_any_attention_everything_is_replayed(model: LoadedMode
         assert any(step.preempted for step in engine.steps)
     if way == "with drafts":
         assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 5
+
+
+def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any) -> None:
+    """A clock would tell less: what a GPU waits for between two replays is Python, and Python is calls."""
+    use_backend(TensorLengthAttention)
+
+    def calls_in_a_step(num_requests: int) -> int:
+        fields = dict(max_num_seqs=num_requests, num_kv_blocks=400, block_size=16, max_num_batched_tokens=256)
+        engine = make_engine(model, recorded=True, async_scheduling=True, **fields)
+        for _ in range(num_requests):
+            engine.add_request([1, 2, 3], GREEDY, stream=False)
+        for _ in range(4):
+            engine.step()
+        calls = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        engine.runner.fast_decode.recordings[num_requests].graph.work = lambda: None  # only what the host does
+        sys.setprofile(count)
+        engine.step()
+        sys.setprofile(None)
+        assert len(engine.steps[-1].shares) == num_requests and not engine.steps[-1].num_prefill_tokens
+        return calls
+
+    assert calls_in_a_step(32) - calls_in_a_step(16) <= 16 * 34
 
 
 def test_a_step_larger_than_every_bucket_is_launched(model: LoadedModel) -> None:

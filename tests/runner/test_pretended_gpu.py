@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.bench.baselines.hf import block_size_name
-from minillm.bench.gpu_check import ROOT
+from minillm.bench.gpu_check import PARITY, ROOT
 from minillm.core.errors import ConfigError, DeviceLostError, EngineDeadError
 from minillm.core.request import FinishReason
 from minillm.frontend.engine_thread import EngineThread
@@ -36,9 +37,10 @@ LOST = torch.AcceleratorError("CUDA error: an illegal memory access was encounte
 IMAGE = ["torch", "transformers", "triton", "pytest", "psutil", "setuptools", "pydantic"]
 """Packages that images for GPUs have, with what these require; pydantic some lack."""
 WITHOUT = """
-import importlib.machinery, runpy, sys
-find = importlib.machinery.PathFinder.find_spec
-importlib.machinery.PathFinder.find_spec = lambda name, *rest: None if name in {hidden} else find(name, *rest)
+import functools, importlib.machinery, runpy, sys
+def find(known, name, *rest):
+    return None if name in {hidden} else known(name, *rest)
+importlib.machinery.PathFinder.find_spec = functools.partial(find, importlib.machinery.PathFinder.find_spec)
 sys.argv = sys.argv[1:]
 runpy.run_module(sys.argv[0], run_name="__main__")
 """
@@ -55,7 +57,8 @@ def in_image(module: str, *arguments: object, lacking: str = "") -> subprocess.C
     owners = importlib.metadata.packages_distributions().items()
     hidden = {lacking} | {module for module, of in owners if there.isdisjoint(map(canonicalize_name, of))} - {"minillm"}
     command = [sys.executable, "-c", WITHOUT.format(hidden=hidden), module, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    without_plugins = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, cwd=ROOT, env=without_plugins, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("lacking", ["pydantic", "typer"])
@@ -72,6 +75,11 @@ def test_an_image_with_pydantic_runs_all_but_the_server(tiny_llama_path: Path) -
     assert compared.returncode == 0, compared.stderr
     served = in_image("minillm", "bench", "serve-overhead", *target)
     assert served.returncode == 2 and "this needs the package aiohttp: pip install" in served.stderr
+
+
+def test_parity_wants_no_more_than_the_image_has() -> None:
+    collected = in_image("pytest", *PARITY.split(), "--collect-only")
+    assert collected.returncode == 0, collected.stdout
 
 
 def test_both_names_of_a_kv_blocks_size_in_transformers() -> None:

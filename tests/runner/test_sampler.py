@@ -179,7 +179,7 @@ params_strategy = st.fixed_dictionaries(
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 2**63 - 1), params_strategy), min_size=1, max_size=8), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_request_draws_the_same_token_in_any_batch(rows, data):
     torch.manual_seed(data.draw(st.integers(0, 1000)))
     logits = (torch.randn(len(rows), 700) * 3).bfloat16()

@@ -55,7 +55,7 @@ def answers_properly(server: Running, path: str, content: bytes) -> None:
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
-relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @relaxed
@@ -131,7 +131,7 @@ def check_answers(received: bytes, method: bytes) -> None:
         received = rest[length:]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(method=methods, target=targets, headers=odd_headers, content=contents)
 @example(method=b"GET", target=b"/x?\xff", headers=[], content=b"")
 @example(method=b"GET", target=b"/v1/models/?\xff", headers=[], content=b"")
@@ -146,7 +146,7 @@ def test_requests_of_any_kind(hasty: Running, method: bytes, target: bytes, head
     check_answers(hasty.raw(b"\r\n".join([*lines, b"", b""]) + content), method)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sent=st.binary(min_size=1, max_size=300))
 def test_bytes_of_any_kind(hasty: Running, sent: bytes):
     check_answers(hasty.raw(sent), b"")
@@ -172,7 +172,7 @@ def test_bodies_that_are_meant_to_hurt(server: Running):
     server.wait_until_idle()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(body=bodies(messages=messages) | anything)
 def test_a_body_is_understood_or_refused_with_a_reason(body: object):
     refusals: list[ApiError] = []

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from minillm.frontend.detokenizer import gpt2_letters
 from minillm.policies.config import EngineConfig
 from minillm.server.admission import LONGEST_RETRY_AFTER_S, AdmissionLimiter, ApiKeys
 from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
-from minillm.server.logprobs import gpt2_letters, piece_bytes
+from minillm.server.logprobs import piece_bytes
 from minillm.server.protocol import ChatBody, CompletionBody, parse
 
 

@@ -65,7 +65,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     seed=0, gap=0.0001, blocks=70, seats=3, budget=256, caching=False, preemption="recompute", order="fcfs", shared=0,
     eviction={}, beside=False, chunks={}, others={"batching": "static", "queue_timeout_s": 0.5},
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     gap=st.sampled_from([0.0001, 0.02, 0.3]),

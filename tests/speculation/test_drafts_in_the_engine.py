@@ -4,6 +4,7 @@ import logging
 import random
 from typing import Any
 
+import fake_runner
 import pytest
 from fake_runner import FakeRunner, GuessingProposer, drain, expected_output, greedy
 from hypothesis import given, settings
@@ -22,10 +23,8 @@ ALWAYS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": Fa
 
 
 def make_engine(rate: float = 0.7, num_kv_blocks: int = 64, num_host_blocks: int = 0, **fields: Any) -> Engine:
-    shape = dict(max_num_seqs=4, max_num_batched_tokens=32, max_model_len=256, block_size=BLOCK, speculative=ALWAYS)
-    clock = VirtualClock()
-    runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks)
-    return Engine(EngineConfig(**{**shape, **fields}), runner=runner, clock=clock, proposer=GuessingProposer(rate))
+    fields = dict(max_num_batched_tokens=32, max_model_len=256, speculative=ALWAYS) | fields
+    return fake_runner.make_engine(num_kv_blocks, num_host_blocks, proposer=GuessingProposer(rate), **fields)
 
 
 def test_a_step_yields_what_passed_and_one_more_in_one_delivery() -> None:
@@ -122,7 +121,7 @@ def test_nobody_is_preempted_for_a_guess() -> None:
 tight_requests = st.lists(st.tuples(st.integers(1, 12), st.integers(2, 12)), min_size=2, max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sizes=tight_requests, num_kv_blocks=st.integers(6, 14))
 def test_drafts_that_never_pass_change_no_step_of_anybody(sizes: list[tuple[int, int]], num_kv_blocks: int) -> None:
     """Who is admitted, preempted, and computed is as without drafts, however few blocks there are."""

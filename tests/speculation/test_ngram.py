@@ -45,7 +45,7 @@ def brute_force(tokens: list[int], shortest: int, longest: int) -> int | None:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     tokens=st.lists(st.integers(0, 2), min_size=1, max_size=MOST_PLACES),
     cuts=st.lists(st.integers(1, 5), max_size=12),

@@ -30,7 +30,7 @@ def spell(tokenizer: Any, sample: str = SAMPLE) -> list[Letter]:
     """A text, token by token."""
     ids = tokenizer.encode(sample, add_special_tokens=False)
     texts, growing = TokenTexts(tokenizer), Detokenizer(tokenizer, [])
-    return [Letter(i, texts.look_up(i)[1], texts.look_up(i)[0], growing.append([i])) for i in ids]
+    return [Letter(i, texts.look_up(i)[1], texts.look_up(i)[0], growing.add(i)) for i in ids]
 
 
 def letters_table(letters: Sequence[Letter]) -> Html:
@@ -53,11 +53,11 @@ def incremental(tokenizer: Any, ids: Sequence[int]) -> None:
     """As the engine does."""
     growing = Detokenizer(tokenizer, [])
     for token_id in ids:
-        growing.append([token_id])
+        growing.add(token_id)
 
 
 def cost(tokenizer: Any, sample: str, short: bool) -> dict[int, tuple[float, float]]:
-    """CPU seconds for a token of an answer, mean, by the answer's length: the whole text decoded again, and a window.
+    """CPU seconds for a token of an answer, mean, by the answer's length: the whole text again, and as minillm does.
 
     Measured on this machine, in CPU time, so that neighbours do not count.
     """
@@ -77,4 +77,4 @@ def _per_token(way: Callable[[Any, Sequence[int]], None], tokenizer: Any, ids: S
 def cost_table(found: Mapping[int, tuple[float, float]]) -> Html:
     """One price that grows with the answer, and one that does not."""
     rows = [(str(length), seconds(whole), seconds(window)) for length, (whole, window) in found.items()]
-    return as_table(("tokens in the answer", "a token, the whole text again", "a token, a short window"), rows)
+    return as_table(("tokens in the answer", "a token, the whole text again", "a token, as minillm does it"), rows)

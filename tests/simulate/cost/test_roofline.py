@@ -92,7 +92,7 @@ def test_floats_and_arrays_agree(name: str, placement: Placement) -> None:
     assert step_seconds(model, stack(steps)) == pytest.approx(one_by_one, rel=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(works, st.sampled_from(["bandwidth", "link", "flops"]), st.floats(1.01, 4), st.sampled_from([1, 2, 8]))
 def test_better_hardware_is_never_slower(work: StepWork, what: str, factor: float, tp: int) -> None:
     if what == "flops":
@@ -103,7 +103,7 @@ def test_better_hardware_is_never_slower(work: StepWork, what: str, factor: floa
     assert times[1] <= times[0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(works, st.sampled_from(list(Constants.model_fields)), st.sampled_from([1, 4]))
 def test_nothing_real_beats_the_roofline(work: StepWork, name: str, tp: int) -> None:
     worse = 0.5 if name in HIGHEST else 5.0
@@ -111,7 +111,7 @@ def test_nothing_real_beats_the_roofline(work: StepWork, name: str, tp: int) -> 
     assert real >= StepTimeModel(LLAMA_70B, H100, Placement(tp), ROOFLINE).price(work).total
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(works, st.sampled_from(["tokens", "logits", "requests", "pairs", "context"]), st.integers(1, 4000))
 def test_more_work_never_takes_less_time(work: StepWork, what: str, more: int) -> None:
     model = StepTimeModel(LLAMA_70B, H100, Placement(2), TYPICAL.replace(half_tokens=0.0))
@@ -222,7 +222,7 @@ def test_the_busiest_rank_is_the_one_that_chance_makes(ranks: int, tokens: int) 
     assert busiest.experts(tokens) == pytest.approx(np.mean(distinct), rel=0.06)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 8192), st.sampled_from([2, 4, 8, 16]))
 def test_experts_of_a_rank_are_bounded_and_skew_costs(tokens: int, ranks: int) -> None:
     even, skewed = (ExpertRanks(128, 8, ranks, skew) for skew in (1.0, 1.5))
