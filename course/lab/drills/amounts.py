@@ -202,10 +202,14 @@ def _unit(text: str, place: int) -> tuple[float, str, int]:
 _TIMES = re.compile(r"\s*(?:[x×*·⋅∙]|times|multiplied by)\s*")
 _OVER = re.compile(r"\s*(?:/|÷|divided by|over)\s*")
 _SUMMAND = re.compile(r"(?:[-+−–^]|\*\*|\b(?:plus|minus))\s*\(?\s*$|[/÷x×*·]\s*\(\s*$")
+_OPERATOR = re.compile(r"(?:[-+−–^/÷x×*·]|\b(?:plus|minus|times|over|by))\s*\(?\s*$")
 _NOUNS = r"(?:(?![x×]\s)[a-z-]+\s+){0,3}?"
+_PLUS = re.compile(r"\s*(?:\+|plus)\s*")
 _EQUALS = re.compile(
-    r"[^\d=≈]{0,30}?(?:=|≈|~=|\bis (?:about|roughly)?|\bgives\b|\bmakes\b)\s*(?:about|roughly|~|≈)?\s*"
+    r"(?:(?!\b(?:and|the|an?|plus|minus|less)\b)[^\d=≈+×÷*^.;:(]){0,30}?"
+    r"(?:=|≈|~=|→|->|\bis\b|\bgives\b|\bmakes\b)\s*(?:about|roughly|~|≈)?\s*"
 )
+"""No sentence may end before it, and nothing else begin."""
 
 
 @dataclass(frozen=True)
@@ -252,11 +256,12 @@ def _dimension(signs: Mapping[Written, int]) -> dict[str, int]:
 
 
 def sums_in(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
-    """Calculations such as '80 ms x 180 = 14.4 s' or '38 GB / 600 MB = 64'.
+    """Calculations such as '80 ms x 180 = 14.4 s', '38 GB / 600 MB = 64' or '3.2 s + 14.4 s = 17.6 s'.
 
-    Products and quotients only. Passed over: with a plus, a minus or a power before them, with a range in them, or if
+    Not mixed. Passed over: with a plus, a minus or a power before them, with a range in them, or if
     their units don't make the result's, so that something was left unsaid.
     """
+    yield from _additions(text, amounts)
     place = 0
     while place < len(amounts):
         signs = {amounts[place]: 1}
@@ -275,6 +280,23 @@ def sums_in(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
                 if readings:
                     yield Sum(text[begin : result.end], result, readings, tuple(signs))
         place += max(len(signs) - 1, 1)
+
+
+def _additions(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
+    """All terms and the result in one unit, or the terms without any."""
+    for place, first in enumerate(amounts):
+        if _OPERATOR.search(text[max(first.start - 12, 0) : first.start]):
+            continue
+        last = place + 1
+        while last < len(amounts) and _joins(_PLUS, text[amounts[last - 1].end : amounts[last].start]):
+            last += 1
+        terms = tuple(amounts[place:last])
+        if len(terms) < 2 or last == len(amounts) or any(each.low != each.high for each in terms):
+            continue
+        result, right = amounts[last], sum(each.low for each in terms)
+        is_plain = {each.unit for each in terms} in ({COUNT}, {result.unit}) and math.isfinite(right + result.low)
+        if is_plain and _EQUALS.fullmatch(text[terms[-1].end : result.start]):
+            yield Sum(text[first.start : result.end], result, (right,), terms)
 
 
 def _readings(signs: dict[Written, int]) -> Iterator[dict[Written, int]]:

@@ -89,7 +89,9 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
 
 
 def claims(drill: DrawnDrill, text: str) -> list[Claim]:
-    return claims_in(text, [(each.says, each.right) for each in drill.rubric.must_not_say])
+    rubric = drill.rubric
+    facts = "\n\n".join([drill.impossible, *rubric.must_say, *(each.right for each in rubric.must_not_say)])
+    return claims_in(text, [(each.says, each.right) for each in rubric.must_not_say], facts)
 
 
 def total(checks: Sequence[Check]) -> float:

@@ -37,8 +37,11 @@ class Statement:
         return (self.technique, self.says, self.denied, self.quantity)
 
     def agrees_with(self, effect: str) -> bool:
-        holds = effect != "nothing" if self.says == "moves" else self.says == effect
-        return holds != self.denied
+        """With one that a line of the table has; of several, either can be."""
+        can, says = set(effect.split("|")), {self.says}
+        if self.says == "moves":  # to move a thing is to do more than nothing
+            return "nothing" in can if self.denied else can != {"nothing"}
+        return can != says if self.denied else says <= can
 
 
 @dataclass(frozen=True)
@@ -87,23 +90,38 @@ def named_in(text: str) -> set[str]:
 def declared_innocent(text: str) -> dict[str, str]:
     """Causes of which a text says that they aren't the trouble, with the sentence."""
     found = {}
-    for sentence in sentences(text):
-        for clause in _clauses(_lowered(sentence)):
+    for sentence, low in _asserted(text):
+        for clause in _clauses(low):
             for name, (_, words) in table()["causes"].items():
-                if any(_grammar("innocent").search(clause[m.end() :]) for m in words.finditer(clause)):
+                if any(_is_acquitted(clause[: m.start()], clause[m.end() :]) for m in words.finditer(clause)):
                     found.setdefault(name, sentence)
     return found
 
 
-def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = ()) -> list[Claim]:
-    """All statements of a text that the table or one of the (falsehood, right statement) judges, each once."""
+def _is_acquitted(before: str, after: str) -> bool:
+    """A cause, by what stands in its clause: of itself, not of a part of it or at times."""
+    if _grammar("acquitted").search(before):
+        return after.strip(" .!") in ("", "wait")
+    return _grammar("plainly").match(before) is not None and _grammar("innocent").match(after) is not None
+
+
+def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str = "") -> list[Claim]:
+    """All statements of a text that the table or one of the (falsehood, right statement) judges, each once.
+
+    Args:
+        facts: what holds, whatever the table says.
+    """
     false = {each.meaning: right for says, right in falsehoods for each in statements_in(says)}
-    found = [claim for sentence in sentences(text) for claim in _myths(sentence)]
+    true = {each.meaning for each in statements_in(facts)}
+    found = [claim for each in _asserted(text) for claim in _myths(*each)]
     for said in statements_in(text):
         effect, unless, right = table()["effects"].get(f"{said.technique}.{said.quantity}", (None, "", ""))
-        if unless and re.search(unless, _lowered(said.quote)):
+        low = _lowered(said.quote)
+        if (unless and re.search(unless, low)) or (said.denied and _grammar("of_one_case").search(low)):
             continue
-        if said.meaning in false:
+        if said.meaning in true:
+            found.append(Claim(said.quote, True, said.quote))
+        elif said.meaning in false:
             found.append(Claim(said.quote, False, false[said.meaning]))
         elif effect is not None:
             found.append(Claim(said.quote, said.agrees_with(effect), right))
@@ -124,19 +142,32 @@ def statements_in(text: str) -> list[Statement]:
     """Everything that a text plainly says of a technique; "which" and "it" stand for what went before."""
     found: list[Statement] = []
     before: str | None = None
-    for sentence in sentences(text):
-        low = _lowered(sentence)
-        if _grammar("left_to_people").search(low):
-            before = None
-            continue
+    for sentence, low in _asserted(text):
         with_before = False
+        if not low:
+            before = None
         for clause in _clauses(low):
-            named = _places("techniques", clause)
+            named = [each for each in _places("techniques", clause) if not _is_taken_away(clause, each)]
             found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
             with_before = _grammar("with").match(clause) is not None
             if named or not (_grammar("pronoun").match(clause) or len(clause.split()) < LEAD_IN):
                 before = named[-1][0] if named else None
     return found
+
+
+def _asserted(text: str) -> Iterator[tuple[str, str]]:
+    """Sentences, and what they assert, in lower case: nothing if it hangs on a condition, or is others' opinion."""
+    said = sentences(text)
+    for sentence, following in zip(said, [*said[1:], ""]):
+        low = _grammar("quoted").sub(" ", _lowered(sentence))
+        is_open = _grammar("left_to_people").search(low) or _grammar("taken_back").match(_lowered(following))
+        yield sentence, "" if is_open else low
+
+
+def _is_taken_away(clause: str, technique: "_Place") -> bool:
+    """It is about less of it: what "turning speculation off" does isn't in the table."""
+    _, start, end = technique
+    return bool(_grammar("taken_away").search(clause[:start]) or _grammar("off").match(clause[end:]))
 
 
 def _lowered(text: str) -> str:
@@ -147,10 +178,9 @@ def _clauses(sentence: str) -> Iterator[str]:
     return (clause[:LONGEST_CLAUSE] for clause in _grammar("clause_end").split(sentence) if len(clause) > 3)
 
 
-def _myths(sentence: str) -> Iterator[Claim]:
-    low = _lowered(sentence)
+def _myths(sentence: str, low: str) -> Iterator[Claim]:
     for says, unless, right in table()["myths"]:
-        if says.search(low) and not unless.search(low):
+        if says.search(low) and not unless.search(low) and not _grammar("denies").search(low):
             yield Claim(sentence, False, right)
 
 
@@ -179,6 +209,10 @@ def _stated(
                 subject, objects = later, earlier[-1:]  # the queue is cut by quantization
             elif earlier and subject and (with_before or _grammar("with").match(clause)):
                 objects = earlier[-1:]  # with quantization the queue shrinks
+            elif earlier and subject and verb is verbs[0] and _grammar("then").search(clause[: earlier[-1][1]]):
+                objects = earlier[-1:]  # we quantize and the queue shrinks
+            elif objects and later and _grammar("is").fullmatch(clause[objects[-1][2] : later[1]]):
+                subject = later  # the cure for the queue is quantization
             else:
                 continue
         begin = min(subject[1], objects[0][1], verb.start())
