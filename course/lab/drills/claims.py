@@ -38,10 +38,8 @@ class Statement:
 
     def agrees_with(self, effect: str) -> bool:
         """With one that a line of the table has; of several, either can be."""
-        can, says = set(effect.split("|")), {self.says}
-        if self.says == "moves":  # to move a thing is to do more than nothing
-            return "nothing" in can if self.denied else can != {"nothing"}
-        return can != says if self.denied else says <= can
+        can, says = set(effect.split("|")), {"lowers", "raises"} if self.says == "moves" else {self.says}
+        return not can <= says if self.denied else bool(can & says)
 
 
 @dataclass(frozen=True)
@@ -93,16 +91,9 @@ def declared_innocent(text: str) -> dict[str, str]:
     for sentence, low in _asserted(text):
         for clause in _clauses(low):
             for name, (_, words) in table()["causes"].items():
-                if any(_is_acquitted(clause[: m.start()], clause[m.end() :]) for m in words.finditer(clause)):
+                if any(_around("innocent", clause, *m.span()) for m in words.finditer(clause)):
                     found.setdefault(name, sentence)
     return found
-
-
-def _is_acquitted(before: str, after: str) -> bool:
-    """A cause, by what stands in its clause: of itself, not of a part of it or at times."""
-    if _grammar("acquitted").search(before):
-        return after.strip(" .!") in ("", "wait")
-    return _grammar("plainly").match(before) is not None and _grammar("innocent").match(after) is not None
 
 
 def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str = "") -> list[Claim]:
@@ -117,11 +108,10 @@ def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str 
     for said in statements_in(text):
         effect, unless, right = table()["effects"].get(f"{said.technique}.{said.quantity}", (None, "", ""))
         low = _lowered(said.quote)
-        if (unless and re.search(unless, low)) or (said.denied and _grammar("of_one_case").search(low)):
+        is_of_one_case = said.denied and _grammar("of_one_case").search(low)
+        if (unless and re.search(unless, low)) or is_of_one_case or said.meaning in true:
             continue
-        if said.meaning in true:
-            found.append(Claim(said.quote, True, said.quote))
-        elif said.meaning in false:
+        if said.meaning in false:
             found.append(Claim(said.quote, False, false[said.meaning]))
         elif effect is not None:
             found.append(Claim(said.quote, said.agrees_with(effect), right))
@@ -147,7 +137,7 @@ def statements_in(text: str) -> list[Statement]:
         if not low:
             before = None
         for clause in _clauses(low):
-            named = [each for each in _places("techniques", clause) if not _is_taken_away(clause, each)]
+            named = [t for t in _places("techniques", clause) if not _around("taken_away", clause, *t[1:])]
             found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
             with_before = _grammar("with").match(clause) is not None
             if named or not (_grammar("pronoun").match(clause) or len(clause.split()) < LEAD_IN):
@@ -164,10 +154,9 @@ def _asserted(text: str) -> Iterator[tuple[str, str]]:
         yield sentence, "" if is_open else low
 
 
-def _is_taken_away(clause: str, technique: "_Place") -> bool:
-    """It is about less of it: what "turning speculation off" does isn't in the table."""
-    _, start, end = technique
-    return bool(_grammar("taken_away").search(clause[:start]) or _grammar("off").match(clause[end:]))
+def _around(name: str, clause: str, start: int, end: int) -> bool:
+    """What stands before and behind a place of a clause, with a bar for what is there."""
+    return _grammar(name).search(f"{clause[:start]}|{clause[end:]}") is not None
 
 
 def _lowered(text: str) -> str:
@@ -199,25 +188,21 @@ def _stated(
         earlier = [q for q in quantities if q[2] <= verb.start()]
         subject = next((t for t in reversed(named) if t[2] <= verb.start()), None)
         later = next((t for t in named if t[1] >= verb.end()), None)
-        if subject is None and before and (with_before or _begins(clause, verb)):
+        if not subject and before and (with_before or (not later and _begins(clause, verb))):
             subject = (before, 0, 0)
         if not (objects and subject):
             by = later and _grammar("by").search(clause, verb.end(), later[1])
-            if objects and later and clause[: verb.start()].endswith("to "):
-                subject = later  # to cut the queue we quantize
+            if objects and later and _around("aim", clause, verb.start(), objects[-1][2]):
+                subject = later  # to cut the queue we quantize; the cure for the queue is quantization
             elif earlier and later and by:
                 subject, objects = later, earlier[-1:]  # the queue is cut by quantization
-            elif earlier and subject and (with_before or _grammar("with").match(clause)):
-                objects = earlier[-1:]  # with quantization the queue shrinks
-            elif earlier and subject and verb is verbs[0] and _grammar("then").search(clause[: earlier[-1][1]]):
-                objects = earlier[-1:]  # we quantize and the queue shrinks
-            elif objects and later and _grammar("is").fullmatch(clause[objects[-1][2] : later[1]]):
-                subject = later  # the cure for the queue is quantization
+            elif earlier and subject and (with_before or _around("with", clause, earlier[-1][1], verb.end())):
+                objects = earlier[-1:]  # with quantization the queue shrinks; we quantize and the queue shrinks
             else:
                 continue
         begin = min(subject[1], objects[0][1], verb.start())
         for quantity in objects:
-            says, denied = _says(verb, clause, begin, quantity)
+            says, denied = _says(verb, clause, begin, max(verb.end(), quantity[2], subject[1]), quantity[0])
             if says:
                 yield subject[0], says, denied, quantity[0]
 
@@ -239,17 +224,17 @@ def _joined(clause: str, objects: list[_Place]) -> list[_Place]:
     return kept
 
 
-def _says(verb: re.Match[str], clause: str, begin: int, quantity: _Place) -> tuple[str, bool]:
+def _says(verb: re.Match[str], clause: str, begin: int, end: int, quantity: str) -> tuple[str, bool]:
     """What is said to be done, and whether it is denied."""
-    end = max(verb.end(), quantity[2])
     denied = _grammar("denies").search(clause, max(begin - 4, 0), end) is not None
-    low, high = ("raises", "lowers") if quantity[0] in _GOOD_HIGH else ("lowers", "raises")
+    low, high = ("raises", "lowers") if quantity in _GOOD_HIGH else ("lowers", "raises")
     kind = str(verb.lastgroup)
     if kind == "nothing":
         return "moves", True
     if kind == "makes":
         around = clause[verb.end() : end + 40]
-        kind = next((says for says in ("lowers", "raises") if _grammar(f"what_{says}").search(around)), "")
+        kinds = ("lowers", "raises", "helps", "hurts")
+        kind = next((each for each in kinds if _grammar(f"what_{each}").search(around)), "")
     return {"helps": low, "hurts": high}.get(kind, kind), denied
 
 
