@@ -21,6 +21,7 @@ _EACH = r"\s*(?:/|per|a|each|every)\s*"
 _UNITS: tuple[tuple[str, str, float], ...] = (
     (r"(?:µs|us|microseconds?)\b", SECONDS, 1e-6),
     (r"(?:ms|msec|milliseconds?)\b", SECONDS, 1e-3),
+    (rf"(?:s|secs?|seconds?)(?: of (?:\w+ ){{0,2}}\w+)?{_EACH}s(?:ec(?:ond)?)?\b", RATIO, 1.0),
     (r"(?:s|secs?|seconds?)\b", SECONDS, 1.0),
     (r"(?:min|minutes?)\b", SECONDS, 60.0),
     (r"(?:h|hours?)\b", SECONDS, 3600.0),
@@ -111,7 +112,8 @@ class Written:
         elif self.unit == COUNT and amount.unit != COUNT and self.is_worded:
             return False
         elif self.unit == COUNT or (amount.unit == COUNT and self.unit in (TOKENS, RATIO)):
-            scales = {SECONDS: (1.0, 1e3), RATIO: (1.0, 100.0)}.get(amount.unit, (1.0,))
+            shown = amount._scaled()[0] / amount.value  # in the unit that it is shown in: "about 880" for 880 GB
+            scales = {SECONDS: (1.0, 1e3), RATIO: (1.0, 100.0)}.get(amount.unit, (1.0, shown))
         elif {self.unit, amount.unit} == {TOKENS, TOKEN_RATE}:
             scales = (1.0,)
         else:
@@ -200,12 +202,18 @@ def _unit(text: str, place: int) -> tuple[float, str, int]:
 
 
 _TIMES = re.compile(r"\s*(?:[x×*·⋅∙]|times|multiplied by)\s*")
-_OVER = re.compile(r"\s*(?:/|÷|divided by|over)\s*")
-_SUMMAND = re.compile(r"(?:[-+−–^]|\*\*|\b(?:plus|minus))\s*\(?\s*$|[/÷x×*·]\s*\(\s*$")
-_NOUNS = r"(?:(?![x×]\s)[a-z-]+\s+){0,3}?"
-_EQUALS = re.compile(
-    r"[^\d=≈]{0,30}?(?:=|≈|~=|\bis (?:about|roughly)?|\bgives\b|\bmakes\b)\s*(?:about|roughly|~|≈)?\s*"
+_OVER = re.compile(r"\s*(?:/|÷|divided by|over|out of)\s*")
+_OPERATOR = re.compile(
+    r"(?:\S ?[-–]|[+−^/÷×*·]|(?<![a-z])x|\b(?:plus|minus|times|multiplied by|divided by|over))\s*\(?\s*$"
 )
+"""Before a calculation it says that this is only a part of one; a dash that begins a line says nothing."""
+_NOUNS = r"(?:(?![x×]\s)[a-z-]+\s+){0,3}?"
+_PLUS = re.compile(r"\s*(?:\+|plus)\s*")
+_EQUALS = re.compile(
+    r"(?:(?!\b(?:and|the|an?|plus|minus|less)\b)[^\d=≈+×÷*^.;:(]){0,30}?"
+    r"(?:=|≈|~=|→|->|\bis\b|\bgives\b|\bmakes\b)\s*(?:about|roughly|~|≈)?\s*"
+)
+"""No sentence may end before it, and nothing else begin."""
 
 
 @dataclass(frozen=True)
@@ -252,11 +260,12 @@ def _dimension(signs: Mapping[Written, int]) -> dict[str, int]:
 
 
 def sums_in(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
-    """Calculations such as '80 ms x 180 = 14.4 s' or '38 GB / 600 MB = 64'.
+    """Calculations such as '80 ms x 180 = 14.4 s', '38 GB / 600 MB = 64' or '3.2 s + 14.4 s = 17.6 s'.
 
-    Products and quotients only. Passed over: with a plus, a minus or a power before them, with a range in them, or if
+    Not mixed. Passed over: with a plus, a minus or a power before them, with a range in them, or if
     their units don't make the result's, so that something was left unsaid.
     """
+    yield from _additions(text, amounts)
     place = 0
     while place < len(amounts):
         signs = {amounts[place]: 1}
@@ -269,12 +278,34 @@ def sums_in(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
             last += 1
         if len(signs) > 1 and last < len(amounts):
             begin, end, result = amounts[place].start, amounts[last - 1].end, amounts[last]
-            is_plain = not _SUMMAND.search(text[max(begin - 12, 0) : begin]) and all(w.low == w.high for w in signs)
+            is_plain = not _is_part(text, begin) and all(w.low == w.high for w in signs)
             if is_plain and _EQUALS.fullmatch(text[end : result.start]):
                 readings = tuple(_product(each) for each in _readings(signs) if _fits(each, result))
                 if readings:
                     yield Sum(text[begin : result.end], result, readings, tuple(signs))
         place += max(len(signs) - 1, 1)
+
+
+def _additions(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
+    """All terms and the result in one unit, or the terms without any."""
+    for place, first in enumerate(amounts):
+        last = place + 1
+        while (
+            not _is_part(text, first.start)
+            and last < len(amounts)
+            and _joins(_PLUS, text[amounts[last - 1].end : amounts[last].start])
+        ):
+            last += 1
+        terms, right = tuple(amounts[place:last]), sum(each.low for each in amounts[place:last])
+        for result in amounts[last : last + 1] if last > place + 1 else ():
+            is_plain = all(each.low == each.high and each.unit in (COUNT, result.unit) for each in terms)
+            is_plain &= len({each.unit for each in terms}) == 1 and math.isfinite(right + result.low)
+            if is_plain and _EQUALS.fullmatch(text[terms[-1].end : result.start]):
+                yield Sum(text[first.start : result.end], result, (right,), terms)
+
+
+def _is_part(text: str, begin: int) -> bool:
+    return _OPERATOR.search(text[max(begin - 16, 0) : begin]) is not None
 
 
 def _readings(signs: dict[Written, int]) -> Iterator[dict[Written, int]]:

@@ -89,7 +89,9 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
 
 
 def claims(drill: DrawnDrill, text: str) -> list[Claim]:
-    return claims_in(text, [(each.says, each.right) for each in drill.rubric.must_not_say])
+    rubric = drill.rubric
+    facts = "\n\n".join([drill.impossible, *rubric.must_say, *(each.right for each in rubric.must_not_say)])
+    return claims_in(text, [(each.says, each.right) for each in rubric.must_not_say], facts)
 
 
 def total(checks: Sequence[Check]) -> float:
@@ -104,8 +106,8 @@ def share(checks: Sequence[Check]) -> float:
 
 def number_state(drill: DrawnDrill, text: str, commit: Commit) -> str:
     """right, wrong or missing: the asked-for number, as committed or else as the prose has it."""
-    if written := _amounts(commit.number):
-        return "right" if written[0].is_about(drill.asked) else "wrong"
+    if written := _committed(commit):
+        return "right" if any(each.is_about(drill.asked) for each in written) else "wrong"
     return "right" if _mentioned(drill.asked, _amounts(text)) else "missing"
 
 
@@ -139,13 +141,13 @@ def _cause(key: str, criterion: str, most: float, committed: str, right: dict[st
 
 
 def _number(drill: DrawnDrill, text: str, commit: Commit) -> Check:
-    asked, state, written = drill.asked, number_state(drill, text, commit), _amounts(commit.number)
+    asked, state, written = drill.asked, number_state(drill, text, commit), _committed(commit)
     points, says = 2.0, f"{commit.number}: right."
     if state != "right":
         points, says = 0.0, f"{commit.number or 'The number'}: {state}, it's {asked}."
     elif not written:
         points, says = 1.0, f"{asked} is in your text; commit to it."
-    elif written[0].unit == COUNT and asked.unit not in (COUNT, RATIO):
+    elif {each.unit for each in written} == {COUNT} and asked.unit not in (COUNT, RATIO):
         points, says = 1.0, f"{commit.number}: right, but for its unit, it's {asked}."
     return Check("number", "evidence", points, 2, says)
 
@@ -188,6 +190,11 @@ def _mentioned(amount: Amount, written: Sequence[Written]) -> bool:
 
 def _amounts(text: str) -> list[Written]:
     return amounts_in(text[:LONGEST].lower())
+
+
+def _committed(commit: Commit) -> list[Written]:
+    """Its first number, and what a right sum in it gives."""
+    return [*_amounts(commit.number)[:1], *(each.result for each in _sums(commit.number) if each.holds)]
 
 
 def _sums(text: str) -> list[Sum]:

@@ -37,8 +37,9 @@ class Statement:
         return (self.technique, self.says, self.denied, self.quantity)
 
     def agrees_with(self, effect: str) -> bool:
-        holds = effect != "nothing" if self.says == "moves" else self.says == effect
-        return holds != self.denied
+        """With one that a line of the table has; of several, either can be."""
+        can, says = set(effect.split("|")), {"lowers", "raises"} if self.says == "moves" else {self.says}
+        return not can <= says if self.denied else bool(can & says)
 
 
 @dataclass(frozen=True)
@@ -87,21 +88,28 @@ def named_in(text: str) -> set[str]:
 def declared_innocent(text: str) -> dict[str, str]:
     """Causes of which a text says that they aren't the trouble, with the sentence."""
     found = {}
-    for sentence in sentences(text):
-        for clause in _clauses(_lowered(sentence)):
+    for sentence, low in _asserted(text):
+        for clause in _clauses(low):
             for name, (_, words) in table()["causes"].items():
-                if any(_grammar("innocent").search(clause[m.end() :]) for m in words.finditer(clause)):
+                if any(_around("innocent", clause, *m.span()) for m in words.finditer(clause)):
                     found.setdefault(name, sentence)
     return found
 
 
-def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = ()) -> list[Claim]:
-    """All statements of a text that the table or one of the (falsehood, right statement) judges, each once."""
+def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str = "") -> list[Claim]:
+    """All statements of a text that the table or one of the (falsehood, right statement) judges, each once.
+
+    Args:
+        facts: what holds, whatever the table says.
+    """
     false = {each.meaning: right for says, right in falsehoods for each in statements_in(says)}
-    found = [claim for sentence in sentences(text) for claim in _myths(sentence)]
+    true = {each.meaning for each in statements_in(facts)}
+    found = [claim for each in _asserted(text) for claim in _myths(*each)]
     for said in statements_in(text):
         effect, unless, right = table()["effects"].get(f"{said.technique}.{said.quantity}", (None, "", ""))
-        if unless and re.search(unless, _lowered(said.quote)):
+        low = _lowered(said.quote)
+        is_of_one_case = said.denied and _grammar("of_one_case").search(low)
+        if (unless and re.search(unless, low)) or is_of_one_case or said.meaning in true:
             continue
         if said.meaning in false:
             found.append(Claim(said.quote, False, false[said.meaning]))
@@ -124,19 +132,31 @@ def statements_in(text: str) -> list[Statement]:
     """Everything that a text plainly says of a technique; "which" and "it" stand for what went before."""
     found: list[Statement] = []
     before: str | None = None
-    for sentence in sentences(text):
-        low = _lowered(sentence)
-        if _grammar("left_to_people").search(low):
-            before = None
-            continue
+    for sentence, low in _asserted(text):
         with_before = False
+        if not low:
+            before = None
         for clause in _clauses(low):
-            named = _places("techniques", clause)
+            named = [t for t in _places("techniques", clause) if not _around("taken_away", clause, *t[1:])]
             found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
             with_before = _grammar("with").match(clause) is not None
             if named or not (_grammar("pronoun").match(clause) or len(clause.split()) < LEAD_IN):
                 before = named[-1][0] if named else None
     return found
+
+
+def _asserted(text: str) -> Iterator[tuple[str, str]]:
+    """Sentences, and what they assert, in lower case: nothing if it hangs on a condition, or is others' opinion."""
+    said = sentences(text)
+    for sentence, following in zip(said, [*said[1:], ""]):
+        low = _grammar("quoted").sub(" ", _lowered(sentence))
+        is_open = _grammar("left_to_people").search(low) or _grammar("taken_back").match(_lowered(following))
+        yield sentence, "" if is_open else low
+
+
+def _around(name: str, clause: str, start: int, end: int) -> bool:
+    """What stands before and behind a place of a clause, with a bar for what is there."""
+    return _grammar(name).search(f"{clause[:start]}|{clause[end:]}") is not None
 
 
 def _lowered(text: str) -> str:
@@ -147,10 +167,9 @@ def _clauses(sentence: str) -> Iterator[str]:
     return (clause[:LONGEST_CLAUSE] for clause in _grammar("clause_end").split(sentence) if len(clause) > 3)
 
 
-def _myths(sentence: str) -> Iterator[Claim]:
-    low = _lowered(sentence)
+def _myths(sentence: str, low: str) -> Iterator[Claim]:
     for says, unless, right in table()["myths"]:
-        if says.search(low) and not unless.search(low):
+        if says.search(low) and not unless.search(low) and not _grammar("denies").search(low):
             yield Claim(sentence, False, right)
 
 
@@ -169,21 +188,21 @@ def _stated(
         earlier = [q for q in quantities if q[2] <= verb.start()]
         subject = next((t for t in reversed(named) if t[2] <= verb.start()), None)
         later = next((t for t in named if t[1] >= verb.end()), None)
-        if subject is None and before and (with_before or _begins(clause, verb)):
+        if not subject and before and (with_before or (not later and _begins(clause, verb))):
             subject = (before, 0, 0)
         if not (objects and subject):
             by = later and _grammar("by").search(clause, verb.end(), later[1])
-            if objects and later and clause[: verb.start()].endswith("to "):
-                subject = later  # to cut the queue we quantize
+            if objects and later and _around("aim", clause, verb.start(), objects[-1][2]):
+                subject = later  # to cut the queue we quantize; the cure for the queue is quantization
             elif earlier and later and by:
                 subject, objects = later, earlier[-1:]  # the queue is cut by quantization
-            elif earlier and subject and (with_before or _grammar("with").match(clause)):
-                objects = earlier[-1:]  # with quantization the queue shrinks
+            elif earlier and subject and (with_before or _around("with", clause, earlier[-1][1], verb.end())):
+                objects = earlier[-1:]  # with quantization the queue shrinks; we quantize and the queue shrinks
             else:
                 continue
         begin = min(subject[1], objects[0][1], verb.start())
         for quantity in objects:
-            says, denied = _says(verb, clause, begin, quantity)
+            says, denied = _says(verb, clause, begin, max(verb.end(), quantity[2], subject[1]), quantity[0])
             if says:
                 yield subject[0], says, denied, quantity[0]
 
@@ -205,17 +224,17 @@ def _joined(clause: str, objects: list[_Place]) -> list[_Place]:
     return kept
 
 
-def _says(verb: re.Match[str], clause: str, begin: int, quantity: _Place) -> tuple[str, bool]:
+def _says(verb: re.Match[str], clause: str, begin: int, end: int, quantity: str) -> tuple[str, bool]:
     """What is said to be done, and whether it is denied."""
-    end = max(verb.end(), quantity[2])
     denied = _grammar("denies").search(clause, max(begin - 4, 0), end) is not None
-    low, high = ("raises", "lowers") if quantity[0] in _GOOD_HIGH else ("lowers", "raises")
+    low, high = ("raises", "lowers") if quantity in _GOOD_HIGH else ("lowers", "raises")
     kind = str(verb.lastgroup)
     if kind == "nothing":
         return "moves", True
     if kind == "makes":
         around = clause[verb.end() : end + 40]
-        kind = next((says for says in ("lowers", "raises") if _grammar(f"what_{says}").search(around)), "")
+        kinds = ("lowers", "raises", "helps", "hurts")
+        kind = next((each for each in kinds if _grammar(f"what_{each}").search(around)), "")
     return {"helps": low, "hurts": high}.get(kind, kind), denied
 
 

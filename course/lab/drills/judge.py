@@ -95,10 +95,9 @@ def _question(drill: DrawnDrill, criterion: Criterion, answer: str, is_swapped: 
 
 def _read(said: str) -> tuple[str, str]:
     """(level, quote) of a reply. Raises ValueError: it has none."""
-    found = re.search(r"\{.*\}", said, re.S)
-    if found is None:
+    if (found := re.search(r'\{\s*"', said)) is None:
         raise ValueError("no JSON object in it")
-    parsed = json.loads(found.group())
+    parsed, _ = json.JSONDecoder().raw_decode(said, found.start())
     level = str(parsed.get("level", "")).strip().lower()
     if level not in LEVELS:
         raise ValueError("no level in it")

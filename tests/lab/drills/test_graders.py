@@ -101,16 +101,19 @@ def test_what_is_true_or_not_said_is_left_alone(text: str) -> None:
     assert not [claim for claim in claims_in(text) if not claim.holds]
 
 
-@pytest.mark.parametrize("text", CASES["right_sums"] + CASES["wrong_sums"])
+@pytest.mark.parametrize("text", CASES["right_sums"] + CASES["no_sums"] + CASES["wrong_sums"])
 def test_written_out_sums_are_recomputed(text: str) -> None:
-    found = [each.holds for each in sums_in(text.lower(), amounts_in(text.lower()))]
-    assert all(found) if text in CASES["right_sums"] else found and not all(found)
+    found = {each.holds for each in sums_in(text.lower(), amounts_in(text.lower()))}
+    assert (False in found) == (text in CASES["wrong_sums"])
+
+
+def test_a_cause_is_acquitted_outright_only() -> None:
+    assert all(map(declared_innocent, CASES["acquitted"])) and not any(map(declared_innocent, CASES["not_acquitted"]))
 
 
 def test_what_contradicts_a_commit_or_itself_costs() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     innocent = "The queue has nothing to do with it."
-    assert list(declared_innocent("The proxy has nothing to do with it.")) == ["client"]
     found = [c.key for c in check(drawn, innocent, Commit(dominant="queue"))]
     assert "contradiction" in found and "contradiction" not in [c.key for c in check(drawn, innocent, Commit())]
     both = "A smaller model lowers cost. Later on: a smaller model doesn't lower cost."
@@ -123,7 +126,8 @@ def test_what_contradicts_a_commit_or_itself_costs() -> None:
 
 def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
     fleet = find_drill(FLAGSHIP).drawn()
-    for number, points in (("5.4 times", 2), ("5.4x", 2), ("12 times", 0), ("", 0)):
+    right = ("5.4 times", "5.4x", "3.35/0.624 = 5.4", "5.4 s of work a second", "5.4 / 2 = 5.4")
+    for number, points in (*((each, 2) for each in right), ("12 times", 0), ("4 / 2 = 5.4", 0), ("", 0)):
         assert next(c.points for c in check(fleet, "", Commit(number=number)) if c.key == "number") == points
     in_prose = check(fleet, "The prompts ask for 5.4 times what it has.", Commit())
     assert next(c.points for c in in_prose if c.key == "number") == 1
