@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
@@ -17,7 +18,7 @@ from course.lab.drills.library import ALL as DRILLS
 from course.lab.recording import read_recording
 from course.lab.site import drills, incidents
 from course.lab.site.calculator import exported
-from course.lab.site.pages import Page, markdown_page, notebook_page
+from course.lab.site.pages import Page, map_page, markdown_page, notebook_page
 
 HERE, ROOT = Path(__file__).parent, COURSE.parent
 TEMPLATES = Environment(
@@ -44,7 +45,8 @@ def pages() -> Iterator[Page]:
     names = page_names()
     for source in names:
         if source.endswith(".ipynb"):
-            yield notebook_page(ROOT / source, names)
+            page = notebook_page(ROOT / source, names)
+            yield map_page(page) if page.name == "map" else page
         elif source != "README.md":
             yield markdown_page(ROOT / source, ROOT, names)
 
@@ -72,13 +74,20 @@ def write(folder: Path) -> list[Path]:
         "guides": [page for page in made if page.source in GUIDES],
         "docs": [page for page in made if page.source in DOCS],
     }
-    rendered = {page.name: rendering("page", page=page) for page in made}
-    rendered |= {"index": rendering("index", **common, opening=opening(lessons)), "calculator": rendering("calculator")}
-    rendered |= {"drills": rendering("drills", drills=DRILLS)}
+    rendered = {page.name: rendering("page", page=page, before=None, after=None) for page in made}
+    for before, page, after in zip((None, *lessons), lessons, (*lessons[1:], None)):
+        rendered[page.name] = rendering("page", page=page, before=before, after=after)
+    played = recorded_incidents()
+    alarms = json.dumps([each["alarm"] for each in played])
+    rendered |= {"index": rendering("index", **common, opening=opening(lessons), alarms=alarms)}
+    rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
+    for number, each in enumerate(played, 1):
+        data = in_script({**each, "id": str(number)})
+        rendered[f"incident_{number}"] = rendering("incident", number=number, alarm=each["alarm"], data=data)
+    rendered |= {"drills": rendering("drills", drills=DRILLS), "calculator": rendering("calculator")}
     for drill in DRILLS:
         data = in_script(drills.exported(drill.drawn()))
         rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, data=data)
-    rendered |= incident_pages()
     rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
     for name, text in rendered.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -89,17 +98,10 @@ def rendering(template: str, **values: object) -> str:
     return TEMPLATES.get_template(f"{template}.html").render(values)
 
 
-def incident_pages() -> dict[str, str]:
-    """By name: a page for each recorded incident, in an order that tells nothing, and the list of them."""
+def recorded_incidents() -> list[dict[str, Any]]:
+    """In an order that tells nothing of their causes."""
     paths = sorted(incidents.FOLDER.glob("*.json.gz"), key=lambda path: zlib.crc32(path.name.encode()))
-    made = {}
-    listed = []
-    for number, path in enumerate(paths, 1):
-        title, recorded = f"Incident {number}", read_recording(path)
-        data = in_script({**recorded, "id": str(number)})
-        made[f"incident_{number}"] = rendering("incident", title=title, alarm=recorded["alarm"], data=data)
-        listed.append((title, recorded["alarm"]))
-    return {**made, "incidents_to_play": rendering("incidents_to_play", incidents=listed)}
+    return [read_recording(path) for path in paths]
 
 
 def in_script(value: object) -> str:

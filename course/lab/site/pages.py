@@ -4,7 +4,7 @@ import base64
 import html
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import nbformat
@@ -26,6 +26,7 @@ LINK = re.compile(r'href="(?!https?:|#|mailto:)([^"#]*)(#[^"]*)?"')
 HEADING = re.compile(r'<h([1-3]) id="([^"]*)">(.*?)<a class="anchor-link"')
 FRAMES_HERE = re.compile(rf'{FRAMES}="(\d+)"')
 MATH_BLOCK, MATH = re.compile(r"\$\$(.+?)\$\$", re.S), re.compile(r"(?<![\\$\w])\$([^$\n]+?)\$(?![\d\w])")
+SIGNPOST = "\n\n---\n\n"
 highlighted = Highlight2HTML()
 
 
@@ -76,9 +77,22 @@ def notebook_page(path: Path, names: Mapping[str, str]) -> Page:
         names: by source, from the repository's root: the page that it has become. Other links keep their words only.
     """
     root = path.parents[1]
-    found = parts_of(nbformat.read(path, as_version=4), RECORDED / path.stem)
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[-1].source = notebook.cells[-1].source.partition(SIGNPOST)[0]  # the page has links of its own
+    found = parts_of(notebook, RECORDED / path.stem)
     parts = tuple(_linked(part, path, root, names) for part in found)
     return Page(names[str(path.relative_to(root))], _title(parts), parts, str(path.relative_to(root)))
+
+
+def map_page(start: Page) -> Page:
+    """The start page without what only a notebook does: progress, and review cards."""
+    first, last = (
+        next(i for i, part in enumerate(start.parts) if f'<h2 id="{name}"' in part.html)
+        for name in ("The-map", "Review-cards")
+    )
+    opening = start.parts[first].html.partition("<h2")[2].replace("</h2>", "</h1>", 1)
+    parts = (Part("prose", f"<h1{opening}"), *start.parts[first + 1 : last])
+    return replace(start, title=_title(parts), parts=parts)
 
 
 def markdown_page(path: Path, root: Path, names: Mapping[str, str]) -> Page:
@@ -131,10 +145,12 @@ def _controls(path: Path) -> str:
 
 def with_math(prose: str) -> str:
     """LaTeX between dollars as MathML, which browsers draw themselves."""
-    block = MATH_BLOCK.sub(
-        lambda found: f'<div class="math">{convert(html.unescape(found.group(1)), display="block")}</div>', prose
-    )
-    return MATH.sub(lambda found: convert(html.unescape(found.group(1))), block)
+    block = MATH_BLOCK.sub(lambda found: f'<div class="math">{_mathml(found.group(1), "block")}</div>', prose)
+    return MATH.sub(lambda found: _mathml(found.group(1), "inline"), block)
+
+
+def _mathml(latex: str, display: str) -> str:
+    return convert(html.unescape(latex).replace(r"\$", "$"), display=display)
 
 
 def inlined(shown: str) -> str:

@@ -76,8 +76,14 @@
     };
     const reading = make("output");
     let said = false;
-    const say = () => { said = true; reading.textContent = `${short(value())} ${bet.unit}`; };
+    const read = (/** @type {number} */ number) => {
+      said = true;
+      reading.textContent = `${short(number)} ${bet.unit}`;
+      input.setAttribute("aria-valuetext", reading.textContent); // its value is only a place on the slider
+    };
+    const say = () => read(value());
     input.addEventListener("input", say);
+    if (bet.between) fields.append(make("small", {}, `${short(low)} to ${short(high)} ${bet.unit}`));
     fields.append(input, reading);
     return {
       element: fields,
@@ -86,8 +92,7 @@
         const number = Number(kept);
         input.value = !bet.between ? kept : String(bet.whole ? number - low
           : isLog ? (200 * Math.log(number / low)) / Math.log(high / low) : (200 * (number - low)) / (high - low));
-        said = true;
-        reading.textContent = `${short(number)} ${bet.unit}`;
+        read(number);
       },
     };
   }
@@ -108,6 +113,14 @@
     const told = make("div", { role: "status" });
     holder.querySelector("ul")?.remove();
     section.append(element, lock, again, told);
+    // Pictures further down that would tell how it ends: in their place stands how to see them.
+    const later = outcomes.filter((each) => each.previousElementSibling?.matches(".prose, .output"));
+    const instead = later.map((each) => {
+      const words = make("p", { class: "yours" }, "Shown when your bet is locked: ");
+      words.append(make("a", { href: `#${section.id}` }, "to the bet"));
+      each.before(words);
+      return words;
+    });
 
     /** @param {string | number | null} choice null: open again */
     function show(choice) {
@@ -117,6 +130,7 @@
       lock.hidden = isLocked;
       again.hidden = !isLocked;
       for (const each of outcomes) { each.hidden = !isLocked; each.open = isLocked; }
+      for (const words of instead) words.hidden = isLocked;
       told.replaceChildren();
       if (choice === null) return;
       const won = outcome ? points(bet, choice, outcome) : null;
@@ -131,8 +145,9 @@
       if (choice === null) { told.textContent = "Choose an answer first."; return; }
       remember(key, String(choice));
       show(choice);
+      again.focus();
     });
-    again.addEventListener("click", () => { remember(key, null); show(null); });
+    again.addEventListener("click", () => { remember(key, null); show(null); element.querySelector("input")?.focus(); });
     const kept = remembered(key);
     if (kept !== null) set(kept);
     show(kept === null ? null : bet.options ? kept : Number(kept));

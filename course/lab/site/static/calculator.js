@@ -56,6 +56,7 @@
   const form = /** @type {HTMLFormElement | null} */ (document.getElementById("calculator"));
   if (!form) return;
   const found = /** @type {HTMLElement} */ (document.getElementById("found"));
+  const said = /** @type {HTMLElement} */ (document.getElementById("said"));
   const field = (/** @type {string} */ name) => /** @type {HTMLInputElement} */ (form.elements.namedItem(name));
   /** @type {[string, (string | number)[], string][]} */
   const menus = [
@@ -75,12 +76,12 @@
     const [model, card, gpus, weights, kv] = menus.map(([name]) => field(name).value);
     const prices = data.prices[`${model} ${card} ${gpus} ${weights} ${kv}`];
     if (!prices) {
-      found.textContent = `${model} in ${weights} doesn't fit ${gpus} x ${card}, or that card has no such arithmetic. Take more GPUs, or fewer bits.`;
+      said.textContent = found.textContent = `${model} in ${weights} doesn't fit ${gpus} x ${card}, or that card has no such arithmetic. Take more GPUs, or fewer bits.`;
       return;
     }
     const [prompt, output, qps, ttft, itl] = ["prompt", "output", "qps", "ttft", "itl"].map((name) => Number(field(name).value));
     if (![prompt, output].every((n) => n >= 1) || !(qps >= 0)) {
-      found.textContent = "Prompt and output are at least one token, and the rate isn't negative.";
+      said.textContent = found.textContent = "Prompt and output are at least one token, and the rate isn't negative.";
       return;
     }
     const got = envelope(prices, { prompt, output, itl: itl / 1e3 });
@@ -110,6 +111,7 @@
       list.append(box);
     }
     found.replaceChildren(list);
+    said.textContent = `Largest batch ${rows[5][1]}, ${rows[7][1]} replicas`;
   }
 
   form.addEventListener("input", answer);

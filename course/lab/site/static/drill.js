@@ -118,6 +118,7 @@
     wrapped.append(select);
     return { wrapped, select };
   }
+  const BEFORE = "Before the clock starts";
   /** A step with a button under it, which closes it and goes on. @param {string} title @param {any[]} content @param {string} press @param {() => void} next */
   function step(title, content, press, next) {
     const section = make("section", "", { "aria-label": title });
@@ -130,7 +131,7 @@
     });
     stage?.append(section);
     section.querySelector("h2").setAttribute("tabindex", "-1");
-    if (title !== drill.title) section.querySelector("h2").focus();
+    if (title !== BEFORE) section.querySelector("h2").focus();
   }
 
   const clock = make("p", `${drill.minutes} minutes`, { class: "clock", role: "timer" });
@@ -179,7 +180,7 @@
       label.append(make("textarea", "", { rows: "3" }));
       return label;
     });
-    step("The interviewer asks", rows, "Go on", () => gradeSamples(committed, Object.keys(drill.samples), []));
+    step("The interviewer asks", rows, "Go on", () => gradeSamples(committed, Object.keys(drill.samples), [], []));
   }
 
   /** @param {Criterion} each */
@@ -192,12 +193,12 @@
     return fold;
   }
 
-  /** @param {Commit} committed @param {string[]} labels @param {{gap: number, says: string}[]} off */
-  function gradeSamples(committed, labels, off) {
-    if (!labels.length) return gradeOwn(committed, off);
+  /** @param {Commit} committed @param {string[]} labels @param {{gap: number, says: string}[]} off @param {any[]} compared the sample before */
+  function gradeSamples(committed, labels, off, compared) {
+    if (!labels.length) return gradeOwn(committed, off, compared);
     const sample = drill.samples[labels[0]];
-    const rows = drill.criteria.map((each) => ({ each, ...choice("level", levels) }));
-    step(`Grade this first: answer ${labels[0]}`, [paragraphs(sample.text, "prompt"), ...rows.flatMap((row) => [about(row.each), row.wrapped])], "Compare", () => {
+    const rows = drill.criteria.map((each) => ({ each, ...choice(`${each.name}, level:`, levels) }));
+    step(`${compared.length ? "Now" : "Grade this first:"} answer ${labels[0]}`, [...compared, paragraphs(sample.text, "prompt"), ...rows.flatMap((row) => [about(row.each), row.wrapped])], "Compare", () => {
       const found = rows.filter((row) => row.select.value).map(({ each, select }) => {
         const right = sample.grades[each.key];
         const gap = drill.levels.indexOf(select.value) - drill.levels.indexOf(right);
@@ -206,18 +207,18 @@
       });
       const list = make("ul");
       found.forEach((each) => list.append(make("li", each.says)));
-      stage?.lastElementChild?.append(found.length ? list : make("p", "Nothing graded."));
-      gradeSamples(committed, labels.slice(1), [...off, ...found]);
+      const heading = make("h3", `How you graded answer ${labels[0]}`);
+      gradeSamples(committed, labels.slice(1), [...off, ...found], [heading, found.length ? list : make("p", "Nothing graded.")]);
     });
   }
 
-  /** @param {Commit} committed @param {{gap: number}[]} graded */
-  function gradeOwn(committed, graded) {
+  /** @param {Commit} committed @param {{gap: number}[]} graded @param {any[]} compared */
+  function gradeOwn(committed, graded, compared) {
     const mean = graded.length ? graded.reduce((sum, each) => sum + Math.abs(each.gap), 0) / graded.length : drill.hopeless;
     const weight = Math.max(0, 1 - mean / drill.hopeless);
-    const rows = drill.criteria.map((each) => ({ each, ...choice("level", levels), quote: make("input", "", { type: "text", "aria-label": `a sentence of yours for ${each.name}` }) }));
+    const rows = drill.criteria.map((each) => ({ each, ...choice(`${each.name}, level:`, levels), quote: make("input", "", { type: "text", placeholder: "a sentence of yours", "aria-label": `a sentence of yours for ${each.name}` }) }));
     const told = make("p", `Your grades of the samples were ${mean.toFixed(1)} levels off on average, so your own grade weighs ${Math.round(100 * weight)}%.`);
-    step("Now your own, with a sentence of yours for each", [told, ...rows.flatMap((row) => [about(row.each), row.wrapped, row.quote])], "See", () => {
+    step("Now your own, with a sentence of yours for each", [...compared, told, ...rows.flatMap((row) => [about(row.each), row.wrapped, row.quote])], "See", () => {
       const own = rows.map(({ each, select, quote }) => {
         const counts = select.value === drill.levels[0] || standsIn(quote.value, text.value);
         return `${each.name}: ${select.value ? (counts ? `${select.value}, weighs ${Math.round(100 * weight)}%` : `${select.value}, which doesn't count: that sentence isn't in your answer`) : "not graded"}`;
@@ -229,7 +230,7 @@
   /** @param {Commit} committed @param {string[]} own */
   function result(committed, own) {
     const found = checks(drill, committed);
-    const table = make("table");
+    const table = make("table", "", { class: "marks" });
     for (const each of found) {
       const row = make("tr");
       row.append(make("th", each.name, { scope: "row" }), make("td", `${each.points.toFixed(1)} of ${each.most}`), make("td", each.says));
@@ -257,7 +258,7 @@
   function begin(told = "") {
     const rows = [make("p", "Write, commit, take pushback, grade two samples, then yourself. The prompt appears when the clock starts.")];
     if (told) rows.push(make("p", told, { role: "status" }));
-    step(drill.title, rows, `Start ${drill.minutes} minutes`, () => { stage?.replaceChildren(); start(); });
+    step(BEFORE, rows, `Start ${drill.minutes} minutes`, () => { stage?.replaceChildren(); start(); });
   }
   begin();
 })();

@@ -64,10 +64,13 @@
         control.stops.forEach((stop, place) => input.add(new Option(stop, String(place))));
       }
       input.value = String(at[i]);
+      const say = () => { if (isRange) input.setAttribute("aria-valuetext", control.stops[at[i]]); };
+      say();
       const move = (/** @type {number} */ place) => {
         at[i] = place;
         input.value = String(place);
         reading.textContent = isRange ? ` ${control.stops[place]}` : "";
+        say();
         void draw();
       };
       if (!isRange) reading.textContent = "";

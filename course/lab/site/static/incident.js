@@ -96,6 +96,7 @@
   }
 
   let minutes = 0;
+  let isOver = false;
   /** @type {number | null} */ let healed = null;
   /** @type {Rollout} */ const rollout = { change: null, isCanary: false, minutes: 0, canariesUndone: 0, allUndone: 0 };
   /** @type {Set<string>} */ const asked = new Set();
@@ -111,6 +112,13 @@
     status.textContent = `Minute ${minutes}: ${state}, ${percent(burned)} of the day's error budget burned`;
   }
 
+  /** Append a section and go there, for eyes and for screen readers. @param {HTMLElement} section */
+  function arrive(section) {
+    desk?.append(section);
+    section.querySelector("h2")?.setAttribute("tabindex", "-1");
+    section.querySelector("h2")?.focus();
+  }
+
   const questions = make("section", "", { "aria-label": "Questions" });
   questions.append(make("h2", "Ask"));
   for (const group of new Set(incident.questions.map((each) => each.group))) {
@@ -123,9 +131,10 @@
       fold.addEventListener("toggle", () => {
         if (asked.has(question.id) || !fold.open) return;
         asked.add(question.id);
+        fold.append(shown(stage().answers[question.id]));
+        if (isOver) return; // to look at what was not asked costs nothing any more
         minutes += question.minutes;
         done.push([minutes, `asked: ${question.text}`]);
-        fold.append(shown(stage().answers[question.id]));
         tell();
       });
       box.append(fold);
@@ -169,14 +178,17 @@
       diagnosis.lastElementChild?.remove();
       deploying();
     }));
+    dominant.select.focus();
   }
 
   function deploying() {
     const section = make("section", "", { "aria-label": "Deploy" });
     const change = choice("One change", incident.changes.map((each) => [each.id, each.text]));
-    const log = make("div");
+    const log = make("div", "", { role: "log", "aria-label": "What it did" });
+    const problem = make("p", "", { role: "status" });
     const put = (/** @type {boolean} */ isCanary) => {
       const found = incident.changes.find((each) => each.id === change.select.value);
+      problem.textContent = found ? "" : "Choose a change first.";
       if (!found) return;
       if (rollout.change && rollout.change !== found) undo(rollout.isCanary);
       Object.assign(rollout, { change: found, isCanary });
@@ -191,6 +203,7 @@
     section.append(make("h2", "Deploy"), change.wrapped,
       button("To a canary", () => put(true)), button("To all", () => put(false)),
       button("Roll back", () => {
+        problem.textContent = rollout.change ? "" : "Nothing is deployed.";
         if (!rollout.change) return;
         undo(rollout.isCanary);
         rollout.change = healed = null;
@@ -198,9 +211,8 @@
         done.push([minutes, "rolled back"]);
         tell();
       }, "quiet"),
-      button("Grade", () => { section.querySelectorAll("button, select").forEach((/** @type {any} */ each) => { each.disabled = true; }); graded(); }, "quiet"), log);
-    desk?.append(section);
-    section.scrollIntoView();
+      button("Grade", () => { section.querySelectorAll("button, select").forEach((/** @type {any} */ each) => { each.disabled = true; }); graded(); }, "quiet"), problem, log);
+    arrive(section);
   }
 
   function graded() {
@@ -208,7 +220,8 @@
     const found = mark(incident, answer, { ...rollout, minutes });
     const total = found.reduce((sum, each) => sum + each.points, 0);
     const section = make("section", "", { "aria-label": "Grade" });
-    const table = make("table");
+    isOver = true;
+    const table = make("table", "", { class: "marks" });
     for (const each of found) {
       const row = make("tr");
       row.append(make("th", each.name, { scope: "row" }), make("td", `${each.points.toFixed(1)} of ${each.most}`), make("td", each.says));
@@ -219,9 +232,9 @@
     const history = make("ol");
     done.forEach(([minute, what]) => history.append(make("li", `minute ${minute}: ${what}`)));
     section.append(make("h2", `${Math.round(total)} of 100`), table, make("h3", "What it was"), truth, make("h3", "What you did"), history,
-      make("p", `minillm incident ${incident.id}: ${healed === null ? "still down" : "restored"}, ${Math.round(total)}/100, ${asked.size} questions, ${minutes} min`, { class: "yours" }));
-    desk?.append(section);
-    section.scrollIntoView();
+      make("p", `minillm incident ${incident.id}: ${healed === null ? "still down" : "restored"}, ${Math.round(total)}/100, ${asked.size} questions, ${minutes} min`, { class: "yours" }),
+      button("Play it again", () => location.reload()), make("a", "Another incident", { href: "incidents_to_play.html" }));
+    arrive(section);
   }
 
   tell();

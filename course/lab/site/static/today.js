@@ -1,0 +1,10 @@
+// The incident of the day: the same for everyone, by the date in UTC.
+"use strict";
+
+document.querySelectorAll("[data-today]").forEach((link) => {
+  const alarms = /** @type {string[]} */ (JSON.parse(link.getAttribute("data-today") ?? "[]"));
+  const place = Math.floor(Date.now() / 864e5) % alarms.length;
+  link.setAttribute("href", `incident_${place + 1}.html`);
+  const told = link.parentElement?.querySelector("[data-alarm]");
+  if (told) told.textContent = alarms[place];
+});
