@@ -150,7 +150,7 @@ def with_math(prose: str) -> str:
 
 
 def _mathml(latex: str, display: str) -> str:
-    return convert(html.unescape(latex).replace(r"\$", "$"), display=display)
+    return convert(html.unescape(latex).replace(r"\$", "$"), display=display).replace("$", "&#36;")
 
 
 def inlined(shown: str) -> str:
