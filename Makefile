@@ -137,7 +137,7 @@ docs: setup ## write the API reference, from the docstrings, into build/api
 	$(BIN)/python -m docs.api_reference build/api
 
 site: setup ## write the course as a static site, into build/site
-	$(BIN)/python -m course.lab.site build/site
+	$(BIN)/python -m course.lab.site build/site --url "$(SITE_URL)"
 
 lint: setup ## check the style, and the types of minillm/
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""python -m course.lab.site FOLDER: write the static site."""
+"""python -m course.lab.site FOLDER [--url URL]: write the static site."""
 
 import argparse
 import itertools
@@ -59,8 +59,9 @@ def opening(lessons: Sequence[Page]) -> Page:
     return replace(lesson, parts=(lesson.parts[start], *after))
 
 
-def write(folder: Path) -> list[Path]:
+def write(folder: Path, url: str = "") -> list[Path]:
     """The whole site. Returns its pages."""
+    TEMPLATES.globals["url"] = url
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "static", folder / "static")
     shutil.copytree(COURSE / "images", folder / "images")
@@ -121,7 +122,9 @@ def write_frames(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m course.lab.site", description="Write the course as a static site.")
     parser.add_argument("folder", type=Path)
-    written = write(parser.parse_args(arguments).folder)
+    parser.add_argument("--url", default="", help="where it will stand: pictures on social cards need a whole address")
+    options = parser.parse_args(arguments)
+    written = write(options.folder, options.url.rstrip("/"))
     print(f"{len(written)} pages, from {written[0].parent / 'index.html'}")
     return 0
 
