@@ -66,6 +66,14 @@ def test_every_page_opens_in_silence_and_fits_a_phone(browser: Any, site: Path) 
     assert told == []
 
 
+@pytest.mark.parametrize(("width", "height"), [(360, 780), (1280, 720)])
+def test_the_first_question_needs_no_scrolling(browser: Any, site: Path, width: int, height: int) -> None:
+    page = opened(browser, site / "index.html", [], viewport={"width": width, "height": height})
+    box = page.get_by_role("button", name="Lock it").bounding_box()
+    assert box["y"] + box["height"] <= height
+    page.close()
+
+
 def test_a_bet_is_locked_revealed_scored_and_remembered(browser: Any, site: Path) -> None:
     page = opened(browser, site / "index.html", [])
     bet, outcome = page.locator(".bet"), page.locator("details.outcome").first
@@ -78,6 +86,7 @@ def test_a_bet_is_locked_revealed_scored_and_remembered(browser: Any, site: Path
     bet.get_by_role("button", name="Lock it").click()
     assert outcome.is_visible()
     assert "You said" in bet.inner_text()
+    assert page.evaluate("document.activeElement.textContent") == "Bet again"
     page.reload()
     assert page.locator("details.outcome").first.is_visible()
     page.get_by_role("button", name="Bet again").click()
@@ -243,8 +252,9 @@ def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Any, site: Path, theme: str) -> None:
     found = []
-    for name in ("index", "calculator", "guide_2am", "02_queue", "incident_1", "drill_dump-13b"):
-        page = opened(browser, site / f"{name}.html", [], color_scheme=theme)
+    size = {"width": 360 if theme == "dark" else 1280, "height": 780}
+    for name in ("index", "calculator", "guide_2am", "02_queue", "11c_money", "map", "incident_1", "drill_dump-13b"):
+        page = opened(browser, site / f"{name}.html", [], color_scheme=theme, viewport=size)
         worst = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
         found += [f"{name}: {each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}" for each in worst]
         page.close()

@@ -167,5 +167,4 @@ def _linked(part: Part, path: Path, root: Path, names: Mapping[str, str]) -> Par
         # What has no page lies in the repository: nothing to follow here.
         return f'href="{name}.html{found.group(2) or ""}"' if name else f'data-file="{found.group(1)}"'
 
-    shown, code = (text.replace("<pre>", '<pre tabindex="0">') for text in (part.html, part.code))  # they scroll
-    return Part(part.kind, LINK.sub(to_page, shown), code, part.bet)
+    return replace(part, html=LINK.sub(to_page, part.html))

@@ -112,6 +112,7 @@
     const again = make("button", { type: "button", class: "quiet" }, "Bet again");
     const told = make("div", { role: "status" });
     holder.querySelector("ul")?.remove();
+    section.setAttribute("aria-label", `Your bet: ${bet.question}`);
     section.append(element, lock, again, told);
     // Pictures further down that would tell how it ends: in their place stands how to see them.
     const later = outcomes.filter((each) => each.previousElementSibling?.matches(".prose, .output"));
@@ -129,14 +130,19 @@
       element.toggleAttribute("disabled", isLocked);
       lock.hidden = isLocked;
       again.hidden = !isLocked;
-      for (const each of outcomes) { each.hidden = !isLocked; each.open = isLocked; }
+      for (const each of outcomes) {
+        each.hidden = !isLocked;
+        each.open = isLocked;
+        each.children[0].textContent = "An example run, on 2 cores"; // its summary asks to bet first where no script runs
+      }
       for (const words of instead) words.hidden = isLocked;
       told.replaceChildren();
       if (choice === null) return;
       const won = outcome ? points(bet, choice, outcome) : null;
       const said = `You said ${typeof choice === "number" ? `${short(choice)} ${bet.unit}` : choice}.`;
       const word = won === null ? "" : won === 1 ? "Right. " : won === 0 ? "Not this time. " : `Close: ${Math.round(won * 100)}% of the point. `;
-      const ran = scored ? ` ${scored.textContent?.trim()}` : " The example run is below.";
+      const was = outcome && typeof outcome.answer === "number" ? ` It was ${short(outcome.answer)} ${bet.unit}.` : "";
+      const ran = scored ? `${was} ${scored.textContent?.trim()}` : " The example run is below.";
       told.append(make("p", { class: `verdict${won === 0 ? " wrong" : won !== null && won < 1 ? " half" : ""}` }, `${word}${said}${ran}`));
     }
 
