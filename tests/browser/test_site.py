@@ -1,7 +1,6 @@
 """The static site in a real browser, opened from files: bets, explorers, the calculator."""
 
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -66,24 +65,18 @@ def test_every_page_opens_in_silence_and_fits_a_phone(browser: Any, site: Path) 
     assert told == []
 
 
-@pytest.mark.parametrize(("width", "height"), [(360, 780), (1280, 720)])
-def test_the_first_question_needs_no_scrolling(browser: Any, site: Path, width: int, height: int) -> None:
-    page = opened(browser, site / "index.html", [], viewport={"width": width, "height": height})
-    box = page.get_by_role("button", name="Lock it").bounding_box()
-    assert box["y"] + box["height"] <= height
-    page.close()
-
-
 def test_a_bet_is_locked_revealed_scored_and_remembered(browser: Any, site: Path) -> None:
-    page = opened(browser, site / "index.html", [])
+    page = opened(browser, site / "index.html", [], viewport={"width": 360, "height": 780})
     bet, outcome = page.locator(".bet"), page.locator("details.outcome").first
     assert not outcome.is_visible()
-    bet.get_by_role("button", name="Lock it").click()
+    lock = bet.get_by_role("button", name="Lock it")
+    assert lock.bounding_box()["y"] < 740, "the first question is below the fold"
+    lock.click()
     assert "Choose an answer first" in bet.inner_text()
     control = bet.locator("input").first
     control.focus()
     page.keyboard.press("Space" if control.get_attribute("type") == "radio" else "ArrowRight")
-    bet.get_by_role("button", name="Lock it").click()
+    lock.click()
     assert outcome.is_visible()
     assert "You said" in bet.inner_text()
     assert page.evaluate("document.activeElement.textContent") == "Bet again"
@@ -113,11 +106,8 @@ def test_steps_cost_what_the_simulator_says(browser: Any, site: Path) -> None:
     page = opened(browser, site / "calculator.html", [])
     draw = random.Random(2)
     for _ in range(60):
-        name, card, tp = (
-            draw.choice(["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"]),
-            draw.choice(CARDS),
-            draw.choice([1, 4, 8]),
-        )
+        name = draw.choice(["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"])
+        card, tp = draw.choice(CARDS), draw.choice([1, 4, 8])
         dtypes = draw.choice(["bfloat16", "int4"]), draw.choice(["bfloat16", "fp8"])
         if (prices := priced(name, card, tp, *dtypes)) is None:
             continue
@@ -212,7 +202,7 @@ def test_an_incident_is_played_to_its_grade(browser: Any, site: Path) -> None:
     page = opened(browser, site / "incident_1.html", told)
     assert page.locator(".status").inner_text().startswith("Minute 0")
     page.locator("section summary").first.click()
-    page.get_by_text(re.compile("Minute [1-9]")).wait_for()
+    page.locator(".status").filter(has_not_text="Minute 0").wait_for()
     page.get_by_role("button", name="Show the menus").click()
     page.get_by_role("button", name="Commit to this").click()
     assert "A diagnosis needs" in page.locator("#incident").inner_text()
@@ -223,7 +213,6 @@ def test_an_incident_is_played_to_its_grade(browser: Any, site: Path) -> None:
     page.get_by_role("button", name="To all").click()
     page.get_by_role("button", name="Grade").click()
     assert "of 100" in page.evaluate("document.activeElement.textContent")
-    assert page.locator(".marks tr").count() == len(incidents.POINTS)
     page.close()
     assert told == []
 
@@ -249,12 +238,11 @@ def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) 
     assert told == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: Any, site: Path, theme: str) -> None:
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
+def test_axe_finds_nothing_serious(browser: Any, site: Path, theme: str, width: int) -> None:
     found = []
-    size = {"width": 360 if theme == "dark" else 1280, "height": 780}
     for name in ("index", "calculator", "guide_2am", "02_queue", "11c_money", "map", "incident_1", "drill_dump-13b"):
-        page = opened(browser, site / f"{name}.html", [], color_scheme=theme, viewport=size)
+        page = opened(browser, site / f"{name}.html", [], color_scheme=theme, viewport={"width": width, "height": 780})
         worst = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
         found += [f"{name}: {each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}" for each in worst]
         page.close()
