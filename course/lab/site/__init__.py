@@ -2,7 +2,8 @@
 
 pages.py        a notebook or a Markdown page as HTML: bets, outcomes, explorers and pictures marked for the scripts
 calculator.py   the simulator's prices as coefficients, so that the page computes what minillm computes
-templates/      Jinja2     static/   styles and plain JavaScript: bets.js, explore.js, calculator.js
+incidents.py    incidents, recorded whole: all answers, what each change does     drills.py   drills as data
+templates/      Jinja2      static/   styles, and plain JavaScript: a module for each kind of page, and two for all
 __main__.py     python -m course.lab.site build/site
 
 Pages are made by nbconvert's filters and Jinja2, which come with JupyterLab: one more tool such as MyST or Quarto would

@@ -115,8 +115,10 @@
   /** Append a section and go there, for eyes and for screen readers. @param {HTMLElement} section */
   function arrive(section) {
     desk?.append(section);
-    section.querySelector("h2")?.setAttribute("tabindex", "-1");
-    section.querySelector("h2")?.focus();
+    const heading = section.querySelector("h2");
+    heading?.setAttribute("tabindex", "-1");
+    heading?.scrollIntoView();
+    heading?.focus({ preventScroll: true });
   }
 
   const questions = make("section", "", { "aria-label": "Questions" });
