@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import zlib
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -115,8 +116,8 @@ def write_frames(folder: Path) -> None:
     for recorded in RECORDED.glob("[0-9]*/*.json.gz"):
         script = folder / recorded.parent.name / f"{recorded.name.partition('.')[0]}.js"
         script.parent.mkdir(parents=True, exist_ok=True)
-        content = json.dumps(read_recording(recorded))
-        script.write_text(f'minillm.recorded("{script.parent.name}/{script.stem}", {content})\n', encoding="utf-8")
+        packed = b64encode(recorded.read_bytes()).decode()
+        script.write_text(f'minillm.recorded("{script.parent.name}/{script.stem}", "{packed}")\n', encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
