@@ -19,8 +19,8 @@ import ipywidgets as widgets
 BET, OUTCOME, FRAMES = "data-bet", "data-outcome", "data-frames"
 FOLDER = "MINILLM_RECORD"
 """In the environment: the folder for this notebook's pictures. Unset outside a build, and nothing is recorded."""
-MOST = 60
-"""Pictures of one explorer."""
+MOST, LEAST = 60, 4
+"""Pictures of one explorer; positions of a slider, below which it's better to move one control at a time."""
 
 
 class Drawn(Protocol):
@@ -43,15 +43,16 @@ def record(explorer: Drawn) -> str:
     folder = Path(os.environ[FOLDER])
     folder.mkdir(parents=True, exist_ok=True)
     stops = _stops(explorer.controls)
-    drawn = {",".join(map(str, at)): explorer.drawn_at(**_values(stops, at)) for at in _all(stops)}
+    start = [_nearest(stops[name], control.value) for name, control in explorer.controls.items()]
+    drawn = {",".join(map(str, at)): explorer.drawn_at(**_values(stops, at)) for at in _all(stops, start)}
     controls = [
         {
             "label": control.description,
             "kind": _kind(control),
             "stops": [_written(stop) for stop in stops[name]],
-            "start": _nearest(stops[name], control.value),
+            "start": place,
         }
-        for name, control in explorer.controls.items()
+        for (name, control), place in zip(explorer.controls.items(), start, strict=True)
     ]
     number = len(list(folder.glob("*.json.gz")))
     content = json.dumps({"controls": controls, "plays": hasattr(explorer, "play"), "frames": drawn})
@@ -73,7 +74,9 @@ def _stops(controls: Mapping[str, widgets.ValueWidget]) -> dict[str, list[Any]]:
     }
     sliders = {name: c for name, c in controls.items() if _is_slider(c)}
     each = math.floor((MOST / math.prod(map(len, chosen.values()))) ** (1 / max(len(sliders), 1)) + 1e-9)
-    spread = {name: _spread(slider, max(each, 2)) for name, slider in sliders.items()}
+    spread = {
+        name: _spread(slider, each if each >= LEAST else MOST // len(controls)) for name, slider in sliders.items()
+    }
     return {name: {**chosen, **spread}[name] for name in controls}
 
 
@@ -96,8 +99,13 @@ def _nearest(stops: Sequence[Any], value: Any) -> int:
     return min(range(len(stops)), key=lambda i: abs(stops[i] - value))
 
 
-def _all(stops: Mapping[str, Sequence[Any]]) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*(range(len(each)) for each in stops.values()))
+def _all(stops: Mapping[str, Sequence[Any]], start: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All combinations, if they aren't too many; else one control at a time, the others where they start."""
+    if math.prod(map(len, stops.values())) <= MOST:
+        yield from itertools.product(*(range(len(each)) for each in stops.values()))
+        return
+    moves = ((i, place) for i, each in enumerate(stops.values()) for place in range(len(each)))
+    yield from dict.fromkeys((*start[:i], place, *start[i + 1 :]) for i, place in moves)
 
 
 def _values(stops: Mapping[str, Sequence[Any]], at: Sequence[int]) -> dict[str, Any]:
