@@ -17,6 +17,8 @@ LONGEST = 20_000
 LONGEST_CLAUSE = 400
 LEAD_IN = 3
 """Words of a clause that is too short to change the subject."""
+NEGATION = 9
+"""Characters of the longest one before what is denied: "nobody's "."""
 _GOOD_HIGH = ("throughput", "hit_rate")
 
 
@@ -136,7 +138,7 @@ def statements_in(text: str) -> list[Statement]:
         with_before = False
         if not low:
             before = None
-        for clause in _clauses(low):
+        for clause in _clauses(_grammar("aside").sub(" ", low)):
             named = [t for t in _places("techniques", clause) if not _around("taken_away", clause, *t[1:])]
             found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
             with_before = _grammar("with").match(clause) is not None
@@ -190,11 +192,10 @@ def _stated(
         later = next((t for t in named if t[1] >= verb.end()), None)
         if not subject and before and (with_before or (not later and _begins(clause, verb))):
             subject = (before, 0, 0)
-        if not (objects and subject):
-            by = later and _grammar("by").search(clause, verb.end(), later[1])
-            if objects and later and _around("aim", clause, verb.start(), objects[-1][2]):
-                subject = later  # to cut the queue we quantize; the cure for the queue is quantization
-            elif earlier and later and by:
+        if objects and later and _around("aim", clause, verb.start(), objects[-1][2]):
+            subject = later  # to cut the queue we quantize; the cure for the queue is quantization
+        elif not (objects and subject):
+            if earlier and later and _grammar("by").search(clause, verb.end(), later[1]):
                 subject, objects = later, earlier[-1:]  # the queue is cut by quantization
             elif earlier and subject and (with_before or _around("with", clause, earlier[-1][1], verb.end())):
                 objects = earlier[-1:]  # with quantization the queue shrinks; we quantize and the queue shrinks
@@ -226,7 +227,7 @@ def _joined(clause: str, objects: list[_Place]) -> list[_Place]:
 
 def _says(verb: re.Match[str], clause: str, begin: int, end: int, quantity: str) -> tuple[str, bool]:
     """What is said to be done, and whether it is denied."""
-    denied = _grammar("denies").search(clause, max(begin - 4, 0), end) is not None
+    denied = _grammar("denies").search(clause, max(begin - NEGATION, 0), end) is not None
     low, high = ("raises", "lowers") if quantity in _GOOD_HIGH else ("lowers", "raises")
     kind = str(verb.lastgroup)
     if kind == "nothing":
