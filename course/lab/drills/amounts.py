@@ -149,30 +149,20 @@ def amounts_in(text: str) -> list[Written]:
 
 
 def _read(text: str, match: re.Match[str]) -> Written:
-    low = high = _float(match.group("low"))
-    end = match.end()
-    low_times, end = _multiple(text, end)
+    low, (times, end) = _float(match.group("low")), _multiple(text, match.end())
     factor, unit, after = _unit(text, end)
-    second = _RANGE.match(text, after)
-    high_times = low_times
-    if second is not None:
-        high, end = _float(second.group("high")), second.end()
-        high_times, end = _multiple(text, end)
-        if high_times != 1 and low_times == 1:
-            low_times = high_times
-        second_factor, second_unit, after = _unit(text, end)
-        if unit == COUNT or second_unit != COUNT:
-            low_factor = factor if unit != COUNT else second_factor
-            factor, unit = second_factor, second_unit
-        else:
-            low_factor = factor
-        ratio = high * high_times * factor / max(low * low_times * low_factor, 1e-300)
-        if not 1 < ratio <= WIDEST:  # "from 20% to 80%", "1 - 0": two numbers
-            return Written(low * low_times * low_factor, low * low_times * low_factor, unit, match.start(), match.end())
-        return Written(low * low_times * low_factor, high * high_times * factor, unit, match.start(), after)
-    if match.group("money"):
-        unit = MONEY
-    return Written(low * low_times * factor, high * low_times * factor, unit, match.start(), max(after, end))
+    unit = MONEY if match.group("money") else unit
+    if (second := _RANGE.match(text, after)) is None:
+        return Written(low * times * factor, low * times * factor, unit, match.start(), after)
+    high_times, end = _multiple(text, second.end())
+    high_factor, high_unit, after = _unit(text, end)
+    if high_unit == COUNT:  # what one end lacks the other has
+        high_factor, high_unit = factor, unit
+    low *= (high_times if times == 1 else times) * (high_factor if unit == COUNT else factor)
+    high = _float(second.group("high")) * high_times * high_factor
+    if not 1 < high / max(low, 1e-300) <= WIDEST:  # "from 20% to 80%", "1 - 0": two numbers
+        high, after = low, match.end()
+    return Written(low, high, high_unit, match.start(), after)
 
 
 def _float(digits: str) -> float:

@@ -135,9 +135,7 @@ def statements_in(text: str) -> list[Statement]:
     found: list[Statement] = []
     before: str | None = None
     for sentence, low in _asserted(text):
-        with_before = False
-        if not low:
-            before = None
+        with_before, before = False, before if low else None
         for clause in _clauses(_grammar("aside").sub(" ", low)):
             named = [t for t in _places("techniques", clause) if not _around("taken_away", clause, *t[1:])]
             found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
@@ -234,8 +232,7 @@ def _says(verb: re.Match[str], clause: str, begin: int, end: int, quantity: str)
         return "moves", True
     if kind == "makes":
         around = clause[verb.end() : end + 40]
-        kinds = ("lowers", "raises", "helps", "hurts")
-        kind = next((each for each in kinds if _grammar(f"what_{each}").search(around)), "")
+        kind = next((k for k in ("lowers", "raises", "helps", "hurts") if _grammar(f"what_{k}").search(around)), "")
     return {"helps": low, "hurts": high}.get(kind, kind), denied
 
 
