@@ -9,8 +9,8 @@ from course.lab.drills.claims import (
     LONGEST,
     Claim,
     against_itself,
-    claims_in,
     declared_innocent,
+    false_claims,
     menu,
     named_in,
     sentences,
@@ -77,11 +77,10 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
     for wrong in (each for each in _sums(text) if not each.holds):
         yield Check("sum", "evidence", -1, 0, f"It gives {wrong.readings[0]:.3g}, in base units.", (wrong.words,))
     for claim in claims(drill, text):
-        if not claim.holds:
-            yield Check("false", "interventions", -1, 0, claim.right, (claim.quote,))
-    for name, quote in declared_innocent(text).items():
-        if name == commit.dominant:
-            yield Check("contradiction", "diagnosis", -1, 0, f"You committed to {menu('causes')[name]!r}.", (quote,))
+        yield Check("false", "interventions", -1, 0, claim.right, (claim.quote,))
+    if quote := declared_innocent(text).get(commit.dominant):
+        says = f"You committed to {menu('causes')[commit.dominant]!r}."
+        yield Check("contradiction", "diagnosis", -1, 0, says, (quote,))
     for quotes in against_itself(text):
         yield Check("contradiction", "interventions", -1, 0, "One of the two denies the other.", quotes)
     if stray := _stray_result(drill, text, commit):
@@ -89,9 +88,10 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
 
 
 def claims(drill: DrawnDrill, text: str) -> list[Claim]:
+    """What is false in a text, as far as it is recognised; what the drill's rubric says holds."""
     rubric = drill.rubric
     facts = "\n\n".join([drill.impossible, *rubric.must_say, *(each.right for each in rubric.must_not_say)])
-    return claims_in(text, [(each.says, each.right) for each in rubric.must_not_say], facts)
+    return false_claims(text, [(each.says, each.right) for each in rubric.must_not_say], facts)
 
 
 def total(checks: Sequence[Check]) -> float:

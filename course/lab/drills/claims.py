@@ -46,10 +46,9 @@ class Statement:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement that could be held against the table, or against a drill's falsehoods."""
+    """One statement that the table or a drill's falsehoods contradict."""
 
     quote: str
-    holds: bool
     right: str
     """How it is."""
 
@@ -98,8 +97,8 @@ def declared_innocent(text: str) -> dict[str, str]:
     return found
 
 
-def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str = "") -> list[Claim]:
-    """All statements of a text that the table or one of the (falsehood, right statement) judges, each once.
+def false_claims(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str = "") -> list[Claim]:
+    """What is false in a text by the table or by one of the (falsehood, right statement), each once.
 
     Args:
         facts: what holds, whatever the table says.
@@ -114,10 +113,10 @@ def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str 
         if (unless and re.search(unless, low)) or is_of_one_case or said.meaning in true:
             continue
         if said.meaning in false:
-            found.append(Claim(said.quote, False, false[said.meaning]))
-        elif effect is not None:
-            found.append(Claim(said.quote, said.agrees_with(effect), right))
-    return list({(claim.quote, claim.right): claim for claim in found}.values())
+            found.append(Claim(said.quote, false[said.meaning]))
+        elif effect and not said.agrees_with(effect):
+            found.append(Claim(said.quote, right))
+    return list(dict.fromkeys(found))
 
 
 def against_itself(text: str) -> list[tuple[str, str]]:
@@ -170,7 +169,7 @@ def _clauses(sentence: str) -> Iterator[str]:
 def _myths(sentence: str, low: str) -> Iterator[Claim]:
     for says, unless, right in table()["myths"]:
         if says.search(low) and not unless.search(low) and not _grammar("denies").search(low):
-            yield Claim(sentence, False, right)
+            yield Claim(sentence, right)
 
 
 _Place = tuple[str, int, int]
