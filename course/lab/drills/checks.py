@@ -9,6 +9,8 @@ from course.lab.drills.claims import (
     LONGEST,
     Claim,
     against_itself,
+    around,
+    asserted,
     declared_innocent,
     false_claims,
     menu,
@@ -202,12 +204,16 @@ def _sums(text: str) -> list[Sum]:
 
 
 def _stray_result(drill: DrawnDrill, text: str, commit: Commit) -> str:
-    """The last "7 replicas" of a text, if that is no number of drill or commit, and the right one is nowhere."""
-    low, called = text.lower(), "|".join(map(re.escape, drill.rubric.commit.number.called))
-    written = _amounts(text)
-    counted = [w for w in written if called and re.match(rf"\s*(?:\w+ )?(?:{called})\b", low[w.end : w.end + 40])]
-    known = [*drill.numbers.by_name.values(), *(Amount(w.low, w.unit) for w in _amounts(commit.number))]
-    known += [Amount(each.readings[0]) for each in _sums(text) if each.holds]
-    if not counted or _mentioned(drill.asked, written) or any(counted[-1].is_about(each) for each in known):
+    """A sentence such as "so we need 7 replicas": no number of drill or commit, and the right one is nowhere."""
+    called = "|".join(map(re.escape, drill.rubric.commit.number.called))
+    if not called or _mentioned(drill.asked, _amounts(text)):
         return ""
-    return text[counted[-1].start : counted[-1].end + 40].split("\n")[0]
+    known = [each for each in drill.numbers.by_name.values() if each.unit in (COUNT, RATIO)]
+    known += [Amount(w.low, w.unit) for w in _committed(commit)]
+    known += [Amount(each.readings[0]) for each in _sums(text) if each.holds]
+    for sentence, low in asserted(text):
+        for w in _amounts(low):
+            is_it = re.match(rf"\s*(?:\w+ )?(?:{called})\b", low[w.end :]) and around("concludes", low, w.start, w.end)
+            if is_it and not any(w.is_about(each) for each in known):
+                return sentence
+    return ""

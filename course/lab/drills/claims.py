@@ -89,10 +89,10 @@ def named_in(text: str) -> set[str]:
 def declared_innocent(text: str) -> dict[str, str]:
     """Causes of which a text says that they aren't the trouble, with the sentence."""
     found = {}
-    for sentence, low in _asserted(text):
+    for sentence, low in asserted(text):
         for clause in _clauses(low):
             for name, (_, words) in table()["causes"].items():
-                if any(_around("innocent", clause, *m.span()) for m in words.finditer(clause)):
+                if any(around("innocent", clause, *m.span()) for m in words.finditer(clause)):
                     found.setdefault(name, sentence)
     return found
 
@@ -105,7 +105,7 @@ def false_claims(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: s
     """
     false = {each.meaning: right for says, right in falsehoods for each in statements_in(says)}
     true = {each.meaning for each in statements_in(facts)}
-    found = [claim for each in _asserted(text) for claim in _myths(*each)]
+    found = [claim for each in asserted(text) for claim in _myths(*each)]
     for said in statements_in(text):
         effect, unless, right = table()["effects"].get(f"{said.technique}.{said.quantity}", (None, "", ""))
         low = _lowered(said.quote)
@@ -133,10 +133,10 @@ def statements_in(text: str) -> list[Statement]:
     """Everything that a text plainly says of a technique; "which" and "it" stand for what went before."""
     found: list[Statement] = []
     before: str | None = None
-    for sentence, low in _asserted(text):
+    for sentence, low in asserted(text):
         with_before, before = False, before if low else None
         for clause in _clauses(_grammar("aside").sub(" ", low)):
-            named = [t for t in _places("techniques", clause) if not _around("taken_away", clause, *t[1:])]
+            named = [t for t in _places("techniques", clause) if not around("taken_away", clause, *t[1:])]
             found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
             with_before = _grammar("with").match(clause) is not None
             if named or not (_grammar("pronoun").match(clause) or len(clause.split()) < LEAD_IN):
@@ -144,7 +144,7 @@ def statements_in(text: str) -> list[Statement]:
     return found
 
 
-def _asserted(text: str) -> Iterator[tuple[str, str]]:
+def asserted(text: str) -> Iterator[tuple[str, str]]:
     """Sentences, and what they assert, in lower case: nothing if it hangs on a condition, or is others' opinion."""
     said = sentences(text)
     for sentence, following in zip(said, [*said[1:], ""]):
@@ -153,7 +153,7 @@ def _asserted(text: str) -> Iterator[tuple[str, str]]:
         yield sentence, "" if is_open else low
 
 
-def _around(name: str, clause: str, start: int, end: int) -> bool:
+def around(name: str, clause: str, start: int, end: int) -> bool:
     """What stands before and behind a place of a clause, with a bar for what is there."""
     return _grammar(name).search(f"{clause[:start]}|{clause[end:]}") is not None
 
@@ -189,12 +189,12 @@ def _stated(
         later = next((t for t in named if t[1] >= verb.end()), None)
         if not subject and before and (with_before or (not later and _begins(clause, verb))):
             subject = (before, 0, 0)
-        if objects and later and _around("aim", clause, verb.start(), objects[-1][2]):
+        if objects and later and around("aim", clause, verb.start(), objects[-1][2]):
             subject = later  # to cut the queue we quantize; the cure for the queue is quantization
         elif not (objects and subject):
             if earlier and later and _grammar("by").search(clause, verb.end(), later[1]):
                 subject, objects = later, earlier[-1:]  # the queue is cut by quantization
-            elif earlier and subject and (with_before or _around("with", clause, earlier[-1][1], verb.end())):
+            elif earlier and subject and (with_before or around("with", clause, earlier[-1][1], verb.end())):
                 objects = earlier[-1:]  # with quantization the queue shrinks; we quantize and the queue shrinks
             else:
                 continue

@@ -136,7 +136,13 @@ def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
     (stray,) = [c for c in check(fleet, "So we need 12 servers.", Commit()) if not c.most]
     assert "12 servers" in stray.quotes[0]
     assert not [c for c in check(fleet, "So we need 12 servers.", Commit(number="12 servers")) if not c.most], "once"
-    assert not [c for c in check(fleet, "It takes 5.4 servers. I start with 2 servers.", Commit()) if not c.most]
+    innocents = (
+        "It takes 5.4 servers. So I need 2 servers.",
+        "I'd keep two servers spare.",
+        "Today there are 3 servers.",
+    )
+    for innocent in innocents:
+        assert not [c for c in check(fleet, innocent, Commit()) if not c.most]
 
 
 def test_hostile_texts_are_read_at_once() -> None:
