@@ -18,7 +18,7 @@ LONGEST_CLAUSE = 400
 LEAD_IN = 3
 """Words of a clause that is too short to change the subject."""
 NEGATION = 9
-"""Characters of the longest one before what is denied: "nobody's "."""
+"""Characters before what is denied, at most: "no one's "."""
 _GOOD_HIGH = ("throughput", "hit_rate")
 
 
