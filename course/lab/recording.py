@@ -1,7 +1,7 @@
 """What pages without a kernel need to be used: bets with their outcomes, and an explorer's pictures at many settings.
 
 Bets are small, and stand in the HTML that a notebook keeps. Pictures are many: while notebooks are built, each explorer
-is drawn at up to MOST settings, and they lie in a file of their own, named in the HTML (course/lab/site reads both).
+is drawn at many settings, and they lie in a file of their own, named in the HTML (course/lab/site reads both).
 """
 
 import gzip
@@ -19,8 +19,10 @@ import ipywidgets as widgets
 BET, OUTCOME, FRAMES = "data-bet", "data-outcome", "data-frames"
 FOLDER = "MINILLM_RECORD"
 """In the environment: the folder for this notebook's pictures. Unset outside a build, and nothing is recorded."""
-MOST, LEAST = 60, 4
-"""Pictures of one explorer; positions of a slider, below which it's better to move one control at a time."""
+MOST, MOST_SLOW = 60, 12
+"""Pictures of one explorer, and of one that takes seconds to draw."""
+LEAST = 4
+"""Positions of a slider, below which it's better to move one control at a time."""
 
 
 class Drawn(Protocol):
@@ -36,15 +38,15 @@ def data_attribute(name: str, value: object) -> str:
     return f' {name}="{escape(json.dumps(value), quote=True)}"'
 
 
-def record(explorer: Drawn) -> str:
+def record(explorer: Drawn, most: int) -> str:
     """Draw an explorer at many settings and keep the pictures: the attribute that names them, "" outside a build."""
     if FOLDER not in os.environ:
         return ""
     folder = Path(os.environ[FOLDER])
     folder.mkdir(parents=True, exist_ok=True)
-    stops = _stops(explorer.controls)
+    stops = _stops(explorer.controls, most)
     start = [_nearest(stops[name], control.value) for name, control in explorer.controls.items()]
-    drawn = {",".join(map(str, at)): explorer.drawn_at(**_values(stops, at)) for at in _all(stops, start)}
+    drawn = {",".join(map(str, at)): explorer.drawn_at(**_values(stops, at)) for at in _all(stops, start, most)}
     controls = [
         {
             "label": control.description,
@@ -65,7 +67,7 @@ def read_recording(path: Path) -> dict[str, Any]:
     return json.loads(gzip.decompress(path.read_bytes()))
 
 
-def _stops(controls: Mapping[str, widgets.ValueWidget]) -> dict[str, list[Any]]:
+def _stops(controls: Mapping[str, widgets.ValueWidget], most: int) -> dict[str, list[Any]]:
     """The values of each control that are recorded: all choices, and so many of a slider's that MOST pictures do."""
     chosen = {
         name: list(c.options) if hasattr(c, "options") else [False, True]
@@ -73,9 +75,10 @@ def _stops(controls: Mapping[str, widgets.ValueWidget]) -> dict[str, list[Any]]:
         if not _is_slider(c)
     }
     sliders = {name: c for name, c in controls.items() if _is_slider(c)}
-    each = math.floor((MOST / math.prod(map(len, chosen.values()))) ** (1 / max(len(sliders), 1)) + 1e-9)
+    each = math.floor((most / math.prod(map(len, chosen.values()))) ** (1 / max(len(sliders), 1)) + 1e-9)
     spread = {
-        name: _spread(slider, each if each >= LEAST else MOST // len(controls)) for name, slider in sliders.items()
+        name: _spread(slider, each if each >= LEAST else max(most // len(controls), LEAST))
+        for name, slider in sliders.items()
     }
     return {name: {**chosen, **spread}[name] for name in controls}
 
@@ -99,9 +102,9 @@ def _nearest(stops: Sequence[Any], value: Any) -> int:
     return min(range(len(stops)), key=lambda i: abs(stops[i] - value))
 
 
-def _all(stops: Mapping[str, Sequence[Any]], start: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _all(stops: Mapping[str, Sequence[Any]], start: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
     """All combinations, if they aren't too many; else one control at a time, the others where they start."""
-    if math.prod(map(len, stops.values())) <= MOST:
+    if math.prod(map(len, stops.values())) <= most:
         yield from itertools.product(*(range(len(each)) for each in stops.values()))
         return
     moves = ((i, place) for i, each in enumerate(stops.values()) for place in range(len(each)))
