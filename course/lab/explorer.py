@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import ipywidgets as widgets
 
 from course.lab.display import LivePanel, trouble, words_of
-from course.lab.recording import record
+from course.lab.recording import MOST, MOST_SLOW, record
 from course.lab.waiting import telling
 
 WIDE = widgets.Layout(width="100%", max_width="620px")
@@ -78,7 +78,7 @@ class Explorer(LivePanel):
         slow: bool = False,
         **controls: widgets.ValueWidget,
     ) -> None:
-        self.draw, self.controls = draw, controls
+        self.draw, self.controls, self.slow = draw, controls, slow
         self.shown: Shown | None = None
         """What is in sight, or None before the button was pressed."""
         self.error: str | None = None
@@ -164,5 +164,5 @@ class Explorer(LivePanel):
 
     def static_html(self) -> str:
         settings = ", ".join(f"{c.description}: {c.value}" for c in self.controls.values())
-        recorded = record(self) if self.button is None else ""
+        recorded = "" if self.button else record(self, MOST_SLOW if self.slow else MOST)
         return f"<div{recorded}><p><em>{escape(settings)}</em></p>{self.view.value}</div>"

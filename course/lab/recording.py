@@ -1,7 +1,7 @@
 """What pages without a kernel need to be used: bets with their outcomes, and an explorer's pictures at many settings.
 
 Bets are small, and stand in the HTML that a notebook keeps. Pictures are many: while notebooks are built, each explorer
-is drawn at up to MOST settings, and they lie in a file of their own, named in the HTML (course/lab/site reads both).
+is drawn at many settings, and they lie in a file of their own, named in the HTML (course/lab/site reads both).
 """
 
 import gzip
@@ -19,8 +19,10 @@ import ipywidgets as widgets
 BET, OUTCOME, FRAMES = "data-bet", "data-outcome", "data-frames"
 FOLDER = "MINILLM_RECORD"
 """In the environment: the folder for this notebook's pictures. Unset outside a build, and nothing is recorded."""
-MOST = 60
-"""Pictures of one explorer."""
+MOST, MOST_SLOW = 60, 12
+"""Pictures of one explorer, and of one that takes seconds to draw."""
+LEAST = 4
+"""Positions of a slider, below which it's better to move one control at a time."""
 
 
 class Drawn(Protocol):
@@ -36,22 +38,23 @@ def data_attribute(name: str, value: object) -> str:
     return f' {name}="{escape(json.dumps(value), quote=True)}"'
 
 
-def record(explorer: Drawn) -> str:
+def record(explorer: Drawn, most: int) -> str:
     """Draw an explorer at many settings and keep the pictures: the attribute that names them, "" outside a build."""
     if FOLDER not in os.environ:
         return ""
     folder = Path(os.environ[FOLDER])
     folder.mkdir(parents=True, exist_ok=True)
-    stops = _stops(explorer.controls)
-    drawn = {",".join(map(str, at)): explorer.drawn_at(**_values(stops, at)) for at in _all(stops)}
+    stops = _stops(explorer.controls, most)
+    start = [_nearest(stops[name], control.value) for name, control in explorer.controls.items()]
+    drawn = {",".join(map(str, at)): explorer.drawn_at(**_values(stops, at)) for at in _all(stops, start, most)}
     controls = [
         {
             "label": control.description,
             "kind": _kind(control),
             "stops": [_written(stop) for stop in stops[name]],
-            "start": _nearest(stops[name], control.value),
+            "start": place,
         }
-        for name, control in explorer.controls.items()
+        for (name, control), place in zip(explorer.controls.items(), start, strict=True)
     ]
     number = len(list(folder.glob("*.json.gz")))
     content = json.dumps({"controls": controls, "plays": hasattr(explorer, "play"), "frames": drawn})
@@ -64,7 +67,7 @@ def read_recording(path: Path) -> dict[str, Any]:
     return json.loads(gzip.decompress(path.read_bytes()))
 
 
-def _stops(controls: Mapping[str, widgets.ValueWidget]) -> dict[str, list[Any]]:
+def _stops(controls: Mapping[str, widgets.ValueWidget], most: int) -> dict[str, list[Any]]:
     """The values of each control that are recorded: all choices, and so many of a slider's that MOST pictures do."""
     chosen = {
         name: list(c.options) if hasattr(c, "options") else [False, True]
@@ -72,8 +75,11 @@ def _stops(controls: Mapping[str, widgets.ValueWidget]) -> dict[str, list[Any]]:
         if not _is_slider(c)
     }
     sliders = {name: c for name, c in controls.items() if _is_slider(c)}
-    each = math.floor((MOST / math.prod(map(len, chosen.values()))) ** (1 / max(len(sliders), 1)) + 1e-9)
-    spread = {name: _spread(slider, max(each, 2)) for name, slider in sliders.items()}
+    each = math.floor((most / math.prod(map(len, chosen.values()))) ** (1 / max(len(sliders), 1)) + 1e-9)
+    spread = {
+        name: _spread(slider, each if each >= LEAST else max(most // len(controls), LEAST))
+        for name, slider in sliders.items()
+    }
     return {name: {**chosen, **spread}[name] for name in controls}
 
 
@@ -96,8 +102,13 @@ def _nearest(stops: Sequence[Any], value: Any) -> int:
     return min(range(len(stops)), key=lambda i: abs(stops[i] - value))
 
 
-def _all(stops: Mapping[str, Sequence[Any]]) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*(range(len(each)) for each in stops.values()))
+def _all(stops: Mapping[str, Sequence[Any]], start: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
+    """All combinations, if they aren't too many; else one control at a time, the others where they start."""
+    if math.prod(map(len, stops.values())) <= most:
+        yield from itertools.product(*(range(len(each)) for each in stops.values()))
+        return
+    moves = ((i, place) for i, each in enumerate(stops.values()) for place in range(len(each)))
+    yield from dict.fromkeys((*start[:i], place, *start[i + 1 :]) for i, place in moves)
 
 
 def _values(stops: Mapping[str, Sequence[Any]], at: Sequence[int]) -> dict[str, Any]:

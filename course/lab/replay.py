@@ -8,7 +8,7 @@ import ipywidgets as widgets
 from course.lab.display import Html
 from course.lab.explorer import Explorer, player, slider
 from course.lab.pictures.timeline import draw_timeline
-from course.lab.recording import record
+from course.lab.recording import MOST, record
 from course.lab.run import Row, Run
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, seconds
 from minillm.core.timeline import PHASES
@@ -102,7 +102,7 @@ class Replay(Explorer):
 
     def static_html(self) -> str:
         """Where there is no kernel: how it ended."""
-        return f"<div{record(self)}>{self.frame(self.end_ms / 1000).html}</div>"
+        return f"<div{record(self, MOST)}>{self.frame(self.end_ms / 1000).html}</div>"
 
     def frame(self, moment: float) -> Html:
         """The picture at a moment, with one sentence above it and the text so far below."""

@@ -62,6 +62,17 @@ def test_an_explorer_is_recorded_at_all_positions_and_shows_what_it_showed_befor
     assert seen.view.value == "<b>7 a False</b>"
 
 
+def test_of_many_controls_one_moves_at_a_time(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(recording.FOLDER, str(tmp_path))
+    Explorer(lambda **at: Html(str(at), ""), **{name: slider(name, 0, 40, 4) for name in "abcd"}).static_html()
+    kept = recording.read_recording(tmp_path / "00.json.gz")
+    counts = [len(control["stops"]) for control in kept["controls"]]
+    start = kept["controls"][0]["start"]
+    assert counts == [15] * 4
+    assert len(kept["frames"]) == 4 * 15 - 3
+    assert f"{start},14,{start},{start}" in kept["frames"]
+
+
 def test_a_bet_is_followed_by_what_decides_it_and_pictures_follow_the_theme() -> None:
     bet = Prediction("How much?", unit="x", between=(1, 20))
     svg = base64.b64encode(b'<svg><rect width="100%" height="100%" rx="6" fill="#ffffff"/>a</svg>').decode()

@@ -149,30 +149,20 @@ def amounts_in(text: str) -> list[Written]:
 
 
 def _read(text: str, match: re.Match[str]) -> Written:
-    low = high = _float(match.group("low"))
-    end = match.end()
-    low_times, end = _multiple(text, end)
+    low, (times, end) = _float(match.group("low")), _multiple(text, match.end())
     factor, unit, after = _unit(text, end)
-    second = _RANGE.match(text, after)
-    high_times = low_times
-    if second is not None:
-        high, end = _float(second.group("high")), second.end()
-        high_times, end = _multiple(text, end)
-        if high_times != 1 and low_times == 1:
-            low_times = high_times
-        second_factor, second_unit, after = _unit(text, end)
-        if unit == COUNT or second_unit != COUNT:
-            low_factor = factor if unit != COUNT else second_factor
-            factor, unit = second_factor, second_unit
-        else:
-            low_factor = factor
-        ratio = high * high_times * factor / max(low * low_times * low_factor, 1e-300)
-        if not 1 < ratio <= WIDEST:  # "from 20% to 80%", "1 - 0": two numbers
-            return Written(low * low_times * low_factor, low * low_times * low_factor, unit, match.start(), match.end())
-        return Written(low * low_times * low_factor, high * high_times * factor, unit, match.start(), after)
-    if match.group("money"):
-        unit = MONEY
-    return Written(low * low_times * factor, high * low_times * factor, unit, match.start(), max(after, end))
+    unit = MONEY if match.group("money") else unit
+    if (second := _RANGE.match(text, after)) is None:
+        return Written(low * times * factor, low * times * factor, unit, match.start(), after)
+    high_times, end = _multiple(text, second.end())
+    high_factor, high_unit, after = _unit(text, end)
+    if high_unit == COUNT:  # what one end lacks the other has
+        high_factor, high_unit = factor, unit
+    low *= (high_times if times == 1 else times) * (high_factor if unit == COUNT else factor)
+    high = _float(second.group("high")) * high_times * high_factor
+    if not 1 < high / max(low, 1e-300) <= WIDEST:  # "from 20% to 80%", "1 - 0": two numbers
+        high, after = low, match.end()
+    return Written(low, high, high_unit, match.start(), after)
 
 
 def _float(digits: str) -> float:
@@ -265,50 +255,36 @@ def sums_in(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
     Not mixed. Passed over: with a plus, a minus or a power before them, with a range in them, or if
     their units don't make the result's, so that something was left unsaid.
     """
-    yield from _additions(text, amounts)
-    place = 0
-    while place < len(amounts):
-        signs = {amounts[place]: 1}
-        last = place + 1
-        for following in amounts[place + 1 :]:
-            between = text[amounts[last - 1].end : following.start]
-            if not (is_product := _joins(_TIMES, between)) and not _joins(_OVER, between):
-                break
-            signs[following] = 1 if is_product else -1
-            last += 1
-        if len(signs) > 1 and last < len(amounts):
-            begin, end, result = amounts[place].start, amounts[last - 1].end, amounts[last]
-            is_plain = not _is_part(text, begin) and all(w.low == w.high for w in signs)
-            if is_plain and _EQUALS.fullmatch(text[end : result.start]):
-                readings = tuple(_product(each) for each in _readings(signs) if _fits(each, result))
-                if readings:
-                    yield Sum(text[begin : result.end], result, readings, tuple(signs))
-        place += max(len(signs) - 1, 1)
+    for operators, given in (({_TIMES: 1, _OVER: -1}, _products), ({_PLUS: 1}, _total)):
+        place = 0
+        while place < len(amounts):
+            signs, last = {amounts[place]: 1}, place + 1
+            for result in amounts[last:]:
+                between = text[amounts[last - 1].end : result.start]
+                if not (sign := next((operators[each] for each in operators if _joins(each, between)), 0)):
+                    begin = amounts[place].start
+                    is_plain = last > place + 1 and not _OPERATOR.search(text[max(begin - 16, 0) : begin])
+                    if is_plain and _EQUALS.fullmatch(between) and (readings := given(signs, result)):
+                        yield Sum(text[begin : result.end], result, readings, tuple(signs))
+                    break
+                signs[result], last = sign, last + 1
+            place += max(len(signs) - 1, 1)
 
 
-def _additions(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
-    """All terms and the result in one unit, or the terms without any."""
-    for place, first in enumerate(amounts):
-        last = place + 1
-        while (
-            not _is_part(text, first.start)
-            and last < len(amounts)
-            and _joins(_PLUS, text[amounts[last - 1].end : amounts[last].start])
-        ):
-            last += 1
-        terms, right = tuple(amounts[place:last]), sum(each.low for each in amounts[place:last])
-        for result in amounts[last : last + 1] if last > place + 1 else ():
-            is_plain = all(each.low == each.high and each.unit in (COUNT, result.unit) for each in terms)
-            is_plain &= len({each.unit for each in terms}) == 1 and math.isfinite(right + result.low)
-            if is_plain and _EQUALS.fullmatch(text[terms[-1].end : result.start]):
-                yield Sum(text[first.start : result.end], result, (right,), terms)
+def _products(signs: Mapping[Written, int], result: Written) -> tuple[float, ...]:
+    """No range among them."""
+    is_plain = all(each.low == each.high for each in signs)
+    return tuple(_product(each) for each in _readings(signs) if is_plain and _fits(each, result))
 
 
-def _is_part(text: str, begin: int) -> bool:
-    return _OPERATOR.search(text[max(begin - 16, 0) : begin]) is not None
+def _total(terms: Mapping[Written, int], result: Written) -> tuple[float, ...]:
+    """All in the result's unit, or none in any."""
+    total, most = (sum(getattr(each, end) for each in terms) for end in ("low", "high"))
+    fits = {each.unit for each in terms} in ({COUNT}, {result.unit}) and total == most < math.inf
+    return (total,) if fits else ()
 
 
-def _readings(signs: dict[Written, int]) -> Iterator[dict[Written, int]]:
+def _readings(signs: Mapping[Written, int]) -> Iterator[Mapping[Written, int]]:
     yield signs
     below = list(signs.values()).index(-1) if -1 in signs.values() else len(signs)
     if any(sign == 1 for sign in list(signs.values())[below:]):

@@ -9,8 +9,10 @@ from course.lab.drills.claims import (
     LONGEST,
     Claim,
     against_itself,
-    claims_in,
+    around,
+    asserted,
     declared_innocent,
+    false_claims,
     menu,
     named_in,
     sentences,
@@ -77,11 +79,10 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
     for wrong in (each for each in _sums(text) if not each.holds):
         yield Check("sum", "evidence", -1, 0, f"It gives {wrong.readings[0]:.3g}, in base units.", (wrong.words,))
     for claim in claims(drill, text):
-        if not claim.holds:
-            yield Check("false", "interventions", -1, 0, claim.right, (claim.quote,))
-    for name, quote in declared_innocent(text).items():
-        if name == commit.dominant:
-            yield Check("contradiction", "diagnosis", -1, 0, f"You committed to {menu('causes')[name]!r}.", (quote,))
+        yield Check("false", "interventions", -1, 0, claim.right, (claim.quote,))
+    if quote := declared_innocent(text).get(commit.dominant):
+        says = f"You committed to {menu('causes')[commit.dominant]!r}."
+        yield Check("contradiction", "diagnosis", -1, 0, says, (quote,))
     for quotes in against_itself(text):
         yield Check("contradiction", "interventions", -1, 0, "One of the two denies the other.", quotes)
     if stray := _stray_result(drill, text, commit):
@@ -89,9 +90,10 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
 
 
 def claims(drill: DrawnDrill, text: str) -> list[Claim]:
+    """What is false in a text, as far as it is recognised; what the drill's rubric says holds."""
     rubric = drill.rubric
     facts = "\n\n".join([drill.impossible, *rubric.must_say, *(each.right for each in rubric.must_not_say)])
-    return claims_in(text, [(each.says, each.right) for each in rubric.must_not_say], facts)
+    return false_claims(text, [(each.says, each.right) for each in rubric.must_not_say], facts)
 
 
 def total(checks: Sequence[Check]) -> float:
@@ -202,12 +204,16 @@ def _sums(text: str) -> list[Sum]:
 
 
 def _stray_result(drill: DrawnDrill, text: str, commit: Commit) -> str:
-    """The last "7 replicas" of a text, if that is no number of drill or commit, and the right one is nowhere."""
-    low, called = text.lower(), "|".join(map(re.escape, drill.rubric.commit.number.called))
-    written = _amounts(text)
-    counted = [w for w in written if called and re.match(rf"\s*(?:\w+ )?(?:{called})\b", low[w.end : w.end + 40])]
-    known = [*drill.numbers.by_name.values(), *(Amount(w.low, w.unit) for w in _amounts(commit.number))]
-    known += [Amount(each.readings[0]) for each in _sums(text) if each.holds]
-    if not counted or _mentioned(drill.asked, written) or any(counted[-1].is_about(each) for each in known):
+    """A sentence such as "so we need 7 replicas": no number of drill or commit, and the right one is nowhere."""
+    called = "|".join(map(re.escape, drill.rubric.commit.number.called))
+    if not called or _mentioned(drill.asked, _amounts(text)):
         return ""
-    return text[counted[-1].start : counted[-1].end + 40].split("\n")[0]
+    known = [each for each in drill.numbers.by_name.values() if each.unit in (COUNT, RATIO)]
+    known += [Amount(w.low, w.unit) for w in _committed(commit)]
+    known += [Amount(each.readings[0]) for each in _sums(text) if each.holds]
+    for sentence, low in asserted(text):
+        for w in _amounts(low):
+            is_it = re.match(rf"\s*(?:\w+ )?(?:{called})\b", low[w.end :]) and around("concludes", low, w.start, w.end)
+            if is_it and not any(w.is_about(each) for each in known):
+                return sentence
+    return ""

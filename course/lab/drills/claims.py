@@ -17,6 +17,8 @@ LONGEST = 20_000
 LONGEST_CLAUSE = 400
 LEAD_IN = 3
 """Words of a clause that is too short to change the subject."""
+NEGATION = 9
+"""Characters before what is denied, at most: "no one's "."""
 _GOOD_HIGH = ("throughput", "hit_rate")
 
 
@@ -44,10 +46,9 @@ class Statement:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement that could be held against the table, or against a drill's falsehoods."""
+    """One statement that the table or a drill's falsehoods contradict."""
 
     quote: str
-    holds: bool
     right: str
     """How it is."""
 
@@ -88,23 +89,23 @@ def named_in(text: str) -> set[str]:
 def declared_innocent(text: str) -> dict[str, str]:
     """Causes of which a text says that they aren't the trouble, with the sentence."""
     found = {}
-    for sentence, low in _asserted(text):
+    for sentence, low in asserted(text):
         for clause in _clauses(low):
             for name, (_, words) in table()["causes"].items():
-                if any(_around("innocent", clause, *m.span()) for m in words.finditer(clause)):
+                if any(around("innocent", clause, *m.span()) for m in words.finditer(clause)):
                     found.setdefault(name, sentence)
     return found
 
 
-def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str = "") -> list[Claim]:
-    """All statements of a text that the table or one of the (falsehood, right statement) judges, each once.
+def false_claims(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str = "") -> list[Claim]:
+    """What is false in a text by the table or by one of the (falsehood, right statement), each once.
 
     Args:
         facts: what holds, whatever the table says.
     """
     false = {each.meaning: right for says, right in falsehoods for each in statements_in(says)}
     true = {each.meaning for each in statements_in(facts)}
-    found = [claim for each in _asserted(text) for claim in _myths(*each)]
+    found = [claim for each in asserted(text) for claim in _myths(*each)]
     for said in statements_in(text):
         effect, unless, right = table()["effects"].get(f"{said.technique}.{said.quantity}", (None, "", ""))
         low = _lowered(said.quote)
@@ -112,10 +113,10 @@ def claims_in(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str 
         if (unless and re.search(unless, low)) or is_of_one_case or said.meaning in true:
             continue
         if said.meaning in false:
-            found.append(Claim(said.quote, False, false[said.meaning]))
-        elif effect is not None:
-            found.append(Claim(said.quote, said.agrees_with(effect), right))
-    return list({(claim.quote, claim.right): claim for claim in found}.values())
+            found.append(Claim(said.quote, false[said.meaning]))
+        elif effect and not said.agrees_with(effect):
+            found.append(Claim(said.quote, right))
+    return list(dict.fromkeys(found))
 
 
 def against_itself(text: str) -> list[tuple[str, str]]:
@@ -132,12 +133,10 @@ def statements_in(text: str) -> list[Statement]:
     """Everything that a text plainly says of a technique; "which" and "it" stand for what went before."""
     found: list[Statement] = []
     before: str | None = None
-    for sentence, low in _asserted(text):
-        with_before = False
-        if not low:
-            before = None
-        for clause in _clauses(low):
-            named = [t for t in _places("techniques", clause) if not _around("taken_away", clause, *t[1:])]
+    for sentence, low in asserted(text):
+        with_before, before = False, before if low else None
+        for clause in _clauses(_grammar("aside").sub(" ", low)):
+            named = [t for t in _places("techniques", clause) if not around("taken_away", clause, *t[1:])]
             found += [Statement(*each, sentence) for each in _stated(clause, named, before, with_before)]
             with_before = _grammar("with").match(clause) is not None
             if named or not (_grammar("pronoun").match(clause) or len(clause.split()) < LEAD_IN):
@@ -145,7 +144,7 @@ def statements_in(text: str) -> list[Statement]:
     return found
 
 
-def _asserted(text: str) -> Iterator[tuple[str, str]]:
+def asserted(text: str) -> Iterator[tuple[str, str]]:
     """Sentences, and what they assert, in lower case: nothing if it hangs on a condition, or is others' opinion."""
     said = sentences(text)
     for sentence, following in zip(said, [*said[1:], ""]):
@@ -154,7 +153,7 @@ def _asserted(text: str) -> Iterator[tuple[str, str]]:
         yield sentence, "" if is_open else low
 
 
-def _around(name: str, clause: str, start: int, end: int) -> bool:
+def around(name: str, clause: str, start: int, end: int) -> bool:
     """What stands before and behind a place of a clause, with a bar for what is there."""
     return _grammar(name).search(f"{clause[:start]}|{clause[end:]}") is not None
 
@@ -170,7 +169,7 @@ def _clauses(sentence: str) -> Iterator[str]:
 def _myths(sentence: str, low: str) -> Iterator[Claim]:
     for says, unless, right in table()["myths"]:
         if says.search(low) and not unless.search(low) and not _grammar("denies").search(low):
-            yield Claim(sentence, False, right)
+            yield Claim(sentence, right)
 
 
 _Place = tuple[str, int, int]
@@ -190,13 +189,12 @@ def _stated(
         later = next((t for t in named if t[1] >= verb.end()), None)
         if not subject and before and (with_before or (not later and _begins(clause, verb))):
             subject = (before, 0, 0)
-        if not (objects and subject):
-            by = later and _grammar("by").search(clause, verb.end(), later[1])
-            if objects and later and _around("aim", clause, verb.start(), objects[-1][2]):
-                subject = later  # to cut the queue we quantize; the cure for the queue is quantization
-            elif earlier and later and by:
+        if objects and later and around("aim", clause, verb.start(), objects[-1][2]):
+            subject = later  # to cut the queue we quantize; the cure for the queue is quantization
+        elif not (objects and subject):
+            if earlier and later and _grammar("by").search(clause, verb.end(), later[1]):
                 subject, objects = later, earlier[-1:]  # the queue is cut by quantization
-            elif earlier and subject and (with_before or _around("with", clause, earlier[-1][1], verb.end())):
+            elif earlier and subject and (with_before or around("with", clause, earlier[-1][1], verb.end())):
                 objects = earlier[-1:]  # with quantization the queue shrinks; we quantize and the queue shrinks
             else:
                 continue
@@ -226,15 +224,14 @@ def _joined(clause: str, objects: list[_Place]) -> list[_Place]:
 
 def _says(verb: re.Match[str], clause: str, begin: int, end: int, quantity: str) -> tuple[str, bool]:
     """What is said to be done, and whether it is denied."""
-    denied = _grammar("denies").search(clause, max(begin - 4, 0), end) is not None
+    denied = _grammar("denies").search(clause, max(begin - NEGATION, 0), end) is not None
     low, high = ("raises", "lowers") if quantity in _GOOD_HIGH else ("lowers", "raises")
     kind = str(verb.lastgroup)
     if kind == "nothing":
         return "moves", True
     if kind == "makes":
         around = clause[verb.end() : end + 40]
-        kinds = ("lowers", "raises", "helps", "hurts")
-        kind = next((each for each in kinds if _grammar(f"what_{each}").search(around)), "")
+        kind = next((k for k in ("lowers", "raises", "helps", "hurts") if _grammar(f"what_{k}").search(around)), "")
     return {"helps": low, "hurts": high}.get(kind, kind), denied
 
 

@@ -55,8 +55,7 @@ def _opinion(drill: DrawnDrill, criterion: Criterion, answer: str, url: str, mod
     headers = {"Authorization": f"Bearer {os.environ[KEY]}"} if os.environ.get(KEY) else {}
     levels, quotes, problems = [], [], []
     for is_swapped in (False, True):
-        question = _question(drill, criterion, answer, is_swapped)
-        asked = [{"role": "user", "content": question}]
+        asked = [{"role": "user", "content": _question(drill, criterion, answer, is_swapped)}]
         body = {"model": model, "temperature": 0, "max_tokens": MOST_TOKENS, "messages": asked}
         try:
             response = http.post(f"{url.rstrip('/')}/chat/completions", json=body, headers=headers)

@@ -38,9 +38,9 @@ def rows_by_rank(ranks: int, tokens: int, skew: float, seed: int = 0) -> list[in
     weights = [skew] * each + [(EXPERTS - skew * each) / (EXPERTS - each)] * (EXPERTS - each)
     found = Counter()
     for _ in range(tokens):
-        keys = [
-            (draw.random() ** (1 / weight), expert) for expert, weight in enumerate(weights)
-        ]  # Efraimidis, Spirakis
+        keys = [  # Efraimidis, Spirakis; where the first rank is all there is to choose, the others weigh nothing
+            (draw.random() ** (1 / weight) if weight > 0 else -1.0, expert) for expert, weight in enumerate(weights)
+        ]
         found.update(expert // each for _, expert in sorted(keys)[-CHOSEN:])
     return [found[rank] for rank in range(ranks)]
 

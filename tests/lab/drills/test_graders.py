@@ -15,7 +15,7 @@ from fake_endpoint import FakeEndpoint, Reply
 from course.lab.drills import calibrate, judge, lesson
 from course.lab.drills.amounts import amounts_in, sums_in
 from course.lab.drills.checks import check, claims, follow_ups, share, verified
-from course.lab.drills.claims import against_itself, claims_in, declared_innocent, named_in, statements_in, table
+from course.lab.drills.claims import against_itself, declared_innocent, false_claims, named_in, statements_in, table
 from course.lab.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, Draw, DrawnDrill, Drill, UnknownDrillError
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
 from course.lab.drills.library.formulas import accepted
@@ -93,12 +93,12 @@ def test_words_alone_earn_nothing(drill: Drill) -> None:
 
 @pytest.mark.parametrize("text", CASES["false"])
 def test_what_is_false_is_caught(text: str) -> None:
-    assert [claim for claim in claims_in(text) if not claim.holds]
+    assert false_claims(text)
 
 
 @pytest.mark.parametrize("text", CASES["true"])
 def test_what_is_true_or_not_said_is_left_alone(text: str) -> None:
-    assert not [claim for claim in claims_in(text) if not claim.holds]
+    assert not false_claims(text)
 
 
 @pytest.mark.parametrize("text", CASES["right_sums"] + CASES["no_sums"] + CASES["wrong_sums"])
@@ -119,9 +119,11 @@ def test_what_contradicts_a_commit_or_itself_costs() -> None:
     both = "A smaller model lowers cost. Later on: a smaller model doesn't lower cost."
     assert against_itself(both) and not against_itself(both.split(". ")[0])
     falsehood = drawn.rubric.must_not_say[0]
-    (claim,) = [c for c in claims(drawn, "Int8 weights cut the queue.") if not c.holds]
+    (claim,) = claims(drawn, "Int8 weights cut the queue.")
     assert claim.right == falsehood.right
     assert not claims(drawn, "Int8 weights free KV memory, and that cuts the queue."), "what makes it right is heard"
+    useless, hot = "More replicas do nothing for the queue.", find_drill("hot-prefix").drawn()
+    assert claims(drawn, useless) and not claims(hot, useless), "there the router sends them nothing"
 
 
 def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
@@ -134,7 +136,13 @@ def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
     (stray,) = [c for c in check(fleet, "So we need 12 servers.", Commit()) if not c.most]
     assert "12 servers" in stray.quotes[0]
     assert not [c for c in check(fleet, "So we need 12 servers.", Commit(number="12 servers")) if not c.most], "once"
-    assert not [c for c in check(fleet, "It takes 5.4 servers. I start with 2 servers.", Commit()) if not c.most]
+    innocents = (
+        "It takes 5.4 servers. So I need 2 servers.",
+        "I'd keep two servers spare.",
+        "Today there are 3 servers.",
+    )
+    for innocent in innocents:
+        assert not [c for c in check(fleet, innocent, Commit()) if not c.most]
 
 
 def test_hostile_texts_are_read_at_once() -> None:
@@ -241,7 +249,7 @@ def test_numbers_are_read_with_their_units() -> None:
     for text, value, unit in (
         ("80 ms", 0.08, "s"), ("132k tokens/s", 132e3, "tokens/s"), ("3.4 pflop/s", 3.4e15, "FLOP/s"),
         ("18%", 0.18, "ratio"), ("$2.69 an hour", 2.69, "$"), ("60 requests per second", 60, "requests/s"),
-        ("1,056", 1056, ""), ("492 mb", 492e6, "B"), ("5.5x", 5.5, "ratio"),
+        ("1,056", 1056, ""), ("492 mb", 492e6, "B"), ("$2-3 an hour", 2, "$"), ("5.5x", 5.5, "ratio"),
     ):  # fmt: skip
         (found,) = amounts_in(text)
         assert (found.low, found.unit) == (pytest.approx(value), unit), text

@@ -46,13 +46,20 @@
     /** @type {Promise<Recorded> | null} */
     let loading = null;
     let turn = 0;
+    /** One for each control: puts it there, and draws nothing. @type {((place: number) => void)[]} */
+    const puts = [];
 
-    async function draw() {
+    /** @param {number} moved the control that was */
+    async function draw(moved) {
       const mine = ++turn;
       loading ??= load(name);
       try {
         const recorded = await loading;
-        if (mine === turn) stage.innerHTML = recorded.frames[at.join(",")] ?? stage.innerHTML;
+        if (mine !== turn) return;
+        if (!(at.join(",") in recorded.frames)) { // many controls: one at a time was recorded, the others where they start
+          controls.forEach((control, i) => { if (i !== moved) puts[i](control.start); });
+        }
+        stage.innerHTML = recorded.frames[at.join(",")] ?? stage.innerHTML;
       } catch (error) {
         stage.textContent = String(error);
       }
@@ -61,7 +68,6 @@
     const moves = controls.map((control, i) => {
       const label = document.createElement("label");
       const reading = document.createElement("b");
-      reading.textContent = ` ${control.stops[at[i]]}`;
       label.append(control.label, reading);
       const isRange = control.kind === "range";
       const input = isRange ? document.createElement("input") : document.createElement("select");
@@ -70,17 +76,17 @@
       } else {
         control.stops.forEach((stop, place) => input.add(new Option(stop, String(place))));
       }
-      input.value = String(at[i]);
-      const say = () => { if (isRange) input.setAttribute("aria-valuetext", control.stops[at[i]]); };
-      say();
-      const move = (/** @type {number} */ place) => {
+      puts[i] = (place) => {
         at[i] = place;
         input.value = String(place);
         reading.textContent = isRange ? ` ${control.stops[place]}` : "";
-        say();
-        void draw();
+        if (isRange) input.setAttribute("aria-valuetext", control.stops[place]);
       };
-      if (!isRange) reading.textContent = "";
+      puts[i](at[i]);
+      const move = (/** @type {number} */ place) => {
+        puts[i](place);
+        void draw(i);
+      };
       input.addEventListener("input", () => move(Number(input.value)));
       label.append(input);
       strip.append(label);
