@@ -156,7 +156,7 @@ def traffic(rng: random.Random, server: Server, count: int, load: float) -> list
     return arrivals
 
 
-def predicts(answer: Answer, rng: random.Random) -> str:
+def predicts(answer: Answer, rng: random.Random) -> None:
     cases = []
     for slots in (1, 1, 2, 3, 5, 8):
         for _ in range(3):
@@ -164,23 +164,18 @@ def predicts(answer: Answer, rng: random.Random) -> str:
             cases.append((free, rng.randint(0, 640) / 64, rng.randint(1, 900), 1 / 1024))
     cases += [([3.0, 5.0], 4.0, 100, 1 / 512), ([0.0, 0.0], 0.0, 512, 1 / 512), ([9.0, 8.0], 8.0, 1, 1 / 512)]
     hold(answer.predict_ttft, cases, right_ttft, TTFT_SLIPS)
-    return "the wait for the first slot, and its own prompt"
 
 
-def with_slots(choices: tuple[int, ...]) -> Callable[[Answer, random.Random], str]:
-    def judge(answer: Answer, rng: random.Random) -> str:
-        cases = []
-        for slots in choices:
-            for load in (0.6, 1.5, 3.0):
-                server = some_server(rng, slots)
-                cases.append((server, traffic(rng, server, 60, load)))
-        judge_cases(answer, cases)
-        return "in when its TTFT will be within the SLO, else refused"
-
-    return judge
+def with_slots(answer: Answer, rng: random.Random, choices: list[int]) -> None:
+    cases = []
+    for slots in choices:
+        for load in (0.6, 1.5, 3.0):
+            server = some_server(rng, slots)
+            cases.append((server, traffic(rng, server, 60, load)))
+    judge_cases(answer, cases)
 
 
-def at_the_border(answer: Answer, rng: random.Random) -> str:
+def at_the_border(answer: Answer, rng: random.Random) -> None:
     cases = []
     for slots in (1, 2, 3):
         server = some_server(rng, slots)
@@ -196,7 +191,6 @@ def at_the_border(answer: Answer, rng: random.Random) -> str:
         cases += [(server, [(2.0, fits, 5)]), (server, [(2.0, fits + 1, 5)]), (server, [(0.0, fits, 5)])]
         cases.append((server, [(1.0, fits * 3, 2), (1.0, fits * 3, 2), (1.0, 16, 2)]))
     judge_cases(answer, cases)
-    return "exactly slo_s is within the SLO; what can never meet it is refused at once"
 
 
 def goodput(answer: Answer, rng: random.Random) -> str:
@@ -222,7 +216,7 @@ def goodput(answer: Answer, rng: random.Random) -> str:
     return best
 
 
-def on_their_own(answer: Answer, rng: random.Random) -> str:
+def on_their_own(answer: Answer, rng: random.Random) -> None:
     server = some_server(rng, 2)
     requests = traffic(rng, server, 120, 4.0)
     first = asked(answer, server, requests)
@@ -239,8 +233,3 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
     admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
     for i in in_time(SLOW_S, range(0, MANY, 100), lambda n: Mistake("after_requests_had_taken", 0.5, done=n * 100)):
         answer.many(admission.admit, many[i : i + 100])
-    return "two servers know nothing of each other, and a decision does not take longer every time"
-
-
-judge_one_slot = with_slots((1, 1))
-judge_several_slots = with_slots((2, 3, 6))

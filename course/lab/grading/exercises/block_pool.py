@@ -87,7 +87,7 @@ def hands_out(answer: Answer, rng: random.Random) -> str:
     return f"{size} blocks, each once, down to the last"
 
 
-def counts_holders(answer: Answer, rng: random.Random) -> str:
+def counts_holders(answer: Answer, rng: random.Random) -> None:
     for _ in range(6):
         watched = Watched(answer.BlockPool, rng.randint(3, 12))
         tables: list[list[int]] = []
@@ -104,10 +104,9 @@ def counts_holders(answer: Answer, rng: random.Random) -> str:
         for table in tables:
             watched.release(table)
         watched.allocate(watched.size)
-    return "a shared block stays until its last holder lets go"
 
 
-def refuses_too_many(answer: Answer, rng: random.Random) -> str:
+def refuses_too_many(answer: Answer, rng: random.Random) -> None:
     size = rng.randint(3, 8)
     watched = Watched(answer.BlockPool, size)
     for held in (0, size - 1):
@@ -117,10 +116,9 @@ def refuses_too_many(answer: Answer, rng: random.Random) -> str:
         watched.refuses(IndexError, about, "too few are free", ask)
         watched.allocate(watched.free)  # those that were free still are: nothing was lost on the way
         watched.release([block for block in range(size) if watched.counts[block]])
-    return "all or nothing: what cannot be given changes nothing"
 
 
-def refuses_nonsense(answer: Answer, rng: random.Random) -> str:
+def refuses_nonsense(answer: Answer, rng: random.Random) -> None:
     watched = Watched(answer.BlockPool, rng.randint(4, 8))
     a, b, c = watched.allocate(3)
     watched.release([b])
@@ -137,10 +135,9 @@ def refuses_nonsense(answer: Answer, rng: random.Random) -> str:
     )
     watched.allocate(watched.free)
     watched.release([c])
-    return "a free block is neither released nor shared"
 
 
-def on_their_own(answer: Answer, rng: random.Random) -> str:
+def on_their_own(answer: Answer, rng: random.Random) -> None:
     try:
         first, second = Watched(answer.BlockPool, 6), Watched(answer.BlockPool, 4)
         first.allocate(3)
@@ -150,14 +147,13 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
         Watched(answer.BlockPool, 6).look("use of ANOTHER pool")
     except Mistake as mistake:
         raise Mistake(mistake.feedback, slip="list_kept_class_or") from None
-    return "two pools know nothing of each other"
 
 
 def too_slow(limit_s: float) -> Callable[[int], Mistake]:
     return lambda done: Mistake("pool_too_slow", done=done, limit_s=limit_s)
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     pool = answer.BlockPool(LARGE)
     for _ in in_time(FILL_S, range(CHUNKS), too_slow(FILL_S)):  # half of the pool is given away
         listed(pool.allocate(LARGE // 2 // CHUNKS), "allocate(...)", LARGE // 2 // CHUNKS)
@@ -168,4 +164,3 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
         pool.release(pair)
         pool.release(pair)
         number(pool.num_free, "num_free")
-    return "the work does not grow with the pool"

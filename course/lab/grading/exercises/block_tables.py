@@ -140,14 +140,13 @@ def edges(rng: random.Random, size: int) -> list[Piece]:
     return [([pool.pop(), pool.pop(), pool.pop()], start, end) for start, end in spans]
 
 
-def counts_blocks(answer: Answer, rng: random.Random) -> str:
+def counts_blocks(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8, 16))
     cases = [(0, 0, size), (0, 1, size), (0, size, size), (0, size + 1, size), (1, size, size), (1, size + 1, size)]
     cases += [(3, 2 * size, size), (2, 2 * size, size), (5, 1, size), (0, 7, 1)]
     cases += [(rng.randint(0, 5), rng.randint(0, 9 * size), size) for _ in range(8)]
     found = [(case, whole(answer.more_blocks(*case), "more_blocks(...)")) for case in cases]
     compare("more_blocks", found, right_more_blocks, MORE_SLIPS)
-    return "whole blocks, rounded up, never fewer than none"
 
 
 def judge_slots(answer: Answer, cases: list[Case]) -> None:
@@ -155,31 +154,28 @@ def judge_slots(answer: Answer, cases: list[Case]) -> None:
     compare("slots", found, lambda pieces, size, _: right_slots(pieces, size), SLOT_SLIPS, describe=described("slots"))
 
 
-def one_request(answer: Answer, rng: random.Random) -> str:
+def one_request(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((3, 4, 5))
     cases = [([piece], size, 99) for piece in [*edges(rng, size), *some_tables(rng, 6, size)]]
     judge_slots(answer, cases)
-    return "each token in its block, at its offset"
 
 
-def many_requests(answer: Answer, rng: random.Random) -> str:
+def many_requests(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((3, 4, 5))
     cases: list[Case] = [(some_tables(rng, n, size), size, 77) for n in (2, 3, 5)]
     cases += [([], size, 77), (edges(rng, size), size, 99)]
     judge_slots(answer, cases)
-    return "one flat list, request after request; none for an empty step"
 
 
-def pads_tables(answer: Answer, rng: random.Random) -> str:
+def pads_tables(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((3, 4, 5))
     cases = [(some_tables(rng, n, size, 5), size, 61) for n in (2, 3, 4, 6)]
     cases += [(edges(rng, size), size, 99), ([], size, 5)]
     found = [(case, asked(answer, case)[1]) for case in cases]
     compare("tables", found, right_tables, TABLE_SLIPS, describe=described("tables"))
-    return "the blocks of [0, end), padded to the widest row"
 
 
-def refuses_short_tables(answer: Answer, rng: random.Random) -> str:
+def refuses_short_tables(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8))
     good = ([5, 2], size, 2 * size)
     asked(answer, ([good], size, 9))
@@ -187,10 +183,9 @@ def refuses_short_tables(answer: Answer, rng: random.Random) -> str:
         case = ([good, short], size, 9)
         why = f"{shown(short)} has too few blocks for its end. {HIDDEN}"
         refused(ValueError, told(*case), why, lambda case=case: asked(answer, case), 0.4, instead=IndexError)
-    return "a table too short for its tokens is noticed"
 
 
-def inputs_alone(answer: Answer, rng: random.Random) -> str:
+def inputs_alone(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8))
     pieces = some_tables(rng, 4, size)
     first = asked(answer, (pieces, size, 50))
@@ -200,4 +195,3 @@ def inputs_alone(answer: Answer, rng: random.Random) -> str:
         raise Mistake(f"asked twice the same, it gave {shown(first)}, then {shown(again)}: does it remember something?")
     if not same(list(first), [right_slots(pieces, size), right_tables(pieces, size, 50)]):
         raise Mistake(f"{told(pieces, size, 50)} is not right yet: see above")
-    return "block tables stay the requests' own"

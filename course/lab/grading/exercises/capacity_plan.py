@@ -173,13 +173,12 @@ def told(replica: Replica, load: Load, last: float) -> str:
     return f"{shown(replica)}, {shown(load)}, {last:.6g}:"
 
 
-def step_time(answer: Answer, rng: random.Random) -> str:
+def step_time(answer: Answer, rng: random.Random) -> None:
     questions = []
     for turn in range(8):
         replica, load, _ = some_question(rng, RESOURCES[turn % 3])
         questions.append((replica, load, 1 if turn == 7 else rng.randint(2, 50)))
     hold(answer.itl_seconds, questions, itl, ITL_SLIPS, describe=told)
-    return "the fixed part, each request's, the cache's, and the prompts'"
 
 
 def batches(answer: Answer, questions: Sequence[Question]) -> None:
@@ -197,13 +196,12 @@ def batches(answer: Answer, questions: Sequence[Question]) -> None:
             raise Mistake("batch_right", 0.5, asked=told(*question), batch=batch, **about)
 
 
-def each_binds(answer: Answer, rng: random.Random) -> str:
+def each_binds(answer: Answer, rng: random.Random) -> None:
     questions = [some_question(rng, binding) for binding in RESOURCES * 4]
     batches(answer, questions)
-    return "slots, KV and compute, each where it binds"
 
 
-def exactly_full(answer: Answer, rng: random.Random) -> str:
+def exactly_full(answer: Answer, rng: random.Random) -> None:
     questions = [exact_question(rng, 3) for _ in range(3)]
     for _ in range(3):
         replica, load, limit_s = some_question(rng, "kv")
@@ -214,7 +212,6 @@ def exactly_full(answer: Answer, rng: random.Random) -> str:
     questions += [({**replica, "kv_tokens": need - 1}, load, limit_s), (replica, load, replica["fixed_s"] / 2)]
     questions += [({**replica, "kv_tokens": need}, load, limit_s), ({**replica, "slots": 1}, load, limit_s)]
     batches(answer, questions)
-    return "exactly full fits, and what never fits is 0"
 
 
 def planned(answer: Answer, question: Question) -> dict[str, Any]:
@@ -241,7 +238,7 @@ def usual(rng: random.Random) -> list[Question]:
     return found
 
 
-def replicas(answer: Answer, rng: random.Random) -> str:
+def replicas(answer: Answer, rng: random.Random) -> None:
     questions = usual(rng) + [exact_question(rng, count) for count in (1, 2, 3, 5)]
     replica, load, limit_s = some_question(rng, "slots")
     questions.append((replica, {**load, "rate": 0.0}, limit_s))
@@ -254,10 +251,9 @@ def replicas(answer: Answer, rng: random.Random) -> str:
         batch = right_batch(*question)
         if found["batch"] != batch or found["binding"] not in refused_by(question, batch + 1):
             raise Mistake("plan_says_batch_binding", 0.5, batch=shown(found["batch"]), binding=shown(found["binding"]))
-    return "enough for the burst, and not one more"
 
 
-def cost(answer: Answer, rng: random.Random) -> str:
+def cost(answer: Answer, rng: random.Random) -> None:
     questions = usual(rng)
     judge_plan(answer, questions, "usd_per_million_tokens", 1, PRICE_SLIPS)
     replica, load, limit_s = questions[0]
@@ -265,4 +261,3 @@ def cost(answer: Answer, rng: random.Random) -> str:
     for question, why in ((unsold, "nothing is sold"), (too_slow, "nothing fits")):
         if (found := planned(answer, question)["usd_per_million_tokens"]) is not None:
             raise Mistake("usd_per_million_tokens", 0.5, asked=told(*question), found=shown(found), why=why)
-    return "what stands by is paid, what is sold is counted"

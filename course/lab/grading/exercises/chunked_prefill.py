@@ -149,12 +149,11 @@ def told(prompts: list[int], decodes: int, budget: int, chunk: int, *times: floa
     return f"{words}, a step of {times[0]:.4g} s + {times[1]:.4g} s a token" if times else words
 
 
-def splits(answer: Answer, rng: random.Random) -> str:
+def splits(answer: Answer, rng: random.Random) -> None:
     chunk = rng.randint(3, 9)
     cases = [(chunk * 3 + rng.randint(1, 2), chunk), (chunk * 4, chunk), (chunk, chunk), (chunk - 1, chunk), (1, chunk)]
     cases += [(chunk + 1, chunk), (5, 1), (rng.randint(1000, 9000), 512)]
     hold(answer.split, cases, right_split, SPLIT_SLIPS, each(whole))
-    return "full chunks, and what is left"
 
 
 def asked(answer: Answer, case: Case) -> Plan:
@@ -171,10 +170,9 @@ def asked(answer: Answer, case: Case) -> Plan:
     return plan
 
 
-def judge(answer: Answer, cases: list[Case], praise: str) -> str:
+def judge(answer: Answer, cases: list[Case]) -> None:
     found = [(case, asked(answer, case)) for case in cases]
     compare("schedule", found, right_schedule, SCHEDULE_SLIPS, difference=first_step)
-    return praise
 
 
 def first_step(case: Case, plan: Plan, wanted: Plan) -> str:
@@ -184,41 +182,39 @@ def first_step(case: Case, plan: Plan, wanted: Plan) -> str:
     return f"{told(*case)}: step {step} {pair[0]}; expected: it {pair[1]}"
 
 
-def alone(answer: Answer, rng: random.Random) -> str:
+def alone(answer: Answer, rng: random.Random) -> None:
     prompt = rng.randint(90, 200)
     cases: list[Case] = [([prompt], d, 32, 500) for d in (0, 3, 31)]
     cases += [([prompt], 4, 64, 16), ([60], 4, 64, 500), ([61], 4, 64, 500)]
     cases += [([48], 0, 64, 16), ([1], 3, 4, 1), ([], 3, 8, 8)]
-    return judge(answer, cases, "decodes first; the prompt has what is left, chunk by chunk")
+    judge(answer, cases)
 
 
-def several(answer: Answer, rng: random.Random) -> str:
+def several(answer: Answer, rng: random.Random) -> None:
     cases: list[Case] = []
     for decodes, budget, chunk in ((2, 24, 500), (2, 40, 16), (0, 16, 6), (5, 64, 20)):
         cases.append(([rng.randint(5, 70) for _ in range(5)], decodes, budget, chunk))
     cases += [([70, 9, 30, 5], 3, 32, 500), ([30, 9, 70, 5], 3, 32, 12), ([29, 4, 4, 8], 3, 32, 500)]
     cases += [([8, 8, 8], 0, 24, 8), ([1] * 6, 1, 4096, 9), ([20, 20], 0, 21, 20)]
-    return judge(answer, cases, "in their order, no budget unused, and finished prompts decode")
+    judge(answer, cases)
 
 
-def starved(answer: Answer, rng: random.Random) -> str:
+def starved(answer: Answer, rng: random.Random) -> None:
     for case in (([9], 4, 4, 8), ([9, 3], 7, 4, 8), ([4, 40, 5], 2, 3, 500)):
         refused(ValueError, f"{told(*case)}: schedule", STARVED, lambda case=case: answer.schedule(*case), 0.0)
-    judge(answer, [([4, 40, 5], 2, 5, 500)], "")
-    judge(answer, [([30, 9, 20], 3, 24, 10)] * 2, "")
-    return "a budget that decodes use up is refused"
+    judge(answer, [([4, 40, 5], 2, 5, 500)])
+    judge(answer, [([30, 9, 20], 3, 24, 10)] * 2)
 
 
-def times(answer: Answer, rng: random.Random) -> str:
+def times(answer: Answer, rng: random.Random) -> None:
     shapes = [([90, 8, 30], 2, 32, 500), ([40, 7], 3, 32, 12), ([25], 0, 8, 500), ([5, 6, 7], 6, 64, 64)]
     cases = [
         (*shape, rng.uniform(0.002, 0.02), rng.uniform(1e-4, 1e-3)) for shape in [*shapes, ([64, 64, 9], 1, 33, 16)]
     ]
     hold(answer.first_token_times, cases, right_times, TIME_SLIPS, each(number), lambda *case: f"{told(*case)}:")
-    return "the end of the step that computes a prompt's last token"
 
 
-def bounds(answer: Answer, rng: random.Random) -> str:
+def bounds(answer: Answer, rng: random.Random) -> None:
     cases = []
     while len(cases) < 6:
         case = rng.uniform(0.02, 0.2), rng.uniform(0.001, 0.02), rng.uniform(1e-5, 1e-3)
@@ -226,4 +222,3 @@ def bounds(answer: Answer, rng: random.Random) -> str:
             cases.append(case)
     cases += [(0.004, 0.01, 0.0003), (0.0105, 0.01, 0.001), (0.75, 0.5, 0.0625)]  # none, none, exactly 4
     hold(answer.largest_budget, cases, right_budget, BUDGET_SLIPS, whole)
-    return "the most tokens a step may have"

@@ -118,7 +118,7 @@ def some_vocabulary(rng: random.Random, size: int) -> tuple[list[str], int]:
     return [*tokens[:eos], "a", *tokens[eos:]], eos  # the end's own text looks like any other, and counts for nothing
 
 
-def texts(answer: Answer, rng: random.Random) -> str:
+def texts(answer: Answer, rng: random.Random) -> None:
     cases = []
     for _ in range(12):
         grammar = some_grammar(rng, 5, dead=True)
@@ -131,7 +131,6 @@ def texts(answer: Answer, rng: random.Random) -> str:
             path += character
         cases.append((grammar, grammar["start"], path))
     hold(answer.follow, cases, right_follow, FOLLOW_SLIPS, maybe(lambda value, _: value), told_text)
-    return "the state behind it, or None where it cannot be followed"
 
 
 def told_text(grammar: Grammar, state: str, text: str) -> str:
@@ -188,18 +187,16 @@ def first_token(case: tuple[Grammar, list[str], int, str], found: list[int], wan
     return f"{own}: {named} is {'allowed' if token in found else 'ruled out'}; expected the opposite"
 
 
-def allowed(answer: Answer, rng: random.Random) -> str:
+def allowed(answer: Answer, rng: random.Random) -> None:
     judge_paths(answer, [some_path(rng, dead=False, length=n) for n in (0, 0, 1, 2, 3, 0, 1, 2)])
-    return "all tokens whose characters can be followed, and the end where it may end"
 
 
-def dead_ends(answer: Answer, rng: random.Random) -> str:
+def dead_ends(answer: Answer, rng: random.Random) -> None:
     paths = [some_path(rng, dead=True, length=n) for n in (0, 0, 1, 2, 3, 4)]
     judge_paths(answer, paths)
-    return "no token leads where the answer can never be finished"
 
 
-def steps(answer: Answer, rng: random.Random) -> str:
+def steps(answer: Answer, rng: random.Random) -> None:
     judge_paths(answer, [some_path(rng, dead=True, length=9) for _ in range(4)])
     for _ in range(3):
         grammar, vocabulary, eos, taken = some_path(rng, dead=True)
@@ -217,10 +214,9 @@ def steps(answer: Answer, rng: random.Random) -> str:
             matcher.accept(eos)
             after = read_mask(matcher.allowed(), "allowed()", len(vocabulary))
             expect(not after, f"after the end, allowed() has {len(after)} tokens: nothing comes behind it", 0.3)
-    return "it moves on with each token, and refuses what the mask rules out"
 
 
-def on_their_own(answer: Answer, rng: random.Random) -> str:
+def on_their_own(answer: Answer, rng: random.Random) -> None:
     grammar, vocabulary, eos, taken = some_path(rng, dead=True)
     first, second = answer.Matcher(grammar, vocabulary, eos), answer.Matcher(grammar, vocabulary, eos)
     for token in taken:
@@ -230,10 +226,9 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
     expect(found == wanted, "two matchers of one grammar: accept() of one moved the other. Keep the state in self")
     again = read_mask(second.allowed(), "allowed()", len(vocabulary))
     expect(again == wanted, "remembered_mask")
-    return "two matchers know nothing of each other"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     grammar = some_grammar(rng, 6, dead=True)
     grammar["next"][grammar["start"]]["a"] = grammar["start"]  # it may go on for ever in few states
     grammar["final"].add(grammar["start"])
@@ -245,4 +240,3 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     for _ in in_time(SLOWEST_S, range(STEPS), lambda done: Mistake("mask_slow", done=done, vocab=LARGE)):
         matcher.allowed()
         matcher.accept(token)
-    return "each state's mask is made once"

@@ -41,11 +41,10 @@ LENGTH_SLIPS = {
 }
 
 
-def lengths(answer: Answer, rng: random.Random) -> str:
+def lengths(answer: Answer, rng: random.Random) -> None:
     firsts = rng.sample(range(256), 256)
     cases = [((first,), whole(answer.length_of(first), f"length_of(0x{first:02X})")) for first in firsts]
     compare("length_of", cases, right_length, LENGTH_SLIPS, describe=lambda first: f"length_of(0x{first:02X})")
-    return "right for all 256 bytes"
 
 
 def hexed(tokens: Sequence[bytes]) -> str:
@@ -94,7 +93,7 @@ def why(found: str, wanted: str) -> str:
     return "A character was lost, or changed"
 
 
-def at_the_end(answer: Answer, rng: random.Random) -> str:
+def at_the_end(answer: Answer, rng: random.Random) -> None:
     for _ in range(30):
         last = rng.choice("é日😀𐀀").encode()
         begin = "".join(rng.choice(LETTERS) for _ in range(rng.randint(0, 5))).encode()
@@ -111,7 +110,6 @@ def at_the_end(answer: Answer, rng: random.Random) -> str:
         raise Mistake("half_character_then_finish", 0.5, first=first, second=second)
     if found := text(answer.TextStream().finish(), "finish()"):
         raise Mistake(f"finish() of an empty stream gave {found!r}; expected ''", 0.5)
-    return "an unfinished character becomes one U+FFFD, once"
 
 
 RUBBISH = "80 / bf / c3 / e6 / e6 97 / f0 / f0 9f / f0 9f a6 / c0 af / e0 80 af / ed a0 80 / f4 90 80 80 / f5 / ff / f8 88 80 80"
@@ -125,7 +123,7 @@ def some_rubbish(rng: random.Random) -> bytes:
     return b"".join(rng.choice(parts) + b"a" * (rng.random() < 0.4) for _ in range(rng.randint(1, 6)))
 
 
-def invalid_bytes(answer: Answer, rng: random.Random) -> str:
+def invalid_bytes(answer: Answer, rng: random.Random) -> None:
     for _ in range(250):
         data = some_rubbish(rng)
         tokens = split(data, rng, longest=2)
@@ -140,7 +138,6 @@ def invalid_bytes(answer: Answer, rng: random.Random) -> str:
             if came[-1:] < b"\x80":  # a letter of one byte ends whatever was open
                 about = {"tokens": hexed(tokens), "came": came.hex(" "), "right_text": right_text(came)}
                 expect(so_far == right_text(came), "tokens_those_up_had", 0.3, so_far=so_far, **about)
-    return "each becomes U+FFFD, as soon as it is sure, and what follows is unharmed"
 
 
 def why_rubbish(found: str, wanted: str) -> str:
@@ -154,7 +151,7 @@ def why_rubbish(found: str, wanted: str) -> str:
     return "Text is lost, or out of order"
 
 
-def on_their_own(answer: Answer, rng: random.Random) -> str:
+def on_their_own(answer: Answer, rng: random.Random) -> None:
     bird, letter = "🦜".encode(), rng.choice("éü")
     at = rng.randint(1, 3)
     for tokens in ([bird[:at], bird[at:]], [letter.encode(), b"x"]):
@@ -166,10 +163,9 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
     found = [first.append(bird[:at]), second.append(letter.encode()), first.append(bird[at:]), second.append(b"x")]
     if found != ["", letter, "🦜", "x"]:
         raise Mistake("two_streams_turns", found=shown(found), wanted=shown(["", letter, "🦜", "x"]))
-    return "two streams know nothing of each other"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     stream = answer.TextStream()
     whole_text = rng.choice("😀🦜") * (LONG_BYTES // 4)
     if text(stream.append(whole_text.encode()), "append(a long text)") != whole_text:
@@ -177,4 +173,3 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     tail = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
     for i in in_time(SLOWEST_S, range(0, TOKENS, 50), lambda done: Mistake("behind_bytes_text_short", done=50 * done)):
         answer.many(stream.append, [[token] for token in tail[i : i + 50]])
-    return "a token costs the same, however long the text is"

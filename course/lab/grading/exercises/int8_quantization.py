@@ -139,18 +139,16 @@ def hold_both(weight: np.ndarray, numbers: np.ndarray, scales: np.ndarray) -> No
     hold_numbers([weight], [numbers])
 
 
-def scales_of_rows(answer: Answer, rng: random.Random) -> str:
+def scales_of_rows(answer: Answer, rng: random.Random) -> None:
     # Squares first: there, rows that were taken for columns raise nothing.
     for shapes in (((4, 4), (6, 6), (9, 9)), ((3, 17), (1, 9), (5, 1))):
         weights = [some_weights(rng, *shape) for shape in shapes]
         hold_scales(weights, [asked(answer, weight)[1] for weight in weights])
-    return "a 127th of each row's largest |w|"
 
 
-def nearest_steps(answer: Answer, rng: random.Random) -> str:
+def nearest_steps(answer: Answer, rng: random.Random) -> None:
     weights = [some_weights(rng, size, size) for size in (5, 8, 24)]
     hold_numbers(weights, [asked(answer, weight)[0] for weight in weights])
-    return "every weight is at the nearest step, from -127 to 127"
 
 
 BACK_SLIPS: Slips = {
@@ -167,7 +165,7 @@ def shaped(*shape: int) -> Callable[[Any, str], np.ndarray]:
     return lambda value, what: finite(value, what, shape)
 
 
-def back_again(answer: Answer, rng: random.Random) -> str:
+def back_again(answer: Answer, rng: random.Random) -> None:
     draws = np.random.default_rng(rng.getrandbits(48))
     for size in (4, 7):
         numbers = draws.integers(-127, 128, size=(size, size)).astype(np.int8)
@@ -177,17 +175,15 @@ def back_again(answer: Answer, rng: random.Random) -> str:
             answer.dequantize, [(numbers, scales)], lambda n, s: n * s.astype(np.float64)[:, None], BACK_SLIPS,
             shaped(size, size), agree=within(1e-5), difference=first_row(told),
         )  # fmt: skip
-    return "numbers times the scale of their row"
 
 
-def bound(answer: Answer, rng: random.Random) -> str:
+def bound(answer: Answer, rng: random.Random) -> None:
     draws = np.random.default_rng(rng.getrandbits(48))
     scales = draws.uniform(0.001, 3, 6).astype(np.float32)
     hold(answer.error_bound, [(scales,)], lambda s: s / 2.0, BOUND_SLIPS, shaped(6), agree=within(1e-5))
-    return "half a step of each row, and nothing less would hold"
 
 
-def edges(answer: Answer, rng: random.Random) -> str:
+def edges(answer: Answer, rng: random.Random) -> None:
     zeros = some_weights(rng, 4, 6)
     zeros[1] = 0
     numbers, scales = asked(answer, zeros)
@@ -210,7 +206,6 @@ def edges(answer: Answer, rng: random.Random) -> str:
     for view, name in ((wide[::2], "every second row of a matrix"), (np.asfortranarray(wide), "a transposed matrix")):
         numbers, scales = read(answer.quantize(view), name, *view.shape)
         hold_both(view, numbers, scales)
-    return "zeros, tiny rows, outliers and views: right"
 
 
 def right_groups(weight: np.ndarray, group: int) -> np.ndarray:
@@ -265,7 +260,7 @@ def groups(answer: Answer, rng: random.Random) -> str:
     return f"beside an outlier, groups of 32 err by {few:.2g} on average; whole rows by {many:.2g}"
 
 
-def refuses_groups(answer: Answer, rng: random.Random) -> str:
+def refuses_groups(answer: Answer, rng: random.Random) -> None:
     weight = some_weights(rng, 2, 10)
     weight[1, :5] = 0  # a group of zeros
     numbers, _ = read(answer.quantize_groups(weight.copy(), 5), "quantize_groups with a group of zeros", 2, 10, 2)
@@ -276,4 +271,3 @@ def refuses_groups(answer: Answer, rng: random.Random) -> str:
         about = f"quantize_groups of a [2, 10] matrix, group={group}"
         why = f"10 inputs do not divide into groups of {group}"
         refused(ValueError, about, why, lambda group=group: answer.quantize_groups(weight.copy(), group))
-    return "zeros are kept, and what does not divide is refused"

@@ -154,22 +154,20 @@ def as_mha(shape: Shape) -> Shape:
     return {**shape, "num_kv_heads": shape["num_heads"]}
 
 
-def per_token(answer: Answer, rng: random.Random) -> str:
+def per_token(answer: Answer, rng: random.Random) -> None:
     cases: list[tuple[Any, ...]] = [(some_shape(rng), dtype) for dtype in NUMBER_BYTES for _ in range(2)]
     cases += [(as_mha(some_shape(rng)), "bfloat16"), ({**some_shape(rng), "num_kv_heads": 1}, "int8")]
     hold(answer.bytes_per_token, cases, right_token, TOKEN_SLIPS, whole)
-    return "for MHA, GQA and MQA, in every dtype"
 
 
-def whole_blocks(answer: Answer, rng: random.Random) -> str:
+def whole_blocks(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((8, 16, 32))
     lengths = [1, size - 1, size, size + 1, 3 * size, rng.randint(200, 900), 131_072]
     cases = [(some_shape(rng), rng.choice(list(NUMBER_BYTES)), n, size) for n in lengths]
     hold(answer.bytes_per_request, cases, right_request, REQUEST_SLIPS, whole)
-    return "whole blocks, the last one perhaps half empty"
 
 
-def windows(answer: Answer, rng: random.Random) -> str:
+def windows(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((8, 16))
     wide = size * rng.randint(3, 6)
     spans = [(wide * 4, wide), (wide * 4 + 1, wide), (wide * 4 - 1, wide), (wide * 4 - 2, wide), (wide * 3 + 2, wide)]
@@ -178,10 +176,9 @@ def windows(answer: Answer, rng: random.Random) -> str:
     spans += [(rng.randint(wide, 9 * wide), wide + rng.randint(0, size)) for _ in range(5)]
     cases = [(some_shape(rng), "bfloat16", n, size, window) for n, window in spans]
     hold(answer.bytes_per_request, cases, right_request, REQUEST_SLIPS, whole)
-    return "only blocks that a later token will see, wherever the window begins"
 
 
-def fits(answer: Answer, rng: random.Random) -> str:
+def fits(answer: Answer, rng: random.Random) -> None:
     cases: list[tuple[Any, ...]] = []
     for many in (1, 3, rng.randint(20, 400)):
         shape, n, size = some_shape(rng), rng.randint(100, 3000), rng.choice((16, 32))
@@ -192,10 +189,9 @@ def fits(answer: Answer, rng: random.Random) -> str:
     cases += [(shape, "bfloat16", about, 1500, 16, window) for window in (None, 1000, 200)]
     cases += [(shape, "bfloat16", 0, 1500, 16)]
     hold(answer.requests_that_fit, cases, right_fit, FIT_SLIPS, whole)
-    return "down to the last byte"
 
 
-def fits_sharing(answer: Answer, rng: random.Random) -> str:
+def fits_sharing(answer: Answer, rng: random.Random) -> None:
     cases: list[tuple[Any, ...]] = []
     size = rng.choice((16, 32))
     for shared in (3 * size, 3 * size + 5, size - 1, 40 * size - 1, 9 * size + 1):
@@ -207,10 +203,9 @@ def fits_sharing(answer: Answer, rng: random.Random) -> str:
     cases.append((shape, "int8", 2 * size * right_token(shape, "int8"), 45 * size, size, None, 5 * size))
     cases.append((shape, "int8", 99 * size * right_token(shape, "int8"), 5 * size, size, None, 5 * size - 1))
     hold(answer.requests_that_fit, cases, right_fit, FIT_SLIPS, whole)
-    return "what all share is held once"
 
 
-def by_name(answer: Answer, rng: random.Random) -> str:
+def by_name(answer: Answer, rng: random.Random) -> None:
     """Called with keywords, by the statement's names; and again after another question."""
     shape = some_shape(rng)
     memory = rng.randint(50, 5000) * right_request(shape, "float16", 777, 16)
@@ -221,4 +216,3 @@ def by_name(answer: Answer, rng: random.Random) -> str:
         raise Mistake("called with keyword arguments it gives something else than without: see the parts above")
     one, other = (shape, "int8", 99, 16, 40), (some_shape(rng), "float32", 5, 8)
     hold(answer.bytes_per_request, [one, other, one], right_request, REQUEST_SLIPS, whole)
-    return "the same size, however it is asked for"

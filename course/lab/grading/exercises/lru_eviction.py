@@ -157,23 +157,21 @@ def written(acts: list[Act]) -> str:
     return ", ".join(["...", *said] if len(acts) > 8 else said)
 
 
-def goes_first(answer: Answer, rng: random.Random) -> str:
+def goes_first(answer: Answer, rng: random.Random) -> None:
     ids = rng.sample(range(90), 9)
     short = [("release", ids[:4]), ("release", ids[4:6]), ("evict", 3), ("release", ids[6:]), ("evict", 6)]
     judge_acts(answer, [[("release", ids), ("evict", 9)], short, *[some_acts(rng, 12, False) for _ in range(8)]])
-    return "what was released longest ago; of one request, its end"
 
 
-def revives(answer: Answer, rng: random.Random) -> str:
+def revives(answer: Answer, rng: random.Random) -> None:
     a, b, c, d = rng.sample(range(90), 4)
     back = [("release", [a, b]), ("release", [c, d]), ("revive", a), ("release", [a]), ("evict", 4)]
     gone = [("release", [a, b, c]), ("revive", b), ("evict", 2), ("release", [b, d]), ("evict", 2)]
     judge_acts(answer, [back, gone, *[some_acts(rng, 40) for _ in range(12)]])
     judge_acts(answer, [wild_acts(rng, 60) for _ in range(8)])
-    return "a hit takes a block out; released again, it is the youngest"
 
 
-def counts(answer: Answer, rng: random.Random) -> str:
+def counts(answer: Answer, rng: random.Random) -> None:
     order = answer.EvictionOrder()
     ids = rng.sample(range(50), 6)
     steps: list[tuple[str, Callable[[], Any], int]] = [
@@ -194,10 +192,9 @@ def counts(answer: Answer, rng: random.Random) -> str:
     other.release(given)
     given.clear()  # the caller may do as it likes with its list
     expect(not (len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids)), "two_orders_mixed_up")
-    return "its length is right after every step, and it keeps to itself"
 
 
-def refuses(answer: Answer, rng: random.Random) -> str:
+def refuses(answer: Answer, rng: random.Random) -> None:
     ids = rng.sample(range(50), 7)
     for what, error, why in (
         ("evict", IndexError, "only 4 are there"),
@@ -214,10 +211,9 @@ def refuses(answer: Answer, rng: random.Random) -> str:
         rest = sorted([ids[4], ids[3], ids[2], ids[0]])
         if left != 4 or sorted(listed(order.evict(4), "evict(4)")) != rest:
             raise Mistake(f"{about} was refused, and something changed all the same. Look first, then change", 0.3)
-    return "what cannot be is refused, and changes nothing"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     order = answer.EvictionOrder()
     for first in in_time(LARGE * SLOWEST_S / 10, range(0, LARGE, 2000), lambda done: too_slow(done * 2000)):
         answer.many(order.release, [[list(range(i, i + 50))] for i in range(first, first + 2000, 50)])
@@ -226,7 +222,6 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
         acts = [act for block in blocks[i : i + 20] for act in (("revive", [block]), ("release", [[block]]))]
         *_, gone = answer.play(order, [*acts, ("evict", [5])])
         listed(gone, "evict(5)", 5)
-    return "the work does not grow with the number of blocks"
 
 
 def too_slow(there: int) -> Mistake:

@@ -161,15 +161,14 @@ def judge(cases: Sequence[tuple[list[Tile], np.ndarray]], tip: str = "", what: s
     compare("result", asked, right, {}, agree=within(TOLERANCE), otherwise=slip, difference=difference)
 
 
-def one_tile(answer: Answer, rng: random.Random) -> str:
+def one_tile(answer: Answer, rng: random.Random) -> None:
     cases = []
     for size, dim in ((5, 3), (1, 2), (16, 4), (2, 1), (33, 8)):
         cases.append(computed(answer, some_tiles(rng, [size], [rng.uniform(-2, 2)], dim), dim))
     judge([*cases, computed(answer, [(np.full(4, 1.5), np.eye(4))], 4)])
-    return "softmax of a tile's scores, times its values"
 
 
-def many_tiles(answer: Answer, rng: random.Random) -> str:
+def many_tiles(answer: Answer, rng: random.Random) -> None:
     cases = []
     for sizes, centers in (
         ((4, 4, 4), (0, 2, 4)),  # the largest score grows
@@ -183,10 +182,9 @@ def many_tiles(answer: Answer, rng: random.Random) -> str:
     tiles = cases[2][0]
     for order in ([3, 2, 1, 0], [2, 0, 3, 1]):
         judge([computed(answer, [tiles[i] for i in order], 3)])
-    return "any size and any order: the same as in one row"
 
 
-def masked(answer: Answer, rng: random.Random) -> str:
+def masked(answer: Answer, rng: random.Random) -> None:
     tip = (
         "A score of -inf means weight 0. As long as nothing else was seen, the largest score is -inf too, and -inf - (-inf) "
         "is NaN: treat that case on its own"
@@ -202,7 +200,6 @@ def masked(answer: Answer, rng: random.Random) -> str:
     judge(cases, tip)
     nothing = result(answer, answer.empty(3), 3)
     expect(not nothing.any(), f"where no tile was added at all, result gave {shown(nothing.tolist())}; expected zeros")
-    return "masked keys weigh nothing, whole tiles of them too"
 
 
 OVERFLOWS = "exp() of a large score overflows: subtract the largest score seen so far before exp()"
@@ -223,7 +220,7 @@ def large(answer: Answer, rng: random.Random) -> str:
     return f"scores around {far:g} and -{far:g} neither overflow nor vanish"
 
 
-def merged(answer: Answer, rng: random.Random) -> str:
+def merged(answer: Answer, rng: random.Random) -> None:
     cases, three, pairs = [], [], []
     for centers in ((0, 1, 4, 2), (5, 2, 0, 1), (0, 0, 0, 0), (700, -700, 900, -900), (-900, 0, -800, 1)):
         for cut in (1, 2, 3):
@@ -247,7 +244,6 @@ def merged(answer: Answer, rng: random.Random) -> str:
         [(more, result(answer, added(answer, both, *more[2]), 3))],
         what=", merged, then one more",
     )
-    return "two parts, computed apart, make one"
 
 
 def merge(answer: Answer, one: Any, other: Any) -> Any:

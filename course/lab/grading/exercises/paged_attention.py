@@ -175,7 +175,7 @@ def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
     compare("paged_attention", cases, right, slips, agree=agree, otherwise=otherwise, difference=difference)
 
 
-def gathers(answer: Answer, rng: random.Random) -> str:
+def gathers(answer: Answer, rng: random.Random) -> None:
     for size, context in ((4, 11), (4, 8), (4, 1), (3, 9), (16, 5), (1, 6)):
         step = some_step(rng, [(1, context)], (2, 2), d=3, size=size)
         table = step.block_tables[0]
@@ -190,27 +190,23 @@ def gathers(answer: Answer, rng: random.Random) -> str:
                 block, offset = table[position // size], position % size
                 about = {"what": what, "position": position, "block": block, "offset": offset, "came": came}
                 raise Mistake("position_block_offset", **about)
-    return "block by block in the table's order, and no further than the context"
 
 
-def decodes(answer: Answer, rng: random.Random) -> str:
+def decodes(answer: Answer, rng: random.Random) -> None:
     judge(answer, [some_step(rng, [(1, context)], (3, 3)) for context in (1, 3, 4, 5, 8, 18)])
-    return "one new token sees its whole context"
 
 
-def groups(answer: Answer, rng: random.Random) -> str:
+def groups(answer: Answer, rng: random.Random) -> None:
     heads = ((4, 2), (6, 2), (9, 3), (3, 1), (8, 2))
     judge(answer, [some_step(rng, [(1, 7 + i)], each) for i, each in enumerate(heads)])
-    return "neighbouring heads share keys and values"
 
 
-def several(answer: Answer, rng: random.Random) -> str:
+def several(answer: Answer, rng: random.Random) -> None:
     spans = ((5, 5), (4, 4), (3, 11), (4, 12), (2, 9), (9, 10), (1, 1))
     judge(answer, [some_step(rng, [span], (2, 2)) for span in spans])
-    return "no token sees the future, and each what was computed before"
 
 
-def mixed(answer: Answer, rng: random.Random) -> str:
+def mixed(answer: Answer, rng: random.Random) -> None:
     batches = (((1, 5), (1, 13), (1, 4)), ((1, 9), (4, 4), (3, 17), (1, 1)), ((6, 14), (1, 8), (2, 3)))
     steps = [some_step(rng, spans, (4, 2), size=size) for spans, size in zip(batches, (4, 4, 5))]
     # Two requests share a full block: their prompts begin alike.
@@ -219,23 +215,20 @@ def mixed(answer: Answer, rng: random.Random) -> str:
     judge(answer, [*steps, shared])
     # Tables and caches of another step must not be remembered.
     judge(answer, [some_step(rng, batches[0], (4, 2))])
-    return "every request its own table, its own context, its own rows"
 
 
-def unwritten(answer: Answer, rng: random.Random) -> str:
+def unwritten(answer: Answer, rng: random.Random) -> None:
     tip = (
         "Slots that were never written hold NaN here, and 0 x NaN is NaN: a weight of 0 does not help. Take the keys and values "
         "of the context only"
     )
     spans = (((1, 5), (3, 6)), ((1, 9), (1, 1), (2, 2)), ((5, 5), (1, 17)))
     judge(answer, [some_step(rng, each, (4, 2), garbage=np.nan) for each in spans], tip)
-    return "slots never written are never read"
 
 
-def large(answer: Answer, rng: random.Random) -> str:
+def large(answer: Answer, rng: random.Random) -> None:
     tip = "The scores are large here, and exp() of them overflows: subtract each row's largest score first"
     steps = [some_step(rng, each, (4, 2)) for each in (((1, 9),), ((4, 7), (1, 3)))]
     for step in steps:
         step.query[:] *= 300
     judge(answer, steps, tip)
-    return "large scores do not overflow, and the cache stays as it was"

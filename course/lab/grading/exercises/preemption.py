@@ -88,7 +88,7 @@ def picked(value: Any, what: str) -> str | None:
     return getattr(value, "request_id", None)
 
 
-def whom(answer: Answer, rng: random.Random) -> str:
+def whom(answer: Answer, rng: random.Random) -> None:
     cases: list[tuple[list[Holder], set[str]]] = []
     for count in (1, 2, 3, 4, 5, 6, 6, 6):
         running, _ = requests_with(rng, [rng.randint(1, 6) for _ in range(count)])
@@ -98,7 +98,6 @@ def whom(answer: Answer, rng: random.Random) -> str:
     cases += [(last_three, set(names(last_three)[2:])), (last_three, set(names(last_three)))]
     about = "pick_victim(running {}, planned {})".format
     hold(answer.pick_victim, cases, right_victim, VICTIM_SLIPS, picked, lambda r, planned: about(r, sorted(planned)))
-    return "the last admitted one that is not in the step"
 
 
 def preempted(answer: Answer, rng: random.Random, index: int) -> tuple[State, State, Holder]:
@@ -115,7 +114,7 @@ def preempt(answer: Answer, state: State, index: int) -> Holder:
     return victim
 
 
-def what_it_loses(answer: Answer, rng: random.Random) -> str:
+def what_it_loses(answer: Answer, rng: random.Random) -> None:
     for index in (3, 1, 0, 2):
         before, after, victim = preempted(answer, rng, index)
         was = before.running[index]
@@ -145,10 +144,9 @@ def what_it_loses(answer: Answer, rng: random.Random) -> str:
         expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), changed)
         one_list = f"{about}: `free` and the victim's blocks are one and the same list now"
         expect(after.free is not victim.blocks, one_list)
-    return "its blocks and what was computed; not its output"
 
 
-def where_it_queues(answer: Answer, rng: random.Random) -> str:
+def where_it_queues(answer: Answer, rng: random.Random) -> None:
     for _ in range(6):
         before, after, victim = preempted(answer, rng, rng.randrange(4))
         check_queue(before, after, victim.request_id)
@@ -158,7 +156,6 @@ def where_it_queues(answer: Answer, rng: random.Random) -> str:
     for _ in before.running:
         preempt(answer, state, 0)
     check_queue(before, state, "all three, one after the other")
-    return "in the order of arrival, ahead of later requests"
 
 
 def check_queue(before: State, after: State, who: str) -> None:
@@ -208,7 +205,7 @@ def ask_room(answer: Answer, state: State, request_id: str, count: int, planned:
     return bool(found)
 
 
-def makes_room(answer: Answer, rng: random.Random) -> str:
+def makes_room(answer: Answer, rng: random.Random) -> None:
     sizes = [rng.randint(2, 4) for _ in range(5)]
     last = sizes[4]
     cases: list[tuple[int, int, int, list[int]]] = [  # who, blocks, free ones, those in the step
@@ -220,7 +217,6 @@ def makes_room(answer: Answer, rng: random.Random) -> str:
         before = some_state(rng, sizes, num_free)
         in_step = {before.running[i].request_id for i in planned}
         hold_room(answer, before, before.running[who].request_id, count, in_step)
-    return "the last ones go, as few as it takes, the request itself among them"
 
 
 def hold_room(answer: Answer, before: State, request_id: str, count: int, planned: set[str]) -> None:
@@ -252,7 +248,7 @@ def hold_room(answer: Answer, before: State, request_id: str, count: int, planne
         raise Mistake("blocks_free_afterwards_expected", about=about, found=len(after.free), wanted=len(wanted.free))
 
 
-def never_fits(answer: Answer, rng: random.Random) -> str:
+def never_fits(answer: Answer, rng: random.Random) -> None:
     for count_running, missing in ((3, 1), (1, 1), (2, 7), (1, 0), (3, 0)):
         before = some_state(rng, [rng.randint(2, 4) for _ in range(count_running)], rng.randint(0, 2))
         request = before.running[0]
@@ -272,7 +268,6 @@ def never_fits(answer: Answer, rng: random.Random) -> str:
                 raise Mistake("raised_valueerror_but_now", 0.5, about=about, told=after.told()) from None
             continue
         raise Mistake("gave", about=about, found=found)
-    return "what can never fit is said, not tried again and again"
 
 
 class Played(NamedTuple):
@@ -323,7 +318,7 @@ def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int,
     raise Mistake("service_played", left=len(state.running) + len(state.waiting))
 
 
-def all_get_on(answer: Answer, rng: random.Random) -> str:
+def all_get_on(answer: Answer, rng: random.Random) -> None:
     for _ in range(3):
         waiting = [Holder(f"r{i}", i, rng.randint(3, 17), 0) for i in range(7)]
         outputs = {each.request_id: rng.randint(5, 25) for each in waiting}
@@ -332,4 +327,3 @@ def all_get_on(answer: Answer, rng: random.Random) -> str:
         right = play(copy.deepcopy(state), dict(outputs), right_room)
         found = play(state, dict(outputs), lambda *asked: ask_room(answer, *asked))
         expect(found == right, "seven_requests_blocks_took", blocks=len(state.free), yours=found, rule=right)
-    return "played in small pools: every request is served, none in vain"

@@ -49,7 +49,7 @@ def tokens(rng: random.Random, count: int, most: int = 50_000) -> list[int]:
     return [rng.randrange(most) for _ in range(count)]
 
 
-def full_blocks(answer: Answer, rng: random.Random) -> str:
+def full_blocks(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8, 16))
     for count in (0, 1, size - 1, size, size + 1, 3 * size - 1, 3 * size, 5 * size + 2):
         ids = tokens(rng, count)
@@ -59,10 +59,9 @@ def full_blocks(answer: Answer, rng: random.Random) -> str:
     lengths = {len(name) for name in names(answer, tokens(rng, 20 * size), size)}
     if len(lengths) > 1:
         raise Mistake("names_bytes", least=min(lengths), most=max(lengths))
-    return "one name of fixed length for each full block"
 
 
-def chained(answer: Answer, rng: random.Random) -> str:
+def chained(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8))
     ids = tokens(rng, 6 * size)
     right = names(answer, ids, size)
@@ -80,7 +79,6 @@ def chained(answer: Answer, rng: random.Random) -> str:
     inside = [ids[1], ids[0], *ids[2:]] if ids[0] != ids[1] else [ids[0] + 1, *ids[1:]]
     if names(answer, inside, size)[0] == right[0]:
         raise Mistake("two tokens of a block exchanged their places, and its name is the same: the order counts")
-    return "a name covers its block and all before it, and nothing after"
 
 
 def check_break(ids: list[int], at: int, size: int, right: list[Any], found: list[Any]) -> None:
@@ -95,7 +93,7 @@ def check_break(ids: list[int], at: int, size: int, right: list[Any], found: lis
         raise Mistake("block_same_name_before", about=about, block=same[0])
 
 
-def tells_apart(answer: Answer, rng: random.Random) -> str:
+def tells_apart(answer: Answer, rng: random.Random) -> None:
     a, b = rng.randint(1, 9), rng.randint(10, 99)
     pairs = [
         ([a, b], [a * 10 + b // 10, b % 10], "digits run together without a sign between them"),
@@ -115,10 +113,9 @@ def tells_apart(answer: Answer, rng: random.Random) -> str:
             raise Mistake(f"the blocks {one} and {other} have the same name: {why}. One user would read another's text")
     for large in (65_535, 70_000, 200_000, 2**31 - 1):
         names(answer, [large, a], 2)
-    return "other tokens, other names; large token ids, too"
 
 
-def extra_keys(answer: Answer, rng: random.Random) -> str:
+def extra_keys(answer: Answer, rng: random.Random) -> None:
     ids = tokens(rng, 12)
     plain = names(answer, ids, 4)
     kinds: list[tuple[str, ...]] = [(), ("adapter-a",), ("adapter-b",), ("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab")]
@@ -136,7 +133,6 @@ def extra_keys(answer: Answer, rng: random.Random) -> str:
         expect(names(answer.elsewhere(), ids, 4, kind) == names(answer, ids, 4, kind), "other_process")
     if names(answer, [9, *ids[:3]], 4) == names(answer, ids[:4], 4, ("9",)):
         raise Mistake("an extra key and a token can be exchanged: keep them apart")
-    return "what may not be shared is not"
 
 
 def found(answer: Answer, known: set[Any], case: Asked) -> int:
@@ -145,7 +141,7 @@ def found(answer: Answer, known: set[Any], case: Asked) -> int:
     return whole(value, f"cached_tokens(known, {shown(ids)}, {size})")
 
 
-def lookup(answer: Answer, rng: random.Random) -> str:
+def lookup(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8))
     base = tokens(rng, 8 * size)
     every = names(answer, base, size)
@@ -163,7 +159,6 @@ def lookup(answer: Answer, rng: random.Random) -> str:
     tenants = base + [1], size, ("tenant-7",)
     hold_found(answer, salted, tenants, 8 * size, "only its blocks, named with its extra keys")
     hold_found(answer, set(every), (base, size, ("tenant-7",)), 0, "only the blocks of a request without extra keys")
-    return "as far as all are known, in tokens"
 
 
 def hold_found(answer: Answer, known: set[Any], case: Asked, wanted: int, about: str) -> None:
@@ -183,7 +178,7 @@ def hold_found(answer: Answer, known: set[Any], case: Asked, wanted: int, about:
     raise Mistake(f"{len(case[0])} tokens in blocks of {size}, known: {about}. It gave {got}, expected {wanted}{tip}")
 
 
-def the_cap(answer: Answer, rng: random.Random) -> str:
+def the_cap(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8, 16))
     for count in (size, 3 * size, 3 * size + 1, 4 * size - 1, 1, 0):
         ids = tokens(rng, count)
@@ -196,10 +191,9 @@ def the_cap(answer: Answer, rng: random.Random) -> str:
         expect(got != count - 1, f"{about}. Whole blocks are found, or none of a block: leave the last block out")
         expect(not got < wanted, f"{about}. Only when the blocks fill the whole prompt is the last one left out")
         raise Mistake(about)
-    return "one token is always left to compute"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     for size in SIZES:
         ids = tokens(rng, size)
         found = timed(
@@ -208,4 +202,3 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
         )  # fmt: skip
         told = f"{size:,} tokens in blocks of 16 have {size // 16:,} names; yours are {len(found):,}"
         expect(len(found) == size // 16, told)
-    return "each token is hashed once"

@@ -3,7 +3,6 @@
 import copy
 import json
 import random
-from collections.abc import Callable
 from typing import Any
 
 from course.lab.grading.blame import shown
@@ -87,6 +86,9 @@ def other_tenant(request: Request, rng: random.Random) -> Request:
     return {**other_user(request, rng), "handbook": sentence(rng, 40)}
 
 
+CHANGES = {"later": later, "next turn": next_turn, "other user": other_user, "other tenant": other_tenant}
+
+
 def rendered(answer: Answer, tools: list[Tool]) -> str:
     return read_text(answer.render_tools(tools), "render_tools(...)")
 
@@ -99,7 +101,7 @@ def by_name(tools: list[Tool]) -> list[Tool]:
     return sorted(tools, key=lambda tool: tool["name"])
 
 
-def one_order(answer: Answer, rng: random.Random) -> str:
+def one_order(answer: Answer, rng: random.Random) -> None:
     for _ in range(6):
         tools = some_tools(rng, rng.randint(2, 5))
         first = rendered(answer, tools)
@@ -122,7 +124,6 @@ def one_order(answer: Answer, rng: random.Random) -> str:
             raise Mistake("same_tools_then_their", slip=why, **told)
     expect(rendered(answer.elsewhere(), tools) == rendered(answer, tools), "other_process")
     rendered(answer, [])
-    return "the same tools, the same text, whatever order they come in"
 
 
 def with_sorted_keys(tools: list[Tool]) -> list[Tool]:
@@ -153,7 +154,7 @@ def check_same_tools(tools: list[Tool], text: str) -> None:
     raise Mistake(f"of {tool['name']} something is missing or changed: {shown(other)}, expected {shown(tool)}")
 
 
-def all_there(answer: Answer, rng: random.Random) -> str:
+def all_there(answer: Answer, rng: random.Random) -> None:
     for request in [*(some_request(rng) for _ in range(4)), {**some_request(rng), "history": [], "tools": []}]:
         prompt = built(answer, request)
         parts = pieces(answer, request)
@@ -166,7 +167,6 @@ def all_there(answer: Answer, rng: random.Random) -> str:
         needed, size = sum(map(len, parts.values())), len(prompt)
         twice = f"the prompt has {size} characters for {needed} of content: is something in it twice?"
         expect(size <= 2 * needed + 1000, twice)
-    return "everything is in it, word for word"
 
 
 def pieces(answer: Answer, request: Request) -> dict[str, str]:
@@ -204,19 +204,13 @@ def judge_pair(answer: Answer, before: Request, after: Request, what: str) -> No
     raise Mistake("they_part", told=told, there=shown(prompts[1][max(common - 20, 0) : common + 20]))
 
 
-def pairs_of(
-    change: Callable[[Request, random.Random], Request], what: str, praise: str
-) -> Callable[[Answer, random.Random], str]:
-    def judge(answer: Answer, rng: random.Random) -> str:
-        for _ in range(4):
-            request = some_request(rng)
-            judge_pair(answer, request, change(request, rng), what)
-        return praise
-
-    return judge
+def pairs(answer: Answer, rng: random.Random, change: str, what: str) -> None:
+    for _ in range(4):
+        request = some_request(rng)
+        judge_pair(answer, request, CHANGES[change](request, rng), what)
 
 
-def refuse_to_remember(answer: Answer, rng: random.Random) -> str:
+def refuse_to_remember(answer: Answer, rng: random.Random) -> None:
     request = some_request(rng)
     first = built(answer, request)
     grown = {**request, "tools": [*request["tools"], *some_tools(rng, 1)]}
@@ -226,7 +220,6 @@ def refuse_to_remember(answer: Answer, rng: random.Random) -> str:
     if built(answer, request) != first:
         raise Mistake("the same request again gives another prompt: does it remember, or add something by itself?")
     expect(built(answer.elsewhere(), request) == first, "other_process")
-    return "the same request, the same prompt; nothing is changed"
 
 
 def a_morning(answer: Answer, rng: random.Random) -> str:
@@ -260,11 +253,3 @@ def found_share(prompts: list[str]) -> float:
         found += BLOCK * sum(prefix in known for prefix in prefixes)
         known.update(prefixes)
     return found / sum(map(len, prompts))
-
-
-judge_the_same_user_again = pairs_of(
-    later, "the same user asks something else, some seconds later", "only question and time differ, and they stand last"
-)
-judge_the_next_turn = pairs_of(next_turn, "the next turn of a conversation", "all that was said before is found again")
-judge_another_user = pairs_of(other_user, "another user of the same tenant", "users share the handbook")
-judge_another_tenant = pairs_of(other_tenant, "a user of another tenant", "tenants share the rest")

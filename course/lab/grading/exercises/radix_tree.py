@@ -146,23 +146,21 @@ def some_acts(rng: random.Random, count: int, evictions: float = 0.0) -> list[Ac
     return acts
 
 
-def matches(answer: Answer, rng: random.Random) -> str:
+def matches(answer: Answer, rng: random.Random) -> None:
     a, b, c, d, e = rng.sample(range(50_000), 5)
     tree: list[Act] = [("insert", [a, b, c, d]), ("insert", [a, b, e]), ("insert", [c, d])]
     asked = ([a, b], [a, b, c], [a, b, c, d, e], [a, b, e, a], [b, c], [c], [d], [], [a, c], [e])
     judge_acts(answer, [[("match", [a]), *tree, *[("match", each) for each in asked]], [("insert", [])]])
     judge_acts(answer, [some_acts(rng, 14) for _ in range(10)])
-    return "as far as any inserted sequence agrees"
 
 
-def counts(answer: Answer, rng: random.Random) -> str:
+def counts(answer: Answer, rng: random.Random) -> None:
     a, b, c, d = rng.sample(range(50_000), 4)
     again: list[Act] = [("insert", [a, b, c]), ("insert", [a, b, c]), ("insert", [a, b]), ("insert", [a, b, d, d])]
     judge_acts(answer, [again, *[some_acts(rng, 20) for _ in range(8)]])
-    return "only what was not there yet is new"
 
 
-def evicts(answer: Answer, rng: random.Random) -> str:
+def evicts(answer: Answer, rng: random.Random) -> None:
     a, b, c, d, e = rng.sample(range(50_000), 5)
     three: list[Act] = [("insert", [a, b, c]), ("insert", [a, d]), ("insert", [e, e, e])]
     judge_acts(
@@ -179,25 +177,22 @@ def evicts(answer: Answer, rng: random.Random) -> str:
         acts = some_acts(rng, 16)
         probes = [("match", value) for name, value in acts if name == "insert"]
         judge_acts(answer, [[*acts, ("evict", rng.randint(1, 4)), *probes]])
-    return "ends of paths that were used longest ago, exactly as many as asked for"
 
 
-def mixed(answer: Answer, rng: random.Random) -> str:
+def mixed(answer: Answer, rng: random.Random) -> None:
     judge_acts(answer, [some_acts(rng, 60, evictions=0.2) for _ in range(10)])
-    return "inserts, matches and evictions in any order"
 
 
-def on_their_own(answer: Answer, rng: random.Random) -> str:
+def on_their_own(answer: Answer, rng: random.Random) -> None:
     first, second = answer.RadixTree(), answer.RadixTree()
     tokens = [rng.randrange(100) for _ in range(5)]
     first.insert(list(tokens))
     found = whole(second.match(list(tokens)), "match(...)")
     expect(found == 0 and second.num_tokens == 0, "two trees: what was inserted into one is found in the other")
     expect(whole(first.match(list(tokens)), "match(...)") == 5, "what was inserted is not found any more")
-    return "two trees know nothing of each other"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     tree, shared = answer.RadixTree(), [rng.randrange(1000) for _ in range(TAIL)]
     sequences = [[*shared, i, *rng.choices(range(1000), k=TAIL)] for i in range(SEQUENCES)]
 
@@ -210,4 +205,3 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     for i in in_time(LIMIT_S, range(0, 1000, 100), slow(10)):
         found = answer.many(tree.match, [[list(each)] for each in asked[i : i + 100]])
         expect(found == [2 * TAIL + 1] * 100, "in a large tree, a sequence that was inserted is not found whole")
-    return "the work grows with one sequence, not with the tree"

@@ -139,7 +139,7 @@ def first_token(answer: Answer, rng: random.Random) -> str:
     return f"distributed as p, and each draft passes as often as it should ({12 * ROUNDS} rounds)"
 
 
-def later_tokens(answer: Answer, rng: random.Random) -> str:
+def later_tokens(answer: Answer, rng: random.Random) -> None:
     target = [distribution(rng, 4) for _ in range(3)]
     proposal = [np.roll(p, 1) for p in target[:2]]
     lead = int(np.argmin([abs(p / q - 0.6) for p, q in zip(target[0], proposal[0])]))
@@ -163,10 +163,9 @@ def later_tokens(answer: Answer, rng: random.Random) -> str:
     why = " (is one random number used for two decisions?)"
     hold_shares(second, target[1], f"the second token, after a draft that passed{why}", slips)
     hold_shares(bonus / weight, target[2], f"the bonus token, after two drafts that passed{why}", slips)
-    return "each position follows its own row, the bonus the last one"
 
 
-def certain(answer: Answer, rng: random.Random) -> str:
+def certain(answer: Answer, rng: random.Random) -> None:
     size = rng.randint(5, 9)
     draws = answer.prop("draws", rng.getrandbits(48))
     rows = [distribution(rng, size) for _ in range(4)]
@@ -186,18 +185,15 @@ def certain(answer: Answer, rng: random.Random) -> str:
                 raise Mistake("must_fail_all_drafts", what=what, drafts=[never] * 3, tokens=tokens)
             if target[tokens[0]] == 0:
                 raise Mistake(f"{what}: the replacement {tokens[0]} has no chance under p either")
-    return "what must pass passes, what cannot does not, and nothing follows a rejection"
 
 
-def no_drafts(answer: Answer, rng: random.Random) -> str:
+def no_drafts(answer: Answer, rng: random.Random) -> None:
     p = distribution(rng, 5, 1)
     found = shares([tokens[0] for tokens in played(answer, rng, [p], [], [], ROUNDS)], 5)
     hold_shares(found, p, "without drafts", {"always_likeliest_token": np.eye(5)[p.argmax()]})
-    return "without drafts it is plain sampling"
 
 
-def inputs_alone(answer: Answer, rng: random.Random) -> str:
+def inputs_alone(answer: Answer, rng: random.Random) -> None:
     for _ in range(10):
         target, proposal = ([distribution(rng, 4) for _ in range(rows)] for rows in (3, 2))
         played(answer, rng, target, proposal, rng.choices(range(4), k=2), 10)
-    return "the callers' arrays stay as they were"

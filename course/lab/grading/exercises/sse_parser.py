@@ -202,7 +202,7 @@ def split_with(value: Callable[[str], str]) -> Callable[[str], list[str]]:
     return lambda line: [line.partition(":")[0], value(line.partition(":")[2])]
 
 
-def one_line(answer: Answer, rng: random.Random) -> str:
+def one_line(answer: Answer, rng: random.Random) -> None:
     lines = ["data: tea", "data:tea", "data:  tea ", "data", "data:", "data: ", "event: a: b", "id:	7", ": comment"]
     lines.append('data: {"a": 1}')
     rng.shuffle(lines)
@@ -215,16 +215,14 @@ def one_line(answer: Answer, rng: random.Random) -> str:
         "value_cut_own_first": split_with(lambda after: after.split(":")[0].removeprefix(" ")),
     }
     compare("field_of", cases, split_with(lambda after: after.removeprefix(" ")), slips)
-    return "name and value, with one space for the framing"
 
 
-def plain(answer: Answer, rng: random.Random) -> str:
+def plain(answer: Answer, rng: random.Random) -> None:
     streams = [[some_stream(rng, rng.randint(1, 3)) for _ in range(3)] for _ in range(6)]
     judge_streams(answer, streams)
-    return "whole events, one or more in a chunk"
 
 
-def on_their_own(answer: Answer, rng: random.Random) -> str:
+def on_their_own(answer: Answer, rng: random.Random) -> None:
     streams = [[b"id: 1\nda", b"ta: tea\n", b"\n"], [b"data: x\n\n", b"data: [DO", b"NE]\n\n"]]
     judge_streams(answer, streams)
     parsers = [answer.EventParser() for _ in streams]
@@ -234,26 +232,23 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
             own += read_events(parser.feed(chunk), "feed(...)")
     if found != (wanted := [right_events(chunks) for chunks in streams]):
         raise Mistake("two_parsers_turns", found=shown(found), wanted=shown(wanted))
-    return "two parsers know nothing of each other"
 
 
-def line_ends(answer: Answer, rng: random.Random) -> str:
+def line_ends(answer: Answer, rng: random.Random) -> None:
     streams = [
         [some_stream(rng, 2, end, ("data", "separators")) for _ in range(2)] for end in ("\n", "\r\n", "\r", "") * 3
     ]
     judge_streams(answer, streams)
-    return "LF, CRLF, CR, and nothing else, end a line"
 
 
-def fields(answer: Answer, rng: random.Random) -> str:
+def fields(answer: Answer, rng: random.Random) -> None:
     spice = ("data", "bare", "comment", "event", "id", "unknown", "no data")
     judge_streams(answer, [[some_stream(rng, 5, "\n", spice)] for _ in range(14)])
     judge_streams(answer, [[clause] for clause in CLAUSES])
     judge_streams(answer, [[bytes([byte]) for byte in clause] for clause in CLAUSES])
-    return "data of several lines, event, id, comments, and what is unknown"
 
 
-def cut_anywhere(answer: Answer, rng: random.Random) -> str:
+def cut_anywhere(answer: Answer, rng: random.Random) -> None:
     spice = ("data", "comment", "event", "id")
     streams = [
         cut(some_stream(rng, 3, end, spice), rng, longest, EMPTY)
@@ -261,10 +256,9 @@ def cut_anywhere(answer: Answer, rng: random.Random) -> str:
         for longest in (1, 2, 5, 40)
     ]
     judge_streams(answer, [[b"data: x\r", b"\ndata: y\r", b"", b"\n\r", b"\n"], *streams])
-    return "between characters, within them, between CR and LF"
 
 
-def over(answer: Answer, rng: random.Random) -> str:
+def over(answer: Answer, rng: random.Random) -> None:
     last = b"data: [DONE]\n\n"
     bodies = [some_stream(rng, rng.randint(1, 3)) for _ in range(8)]
     streams = [cut(body + last + some_stream(rng, 1), rng, 30, EMPTY) for body in bodies]
@@ -276,18 +270,16 @@ def over(answer: Answer, rng: random.Random) -> str:
         parser.feed(chunk)
         if bool(found := getattr(parser, "done", None)) is not wanted:
             raise Mistake(f"after feed({shown(chunk)}), done is {shown(found)}; expected {wanted}", 0.3)
-    return "[DONE] ends it, and nothing unfinished is handed out"
 
 
-def byte_order_mark(answer: Answer, rng: random.Random) -> str:
+def byte_order_mark(answer: Answer, rng: random.Random) -> None:
     mark = "\ufeff".encode()
     body = some_stream(rng, 2)
     streams = [[mark + body], [mark[:1], mark[1:2], mark[2:] + body[:3], body[3:]], [body, b"data: " + mark + b"\n\n"]]
     judge_streams(answer, [*streams, [body, mark + b"data: no field of this name\n\n", body]])
-    return "left out at the beginning, and nowhere else"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     letter = rng.choice(b"abcxyz")
     batch = [[bytes([letter]) * PIECE_BYTES]] * (LINE_BYTES // PIECE_BYTES // BATCHES)
     parser = answer.EventParser()
@@ -300,4 +292,3 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     parser = answer.EventParser()
     found = timed(SLOWEST_S, lambda: parser.feed(b"data:x\n\n" * EVENTS), "one_chunk_events_took")
     listed(found, f"feed(a chunk of {EVENTS} events)", EVENTS)
-    return "the work is in proportion to the bytes, however they are cut"

@@ -166,34 +166,30 @@ NAN_TIP = (
 )
 
 
-def whole_blocks(answer: Answer, rng: random.Random) -> str:
+def whole_blocks(answer: Answer, rng: random.Random) -> None:
     shapes = ((3, 64, 1e-6), (1, 128, 0.5), (5, 16, 0.1), (2, 1, 0.3))
     judge_norm(answer, [some_case(rng, *shape) for shape in shapes], NAN_TIP)
-    return "rows that fill their block"
 
 
-def other_sizes(answer: Answer, rng: random.Random) -> str:
+def other_sizes(answer: Answer, rng: random.Random) -> None:
     sizes = [(3, 100), (2, 65), (4, 3), (1, 257), (2, rng.randint(130, 250))]
     judge_norm(answer, [some_case(rng, rows, size, 0.05) for rows, size in sizes], NAN_TIP)
-    return "any size: what is beyond the row is neither read nor written"
 
 
-def strides(answer: Answer, rng: random.Random) -> str:
+def strides(answer: Answer, rng: random.Random) -> None:
     cases = [some_case(rng, rows, size, 0.05, gap=gap) for rows, size, gap in ((4, 32, 5), (3, 50, 17), (2, 64, 64))]
     judge_norm(answer, cases, f"Rows are further apart than they are long. {NAN_TIP}")
-    return "rows that are further apart than they are long"
 
 
-def fused(answer: Answer, rng: random.Random) -> str:
+def fused(answer: Answer, rng: random.Random) -> None:
     shapes = ((3, 64, 0), (2, 100, 0), (4, 33, 0), (3, 40, 7), (1, 200, 0))
     cases = [some_case(rng, rows, size, 0.05, gap=gap) for rows, size, gap in shapes]
     results = [(case, *run_add(answer, case)) for case in cases]
     judge([(case, total) for case, total, _ in results], "total", right_total, {}, NAN_TIP, "total is x + delta")
     judge([(case, normed) for case, _, normed in results], "normed", right_normed, NORMED_SLIPS, NAN_TIP, share=0.3)
-    return "sum and norm in one launch"
 
 
-def half(answer: Answer, rng: random.Random) -> str:
+def half(answer: Answer, rng: random.Random) -> None:
     tip = "Squares of numbers in the hundreds overflow in float16, which ends at 65504: load(...).to(tl.float32) first"
     for times in (1, 200):
         case = some_case(rng, 2, 90, 1e-3, "float16", times=times)
@@ -202,4 +198,3 @@ def half(answer: Answer, rng: random.Random) -> str:
         why = NAN_TIP if np.isnan(total).any() else tip
         judge([(case, total)], "total", right_total, {}, why, usual=why)
         judge([(case, normed)], "normed", right_normed, {}, why, usual=why)
-    return "16 bits in and out, 32 in between"
