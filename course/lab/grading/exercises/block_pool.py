@@ -45,8 +45,7 @@ class Watched:
             if self.counts[block] > 0:
                 raise Mistake("allocate_gave_block_which", count=count, block=block, count_held=self.counts[block])
             self.counts[block] += 1
-        if len(set(found)) < count:
-            raise Mistake(f"allocate({count}) gave {found}: a block twice. Was it put on the free list twice?")
+        expect(len(set(found)) >= count, "allocate_block_twice_put", count=count, found=found)
         self.look(f"allocate({count})")
         return found
 

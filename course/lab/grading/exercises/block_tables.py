@@ -191,7 +191,6 @@ def inputs_alone(answer: Answer, rng: random.Random) -> None:
     first = asked(answer, (pieces, size, 50))
     asked(answer, (some_tables(rng, 2, size), size, 50))
     again = asked(answer, (pieces, size, 50))
-    if again != first:
-        raise Mistake(f"asked twice the same, it gave {shown(first)}, then {shown(again)}: does it remember something?")
+    expect(again == first, "asked_twice_same_does", first=shown(first), again=shown(again))
     if not same(list(first), [right_slots(pieces, size), right_tables(pieces, size, 50)]):
         raise Mistake(f"{told(pieces, size, 50)} is not right yet: see above")

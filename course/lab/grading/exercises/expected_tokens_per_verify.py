@@ -83,8 +83,7 @@ def best(answer: Answer, rng: random.Random) -> None:
     # Of ks that are equally good but for rounding any would do; the statement asks for the smallest.
     compare("best_k", [case for case in cases if not tied(*case)], right_best, BEST_SLIPS)
     for args in ((1.0, 1.0, rng.randint(3, 9)), (0.0, 0.0, rng.randint(3, 9))):  # exactly equal, in any arithmetic
-        if whole(answer.best_k(*args), f"best_k{args}") != 0:
-            raise Mistake(f"best_k{args}: every k has the same speedup here; of equal ones take the smallest, 0", 0.5)
+        expect(whole(answer.best_k(*args), f"best_k{args}") == 0, "best_k_every_same_speedup", 0.5, args=args)
 
 
 def tied(arguments: tuple[float, float, int], found: int) -> bool:

@@ -106,10 +106,8 @@ def at_the_end(answer: Answer, rng: random.Random) -> None:
     stream = answer.TextStream()
     stream.append("é".encode()[:1])
     first, second = text(stream.finish(), "finish()"), text(stream.finish(), "a second finish()")
-    if (first, second) != (UNKNOWN, ""):
-        raise Mistake("half_character_then_finish", 0.5, first=first, second=second)
-    if found := text(answer.TextStream().finish(), "finish()"):
-        raise Mistake(f"finish() of an empty stream gave {found!r}; expected ''", 0.5)
+    expect((first, second) == (UNKNOWN, ""), "half_character_then_finish", 0.5, first=first, second=second)
+    expect(not (found := text(answer.TextStream().finish(), "finish()")), "finish_empty_stream", 0.5, found=found)
 
 
 RUBBISH = "80 / bf / c3 / e6 / e6 97 / f0 / f0 9f / f0 9f a6 / c0 af / e0 80 af / ed a0 80 / f4 90 80 80 / f5 / ff / f8 88 80 80"

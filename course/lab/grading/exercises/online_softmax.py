@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.exercise import Answer
 from course.lab.grading.tools import alike, array, compare, expect, slip_of, unchanged, within
 
 Tile = tuple[np.ndarray, np.ndarray]
@@ -228,8 +228,7 @@ def merged(answer: Answer, rng: random.Random) -> None:
             parts = [state_after(answer, part, 3) for part in (tiles[:cut], tiles[cut:])]
             cases.append((tiles, result(answer, merge(answer, *parts), 3)))
             pairs.append(((tiles[:cut], tiles[cut:]), cases[-1][1]))
-    if slip := slip_of(MERGE_SLIPS, pairs, within(TOLERANCE)):
-        raise Mistake("two parts, merged", slip=slip)
+    expect(not (slip := slip_of(MERGE_SLIPS, pairs, within(TOLERANCE))), "parts_merged", slip=slip)
     judge(cases, "Bring both parts to the larger of their largest scores, then add", ", merged from two parts,")
     for hidden in ((), (0,), (1,), (0, 1)):
         tiles = some_tiles(rng, (3, 4), (1, 2), 3)
@@ -270,6 +269,5 @@ def stays_small(answer: Answer, rng: random.Random) -> str:
     for which, row in enumerate((tiles, other)):
         found = [result(answer, states[which], dim) for _ in range(2)]
         judge([(row, found[0])], tip, ", two rows in turns,")
-        if not alike(found[1], found[0], TOLERANCE):
-            raise Mistake("result(state), asked twice, gives two answers: it changes the state")
+        expect(alike(found[1], found[0], TOLERANCE), "result_state_asked_twice")
     return f"{count} tiles of 8 keys, {size} numbers kept"

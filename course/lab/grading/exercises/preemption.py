@@ -126,8 +126,7 @@ def what_it_loses(answer: Answer, rng: random.Random) -> None:
             f"{about}: running is {left} afterwards. Only the victim leaves it",
         )
         free = [whole(block, "a block in `free`") for block in after.free]
-        twice = f"{about}: free is {shown(free)} afterwards, with a block twice: two would be given it"
-        expect(len(set(free)) == len(free), twice)
+        expect(len(set(free)) == len(free), "free_afterwards_block_twice", about=about, free=shown(free))
         missing = set(was.blocks) - set(free)
         if missing:
             some = "none" if len(missing) == len(was.blocks) else "not all"
@@ -142,8 +141,7 @@ def what_it_loses(answer: Answer, rng: random.Random) -> None:
             raise Mistake("num_tokens_went_from", about=about, was=was.num_tokens, now=shown(victim.num_tokens))
         changed = f"{about}: its arrival was {was.arrival} and is {shown(victim.arrival)}. It keeps that"
         expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), changed)
-        one_list = f"{about}: `free` and the victim's blocks are one and the same list now"
-        expect(after.free is not victim.blocks, one_list)
+        expect(after.free is not victim.blocks, "free_victim_blocks_same", about=about)
 
 
 def where_it_queues(answer: Answer, rng: random.Random) -> None:
@@ -168,8 +166,7 @@ def check_queue(before: State, after: State, who: str) -> None:
     lost = [name for name in wanted if name not in found]
     expect(not lost, f"{told}. {', '.join(lost)} is in no list any more, and waits for ever")
     expect(not len(found) > len(set(found)), f"{told}. A request queues twice")
-    if found == names([*before.waiting, *gone]):
-        raise Mistake(f"{told}. At the end it waits behind requests that arrived after it: go by `arrival`")
+    expect(found != names([*before.waiting, *gone]), "end_waits_behind_requests", told=told)
     expect(found != names([*reversed(gone), *before.waiting]), "does_not_always_go", told=told)
     raise Mistake(f"{told}. The queue is in order of arrival")
 
@@ -197,11 +194,8 @@ def ask_room(answer: Answer, state: State, request_id: str, count: int, planned:
     except ValueError as error:  # what it had changed by then has changed all the same
         _, _, state.running, state.waiting, state.free, _ = getattr(error, "arguments", given)
         raise
-    nothing = "make_room gave back None: True if there is room now, False if the request itself had to go"
-    expect(found is not None, nothing)
-    expect(
-        same(found, True) or same(found, False), f"make_room should give back True or False; yours gave {shown(found)}"
-    )
+    expect(found is not None, "make_room_back_none_true")
+    expect(same(found, True) or same(found, False), "make_room_should_give_back", found=shown(found))
     return bool(found)
 
 
@@ -234,10 +228,8 @@ def hold_room(answer: Answer, before: State, request_id: str, count: int, planne
         expect(not (request_id in should and request_id not in gone), "request_candidate_like_all", told=told)
         if len(gone) > len(should) and not len(before.free) < count:
             raise Mistake(f"{told}. Enough blocks were free: {len(before.free)} of {count}")
-        if len(gone) > len(should):
-            raise Mistake(f"{told}. As few as it takes: look again after each one, and count what was free before")
-        if len(gone) < len(should):
-            raise Mistake(f"{told}. Go on until {count} blocks are free, or the request itself had to go")
+        expect(len(gone) <= len(should), "few_takes_look_again", told=told)
+        expect(len(gone) >= len(should), "until_blocks_free_request", told=told, count=count)
         raise Mistake(f"{told}. The last admitted ones go first")
     expect(found == right, f"{about} gave {found}, expected {right}. False says that the request itself had to go")
     check_queue(before, after, ", ".join(should) or request_id)

@@ -53,8 +53,7 @@ def full_blocks(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8, 16))
     for count in (0, 1, size - 1, size, size + 1, 3 * size - 1, 3 * size, 5 * size + 2):
         ids = tokens(rng, count)
-        if names(answer, ids, size) != names(answer, ids, size):
-            raise Mistake("asked twice for the same tokens, it gives other names: nothing could ever be found")
+        expect(names(answer, ids, size) == names(answer, ids, size), "asked_twice_same_tokens")
         names(answer, tokens(rng, 7), 1)
     lengths = {len(name) for name in names(answer, tokens(rng, 20 * size), size)}
     if len(lengths) > 1:
@@ -74,19 +73,16 @@ def chained(answer: Answer, rng: random.Random) -> None:
         check_break(ids, at, size, right, names(answer, other, size))
     expect(not len(set(names(answer, ids[:size] * 4, size))) < 4, "block_repeated_one_prompt")
     swapped = ids[size : 2 * size] + ids[:size] + ids[2 * size :]
-    if set(names(answer, swapped, size)[2:]) & set(right[2:]):
-        raise Mistake("two blocks exchanged their places, and the names behind them are the same: the order counts")
+    expect(not set(names(answer, swapped, size)[2:]) & set(right[2:]), "blocks_exchanged_their_places")
     inside = [ids[1], ids[0], *ids[2:]] if ids[0] != ids[1] else [ids[0] + 1, *ids[1:]]
-    if names(answer, inside, size)[0] == right[0]:
-        raise Mistake("two tokens of a block exchanged their places, and its name is the same: the order counts")
+    expect(names(answer, inside, size)[0] != right[0], "tokens_block_exchanged_their")
 
 
 def check_break(ids: list[int], at: int, size: int, right: list[Any], found: list[Any]) -> None:
     block = at // size
     about = f"token {at} was changed in {len(ids)} tokens, in blocks of {size}"
     expect(found[:block] == right[:block], "names_blocks_before_changed", about=about)
-    if found[block] == right[block]:
-        raise Mistake(f"{about}: block {block}, in which it lies, has the same name. All tokens of a block count")
+    expect(found[block] != right[block], "block_lies_same_name", about=about, block=block)
     same = [i for i in range(block + 1, len(right)) if found[i] == right[i]]
     expect(len(same) != len(right) - block - 1, "blocks_behind_same_names", about=about)
     if same:
@@ -109,8 +105,7 @@ def tells_apart(answer: Answer, rng: random.Random) -> None:
         if str(one) == str(other):
             continue
         first, second = names(answer, one, 2)[0], names(answer, other, 2)[0]
-        if first == second:
-            raise Mistake(f"the blocks {one} and {other} have the same name: {why}. One user would read another's text")
+        expect(first != second, "blocks_same_name_user", one=one, other=other, why=why)
     for large in (65_535, 70_000, 200_000, 2**31 - 1):
         names(answer, [large, a], 2)
 
@@ -127,12 +122,10 @@ def extra_keys(answer: Answer, rng: random.Random) -> None:
             other = seen.setdefault((i, name), kind)
             same = f"block {i} has the same name with extra_keys={other!r} and {kind!r}"
             expect(other == kind, f"{same}. {JOINED if kind and other else SHARED}")
-    if names(answer, ids, 4, ()) != plain:
-        raise Mistake("asked without extra keys again, after other questions, it gives other names: it remembers")
+    expect(names(answer, ids, 4, ()) == plain, "asked_without_extra_keys")
     for kind in ((), ("adapter-a", "tenant-7")):  # a prefix that another server, or a restarted one, has cached
         expect(names(answer.elsewhere(), ids, 4, kind) == names(answer, ids, 4, kind), "other_process")
-    if names(answer, [9, *ids[:3]], 4) == names(answer, ids[:4], 4, ("9",)):
-        raise Mistake("an extra key and a token can be exchanged: keep them apart")
+    expect(names(answer, [9, *ids[:3]], 4) != names(answer, ids[:4], 4, ("9",)), "extra_key_token_exchanged")
 
 
 def found(answer: Answer, known: set[Any], case: Asked) -> int:
@@ -200,5 +193,4 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
             SLOW_S, lambda ids=ids: listed(answer.block_names(ids, 16, ()), "block_names(...)"),
             "tokens_took_s", size=size,
         )  # fmt: skip
-        told = f"{size:,} tokens in blocks of 16 have {size // 16:,} names; yours are {len(found):,}"
-        expect(len(found) == size // 16, told)
+        expect(len(found) == size // 16, "tokens_blocks_names", size=size, size_2=size // 16, found=len(found))

@@ -165,8 +165,7 @@ def all_there(answer: Answer, rng: random.Random) -> None:
             expect(prompt.find(turn, at) >= 0, "turns_history_another_order")
             at = prompt.find(turn, at)
         needed, size = sum(map(len, parts.values())), len(prompt)
-        twice = f"the prompt has {size} characters for {needed} of content: is something in it twice?"
-        expect(size <= 2 * needed + 1000, twice)
+        expect(size <= 2 * needed + 1000, "prompt_characters_content_something", size=size, needed=needed)
 
 
 def pieces(answer: Answer, request: Request) -> dict[str, str]:
@@ -217,8 +216,7 @@ def refuse_to_remember(answer: Answer, rng: random.Random) -> None:
     text = built(answer, grown)
     if rendered(answer, grown["tools"]) not in text or grown["tools"][-1]["description"] not in text:
         raise Mistake("a tool was added, and the next prompt does not have it: is the text of the first ones kept?")
-    if built(answer, request) != first:
-        raise Mistake("the same request again gives another prompt: does it remember, or add something by itself?")
+    expect(built(answer, request) == first, "same_request_again_gives")
     expect(built(answer.elsewhere(), request) == first, "other_process")
 
 

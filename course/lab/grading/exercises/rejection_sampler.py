@@ -32,8 +32,7 @@ def played(
     rows = np.array(proposal).reshape(len(drafts), len(target[0]))
     function, seed = answer.thing("verify"), rng.getrandbits(32)
     results, changed = answer.prop("rounds", function, np.array(target), rows, drafts, n, seed)
-    if changed:
-        raise Mistake(f"it changes `{changed}`, which it was given: work on a copy, the engine still needs it")
+    expect(not changed, "changes_work_copy_engine", changed=changed)
     return [read(found, drafts, len(target[0])) for found in results]
 
 
@@ -110,8 +109,7 @@ def hold_shares(found: Probs, wanted: Probs, what: str, slips: Mapping[str, Prob
     slip = min(distances, key=distances.__getitem__)
     worst = int(off.argmax())
     told = f"{what}: token {worst} came in {found[worst]:.1%} of the rounds; p says {wanted[worst]:.1%}"
-    if found.max() == 1 > wanted.max() and distances[slip] > 0:
-        raise Mistake(f"{told}. It is the same in every round: is it drawn with `rng`?")
+    expect(not (found.max() == 1 > wanted.max() and distances[slip] > 0), "same_every_round_drawn", told=told)
     raise Mistake(told, slip=slip if distances[slip] <= min(1.5 * TOLERANCE, off.max() / 2) else None)
 
 
@@ -130,8 +128,7 @@ def first_token(answer: Answer, rng: random.Random) -> str:
         p, q = telling_pair(rng, zeros)
         results = [played(answer, rng, [p, p], [q], [draft], ROUNDS) for draft in range(6)]
         first = [[tokens[0] for tokens in own] for own in results]
-        if all(set(tokens) == {draft} for draft, tokens in enumerate(first)):
-            raise Mistake("every draft passes, whatever p says of it, so the first token is distributed as q, not as p")
+        expect(not all((set(tokens) == {draft} for draft, tokens in enumerate(first))), "every_draft_passes_whatever")
         found = np.sum([q[draft] * shares(tokens, 6) for draft, tokens in enumerate(first)], axis=0)
         hold_shares(found, p, "the first token", {name: slip(p, q) for name, slip in FIRST_SLIPS.items()})
         for draft, own in enumerate(results):
@@ -147,9 +144,7 @@ def later_tokens(answer: Answer, rng: random.Random) -> None:
     for draft in range(4):
         rounds = played(answer, rng, target, proposal, [lead, draft], 2 * ROUNDS)
         after = [tokens[1] for tokens in rounds if len(tokens) > 1]
-        expect(
-            after, "never more than one token came, though most first drafts should pass: go on after one that passed"
-        )
+        expect(after, "never_token_came_though")
         second += proposal[1][draft] * shares(after, 4)
         last = [tokens[2] for tokens in rounds if len(tokens) > 2]
         bonus += len(last) * shares(last, 4)
@@ -172,8 +167,7 @@ def certain(answer: Answer, rng: random.Random) -> None:
     for _ in range(20):
         drafts = rng.choices(range(size), k=3)
         tokens = read(answer.verify(np.array(rows), np.array(rows[:3]), list(drafts), draws), drafts, size)
-        if len(tokens) != 4:
-            raise Mistake(f"draft and target agree exactly (p = q), so every draft passes; of 3 drafts came {tokens}")
+        expect(len(tokens) == 4, "draft_target_agree_exactly", tokens=tokens)
     never, always = rng.sample(range(size), 2)
     p = distribution(rng, size)
     p[never] = 0

@@ -287,8 +287,7 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     for _ in in_time(SLOWEST_S, range(BATCHES), lambda n: Mistake("one_line_bytes_chunks", number=n * len(batch))):
         answer.many(parser.feed, batch)
     events = read_events(parser.feed(b"\n\n"), "feed(...)")
-    whole = f"one line of {LINE_BYTES} bytes, in chunks of {PIECE_BYTES}, should be one event of this length"
-    expect([len(event["data"]) for event in events] == [LINE_BYTES], whole)
+    expect([len(event["data"]) for event in events] == [LINE_BYTES], "line_bytes_chunks_should")
     parser = answer.EventParser()
     found = timed(SLOWEST_S, lambda: parser.feed(b"data:x\n\n" * EVENTS), "one_chunk_events_took")
     listed(found, f"feed(a chunk of {EVENTS} events)", EVENTS)
