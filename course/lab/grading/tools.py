@@ -188,17 +188,16 @@ def unchanged(before: Sequence[Any], after: Sequence[Any], names: Sequence[str])
             raise Mistake(f"it changes `{name}`, which it was given: work on a copy, the caller still needs it")
 
 
-def in_time(limit_s: float, items: Iterable[Any], mistake: Callable[[int], Mistake]) -> Iterator[Any]:
+def in_time(limit_s: float, items: Iterable[Any], feedback: str, share: float = 0.0, **fields: Any) -> Iterator[Any]:
     """The items, one after the other, as long as all that is done with them takes no more than `limit_s` of CPU time.
 
     Args:
-        mistake: what to raise else, of the number of items that were done.
+        feedback: names a text; in its braces stand `limit_s` and `done`, the item at which it was too late.
     """
     began = Clock.seconds
-    for done, item in enumerate(items):
+    for item in items:
         yield item
-        if Clock.seconds - began > limit_s:
-            raise mistake(done)
+        expect(Clock.seconds - began <= limit_s, feedback, share, **{"limit_s": limit_s, "done": item, **fields})
 
 
 def timed(limit_s: float, act: Callable[[], Any], feedback: str, **fields: Any) -> Any:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.exercise import Answer
 from course.lab.grading.tools import Slips, compare, expect, hold, in_time, number
 
 MANY, SLOW_S = 4000, 0.8
@@ -231,5 +231,5 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
     server = some_server(rng, 32)
     many = traffic(rng, server, MANY, 2.0)
     admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
-    for i in in_time(SLOW_S, range(0, MANY, 100), lambda n: Mistake("after_requests_had_taken", 0.5, done=n * 100)):
+    for i in in_time(SLOW_S, range(0, MANY, 100), "after_requests_had_taken", 0.5):
         answer.many(admission.admit, many[i : i + 100])

@@ -148,16 +148,12 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
         raise Mistake(mistake.feedback, slip="list_kept_class_or") from None
 
 
-def too_slow(limit_s: float) -> Callable[[int], Mistake]:
-    return lambda done: Mistake("pool_too_slow", done=done, limit_s=limit_s)
-
-
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     pool = answer.BlockPool(LARGE)
-    for _ in in_time(FILL_S, range(CHUNKS), too_slow(FILL_S)):  # half of the pool is given away
+    for _ in in_time(FILL_S, range(CHUNKS), "pool_too_slow"):  # half of the pool is given away
         listed(pool.allocate(LARGE // 2 // CHUNKS), "allocate(...)", LARGE // 2 // CHUNKS)
     budget = SLOWEST_S * OPERATIONS
-    for _ in in_time(budget, range(0, OPERATIONS, 5), too_slow(budget)):
+    for _ in in_time(budget, range(0, OPERATIONS, 5), "pool_too_slow"):
         pair = list(pool.allocate(2))
         pool.share(pair)
         pool.release(pair)

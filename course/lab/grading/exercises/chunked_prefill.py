@@ -6,18 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import (
-    Slips,
-    compare,
-    each,
-    expect,
-    hold,
-    listed,
-    number,
-    refused,
-    table,
-    whole,
-)
+from course.lab.grading.tools import Slips, compare, each, expect, hold, listed, number, refused, table, whole
 
 Plan = list[dict[int, int]]
 """For each step, how many tokens of which prompt are computed."""

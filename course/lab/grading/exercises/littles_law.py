@@ -7,19 +7,7 @@ from statistics import mean
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import (
-    Slips,
-    average,
-    compare,
-    each,
-    expect,
-    hold,
-    in_time,
-    listed,
-    maybe,
-    number,
-    whole,
-)
+from course.lab.grading.tools import Slips, average, compare, each, expect, hold, in_time, listed, maybe, number, whole
 
 Stay = tuple[float, float]
 """Arrival and departure, s."""
@@ -224,6 +212,6 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     end = max(departure for _, departure in stays)
     window = (0.0, end)
     calls = {"mean_in_system": window, "little": window, "busy_periods": (), "client_cap": ()}
-    for name in in_time(SLOWEST_S, calls, lambda done: Mistake("stays_took_time_over", name=list(calls)[done])):
+    for name in in_time(SLOWEST_S, calls, "stays_took_time_over"):
         result = getattr(answer, name)(list(stays), *calls[name])
     expect(result == 64, f"client_cap of {MANY} stays of a client with 64 open gave {shown(result)}; expected 64")

@@ -4,7 +4,7 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
@@ -40,24 +40,22 @@ def names(requests: list[Holder]) -> list[str]:
     return [each.request_id for each in requests]
 
 
-def right_victim(running: list[Holder], planned: set[str]) -> str | None:
-    left = [each.request_id for each in running if each.request_id not in planned]
-    return left[-1] if left else None
+def chosen(by: Callable[[list[Holder]], Holder]) -> Callable[[list[Holder], set[str]], str | None]:
+    """One of those that are not in the step."""
 
-
-def best(key: Callable[[Holder], float]) -> Callable[[list[Holder], set[str]], str | None]:
-    def mistaken(running: list[Holder], planned: set[str]) -> str | None:
+    def victim(running: list[Holder], planned: set[str]) -> str | None:
         left = [each for each in running if each.request_id not in planned]
-        return max(left, key=key).request_id if left else None
+        return by(left).request_id if left else None
 
-    return mistaken
+    return victim
 
 
+right_victim = chosen(lambda left: left[-1])
 VICTIM_SLIPS: Slips = {
     "planned_ignored": lambda running, planned: running[-1].request_id,
-    "one_admitted_first": best(lambda each: 0),
-    "one_arrived_last": best(lambda each: each.arrival),
-    "one_holds_most_blocks": best(lambda each: len(each.blocks)),
+    "one_admitted_first": chosen(lambda left: left[0]),
+    "one_arrived_last": chosen(lambda left: max(left, key=lambda each: each.arrival)),
+    "one_holds_most_blocks": chosen(lambda left: max(left, key=lambda each: len(each.blocks))),
     "last_running_step_already": lambda running, planned: names(running)[-2 if names(running)[-1] in planned else -1],
 }
 
@@ -121,26 +119,18 @@ def what_it_loses(answer: Answer, rng: random.Random) -> None:
         about = f"preempt({was.request_id}) with {before.told()}"
         left = names(after.running)
         expect(was.request_id not in left, f"{about}: it is still in `running`. Change the list that you were given")
-        expect(
-            left == [each for each in names(before.running) if each != was.request_id],
-            f"{about}: running is {left} afterwards. Only the victim leaves it",
-        )
+        others = [each for each in names(before.running) if each != was.request_id]
+        expect(left == others, "only_victim_leaves", about=about, left=left)
         free = [whole(block, "a block in `free`") for block in after.free]
-        expect(len(set(free)) == len(free), "free_afterwards_block_twice", about=about, free=shown(free))
-        missing = set(was.blocks) - set(free)
-        if missing:
-            some = "none" if len(missing) == len(was.blocks) else "not all"
-            raise Mistake("held_these_free_afterwards", about=about, blocks=was.blocks, some=some, free=shown(free))
-        if set(free) != {*before.free, *was.blocks}:
-            raise Mistake("free_victim_held_free", about=about, free=before.free, blocks=was.blocks, free_2=shown(free))
-        if listed(victim.blocks, "victim.blocks"):
-            raise Mistake("blocks_free_victim_still", about=about, blocks=shown(victim.blocks))
-        if victim.num_computed_tokens != 0:
-            raise Mistake("num_computed_tokens_afterwards", about=about, found=shown(victim.num_computed_tokens))
-        if victim.num_tokens != was.num_tokens:
-            raise Mistake("num_tokens_went_from", about=about, was=was.num_tokens, now=shown(victim.num_tokens))
-        changed = f"{about}: its arrival was {was.arrival} and is {shown(victim.arrival)}. It keeps that"
-        expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), changed)
+        some = "not all" if set(was.blocks) & set(free) else "none"
+        told = {"about": about, "was": was, "now": victim, "before": before, "free": shown(free), "some": some}
+        expect(len(set(free)) == len(free), "free_afterwards_block_twice", **told)
+        expect(set(was.blocks) <= set(free), "held_these_free_afterwards", **told)
+        expect(set(free) == {*before.free, *was.blocks}, "free_victim_held_free", **told)
+        expect(not listed(victim.blocks, "victim.blocks"), "blocks_free_victim_still", **told)
+        expect(victim.num_computed_tokens == 0, "num_computed_tokens_afterwards", **told)
+        expect(victim.num_tokens == was.num_tokens, "num_tokens_went_from", **told)
+        expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), "arrival_changed", **told)
         expect(after.free is not victim.blocks, "free_victim_blocks_same", about=about)
 
 
@@ -223,21 +213,24 @@ def hold_room(answer: Answer, before: State, request_id: str, count: int, planne
     should = [name for name in names(before.running) if name not in names(wanted.running)]
     if gone != should:
         told = f"{about}: {gone or 'none'} was preempted, expected {should or 'none'}"
-        if planned & set(gone):
-            raise Mistake(f"{told}. {', '.join(planned & set(gone))} is in this step already: its blocks are in use")
-        expect(not (request_id in should and request_id not in gone), "request_candidate_like_all", told=told)
-        if len(gone) > len(should) and not len(before.free) < count:
-            raise Mistake(f"{told}. Enough blocks were free: {len(before.free)} of {count}")
+        expect(not planned & set(gone), "in_use", told=told, planned=", ".join(planned & set(gone)))
+        expect(request_id not in should or request_id in gone, "request_candidate_like_all", told=told)
+        expect(
+            len(gone) <= len(should) or len(before.free) < count,
+            "enough_free",
+            told=told,
+            free=len(before.free),
+            count=count,
+        )
         expect(len(gone) <= len(should), "few_takes_look_again", told=told)
         expect(len(gone) >= len(should), "until_blocks_free_request", told=told, count=count)
         raise Mistake(f"{told}. The last admitted ones go first")
     expect(found == right, f"{about} gave {found}, expected {right}. False says that the request itself had to go")
     check_queue(before, after, ", ".join(should) or request_id)
-    if after.all_blocks() != before.all_blocks():
-        counts = {"before": len(before.all_blocks()), "after": len(after.all_blocks())}
-        raise Mistake("blocks_before_afterwards_free", about=about, **counts)
-    if len(after.free) != len(wanted.free):
-        raise Mistake("blocks_free_afterwards_expected", about=about, found=len(after.free), wanted=len(wanted.free))
+    every, left = before.all_blocks(), after.all_blocks()
+    expect(left == every, "blocks_before_afterwards_free", about=about, before=len(every), after=len(left))
+    counts = {"found": len(after.free), "wanted": len(wanted.free)}
+    expect(counts["found"] == counts["wanted"], "blocks_free_afterwards_expected", about=about, **counts)
 
 
 def never_fits(answer: Answer, rng: random.Random) -> None:
@@ -262,30 +255,25 @@ def never_fits(answer: Answer, rng: random.Random) -> None:
         raise Mistake("gave", about=about, found=found)
 
 
-class Played(NamedTuple):
-    """A service from the first step to the last."""
-
-    steps: int
-    preemptions: int
-
-    def __format__(self, _: str) -> str:
-        return f"{self.steps} steps and {self.preemptions} preemptions"
+def needs(request: Holder) -> int:
+    """Blocks for its tokens."""
+    return -(-request.num_tokens // BLOCK_SIZE)
 
 
-def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int, set[str]], bool]) -> Played:
-    """Steps of decoding in a small pool. Raises Mistake if a request never finishes, or blocks get lost."""
+def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int, set[str]], bool]) -> str:
+    """Steps of decoding in a small pool. Raises Mistake if a request never finishes, or blocks get lost. Gives back how
+    long it took."""
     blocks, preemptions = state.all_blocks(), 0
     for step in range(MOST_STEPS):
         if not state.running and not state.waiting:
-            return Played(step, preemptions)
+            return f"{step} steps and {preemptions} preemptions"
         oldest, planned, before = (names(state.running) or [None])[0], set[str](), len(state.running)
         for name in names(state.running):
             if name in names(state.running):
                 request = the(state, name)
-                missing = -(-request.num_tokens // BLOCK_SIZE) - len(request.blocks)
+                missing = needs(request) - len(request.blocks)
                 if missing <= 0 or room(state, name, missing, planned):
-                    if len(state.free) < missing:
-                        raise Mistake(f"make_room said True for {missing} blocks, and {len(state.free)} are free")
+                    expect(len(state.free) >= missing, "room_not_made", missing=missing, free=len(state.free))
                     request = the(state, name)
                     request.blocks += [state.free.pop() for _ in range(max(missing, 0))]
                     planned.add(request.request_id)
@@ -293,9 +281,9 @@ def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int,
         preemptions += lost
         if oldest is not None and oldest not in names(state.running):
             raise Mistake("service_played_2", step=step, oldest=oldest)
-        while state.waiting and not lost and len(state.free) >= -(-state.waiting[0].num_tokens // BLOCK_SIZE):
+        while state.waiting and not lost and len(state.free) >= needs(state.waiting[0]):
             request = state.waiting.pop(0)
-            request.blocks += [state.free.pop() for _ in range(-(-request.num_tokens // BLOCK_SIZE))]
+            request.blocks += [state.free.pop() for _ in range(needs(request))]
             state.running.append(request)
             planned.add(request.request_id)
         for request in list(state.running):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.exercise import Answer
 from course.lab.grading.exercises.lru_eviction import written
 from course.lab.grading.tools import compare, expect, in_time, whole
 
@@ -195,13 +195,10 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     tree, shared = answer.RadixTree(), [rng.randrange(1000) for _ in range(TAIL)]
     sequences = [[*shared, i, *rng.choices(range(1000), k=TAIL)] for i in range(SEQUENCES)]
-
-    def slow(asked: int) -> Callable[[int], Mistake]:
-        return lambda done: Mistake("tree_too_slow", done=done, asked=asked, there=SEQUENCES * TAIL, limit_s=LIMIT_S)
-
-    for i in in_time(LIMIT_S, range(0, SEQUENCES, 100), slow(SEQUENCES // 100)):
+    about = {"feedback": "tree_too_slow", "there": SEQUENCES * TAIL}
+    for i in in_time(LIMIT_S, range(0, SEQUENCES, 100), asked=SEQUENCES, **about):
         answer.many(tree.insert, [[list(each)] for each in sequences[i : i + 100]])
     asked = [rng.choice(sequences) for _ in range(1000)]
-    for i in in_time(LIMIT_S, range(0, 1000, 100), slow(10)):
+    for i in in_time(LIMIT_S, range(0, 1000, 100), asked=1000, **about):
         found = answer.many(tree.match, [[list(each)] for each in asked[i : i + 100]])
         expect(found == [2 * TAIL + 1] * 100, "in a large tree, a sequence that was inserted is not found whole")
