@@ -10,14 +10,16 @@ import math
 import numbers
 import random
 import statistics
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Mistake
+from course.lab.grading.exercise import Answer, Mistake  # noqa: F401 judges take Answer from here, too
 from course.lab.grading.remote import Clock
 from course.lab.grading.wire import LONGEST
 
@@ -253,6 +255,13 @@ def alike(found: np.ndarray, wanted: Any, tolerance: float) -> bool:
 def within(tolerance: float) -> Callable[[Any, Any], bool]:
     """`alike`, to compare with."""
     return partial(alike, tolerance=tolerance)
+
+
+def broken(file: str, make: Callable[..., Any]) -> dict[str, Any]:
+    """Slips that differ from the rule in a setting: `make(**settings)` of each line of `[broken]` in the TOML file beside
+    these judges."""
+    facts = tomllib.loads(Path(file).with_suffix(".toml").read_text(encoding="utf-8"))
+    return {name: make(**settings) for name, settings in facts["broken"].items()}
 
 
 def slip_of(slips: Slips, cases: Cases, agree: Callable[[Any, Any], bool] = same) -> str | None:

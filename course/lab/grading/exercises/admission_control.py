@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer
-from course.lab.grading.tools import Slips, compare, expect, hold, in_time, number
+from course.lab.grading.tools import Answer, Slips, compare, expect, hold, in_time, number, shown
 
 MANY, SLOW_S = 4000, 0.8
 """Requests, and the longest they may take together: looking at the slots takes a twentieth of it, playing all that came

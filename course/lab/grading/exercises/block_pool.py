@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect, in_time, listed, number, refused, whole
+from course.lab.grading.tools import Answer, Mistake, expect, in_time, listed, number, refused, whole
 
 LARGE, CHUNKS, OPERATIONS = 400_000, 50, 1500
 FILL_S = 1.5

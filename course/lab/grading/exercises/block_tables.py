@@ -4,9 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import compare, expect, listed, refused, same, whole
+from course.lab.grading.tools import Answer, Mistake, compare, expect, listed, refused, same, shown, whole
 
 Piece = tuple[list[int], int, int]
 """A request's block table, and the positions [start, end) that this step computes."""

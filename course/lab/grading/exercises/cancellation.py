@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect, listed, number
+from course.lab.grading.tools import Answer, Mistake, expect, listed, number, shown
 
 
 @dataclass

@@ -5,9 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, hold, listed, maybe, number, table, whole
+from course.lab.grading.tools import Answer, Mistake, Slips, compare, hold, listed, maybe, number, shown, table, whole
 
 Replica = dict[str, float]
 """slots, kv_tokens, fixed_s, per_request_s, per_cached_token_s, per_prompt_token_s, usd_per_hour"""

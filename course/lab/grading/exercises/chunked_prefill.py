@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, each, expect, hold, listed, number, refused, table, whole
+from course.lab.grading.tools import Slips, broken, compare, each, expect, hold, listed, number, refused, table, whole
 
 Plan = list[dict[int, int]]
 """For each step, how many tokens of which prompt are computed."""
@@ -64,14 +64,7 @@ class Rules:
 
 
 right_schedule = Rules()
-SCHEDULE_SLIPS: Slips = {
-    "those_decode_take_nothing": Rules(decodes_count=False),
-    "request_whose_prefill_done": Rules(finished_decode=False),
-    "one_prompt_prefilled_step": Rules(one_prompt_a_step=True),
-    "chunk_does_not_fit": Rules(skips_unfit=True),
-    "chunk_limits_all_prompts": Rules(chunk_for_all=True),
-    "chunk_limits_no_prompt": Rules(has_chunk=False),
-}
+SCHEDULE_SLIPS = broken(__file__, Rules)
 
 
 def right_split(prompt_len: int, chunk: int) -> list[int]:

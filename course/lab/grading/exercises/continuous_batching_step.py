@@ -4,10 +4,8 @@ import operator
 import random
 from collections.abc import Callable
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.props import Request
-from course.lab.grading.tools import compare, expect, table, whole
+from course.lab.grading.tools import Answer, Mistake, compare, expect, shown, table, whole
 
 Plan = dict[str, int]
 """Tokens by request id."""

@@ -3,8 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import close, compare, expect, hold, number, whole
+from course.lab.grading.tools import Answer, Mistake, close, compare, expect, hold, number, whole
 
 
 def right_tokens(alpha: float, k: int) -> float:

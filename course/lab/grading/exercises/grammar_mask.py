@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer
-from course.lab.grading.tools import Slips, compare, each, expect, hold, in_time, maybe, refused, whole
+from course.lab.grading.tools import Answer, Slips, compare, each, expect, hold, in_time, maybe, refused, shown, whole
 
 Grammar = dict[str, Any]
 """start, final (a set of states), next (state -> character -> state)"""

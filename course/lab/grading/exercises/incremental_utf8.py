@@ -4,9 +4,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import compare, cut, expect, in_time, text, whole
+from course.lab.grading.tools import Answer, Mistake, compare, cut, expect, in_time, shown, text, whole
 
 UNKNOWN = "\ufffd"
 LETTERS = "a Z\n0é߿ࠀ日本\ud7ff\ue000\uffff\ufeff😀🦜𐀀\U0010ffff"

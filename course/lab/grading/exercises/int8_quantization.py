@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, array, compare, expect, finite, hold, refused, within
+from course.lab.grading.tools import Answer, Mistake, Slips, array, compare, expect, finite, hold, refused, within
 
 TOP = 127
 STEP = 0.5 + 1e-3

@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, hold, whole
+from course.lab.grading.tools import Answer, Mistake, Slips, hold, whole
 
 Shape = dict[str, int]
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}

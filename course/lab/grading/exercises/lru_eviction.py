@@ -6,9 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import compare, expect, in_time, listed, refused, whole
+from course.lab.grading.tools import Answer, Mistake, compare, expect, in_time, listed, refused, shown, whole
 
 RULE = "least recently released first, and of one release its last block first"
 LARGE, OPERATIONS = 60_000, 1200

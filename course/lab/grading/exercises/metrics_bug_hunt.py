@@ -5,11 +5,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.exercises import metrics_slips as known
 from course.lab.grading.exercises.percentiles import right_percentile
-from course.lab.grading.tools import Slips, ask, average, close, compare, each, hold, listed, maybe, number
+from course.lab.grading.tools import Slips, ask, average, close, compare, each, hold, listed, maybe, number, shown
 
 QUANTILES = (50, 80, 90, 95)
 TOLERANCE = 0.01

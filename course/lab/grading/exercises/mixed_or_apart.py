@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.exercise import Answer
-from course.lab.grading.tools import Slips, close, compare, expect, hold, maybe, number, table, whole
+from course.lab.grading.tools import Answer, Slips, close, compare, expect, hold, maybe, number, table, whole
 
 Step = dict[str, float]
 """fixed_s, per_token_s, max_tokens. Times are sums of powers of two, so that no rounding decides."""

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer
-from course.lab.grading.tools import alike, array, compare, expect, slip_of, unchanged, within
+from course.lab.grading.tools import Answer, alike, array, compare, expect, shown, slip_of, unchanged, within
 
 Tile = tuple[np.ndarray, np.ndarray]
 """Scores [n] and values [n, d] of n keys."""

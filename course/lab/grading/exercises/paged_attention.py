@@ -6,8 +6,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import alike, array, compare, within
+from course.lab.grading.tools import Answer, Mistake, alike, array, compare, within
 
 TOLERANCE = 1e-4
 """Float32 is good enough."""

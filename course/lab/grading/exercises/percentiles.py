@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from statistics import mean
 from typing import Any
 
-from course.lab.grading.exercise import Answer
-from course.lab.grading.tools import Slips, compare, expect, hold, listed, number
+from course.lab.grading.tools import Answer, Slips, compare, expect, hold, listed, number
 
 Request = tuple[float, list[float]]
 """Arrival, and the moments of delivery."""

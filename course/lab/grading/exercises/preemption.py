@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.props import Holder
-from course.lab.grading.tools import Slips, expect, hold, listed, same, whole
+from course.lab.grading.tools import Answer, Mistake, Slips, expect, hold, listed, same, shown, whole
 
 BLOCK_SIZE = 4
 MOST_STEPS = 600

@@ -3,9 +3,7 @@
 import random
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect, listed, timed, whole
+from course.lab.grading.tools import Answer, Mistake, expect, listed, shown, timed, whole
 
 FEWEST_BYTES = 16
 SLOW_S = 0.4

@@ -5,9 +5,7 @@ import json
 import random
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect
+from course.lab.grading.tools import Answer, Mistake, expect, shown
 from course.lab.grading.tools import text as read_text
 
 Tool = dict[str, Any]

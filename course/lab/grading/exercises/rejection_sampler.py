@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect, listed, whole
+from course.lab.grading.tools import Answer, Mistake, expect, listed, whole
 
 ROUNDS = 400
 """For each draft. The generator's numbers are scripted so that they fill their range evenly: no luck is in the shares."""

@@ -5,9 +5,8 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from course.lab.grading.exercise import Answer
 from course.lab.grading.props import Machine, Model
-from course.lab.grading.tools import Slips, expect, hold, maybe, whole
+from course.lab.grading.tools import Answer, Slips, expect, hold, maybe, whole
 
 
 def weight_bytes(model: Model) -> float:

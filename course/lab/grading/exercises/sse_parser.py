@@ -5,9 +5,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, cut, expect, in_time, listed, slip_of, table, timed
+from course.lab.grading.tools import Slips, broken, compare, cut, expect, in_time, listed, shown, slip_of, table, timed
 
 Event = dict[str, str]
 """event, data, id"""
@@ -66,8 +65,8 @@ def parse(
     return found
 
 
-def with_rule(**broken: Any) -> Callable[[Sequence[bytes]], list[Event]]:
-    return lambda chunks: parse(b"".join(chunks), **broken)
+def with_rule(**rules: Any) -> Callable[[Sequence[bytes]], list[Event]]:
+    return lambda chunks: parse(b"".join(chunks), **rules)
 
 
 right_events = with_rule()
@@ -99,15 +98,7 @@ SLIPS: Slips = {
     "character_behind_colon_taken": with_rule(value=lambda after: after[1:]),
     "several_data_lines_one": with_rule(join="".join),
     "data_line_replaces_one": with_rule(join=lambda texts: texts[-1]),
-    "id_stays_until_next": with_rule(id_stays=False),
-    "event_names_only_event": with_rule(kind_stays=True),
-    "event_without_data_line": with_rule(without_data=True),
-    "line_without_colon_field": with_rule(bare_names=False),
-    "stream_ended_middle_event": with_rule(unfinished=True),
-    "done_handed_out_event": with_rule(done_is_event=True),
-    "done_taken_for_event": with_rule(done_ends=False),
-    "behind_done_nothing_handed": with_rule(goes_on=True),
-    "byte_order_mark_very": with_rule(bom="no such beginning"),
+    **broken(__file__, with_rule),
 }
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, expect, within
+from course.lab.grading.tools import Answer, Mistake, Slips, compare, expect, within
 
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3}
 

@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import close, number, slip_of, table
+from course.lab.grading.tools import Answer, Mistake, close, number, slip_of, table
 
 CAUSES = ("queue", "own prefill", "others' prompts", "others' answers", "between steps")
 Step = dict[str, Any]
