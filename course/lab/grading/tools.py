@@ -258,8 +258,8 @@ def within(tolerance: float) -> Callable[[Any, Any], bool]:
 
 
 def broken(file: str, make: Callable[..., Any]) -> dict[str, Any]:
-    """Slips that differ from the rule in a setting: `make(**settings)` of each line of `[broken]` in the TOML file beside
-    these judges."""
+    """Slips that differ from the rule in a setting: `make(**settings)` of each line of `[broken]`, in the TOML file
+    beside these judges."""
     facts = tomllib.loads(Path(file).with_suffix(".toml").read_text(encoding="utf-8"))
     return {name: make(**settings) for name, settings in facts["broken"].items()}
 

@@ -67,10 +67,6 @@ right_schedule = Rules()
 SCHEDULE_SLIPS = broken(__file__, Rules)
 
 
-def right_split(prompt_len: int, chunk: int) -> list[int]:
-    return [min(chunk, prompt_len - begin) for begin in range(0, prompt_len, chunk)]
-
-
 SPLIT_SLIPS: Slips = {
     "rest_lost": lambda n, c: [c] * (n // c),
     "last_chunk_large_others": lambda n, c: [c] * math.ceil(n / c),
@@ -115,10 +111,6 @@ def exact_budget(itl_s: float, fixed_s: float, token_s: float) -> float:
     return (itl_s - fixed_s) / token_s
 
 
-def right_budget(itl_s: float, fixed_s: float, token_s: float) -> int:
-    return max(math.floor(exact_budget(itl_s, fixed_s, token_s)), 0)
-
-
 BUDGET_SLIPS: Slips = {
     "one_token_too_many": lambda i, f, t: max(math.ceil(exact_budget(i, f, t)), 0),
     "fixed_time_step_forgotten": lambda i, f, t: math.floor(i / t),
@@ -135,7 +127,7 @@ def splits(answer: Answer, rng: random.Random) -> None:
     chunk = rng.randint(3, 9)
     cases = [(chunk * 3 + rng.randint(1, 2), chunk), (chunk * 4, chunk), (chunk, chunk), (chunk - 1, chunk), (1, chunk)]
     cases += [(chunk + 1, chunk), (5, 1), (rng.randint(1000, 9000), 512)]
-    hold(answer.split, cases, right_split, SPLIT_SLIPS, each(whole))
+    hold(answer.split, cases, lambda n, c: [min(c, n - begin) for begin in range(0, n, c)], SPLIT_SLIPS, each(whole))
 
 
 def asked(answer: Answer, case: Case) -> Plan:
@@ -203,4 +195,4 @@ def bounds(answer: Answer, rng: random.Random) -> None:
         if 0.1 < exact_budget(*case) % 1 < 0.9:  # rounding errors decide nothing
             cases.append(case)
     cases += [(0.004, 0.01, 0.0003), (0.0105, 0.01, 0.001), (0.75, 0.5, 0.0625)]  # none, none, exactly 4
-    hold(answer.largest_budget, cases, right_budget, BUDGET_SLIPS, whole)
+    hold(answer.largest_budget, cases, lambda *case: max(math.floor(exact_budget(*case)), 0), BUDGET_SLIPS, whole)

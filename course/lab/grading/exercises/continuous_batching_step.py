@@ -45,9 +45,8 @@ def in_order(running: list[Request], waiting: list[Request], slots: int) -> list
 def whole_or_nothing(order: list[Request], budget: int, stop: bool) -> Plan:
     plan: Plan = {}
     for request in order:
-        if request.missing <= budget:
+        if request.missing <= budget - sum(plan.values()):
             plan[request.request_id] = request.missing
-            budget -= request.missing
         elif stop:
             break
     return plan
@@ -136,12 +135,7 @@ def tight(answer: Answer, rng: random.Random) -> None:
     new = [new_request(rng, f"w{i}") for i in range(3)]
     exact = sum(request.missing for request in [*decodes, new[0]])
     cases: list[Case] = [(decodes, new, 3, 8), (decodes, new, 5, 8), (long_one, new, 5, 8), (long_one, new, 64, 8)]
-    cases += [
-        (decodes, new, exact, 8),
-        (decodes, new, exact + 1, 8),
-        (decodes, new, exact - 1, 8),
-        (decodes, new, 0, 8),
-    ]
+    cases += [(decodes, new, budget, 8) for budget in (exact, exact + 1, exact - 1, 0)]
     judge_cases(answer, cases)
 
 

@@ -27,13 +27,9 @@ def taken(values: Array, logits: Array, k: int) -> Array:
     return np.take_along_axis(values, np.array(right_experts(logits, k)), axis=1)
 
 
-def summing_to_one(shares: Array) -> Array:
-    return shares / shares.sum(axis=1, keepdims=True)
-
-
 def right_shares(logits: Array, k: int, normalize: bool) -> Array:
     shares = taken(softmax(logits), logits, k)
-    return summing_to_one(shares) if normalize else shares
+    return shares / shares.sum(axis=1, keepdims=True) if normalize else shares
 
 
 EXPERT_SLIPS: Slips = {

@@ -128,11 +128,10 @@ def texts(answer: Answer, rng: random.Random) -> None:
             character, state = rng.choice(list(grammar["next"].get(state, {"": state}).items()))
             path += character
         cases.append((grammar, grammar["start"], path))
-    hold(answer.follow, cases, right_follow, FOLLOW_SLIPS, maybe(lambda value, _: value), told_text)
-
-
-def told_text(grammar: Grammar, state: str, text: str) -> str:
-    return f"follow({shown(grammar['next'])}, {state!r}, {text!r})"
+    hold(
+        answer.follow, cases, right_follow, FOLLOW_SLIPS, maybe(lambda value, _: value),
+        lambda grammar, state, text: f"follow({shown(grammar['next'])}, {state!r}, {text!r})",
+    )  # fmt: skip
 
 
 Path = tuple[Grammar, list[str], int, list[int]]

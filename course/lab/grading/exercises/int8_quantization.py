@@ -223,10 +223,6 @@ GROUP_SLIPS = {
 }
 
 
-def right_back(numbers: np.ndarray, scales: np.ndarray, group: int) -> np.ndarray:
-    return numbers * np.repeat(scales, group, axis=1)
-
-
 def first_row(told: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
     return lambda _, found, wanted: f"{told} {shown(found[0])}; expected {shown(wanted[0])}"
 
@@ -251,7 +247,10 @@ def groups(answer: Answer, rng: random.Random) -> str:
         told = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
         back_cases = [((numbers, scales, group), back)]
         slips = {"scales_repeat_each": lambda n, s, g: n * np.tile(s, (1, g))}
-        compare("dequantize_groups", back_cases, right_back, slips, agree=within(1e-5), difference=first_row(told))
+        compare(
+            "dequantize_groups", back_cases, lambda n, s, g: n * np.repeat(s, g, axis=1), slips,
+            agree=within(1e-5), difference=first_row(told),
+        )  # fmt: skip
         by_row = np.rint(steps_of(weight)) * right_scales(weight)[:, None]
         errors[group] = float(np.abs(back - weight).mean()), float(np.abs(by_row - weight).mean())
     few, many = errors[32]

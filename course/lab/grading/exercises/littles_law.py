@@ -42,10 +42,6 @@ def right_periods(stays: Sequence[Stay]) -> list[list[float]]:
     return found
 
 
-def right_cap(stays: Sequence[Stay]) -> int | None:
-    return _cap(stays, _between_arrivals(stays)) if stays else None
-
-
 def inside(stay: Stay, start: float, end: float) -> float:
     return max(0.0, min(stay[1], end) - max(stay[0], start))
 
@@ -182,7 +178,10 @@ def the_cap(answer: Answer, rng: random.Random) -> None:
     asked.append([(0.0, 4.0)] * (short - 1) + [(0.0, 2.0), (2.0, 60.0)])
     about = "client_cap({}), {} stays,".format
     questions = [(stays,) for stays in asked]
-    hold(answer.client_cap, questions, right_cap, slips, maybe(whole), lambda stays: about(shown(stays), len(stays)))
+    hold(
+        answer.client_cap, questions, lambda stays: _cap(stays, _between_arrivals(stays)), slips, maybe(whole),
+        lambda stays: about(shown(stays), len(stays)),
+    )  # fmt: skip
     for stays in ([], [(1.0, 4.0)], [(1.0, 4.0), (1.0, 3.0)]):
         if (found := answer.client_cap(list(stays))) is not None:
             raise Mistake(f"client_cap({stays}) gave {shown(found)}; expected None: no time lies between arrivals", 0.7)

@@ -118,11 +118,6 @@ FEW_SLIPS = {
 }
 
 
-def each_server(servers: Sequence[Sequence[float]], q: float) -> list[float]:
-    """The servers' own percentiles."""
-    return [right_percentile(own, q) for own in servers if own]
-
-
 FLEET_SLIPS = {
     "mean_percentiles_which": lambda servers, q: average(
         [p for own in servers if (p := right_guarded(own, q)) is not None]
@@ -130,7 +125,7 @@ FLEET_SLIPS = {
     "mean_percentiles_weighted": lambda servers, q: (
         sum(right_percentile(own, q) * len(own) for own in servers if own) / sum(map(len, servers))
     ),
-    "worst_server_percentile": lambda servers, q: max(each_server(servers, q)),
+    "worst_server_percentile": lambda servers, q: max(right_percentile(own, q) for own in servers if own),
     "fleet_nearest_rank": lambda servers, q: RANK_SLIPS["nearest_rank"]([*itertools.chain(*servers)], q),
 }
 
@@ -149,19 +144,11 @@ def in_ms(ttft: float, limit_ms: float) -> bool:
     return ttft * 1000 <= limit_ms
 
 
-def everyone(request: Request) -> bool:
-    return True
-
-
-def answered(request: Request) -> bool:
-    return bool(deliveries(request))
-
-
 ATTAINMENT_SLIPS = {
-    "failed_requests_left_out": met(answered, in_ms),
+    "failed_requests_left_out": met(lambda r: bool(deliveries(r)), in_ms),
     "failed_requests_left_out_count": met(lambda r: not r["failed"], in_ms),
-    "limit_milliseconds_stamps": met(everyone, lambda ttft, limit: ttft <= limit),
-    "ttft_exactly_limit_met": met(everyone, lambda ttft, limit: ttft * 1000 < limit),
+    "limit_milliseconds_stamps": met(lambda r: True, lambda ttft, limit: ttft <= limit),
+    "ttft_exactly_limit_met": met(lambda r: True, lambda ttft, limit: ttft * 1000 < limit),
     "request_failed_not_met": lambda requests, limit_ms: average(
         [float((t := broke_off_too(right_ttft)(r)) is not None and t * 1000 <= limit_ms) for r in requests]
     ),

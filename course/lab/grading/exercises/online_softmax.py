@@ -46,10 +46,6 @@ def fold(
     return weighted / total
 
 
-def kept(old: float, new: float) -> float:
-    return 1.0
-
-
 def shrunk(old: float, new: float) -> float:
     return float(np.exp(old - new))
 
@@ -68,33 +64,24 @@ def each_alone(tiles: Sequence[Tile]) -> list[list[Tile]]:
     return [[tile] for tile in tiles if len(tile[0])]
 
 
-def same_for_all(scores: np.ndarray) -> float:
-    return 1.0
-
-
 def own_sum(scores: np.ndarray) -> float:
     return float(np.exp(scores - scores.max()).sum())
 
 
-def not_divided(tiles: Sequence[Tile]) -> np.ndarray:
-    scores, values = whole_row(tiles)
-    return np.exp(scores - scores.max()) @ values
-
-
 SLIPS: Mapping[str, Callable[[Sequence[Tile]], np.ndarray]] = {
-    "nothing_rescaled": lambda tiles: fold(tiles, kept, kept),
-    "weighted_values_not_rescaled": lambda tiles: fold(tiles, shrunk, kept),
-    "sum_not_rescaled_only": lambda tiles: fold(tiles, kept, shrunk),
+    "nothing_rescaled": lambda tiles: fold(tiles, lambda *_: 1, lambda *_: 1),
+    "weighted_values_not_rescaled": lambda tiles: fold(tiles, shrunk, lambda *_: 1),
+    "sum_not_rescaled_only": lambda tiles: fold(tiles, lambda *_: 1, shrunk),
     "factor_upside_down": lambda tiles: fold(tiles, upside_down, upside_down),
-    "tiles_own_softmaxes_averaged": lambda tiles: averaged(each_alone(tiles), same_for_all),
+    "tiles_own_softmaxes_averaged": lambda tiles: averaged(each_alone(tiles), lambda scores: 1),
     "tiles_own_softmaxes_averaged_their": lambda tiles: averaged(each_alone(tiles), len),
-    "not_divided_sum": not_divided,
+    "not_divided_sum": lambda tiles: right(tiles) * own_sum(whole_row(tiles)[0]),
 }
 
 
 MERGE_SLIPS: Mapping[str, Callable[..., np.ndarray]] = {
     "sums_weighted_values_added": lambda one, other: averaged([one, other], own_sum),
-    "two_results_averaged": lambda one, other: averaged([one, other], same_for_all),
+    "two_results_averaged": lambda one, other: averaged([one, other], lambda scores: 1),
 }
 
 
@@ -237,10 +224,7 @@ def merged(answer: Answer, rng: random.Random) -> None:
     judge(three, "One part, or both, has seen nothing but -inf, or nothing at all", ", merged from three parts,")
     more = some_tiles(rng, (3, 4, 2), (0, 3, 1), 3)
     both = merge(answer, *(state_after(answer, [tile], 3) for tile in more[:2]))
-    judge(
-        [(more, result(answer, added(answer, both, *more[2]), 3))],
-        what=", merged, then one more",
-    )
+    judge([(more, result(answer, added(answer, both, *more[2]), 3))], what=", merged, then one more")
 
 
 def merge(answer: Answer, one: Any, other: Any) -> Any:

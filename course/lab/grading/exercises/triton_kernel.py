@@ -100,10 +100,6 @@ def run(answer: Answer, name: str, case: Case, inputs: Sequence[str], outputs: S
     return seen["numbers"]
 
 
-def run_norm(answer: Answer, case: Case) -> np.ndarray:
-    return run(answer, "rms_norm", case, ["x"], ["out"])[0]
-
-
 def run_add(answer: Answer, case: Case) -> list[np.ndarray]:
     """Total and normed."""
     return run(answer, "add_rms_norm", case, ["x", "delta"], ["total", "normed"])
@@ -143,20 +139,13 @@ def judge(
     compare(what, asked, wanted, named, agree=agree, otherwise=otherwise, difference=difference, share=share)
 
 
-def right_norm(case: Case) -> np.ndarray:
-    return right(case.x, case.weight, case.eps)
-
-
-def right_total(case: Case) -> np.ndarray:
-    return case.x + case.delta
+def judge_norm(answer: Answer, cases: Sequence[Case], tip: str, usual: str | None = None) -> None:
+    found = [(case, run(answer, "rms_norm", case, ["x"], ["out"])[0]) for case in cases]
+    judge(found, "rms_norm", lambda case: right(case.x, case.weight, case.eps), NORM_OF_X, tip, usual)
 
 
 def right_normed(case: Case) -> np.ndarray:
     return right(case.x + case.delta, case.weight, case.eps)
-
-
-def judge_norm(answer: Answer, cases: Sequence[Case], tip: str, usual: str | None = None) -> None:
-    judge([(case, run_norm(answer, case)) for case in cases], "rms_norm", right_norm, NORM_OF_X, tip, usual)
 
 
 NAN_TIP = (
@@ -184,7 +173,14 @@ def fused(answer: Answer, rng: random.Random) -> None:
     shapes = ((3, 64, 0), (2, 100, 0), (4, 33, 0), (3, 40, 7), (1, 200, 0))
     cases = [some_case(rng, rows, size, 0.05, gap=gap) for rows, size, gap in shapes]
     results = [(case, *run_add(answer, case)) for case in cases]
-    judge([(case, total) for case, total, _ in results], "total", right_total, {}, NAN_TIP, "total is x + delta")
+    judge(
+        [(case, total) for case, total, _ in results],
+        "total",
+        lambda case: case.x + case.delta,
+        {},
+        NAN_TIP,
+        "total is x + delta",
+    )
     judge([(case, normed) for case, _, normed in results], "normed", right_normed, NORMED_SLIPS, NAN_TIP, share=0.3)
 
 
@@ -195,5 +191,5 @@ def half(answer: Answer, rng: random.Random) -> None:
         judge_norm(answer, [case], tip, usual=tip)
         total, normed = run_add(answer, case)
         why = NAN_TIP if np.isnan(total).any() else tip
-        judge([(case, total)], "total", right_total, {}, why, usual=why)
+        judge([(case, total)], "total", lambda case: case.x + case.delta, {}, why, usual=why)
         judge([(case, normed)], "normed", right_normed, {}, why, usual=why)
