@@ -230,10 +230,8 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     grammar["next"][grammar["start"]]["a"] = grammar["start"]  # it may go on for ever in few states
     grammar["final"].add(grammar["start"])
     vocabulary, eos = some_vocabulary(rng, LARGE)
-    matcher, token = (
-        answer.Matcher(grammar, vocabulary, eos),
-        next(i for i, t in enumerate(vocabulary) if t == "a" and i != eos),
-    )
+    matcher = answer.Matcher(grammar, vocabulary, eos)
+    token = next(i for i, t in enumerate(vocabulary) if t == "a" and i != eos)
     for _ in in_time(SLOWEST_S, range(STEPS), "mask_slow"):
         matcher.allowed()
         matcher.accept(token)

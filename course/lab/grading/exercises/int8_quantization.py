@@ -126,11 +126,8 @@ def hold_numbers(weights: list[np.ndarray], found: list[np.ndarray], tip: str | 
         wrong = np.abs(numbers - exact) > STEP
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
-            told = (
-                f"w = {weight[row, column]:.4g} is {exact[row, column]:.3f} steps and became "
-                f"{numbers[row, column]:.0f}; expected {round(float(exact[row, column]))}"
-            )
-            raise Mistake(told, slip=number_slip(weights, found) or tip)
+            about = {"w": weight[row, column], "steps": exact[row, column], "number": numbers[row, column]}
+            raise Mistake("not_the_nearest", slip=number_slip(weights, found) or tip, **about)
 
 
 def hold_both(weight: np.ndarray, numbers: np.ndarray, scales: np.ndarray) -> None:
@@ -150,13 +147,8 @@ def nearest_steps(answer: Answer, rng: random.Random) -> None:
     hold_numbers(weights, [asked(answer, weight)[0] for weight in weights])
 
 
-BACK_SLIPS: Slips = {
-    "scales_rows_went_along": lambda n, s: n * s.astype(np.float64),
-}
-BOUND_SLIPS: Slips = {
-    "whole_step_which_bound": lambda s: s,
-    "root_mean_square_error": lambda s: s / np.sqrt(12),
-}
+BACK_SLIPS: Slips = {"scales_rows_went_along": lambda n, s: n * s.astype(np.float64)}
+BOUND_SLIPS: Slips = {"whole_step_which_bound": lambda s: s, "root_mean_square_error": lambda s: s / np.sqrt(12)}
 
 
 def shaped(*shape: int) -> Callable[[Any, str], np.ndarray]:

@@ -113,9 +113,7 @@ def guarded(formula: Numbers) -> Numbers:
 
 
 RANK_SLIPS = {words: guarded(formula) for words, formula in PERCENTILE_SLIPS.items()}
-FEW_SLIPS = {
-    "same_number_samples_for": lambda s, q: right_percentile(s, q) if len(s) >= 100 else None,
-}
+FEW_SLIPS = {"same_number_samples_for": lambda s, q: right_percentile(s, q) if len(s) >= 100 else None}
 
 
 FLEET_SLIPS = {

@@ -126,10 +126,8 @@ def some_machine(rng: random.Random) -> Machine:
 
 def floors(answer: Answer, rng: random.Random) -> None:
     shapes = [(16, 1, 0), (16, 1, 4000), (16, 900, 0), (8, 32, 500), (4, 1, 0), (4, 700, 30), (16, 64, 8000)]
-    questions = [
-        (some_model(rng, bits), some_machine(rng), batch, context)
-        for bits, batch, context in [*shapes, (32, 2000, 100)]
-    ]
+    shapes.append((32, 2000, 100))
+    questions = [(some_model(rng, bits), some_machine(rng), batch, context) for bits, batch, context in shapes]
     hold(answer.step_floor, questions, right_floor, FLOOR_SLIPS)
 
 
