@@ -60,9 +60,10 @@ class Watched:
             self.counts[block] -= 1
         self.look(f"release({list(blocks)})")
 
-    def refuses(self, error: type[Exception], what: str, why: str, act: Callable[[], Any]) -> None:
+    def refuses(self, error: type[Exception], name: str, value: Any, when: str, why: str) -> None:
         """The pool must raise this error and be as it was."""
-        refused(error, what, why, act)
+        what = f"{name}({value}){when}"
+        refused(error, what, why, lambda: getattr(self.pool, name)(value))
         self.look(f"{what}, which was refused,")
 
 
@@ -109,9 +110,8 @@ def refuses_too_many(answer: Answer, rng: random.Random) -> None:
     watched = Watched(answer.BlockPool, size)
     for held in (0, size - 1):
         watched.allocate(held)
-        wanted = watched.free + 1
-        about, ask = f"allocate({wanted}) with {watched.free} free", lambda wanted=wanted: watched.pool.allocate(wanted)
-        watched.refuses(IndexError, about, "too few are free", ask)
+        free = watched.free
+        watched.refuses(IndexError, "allocate", free + 1, f" with {free} free", "too few are free")
         watched.allocate(watched.free)  # those that were free still are: nothing was lost on the way
         watched.release([block for block in range(size) if watched.counts[block]])
 
@@ -121,16 +121,14 @@ def refuses_nonsense(answer: Answer, rng: random.Random) -> None:
     a, b, c = watched.allocate(3)
     watched.release([b])
     free = f"the reference count of block {b} is 0"
-    watched.refuses(ValueError, f"release([{b}]) after its release", free, lambda: watched.pool.release([b]))
-    watched.refuses(ValueError, f"share([{b}]) of a free block", free, lambda: watched.pool.share([b]))
+    watched.refuses(ValueError, "release", [b], " after its release", free)
+    watched.refuses(ValueError, "share", [b], " of a free block", free)
     for together in ([a, b], [b, a], [a, b, c]):
-        for name, act in (("release", watched.pool.release), ("share", watched.pool.share)):
-            about, why = f"{name}({together}), of which {b} is free", f"{free}, and nothing may be done by halves"
-            watched.refuses(ValueError, about, why, lambda act=act, together=together: act(list(together)))
+        for name in ("release", "share"):
+            why = f"{free}, and nothing may be done by halves"
+            watched.refuses(ValueError, name, together, f", of which {b} is free", why)
     watched.release([a])  # it was neither let go nor shared above
-    watched.refuses(
-        ValueError, f"release([{a}]) after its only release", "no one holds it", lambda: watched.pool.release([a])
-    )
+    watched.refuses(ValueError, "release", [a], " after its only release", "no one holds it")
     watched.allocate(watched.free)
     watched.release([c])
 

@@ -205,10 +205,6 @@ def cancelled_after(answer: Answer, rng: random.Random, scripts: str) -> None:
         watched.play("step " * steps + scripts.format(f"r{which}"))
 
 
-def between_steps(answer: Answer, rng: random.Random) -> None:
-    cancelled_after(answer, rng, "step {} drain")
-
-
 def during_a_step(answer: Answer, rng: random.Random) -> None:
     cancelled_after(answer, rng, "begin {} end drain")
     for name in ("r0", "r1"):  # cancelled in the very step of its last token

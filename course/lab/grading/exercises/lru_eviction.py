@@ -172,17 +172,12 @@ def revives(answer: Answer, rng: random.Random) -> None:
 def counts(answer: Answer, rng: random.Random) -> None:
     order = answer.EvictionOrder()
     ids = rng.sample(range(50), 6)
-    steps: list[tuple[str, Callable[[], Any], int]] = [
-        ("making it", lambda: None, 0),
-        (f"release({ids})", lambda: order.release(list(ids)), 6),
-        (f"revive({ids[2]})", lambda: order.revive(ids[2]), 5),
-        ("evict(2)", lambda: listed(order.evict(2), "evict(2)", 2), 3),
-        ("evict(0)", lambda: listed(order.evict(0), "evict(0)", 0), 3),
-        ("release([])", lambda: order.release([]), 3),
-        ("evict(3)", lambda: listed(order.evict(3), "evict(3)", 3), 0),
-    ]
-    for what, act, wanted in steps:
-        act()
+    steps = [("release", ids, 6), ("revive", ids[2], 5), ("evict", 2, 3), ("evict", 0, 3), ("release", [], 3)]
+    for name, value, wanted in [("", None, 0), *steps, ("evict", 3, 0)]:
+        what = f"{name}({value})" if name else "making it"
+        gone = getattr(order, name)(value) if name else None
+        if name == "evict":
+            listed(gone, what, value)
         found = whole(len(order), "len(order)")
         expect(found == wanted, "after_len_order_expected", what=what, found=found, wanted=wanted)
     given = list(ids)

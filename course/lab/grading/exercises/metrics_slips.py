@@ -3,7 +3,6 @@
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from statistics import mean
 from typing import Any
 
 from course.lab.grading.exercises.percentiles import PERCENTILE_SLIPS, right_percentile
@@ -54,10 +53,21 @@ def right_fleet(servers: Sequence[Sequence[float]], q: float) -> float | None:
     return right_guarded([sample for own in servers for sample in own], q)
 
 
-def right_attainment(requests: Sequence[Request], limit_ms: float) -> float | None:
-    if not requests:
-        return None
-    return mean(float((ttft := right_ttft(request)) is not None and ttft * 1000 <= limit_ms) for request in requests)
+def met(
+    counted: Callable[[Request], bool] = lambda request: True,
+    is_met: Callable[[float, float], bool] = lambda ttft, limit_ms: ttft * 1000 <= limit_ms,
+    ttft_of: Callable[[Request], float | None] = right_ttft,
+) -> Callable[..., float | None]:
+    """The share of those counted whose TTFT is within the limit; the defaults are right."""
+
+    def attainment(requests: Sequence[Request], limit_ms: float) -> float | None:
+        of = [ttft_of(request) for request in requests if counted(request)]
+        return average([float(ttft is not None and is_met(ttft, limit_ms)) for ttft in of])
+
+    return attainment
+
+
+right_attainment = met()
 
 
 def per_token(numerator: Callable[[Request], float], less: int) -> Callable[[Request], float | None]:
@@ -128,31 +138,13 @@ FLEET_SLIPS = {
 }
 
 
-def met(counted: Callable[[Request], bool], limit: Callable[[float, float], bool]) -> Callable[..., float | None]:
-    """The share of those counted whose TTFT is within the limit."""
-
-    def attainment(requests: Sequence[Request], limit_ms: float) -> float | None:
-        of = [right_ttft(request) for request in requests if counted(request)]
-        return average([float(ttft is not None and limit(ttft, limit_ms)) for ttft in of])
-
-    return attainment
-
-
-def in_ms(ttft: float, limit_ms: float) -> bool:
-    return ttft * 1000 <= limit_ms
-
-
 ATTAINMENT_SLIPS = {
-    "failed_requests_left_out": met(lambda r: bool(deliveries(r)), in_ms),
-    "failed_requests_left_out_count": met(lambda r: not r["failed"], in_ms),
-    "limit_milliseconds_stamps": met(lambda r: True, lambda ttft, limit: ttft <= limit),
-    "ttft_exactly_limit_met": met(lambda r: True, lambda ttft, limit: ttft * 1000 < limit),
-    "request_failed_not_met": lambda requests, limit_ms: average(
-        [float((t := broke_off_too(right_ttft)(r)) is not None and t * 1000 <= limit_ms) for r in requests]
-    ),
-    "ttft_counts_from_due": lambda rs, limit: average(
-        [float(bool(deliveries(r)) and (deliveries(r)[0][0] - r["sent"]) * 1000 <= limit) for r in rs]
-    ),
+    "failed_requests_left_out": met(lambda r: bool(deliveries(r))),
+    "failed_requests_left_out_count": met(lambda r: not r["failed"]),
+    "limit_milliseconds_stamps": met(is_met=lambda ttft, limit: ttft <= limit),
+    "ttft_exactly_limit_met": met(is_met=lambda ttft, limit: ttft * 1000 < limit),
+    "request_failed_not_met": met(ttft_of=broke_off_too(right_ttft)),
+    "ttft_counts_from_due": met(ttft_of=TTFT_SLIPS["measured_from_moment_client"]),
 }
 
 

@@ -18,27 +18,20 @@ Asked = tuple[list[int], int, tuple[str, ...]]
 
 def names(answer: Answer, token_ids: list[int], block_size: int, extra_keys: tuple[str, ...] = ()) -> list[Any]:
     """The names that the answer gives, read."""
-    about = told("block_names", token_ids, block_size, extra_keys)
+    about = asked("block_names", token_ids, block_size, extra_keys)
     found = listed(answer.block_names(token_ids, block_size, extra_keys), about)
     full = len(token_ids) // block_size
-    if len(found) != full:
-        tip = ""
-        if len(found) == -(-len(token_ids) // block_size):
-            tip = ". A last block that is not full has no name: what comes next in it is not known yet"
-        elif len(found) == (len(token_ids) - 1) // block_size:
-            tip = ". All full blocks have names; the cap belongs to the lookup, not here: others may find this block"
-        raise Mistake(f"{about} gave {len(found)} names for {len(token_ids)} tokens, expected {full}{tip}")
+    usual = {-(-len(token_ids) // block_size): "last_not_full", (len(token_ids) - 1) // block_size: "capped"}
+    told = {"about": about, "found": len(found), "tokens": len(token_ids), "full": full}
+    expect(len(found) == full, "number_of_names", slip=usual.get(len(found)), **told)
     for name in found:
-        if not isinstance(name, (bytes, str)):
-            tip = ""
-            if isinstance(name, int):
-                tip = ". hash() is no cryptographic one: two texts with one number would read each other's blocks"
-            raise Mistake(f"{about}: a name should be bytes or a hex string; yours is {shown(name)}{tip}")
+        slip = "no_hash" if isinstance(name, int) else None
+        expect(isinstance(name, (bytes, str)), "bytes_or_hex", slip=slip, about=about, name=shown(name))
         expect(not len(name) < FEWEST_BYTES, "short", about=about, name=shown(name))
     return found
 
 
-def told(function: str, token_ids: list[int], block_size: int, extra_keys: tuple[str, ...]) -> str:
+def asked(function: str, token_ids: list[int], block_size: int, extra_keys: tuple[str, ...]) -> str:
     extra = f", extra_keys={extra_keys!r}" if extra_keys else ""
     return f"{function}({shown(token_ids)}, block_size={block_size}{extra})"
 
@@ -153,20 +146,15 @@ def lookup(answer: Answer, rng: random.Random) -> None:
 
 
 def hold_found(answer: Answer, known: set[Any], case: Asked, wanted: int, about: str) -> None:
-    got = found(answer, known, case)
-    if got == wanted:
-        return
-    size = case[1]
-    tip = ""
-    if wanted and got == wanted // size:
-        tip = ". That is the number of blocks: the answer is in tokens"
-    elif about.startswith("only"):
-        tip = ". Look with the request's own extra keys"
-    elif got > wanted:
-        tip = ". It was not computed before: its keys and values are not in the cache"
-    elif got < wanted and got == wanted - size:
-        tip = ". One block too few: one token must be left to compute, and here there is one"
-    raise Mistake(f"{len(case[0])} tokens in blocks of {size}, known: {about}. It gave {got}, expected {wanted}{tip}")
+    got, (tokens, size, _) = found(answer, known, case), case
+    usual = {
+        "blocks_not_tokens": wanted and got == wanted // size,
+        "own_extra_keys": about.startswith("only"),
+        "not_computed_before": got > wanted,
+        "one_block_too_few": got == wanted - size,
+    }
+    slip = next((name for name, is_so in usual.items() if is_so), None)
+    expect(got == wanted, "found", slip=slip, tokens=len(tokens), size=size, about=about, got=got, wanted=wanted)
 
 
 def the_cap(answer: Answer, rng: random.Random) -> None:

@@ -186,19 +186,12 @@ def judge_pair(answer: Answer, before: Request, after: Request, what: str) -> No
     if not lost:
         return
     size = sum(len(alike[key]) for key in lost)
-    told = (
-        f"{what}: the prompts part after {common} of {len(prompts[1])} characters, and {', '.join(lost)} "
-        f"({size} characters, the same in both) stand behind"
-    )
-    culprits = [
-        key
-        for key, text in parts[1].items()
-        if key not in alike and 0 <= prompts[1].find(text) <= common <= prompts[1].find(text) + len(text)
-    ]
+    told = {"what": what, "common": common, "total": len(prompts[1]), "lost": ", ".join(lost), "size": size}
+    found = {key: (prompts[1].find(text), len(text)) for key, text in parts[1].items() if key not in alike}
+    culprits = [key for key, (at, length) in found.items() if 0 <= at <= common <= at + length]
     if culprits:
-        culprit = culprits[0]
-        raise Mistake(f"{told}. They part at `{culprit}`, which changes more often: put it behind them")
-    raise Mistake("they_part", told=told, there=shown(prompts[1][max(common - 20, 0) : common + 20]))
+        raise Mistake("they_part_at", culprit=culprits[0], **told)
+    raise Mistake("they_part", there=shown(prompts[1][max(common - 20, 0) : common + 20]), **told)
 
 
 def pairs(answer: Answer, rng: random.Random, change: str, what: str) -> None:
