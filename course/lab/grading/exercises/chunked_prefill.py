@@ -180,11 +180,8 @@ def starved(answer: Answer, rng: random.Random) -> None:
     judge(answer, [([30, 9, 20], 3, 24, 10)] * 2)
 
 
-def times(answer: Answer, rng: random.Random) -> None:
-    shapes = [([90, 8, 30], 2, 32, 500), ([40, 7], 3, 32, 12), ([25], 0, 8, 500), ([5, 6, 7], 6, 64, 64)]
-    cases = [
-        (*shape, rng.uniform(0.002, 0.02), rng.uniform(1e-4, 1e-3)) for shape in [*shapes, ([64, 64, 9], 1, 33, 16)]
-    ]
+def times(answer: Answer, rng: random.Random, shapes: Sequence[Case]) -> None:
+    cases = [(*shape, rng.uniform(0.002, 0.02), rng.uniform(1e-4, 1e-3)) for shape in shapes]
     hold(answer.first_token_times, cases, right_times, TIME_SLIPS, each(number), lambda *case: f"{told(*case)}:")
 
 

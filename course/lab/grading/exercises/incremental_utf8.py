@@ -125,9 +125,8 @@ def invalid_bytes(answer: Answer, rng: random.Random) -> None:
         tokens = split(data, rng, longest=2)
         steps, rest = shown_after_each(answer, tokens)
         wanted, found = right_text(data), (steps or [""])[-1] + rest
-        asked = f"the tokens {hexed(tokens)}, then finish(),"
-        if found != wanted:
-            raise Mistake(f"{asked} gave {found!r}; expected {wanted!r}. {why_rubbish(found, wanted)}")
+        told = {"tokens": hexed(tokens), "found": found, "wanted": wanted}
+        expect(found == wanted, "rubbish", slip=why_rubbish(found, wanted), **told)
         came = b""
         for token, so_far in zip(tokens, steps):
             came += token
@@ -139,12 +138,10 @@ def invalid_bytes(answer: Answer, rng: random.Random) -> None:
 def why_rubbish(found: str, wanted: str) -> str:
     if found.count(UNKNOWN) < wanted.count(UNKNOWN):
         same = found.replace(UNKNOWN, "") == wanted.replace(UNKNOWN, "")
-        return (
-            "Bytes that are no character must leave a U+FFFD: they were dropped" if same else "Text behind them is lost"
-        )
+        return "bytes_dropped" if same else "text_behind_lost"
     if found.count(UNKNOWN) > wanted.count(UNKNOWN):
-        return "There are too many U+FFFD: a beginning that is cut short becomes one, as bytes.decode(errors='replace') does it"
-    return "Text is lost, or out of order"
+        return "too_many_unknown"
+    return "text is lost, or out of order"
 
 
 def on_their_own(answer: Answer, rng: random.Random) -> None:

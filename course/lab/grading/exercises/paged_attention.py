@@ -3,11 +3,14 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 
 from course.lab.grading.tools import Answer, Mistake, alike, array, compare, within
 
+Spans = Sequence[Sequence[tuple[int, int]]]
+"""Of each step, (new tokens, context) of each request."""
 TOLERANCE = 1e-4
 """Float32 is good enough."""
 
@@ -190,8 +193,16 @@ def gathers(answer: Answer, rng: random.Random) -> None:
                 raise Mistake("position_block_offset", **about)
 
 
-def decodes(answer: Answer, rng: random.Random) -> None:
-    judge(answer, [some_step(rng, [(1, context)], (3, 3)) for context in (1, 3, 4, 5, 8, 18)])
+def steps(answer: Answer, rng: random.Random, batches: Spans, tip: str = "", times: float = 1, **more: Any) -> None:
+    """
+    Args:
+        times: how large the scores are.
+        more: of `some_step`.
+    """
+    asked = [some_step(rng, spans, **{"heads": (4, 2), **more}) for spans in batches]
+    for step in asked:
+        step.query[:] *= times
+    judge(answer, asked, tip)
 
 
 def groups(answer: Answer, rng: random.Random) -> None:
@@ -199,29 +210,12 @@ def groups(answer: Answer, rng: random.Random) -> None:
     judge(answer, [some_step(rng, [(1, 7 + i)], each) for i, each in enumerate(heads)])
 
 
-def several(answer: Answer, rng: random.Random) -> None:
-    spans = ((5, 5), (4, 4), (3, 11), (4, 12), (2, 9), (9, 10), (1, 1))
-    judge(answer, [some_step(rng, [span], (2, 2)) for span in spans])
-
-
 def mixed(answer: Answer, rng: random.Random) -> None:
     batches = (((1, 5), (1, 13), (1, 4)), ((1, 9), (4, 4), (3, 17), (1, 1)), ((6, 14), (1, 8), (2, 3)))
-    steps = [some_step(rng, spans, (4, 2), size=size) for spans, size in zip(batches, (4, 4, 5))]
+    asked = [some_step(rng, spans, (4, 2), size=size) for spans, size in zip(batches, (4, 4, 5))]
     # Two requests share a full block: their prompts begin alike.
     shared = some_step(rng, ((1, 6), (2, 7)), (4, 2))
     shared.block_tables[1, 0] = shared.block_tables[0, 0]
-    judge(answer, [*steps, shared])
+    judge(answer, [*asked, shared])
     # Tables and caches of another step must not be remembered.
     judge(answer, [some_step(rng, batches[0], (4, 2))])
-
-
-def unwritten(answer: Answer, rng: random.Random) -> None:
-    spans = (((1, 5), (3, 6)), ((1, 9), (1, 1), (2, 2)), ((5, 5), (1, 17)))
-    judge(answer, [some_step(rng, each, (4, 2), garbage=np.nan) for each in spans], "never_written")
-
-
-def large(answer: Answer, rng: random.Random) -> None:
-    steps = [some_step(rng, each, (4, 2)) for each in (((1, 9),), ((4, 7), (1, 3)))]
-    for step in steps:
-        step.query[:] *= 300
-    judge(answer, steps, "large_scores")

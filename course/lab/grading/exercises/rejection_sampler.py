@@ -37,11 +37,8 @@ def played(
 
 def read(found: Any, drafts: list[int], vocab: int) -> list[int]:
     tokens, k = [whole(token, "a token of verify(...)") for token in listed(found, "verify(...)")], len(drafts)
-    expect(
-        1 <= len(tokens) <= k + 1,
-        f"verify gave {len(tokens)} tokens for {k} drafts: it is 1 to {k + 1}, the drafts that passed and one more"
-        + (". When the first draft fails, its replacement is still a token" if not tokens else ""),
-    )
+    told = {"count": len(tokens), "k": k, "most": k + 1, "slip": None if tokens else "first_fails"}
+    expect(1 <= len(tokens) <= k + 1, "number_of_tokens", **told)
     if any(not 0 <= token < vocab for token in tokens):
         raise Mistake(f"verify gave {tokens}: token ids go from 0 to {vocab - 1}")
     failed = next((i for i, token in enumerate(tokens[:-1]) if token != drafts[i]), None)

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from course.lab.grading.props import Machine, Model
@@ -124,15 +124,12 @@ def some_machine(rng: random.Random) -> Machine:
     return Machine(round(gigabytes_per_s * rng.uniform(60, 400)) * 1e9, gigabytes_per_s * 1e9)
 
 
-def floors(answer: Answer, rng: random.Random) -> None:
-    shapes = [(16, 1, 0), (16, 1, 4000), (16, 900, 0), (8, 32, 500), (4, 1, 0), (4, 700, 30), (16, 64, 8000)]
-    shapes.append((32, 2000, 100))
+def floors(answer: Answer, rng: random.Random, shapes: Sequence[tuple[float, int, int]]) -> None:
     questions = [(some_model(rng, bits), some_machine(rng), batch, context) for bits, batch, context in shapes]
     hold(answer.step_floor, questions, right_floor, FLOOR_SLIPS)
 
 
-def intensities(answer: Answer, rng: random.Random) -> None:
-    shapes = ((16, 1, 0), (16, 48, 0), (8, 3, 700), (4, 20, 3000), (16, 1000, 9000), (32, 5, 40))
+def intensities(answer: Answer, rng: random.Random, shapes: Sequence[tuple[float, int, int]]) -> None:
     questions = [(some_model(rng, bits), batch, context) for bits, batch, context in shapes]
     hold(answer.intensity, questions, right_intensity, INTENSITY_SLIPS)
 
@@ -165,11 +162,9 @@ def long_contexts(answer: Answer, rng: random.Random) -> None:
     judge_knees(answer, cases)
 
 
-def gains(answer: Answer, rng: random.Random) -> str:
-    shapes = [(16, 8, 1, 0), (16, 4, 1, 0), (16, 8, 1000, 0), (16, 4, 32, 4000), (16, 4, 100, 20), (8, 4, 8, 500)]
+def gains(answer: Answer, rng: random.Random, shapes: Sequence[tuple[float, float, int, int]]) -> str:
     questions = [
-        (some_model(rng, before), some_machine(rng), batch, context, bits)
-        for before, bits, batch, context in [*shapes, (16, 8, 60, 0)]
+        (some_model(rng, old), some_machine(rng), batch, context, bits) for old, bits, batch, context in shapes
     ]
     cases = hold(answer.gain, questions, right_gain, GAIN_SLIPS)
     fast = next(found for asked, found in cases if asked[2] == 1)
