@@ -62,24 +62,21 @@ class Model:
         """Where a request is, in words."""
         if any(request.name == name for request in self.queue):
             return "in the queue"
-        for request in self.running:
-            if request.name == name:
-                where = "cancelled already" if request.left else "in prefill" if request.prefill else "in decode"
-                return f"{where}{', with a step under way' if self.in_step else ''}"
+        for request in [each for each in self.running if each.name == name]:
+            where = "cancelled already" if request.left else "in prefill" if request.prefill else "in decode"
+            return f"{where}{', with a step under way' if self.in_step else ''}"
         return "gone already"
 
     def cancel(self, name: str) -> bool:
-        for request in self.queue:
-            if request.name == name:
+        alive = [each for each in (*self.queue, *self.running) if each.name == name and not each.left]
+        for request in alive:
+            if request in self.queue:
                 self.queue.remove(request)
-                return True
-        for request in self.running:
-            if request.name == name and not request.left:
+            elif self.in_step:
                 request.left = True
-                if not self.in_step:
-                    self.let_go(request)
-                return True
-        return False
+            else:
+                self.let_go(request)
+        return bool(alive)
 
 
 class Watched:

@@ -80,16 +80,6 @@ BATCH_SLIPS: Slips = {
 }
 
 
-def right_plan(replica: Replica, load: Load, limit_s: float) -> tuple[int | None, float | None]:
-    """Replicas, and dollars per million tokens of answers."""
-    batch = right_batch(replica, load, limit_s)
-    if batch == 0:
-        return None, None
-    peak = load["rate"] * load["burst"]
-    replicas = max(math.ceil(peak / per_second(replica, load, batch)), 1)
-    return replicas, price(replicas, replica, load["rate"] * load["answer"])
-
-
 def per_second(replica: Replica, load: Load, batch: int) -> float:
     return batch / (load["answer"] * itl(replica, load, batch))
 
@@ -98,36 +88,40 @@ def price(replicas: float, replica: Replica, tokens_per_s: float) -> float | Non
     return replicas * replica["usd_per_hour"] / (tokens_per_s * SECONDS_PER_HOUR) * 1e6 if tokens_per_s else None
 
 
-def replicas_slip(formula: Callable[[float, Load], float]) -> Callable[..., float | None]:
+def replicas_by(formula: Callable[[float, Load], float]) -> Callable[..., float | None]:
     """Args: formula: of the replicas that the peak needs, not rounded, and the load."""
 
-    def mistaken(replica: Replica, load: Load, limit_s: float) -> float | None:
+    def counted(replica: Replica, load: Load, limit_s: float) -> float | None:
         batch = right_batch(replica, load, limit_s)
         return formula(load["rate"] * load["burst"] / per_second(replica, load, batch), load) if batch else None
 
-    return mistaken
+    return counted
 
 
+right_replicas = replicas_by(lambda needed, load: max(math.ceil(needed), 1))
 REPLICA_SLIPS: Slips = {
-    "rounded_down": replicas_slip(lambda needed, load: max(math.floor(needed), 1)),
-    "one_more_than_enough": replicas_slip(lambda needed, load: math.floor(needed) + 1),
-    "enough_for_mean_rate": replicas_slip(lambda needed, load: max(math.ceil(needed / load["burst"]), 1)),
-    "no_traffic_one_replica": replicas_slip(lambda needed, load: math.ceil(needed)),
-    "replica_serves_batch_itl": replicas_slip(lambda needed, load: max(math.ceil(needed / load["answer"]), 1)),
+    "rounded_down": replicas_by(lambda needed, load: max(math.floor(needed), 1)),
+    "one_more_than_enough": replicas_by(lambda needed, load: math.floor(needed) + 1),
+    "enough_for_mean_rate": replicas_by(lambda needed, load: max(math.ceil(needed / load["burst"]), 1)),
+    "no_traffic_one_replica": replicas_by(lambda needed, load: math.ceil(needed)),
+    "replica_serves_batch_itl": replicas_by(lambda needed, load: max(math.ceil(needed / load["answer"]), 1)),
 }
 
 
-def price_slip(tokens: Callable[[Load], float]) -> Callable[..., float | None]:
-    def mistaken(replica: Replica, load: Load, limit_s: float) -> float | None:
-        replicas, _ = right_plan(replica, load, limit_s)
+def price_by(tokens: Callable[[Load], float]) -> Callable[..., float | None]:
+    """Dollars per million tokens. Args: tokens: how many are sold per second."""
+
+    def dollars(replica: Replica, load: Load, limit_s: float) -> float | None:
+        replicas = right_replicas(replica, load, limit_s)
         return price(replicas, replica, tokens(load)) if replicas else None
 
-    return mistaken
+    return dollars
 
 
+right_price = price_by(lambda load: load["rate"] * load["answer"])
 PRICE_SLIPS: Slips = {
-    "price_peak": price_slip(lambda load: load["rate"] * load["burst"] * load["answer"]),
-    "tokens_prompts_counted": price_slip(lambda load: load["rate"] * (load["answer"] + load["prompt"])),
+    "price_peak": price_by(lambda load: load["rate"] * load["burst"] * load["answer"]),
+    "tokens_prompts_counted": price_by(lambda load: load["rate"] * (load["answer"] + load["prompt"])),
     "price_one_replica": lambda replica, load, limit_s: price(1, replica, load["rate"] * load["answer"]),
 }
 
@@ -219,10 +213,12 @@ def planned(answer: Answer, question: Question) -> dict[str, Any]:
     return found
 
 
-def judge_plan(answer: Answer, questions: Sequence[Question], key: str, place: int, slips: Slips) -> None:
+def judge_plan(
+    answer: Answer, questions: Sequence[Question], key: str, right: Callable[..., Any], slips: Slips
+) -> None:
     found = [planned(answer, question) for question in questions]
     cases = [(question, maybe(number)(own[key], key)) for question, own in zip(questions, found)]
-    compare(key, cases, lambda *question: right_plan(*question)[place], slips, describe=told)
+    compare(key, cases, right, slips, describe=told)
 
 
 def usual(rng: random.Random) -> list[Question]:
@@ -240,7 +236,7 @@ def replicas(answer: Answer, rng: random.Random) -> None:
     questions = usual(rng) + [exact_question(rng, count) for count in (1, 2, 3, 5)]
     replica, load, limit_s = some_question(rng, "slots")
     questions.append((replica, {**load, "rate": 0.0}, limit_s))
-    judge_plan(answer, questions, "replicas", 0, REPLICA_SLIPS)
+    judge_plan(answer, questions, "replicas", right_replicas, REPLICA_SLIPS)
     question = (replica, load, replica["fixed_s"] / 2)
     if (found := planned(answer, question)["replicas"]) is not None:
         raise Mistake("not_even_one_request", 0.5, asked=told(*question), found=shown(found))
@@ -253,7 +249,7 @@ def replicas(answer: Answer, rng: random.Random) -> None:
 
 def cost(answer: Answer, rng: random.Random) -> None:
     questions = usual(rng)
-    judge_plan(answer, questions, "usd_per_million_tokens", 1, PRICE_SLIPS)
+    judge_plan(answer, questions, "usd_per_million_tokens", right_price, PRICE_SLIPS)
     replica, load, limit_s = questions[0]
     unsold, too_slow = (replica, {**load, "rate": 0.0}, limit_s), (replica, load, replica["fixed_s"] / 2)
     for question, why in ((unsold, "nothing is sold"), (too_slow, "nothing fits")):

@@ -1,12 +1,24 @@
 """A grammar as an automaton over characters, and the mask over the vocabulary that it gives in each state."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from course.lab.grading.tools import Answer, Slips, compare, each, expect, hold, in_time, maybe, refused, shown, whole
+from course.lab.grading.tools import (
+    Answer,
+    Slips,
+    broken,
+    compare,
+    each,
+    expect,
+    hold,
+    in_time,
+    maybe,
+    refused,
+    shown,
+    whole,
+)
 
 Grammar = dict[str, Any]
 """start, final (a set of states), next (state -> character -> state)"""
@@ -47,11 +59,12 @@ def states(grammar: Grammar) -> set[str]:
 class Rule:
     """How a mask is made; the defaults are right, every other value is a usual mistake."""
 
-    text: Callable[[str], str] = lambda token: token
-    end: Callable[[bool, bool], bool] = lambda is_final, any_other: is_final
+    only_first: bool = False
+    end: bool | None = None
+    """None = where the state is final."""
+    end_alone: bool = False
     empty: bool = False
     dead: bool = False
-    others: Callable[[bool], bool] = lambda is_final: True
     only_single: bool = False
     final_only: bool = False
     prefix: bool = False
@@ -65,24 +78,17 @@ class Rule:
             ends = [right_follow(grammar, state, token[:n]) for n in range(1, len(token) + 1)]
             if self.prefix and any(end in grammar["final"] for end in ends):
                 return True
-            end = right_follow(grammar, state, self.text(token))
+            end = right_follow(grammar, state, token[:1] if self.only_first else token)
             return end is not None and (self.dead or end in (grammar["final"] if self.final_only else alive))
 
-        found = [i for i, token in enumerate(vocabulary) if i != eos and self.others(is_final) and may(token)]
-        return sorted([*found, *([eos] if self.end(is_final, bool(found)) else [])])
+        others = [i for i, token in enumerate(vocabulary) if i != eos and may(token)]
+        may_end = is_final if self.end is None else self.end
+        return sorted([*([] if self.end_alone and is_final else others), *([eos] if may_end else [])])
 
 
 right_mask = Rule()
 SLIPS: Slips = {
-    "first_character": Rule(text=lambda token: token[:1]),
-    "stops_early": Rule(prefix=True),
-    "single_characters": Rule(only_single=True),
-    "eos_always": Rule(end=lambda is_final, _: True),
-    "eos_never": Rule(end=lambda is_final, _: False),
-    "eos_only": Rule(others=lambda is_final: not is_final),
-    "empty_allowed": Rule(empty=True),
-    "dead_ends_allowed": Rule(dead=True),
-    "final_needed": Rule(final_only=True),
+    **broken(__file__, Rule),
     "from_start_again": lambda grammar, vocabulary, eos, state: right_mask(grammar, vocabulary, eos, grammar["start"]),
 }
 FOLLOW_SLIPS: Slips = {

@@ -57,6 +57,10 @@ def all_steps(me: str, arrival: float, first_token: float, steps: list[Step]) ->
     return {**cut, "between steps": first_token - arrival - sum(cut[cause] for cause in CAUSES[:4])}
 
 
+def all_own(cut: Cut, facts: dict[str, Any]) -> Cut:
+    return {**cut, "own prefill": seconds(facts["mine"]), "others' prompts": 0.0, "others' answers": 0.0}
+
+
 def without_mine(cut: Cut, facts: dict[str, Any]) -> Cut:
     """Steps in the middle that the request sat out are nowhere."""
     begin, end = facts["mine"][0]["start"], facts["first"]
@@ -66,14 +70,7 @@ def without_mine(cut: Cut, facts: dict[str, Any]) -> Cut:
 
 SLIPS = {
     "step_shared_equally_among": lambda *a: right_cut(*a, weigh=lambda step, who: 1.0),
-    "every_second_steps_your": with_changes(
-        lambda cut, facts: {
-            **cut,
-            "own prefill": seconds(facts["mine"]),
-            "others' prompts": 0.0,
-            "others' answers": 0.0,
-        }
-    ),
+    "every_second_steps_your": with_changes(all_own),
     "others_prefill_count_others": lambda *a: right_cut(*a, reads=lambda step, who: False),
     "others_decode_count_others": lambda *a: right_cut(*a, reads=lambda step, who: True),
     "queue_ends_first_step": with_changes(queue_to_any_step),
