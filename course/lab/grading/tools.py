@@ -332,14 +332,14 @@ def hold(
     slips: Slips,
     read: Callable[[Any, str], Any] = number,
     describe: Callable[..., str] | None = None,
-    agree: Callable[[Any, Any], bool] = same,
-    difference: Callable[[Arguments, Any, Any], str] | None = None,
+    **how: Any,
 ) -> Cases:
     """Ask all questions, and `compare`. Gives back the cases.
 
     Args:
         read: a reader.
+        how: arguments of `compare`.
     """
     cases = ask(function, questions, read)
-    compare(_name(function), cases, right, slips, describe=describe, agree=agree, difference=difference)
+    compare(_name(function), cases, right, slips, describe=describe, **how)
     return cases

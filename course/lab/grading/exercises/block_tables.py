@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from course.lab.grading.tools import Answer, Mistake, compare, expect, listed, refused, same, shown, whole
+from course.lab.grading.tools import Answer, Mistake, compare, expect, hold, listed, refused, same, shown, whole
 
 Piece = tuple[list[int], int, int]
 """A request's block table, and the positions [start, end) that this step computes."""
@@ -55,6 +55,10 @@ def padded(rows: list[list[int]], filler: int) -> list[list[int]]:
     return [row + [filler] * (width - len(row)) for row in rows]
 
 
+def slot_of(table: list[int], position: int, size: int) -> int:
+    return table[position // size] * size + position % size
+
+
 def by_position(slot: Callable[[list[int], int, int, int], int]) -> Callable[..., list[int]]:
     """A mistake in the formula of one slot: (table, position, start, block size) -> slot."""
     return lambda pieces, size, null: [
@@ -67,13 +71,9 @@ SLOT_SLIPS: dict[str, Callable[..., Any]] = {
     "offset_must_counted_within": by_position(lambda table, p, start, size: table[p // size] * size + p),
     "block_first_slot_for": by_position(lambda table, p, start, size: table[p // size] * size),
     "block_number_must_multiplied": by_position(lambda table, p, start, size: table[p // size] + p % size),
-    "positions_counted_from_start": by_position(
-        lambda table, p, start, size: table[(p - start) // size] * size + (p - start) % size
-    ),
+    "positions_counted_from_start": by_position(lambda table, p, start, size: slot_of(table, p - start, size)),
     "end_not_computed_any": lambda pieces, size, null: [
-        table[p // size] * size + p % size
-        for table, start, end in pieces
-        for p in range(start, min(end + 1, len(table) * size))
+        slot_of(table, p, size) for table, start, end in pieces for p in range(start, min(end + 1, len(table) * size))
     ],
     "every_token_from_0": lambda pieces, size, null: right_slots([(table, 0, end) for table, _, end in pieces], size),
     "slots_one_flat_list": lambda pieces, size, null: [right_slots([piece], size) for piece in pieces],
@@ -143,8 +143,7 @@ def counts_blocks(answer: Answer, rng: random.Random) -> None:
     cases = [(0, 0, size), (0, 1, size), (0, size, size), (0, size + 1, size), (1, size, size), (1, size + 1, size)]
     cases += [(3, 2 * size, size), (2, 2 * size, size), (5, 1, size), (0, 7, 1)]
     cases += [(rng.randint(0, 5), rng.randint(0, 9 * size), size) for _ in range(8)]
-    found = [(case, whole(answer.more_blocks(*case), "more_blocks(...)")) for case in cases]
-    compare("more_blocks", found, right_more_blocks, MORE_SLIPS)
+    hold(answer.more_blocks, cases, right_more_blocks, MORE_SLIPS, whole)
 
 
 def judge_slots(answer: Answer, cases: list[Case]) -> None:

@@ -18,9 +18,7 @@ def right_plan(running: list[Request], waiting: list[Request], token_budget: int
     return fill(in_order(running, waiting, max_num_seqs), token_budget)
 
 
-def fill(
-    order: list[Request], budget: int, missing: Callable[[Request], int] = lambda request: request.missing
-) -> Plan:
+def fill(order: list[Request], budget: int, missing: Callable[[Request], int] = lambda each: each.missing) -> Plan:
     plan: Plan = {}
     for request in order:
         given = min(missing(request), budget)

@@ -96,18 +96,10 @@ REQUEST_SLIPS: Slips = {
 }
 
 
-def right_fit(
-    shape: Shape,
-    dtype: str,
-    memory_bytes: int,
-    num_tokens: int,
-    block_size: int,
-    window: int | None = None,
-    shared_tokens: int = 0,
-) -> int:
-    """Admits requests one by one, until the blocks are used up."""
-    free = memory_bytes // (block_size * right_token(shape, dtype)) - shared_tokens // block_size
-    own = right_blocks(num_tokens, block_size, window) - shared_tokens // block_size
+def right_fit(shape: Shape, dtype: str, memory: int, n: int, size: int, w: int | None = None, shared: int = 0) -> int:
+    """Admits requests one by one, until the blocks are used up. As requests_that_fit: n tokens, a window w."""
+    free = memory // (size * right_token(shape, dtype)) - shared // size
+    own = right_blocks(n, size, w) - shared // size
     fit = 0
     while free >= own:
         free -= own
@@ -141,12 +133,8 @@ FIT_SLIPS: Slips = {
 
 def some_shape(rng: random.Random) -> Shape:
     kv_heads = rng.choice((1, 2, 4, 8))
-    return {
-        "layers": rng.randint(2, 80),
-        "num_heads": kv_heads * rng.choice((2, 4, 8)),
-        "num_kv_heads": kv_heads,
-        "head_dim": rng.choice((64, 80, 128)),
-    }
+    sizes = {"layers": rng.randint(2, 80), "num_heads": kv_heads * rng.choice((2, 4, 8)), "num_kv_heads": kv_heads}
+    return {**sizes, "head_dim": rng.choice((64, 80, 128))}
 
 
 def as_mha(shape: Shape) -> Shape:

@@ -89,7 +89,7 @@ def samples(formula: Callable[[known.Request], Any], requests: Sequence[known.Re
     return [x for each in found if each is not None for x in (each if isinstance(each, list) else [each])]
 
 
-def printed_row(servers: Sequence[Sequence[known.Request]], q: float, limit_ms: float) -> dict[str, float | None]:
+def printed_row(servers: known.Servers, q: float, limit_ms: float) -> dict[str, float | None]:
     """What a right tool prints."""
     row = {
         name: known.right_fleet([samples(right, own) for own in servers], q) for name, (right, _) in OF_REQUESTS.items()
@@ -97,9 +97,7 @@ def printed_row(servers: Sequence[Sequence[known.Request]], q: float, limit_ms: 
     return {**row, "met": known.right_attainment([r for own in servers for r in own], limit_ms)}
 
 
-def spoiled(
-    name: str, servers: Sequence[Sequence[known.Request]], q: float, limit_ms: float, rng: random.Random
-) -> tuple[str, Any]:
+def spoiled(name: str, servers: known.Servers, q: float, limit_ms: float, rng: random.Random) -> tuple[str, Any]:
     """What a tool with a bug in one column prints there, and the bug's words."""
     everything = [r for own in servers for r in own]
     slips = known.ATTAINMENT_SLIPS if name == "met" else OF_REQUESTS[name][1]

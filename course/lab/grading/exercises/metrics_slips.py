@@ -10,6 +10,7 @@ from course.lab.grading.tools import average
 
 Request = Mapping[str, Any]
 """due and sent (s), chunks (pairs of a moment in s and a number of tokens), failed."""
+Servers = Sequence[Sequence[Request]]
 Numbers = Callable[[Sequence[float], float], float | None]
 
 

@@ -30,9 +30,10 @@ def right(tiles: Sequence[Tile]) -> np.ndarray:
     return weights / weights.sum() @ values
 
 
-def fold(
-    tiles: Sequence[Tile], sum_factor: Callable[[float, float], float], value_factor: Callable[[float, float], float]
-) -> np.ndarray:
+Factor = Callable[[float, float], float]
+
+
+def fold(tiles: Sequence[Tile], sum_factor: Factor, value_factor: Factor) -> np.ndarray:
     """One pass; the factors say what (old largest, new largest) does to what was summed so far."""
     largest, total, weighted = -np.inf, 0.0, np.zeros(tiles[0][1].shape[1])
     for scores, values in tiles:
