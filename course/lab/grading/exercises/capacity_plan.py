@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.tools import Answer, Mistake, Slips, compare, hold, listed, maybe, number, shown, table, whole
+from course.lab.grading.tools import Answer, Slips, compare, expect, hold, listed, maybe, number, shown, table, whole
 
 Replica = dict[str, float]
 """slots, kv_tokens, fixed_s, per_request_s, per_cached_token_s, per_prompt_token_s, usd_per_hour"""
@@ -183,9 +183,8 @@ def batches(answer: Answer, questions: Sequence[Question]) -> None:
     for question, binding in zip(questions, named):
         batch = right_batch(*question)
         allowed = refused_by(question, batch + 1)
-        if binding not in allowed:
-            about = {"allowed": " or ".join(allowed), "binding": shown(binding)}
-            raise Mistake("batch_right", 0.5, asked=told(*question), batch=batch, **about)
+        about = {"allowed": " or ".join(allowed), "binding": shown(binding)}
+        expect(binding in allowed, "batch_right", 0.5, asked=told(*question), batch=batch, **about)
 
 
 def each_binds(answer: Answer, rng: random.Random) -> None:
@@ -208,8 +207,8 @@ def exactly_full(answer: Answer, rng: random.Random) -> None:
 
 def planned(answer: Answer, question: Question) -> dict[str, Any]:
     found = table(answer.plan(*question), "plan(...)")
-    if missing := {"replicas", "batch", "binding", "usd_per_million_tokens"} - set(found):
-        raise Mistake(f"plan(...) lacks {shown(sorted(missing))}: it has {shown(sorted(map(str, found)))}")
+    missing = sorted({"replicas", "batch", "binding", "usd_per_million_tokens"} - set(found))
+    expect(not missing, "plan_lacks", missing=shown(missing), there=shown(sorted(map(str, found))))
     return found
 
 
@@ -238,13 +237,13 @@ def replicas(answer: Answer, rng: random.Random) -> None:
     questions.append((replica, {**load, "rate": 0.0}, limit_s))
     judge_plan(answer, questions, "replicas", right_replicas, REPLICA_SLIPS)
     question = (replica, load, replica["fixed_s"] / 2)
-    if (found := planned(answer, question)["replicas"]) is not None:
-        raise Mistake("not_even_one_request", 0.5, asked=told(*question), found=shown(found))
+    found = planned(answer, question)["replicas"]
+    expect(found is None, "not_even_one_request", 0.5, asked=told(*question), found=shown(found))
     for question in questions[:6]:
-        found = planned(answer, question)
-        batch = right_batch(*question)
-        if found["batch"] != batch or found["binding"] not in refused_by(question, batch + 1):
-            raise Mistake("plan_says_batch_binding", 0.5, batch=shown(found["batch"]), binding=shown(found["binding"]))
+        found, batch = planned(answer, question), right_batch(*question)
+        is_right = found["batch"] == batch and found["binding"] in refused_by(question, batch + 1)
+        said = {key: shown(found[key]) for key in ("batch", "binding")}
+        expect(is_right, "plan_says_batch_binding", 0.5, **said)
 
 
 def cost(answer: Answer, rng: random.Random) -> None:
@@ -253,5 +252,5 @@ def cost(answer: Answer, rng: random.Random) -> None:
     replica, load, limit_s = questions[0]
     unsold, too_slow = (replica, {**load, "rate": 0.0}, limit_s), (replica, load, replica["fixed_s"] / 2)
     for question, why in ((unsold, "nothing is sold"), (too_slow, "nothing fits")):
-        if (found := planned(answer, question)["usd_per_million_tokens"]) is not None:
-            raise Mistake("usd_per_million_tokens", 0.5, asked=told(*question), found=shown(found), why=why)
+        found = planned(answer, question)["usd_per_million_tokens"]
+        expect(found is None, "usd_per_million_tokens", 0.5, asked=told(*question), found=shown(found), why=why)

@@ -137,9 +137,8 @@ def where_it_holds(answer: Answer, rng: random.Random) -> None:
     for stays in asked[:5]:
         start, end = right_periods(stays)[-1]
         length, rate, stay = listed(answer.little(list(stays), start, end), "little(...)", 3)
-        if abs(length - rate * stay) > 1e-9:
-            about = {"asked": told(stays, start, end), "length": length, "product": rate * stay}
-            raise Mistake("which_empty_both_ends", 0.5, **about)
+        about = {"asked": told(stays, start, end), "length": length, "product": rate * stay}
+        expect(abs(length - rate * stay) <= 1e-9, "which_empty_both_ends", 0.5, **about)
 
 
 def _merged(stays: Sequence[Stay], touch: bool = True, latest: bool = True) -> list[list[float]]:
