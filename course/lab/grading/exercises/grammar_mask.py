@@ -5,20 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from course.lab.grading.tools import (
-    Answer,
-    Slips,
-    broken,
-    compare,
-    each,
-    expect,
-    hold,
-    in_time,
-    maybe,
-    refused,
-    shown,
-    whole,
-)
+from course.lab.grading.blame import shown
+from course.lab.grading.tools import Answer, Slips, broken, compare, each, expect, hold, in_time, maybe, refused, whole
 
 Grammar = dict[str, Any]
 """start, final (a set of states), next (state -> character -> state)"""
