@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import Any
 
-from course.lab.grading.tools import Answer, Mistake, Slips, hold, whole
+from course.lab.grading.tools import Answer, Mistake, Slips, broken, hold, whole
 
 Shape = dict[str, int]
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
@@ -22,27 +22,22 @@ def token_with(
     heads: str = "num_kv_heads",
     pair: int = 2,
     layers: bool = True,
-    number_bytes: Callable[[str], float] = lambda dtype: NUMBER_BYTES[dtype],
+    number_bytes: int | None = None,
+    times: int = 1,
     scaled: Collection[str] = SCALED,
 ) -> Callable[[Shape, str], float]:
     """Mistakes in one factor each."""
 
     def mistaken(shape: Shape, dtype: str) -> float:
-        vector = shape["head_dim"] * number_bytes(dtype) + (SCALE_BYTES if dtype in scaled else 0)
+        vector = shape["head_dim"] * times * (number_bytes or NUMBER_BYTES[dtype]) + (
+            SCALE_BYTES if dtype in scaled else 0
+        )
         return (shape["layers"] if layers else 1) * pair * shape[heads] * vector
 
     return mistaken
 
 
-TOKEN_SLIPS: Slips = {
-    "one_vector_head": token_with(pair=1),
-    "every_query_head_counted": token_with(heads="num_heads"),
-    "one_layer": token_with(layers=False),
-    "every_number_takes_2": token_with(number_bytes=lambda dtype: 2),
-    "bits_not_bytes": token_with(number_bytes=lambda dtype: 8 * NUMBER_BYTES[dtype]),
-    "scales_int8_fp8_missing": token_with(scaled=()),
-    "only_int8_fp8_scales": token_with(scaled=NUMBER_BYTES),
-}
+TOKEN_SLIPS = broken(__file__, token_with)
 
 
 def right_blocks(num_tokens: int, block_size: int, window: int | None = None) -> int:
