@@ -160,9 +160,10 @@ class Answer:
         return None
 
 
-Judge = Callable[[Answer, random.Random], str]
-"""Judges one part. Returns what was seen to be right; raises Mistake. Whatever else is raised is blamed on the
-answer. The generator is seeded by exercise, part and seed: the same seed gives the same questions."""
+Judge = Callable[..., str | None]
+"""Judges one part: (answer, generator, what the part gives besides). Raises Mistake; whatever else is raised is blamed
+on the answer. May say what was seen to be right, where the part's praise cannot. The generator is seeded by exercise,
+part and seed: the same seed gives the same questions."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,10 @@ class Part:
     points: float
     judge: str
     """The name of a `Judge` in the exercise's module."""
+    praise: str = "right"
+    """What was seen to be right."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """What the judge is called with besides, by name: one judge serves several parts."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +260,7 @@ class Exercise:
         answer.link.sessions.clear()
         answer.link.changed, answer.link.printed = None, ""
         try:
-            praise = judge(answer, rng)
+            praise = judge(answer, rng, **part.given) or part.praise
             if behind := answer.afterthought():
                 return part.points / 2, behind
             return part.points, praise

@@ -10,14 +10,16 @@ import math
 import numbers
 import random
 import statistics
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Mistake
+from course.lab.grading.exercise import Answer, Mistake  # noqa: F401 judges take Answer from here, too
 from course.lab.grading.remote import Clock
 from course.lab.grading.wire import LONGEST
 
@@ -188,17 +190,16 @@ def unchanged(before: Sequence[Any], after: Sequence[Any], names: Sequence[str])
             raise Mistake(f"it changes `{name}`, which it was given: work on a copy, the caller still needs it")
 
 
-def in_time(limit_s: float, items: Iterable[Any], mistake: Callable[[int], Mistake]) -> Iterator[Any]:
+def in_time(limit_s: float, items: Iterable[Any], feedback: str, share: float = 0.0, **fields: Any) -> Iterator[Any]:
     """The items, one after the other, as long as all that is done with them takes no more than `limit_s` of CPU time.
 
     Args:
-        mistake: what to raise else, of the number of items that were done.
+        feedback: names a text; in its braces stand `limit_s` and `done`, the item at which it was too late.
     """
     began = Clock.seconds
-    for done, item in enumerate(items):
+    for item in items:
         yield item
-        if Clock.seconds - began > limit_s:
-            raise mistake(done)
+        expect(Clock.seconds - began <= limit_s, feedback, share, **{"limit_s": limit_s, "done": item, **fields})
 
 
 def timed(limit_s: float, act: Callable[[], Any], feedback: str, **fields: Any) -> Any:
@@ -254,6 +255,13 @@ def alike(found: np.ndarray, wanted: Any, tolerance: float) -> bool:
 def within(tolerance: float) -> Callable[[Any, Any], bool]:
     """`alike`, to compare with."""
     return partial(alike, tolerance=tolerance)
+
+
+def broken(file: str, make: Callable[..., Any]) -> dict[str, Any]:
+    """Slips that differ from the rule in a setting: `make(**settings)` of each line of `[broken]`, in the TOML file
+    beside these judges."""
+    facts = tomllib.loads(Path(file).with_suffix(".toml").read_text(encoding="utf-8"))
+    return {name: make(**settings) for name, settings in facts["broken"].items()}
 
 
 def slip_of(slips: Slips, cases: Cases, agree: Callable[[Any, Any], bool] = same) -> str | None:
@@ -324,14 +332,14 @@ def hold(
     slips: Slips,
     read: Callable[[Any, str], Any] = number,
     describe: Callable[..., str] | None = None,
-    agree: Callable[[Any, Any], bool] = same,
-    difference: Callable[[Arguments, Any, Any], str] | None = None,
+    **how: Any,
 ) -> Cases:
     """Ask all questions, and `compare`. Gives back the cases.
 
     Args:
         read: a reader.
+        how: arguments of `compare`.
     """
     cases = ask(function, questions, read)
-    compare(_name(function), cases, right, slips, describe=describe, agree=agree, difference=difference)
+    compare(_name(function), cases, right, slips, describe=describe, **how)
     return cases

@@ -1,7 +1,6 @@
 """A feedback's braces get what they ask for. Otherwise the judge fails just where the learner needs a word."""
 
 import ast
-import importlib
 import string
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import pytest
 from course.lab.grading.exercise import Exercise
 from course.lab.grading.exercises import catalogue
 
+CALLS = {"Mistake": (0, set()), "expect": (1, set()), "in_time": (2, {"done", "limit_s"}), "timed": (2, {"took"})}
+"""Where a text is named, and the fields that it gets anyway."""
 EXERCISES = {exercise.id: exercise for exercise in catalogue()}
 
 
@@ -19,12 +20,12 @@ def fields_of(text: str) -> set[str]:
 
 @pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
 def test_named_feedback_gets_its_fields(exercise: Exercise) -> None:
-    module = importlib.import_module(f"course.lab.grading.exercises.{exercise.id.replace('-', '_')}")
-    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text())):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Mistake"):
-            continue
-        given = {keyword.arg for keyword in node.keywords}
-        name = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+    tree = ast.parse(Path(str(exercise.module.__file__)).read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    for node in [each for each in calls if each.func.id in CALLS]:
+        at, by_tools = CALLS[node.func.id]
+        given = {keyword.arg for keyword in node.keywords} | by_tools
+        name = next((each.value for each in node.args[at : at + 1] if isinstance(each, ast.Constant)), None)
         if name in exercise.feedback and None not in given:
-            missing = fields_of(exercise.feedback[name]) - given - vars(module).keys()
+            missing = fields_of(exercise.feedback[name]) - given - vars(exercise.module).keys()
             assert not missing, f"line {node.lineno}: {name!r} wants {missing}"

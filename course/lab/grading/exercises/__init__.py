@@ -31,6 +31,7 @@ def find(exercise_id: str) -> Exercise:
         tip = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(exercise_ids)}"
         raise UnknownExerciseError(f"there is no exercise {exercise_id!r}: {tip}")
     facts = _facts(exercise_id)
+    facts.pop("broken", None)  # for its judges
     if also := facts.pop("feedback_of", None):  # judges of two exercises share slips
         facts["feedback"] = {**_facts(also)["feedback"], **facts["feedback"]}
     parts = tuple(Part(**part) for part in facts.pop("parts"))

@@ -4,9 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import compare, expect, listed, refused, same, whole
+from course.lab.grading.tools import Answer, Mistake, compare, expect, hold, listed, refused, same, shown, whole
 
 Piece = tuple[list[int], int, int]
 """A request's block table, and the positions [start, end) that this step computes."""
@@ -57,6 +55,10 @@ def padded(rows: list[list[int]], filler: int) -> list[list[int]]:
     return [row + [filler] * (width - len(row)) for row in rows]
 
 
+def slot_of(table: list[int], position: int, size: int) -> int:
+    return table[position // size] * size + position % size
+
+
 def by_position(slot: Callable[[list[int], int, int, int], int]) -> Callable[..., list[int]]:
     """A mistake in the formula of one slot: (table, position, start, block size) -> slot."""
     return lambda pieces, size, null: [
@@ -69,13 +71,9 @@ SLOT_SLIPS: dict[str, Callable[..., Any]] = {
     "offset_must_counted_within": by_position(lambda table, p, start, size: table[p // size] * size + p),
     "block_first_slot_for": by_position(lambda table, p, start, size: table[p // size] * size),
     "block_number_must_multiplied": by_position(lambda table, p, start, size: table[p // size] + p % size),
-    "positions_counted_from_start": by_position(
-        lambda table, p, start, size: table[(p - start) // size] * size + (p - start) % size
-    ),
+    "positions_counted_from_start": by_position(lambda table, p, start, size: slot_of(table, p - start, size)),
     "end_not_computed_any": lambda pieces, size, null: [
-        table[p // size] * size + p % size
-        for table, start, end in pieces
-        for p in range(start, min(end + 1, len(table) * size))
+        slot_of(table, p, size) for table, start, end in pieces for p in range(start, min(end + 1, len(table) * size))
     ],
     "every_token_from_0": lambda pieces, size, null: right_slots([(table, 0, end) for table, _, end in pieces], size),
     "slots_one_flat_list": lambda pieces, size, null: [right_slots([piece], size) for piece in pieces],
@@ -140,14 +138,12 @@ def edges(rng: random.Random, size: int) -> list[Piece]:
     return [([pool.pop(), pool.pop(), pool.pop()], start, end) for start, end in spans]
 
 
-def counts_blocks(answer: Answer, rng: random.Random) -> str:
+def counts_blocks(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8, 16))
     cases = [(0, 0, size), (0, 1, size), (0, size, size), (0, size + 1, size), (1, size, size), (1, size + 1, size)]
     cases += [(3, 2 * size, size), (2, 2 * size, size), (5, 1, size), (0, 7, 1)]
     cases += [(rng.randint(0, 5), rng.randint(0, 9 * size), size) for _ in range(8)]
-    found = [(case, whole(answer.more_blocks(*case), "more_blocks(...)")) for case in cases]
-    compare("more_blocks", found, right_more_blocks, MORE_SLIPS)
-    return "whole blocks, rounded up, never fewer than none"
+    hold(answer.more_blocks, cases, right_more_blocks, MORE_SLIPS, whole)
 
 
 def judge_slots(answer: Answer, cases: list[Case]) -> None:
@@ -155,31 +151,28 @@ def judge_slots(answer: Answer, cases: list[Case]) -> None:
     compare("slots", found, lambda pieces, size, _: right_slots(pieces, size), SLOT_SLIPS, describe=described("slots"))
 
 
-def one_request(answer: Answer, rng: random.Random) -> str:
+def one_request(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((3, 4, 5))
     cases = [([piece], size, 99) for piece in [*edges(rng, size), *some_tables(rng, 6, size)]]
     judge_slots(answer, cases)
-    return "each token in its block, at its offset"
 
 
-def many_requests(answer: Answer, rng: random.Random) -> str:
+def many_requests(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((3, 4, 5))
     cases: list[Case] = [(some_tables(rng, n, size), size, 77) for n in (2, 3, 5)]
     cases += [([], size, 77), (edges(rng, size), size, 99)]
     judge_slots(answer, cases)
-    return "one flat list, request after request; none for an empty step"
 
 
-def pads_tables(answer: Answer, rng: random.Random) -> str:
+def pads_tables(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((3, 4, 5))
     cases = [(some_tables(rng, n, size, 5), size, 61) for n in (2, 3, 4, 6)]
     cases += [(edges(rng, size), size, 99), ([], size, 5)]
     found = [(case, asked(answer, case)[1]) for case in cases]
     compare("tables", found, right_tables, TABLE_SLIPS, describe=described("tables"))
-    return "the blocks of [0, end), padded to the widest row"
 
 
-def refuses_short_tables(answer: Answer, rng: random.Random) -> str:
+def refuses_short_tables(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8))
     good = ([5, 2], size, 2 * size)
     asked(answer, ([good], size, 9))
@@ -187,17 +180,14 @@ def refuses_short_tables(answer: Answer, rng: random.Random) -> str:
         case = ([good, short], size, 9)
         why = f"{shown(short)} has too few blocks for its end. {HIDDEN}"
         refused(ValueError, told(*case), why, lambda case=case: asked(answer, case), 0.4, instead=IndexError)
-    return "a table too short for its tokens is noticed"
 
 
-def inputs_alone(answer: Answer, rng: random.Random) -> str:
+def inputs_alone(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8))
     pieces = some_tables(rng, 4, size)
     first = asked(answer, (pieces, size, 50))
     asked(answer, (some_tables(rng, 2, size), size, 50))
     again = asked(answer, (pieces, size, 50))
-    if again != first:
-        raise Mistake(f"asked twice the same, it gave {shown(first)}, then {shown(again)}: does it remember something?")
+    expect(again == first, "asked_twice_same_does", first=shown(first), again=shown(again))
     if not same(list(first), [right_slots(pieces, size), right_tables(pieces, size, 50)]):
         raise Mistake(f"{told(pieces, size, 50)} is not right yet: see above")
-    return "block tables stay the requests' own"

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect, listed, number
+from course.lab.grading.tools import Answer, Mistake, expect, listed, number, shown
 
 
 @dataclass
@@ -64,24 +62,21 @@ class Model:
         """Where a request is, in words."""
         if any(request.name == name for request in self.queue):
             return "in the queue"
-        for request in self.running:
-            if request.name == name:
-                where = "cancelled already" if request.left else "in prefill" if request.prefill else "in decode"
-                return f"{where}{', with a step under way' if self.in_step else ''}"
+        for request in [each for each in self.running if each.name == name]:
+            where = "cancelled already" if request.left else "in prefill" if request.prefill else "in decode"
+            return f"{where}{', with a step under way' if self.in_step else ''}"
         return "gone already"
 
     def cancel(self, name: str) -> bool:
-        for request in self.queue:
-            if request.name == name:
+        alive = [each for each in (*self.queue, *self.running) if each.name == name and not each.left]
+        for request in alive:
+            if request in self.queue:
                 self.queue.remove(request)
-                return True
-        for request in self.running:
-            if request.name == name and not request.left:
+            elif self.in_step:
                 request.left = True
-                if not self.in_step:
-                    self.let_go(request)
-                return True
-        return False
+            else:
+                self.let_go(request)
+        return bool(alive)
 
 
 class Watched:
@@ -178,17 +173,16 @@ class Watched:
                 acts.get(word, lambda name=word: self.cancel(name))()
 
 
-def no_cancels(answer: Answer, rng: random.Random) -> str:
+def no_cancels(answer: Answer, rng: random.Random) -> None:
     for _ in range(5):
         watched = Watched(answer, rng.randint(6, 12), rng.randint(1, 4))
         for i in range(rng.randint(2, 7)):
             watched.submit(f"r{i}", rng.randint(1, 4), rng.randint(1, 4))
             watched.play("step" if rng.random() < 0.3 else "")
         watched.play("drain")
-    return "without a cancel, every request is served and everything is free again"
 
 
-def in_the_queue(answer: Answer, rng: random.Random) -> str:
+def in_the_queue(answer: Answer, rng: random.Random) -> None:
     for script in ("begin end r1 drain", "begin r1 end drain", "begin end r1 r3 drain"):
         watched = Watched(answer, 12, 1)
         watched.submit_some(4, lambda: rng.randint(1, 3), lambda: rng.randint(2, 3))
@@ -198,7 +192,6 @@ def in_the_queue(answer: Answer, rng: random.Random) -> str:
     for name, blocks, tokens in (("small", 1, 3), ("large", 4, 2), ("last", 1, 2)):
         watched.submit(name, blocks, tokens)
     watched.play("step large step drain")
-    return "it leaves the queue, and those behind it move up"
 
 
 def cancelled_after(answer: Answer, rng: random.Random, scripts: str) -> None:
@@ -209,21 +202,15 @@ def cancelled_after(answer: Answer, rng: random.Random, scripts: str) -> None:
         watched.play("step " * steps + scripts.format(f"r{which}"))
 
 
-def between_steps(answer: Answer, rng: random.Random) -> str:
-    cancelled_after(answer, rng, "step {} drain")
-    return "in prefill and in decode: blocks and slot are free at once"
-
-
-def during_a_step(answer: Answer, rng: random.Random) -> str:
+def during_a_step(answer: Answer, rng: random.Random) -> None:
     cancelled_after(answer, rng, "begin {} end drain")
     for name in ("r0", "r1"):  # cancelled in the very step of its last token
         watched = Watched(answer, 8, 2)
         watched.submit_some(3, lambda: 1, lambda: 1)
         watched.play(f"step begin {name} end drain")
-    return "the step ends first, then all is free, and no token is delivered"
 
 
-def late_and_twice(answer: Answer, rng: random.Random) -> str:
+def late_and_twice(answer: Answer, rng: random.Random) -> None:
     watched = Watched(answer, 9, 2)
     watched.play("unknown")
     watched.submit_some(4, lambda: 1, lambda: 2)
@@ -231,7 +218,6 @@ def late_and_twice(answer: Answer, rng: random.Random) -> str:
     watched.play("r3 r3 begin r0 r0 end r0 step r1 r1 drain r0 r1 r2 r3")
     watched.submit("new", 2, 1)
     watched.play("r2 drain")
-    return "a late one, a second one, and one for no request: False, and nothing happens"
 
 
 def crowd(answer: Answer, rng: random.Random) -> str:

@@ -5,9 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, hold, listed, maybe, number, table, whole
+from course.lab.grading.tools import Answer, Slips, compare, expect, hold, listed, maybe, number, shown, table, whole
 
 Replica = dict[str, float]
 """slots, kv_tokens, fixed_s, per_request_s, per_cached_token_s, per_prompt_token_s, usd_per_hour"""
@@ -82,16 +80,6 @@ BATCH_SLIPS: Slips = {
 }
 
 
-def right_plan(replica: Replica, load: Load, limit_s: float) -> tuple[int | None, float | None]:
-    """Replicas, and dollars per million tokens of answers."""
-    batch = right_batch(replica, load, limit_s)
-    if batch == 0:
-        return None, None
-    peak = load["rate"] * load["burst"]
-    replicas = max(math.ceil(peak / per_second(replica, load, batch)), 1)
-    return replicas, price(replicas, replica, load["rate"] * load["answer"])
-
-
 def per_second(replica: Replica, load: Load, batch: int) -> float:
     return batch / (load["answer"] * itl(replica, load, batch))
 
@@ -100,36 +88,40 @@ def price(replicas: float, replica: Replica, tokens_per_s: float) -> float | Non
     return replicas * replica["usd_per_hour"] / (tokens_per_s * SECONDS_PER_HOUR) * 1e6 if tokens_per_s else None
 
 
-def replicas_slip(formula: Callable[[float, Load], float]) -> Callable[..., float | None]:
+def replicas_by(formula: Callable[[float, Load], float]) -> Callable[..., float | None]:
     """Args: formula: of the replicas that the peak needs, not rounded, and the load."""
 
-    def mistaken(replica: Replica, load: Load, limit_s: float) -> float | None:
+    def counted(replica: Replica, load: Load, limit_s: float) -> float | None:
         batch = right_batch(replica, load, limit_s)
         return formula(load["rate"] * load["burst"] / per_second(replica, load, batch), load) if batch else None
 
-    return mistaken
+    return counted
 
 
+right_replicas = replicas_by(lambda needed, load: max(math.ceil(needed), 1))
 REPLICA_SLIPS: Slips = {
-    "rounded_down": replicas_slip(lambda needed, load: max(math.floor(needed), 1)),
-    "one_more_than_enough": replicas_slip(lambda needed, load: math.floor(needed) + 1),
-    "enough_for_mean_rate": replicas_slip(lambda needed, load: max(math.ceil(needed / load["burst"]), 1)),
-    "no_traffic_one_replica": replicas_slip(lambda needed, load: math.ceil(needed)),
-    "replica_serves_batch_itl": replicas_slip(lambda needed, load: max(math.ceil(needed / load["answer"]), 1)),
+    "rounded_down": replicas_by(lambda needed, load: max(math.floor(needed), 1)),
+    "one_more_than_enough": replicas_by(lambda needed, load: math.floor(needed) + 1),
+    "enough_for_mean_rate": replicas_by(lambda needed, load: max(math.ceil(needed / load["burst"]), 1)),
+    "no_traffic_one_replica": replicas_by(lambda needed, load: math.ceil(needed)),
+    "replica_serves_batch_itl": replicas_by(lambda needed, load: max(math.ceil(needed / load["answer"]), 1)),
 }
 
 
-def price_slip(tokens: Callable[[Load], float]) -> Callable[..., float | None]:
-    def mistaken(replica: Replica, load: Load, limit_s: float) -> float | None:
-        replicas, _ = right_plan(replica, load, limit_s)
+def price_by(tokens: Callable[[Load], float]) -> Callable[..., float | None]:
+    """Dollars per million tokens. Args: tokens: how many are sold per second."""
+
+    def dollars(replica: Replica, load: Load, limit_s: float) -> float | None:
+        replicas = right_replicas(replica, load, limit_s)
         return price(replicas, replica, tokens(load)) if replicas else None
 
-    return mistaken
+    return dollars
 
 
+right_price = price_by(lambda load: load["rate"] * load["answer"])
 PRICE_SLIPS: Slips = {
-    "price_peak": price_slip(lambda load: load["rate"] * load["burst"] * load["answer"]),
-    "tokens_prompts_counted": price_slip(lambda load: load["rate"] * (load["answer"] + load["prompt"])),
+    "price_peak": price_by(lambda load: load["rate"] * load["burst"] * load["answer"]),
+    "tokens_prompts_counted": price_by(lambda load: load["rate"] * (load["answer"] + load["prompt"])),
     "price_one_replica": lambda replica, load, limit_s: price(1, replica, load["rate"] * load["answer"]),
 }
 
@@ -173,13 +165,12 @@ def told(replica: Replica, load: Load, last: float) -> str:
     return f"{shown(replica)}, {shown(load)}, {last:.6g}:"
 
 
-def step_time(answer: Answer, rng: random.Random) -> str:
+def step_time(answer: Answer, rng: random.Random) -> None:
     questions = []
     for turn in range(8):
         replica, load, _ = some_question(rng, RESOURCES[turn % 3])
         questions.append((replica, load, 1 if turn == 7 else rng.randint(2, 50)))
     hold(answer.itl_seconds, questions, itl, ITL_SLIPS, describe=told)
-    return "the fixed part, each request's, the cache's, and the prompts'"
 
 
 def batches(answer: Answer, questions: Sequence[Question]) -> None:
@@ -192,18 +183,16 @@ def batches(answer: Answer, questions: Sequence[Question]) -> None:
     for question, binding in zip(questions, named):
         batch = right_batch(*question)
         allowed = refused_by(question, batch + 1)
-        if binding not in allowed:
-            about = {"allowed": " or ".join(allowed), "binding": shown(binding)}
-            raise Mistake("batch_right", 0.5, asked=told(*question), batch=batch, **about)
+        about = {"allowed": " or ".join(allowed), "binding": shown(binding)}
+        expect(binding in allowed, "batch_right", 0.5, asked=told(*question), batch=batch, **about)
 
 
-def each_binds(answer: Answer, rng: random.Random) -> str:
+def each_binds(answer: Answer, rng: random.Random) -> None:
     questions = [some_question(rng, binding) for binding in RESOURCES * 4]
     batches(answer, questions)
-    return "slots, KV and compute, each where it binds"
 
 
-def exactly_full(answer: Answer, rng: random.Random) -> str:
+def exactly_full(answer: Answer, rng: random.Random) -> None:
     questions = [exact_question(rng, 3) for _ in range(3)]
     for _ in range(3):
         replica, load, limit_s = some_question(rng, "kv")
@@ -214,20 +203,21 @@ def exactly_full(answer: Answer, rng: random.Random) -> str:
     questions += [({**replica, "kv_tokens": need - 1}, load, limit_s), (replica, load, replica["fixed_s"] / 2)]
     questions += [({**replica, "kv_tokens": need}, load, limit_s), ({**replica, "slots": 1}, load, limit_s)]
     batches(answer, questions)
-    return "exactly full fits, and what never fits is 0"
 
 
 def planned(answer: Answer, question: Question) -> dict[str, Any]:
     found = table(answer.plan(*question), "plan(...)")
-    if missing := {"replicas", "batch", "binding", "usd_per_million_tokens"} - set(found):
-        raise Mistake(f"plan(...) lacks {shown(sorted(missing))}: it has {shown(sorted(map(str, found)))}")
+    missing = sorted({"replicas", "batch", "binding", "usd_per_million_tokens"} - set(found))
+    expect(not missing, "plan_lacks", missing=shown(missing), there=shown(sorted(map(str, found))))
     return found
 
 
-def judge_plan(answer: Answer, questions: Sequence[Question], key: str, place: int, slips: Slips) -> None:
+def judge_plan(
+    answer: Answer, questions: Sequence[Question], key: str, right: Callable[..., Any], slips: Slips
+) -> None:
     found = [planned(answer, question) for question in questions]
     cases = [(question, maybe(number)(own[key], key)) for question, own in zip(questions, found)]
-    compare(key, cases, lambda *question: right_plan(*question)[place], slips, describe=told)
+    compare(key, cases, right, slips, describe=told)
 
 
 def usual(rng: random.Random) -> list[Question]:
@@ -241,28 +231,26 @@ def usual(rng: random.Random) -> list[Question]:
     return found
 
 
-def replicas(answer: Answer, rng: random.Random) -> str:
+def replicas(answer: Answer, rng: random.Random) -> None:
     questions = usual(rng) + [exact_question(rng, count) for count in (1, 2, 3, 5)]
     replica, load, limit_s = some_question(rng, "slots")
     questions.append((replica, {**load, "rate": 0.0}, limit_s))
-    judge_plan(answer, questions, "replicas", 0, REPLICA_SLIPS)
+    judge_plan(answer, questions, "replicas", right_replicas, REPLICA_SLIPS)
     question = (replica, load, replica["fixed_s"] / 2)
-    if (found := planned(answer, question)["replicas"]) is not None:
-        raise Mistake("not_even_one_request", 0.5, asked=told(*question), found=shown(found))
+    found = planned(answer, question)["replicas"]
+    expect(found is None, "not_even_one_request", 0.5, asked=told(*question), found=shown(found))
     for question in questions[:6]:
-        found = planned(answer, question)
-        batch = right_batch(*question)
-        if found["batch"] != batch or found["binding"] not in refused_by(question, batch + 1):
-            raise Mistake("plan_says_batch_binding", 0.5, batch=shown(found["batch"]), binding=shown(found["binding"]))
-    return "enough for the burst, and not one more"
+        found, batch = planned(answer, question), right_batch(*question)
+        is_right = found["batch"] == batch and found["binding"] in refused_by(question, batch + 1)
+        said = {key: shown(found[key]) for key in ("batch", "binding")}
+        expect(is_right, "plan_says_batch_binding", 0.5, **said)
 
 
-def cost(answer: Answer, rng: random.Random) -> str:
+def cost(answer: Answer, rng: random.Random) -> None:
     questions = usual(rng)
-    judge_plan(answer, questions, "usd_per_million_tokens", 1, PRICE_SLIPS)
+    judge_plan(answer, questions, "usd_per_million_tokens", right_price, PRICE_SLIPS)
     replica, load, limit_s = questions[0]
     unsold, too_slow = (replica, {**load, "rate": 0.0}, limit_s), (replica, load, replica["fixed_s"] / 2)
     for question, why in ((unsold, "nothing is sold"), (too_slow, "nothing fits")):
-        if (found := planned(answer, question)["usd_per_million_tokens"]) is not None:
-            raise Mistake("usd_per_million_tokens", 0.5, asked=told(*question), found=shown(found), why=why)
-    return "what stands by is paid, what is sold is counted"
+        found = planned(answer, question)["usd_per_million_tokens"]
+        expect(found is None, "usd_per_million_tokens", 0.5, asked=told(*question), found=shown(found), why=why)

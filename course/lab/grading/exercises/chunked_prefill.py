@@ -6,18 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import (
-    Slips,
-    compare,
-    each,
-    expect,
-    hold,
-    listed,
-    number,
-    refused,
-    table,
-    whole,
-)
+from course.lab.grading.tools import Slips, broken, compare, each, expect, hold, listed, number, refused, table, whole
 
 Plan = list[dict[int, int]]
 """For each step, how many tokens of which prompt are computed."""
@@ -75,18 +64,7 @@ class Rules:
 
 
 right_schedule = Rules()
-SCHEDULE_SLIPS: Slips = {
-    "those_decode_take_nothing": Rules(decodes_count=False),
-    "request_whose_prefill_done": Rules(finished_decode=False),
-    "one_prompt_prefilled_step": Rules(one_prompt_a_step=True),
-    "chunk_does_not_fit": Rules(skips_unfit=True),
-    "chunk_limits_all_prompts": Rules(chunk_for_all=True),
-    "chunk_limits_no_prompt": Rules(has_chunk=False),
-}
-
-
-def right_split(prompt_len: int, chunk: int) -> list[int]:
-    return [min(chunk, prompt_len - begin) for begin in range(0, prompt_len, chunk)]
+SCHEDULE_SLIPS = broken(__file__, Rules)
 
 
 SPLIT_SLIPS: Slips = {
@@ -133,10 +111,6 @@ def exact_budget(itl_s: float, fixed_s: float, token_s: float) -> float:
     return (itl_s - fixed_s) / token_s
 
 
-def right_budget(itl_s: float, fixed_s: float, token_s: float) -> int:
-    return max(math.floor(exact_budget(itl_s, fixed_s, token_s)), 0)
-
-
 BUDGET_SLIPS: Slips = {
     "one_token_too_many": lambda i, f, t: max(math.ceil(exact_budget(i, f, t)), 0),
     "fixed_time_step_forgotten": lambda i, f, t: math.floor(i / t),
@@ -149,12 +123,11 @@ def told(prompts: list[int], decodes: int, budget: int, chunk: int, *times: floa
     return f"{words}, a step of {times[0]:.4g} s + {times[1]:.4g} s a token" if times else words
 
 
-def splits(answer: Answer, rng: random.Random) -> str:
+def splits(answer: Answer, rng: random.Random) -> None:
     chunk = rng.randint(3, 9)
     cases = [(chunk * 3 + rng.randint(1, 2), chunk), (chunk * 4, chunk), (chunk, chunk), (chunk - 1, chunk), (1, chunk)]
     cases += [(chunk + 1, chunk), (5, 1), (rng.randint(1000, 9000), 512)]
-    hold(answer.split, cases, right_split, SPLIT_SLIPS, each(whole))
-    return "full chunks, and what is left"
+    hold(answer.split, cases, lambda n, c: [min(c, n - begin) for begin in range(0, n, c)], SPLIT_SLIPS, each(whole))
 
 
 def asked(answer: Answer, case: Case) -> Plan:
@@ -171,10 +144,9 @@ def asked(answer: Answer, case: Case) -> Plan:
     return plan
 
 
-def judge(answer: Answer, cases: list[Case], praise: str) -> str:
+def judge(answer: Answer, cases: list[Case]) -> None:
     found = [(case, asked(answer, case)) for case in cases]
     compare("schedule", found, right_schedule, SCHEDULE_SLIPS, difference=first_step)
-    return praise
 
 
 def first_step(case: Case, plan: Plan, wanted: Plan) -> str:
@@ -184,46 +156,40 @@ def first_step(case: Case, plan: Plan, wanted: Plan) -> str:
     return f"{told(*case)}: step {step} {pair[0]}; expected: it {pair[1]}"
 
 
-def alone(answer: Answer, rng: random.Random) -> str:
+def alone(answer: Answer, rng: random.Random) -> None:
     prompt = rng.randint(90, 200)
     cases: list[Case] = [([prompt], d, 32, 500) for d in (0, 3, 31)]
     cases += [([prompt], 4, 64, 16), ([60], 4, 64, 500), ([61], 4, 64, 500)]
     cases += [([48], 0, 64, 16), ([1], 3, 4, 1), ([], 3, 8, 8)]
-    return judge(answer, cases, "decodes first; the prompt has what is left, chunk by chunk")
+    judge(answer, cases)
 
 
-def several(answer: Answer, rng: random.Random) -> str:
+def several(answer: Answer, rng: random.Random) -> None:
     cases: list[Case] = []
     for decodes, budget, chunk in ((2, 24, 500), (2, 40, 16), (0, 16, 6), (5, 64, 20)):
         cases.append(([rng.randint(5, 70) for _ in range(5)], decodes, budget, chunk))
     cases += [([70, 9, 30, 5], 3, 32, 500), ([30, 9, 70, 5], 3, 32, 12), ([29, 4, 4, 8], 3, 32, 500)]
     cases += [([8, 8, 8], 0, 24, 8), ([1] * 6, 1, 4096, 9), ([20, 20], 0, 21, 20)]
-    return judge(answer, cases, "in their order, no budget unused, and finished prompts decode")
+    judge(answer, cases)
 
 
-def starved(answer: Answer, rng: random.Random) -> str:
+def starved(answer: Answer, rng: random.Random) -> None:
     for case in (([9], 4, 4, 8), ([9, 3], 7, 4, 8), ([4, 40, 5], 2, 3, 500)):
         refused(ValueError, f"{told(*case)}: schedule", STARVED, lambda case=case: answer.schedule(*case), 0.0)
-    judge(answer, [([4, 40, 5], 2, 5, 500)], "")
-    judge(answer, [([30, 9, 20], 3, 24, 10)] * 2, "")
-    return "a budget that decodes use up is refused"
+    judge(answer, [([4, 40, 5], 2, 5, 500)])
+    judge(answer, [([30, 9, 20], 3, 24, 10)] * 2)
 
 
-def times(answer: Answer, rng: random.Random) -> str:
-    shapes = [([90, 8, 30], 2, 32, 500), ([40, 7], 3, 32, 12), ([25], 0, 8, 500), ([5, 6, 7], 6, 64, 64)]
-    cases = [
-        (*shape, rng.uniform(0.002, 0.02), rng.uniform(1e-4, 1e-3)) for shape in [*shapes, ([64, 64, 9], 1, 33, 16)]
-    ]
+def times(answer: Answer, rng: random.Random, shapes: Sequence[Case]) -> None:
+    cases = [(*shape, rng.uniform(0.002, 0.02), rng.uniform(1e-4, 1e-3)) for shape in shapes]
     hold(answer.first_token_times, cases, right_times, TIME_SLIPS, each(number), lambda *case: f"{told(*case)}:")
-    return "the end of the step that computes a prompt's last token"
 
 
-def bounds(answer: Answer, rng: random.Random) -> str:
+def bounds(answer: Answer, rng: random.Random) -> None:
     cases = []
     while len(cases) < 6:
         case = rng.uniform(0.02, 0.2), rng.uniform(0.001, 0.02), rng.uniform(1e-5, 1e-3)
         if 0.1 < exact_budget(*case) % 1 < 0.9:  # rounding errors decide nothing
             cases.append(case)
     cases += [(0.004, 0.01, 0.0003), (0.0105, 0.01, 0.001), (0.75, 0.5, 0.0625)]  # none, none, exactly 4
-    hold(answer.largest_budget, cases, right_budget, BUDGET_SLIPS, whole)
-    return "the most tokens a step may have"
+    hold(answer.largest_budget, cases, lambda *case: max(math.floor(exact_budget(*case)), 0), BUDGET_SLIPS, whole)

@@ -27,13 +27,9 @@ def taken(values: Array, logits: Array, k: int) -> Array:
     return np.take_along_axis(values, np.array(right_experts(logits, k)), axis=1)
 
 
-def summing_to_one(shares: Array) -> Array:
-    return shares / shares.sum(axis=1, keepdims=True)
-
-
 def right_shares(logits: Array, k: int, normalize: bool) -> Array:
     shares = taken(softmax(logits), logits, k)
-    return summing_to_one(shares) if normalize else shares
+    return shares / shares.sum(axis=1, keepdims=True) if normalize else shares
 
 
 EXPERT_SLIPS: Slips = {
@@ -107,26 +103,23 @@ def told(logits: Array, k: int, normalize: bool) -> str:
     return f"route of {len(logits)} tokens over {logits.shape[1]} experts, k={k}, normalize={normalize}:"
 
 
-def which(answer: Answer, rng: random.Random) -> str:
+def which(answer: Answer, rng: random.Random) -> None:
     cases = [(q, each(each(whole))(routed(answer, q)[0], "the experts")) for q in questions(rng)]
     compare("experts", cases, right_experts, EXPERT_SLIPS, describe=lambda *q: f"{told(*q)} the experts")
-    return "the k largest of each token, largest first"
 
 
-def shares(answer: Answer, rng: random.Random) -> str:
+def shares(answer: Answer, rng: random.Random) -> None:
     for normalize in (True, False):
         asked = [q for q in questions(rng) if q[2] == normalize]
         tip = "exp() of a large logit overflows: subtract each row's largest first"
         cases = [(q, finite(routed(answer, q)[1], "the shares", (len(q[0]), q[1]), tip)) for q in asked]
         about = {"agree": within(TOLERANCE), "describe": lambda *q: f"{told(*q)} the shares"}
         compare("shares", cases, right_shares, SHARE_SLIPS, **about)
-    return "the softmax over all experts, normalized where it should be"
 
 
-def rows(answer: Answer, rng: random.Random) -> str:
+def rows(answer: Answer, rng: random.Random) -> None:
     asked = [(right_experts(some_logits(rng, t, n), k), n) for t, n, k in ((5, 4, 2), (1, 8, 2), (9, 6, 1), (3, 3, 3))]
     hold(answer.rows_of, [*asked, ([[0, 2], [2, 0]], 4), ([], 3)], right_rows, ROW_SLIPS, each(each(whole)))
-    return "each expert's tokens in order, none for an idle one"
 
 
 def layers(rng: random.Random) -> list[tuple[Array, Array, int, int, bool]]:
@@ -147,16 +140,15 @@ def asked_layer(answer: Answer, case: tuple[Array, Array, int, int, bool]) -> tu
     return found, [mlp.calls for mlp in mlps]
 
 
-def output(answer: Answer, rng: random.Random) -> str:
+def output(answer: Answer, rng: random.Random) -> None:
     cases = [(case, asked_layer(answer, case)[0]) for case in layers(rng)]
     compare(
         "mixture", cases, right_output, OUTPUT_SLIPS, agree=within(TOLERANCE),
         describe=lambda x, logits, k, _, normalize: f"mixture: {len(x)} tokens, {logits.shape[1]} experts, k={k}",
     )  # fmt: skip
-    return "each token's experts, summed by their shares"
 
 
-def idle(answer: Answer, rng: random.Random) -> str:
+def idle(answer: Answer, rng: random.Random) -> None:
     for case in layers(rng):
         x, logits, k, *_ = case
         what = f"mixture of {len(x)} tokens over {logits.shape[1]} experts, k={k}"
@@ -166,4 +158,3 @@ def idle(answer: Answer, rng: random.Random) -> str:
                 raise Mistake("idle_called", 0.5 if tokens else 0.0, what=what, expert=expert)
             expect(len(own) <= 1, "called_often", what=what, expert=expert, times=len(own))
             expect(sum(own) == len(tokens), f"{what}: expert {expert} got {sum(own)} rows for {len(tokens)} tokens")
-    return "each expert is called once with all its rows, or not at all"

@@ -1,14 +1,12 @@
 """A grammar as an automaton over characters, and the mask over the vocabulary that it gives in each state."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, each, expect, hold, in_time, maybe, refused, whole
+from course.lab.grading.tools import Answer, Slips, broken, compare, each, expect, hold, in_time, maybe, refused, whole
 
 Grammar = dict[str, Any]
 """start, final (a set of states), next (state -> character -> state)"""
@@ -49,11 +47,12 @@ def states(grammar: Grammar) -> set[str]:
 class Rule:
     """How a mask is made; the defaults are right, every other value is a usual mistake."""
 
-    text: Callable[[str], str] = lambda token: token
-    end: Callable[[bool, bool], bool] = lambda is_final, any_other: is_final
+    only_first: bool = False
+    end: bool | None = None
+    """None = where the state is final."""
+    end_alone: bool = False
     empty: bool = False
     dead: bool = False
-    others: Callable[[bool], bool] = lambda is_final: True
     only_single: bool = False
     final_only: bool = False
     prefix: bool = False
@@ -67,24 +66,17 @@ class Rule:
             ends = [right_follow(grammar, state, token[:n]) for n in range(1, len(token) + 1)]
             if self.prefix and any(end in grammar["final"] for end in ends):
                 return True
-            end = right_follow(grammar, state, self.text(token))
+            end = right_follow(grammar, state, token[:1] if self.only_first else token)
             return end is not None and (self.dead or end in (grammar["final"] if self.final_only else alive))
 
-        found = [i for i, token in enumerate(vocabulary) if i != eos and self.others(is_final) and may(token)]
-        return sorted([*found, *([eos] if self.end(is_final, bool(found)) else [])])
+        others = [i for i, token in enumerate(vocabulary) if i != eos and may(token)]
+        may_end = is_final if self.end is None else self.end
+        return sorted([*([] if self.end_alone and is_final else others), *([eos] if may_end else [])])
 
 
 right_mask = Rule()
 SLIPS: Slips = {
-    "first_character": Rule(text=lambda token: token[:1]),
-    "stops_early": Rule(prefix=True),
-    "single_characters": Rule(only_single=True),
-    "eos_always": Rule(end=lambda is_final, _: True),
-    "eos_never": Rule(end=lambda is_final, _: False),
-    "eos_only": Rule(others=lambda is_final: not is_final),
-    "empty_allowed": Rule(empty=True),
-    "dead_ends_allowed": Rule(dead=True),
-    "final_needed": Rule(final_only=True),
+    **broken(__file__, Rule),
     "from_start_again": lambda grammar, vocabulary, eos, state: right_mask(grammar, vocabulary, eos, grammar["start"]),
 }
 FOLLOW_SLIPS: Slips = {
@@ -118,7 +110,7 @@ def some_vocabulary(rng: random.Random, size: int) -> tuple[list[str], int]:
     return [*tokens[:eos], "a", *tokens[eos:]], eos  # the end's own text looks like any other, and counts for nothing
 
 
-def texts(answer: Answer, rng: random.Random) -> str:
+def texts(answer: Answer, rng: random.Random) -> None:
     cases = []
     for _ in range(12):
         grammar = some_grammar(rng, 5, dead=True)
@@ -130,12 +122,10 @@ def texts(answer: Answer, rng: random.Random) -> str:
             character, state = rng.choice(list(grammar["next"].get(state, {"": state}).items()))
             path += character
         cases.append((grammar, grammar["start"], path))
-    hold(answer.follow, cases, right_follow, FOLLOW_SLIPS, maybe(lambda value, _: value), told_text)
-    return "the state behind it, or None where it cannot be followed"
-
-
-def told_text(grammar: Grammar, state: str, text: str) -> str:
-    return f"follow({shown(grammar['next'])}, {state!r}, {text!r})"
+    hold(
+        answer.follow, cases, right_follow, FOLLOW_SLIPS, maybe(lambda value, _: value),
+        lambda grammar, state, text: f"follow({shown(grammar['next'])}, {state!r}, {text!r})",
+    )  # fmt: skip
 
 
 Path = tuple[Grammar, list[str], int, list[int]]
@@ -188,18 +178,16 @@ def first_token(case: tuple[Grammar, list[str], int, str], found: list[int], wan
     return f"{own}: {named} is {'allowed' if token in found else 'ruled out'}; expected the opposite"
 
 
-def allowed(answer: Answer, rng: random.Random) -> str:
+def allowed(answer: Answer, rng: random.Random) -> None:
     judge_paths(answer, [some_path(rng, dead=False, length=n) for n in (0, 0, 1, 2, 3, 0, 1, 2)])
-    return "all tokens whose characters can be followed, and the end where it may end"
 
 
-def dead_ends(answer: Answer, rng: random.Random) -> str:
+def dead_ends(answer: Answer, rng: random.Random) -> None:
     paths = [some_path(rng, dead=True, length=n) for n in (0, 0, 1, 2, 3, 4)]
     judge_paths(answer, paths)
-    return "no token leads where the answer can never be finished"
 
 
-def steps(answer: Answer, rng: random.Random) -> str:
+def steps(answer: Answer, rng: random.Random) -> None:
     judge_paths(answer, [some_path(rng, dead=True, length=9) for _ in range(4)])
     for _ in range(3):
         grammar, vocabulary, eos, taken = some_path(rng, dead=True)
@@ -217,10 +205,9 @@ def steps(answer: Answer, rng: random.Random) -> str:
             matcher.accept(eos)
             after = read_mask(matcher.allowed(), "allowed()", len(vocabulary))
             expect(not after, f"after the end, allowed() has {len(after)} tokens: nothing comes behind it", 0.3)
-    return "it moves on with each token, and refuses what the mask rules out"
 
 
-def on_their_own(answer: Answer, rng: random.Random) -> str:
+def on_their_own(answer: Answer, rng: random.Random) -> None:
     grammar, vocabulary, eos, taken = some_path(rng, dead=True)
     first, second = answer.Matcher(grammar, vocabulary, eos), answer.Matcher(grammar, vocabulary, eos)
     for token in taken:
@@ -230,19 +217,15 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
     expect(found == wanted, "two matchers of one grammar: accept() of one moved the other. Keep the state in self")
     again = read_mask(second.allowed(), "allowed()", len(vocabulary))
     expect(again == wanted, "remembered_mask")
-    return "two matchers know nothing of each other"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     grammar = some_grammar(rng, 6, dead=True)
     grammar["next"][grammar["start"]]["a"] = grammar["start"]  # it may go on for ever in few states
     grammar["final"].add(grammar["start"])
     vocabulary, eos = some_vocabulary(rng, LARGE)
-    matcher, token = (
-        answer.Matcher(grammar, vocabulary, eos),
-        next(i for i, t in enumerate(vocabulary) if t == "a" and i != eos),
-    )
-    for _ in in_time(SLOWEST_S, range(STEPS), lambda done: Mistake("mask_slow", done=done, vocab=LARGE)):
+    matcher = answer.Matcher(grammar, vocabulary, eos)
+    token = next(i for i, t in enumerate(vocabulary) if t == "a" and i != eos)
+    for _ in in_time(SLOWEST_S, range(STEPS), "mask_slow"):
         matcher.allowed()
         matcher.accept(token)
-    return "each state's mask is made once"

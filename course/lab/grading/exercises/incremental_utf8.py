@@ -4,9 +4,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import compare, cut, expect, in_time, text, whole
+from course.lab.grading.tools import Answer, Mistake, compare, cut, expect, in_time, shown, text, whole
 
 UNKNOWN = "\ufffd"
 LETTERS = "a Z\n0é߿ࠀ日本\ud7ff\ue000\uffff\ufeff😀🦜𐀀\U0010ffff"
@@ -41,11 +39,10 @@ LENGTH_SLIPS = {
 }
 
 
-def lengths(answer: Answer, rng: random.Random) -> str:
+def lengths(answer: Answer, rng: random.Random) -> None:
     firsts = rng.sample(range(256), 256)
     cases = [((first,), whole(answer.length_of(first), f"length_of(0x{first:02X})")) for first in firsts]
     compare("length_of", cases, right_length, LENGTH_SLIPS, describe=lambda first: f"length_of(0x{first:02X})")
-    return "right for all 256 bytes"
 
 
 def hexed(tokens: Sequence[bytes]) -> str:
@@ -94,7 +91,7 @@ def why(found: str, wanted: str) -> str:
     return "A character was lost, or changed"
 
 
-def at_the_end(answer: Answer, rng: random.Random) -> str:
+def at_the_end(answer: Answer, rng: random.Random) -> None:
     for _ in range(30):
         last = rng.choice("é日😀𐀀").encode()
         begin = "".join(rng.choice(LETTERS) for _ in range(rng.randint(0, 5))).encode()
@@ -107,11 +104,8 @@ def at_the_end(answer: Answer, rng: random.Random) -> str:
     stream = answer.TextStream()
     stream.append("é".encode()[:1])
     first, second = text(stream.finish(), "finish()"), text(stream.finish(), "a second finish()")
-    if (first, second) != (UNKNOWN, ""):
-        raise Mistake("half_character_then_finish", 0.5, first=first, second=second)
-    if found := text(answer.TextStream().finish(), "finish()"):
-        raise Mistake(f"finish() of an empty stream gave {found!r}; expected ''", 0.5)
-    return "an unfinished character becomes one U+FFFD, once"
+    expect((first, second) == (UNKNOWN, ""), "half_character_then_finish", 0.5, first=first, second=second)
+    expect(not (found := text(answer.TextStream().finish(), "finish()")), "finish_empty_stream", 0.5, found=found)
 
 
 RUBBISH = "80 / bf / c3 / e6 / e6 97 / f0 / f0 9f / f0 9f a6 / c0 af / e0 80 af / ed a0 80 / f4 90 80 80 / f5 / ff / f8 88 80 80"
@@ -125,36 +119,32 @@ def some_rubbish(rng: random.Random) -> bytes:
     return b"".join(rng.choice(parts) + b"a" * (rng.random() < 0.4) for _ in range(rng.randint(1, 6)))
 
 
-def invalid_bytes(answer: Answer, rng: random.Random) -> str:
+def invalid_bytes(answer: Answer, rng: random.Random) -> None:
     for _ in range(250):
         data = some_rubbish(rng)
         tokens = split(data, rng, longest=2)
         steps, rest = shown_after_each(answer, tokens)
         wanted, found = right_text(data), (steps or [""])[-1] + rest
-        asked = f"the tokens {hexed(tokens)}, then finish(),"
-        if found != wanted:
-            raise Mistake(f"{asked} gave {found!r}; expected {wanted!r}. {why_rubbish(found, wanted)}")
+        told = {"tokens": hexed(tokens), "found": found, "wanted": wanted}
+        expect(found == wanted, "rubbish", slip=why_rubbish(found, wanted), **told)
         came = b""
         for token, so_far in zip(tokens, steps):
             came += token
             if came[-1:] < b"\x80":  # a letter of one byte ends whatever was open
                 about = {"tokens": hexed(tokens), "came": came.hex(" "), "right_text": right_text(came)}
                 expect(so_far == right_text(came), "tokens_those_up_had", 0.3, so_far=so_far, **about)
-    return "each becomes U+FFFD, as soon as it is sure, and what follows is unharmed"
 
 
 def why_rubbish(found: str, wanted: str) -> str:
     if found.count(UNKNOWN) < wanted.count(UNKNOWN):
         same = found.replace(UNKNOWN, "") == wanted.replace(UNKNOWN, "")
-        return (
-            "Bytes that are no character must leave a U+FFFD: they were dropped" if same else "Text behind them is lost"
-        )
+        return "bytes_dropped" if same else "text_behind_lost"
     if found.count(UNKNOWN) > wanted.count(UNKNOWN):
-        return "There are too many U+FFFD: a beginning that is cut short becomes one, as bytes.decode(errors='replace') does it"
-    return "Text is lost, or out of order"
+        return "too_many_unknown"
+    return "text is lost, or out of order"
 
 
-def on_their_own(answer: Answer, rng: random.Random) -> str:
+def on_their_own(answer: Answer, rng: random.Random) -> None:
     bird, letter = "🦜".encode(), rng.choice("éü")
     at = rng.randint(1, 3)
     for tokens in ([bird[:at], bird[at:]], [letter.encode(), b"x"]):
@@ -166,15 +156,13 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
     found = [first.append(bird[:at]), second.append(letter.encode()), first.append(bird[at:]), second.append(b"x")]
     if found != ["", letter, "🦜", "x"]:
         raise Mistake("two_streams_turns", found=shown(found), wanted=shown(["", letter, "🦜", "x"]))
-    return "two streams know nothing of each other"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     stream = answer.TextStream()
     whole_text = rng.choice("😀🦜") * (LONG_BYTES // 4)
     if text(stream.append(whole_text.encode()), "append(a long text)") != whole_text:
         raise Mistake("one_token_bytes_whole", characters=LONG_BYTES // 4)
     tail = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
-    for i in in_time(SLOWEST_S, range(0, TOKENS, 50), lambda done: Mistake("behind_bytes_text_short", done=50 * done)):
+    for i in in_time(SLOWEST_S, range(0, TOKENS, 50), "behind_bytes_text_short"):
         answer.many(stream.append, [[token] for token in tail[i : i + 50]])
-    return "a token costs the same, however long the text is"

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, array, compare, finite, hold, refused, within
+from course.lab.grading.tools import Answer, Mistake, Slips, array, compare, expect, finite, hold, refused, within
 
 TOP = 127
 STEP = 0.5 + 1e-3
@@ -127,11 +126,8 @@ def hold_numbers(weights: list[np.ndarray], found: list[np.ndarray], tip: str | 
         wrong = np.abs(numbers - exact) > STEP
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
-            told = (
-                f"w = {weight[row, column]:.4g} is {exact[row, column]:.3f} steps and became "
-                f"{numbers[row, column]:.0f}; expected {round(float(exact[row, column]))}"
-            )
-            raise Mistake(told, slip=number_slip(weights, found) or tip)
+            about = {"w": weight[row, column], "steps": exact[row, column], "number": numbers[row, column]}
+            raise Mistake("not_the_nearest", slip=number_slip(weights, found) or tip, **about)
 
 
 def hold_both(weight: np.ndarray, numbers: np.ndarray, scales: np.ndarray) -> None:
@@ -139,27 +135,20 @@ def hold_both(weight: np.ndarray, numbers: np.ndarray, scales: np.ndarray) -> No
     hold_numbers([weight], [numbers])
 
 
-def scales_of_rows(answer: Answer, rng: random.Random) -> str:
+def scales_of_rows(answer: Answer, rng: random.Random) -> None:
     # Squares first: there, rows that were taken for columns raise nothing.
     for shapes in (((4, 4), (6, 6), (9, 9)), ((3, 17), (1, 9), (5, 1))):
         weights = [some_weights(rng, *shape) for shape in shapes]
         hold_scales(weights, [asked(answer, weight)[1] for weight in weights])
-    return "a 127th of each row's largest |w|"
 
 
-def nearest_steps(answer: Answer, rng: random.Random) -> str:
+def nearest_steps(answer: Answer, rng: random.Random) -> None:
     weights = [some_weights(rng, size, size) for size in (5, 8, 24)]
     hold_numbers(weights, [asked(answer, weight)[0] for weight in weights])
-    return "every weight is at the nearest step, from -127 to 127"
 
 
-BACK_SLIPS: Slips = {
-    "scales_rows_went_along": lambda n, s: n * s.astype(np.float64),
-}
-BOUND_SLIPS: Slips = {
-    "whole_step_which_bound": lambda s: s,
-    "root_mean_square_error": lambda s: s / np.sqrt(12),
-}
+BACK_SLIPS: Slips = {"scales_rows_went_along": lambda n, s: n * s.astype(np.float64)}
+BOUND_SLIPS: Slips = {"whole_step_which_bound": lambda s: s, "root_mean_square_error": lambda s: s / np.sqrt(12)}
 
 
 def shaped(*shape: int) -> Callable[[Any, str], np.ndarray]:
@@ -167,7 +156,7 @@ def shaped(*shape: int) -> Callable[[Any, str], np.ndarray]:
     return lambda value, what: finite(value, what, shape)
 
 
-def back_again(answer: Answer, rng: random.Random) -> str:
+def back_again(answer: Answer, rng: random.Random) -> None:
     draws = np.random.default_rng(rng.getrandbits(48))
     for size in (4, 7):
         numbers = draws.integers(-127, 128, size=(size, size)).astype(np.int8)
@@ -177,17 +166,15 @@ def back_again(answer: Answer, rng: random.Random) -> str:
             answer.dequantize, [(numbers, scales)], lambda n, s: n * s.astype(np.float64)[:, None], BACK_SLIPS,
             shaped(size, size), agree=within(1e-5), difference=first_row(told),
         )  # fmt: skip
-    return "numbers times the scale of their row"
 
 
-def bound(answer: Answer, rng: random.Random) -> str:
+def bound(answer: Answer, rng: random.Random) -> None:
     draws = np.random.default_rng(rng.getrandbits(48))
     scales = draws.uniform(0.001, 3, 6).astype(np.float32)
     hold(answer.error_bound, [(scales,)], lambda s: s / 2.0, BOUND_SLIPS, shaped(6), agree=within(1e-5))
-    return "half a step of each row, and nothing less would hold"
 
 
-def edges(answer: Answer, rng: random.Random) -> str:
+def edges(answer: Answer, rng: random.Random) -> None:
     zeros = some_weights(rng, 4, 6)
     zeros[1] = 0
     numbers, scales = asked(answer, zeros)
@@ -196,8 +183,7 @@ def edges(answer: Answer, rng: random.Random) -> str:
     hold_both(zeros, numbers, scales)
     with np.errstate(all="ignore"):
         again = answer.dequantize(*answer.quantize(np.zeros((2, 3), dtype=np.float32)))
-    if np.any(finite(again, "a matrix of zeros, there and back,", (2, 3))):
-        raise Mistake("a matrix of zeros, there and back, is not zero any more")
+    expect(not np.any(finite(again, "a matrix of zeros, there and back,", (2, 3))), "matrix_zeros_back_zero")
     tiny = some_weights(rng, 3, 5)
     tiny[0] *= 1e-6 / np.abs(tiny[0]).max()
     numbers, scales = asked(answer, tiny)
@@ -210,7 +196,6 @@ def edges(answer: Answer, rng: random.Random) -> str:
     for view, name in ((wide[::2], "every second row of a matrix"), (np.asfortranarray(wide), "a transposed matrix")):
         numbers, scales = read(answer.quantize(view), name, *view.shape)
         hold_both(view, numbers, scales)
-    return "zeros, tiny rows, outliers and views: right"
 
 
 def right_groups(weight: np.ndarray, group: int) -> np.ndarray:
@@ -228,10 +213,6 @@ GROUP_SLIPS = {
     "scale_whole_row_every": lambda w, g: np.repeat(right_scales(w)[:, None], w.shape[1] // g, axis=1),
     "group_how_many_inputs": lambda w, g: right_groups(w, w.shape[1] // g),
 }
-
-
-def right_back(numbers: np.ndarray, scales: np.ndarray, group: int) -> np.ndarray:
-    return numbers * np.repeat(scales, group, axis=1)
 
 
 def first_row(told: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
@@ -258,14 +239,17 @@ def groups(answer: Answer, rng: random.Random) -> str:
         told = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
         back_cases = [((numbers, scales, group), back)]
         slips = {"scales_repeat_each": lambda n, s, g: n * np.tile(s, (1, g))}
-        compare("dequantize_groups", back_cases, right_back, slips, agree=within(1e-5), difference=first_row(told))
+        compare(
+            "dequantize_groups", back_cases, lambda n, s, g: n * np.repeat(s, g, axis=1), slips,
+            agree=within(1e-5), difference=first_row(told),
+        )  # fmt: skip
         by_row = np.rint(steps_of(weight)) * right_scales(weight)[:, None]
         errors[group] = float(np.abs(back - weight).mean()), float(np.abs(by_row - weight).mean())
     few, many = errors[32]
     return f"beside an outlier, groups of 32 err by {few:.2g} on average; whole rows by {many:.2g}"
 
 
-def refuses_groups(answer: Answer, rng: random.Random) -> str:
+def refuses_groups(answer: Answer, rng: random.Random) -> None:
     weight = some_weights(rng, 2, 10)
     weight[1, :5] = 0  # a group of zeros
     numbers, _ = read(answer.quantize_groups(weight.copy(), 5), "quantize_groups with a group of zeros", 2, 10, 2)
@@ -276,4 +260,3 @@ def refuses_groups(answer: Answer, rng: random.Random) -> str:
         about = f"quantize_groups of a [2, 10] matrix, group={group}"
         why = f"10 inputs do not divide into groups of {group}"
         refused(ValueError, about, why, lambda group=group: answer.quantize_groups(weight.copy(), group))
-    return "zeros are kept, and what does not divide is refused"

@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, hold, whole
+from course.lab.grading.tools import Answer, Mistake, Slips, broken, hold, whole
 
 Shape = dict[str, int]
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
@@ -23,27 +22,22 @@ def token_with(
     heads: str = "num_kv_heads",
     pair: int = 2,
     layers: bool = True,
-    number_bytes: Callable[[str], float] = lambda dtype: NUMBER_BYTES[dtype],
+    number_bytes: int | None = None,
+    times: int = 1,
     scaled: Collection[str] = SCALED,
 ) -> Callable[[Shape, str], float]:
     """Mistakes in one factor each."""
 
     def mistaken(shape: Shape, dtype: str) -> float:
-        vector = shape["head_dim"] * number_bytes(dtype) + (SCALE_BYTES if dtype in scaled else 0)
+        vector = shape["head_dim"] * times * (number_bytes or NUMBER_BYTES[dtype]) + (
+            SCALE_BYTES if dtype in scaled else 0
+        )
         return (shape["layers"] if layers else 1) * pair * shape[heads] * vector
 
     return mistaken
 
 
-TOKEN_SLIPS: Slips = {
-    "one_vector_head": token_with(pair=1),
-    "every_query_head_counted": token_with(heads="num_heads"),
-    "one_layer": token_with(layers=False),
-    "every_number_takes_2": token_with(number_bytes=lambda dtype: 2),
-    "bits_not_bytes": token_with(number_bytes=lambda dtype: 8 * NUMBER_BYTES[dtype]),
-    "scales_int8_fp8_missing": token_with(scaled=()),
-    "only_int8_fp8_scales": token_with(scaled=NUMBER_BYTES),
-}
+TOKEN_SLIPS = broken(__file__, token_with)
 
 
 def right_blocks(num_tokens: int, block_size: int, window: int | None = None) -> int:
@@ -97,18 +91,10 @@ REQUEST_SLIPS: Slips = {
 }
 
 
-def right_fit(
-    shape: Shape,
-    dtype: str,
-    memory_bytes: int,
-    num_tokens: int,
-    block_size: int,
-    window: int | None = None,
-    shared_tokens: int = 0,
-) -> int:
-    """Admits requests one by one, until the blocks are used up."""
-    free = memory_bytes // (block_size * right_token(shape, dtype)) - shared_tokens // block_size
-    own = right_blocks(num_tokens, block_size, window) - shared_tokens // block_size
+def right_fit(shape: Shape, dtype: str, memory: int, n: int, size: int, w: int | None = None, shared: int = 0) -> int:
+    """Admits requests one by one, until the blocks are used up. As requests_that_fit: n tokens, a window w."""
+    free = memory // (size * right_token(shape, dtype)) - shared // size
+    own = right_blocks(n, size, w) - shared // size
     fit = 0
     while free >= own:
         free -= own
@@ -142,34 +128,28 @@ FIT_SLIPS: Slips = {
 
 def some_shape(rng: random.Random) -> Shape:
     kv_heads = rng.choice((1, 2, 4, 8))
-    return {
-        "layers": rng.randint(2, 80),
-        "num_heads": kv_heads * rng.choice((2, 4, 8)),
-        "num_kv_heads": kv_heads,
-        "head_dim": rng.choice((64, 80, 128)),
-    }
+    sizes = {"layers": rng.randint(2, 80), "num_heads": kv_heads * rng.choice((2, 4, 8)), "num_kv_heads": kv_heads}
+    return {**sizes, "head_dim": rng.choice((64, 80, 128))}
 
 
 def as_mha(shape: Shape) -> Shape:
     return {**shape, "num_kv_heads": shape["num_heads"]}
 
 
-def per_token(answer: Answer, rng: random.Random) -> str:
+def per_token(answer: Answer, rng: random.Random) -> None:
     cases: list[tuple[Any, ...]] = [(some_shape(rng), dtype) for dtype in NUMBER_BYTES for _ in range(2)]
     cases += [(as_mha(some_shape(rng)), "bfloat16"), ({**some_shape(rng), "num_kv_heads": 1}, "int8")]
     hold(answer.bytes_per_token, cases, right_token, TOKEN_SLIPS, whole)
-    return "for MHA, GQA and MQA, in every dtype"
 
 
-def whole_blocks(answer: Answer, rng: random.Random) -> str:
+def whole_blocks(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((8, 16, 32))
     lengths = [1, size - 1, size, size + 1, 3 * size, rng.randint(200, 900), 131_072]
     cases = [(some_shape(rng), rng.choice(list(NUMBER_BYTES)), n, size) for n in lengths]
     hold(answer.bytes_per_request, cases, right_request, REQUEST_SLIPS, whole)
-    return "whole blocks, the last one perhaps half empty"
 
 
-def windows(answer: Answer, rng: random.Random) -> str:
+def windows(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((8, 16))
     wide = size * rng.randint(3, 6)
     spans = [(wide * 4, wide), (wide * 4 + 1, wide), (wide * 4 - 1, wide), (wide * 4 - 2, wide), (wide * 3 + 2, wide)]
@@ -178,10 +158,9 @@ def windows(answer: Answer, rng: random.Random) -> str:
     spans += [(rng.randint(wide, 9 * wide), wide + rng.randint(0, size)) for _ in range(5)]
     cases = [(some_shape(rng), "bfloat16", n, size, window) for n, window in spans]
     hold(answer.bytes_per_request, cases, right_request, REQUEST_SLIPS, whole)
-    return "only blocks that a later token will see, wherever the window begins"
 
 
-def fits(answer: Answer, rng: random.Random) -> str:
+def fits(answer: Answer, rng: random.Random) -> None:
     cases: list[tuple[Any, ...]] = []
     for many in (1, 3, rng.randint(20, 400)):
         shape, n, size = some_shape(rng), rng.randint(100, 3000), rng.choice((16, 32))
@@ -192,10 +171,9 @@ def fits(answer: Answer, rng: random.Random) -> str:
     cases += [(shape, "bfloat16", about, 1500, 16, window) for window in (None, 1000, 200)]
     cases += [(shape, "bfloat16", 0, 1500, 16)]
     hold(answer.requests_that_fit, cases, right_fit, FIT_SLIPS, whole)
-    return "down to the last byte"
 
 
-def fits_sharing(answer: Answer, rng: random.Random) -> str:
+def fits_sharing(answer: Answer, rng: random.Random) -> None:
     cases: list[tuple[Any, ...]] = []
     size = rng.choice((16, 32))
     for shared in (3 * size, 3 * size + 5, size - 1, 40 * size - 1, 9 * size + 1):
@@ -207,10 +185,9 @@ def fits_sharing(answer: Answer, rng: random.Random) -> str:
     cases.append((shape, "int8", 2 * size * right_token(shape, "int8"), 45 * size, size, None, 5 * size))
     cases.append((shape, "int8", 99 * size * right_token(shape, "int8"), 5 * size, size, None, 5 * size - 1))
     hold(answer.requests_that_fit, cases, right_fit, FIT_SLIPS, whole)
-    return "what all share is held once"
 
 
-def by_name(answer: Answer, rng: random.Random) -> str:
+def by_name(answer: Answer, rng: random.Random) -> None:
     """Called with keywords, by the statement's names; and again after another question."""
     shape = some_shape(rng)
     memory = rng.randint(50, 5000) * right_request(shape, "float16", 777, 16)
@@ -221,4 +198,3 @@ def by_name(answer: Answer, rng: random.Random) -> str:
         raise Mistake("called with keyword arguments it gives something else than without: see the parts above")
     one, other = (shape, "int8", 99, 16, 40), (some_shape(rng), "float32", 5, 8)
     hold(answer.bytes_per_request, [one, other, one], right_request, REQUEST_SLIPS, whole)
-    return "the same size, however it is asked for"

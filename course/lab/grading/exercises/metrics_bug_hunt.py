@@ -5,36 +5,27 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.exercises import metrics_slips as known
 from course.lab.grading.exercises.percentiles import right_percentile
-from course.lab.grading.tools import Slips, ask, average, close, compare, each, hold, listed, maybe, number
+from course.lab.grading.tools import Slips, ask, average, close, compare, each, hold, listed, maybe, number, shown
 
 QUANTILES = (50, 80, 90, 95)
 TOLERANCE = 0.01
 
 
-def of_one_request(name: str, right: Callable, slips: Slips, read: Callable) -> Callable:
-    """The judge of a function of one request."""
-
-    def judge(answer: Answer, rng: random.Random) -> str:
-        kinds = ["usual"] * 12 + ["one", "none", "none", "broke off", "broke off"]
-        requests = [known.some_request(rng, kind) for kind in kinds]
-        function = getattr(answer, name)
-        hold(function, [(request,) for request in requests], right, slips, read)
-        return "right, for whole answers, single tokens, silence and failures"
-
-    return judge
+def of_one_request(answer: Answer, rng: random.Random, name: str, column: str) -> None:
+    kinds = ["usual"] * 12 + ["one", "none", "none", "broke off", "broke off"]
+    requests = [(known.some_request(rng, kind),) for kind in kinds]
+    hold(getattr(answer, name), requests, *OF_REQUESTS[column], each(number) if column == "gap" else maybe(number))
 
 
-def rank(answer: Answer, rng: random.Random) -> str:
+def rank(answer: Answer, rng: random.Random) -> None:
     questions = [([rng.random() for _ in range(rng.randint(21, 60))], q) for q in QUANTILES for _ in range(3)]
     hold(answer.percentile, questions, known.right_guarded, known.RANK_SLIPS, maybe(number))
-    return "it lies between its two neighbours"
 
 
-def too_few(answer: Answer, rng: random.Random) -> str:
+def too_few(answer: Answer, rng: random.Random) -> None:
     sizes = {50: (1, 2), 80: (4, 5), 90: (9, 10), 95: (3, 19, 20), 99: (99, 100)}
     questions = [([rng.random() for _ in range(n)], q) for q, counts in sizes.items() for n in counts] + [([], 50)]
     cases = ask(answer.percentile, questions, maybe(number))
@@ -48,10 +39,9 @@ def too_few(answer: Answer, rng: random.Random) -> str:
         "percentile", cases, known.right_guarded, known.FEW_SLIPS,
         describe=lambda s, q: f"percentile({len(s)} samples, {q})",
     )  # fmt: skip
-    return "None where too few were measured"
 
 
-def fleet(answer: Answer, rng: random.Random) -> str:
+def fleet(answer: Answer, rng: random.Random) -> None:
     questions = []
     for q in QUANTILES * 2:
         sizes = [rng.randint(25, 60), rng.randint(3, 9), rng.randint(20, 30)]
@@ -67,7 +57,6 @@ def fleet(answer: Answer, rng: random.Random) -> str:
         ),
     }
     hold(answer.fleet_percentile, questions, known.right_fleet, slips, maybe(number))
-    return "pooled first, ranked once"
 
 
 def told_of_requests(requests: Sequence[known.Request], limit_ms: float) -> str:
@@ -75,7 +64,7 @@ def told_of_requests(requests: Sequence[known.Request], limit_ms: float) -> str:
     return f"attainment({len(requests)} requests, {failed} of them failed, {limit_ms:g})"
 
 
-def attainment(answer: Answer, rng: random.Random) -> str:
+def attainment(answer: Answer, rng: random.Random) -> None:
     questions: list[tuple[list[known.Request], float]] = []
     for _ in range(8):
         requests = known.some_requests(rng, 12) + [known.some_request(rng, "broke off"), known.some_request(rng)]
@@ -83,7 +72,6 @@ def attainment(answer: Answer, rng: random.Random) -> str:
         questions.append((requests, rng.choice(borders)))
     questions += [([known.some_request(rng, "none")], 400.0), ([], 400.0)]
     hold(answer.attainment, questions, known.right_attainment, known.ATTAINMENT_SLIPS, maybe(number), told_of_requests)
-    return "every request counts, failed ones as missed"
 
 
 OF_REQUESTS: dict[str, tuple[Callable, Slips]] = {
@@ -101,7 +89,7 @@ def samples(formula: Callable[[known.Request], Any], requests: Sequence[known.Re
     return [x for each in found if each is not None for x in (each if isinstance(each, list) else [each])]
 
 
-def printed_row(servers: Sequence[Sequence[known.Request]], q: float, limit_ms: float) -> dict[str, float | None]:
+def printed_row(servers: known.Servers, q: float, limit_ms: float) -> dict[str, float | None]:
     """What a right tool prints."""
     row = {
         name: known.right_fleet([samples(right, own) for own in servers], q) for name, (right, _) in OF_REQUESTS.items()
@@ -109,9 +97,7 @@ def printed_row(servers: Sequence[Sequence[known.Request]], q: float, limit_ms: 
     return {**row, "met": known.right_attainment([r for own in servers for r in own], limit_ms)}
 
 
-def spoiled(
-    name: str, servers: Sequence[Sequence[known.Request]], q: float, limit_ms: float, rng: random.Random
-) -> tuple[str, Any]:
+def spoiled(name: str, servers: known.Servers, q: float, limit_ms: float, rng: random.Random) -> tuple[str, Any]:
     """What a tool with a bug in one column prints there, and the bug's words."""
     everything = [r for own in servers for r in own]
     slips = known.ATTAINMENT_SLIPS if name == "met" else OF_REQUESTS[name][1]
@@ -166,8 +152,3 @@ def _wrong_verdict(found: set[str], planted: dict[str, str], printed: dict, row:
     near = close(printed[name], row[name], TOLERANCE)
     why = "the printout is rounded: up to one percent counts as equal" if near else "is your own number right?"
     return f"{told}. {name} was printed as {shown(printed[name])} and is {shown(row[name])}: {why}"
-
-
-judge_ttft = of_one_request("ttft", known.right_ttft, known.TTFT_SLIPS, maybe(number))
-judge_tpot = of_one_request("tpot", known.right_tpot, known.TPOT_SLIPS, maybe(number))
-judge_gaps = of_one_request("gaps", known.right_gaps, known.GAP_SLIPS, each(number))

@@ -3,7 +3,6 @@
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from statistics import mean
 from typing import Any
 
 from course.lab.grading.exercises.percentiles import PERCENTILE_SLIPS, right_percentile
@@ -11,6 +10,7 @@ from course.lab.grading.tools import average
 
 Request = Mapping[str, Any]
 """due and sent (s), chunks (pairs of a moment in s and a number of tokens), failed."""
+Servers = Sequence[Sequence[Request]]
 Numbers = Callable[[Sequence[float], float], float | None]
 
 
@@ -54,10 +54,21 @@ def right_fleet(servers: Sequence[Sequence[float]], q: float) -> float | None:
     return right_guarded([sample for own in servers for sample in own], q)
 
 
-def right_attainment(requests: Sequence[Request], limit_ms: float) -> float | None:
-    if not requests:
-        return None
-    return mean(float((ttft := right_ttft(request)) is not None and ttft * 1000 <= limit_ms) for request in requests)
+def met(
+    counted: Callable[[Request], bool] = lambda request: True,
+    is_met: Callable[[float, float], bool] = lambda ttft, limit_ms: ttft * 1000 <= limit_ms,
+    ttft_of: Callable[[Request], float | None] = right_ttft,
+) -> Callable[..., float | None]:
+    """The share of those counted whose TTFT is within the limit; the defaults are right."""
+
+    def attainment(requests: Sequence[Request], limit_ms: float) -> float | None:
+        of = [ttft_of(request) for request in requests if counted(request)]
+        return average([float(ttft is not None and is_met(ttft, limit_ms)) for ttft in of])
+
+    return attainment
+
+
+right_attainment = met()
 
 
 def per_token(numerator: Callable[[Request], float], less: int) -> Callable[[Request], float | None]:
@@ -113,14 +124,7 @@ def guarded(formula: Numbers) -> Numbers:
 
 
 RANK_SLIPS = {words: guarded(formula) for words, formula in PERCENTILE_SLIPS.items()}
-FEW_SLIPS = {
-    "same_number_samples_for": lambda s, q: right_percentile(s, q) if len(s) >= 100 else None,
-}
-
-
-def each_server(servers: Sequence[Sequence[float]], q: float) -> list[float]:
-    """The servers' own percentiles."""
-    return [right_percentile(own, q) for own in servers if own]
+FEW_SLIPS = {"same_number_samples_for": lambda s, q: right_percentile(s, q) if len(s) >= 100 else None}
 
 
 FLEET_SLIPS = {
@@ -130,44 +134,18 @@ FLEET_SLIPS = {
     "mean_percentiles_weighted": lambda servers, q: (
         sum(right_percentile(own, q) * len(own) for own in servers if own) / sum(map(len, servers))
     ),
-    "worst_server_percentile": lambda servers, q: max(each_server(servers, q)),
+    "worst_server_percentile": lambda servers, q: max(right_percentile(own, q) for own in servers if own),
     "fleet_nearest_rank": lambda servers, q: RANK_SLIPS["nearest_rank"]([*itertools.chain(*servers)], q),
 }
 
 
-def met(counted: Callable[[Request], bool], limit: Callable[[float, float], bool]) -> Callable[..., float | None]:
-    """The share of those counted whose TTFT is within the limit."""
-
-    def attainment(requests: Sequence[Request], limit_ms: float) -> float | None:
-        of = [right_ttft(request) for request in requests if counted(request)]
-        return average([float(ttft is not None and limit(ttft, limit_ms)) for ttft in of])
-
-    return attainment
-
-
-def in_ms(ttft: float, limit_ms: float) -> bool:
-    return ttft * 1000 <= limit_ms
-
-
-def everyone(request: Request) -> bool:
-    return True
-
-
-def answered(request: Request) -> bool:
-    return bool(deliveries(request))
-
-
 ATTAINMENT_SLIPS = {
-    "failed_requests_left_out": met(answered, in_ms),
-    "failed_requests_left_out_count": met(lambda r: not r["failed"], in_ms),
-    "limit_milliseconds_stamps": met(everyone, lambda ttft, limit: ttft <= limit),
-    "ttft_exactly_limit_met": met(everyone, lambda ttft, limit: ttft * 1000 < limit),
-    "request_failed_not_met": lambda requests, limit_ms: average(
-        [float((t := broke_off_too(right_ttft)(r)) is not None and t * 1000 <= limit_ms) for r in requests]
-    ),
-    "ttft_counts_from_due": lambda rs, limit: average(
-        [float(bool(deliveries(r)) and (deliveries(r)[0][0] - r["sent"]) * 1000 <= limit) for r in rs]
-    ),
+    "failed_requests_left_out": met(lambda r: bool(deliveries(r))),
+    "failed_requests_left_out_count": met(lambda r: not r["failed"]),
+    "limit_milliseconds_stamps": met(is_met=lambda ttft, limit: ttft <= limit),
+    "ttft_exactly_limit_met": met(is_met=lambda ttft, limit: ttft * 1000 < limit),
+    "request_failed_not_met": met(ttft_of=broke_off_too(right_ttft)),
+    "ttft_counts_from_due": met(ttft_of=TTFT_SLIPS["measured_from_moment_client"]),
 }
 
 

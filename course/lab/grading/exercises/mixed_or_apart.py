@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.exercise import Answer
-from course.lab.grading.tools import Slips, close, compare, expect, hold, maybe, number, table, whole
+from course.lab.grading.tools import Answer, Slips, close, compare, expect, hold, maybe, number, table, whole
 
 Step = dict[str, float]
 """fixed_s, per_token_s, max_tokens. Times are sums of powers of two, so that no rounding decides."""
@@ -118,12 +117,11 @@ def chunk_questions(rng: random.Random) -> list[tuple[Step, int, float]]:
     return [*found, (step, 30, seconds(step, 20)), (full, 16, 9.0), (full, 20, 9.0), (step, 3, step["fixed_s"] / 2)]
 
 
-def chunks(answer: Answer, rng: random.Random) -> str:
+def chunks(answer: Answer, rng: random.Random) -> None:
     hold(answer.largest_chunk, chunk_questions(rng), right_chunk, CHUNK_SLIPS, whole)
-    return "what both limits leave beside the decodes"
 
 
-def mixed(answer: Answer, rng: random.Random) -> str:
+def mixed(answer: Answer, rng: random.Random) -> None:
     questions = []
     for times in (0, 1, 3, 5):
         step, decodes, chunk = some_step(rng), rng.randint(1, 40), rng.randint(20, 200)
@@ -132,10 +130,9 @@ def mixed(answer: Answer, rng: random.Random) -> str:
                 questions.append((step, decodes, times * chunk + rest, seconds(step, decodes + chunk)))
     questions.append((step, 9, 50, seconds(step, 8)))
     hold(answer.mixed_ttft, questions, right_mixed, MIXED_SLIPS, maybe(number))
-    return "full chunks, a shorter last step, and None where no prompt token fits"
 
 
-def arrivals(answer: Answer, rng: random.Random) -> str:
+def arrivals(answer: Answer, rng: random.Random) -> None:
     questions = []
     for layers in (1, 2, 4, 8, 5):
         for speed in (0.25, 0.5, 1.0, 3.0):  # the link beside the prefill: fast, or slow so that layers queue up
@@ -144,7 +141,6 @@ def arrivals(answer: Answer, rng: random.Random) -> str:
                 ready.append(ready[-1] + rng.choice((4, 16, 64)) * GRAIN)
             questions.append((ready, round(16 * speed) * GRAIN, rng.randint(1, 9) * GRAIN))
     hold(answer.kv_arrival, questions, right_arrival, ARRIVAL_SLIPS)
-    return "each layer when it is ready and the link is free"
 
 
 def plan_questions(rng: random.Random) -> list[tuple[Any, ...]]:
@@ -159,7 +155,7 @@ def plan_questions(rng: random.Random) -> list[tuple[Any, ...]]:
     return [*found, (step, decodes, prompt, seconds(step, decodes), prefill, link)]
 
 
-def plans(answer: Answer, rng: random.Random) -> str:
+def plans(answer: Answer, rng: random.Random) -> None:
     questions = plan_questions(rng)
     rows = []
     for question in questions:
@@ -176,4 +172,3 @@ def plans(answer: Answer, rng: random.Random) -> str:
         wanted = "mixed" if by_mixed else "apart"
         told = f"mixed {row['mixed']}, apart {row['apart']}: 'better' is {row['better']!r}, expected {wanted!r}"
         expect(row["better"] == wanted, told, 0.5)
-    return "both first tokens, and the sooner one"

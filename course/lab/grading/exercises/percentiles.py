@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from statistics import mean
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, expect, hold, listed, number
+from course.lab.grading.tools import Answer, Slips, compare, expect, hold, listed, number
 
 Request = tuple[float, list[float]]
 """Arrival, and the moments of delivery."""
@@ -54,17 +53,16 @@ PERCENTILE_SLIPS = {
 }
 
 
-def between(answer: Answer, rng: random.Random) -> str:
+def between(answer: Answer, rng: random.Random) -> None:
     questions = [
         ([round(rng.expovariate(1), 3) for _ in range(n)], rng.choice((50, 75, 90, 95, 99)))
         for n in (4, 5, 7, 10, 12, 30, 80)
         for _ in range(2)
     ]
     hold(answer.percentile, questions, right_percentile, PERCENTILE_SLIPS)
-    return "it interpolates between neighbours, whatever the order of the samples"
 
 
-def edges(answer: Answer, rng: random.Random) -> str:
+def edges(answer: Answer, rng: random.Random) -> None:
     a, b = sorted(rng.sample(range(1, 1000), 2))
     big = [rng.random() for _ in range(3000)]
     questions = [([a], q) for q in (0, 50, 99, 100)]
@@ -72,16 +70,13 @@ def edges(answer: Answer, rng: random.Random) -> str:
     questions += [(big, 99.9), (big, 0.1), (big, 100), ([a * 1e12, b * 1e12], 50)]
     hold(answer.percentile, questions, right_percentile, PERCENTILE_SLIPS)
     empty = answer.percentile([], 50)
-    if empty is not None:
-        raise Mistake(f"percentile([], 50) gave {empty!r}: with no samples there is no percentile, return None", 0.5)
-    return "one sample, p0, p100, equal samples, none at all: right"
+    expect(empty is None, "percentile_samples_percentile_return", 0.5, empty=empty)
 
 
-def alone(answer: Answer, rng: random.Random) -> str:
+def alone(answer: Answer, rng: random.Random) -> None:
     samples = [rng.random() for _ in range(6)]
     hold(answer.percentile, [(samples, 90), (tuple(samples), 90)], right_percentile, {})
     two(answer, some_requests(rng, 4), 50)
-    return "the callers' data stays as it was"
 
 
 def some_requests(rng: random.Random, count: int) -> list[Request]:
@@ -129,38 +124,31 @@ ITL_SLIPS = {
     ),
     "zero_counted_for_requests": lambda rs, q: right_percentile([gap for _, d in rs for gap in gaps(d) or [0.0]], q),
 }
+NUMBERS: dict[str, tuple[int, Callable[..., Any], Slips]] = {
+    "TTFT": (0, right_ttft, TTFT_SLIPS),
+    "ITL": (1, right_itl, ITL_SLIPS),
+}
 
 
 def two(answer: Answer, requests: list[Request], q: float) -> list[Any]:
     return listed(answer.two_numbers([(a, list(d)) for a, d in requests], q), f"two_numbers(requests, {q:g})", 2)
 
 
-def judge_number(place: int, name: str, right: Callable[..., Any], slips: Slips) -> Callable:
-    def judge(answer: Answer, rng: random.Random) -> str:
-        cases = []
-        for count in (6, 9, 15, 5):
-            requests, q = some_requests(rng, count), rng.choice((50, 90, 95, 99))
-            cases.append(((requests, q), number(two(answer, requests, q)[place], f"{name} of two_numbers")))
-        compare(
-            name, cases, right, slips, describe=lambda requests, q: f"p{q:g} of {name} over {len(requests)} requests"
-        )
-        return "right, also with requests of one token and of none"
-
-    return judge
+def judge_number(answer: Answer, rng: random.Random, name: str) -> None:
+    place, right, slips = NUMBERS[name]
+    cases = []
+    for count in (6, 9, 15, 5):
+        requests, q = some_requests(rng, count), rng.choice((50, 90, 95, 99))
+        cases.append(((requests, q), number(two(answer, requests, q)[place], f"{name} of two_numbers")))
+    compare(name, cases, right, slips, describe=lambda requests, q: f"p{q:g} of {name} over {len(requests)} requests")
 
 
-def nothing(answer: Answer, rng: random.Random) -> str:
+def nothing(answer: Answer, rng: random.Random) -> None:
     arrival = round(rng.uniform(0, 9), 2)
     cases = {"no requests": [], "one request without a token": [(arrival, [])]}
     for name, requests in cases.items():
         found = two(answer, requests, 50)
-        if any(value is not None for value in found):
-            raise Mistake(f"{name}: gave {found}; expected (None, None): where nothing was measured, say so")
+        expect(not any(value is not None for value in found), "none_none_nothing_measured", name=name, found=found)
     ttft, itl = two(answer, [(arrival, [arrival + 2])], 50)
     expect(itl is None, f"one request of one token has no gap: ITL gave {itl!r}, expected None")
     number(ttft, "TTFT of a request of one token")
-    return "None where nothing was measured"
-
-
-judge_ttft = judge_number(0, "TTFT", right_ttft, TTFT_SLIPS)
-judge_itl = judge_number(1, "ITL", right_itl, ITL_SLIPS)

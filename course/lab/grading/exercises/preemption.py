@@ -4,12 +4,10 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.props import Holder
-from course.lab.grading.tools import Slips, expect, hold, listed, same, whole
+from course.lab.grading.tools import Answer, Mistake, Slips, expect, hold, listed, same, shown, whole
 
 BLOCK_SIZE = 4
 MOST_STEPS = 600
@@ -40,24 +38,22 @@ def names(requests: list[Holder]) -> list[str]:
     return [each.request_id for each in requests]
 
 
-def right_victim(running: list[Holder], planned: set[str]) -> str | None:
-    left = [each.request_id for each in running if each.request_id not in planned]
-    return left[-1] if left else None
+def chosen(by: Callable[[list[Holder]], Holder]) -> Callable[[list[Holder], set[str]], str | None]:
+    """One of those that are not in the step."""
 
-
-def best(key: Callable[[Holder], float]) -> Callable[[list[Holder], set[str]], str | None]:
-    def mistaken(running: list[Holder], planned: set[str]) -> str | None:
+    def victim(running: list[Holder], planned: set[str]) -> str | None:
         left = [each for each in running if each.request_id not in planned]
-        return max(left, key=key).request_id if left else None
+        return by(left).request_id if left else None
 
-    return mistaken
+    return victim
 
 
+right_victim = chosen(lambda left: left[-1])
 VICTIM_SLIPS: Slips = {
     "planned_ignored": lambda running, planned: running[-1].request_id,
-    "one_admitted_first": best(lambda each: 0),
-    "one_arrived_last": best(lambda each: each.arrival),
-    "one_holds_most_blocks": best(lambda each: len(each.blocks)),
+    "one_admitted_first": chosen(lambda left: left[0]),
+    "one_arrived_last": chosen(lambda left: max(left, key=lambda each: each.arrival)),
+    "one_holds_most_blocks": chosen(lambda left: max(left, key=lambda each: len(each.blocks))),
     "last_running_step_already": lambda running, planned: names(running)[-2 if names(running)[-1] in planned else -1],
 }
 
@@ -88,7 +84,7 @@ def picked(value: Any, what: str) -> str | None:
     return getattr(value, "request_id", None)
 
 
-def whom(answer: Answer, rng: random.Random) -> str:
+def whom(answer: Answer, rng: random.Random) -> None:
     cases: list[tuple[list[Holder], set[str]]] = []
     for count in (1, 2, 3, 4, 5, 6, 6, 6):
         running, _ = requests_with(rng, [rng.randint(1, 6) for _ in range(count)])
@@ -98,7 +94,6 @@ def whom(answer: Answer, rng: random.Random) -> str:
     cases += [(last_three, set(names(last_three)[2:])), (last_three, set(names(last_three)))]
     about = "pick_victim(running {}, planned {})".format
     hold(answer.pick_victim, cases, right_victim, VICTIM_SLIPS, picked, lambda r, planned: about(r, sorted(planned)))
-    return "the last admitted one that is not in the step"
 
 
 def preempted(answer: Answer, rng: random.Random, index: int) -> tuple[State, State, Holder]:
@@ -115,40 +110,29 @@ def preempt(answer: Answer, state: State, index: int) -> Holder:
     return victim
 
 
-def what_it_loses(answer: Answer, rng: random.Random) -> str:
+def what_it_loses(answer: Answer, rng: random.Random) -> None:
     for index in (3, 1, 0, 2):
         before, after, victim = preempted(answer, rng, index)
         was = before.running[index]
         about = f"preempt({was.request_id}) with {before.told()}"
         left = names(after.running)
         expect(was.request_id not in left, f"{about}: it is still in `running`. Change the list that you were given")
-        expect(
-            left == [each for each in names(before.running) if each != was.request_id],
-            f"{about}: running is {left} afterwards. Only the victim leaves it",
-        )
+        others = [each for each in names(before.running) if each != was.request_id]
+        expect(left == others, "only_victim_leaves", about=about, left=left)
         free = [whole(block, "a block in `free`") for block in after.free]
-        twice = f"{about}: free is {shown(free)} afterwards, with a block twice: two would be given it"
-        expect(len(set(free)) == len(free), twice)
-        missing = set(was.blocks) - set(free)
-        if missing:
-            some = "none" if len(missing) == len(was.blocks) else "not all"
-            raise Mistake("held_these_free_afterwards", about=about, blocks=was.blocks, some=some, free=shown(free))
-        if set(free) != {*before.free, *was.blocks}:
-            raise Mistake("free_victim_held_free", about=about, free=before.free, blocks=was.blocks, free_2=shown(free))
-        if listed(victim.blocks, "victim.blocks"):
-            raise Mistake("blocks_free_victim_still", about=about, blocks=shown(victim.blocks))
-        if victim.num_computed_tokens != 0:
-            raise Mistake("num_computed_tokens_afterwards", about=about, found=shown(victim.num_computed_tokens))
-        if victim.num_tokens != was.num_tokens:
-            raise Mistake("num_tokens_went_from", about=about, was=was.num_tokens, now=shown(victim.num_tokens))
-        changed = f"{about}: its arrival was {was.arrival} and is {shown(victim.arrival)}. It keeps that"
-        expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), changed)
-        one_list = f"{about}: `free` and the victim's blocks are one and the same list now"
-        expect(after.free is not victim.blocks, one_list)
-    return "its blocks and what was computed; not its output"
+        some = "not all" if set(was.blocks) & set(free) else "none"
+        told = {"about": about, "was": was, "now": victim, "before": before, "free": shown(free), "some": some}
+        expect(len(set(free)) == len(free), "free_afterwards_block_twice", **told)
+        expect(set(was.blocks) <= set(free), "held_these_free_afterwards", **told)
+        expect(set(free) == {*before.free, *was.blocks}, "free_victim_held_free", **told)
+        expect(not listed(victim.blocks, "victim.blocks"), "blocks_free_victim_still", **told)
+        expect(victim.num_computed_tokens == 0, "num_computed_tokens_afterwards", **told)
+        expect(victim.num_tokens == was.num_tokens, "num_tokens_went_from", **told)
+        expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), "arrival_changed", **told)
+        expect(after.free is not victim.blocks, "free_victim_blocks_same", about=about)
 
 
-def where_it_queues(answer: Answer, rng: random.Random) -> str:
+def where_it_queues(answer: Answer, rng: random.Random) -> None:
     for _ in range(6):
         before, after, victim = preempted(answer, rng, rng.randrange(4))
         check_queue(before, after, victim.request_id)
@@ -158,7 +142,6 @@ def where_it_queues(answer: Answer, rng: random.Random) -> str:
     for _ in before.running:
         preempt(answer, state, 0)
     check_queue(before, state, "all three, one after the other")
-    return "in the order of arrival, ahead of later requests"
 
 
 def check_queue(before: State, after: State, who: str) -> None:
@@ -171,8 +154,7 @@ def check_queue(before: State, after: State, who: str) -> None:
     lost = [name for name in wanted if name not in found]
     expect(not lost, f"{told}. {', '.join(lost)} is in no list any more, and waits for ever")
     expect(not len(found) > len(set(found)), f"{told}. A request queues twice")
-    if found == names([*before.waiting, *gone]):
-        raise Mistake(f"{told}. At the end it waits behind requests that arrived after it: go by `arrival`")
+    expect(found != names([*before.waiting, *gone]), "end_waits_behind_requests", told=told)
     expect(found != names([*reversed(gone), *before.waiting]), "does_not_always_go", told=told)
     raise Mistake(f"{told}. The queue is in order of arrival")
 
@@ -200,15 +182,12 @@ def ask_room(answer: Answer, state: State, request_id: str, count: int, planned:
     except ValueError as error:  # what it had changed by then has changed all the same
         _, _, state.running, state.waiting, state.free, _ = getattr(error, "arguments", given)
         raise
-    nothing = "make_room gave back None: True if there is room now, False if the request itself had to go"
-    expect(found is not None, nothing)
-    expect(
-        same(found, True) or same(found, False), f"make_room should give back True or False; yours gave {shown(found)}"
-    )
+    expect(found is not None, "make_room_back_none_true")
+    expect(same(found, True) or same(found, False), "make_room_should_give_back", found=shown(found))
     return bool(found)
 
 
-def makes_room(answer: Answer, rng: random.Random) -> str:
+def makes_room(answer: Answer, rng: random.Random) -> None:
     sizes = [rng.randint(2, 4) for _ in range(5)]
     last = sizes[4]
     cases: list[tuple[int, int, int, list[int]]] = [  # who, blocks, free ones, those in the step
@@ -220,7 +199,6 @@ def makes_room(answer: Answer, rng: random.Random) -> str:
         before = some_state(rng, sizes, num_free)
         in_step = {before.running[i].request_id for i in planned}
         hold_room(answer, before, before.running[who].request_id, count, in_step)
-    return "the last ones go, as few as it takes, the request itself among them"
 
 
 def hold_room(answer: Answer, before: State, request_id: str, count: int, planned: set[str]) -> None:
@@ -233,26 +211,27 @@ def hold_room(answer: Answer, before: State, request_id: str, count: int, planne
     should = [name for name in names(before.running) if name not in names(wanted.running)]
     if gone != should:
         told = f"{about}: {gone or 'none'} was preempted, expected {should or 'none'}"
-        if planned & set(gone):
-            raise Mistake(f"{told}. {', '.join(planned & set(gone))} is in this step already: its blocks are in use")
-        expect(not (request_id in should and request_id not in gone), "request_candidate_like_all", told=told)
-        if len(gone) > len(should) and not len(before.free) < count:
-            raise Mistake(f"{told}. Enough blocks were free: {len(before.free)} of {count}")
-        if len(gone) > len(should):
-            raise Mistake(f"{told}. As few as it takes: look again after each one, and count what was free before")
-        if len(gone) < len(should):
-            raise Mistake(f"{told}. Go on until {count} blocks are free, or the request itself had to go")
+        expect(not planned & set(gone), "in_use", told=told, planned=", ".join(planned & set(gone)))
+        expect(request_id not in should or request_id in gone, "request_candidate_like_all", told=told)
+        expect(
+            len(gone) <= len(should) or len(before.free) < count,
+            "enough_free",
+            told=told,
+            free=len(before.free),
+            count=count,
+        )
+        expect(len(gone) <= len(should), "few_takes_look_again", told=told)
+        expect(len(gone) >= len(should), "until_blocks_free_request", told=told, count=count)
         raise Mistake(f"{told}. The last admitted ones go first")
     expect(found == right, f"{about} gave {found}, expected {right}. False says that the request itself had to go")
     check_queue(before, after, ", ".join(should) or request_id)
-    if after.all_blocks() != before.all_blocks():
-        counts = {"before": len(before.all_blocks()), "after": len(after.all_blocks())}
-        raise Mistake("blocks_before_afterwards_free", about=about, **counts)
-    if len(after.free) != len(wanted.free):
-        raise Mistake("blocks_free_afterwards_expected", about=about, found=len(after.free), wanted=len(wanted.free))
+    every, left = before.all_blocks(), after.all_blocks()
+    expect(left == every, "blocks_before_afterwards_free", about=about, before=len(every), after=len(left))
+    counts = {"found": len(after.free), "wanted": len(wanted.free)}
+    expect(counts["found"] == counts["wanted"], "blocks_free_afterwards_expected", about=about, **counts)
 
 
-def never_fits(answer: Answer, rng: random.Random) -> str:
+def never_fits(answer: Answer, rng: random.Random) -> None:
     for count_running, missing in ((3, 1), (1, 1), (2, 7), (1, 0), (3, 0)):
         before = some_state(rng, [rng.randint(2, 4) for _ in range(count_running)], rng.randint(0, 2))
         request = before.running[0]
@@ -272,33 +251,27 @@ def never_fits(answer: Answer, rng: random.Random) -> str:
                 raise Mistake("raised_valueerror_but_now", 0.5, about=about, told=after.told()) from None
             continue
         raise Mistake("gave", about=about, found=found)
-    return "what can never fit is said, not tried again and again"
 
 
-class Played(NamedTuple):
-    """A service from the first step to the last."""
-
-    steps: int
-    preemptions: int
-
-    def __format__(self, _: str) -> str:
-        return f"{self.steps} steps and {self.preemptions} preemptions"
+def needs(request: Holder) -> int:
+    """Blocks for its tokens."""
+    return -(-request.num_tokens // BLOCK_SIZE)
 
 
-def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int, set[str]], bool]) -> Played:
-    """Steps of decoding in a small pool. Raises Mistake if a request never finishes, or blocks get lost."""
+def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int, set[str]], bool]) -> str:
+    """Steps of decoding in a small pool. Raises Mistake if a request never finishes, or blocks get lost. Gives back how
+    long it took."""
     blocks, preemptions = state.all_blocks(), 0
     for step in range(MOST_STEPS):
         if not state.running and not state.waiting:
-            return Played(step, preemptions)
+            return f"{step} steps and {preemptions} preemptions"
         oldest, planned, before = (names(state.running) or [None])[0], set[str](), len(state.running)
         for name in names(state.running):
             if name in names(state.running):
                 request = the(state, name)
-                missing = -(-request.num_tokens // BLOCK_SIZE) - len(request.blocks)
+                missing = needs(request) - len(request.blocks)
                 if missing <= 0 or room(state, name, missing, planned):
-                    if len(state.free) < missing:
-                        raise Mistake(f"make_room said True for {missing} blocks, and {len(state.free)} are free")
+                    expect(len(state.free) >= missing, "room_not_made", missing=missing, free=len(state.free))
                     request = the(state, name)
                     request.blocks += [state.free.pop() for _ in range(max(missing, 0))]
                     planned.add(request.request_id)
@@ -306,9 +279,9 @@ def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int,
         preemptions += lost
         if oldest is not None and oldest not in names(state.running):
             raise Mistake("service_played_2", step=step, oldest=oldest)
-        while state.waiting and not lost and len(state.free) >= -(-state.waiting[0].num_tokens // BLOCK_SIZE):
+        while state.waiting and not lost and len(state.free) >= needs(state.waiting[0]):
             request = state.waiting.pop(0)
-            request.blocks += [state.free.pop() for _ in range(-(-request.num_tokens // BLOCK_SIZE))]
+            request.blocks += [state.free.pop() for _ in range(needs(request))]
             state.running.append(request)
             planned.add(request.request_id)
         for request in list(state.running):
@@ -323,7 +296,7 @@ def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int,
     raise Mistake("service_played", left=len(state.running) + len(state.waiting))
 
 
-def all_get_on(answer: Answer, rng: random.Random) -> str:
+def all_get_on(answer: Answer, rng: random.Random) -> None:
     for _ in range(3):
         waiting = [Holder(f"r{i}", i, rng.randint(3, 17), 0) for i in range(7)]
         outputs = {each.request_id: rng.randint(5, 25) for each in waiting}
@@ -332,4 +305,3 @@ def all_get_on(answer: Answer, rng: random.Random) -> str:
         right = play(copy.deepcopy(state), dict(outputs), right_room)
         found = play(state, dict(outputs), lambda *asked: ask_room(answer, *asked))
         expect(found == right, "seven_requests_blocks_took", blocks=len(state.free), yours=found, rule=right)
-    return "played in small pools: every request is served, none in vain"

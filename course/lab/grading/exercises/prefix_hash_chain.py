@@ -3,9 +3,7 @@
 import random
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect, listed, timed, whole
+from course.lab.grading.tools import Answer, Mistake, expect, listed, shown, timed, whole
 
 FEWEST_BYTES = 16
 SLOW_S = 0.4
@@ -20,27 +18,20 @@ Asked = tuple[list[int], int, tuple[str, ...]]
 
 def names(answer: Answer, token_ids: list[int], block_size: int, extra_keys: tuple[str, ...] = ()) -> list[Any]:
     """The names that the answer gives, read."""
-    about = told("block_names", token_ids, block_size, extra_keys)
+    about = asked("block_names", token_ids, block_size, extra_keys)
     found = listed(answer.block_names(token_ids, block_size, extra_keys), about)
     full = len(token_ids) // block_size
-    if len(found) != full:
-        tip = ""
-        if len(found) == -(-len(token_ids) // block_size):
-            tip = ". A last block that is not full has no name: what comes next in it is not known yet"
-        elif len(found) == (len(token_ids) - 1) // block_size:
-            tip = ". All full blocks have names; the cap belongs to the lookup, not here: others may find this block"
-        raise Mistake(f"{about} gave {len(found)} names for {len(token_ids)} tokens, expected {full}{tip}")
+    usual = {-(-len(token_ids) // block_size): "last_not_full", (len(token_ids) - 1) // block_size: "capped"}
+    told = {"about": about, "found": len(found), "tokens": len(token_ids), "full": full}
+    expect(len(found) == full, "number_of_names", slip=usual.get(len(found)), **told)
     for name in found:
-        if not isinstance(name, (bytes, str)):
-            tip = ""
-            if isinstance(name, int):
-                tip = ". hash() is no cryptographic one: two texts with one number would read each other's blocks"
-            raise Mistake(f"{about}: a name should be bytes or a hex string; yours is {shown(name)}{tip}")
+        slip = "no_hash" if isinstance(name, int) else None
+        expect(isinstance(name, (bytes, str)), "bytes_or_hex", slip=slip, about=about, name=shown(name))
         expect(not len(name) < FEWEST_BYTES, "short", about=about, name=shown(name))
     return found
 
 
-def told(function: str, token_ids: list[int], block_size: int, extra_keys: tuple[str, ...]) -> str:
+def asked(function: str, token_ids: list[int], block_size: int, extra_keys: tuple[str, ...]) -> str:
     extra = f", extra_keys={extra_keys!r}" if extra_keys else ""
     return f"{function}({shown(token_ids)}, block_size={block_size}{extra})"
 
@@ -49,20 +40,18 @@ def tokens(rng: random.Random, count: int, most: int = 50_000) -> list[int]:
     return [rng.randrange(most) for _ in range(count)]
 
 
-def full_blocks(answer: Answer, rng: random.Random) -> str:
+def full_blocks(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8, 16))
     for count in (0, 1, size - 1, size, size + 1, 3 * size - 1, 3 * size, 5 * size + 2):
         ids = tokens(rng, count)
-        if names(answer, ids, size) != names(answer, ids, size):
-            raise Mistake("asked twice for the same tokens, it gives other names: nothing could ever be found")
+        expect(names(answer, ids, size) == names(answer, ids, size), "asked_twice_same_tokens")
         names(answer, tokens(rng, 7), 1)
     lengths = {len(name) for name in names(answer, tokens(rng, 20 * size), size)}
     if len(lengths) > 1:
         raise Mistake("names_bytes", least=min(lengths), most=max(lengths))
-    return "one name of fixed length for each full block"
 
 
-def chained(answer: Answer, rng: random.Random) -> str:
+def chained(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8))
     ids = tokens(rng, 6 * size)
     right = names(answer, ids, size)
@@ -75,27 +64,23 @@ def chained(answer: Answer, rng: random.Random) -> str:
         check_break(ids, at, size, right, names(answer, other, size))
     expect(not len(set(names(answer, ids[:size] * 4, size))) < 4, "block_repeated_one_prompt")
     swapped = ids[size : 2 * size] + ids[:size] + ids[2 * size :]
-    if set(names(answer, swapped, size)[2:]) & set(right[2:]):
-        raise Mistake("two blocks exchanged their places, and the names behind them are the same: the order counts")
+    expect(not set(names(answer, swapped, size)[2:]) & set(right[2:]), "blocks_exchanged_their_places")
     inside = [ids[1], ids[0], *ids[2:]] if ids[0] != ids[1] else [ids[0] + 1, *ids[1:]]
-    if names(answer, inside, size)[0] == right[0]:
-        raise Mistake("two tokens of a block exchanged their places, and its name is the same: the order counts")
-    return "a name covers its block and all before it, and nothing after"
+    expect(names(answer, inside, size)[0] != right[0], "tokens_block_exchanged_their")
 
 
 def check_break(ids: list[int], at: int, size: int, right: list[Any], found: list[Any]) -> None:
     block = at // size
     about = f"token {at} was changed in {len(ids)} tokens, in blocks of {size}"
     expect(found[:block] == right[:block], "names_blocks_before_changed", about=about)
-    if found[block] == right[block]:
-        raise Mistake(f"{about}: block {block}, in which it lies, has the same name. All tokens of a block count")
+    expect(found[block] != right[block], "block_lies_same_name", about=about, block=block)
     same = [i for i in range(block + 1, len(right)) if found[i] == right[i]]
     expect(len(same) != len(right) - block - 1, "blocks_behind_same_names", about=about)
     if same:
         raise Mistake("block_same_name_before", about=about, block=same[0])
 
 
-def tells_apart(answer: Answer, rng: random.Random) -> str:
+def tells_apart(answer: Answer, rng: random.Random) -> None:
     a, b = rng.randint(1, 9), rng.randint(10, 99)
     pairs = [
         ([a, b], [a * 10 + b // 10, b % 10], "digits run together without a sign between them"),
@@ -111,32 +96,25 @@ def tells_apart(answer: Answer, rng: random.Random) -> str:
         if str(one) == str(other):
             continue
         first, second = names(answer, one, 2)[0], names(answer, other, 2)[0]
-        if first == second:
-            raise Mistake(f"the blocks {one} and {other} have the same name: {why}. One user would read another's text")
+        expect(first != second, "blocks_same_name_user", one=one, other=other, why=why)
     for large in (65_535, 70_000, 200_000, 2**31 - 1):
         names(answer, [large, a], 2)
-    return "other tokens, other names; large token ids, too"
 
 
-def extra_keys(answer: Answer, rng: random.Random) -> str:
+def extra_keys(answer: Answer, rng: random.Random, kinds: list[list[str]]) -> None:
     ids = tokens(rng, 12)
     plain = names(answer, ids, 4)
-    kinds: list[tuple[str, ...]] = [(), ("adapter-a",), ("adapter-b",), ("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab")]
-    kinds += [("",), ("a", "b", "c"), ("a,b", "c"), ("a", "b,c"), ("a|b",), ("a", "b"), ("a b",), ("None",)]
     seen: dict[Any, tuple[str, ...]] = {}
-    for kind in kinds:
+    for kind in map(tuple, kinds):
         found = names(answer, ids, 4, kind)
         for i, name in enumerate(found):
             other = seen.setdefault((i, name), kind)
             same = f"block {i} has the same name with extra_keys={other!r} and {kind!r}"
             expect(other == kind, f"{same}. {JOINED if kind and other else SHARED}")
-    if names(answer, ids, 4, ()) != plain:
-        raise Mistake("asked without extra keys again, after other questions, it gives other names: it remembers")
+    expect(names(answer, ids, 4, ()) == plain, "asked_without_extra_keys")
     for kind in ((), ("adapter-a", "tenant-7")):  # a prefix that another server, or a restarted one, has cached
         expect(names(answer.elsewhere(), ids, 4, kind) == names(answer, ids, 4, kind), "other_process")
-    if names(answer, [9, *ids[:3]], 4) == names(answer, ids[:4], 4, ("9",)):
-        raise Mistake("an extra key and a token can be exchanged: keep them apart")
-    return "what may not be shared is not"
+    expect(names(answer, [9, *ids[:3]], 4) != names(answer, ids[:4], 4, ("9",)), "extra_key_token_exchanged")
 
 
 def found(answer: Answer, known: set[Any], case: Asked) -> int:
@@ -145,7 +123,7 @@ def found(answer: Answer, known: set[Any], case: Asked) -> int:
     return whole(value, f"cached_tokens(known, {shown(ids)}, {size})")
 
 
-def lookup(answer: Answer, rng: random.Random) -> str:
+def lookup(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8))
     base = tokens(rng, 8 * size)
     every = names(answer, base, size)
@@ -163,27 +141,21 @@ def lookup(answer: Answer, rng: random.Random) -> str:
     tenants = base + [1], size, ("tenant-7",)
     hold_found(answer, salted, tenants, 8 * size, "only its blocks, named with its extra keys")
     hold_found(answer, set(every), (base, size, ("tenant-7",)), 0, "only the blocks of a request without extra keys")
-    return "as far as all are known, in tokens"
 
 
 def hold_found(answer: Answer, known: set[Any], case: Asked, wanted: int, about: str) -> None:
-    got = found(answer, known, case)
-    if got == wanted:
-        return
-    size = case[1]
-    tip = ""
-    if wanted and got == wanted // size:
-        tip = ". That is the number of blocks: the answer is in tokens"
-    elif about.startswith("only"):
-        tip = ". Look with the request's own extra keys"
-    elif got > wanted:
-        tip = ". It was not computed before: its keys and values are not in the cache"
-    elif got < wanted and got == wanted - size:
-        tip = ". One block too few: one token must be left to compute, and here there is one"
-    raise Mistake(f"{len(case[0])} tokens in blocks of {size}, known: {about}. It gave {got}, expected {wanted}{tip}")
+    got, (tokens, size, _) = found(answer, known, case), case
+    usual = {
+        "blocks_not_tokens": wanted and got == wanted // size,
+        "own_extra_keys": about.startswith("only"),
+        "not_computed_before": got > wanted,
+        "one_block_too_few": got == wanted - size,
+    }
+    slip = next((name for name, is_so in usual.items() if is_so), None)
+    expect(got == wanted, "found", slip=slip, tokens=len(tokens), size=size, about=about, got=got, wanted=wanted)
 
 
-def the_cap(answer: Answer, rng: random.Random) -> str:
+def the_cap(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8, 16))
     for count in (size, 3 * size, 3 * size + 1, 4 * size - 1, 1, 0):
         ids = tokens(rng, count)
@@ -196,16 +168,13 @@ def the_cap(answer: Answer, rng: random.Random) -> str:
         expect(got != count - 1, f"{about}. Whole blocks are found, or none of a block: leave the last block out")
         expect(not got < wanted, f"{about}. Only when the blocks fill the whole prompt is the last one left out")
         raise Mistake(about)
-    return "one token is always left to compute"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     for size in SIZES:
         ids = tokens(rng, size)
         found = timed(
             SLOW_S, lambda ids=ids: listed(answer.block_names(ids, 16, ()), "block_names(...)"),
             "tokens_took_s", size=size,
         )  # fmt: skip
-        told = f"{size:,} tokens in blocks of 16 have {size // 16:,} names; yours are {len(found):,}"
-        expect(len(found) == size // 16, told)
-    return "each token is hashed once"
+        expect(len(found) == size // 16, "tokens_blocks_names", size=size, size_2=size // 16, found=len(found))

@@ -3,12 +3,9 @@
 import copy
 import json
 import random
-from collections.abc import Callable
 from typing import Any
 
-from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect
+from course.lab.grading.tools import Answer, Mistake, expect, shown
 from course.lab.grading.tools import text as read_text
 
 Tool = dict[str, Any]
@@ -87,6 +84,9 @@ def other_tenant(request: Request, rng: random.Random) -> Request:
     return {**other_user(request, rng), "handbook": sentence(rng, 40)}
 
 
+CHANGES = {"later": later, "next turn": next_turn, "other user": other_user, "other tenant": other_tenant}
+
+
 def rendered(answer: Answer, tools: list[Tool]) -> str:
     return read_text(answer.render_tools(tools), "render_tools(...)")
 
@@ -99,7 +99,7 @@ def by_name(tools: list[Tool]) -> list[Tool]:
     return sorted(tools, key=lambda tool: tool["name"])
 
 
-def one_order(answer: Answer, rng: random.Random) -> str:
+def one_order(answer: Answer, rng: random.Random) -> None:
     for _ in range(6):
         tools = some_tools(rng, rng.randint(2, 5))
         first = rendered(answer, tools)
@@ -122,7 +122,6 @@ def one_order(answer: Answer, rng: random.Random) -> str:
             raise Mistake("same_tools_then_their", slip=why, **told)
     expect(rendered(answer.elsewhere(), tools) == rendered(answer, tools), "other_process")
     rendered(answer, [])
-    return "the same tools, the same text, whatever order they come in"
 
 
 def with_sorted_keys(tools: list[Tool]) -> list[Tool]:
@@ -153,7 +152,7 @@ def check_same_tools(tools: list[Tool], text: str) -> None:
     raise Mistake(f"of {tool['name']} something is missing or changed: {shown(other)}, expected {shown(tool)}")
 
 
-def all_there(answer: Answer, rng: random.Random) -> str:
+def all_there(answer: Answer, rng: random.Random) -> None:
     for request in [*(some_request(rng) for _ in range(4)), {**some_request(rng), "history": [], "tools": []}]:
         prompt = built(answer, request)
         parts = pieces(answer, request)
@@ -164,9 +163,7 @@ def all_there(answer: Answer, rng: random.Random) -> str:
             expect(prompt.find(turn, at) >= 0, "turns_history_another_order")
             at = prompt.find(turn, at)
         needed, size = sum(map(len, parts.values())), len(prompt)
-        twice = f"the prompt has {size} characters for {needed} of content: is something in it twice?"
-        expect(size <= 2 * needed + 1000, twice)
-    return "everything is in it, word for word"
+        expect(size <= 2 * needed + 1000, "prompt_characters_content_something", size=size, needed=needed)
 
 
 def pieces(answer: Answer, request: Request) -> dict[str, str]:
@@ -189,44 +186,29 @@ def judge_pair(answer: Answer, before: Request, after: Request, what: str) -> No
     if not lost:
         return
     size = sum(len(alike[key]) for key in lost)
-    told = (
-        f"{what}: the prompts part after {common} of {len(prompts[1])} characters, and {', '.join(lost)} "
-        f"({size} characters, the same in both) stand behind"
-    )
-    culprits = [
-        key
-        for key, text in parts[1].items()
-        if key not in alike and 0 <= prompts[1].find(text) <= common <= prompts[1].find(text) + len(text)
-    ]
+    told = {"what": what, "common": common, "total": len(prompts[1]), "lost": ", ".join(lost), "size": size}
+    found = {key: (prompts[1].find(text), len(text)) for key, text in parts[1].items() if key not in alike}
+    culprits = [key for key, (at, length) in found.items() if 0 <= at <= common <= at + length]
     if culprits:
-        culprit = culprits[0]
-        raise Mistake(f"{told}. They part at `{culprit}`, which changes more often: put it behind them")
-    raise Mistake("they_part", told=told, there=shown(prompts[1][max(common - 20, 0) : common + 20]))
+        raise Mistake("they_part_at", culprit=culprits[0], **told)
+    raise Mistake("they_part", there=shown(prompts[1][max(common - 20, 0) : common + 20]), **told)
 
 
-def pairs_of(
-    change: Callable[[Request, random.Random], Request], what: str, praise: str
-) -> Callable[[Answer, random.Random], str]:
-    def judge(answer: Answer, rng: random.Random) -> str:
-        for _ in range(4):
-            request = some_request(rng)
-            judge_pair(answer, request, change(request, rng), what)
-        return praise
-
-    return judge
+def pairs(answer: Answer, rng: random.Random, change: str, what: str) -> None:
+    for _ in range(4):
+        request = some_request(rng)
+        judge_pair(answer, request, CHANGES[change](request, rng), what)
 
 
-def refuse_to_remember(answer: Answer, rng: random.Random) -> str:
+def refuse_to_remember(answer: Answer, rng: random.Random) -> None:
     request = some_request(rng)
     first = built(answer, request)
     grown = {**request, "tools": [*request["tools"], *some_tools(rng, 1)]}
     text = built(answer, grown)
     if rendered(answer, grown["tools"]) not in text or grown["tools"][-1]["description"] not in text:
         raise Mistake("a tool was added, and the next prompt does not have it: is the text of the first ones kept?")
-    if built(answer, request) != first:
-        raise Mistake("the same request again gives another prompt: does it remember, or add something by itself?")
+    expect(built(answer, request) == first, "same_request_again_gives")
     expect(built(answer.elsewhere(), request) == first, "other_process")
-    return "the same request, the same prompt; nothing is changed"
 
 
 def a_morning(answer: Answer, rng: random.Random) -> str:
@@ -260,11 +242,3 @@ def found_share(prompts: list[str]) -> float:
         found += BLOCK * sum(prefix in known for prefix in prefixes)
         known.update(prefixes)
     return found / sum(map(len, prompts))
-
-
-judge_the_same_user_again = pairs_of(
-    later, "the same user asks something else, some seconds later", "only question and time differ, and they stand last"
-)
-judge_the_next_turn = pairs_of(next_turn, "the next turn of a conversation", "all that was said before is found again")
-judge_another_user = pairs_of(other_user, "another user of the same tenant", "users share the handbook")
-judge_another_tenant = pairs_of(other_tenant, "a user of another tenant", "tenants share the rest")

@@ -1,13 +1,12 @@
 """A radix tree over token ids: the longest cached prefix, each shared token once, the least recently used end goes first."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.exercises.lru_eviction import written
-from course.lab.grading.tools import compare, expect, in_time, whole
+from course.lab.grading.tools import Answer, broken, compare, expect, in_time, whole
 
 Act = tuple[str, Any]
 """("insert", tokens), ("match", tokens), ("evict", how many)"""
@@ -68,14 +67,7 @@ def with_fault(**faults: bool) -> Callable[[], Trie]:
     return type("Faulty", (Trie,), faults)
 
 
-SLIPS: dict[str, Callable[[], Trie]] = {
-    "oldest_insert": with_fault(match_is_use=False),
-    "insert_no_use": with_fault(insert_is_use=False),
-    "match_marks_all": with_fault(past_the_match=True),
-    "most_recent": with_fault(newest_first=True),
-    "from_the_front": with_fault(front=True),
-    "shared_too": with_fault(shared_too=True),
-}
+SLIPS = broken(__file__, with_fault)
 """Whose tokens go; `kind_of_act` knows the other mistakes by the first act with a wrong result."""
 
 
@@ -146,68 +138,55 @@ def some_acts(rng: random.Random, count: int, evictions: float = 0.0) -> list[Ac
     return acts
 
 
-def matches(answer: Answer, rng: random.Random) -> str:
-    a, b, c, d, e = rng.sample(range(50_000), 5)
-    tree: list[Act] = [("insert", [a, b, c, d]), ("insert", [a, b, e]), ("insert", [c, d])]
-    asked = ([a, b], [a, b, c], [a, b, c, d, e], [a, b, e, a], [b, c], [c], [d], [], [a, c], [e])
-    judge_acts(answer, [[("match", [a]), *tree, *[("match", each) for each in asked]], [("insert", [])]])
+def spelled(rng: random.Random, histories: Sequence[str]) -> list[list[Act]]:
+    """Histories such as "insert abc, evict 1, match -": a letter is a token, the dash stands for none."""
+    acts = [[act.split() for act in each.split(", ")] for each in histories]
+    letters = sorted({letter for each in acts for _, what in each for letter in what if letter.isalpha()})
+    tokens = dict(zip(letters, rng.sample(range(50_000), len(letters))))
+
+    def value(what: str) -> Any:
+        return int(what) if what.isdigit() else [tokens[letter] for letter in what if letter in tokens]
+
+    return [[(name, value(what)) for name, what in each] for each in acts]
+
+
+def matches(answer: Answer, rng: random.Random, histories: Sequence[str]) -> None:
+    judge_acts(answer, spelled(rng, histories))
     judge_acts(answer, [some_acts(rng, 14) for _ in range(10)])
-    return "as far as any inserted sequence agrees"
 
 
-def counts(answer: Answer, rng: random.Random) -> str:
-    a, b, c, d = rng.sample(range(50_000), 4)
-    again: list[Act] = [("insert", [a, b, c]), ("insert", [a, b, c]), ("insert", [a, b]), ("insert", [a, b, d, d])]
-    judge_acts(answer, [again, *[some_acts(rng, 20) for _ in range(8)]])
-    return "only what was not there yet is new"
+def counts(answer: Answer, rng: random.Random, histories: Sequence[str]) -> None:
+    judge_acts(answer, [*spelled(rng, histories), *[some_acts(rng, 20) for _ in range(8)]])
 
 
-def evicts(answer: Answer, rng: random.Random) -> str:
-    a, b, c, d, e = rng.sample(range(50_000), 5)
-    three: list[Act] = [("insert", [a, b, c]), ("insert", [a, d]), ("insert", [e, e, e])]
-    judge_acts(
-        answer,
-        [
-            [*three, ("evict", 1), ("match", [a, b, c]), ("evict", 1), ("match", [a, b, c]), ("evict", 9)],
-            [*three, ("match", [a, b, c]), ("evict", 1), ("match", [a, d]), ("evict", 2), ("match", [e, e, e])],
-            [*three, ("insert", [a, b]), ("evict", 2), ("match", [a, d]), ("match", [a, b]), ("evict", 0)],
-            [*three, ("match", [a, b]), ("evict", 2), ("match", [a, b, c]), ("match", [e, e, e]), ("match", [a, d])],
-            [("insert", [a, b, c, d, e]), ("evict", 2), ("match", [a, b, c, d, e]), ("evict", 4), ("evict", 1)],
-        ],
-    )
+def evicts(answer: Answer, rng: random.Random, histories: Sequence[str]) -> None:
+    judge_acts(answer, spelled(rng, histories))
     for _ in range(8):
         acts = some_acts(rng, 16)
         probes = [("match", value) for name, value in acts if name == "insert"]
         judge_acts(answer, [[*acts, ("evict", rng.randint(1, 4)), *probes]])
-    return "ends of paths that were used longest ago, exactly as many as asked for"
 
 
-def mixed(answer: Answer, rng: random.Random) -> str:
+def mixed(answer: Answer, rng: random.Random) -> None:
     judge_acts(answer, [some_acts(rng, 60, evictions=0.2) for _ in range(10)])
-    return "inserts, matches and evictions in any order"
 
 
-def on_their_own(answer: Answer, rng: random.Random) -> str:
+def on_their_own(answer: Answer, rng: random.Random) -> None:
     first, second = answer.RadixTree(), answer.RadixTree()
     tokens = [rng.randrange(100) for _ in range(5)]
     first.insert(list(tokens))
     found = whole(second.match(list(tokens)), "match(...)")
     expect(found == 0 and second.num_tokens == 0, "two trees: what was inserted into one is found in the other")
     expect(whole(first.match(list(tokens)), "match(...)") == 5, "what was inserted is not found any more")
-    return "two trees know nothing of each other"
 
 
-def stays_quick(answer: Answer, rng: random.Random) -> str:
+def stays_quick(answer: Answer, rng: random.Random) -> None:
     tree, shared = answer.RadixTree(), [rng.randrange(1000) for _ in range(TAIL)]
     sequences = [[*shared, i, *rng.choices(range(1000), k=TAIL)] for i in range(SEQUENCES)]
-
-    def slow(asked: int) -> Callable[[int], Mistake]:
-        return lambda done: Mistake("tree_too_slow", done=done, asked=asked, there=SEQUENCES * TAIL, limit_s=LIMIT_S)
-
-    for i in in_time(LIMIT_S, range(0, SEQUENCES, 100), slow(SEQUENCES // 100)):
+    about = {"feedback": "tree_too_slow", "there": SEQUENCES * TAIL}
+    for i in in_time(LIMIT_S, range(0, SEQUENCES, 100), asked=SEQUENCES, **about):
         answer.many(tree.insert, [[list(each)] for each in sequences[i : i + 100]])
     asked = [rng.choice(sequences) for _ in range(1000)]
-    for i in in_time(LIMIT_S, range(0, 1000, 100), slow(10)):
+    for i in in_time(LIMIT_S, range(0, 1000, 100), asked=1000, **about):
         found = answer.many(tree.match, [[list(each)] for each in asked[i : i + 100]])
         expect(found == [2 * TAIL + 1] * 100, "in a large tree, a sequence that was inserted is not found whole")
-    return "the work grows with one sequence, not with the tree"

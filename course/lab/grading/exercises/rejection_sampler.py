@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect, listed, whole
+from course.lab.grading.tools import Answer, Mistake, expect, listed, whole
 
 ROUNDS = 400
 """For each draft. The generator's numbers are scripted so that they fill their range evenly: no luck is in the shares."""
@@ -32,18 +31,14 @@ def played(
     rows = np.array(proposal).reshape(len(drafts), len(target[0]))
     function, seed = answer.thing("verify"), rng.getrandbits(32)
     results, changed = answer.prop("rounds", function, np.array(target), rows, drafts, n, seed)
-    if changed:
-        raise Mistake(f"it changes `{changed}`, which it was given: work on a copy, the engine still needs it")
+    expect(not changed, "changes_work_copy_engine", changed=changed)
     return [read(found, drafts, len(target[0])) for found in results]
 
 
 def read(found: Any, drafts: list[int], vocab: int) -> list[int]:
     tokens, k = [whole(token, "a token of verify(...)") for token in listed(found, "verify(...)")], len(drafts)
-    expect(
-        1 <= len(tokens) <= k + 1,
-        f"verify gave {len(tokens)} tokens for {k} drafts: it is 1 to {k + 1}, the drafts that passed and one more"
-        + (". When the first draft fails, its replacement is still a token" if not tokens else ""),
-    )
+    told = {"count": len(tokens), "k": k, "most": k + 1, "slip": None if tokens else "first_fails"}
+    expect(1 <= len(tokens) <= k + 1, "number_of_tokens", **told)
     if any(not 0 <= token < vocab for token in tokens):
         raise Mistake(f"verify gave {tokens}: token ids go from 0 to {vocab - 1}")
     failed = next((i for i, token in enumerate(tokens[:-1]) if token != drafts[i]), None)
@@ -110,8 +105,7 @@ def hold_shares(found: Probs, wanted: Probs, what: str, slips: Mapping[str, Prob
     slip = min(distances, key=distances.__getitem__)
     worst = int(off.argmax())
     told = f"{what}: token {worst} came in {found[worst]:.1%} of the rounds; p says {wanted[worst]:.1%}"
-    if found.max() == 1 > wanted.max() and distances[slip] > 0:
-        raise Mistake(f"{told}. It is the same in every round: is it drawn with `rng`?")
+    expect(not (found.max() == 1 > wanted.max() and distances[slip] > 0), "same_every_round_drawn", told=told)
     raise Mistake(told, slip=slip if distances[slip] <= min(1.5 * TOLERANCE, off.max() / 2) else None)
 
 
@@ -130,8 +124,7 @@ def first_token(answer: Answer, rng: random.Random) -> str:
         p, q = telling_pair(rng, zeros)
         results = [played(answer, rng, [p, p], [q], [draft], ROUNDS) for draft in range(6)]
         first = [[tokens[0] for tokens in own] for own in results]
-        if all(set(tokens) == {draft} for draft, tokens in enumerate(first)):
-            raise Mistake("every draft passes, whatever p says of it, so the first token is distributed as q, not as p")
+        expect(not all((set(tokens) == {draft} for draft, tokens in enumerate(first))), "every_draft_passes_whatever")
         found = np.sum([q[draft] * shares(tokens, 6) for draft, tokens in enumerate(first)], axis=0)
         hold_shares(found, p, "the first token", {name: slip(p, q) for name, slip in FIRST_SLIPS.items()})
         for draft, own in enumerate(results):
@@ -139,7 +132,7 @@ def first_token(answer: Answer, rng: random.Random) -> str:
     return f"distributed as p, and each draft passes as often as it should ({12 * ROUNDS} rounds)"
 
 
-def later_tokens(answer: Answer, rng: random.Random) -> str:
+def later_tokens(answer: Answer, rng: random.Random) -> None:
     target = [distribution(rng, 4) for _ in range(3)]
     proposal = [np.roll(p, 1) for p in target[:2]]
     lead = int(np.argmin([abs(p / q - 0.6) for p, q in zip(target[0], proposal[0])]))
@@ -147,9 +140,7 @@ def later_tokens(answer: Answer, rng: random.Random) -> str:
     for draft in range(4):
         rounds = played(answer, rng, target, proposal, [lead, draft], 2 * ROUNDS)
         after = [tokens[1] for tokens in rounds if len(tokens) > 1]
-        expect(
-            after, "never more than one token came, though most first drafts should pass: go on after one that passed"
-        )
+        expect(after, "never_token_came_though")
         second += proposal[1][draft] * shares(after, 4)
         last = [tokens[2] for tokens in rounds if len(tokens) > 2]
         bonus += len(last) * shares(last, 4)
@@ -163,18 +154,16 @@ def later_tokens(answer: Answer, rng: random.Random) -> str:
     why = " (is one random number used for two decisions?)"
     hold_shares(second, target[1], f"the second token, after a draft that passed{why}", slips)
     hold_shares(bonus / weight, target[2], f"the bonus token, after two drafts that passed{why}", slips)
-    return "each position follows its own row, the bonus the last one"
 
 
-def certain(answer: Answer, rng: random.Random) -> str:
+def certain(answer: Answer, rng: random.Random) -> None:
     size = rng.randint(5, 9)
     draws = answer.prop("draws", rng.getrandbits(48))
     rows = [distribution(rng, size) for _ in range(4)]
     for _ in range(20):
         drafts = rng.choices(range(size), k=3)
         tokens = read(answer.verify(np.array(rows), np.array(rows[:3]), list(drafts), draws), drafts, size)
-        if len(tokens) != 4:
-            raise Mistake(f"draft and target agree exactly (p = q), so every draft passes; of 3 drafts came {tokens}")
+        expect(len(tokens) == 4, "draft_target_agree_exactly", tokens=tokens)
     never, always = rng.sample(range(size), 2)
     p = distribution(rng, size)
     p[never] = 0
@@ -186,18 +175,15 @@ def certain(answer: Answer, rng: random.Random) -> str:
                 raise Mistake("must_fail_all_drafts", what=what, drafts=[never] * 3, tokens=tokens)
             if target[tokens[0]] == 0:
                 raise Mistake(f"{what}: the replacement {tokens[0]} has no chance under p either")
-    return "what must pass passes, what cannot does not, and nothing follows a rejection"
 
 
-def no_drafts(answer: Answer, rng: random.Random) -> str:
+def no_drafts(answer: Answer, rng: random.Random) -> None:
     p = distribution(rng, 5, 1)
     found = shares([tokens[0] for tokens in played(answer, rng, [p], [], [], ROUNDS)], 5)
     hold_shares(found, p, "without drafts", {"always_likeliest_token": np.eye(5)[p.argmax()]})
-    return "without drafts it is plain sampling"
 
 
-def inputs_alone(answer: Answer, rng: random.Random) -> str:
+def inputs_alone(answer: Answer, rng: random.Random) -> None:
     for _ in range(10):
         target, proposal = ([distribution(rng, 4) for _ in range(rows)] for rows in (3, 2))
         played(answer, rng, target, proposal, rng.choices(range(4), k=2), 10)
-    return "the callers' arrays stay as they were"

@@ -2,12 +2,11 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from course.lab.grading.exercise import Answer
 from course.lab.grading.props import Machine, Model
-from course.lab.grading.tools import Slips, expect, hold, maybe, whole
+from course.lab.grading.tools import Answer, Slips, expect, hold, maybe, whole
 
 
 def weight_bytes(model: Model) -> float:
@@ -125,21 +124,14 @@ def some_machine(rng: random.Random) -> Machine:
     return Machine(round(gigabytes_per_s * rng.uniform(60, 400)) * 1e9, gigabytes_per_s * 1e9)
 
 
-def floors(answer: Answer, rng: random.Random) -> str:
-    shapes = [(16, 1, 0), (16, 1, 4000), (16, 900, 0), (8, 32, 500), (4, 1, 0), (4, 700, 30), (16, 64, 8000)]
-    questions = [
-        (some_model(rng, bits), some_machine(rng), batch, context)
-        for bits, batch, context in [*shapes, (32, 2000, 100)]
-    ]
+def floors(answer: Answer, rng: random.Random, shapes: Sequence[tuple[float, int, int]]) -> None:
+    questions = [(some_model(rng, bits), some_machine(rng), batch, context) for bits, batch, context in shapes]
     hold(answer.step_floor, questions, right_floor, FLOOR_SLIPS)
-    return "the longer of two clocks, at small batches and at large ones"
 
 
-def intensities(answer: Answer, rng: random.Random) -> str:
-    shapes = ((16, 1, 0), (16, 48, 0), (8, 3, 700), (4, 20, 3000), (16, 1000, 9000), (32, 5, 40))
+def intensities(answer: Answer, rng: random.Random, shapes: Sequence[tuple[float, int, int]]) -> None:
     questions = [(some_model(rng, bits), batch, context) for bits, batch, context in shapes]
     hold(answer.intensity, questions, right_intensity, INTENSITY_SLIPS)
-    return "operations per byte"
 
 
 def judge_knees(answer: Answer, cases: list[tuple[Model, Machine, int]]) -> None:
@@ -155,28 +147,24 @@ def on_no_border(rng: random.Random, context: int, bits: float, low: float, high
             return model, machine, context
 
 
-def short_contexts(answer: Answer, rng: random.Random) -> str:
+def short_contexts(answer: Answer, rng: random.Random) -> None:
     cases = [on_no_border(rng, 0, bits, 1, 2000) for bits in (16, 16, 8, 4, 32)]
     ratio = 2 ** rng.randint(6, 8)  # powers of two: both clocks are exactly equal at the knee
     cases.append((Model(2.0**33, 16, 2.0**10, 2.0**14), Machine(ratio * 2.0**40, 2.0**40), 0))
     judge_knees(answer, cases)
-    return "as often as weights are used while one is read; fewer bits bring it nearer"
 
 
-def long_contexts(answer: Answer, rng: random.Random) -> str:
+def long_contexts(answer: Answer, rng: random.Random) -> None:
     cases = [on_no_border(rng, context, bits, 1, 4000) for context, bits in ((100, 16), (300, 8), (60, 4), (500, 16))]
     cases += [on_no_border(rng, context, 16, math.inf, math.inf) for context in (30_000, 100_000)]
     # As soon as there is one request: hardly anything to read, and a slow processor.
     cases.append((some_model(rng, 4), Machine(1e12, 5e12), 0))
     judge_knees(answer, cases)
-    return "KV pushes it away, beyond every batch where contexts are long"
 
 
-def gains(answer: Answer, rng: random.Random) -> str:
-    shapes = [(16, 8, 1, 0), (16, 4, 1, 0), (16, 8, 1000, 0), (16, 4, 32, 4000), (16, 4, 100, 20), (8, 4, 8, 500)]
+def gains(answer: Answer, rng: random.Random, shapes: Sequence[tuple[float, float, int, int]]) -> str:
     questions = [
-        (some_model(rng, before), some_machine(rng), batch, context, bits)
-        for before, bits, batch, context in [*shapes, (16, 8, 60, 0)]
+        (some_model(rng, old), some_machine(rng), batch, context, bits) for old, bits, batch, context in shapes
     ]
     cases = hold(answer.gain, questions, right_gain, GAIN_SLIPS)
     fast = next(found for asked, found in cases if asked[2] == 1)

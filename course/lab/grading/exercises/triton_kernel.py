@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, compare, expect, within
+from course.lab.grading.tools import Answer, Mistake, Slips, compare, expect, within
 
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3}
 
@@ -101,10 +100,6 @@ def run(answer: Answer, name: str, case: Case, inputs: Sequence[str], outputs: S
     return seen["numbers"]
 
 
-def run_norm(answer: Answer, case: Case) -> np.ndarray:
-    return run(answer, "rms_norm", case, ["x"], ["out"])[0]
-
-
 def run_add(answer: Answer, case: Case) -> list[np.ndarray]:
     """Total and normed."""
     return run(answer, "add_rms_norm", case, ["x", "delta"], ["total", "normed"])
@@ -115,15 +110,15 @@ def judge(
     what: str,
     wanted: Callable[[Case], np.ndarray],
     slips: Slips,
-    tip: str,
+    tip: str = "around_stands_nan",
     usual: str | None = None,
     share: float = 0.0,
 ) -> None:
     """Hold what a kernel wrote to what it should have written.
 
     Args:
-        tip: what usually makes NaN of these.
-        usual: what usually is wrong with numbers that no slip explains.
+        tip: names what usually makes NaN of these.
+        usual: names what usually is wrong with numbers that no slip explains.
         share: of the points, where it is wrong.
     """
     dtype = cases[0][0].dtype
@@ -132,20 +127,18 @@ def judge(
         odd = ~np.isclose(found, wanted, rtol=1e-2, atol=TOLERANCE[dtype] * np.abs(wanted).max())
         row, column = np.argwhere(odd)[0] if odd.any() else (0, 0)
         place = f"at [{row}, {column}] is {found[row, column]:.5g}; expected {wanted[row, column]:.5g}"
-        return f"{what} of {arguments[0]}: {place}" + ("" if np.isfinite(found).all() else f". {tip}")
+        return f"{what} of {arguments[0]}: {place}"
 
-    asked = [((case,), found) for case, found in cases]
-    named = slips if all(np.isfinite(found).all() for _, found in cases) else {}
-
-    def otherwise(_: tuple[Case], found: np.ndarray) -> str | None:
-        return usual if np.isfinite(found).all() else None  # of NaN, `difference` gives the tip
-
-    agree = within(TOLERANCE[dtype])
-    compare(what, asked, wanted, named, agree=agree, otherwise=otherwise, difference=difference, share=share)
+    compare(
+        what, [((case,), found) for case, found in cases], wanted,
+        slips if all(np.isfinite(found).all() for _, found in cases) else {}, agree=within(TOLERANCE[dtype]),
+        otherwise=lambda _, found: usual if np.isfinite(found).all() else tip, difference=difference, share=share,
+    )  # fmt: skip
 
 
-def right_norm(case: Case) -> np.ndarray:
-    return right(case.x, case.weight, case.eps)
+def judge_norm(answer: Answer, cases: Sequence[Case], tip: str = "around_stands_nan", usual: str | None = None) -> None:
+    found = [(case, run(answer, "rms_norm", case, ["x"], ["out"])[0]) for case in cases]
+    judge(found, "rms_norm", lambda case: right(case.x, case.weight, case.eps), NORM_OF_X, tip, usual)
 
 
 def right_total(case: Case) -> np.ndarray:
@@ -156,50 +149,28 @@ def right_normed(case: Case) -> np.ndarray:
     return right(case.x + case.delta, case.weight, case.eps)
 
 
-def judge_norm(answer: Answer, cases: Sequence[Case], tip: str, usual: str | None = None) -> None:
-    judge([(case, run_norm(answer, case)) for case in cases], "rms_norm", right_norm, NORM_OF_X, tip, usual)
+def norms(answer: Answer, rng: random.Random, shapes: Sequence[tuple[int, int, float, int]], tip: str) -> None:
+    judge_norm(answer, [some_case(rng, rows, size, eps, gap=gap) for rows, size, eps, gap in shapes], tip)
 
 
-NAN_TIP = (
-    "Around every tensor here stands NaN, and outputs are NaN until they are written: does a load reach beyond its row (a "
-    "mask, with other=0.0), or is some place never stored (a row without a program, a BLOCK that is smaller than the row)?"
-)
-
-
-def whole_blocks(answer: Answer, rng: random.Random) -> str:
-    shapes = ((3, 64, 1e-6), (1, 128, 0.5), (5, 16, 0.1), (2, 1, 0.3))
-    judge_norm(answer, [some_case(rng, *shape) for shape in shapes], NAN_TIP)
-    return "rows that fill their block"
-
-
-def other_sizes(answer: Answer, rng: random.Random) -> str:
+def other_sizes(answer: Answer, rng: random.Random) -> None:
     sizes = [(3, 100), (2, 65), (4, 3), (1, 257), (2, rng.randint(130, 250))]
-    judge_norm(answer, [some_case(rng, rows, size, 0.05) for rows, size in sizes], NAN_TIP)
-    return "any size: what is beyond the row is neither read nor written"
+    judge_norm(answer, [some_case(rng, rows, size, 0.05) for rows, size in sizes])
 
 
-def strides(answer: Answer, rng: random.Random) -> str:
-    cases = [some_case(rng, rows, size, 0.05, gap=gap) for rows, size, gap in ((4, 32, 5), (3, 50, 17), (2, 64, 64))]
-    judge_norm(answer, cases, f"Rows are further apart than they are long. {NAN_TIP}")
-    return "rows that are further apart than they are long"
-
-
-def fused(answer: Answer, rng: random.Random) -> str:
+def fused(answer: Answer, rng: random.Random) -> None:
     shapes = ((3, 64, 0), (2, 100, 0), (4, 33, 0), (3, 40, 7), (1, 200, 0))
     cases = [some_case(rng, rows, size, 0.05, gap=gap) for rows, size, gap in shapes]
     results = [(case, *run_add(answer, case)) for case in cases]
-    judge([(case, total) for case, total, _ in results], "total", right_total, {}, NAN_TIP, "total is x + delta")
-    judge([(case, normed) for case, _, normed in results], "normed", right_normed, NORMED_SLIPS, NAN_TIP, share=0.3)
-    return "sum and norm in one launch"
+    judge([(case, total) for case, total, _ in results], "total", right_total, {}, usual="total is x + delta")
+    judge([(case, normed) for case, _, normed in results], "normed", right_normed, NORMED_SLIPS, share=0.3)
 
 
-def half(answer: Answer, rng: random.Random) -> str:
-    tip = "Squares of numbers in the hundreds overflow in float16, which ends at 65504: load(...).to(tl.float32) first"
+def half(answer: Answer, rng: random.Random) -> None:
     for times in (1, 200):
         case = some_case(rng, 2, 90, 1e-3, "float16", times=times)
-        judge_norm(answer, [case], tip, usual=tip)
+        judge_norm(answer, [case], "squares_overflow", usual="squares_overflow")
         total, normed = run_add(answer, case)
-        why = NAN_TIP if np.isnan(total).any() else tip
+        why = "around_stands_nan" if np.isnan(total).any() else "squares_overflow"
         judge([(case, total)], "total", right_total, {}, why, usual=why)
         judge([(case, normed)], "normed", right_normed, {}, why, usual=why)
-    return "16 bits in and out, 32 in between"

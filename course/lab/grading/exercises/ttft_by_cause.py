@@ -1,11 +1,10 @@
 """One TTFT cut by cause, from step records: whose tokens did it wait for?"""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import close, number, slip_of, table
+from course.lab.grading.tools import Answer, Mistake, close, number, slip_of, table
 
 CAUSES = ("queue", "own prefill", "others' prompts", "others' answers", "between steps")
 Step = dict[str, Any]
@@ -123,19 +122,15 @@ def asked(answer: Answer, case: tuple[Any, ...]) -> Cut:
     return {cause: number(found.get(cause, 0.0), f"the seconds of {cause!r}") for cause in CAUSES}
 
 
-def check_cause(causes: tuple[str, ...], **kinds: bool) -> Callable[[Answer, random.Random], str]:
-    def judge(answer: Answer, rng: random.Random) -> str:
-        cases = [a_case(rng, **kinds) for _ in range(6)]
-        found = [(case, asked(answer, case)) for case in cases]
-        for case, cut in found:
-            wanted = right_cut(*case)
-            wrong = next((cause for cause in causes if not close(cut[cause], wanted[cause], 1e-5)), None)
-            if wrong:
-                told = f"{wrong!r} gave {cut[wrong]:.5f} s; expected {wanted[wrong]:.5f} s"
-                raise Mistake(told, slip=slip_of(SLIPS, found) or totals(cut, case))
-        return "right"
-
-    return judge
+def judge_causes(answer: Answer, rng: random.Random, causes: Sequence[str] = CAUSES, **kinds: bool) -> None:
+    cases = [a_case(rng, **kinds) for _ in range(6)]
+    found = [(case, asked(answer, case)) for case in cases]
+    for case, cut in found:
+        wanted = right_cut(*case)
+        wrong = next((cause for cause in causes if not close(cut[cause], wanted[cause], 1e-5)), None)
+        if wrong:
+            told = f"{wrong!r} gave {cut[wrong]:.5f} s; expected {wanted[wrong]:.5f} s"
+            raise Mistake(told, slip=slip_of(SLIPS, found) or totals(cut, case))
 
 
 def totals(cut: Mapping[str, float], case: tuple[Any, ...]) -> str:
@@ -143,7 +138,7 @@ def totals(cut: Mapping[str, float], case: tuple[Any, ...]) -> str:
     return f"All causes sum to {sum(cut.values()):.5f} s, the TTFT is {first_token - arrival:.5f} s"
 
 
-def tiles(answer: Answer, rng: random.Random) -> str:
+def tiles(answer: Answer, rng: random.Random) -> None:
     found = []
     for skips in (False, True, True, False):
         case = a_case(rng, skips=skips)
@@ -154,15 +149,7 @@ def tiles(answer: Answer, rng: random.Random) -> str:
         negative = next((cause for cause in CAUSES if cut[cause] < -1e-9), None)
         if negative:
             raise Mistake(f"{negative!r} is {cut[negative]:.5f} s: time cannot be negative")
-    return "nothing is lost, nothing is counted twice"
 
 
-def input_alone(answer: Answer, rng: random.Random) -> str:
+def input_alone(answer: Answer, rng: random.Random) -> None:
     asked(answer, a_case(rng))
-    return "the records stay as they were"
-
-
-judge_queue = check_cause(("queue",))
-judge_alone_in_its_steps = check_cause(CAUSES, company=False, queued=False)
-judge_shared_by_tokens = check_cause(CAUSES[1:4])
-judge_steps_it_sat_out = check_cause(CAUSES, skips=True)
