@@ -20,11 +20,12 @@ from course.lab.grading.exercises import find
 exercise = replace(find("percentiles"), limit_s=10_000.0)
 text = "print('begun', flush=True)\\nwhile True:\\n    pass\\n"
 with runner.Worker() as worker:
-    thread = threading.Thread(target=worker.grade, args=(exercise, runner.Submission.of_text(text, "answer.py"), 0))
+    submission = runner.Submission.of_text(text, "answer.py")
+    thread = threading.Thread(target=worker.grade, args=(exercise, submission, 0), daemon=True)
     thread.start()
-    while worker._child is None or "begun" not in worker._child.printed.text():
+    while not worker._children or "begun" not in worker._child("0").printed.text():
         thread.join(0.05)
-    print(worker._child._process.pid, flush=True)
+    print(worker._child("0")._process.pid, flush=True)
     thread.join()
 """
 
