@@ -209,7 +209,7 @@ def test_metrics_that_the_page_names_are_there(answering: Running) -> None:
     text = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
     names = re.findall(r"`(\w+)`", text.partition("Names of its own:")[2].partition(". ")[0])
     shown = urllib.request.urlopen(f"{answering.url}/metrics").read().decode()
-    assert len(names) == 5
+    assert len(names) > 4
     for name in names:
         assert f"# TYPE minillm:{name} " in shown, name
 
