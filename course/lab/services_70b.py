@@ -70,12 +70,13 @@ class Measured:
     e2e: float
     ttft: float
     itl: float
+    worst_itl: float
 
     @classmethod
     def of(cls, run: FleetRun) -> "Measured":
         first = [record.timeline.ttft for record in run.records]
         gaps = [gap for record in run.records for gap in record.timeline.itl]
-        return cls(e2e(run), percentile(first, 99), percentile(gaps, 50))
+        return cls(e2e(run), percentile(first, 99), percentile(gaps, 50), percentile(gaps, 99))
 
 
 BEFORE, INT8, MORE_SLOTS = "as they are", "int8 weights", "256 slots"
