@@ -1,5 +1,5 @@
 // Explorers: pictures that were drawn at many settings. They come in a script of their own (a page from a file share may
-// load scripts, but nothing else), and only when somebody moves a control.
+// load scripts, but nothing else), and only when a control is moved.
 "use strict";
 
 (() => {
