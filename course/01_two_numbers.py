@@ -130,8 +130,9 @@ tables.tools_table(before["A"])
 #
 # ### A client that hides the queue
 #
-# A request is due every 80 ms. One client sends each request when it's due (**open loop**). The other never has more than
-# two open (**closed loop**, a concurrency cap): it holds the rest back, and the server never sees them waiting.
+# The server has two slots, and requests are due four times as often as A's one slot finished them: more than two slots can
+# serve. One client sends each request when it's due (**open loop**). The other never has more than two open (**closed
+# loop**, a concurrency cap): it holds the rest back, and the server never sees them waiting.
 
 # %%
 cap = lab.predict(
@@ -143,8 +144,8 @@ cap = lab.predict(
 cap
 
 # %%
-open_loop = lab.run(services.steady(lab), max_num_seqs=2)
-capped = lab.run(services.steady(lab, in_flight=2), max_num_seqs=2)
+open_loop = lab.run(services.steady(lab, before["A"]), max_num_seqs=2)
+capped = lab.run(services.steady(lab, before["A"], in_flight=2), max_num_seqs=2)
 cap.score(findings.hidden(capped))
 
 # %%
@@ -153,11 +154,13 @@ tables.clients_table({"open loop": open_loop, "at most two open": capped})
 # %%
 draw_timeline(capped, title="The closed-loop client: where did the queue go?")
 
+# %%
+findings.where_it_went(capped)
+
 # %% [markdown]
-# It moved into the client: the dotted red lines. By the server's clock TTFT looks great; what users feel is the other
-# column. **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product
-# sits at a round number however hard you push, the client is holding requests back. (In published benchmarks it shows up
-# as a TTFT that "plateaus".)
+# **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product sits just
+# below a round number however hard you push, the client is holding requests back. (In published benchmarks it shows up as
+# a TTFT that "plateaus".)
 #
 # ### Fast enough for what?
 #

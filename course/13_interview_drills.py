@@ -138,7 +138,7 @@ lesson.what_next()
 # is as false, and it isn't caught.
 
 # %%
-for false in ("Quantization cuts queue wait by half.", "Slow decoding is what keeps the first token waiting."):
+for false in ("Speculation cuts prefill by half.", "A long answer makes its own first token late."):
     print(false, "->", [claim.right for claim in statements(dump, false)] or "not read")
 
 # %% [markdown]

@@ -9,7 +9,7 @@ from course.lab.predict import Outcome
 from course.lab.run import Run, percentile, phases_of
 from course.lab.services_70b import BEFORE, INT8, MORE_SLOTS, Measured
 from course.lab.style import change, seconds
-from course.lab.tables import felt_ttft
+from course.lab.tables import felt_ttft, in_flight
 
 TIE = 0.1
 """Two services whose E2E fell within this share of each other are not told apart."""
@@ -44,6 +44,13 @@ def hidden(capped: Run) -> Outcome:
     """How many times the server's TTFT p99 the clients of the closed loop felt: the answer to a prediction."""
     server, felt = percentile(capped.ttft, 99), percentile(felt_ttft(capped), 99)
     return Outcome(felt / server, f"by the server's clock {seconds(server)}, as felt {seconds(felt)}")
+
+
+def where_it_went(capped: Run) -> Finding:
+    """Whether the cap moved the queue into the client, and Little's product."""
+    server, felt = percentile(capped.ttft, 99), percentile(felt_ttft(capped), 99)
+    outcome = "client" if felt > 1.5 * server else "nowhere"
+    return tell("01", "cap", outcome, server=server, felt=felt, mean=in_flight(capped))
 
 
 def tail(many: Run) -> Finding:
