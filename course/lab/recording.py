@@ -70,9 +70,7 @@ def read_recording(path: Path) -> dict[str, Any]:
 def _stops(controls: Mapping[str, widgets.ValueWidget], most: int) -> dict[str, list[Any]]:
     """The values of each control that are recorded: all choices, and so many of a slider's that MOST pictures do."""
     chosen = {
-        name: [value for _, value in _options(c)] or [False, True]
-        for name, c in controls.items()
-        if not _is_slider(c)
+        name: [value for _, value in _options(c)] or [False, True] for name, c in controls.items() if not _is_slider(c)
     }
     sliders = {name: c for name, c in controls.items() if _is_slider(c)}
     each = math.floor((most / math.prod(map(len, chosen.values()))) ** (1 / max(len(sliders), 1)) + 1e-9)
