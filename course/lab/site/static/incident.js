@@ -48,7 +48,7 @@
     const stray = answer.evidence.filter((id) => !incident.convict.includes(id));
     const share = Math.min(hits.length / incident.enough, 1) * Math.max(1 - rule.PER_STRAY * stray.length, 0);
     const texts = incident.convict.map((id) => incident.questions.find((each) => each.id === id)?.text).filter(Boolean);
-    found.push({ name: "evidence", points: rule.EVIDENCE * share, most: rule.EVIDENCE, says: `What has changed, and wouldn't by its look-alike: ${texts.join("; ")}.` });
+    found.push({ name: "evidence", points: rule.EVIDENCE * share, most: rule.EVIDENCE, says: `What has changed, and wouldn't under its look-alike: ${texts.join("; ")}.` });
     const worth = Object.fromEntries(incident.changes.map((each) => [each.id, each.all.value]));
     const compared = [...new Set([...answer.ranked, ...incident.fixes])].map((id) => worth[id]).sort((a, b) => b - a);
     const weigh = (/** @type {number[]} */ values) => values.slice(0, answer.ranked.length).reduce((sum, value, i) => sum + Math.max(value, 0) / (i + 1), 0);
