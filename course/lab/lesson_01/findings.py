@@ -48,9 +48,8 @@ def hidden(capped: Run) -> Outcome:
 
 def where_it_went(capped: Run) -> Finding:
     """Whether the cap moved the queue into the client, and Little's product."""
-    server, felt = percentile(capped.ttft, 99), percentile(felt_ttft(capped), 99)
-    outcome = "client" if felt > 1.5 * server else "nowhere"
-    return tell("01", "cap", outcome, server=server, felt=felt, mean=in_flight(capped))
+    found = hidden(capped)
+    return tell("01", "cap", "client" if found.answer > 1.5 else "nowhere", told=found.evidence, mean=in_flight(capped))
 
 
 def tail(many: Run) -> Finding:
