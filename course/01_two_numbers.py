@@ -20,6 +20,7 @@ from course.lab.lesson_01.claims import a6, b1, e5, f3
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.predict import gained_most
+from course.lab.ruler import buckets
 
 lab = open_lab(dtype="bfloat16")  # two bytes a weight; you'll halve that in a moment
 
@@ -217,7 +218,7 @@ a6(before)
 b1(before["A"])
 
 # %%
-e5(services.ttft_by_length(many))
+e5(buckets(many, "TTFT"))
 
 # %%
 f3(slo.attainments(before))

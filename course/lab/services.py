@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from course.lab.lab import Lab
-from course.lab.ruler import buckets
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
@@ -94,11 +93,6 @@ def sample(lab: Lab, seed: int = 0) -> Workload:
         question = f"({i}) {rng.choice(CHAT_QUESTIONS)}"
         arrivals.append(Arrival(0.0, f"{question}\n\n{document(rng, pages)}" if pages else question, 4))
     return Workload("sample", "Mostly short prompts, a few very long ones.", tuple(arrivals), max_in_flight=2)
-
-
-def ttft_by_length(run: Run) -> dict[str, list[float]]:
-    """TTFTs of a run: all, and by bucket of prompt length."""
-    return buckets(run, "TTFT")
 
 
 def steady(lab: Lab, one_slot: Run, in_flight: int | None = None) -> Workload:

@@ -49,11 +49,6 @@ def crowd(every: Sequence[Served], costs: VerifyCosts) -> Finding:
     outcome = dict(zip(CROWDED, ("faster", "same", "slower")))[crowded_outcome(every).answer]
     always, gates = (next(each for each in every if each.way == way) for way in ("always", "gates"))
     base = next(each for each in every if each.way == WITHOUT)
-    told = {
-        "k": K,
-        "batch": costs.batches[-1],
-        "yields": emitted(ORDINARY, K),
-        "takes": costs.relative(costs.batches[-1], K),
-    }
+    told = {"share": ORDINARY, "yields": emitted(ORDINARY, K), "takes": costs.relative(costs.batches[-1], K)}
     gains = {"gain": faster(always, base), "gates": faster(gates, base), "ordinary": told["yields"] / told["takes"]}
-    return tell("08", "crowd", outcome, passed=always.acceptance or 0.0, share=ORDINARY, **gains, **told)
+    return tell("08", "crowd", outcome, passed=always.acceptance or 0.0, **gains, **told)
