@@ -21,8 +21,8 @@ SURFACE, GUIDED, DEEP = "Surface", "Guided", "Deep dive"
 SAY, CHECK = "Say it in an interview", "Check yourself"
 HOW_ESTIMATED = (
     f"Estimated from the lesson's own text: {WORDS_A_MINUTE} words a minute, three quarters of a minute for each "
-    f"cell that you run, {MINUTES_A_BET:g} for each prediction, {MINUTES_A_QUESTION:g} for each question of a check, and what "
-    "a drill or an incident takes. The mock interview of lesson 13 isn't counted."
+    f"cell that you run, {MINUTES_A_BET:g} for each prediction, {MINUTES_A_QUESTION:g} for each question of a check, "
+    "and what a drill or an incident takes. The mock interview of lesson 13 isn't counted."
 )
 
 
