@@ -197,5 +197,5 @@ def test_the_check_knows_its_numbers_and_names_slips() -> None:
         assert check(question, "many").score == 0
     good = "Decode takes 80 ms x 180 = 14.4 s, so most of the wait is decoding."
     assert check("q4", good).score == 2
-    assert "does not come out" in str(check("q4", "Decode takes 80 ms x 180 = 20 s in all."))
+    assert "doesn't work out" in str(check("q4", "Decode takes 80 ms x 180 = 20 s in all."))
     assert check("q4", 3).score == 0
