@@ -24,9 +24,9 @@ where_next()
 #
 # Every request passes through five phases, and a technique that shortens one may lengthen another. Each row below is a
 # technique. Each cell holds **two pairs of runs**, without and with it: half A on traffic where it should help, half B
-# where it should do nothing or hurt. **÷2.0** means the phase became half as long, **×2.0** twice as long. A dot means no
-# change worth mentioning. The last columns: the whole request (E2E), the longest gaps between tokens (ITL p99), and the
-# share of requests with a first token within two seconds (in percentage points: **+40** is 40 more in a hundred).
+# where it should do nothing or hurt. **÷2.0** means the phase became half as long, **×2.0** twice as long. A dot means
+# no change worth mentioning. The last columns: the whole request (E2E), the longest gaps between tokens (ITL p99), and
+# the share of requests with a first token within two seconds (in percentage points: **+40** is 40 more in a hundred).
 
 # %%
 found = PhaseMap.stored()

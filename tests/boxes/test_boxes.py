@@ -30,10 +30,6 @@ PINS = dict(
 SERVER_CONFIG = json.loads((ROOT / "binder/jupyter_server_config.json").read_text())
 
 
-def pip_installs(text: str) -> list[str]:
-    return re.findall(r"pip install [^\n&;]+", text.replace("\\\n", " "))
-
-
 def test_pins_are_for_the_oldest_python_we_promise() -> None:
     """Debian 12 has 3.11.2: a pin that wants 3.11.5 sends pip to look for other versions of everything, CUDA's too."""
     too_new = [
@@ -56,7 +52,7 @@ def test_all_take_one_python() -> None:
 
 @pytest.mark.parametrize("file", ["Dockerfile", "binder/postBuild", "Makefile"])
 def test_nothing_is_installed_unpinned(file: str) -> None:
-    installs = pip_installs((ROOT / file).read_text())
+    installs = re.findall(r"pip install [^\n&;]+", (ROOT / file).read_text().replace("\\\n", " "))
     assert installs
     for command in installs:
         assert "-c constraints.txt" in command or "-r binder/requirements.txt" in command, command

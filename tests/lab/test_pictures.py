@@ -24,10 +24,6 @@ from minillm.frontend.snapshot import CACHED, SHARED
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def empty_run() -> Run:
-    return made_run(num_requests=3, apart=5.0, until=0.0)
-
-
 def pictures(run: Run, ghost: Run | None = None) -> list[Picture]:
     drawn = [draw_timeline(run, ghost), draw_steps(run, ghost), draw_blocks(run), draw_distributions(run, ghost)]
     if run.finished:
@@ -37,7 +33,7 @@ def pictures(run: Run, ghost: Run | None = None) -> list[Picture]:
 
 
 RUNS = {
-    "nothing yet": lambda: empty_run(),
+    "nothing yet": lambda: made_run(num_requests=3, apart=5.0, until=0.0),
     "half way": lambda: made_run(until=0.7),
     "done": lambda: made_run(),
     "preempted": lambda: made_run(preempt_step=9),

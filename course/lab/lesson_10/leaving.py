@@ -182,7 +182,7 @@ def crowds_table(found: Mapping[tuple[str, str], Crowd]) -> Html:
         if each is not base:
             saved = f"{each.tokens_saved(base):.0%}", f"{each.steps_saved(base):.0%}"
         rows.append((room, name, f"{each.written} of {each.asked}", saved[0], str(each.steps), saved[1]))
-    return as_table(("server", "clients connect", "tokens generated", "tokens saved", "steps", "steps saved"), rows)
+    return as_table(("server", "connection", "tokens generated", "saved of all tokens", "steps", "steps saved"), rows)
 
 
 def saved_share(leaving: float, read: float, prompt_share: float) -> float:

@@ -40,6 +40,7 @@ from minillm.simulate.workload.lengths import Fixed, LogNormal
 from minillm.simulate.workload.requests import make_workload
 
 Series = Literal["due", "offered", "good", "refused"]
+REFUSALS = (Failure.RATE_LIMITED, Failure.SERVER_ERROR)
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def _play(server: LabServer, policy: RetryPolicy, tokens: int, capacity: float, 
         due=tuple(_known(r.due) for r in requests),
         offered=_moments(start, (each.sent for each in tried)),
         good=_moments(start, (each.ended for each in tried if _is_good(each))),
-        refused=_moments(start, (each.ended for each in tried if _is_refused(each))),
+        refused=_moments(start, (e.ended for e in tried if e.sent is None or e.failure in REFUSALS)),
         goodput_after=sum(index in answered for index in after) / max(len(after), 1),
     )
 
@@ -183,10 +184,6 @@ async def _send_all(
 
 def _is_good(each: Exchange) -> bool:
     return each.is_over and each.failure is None
-
-
-def _is_refused(each: Exchange) -> bool:
-    return each.sent is None or each.failure in (Failure.RATE_LIMITED, Failure.SERVER_ERROR)
 
 
 def _known(moment: float | None) -> float:

@@ -34,10 +34,6 @@ SAME = {"prompts": [[1, 2, 3, 4] * 3, *RETURNING]}
 """In the first, one block comes three times."""
 
 
-def first_unplanned(running: list, planned: set[str]):
-    return next(each for each in running if each.request_id not in planned)
-
-
 class Leaking(BLOCK_POOL):
     def release(self, block_ids) -> None:
         super().release(block_ids[1:])
@@ -103,7 +99,7 @@ def test_a_right_part_does_what_the_engines_own_does(parts: Parts, fields: dict)
     ("parts", "fields"),
     [
         (Parts(scheduler_step=one_at_a_time), {}),
-        (Parts(pick_victim=first_unplanned), {"num_kv_blocks": 19}),
+        (Parts(pick_victim=lambda run, plan: next(r for r in run if r.request_id not in plan)), {"num_kv_blocks": 19}),
         (Parts(eviction_order=HeadsFirst), {"num_kv_blocks": 22, "prompts": RETURNING}),
     ],
     ids=["plan", "victim", "eviction order"],
