@@ -1,5 +1,6 @@
 """In-flight steps, step records, and per-request cost attribution."""
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Callable
@@ -102,7 +103,8 @@ class StepLog:
             if lives:
                 if share.num_drafts:
                     book_draft(scheduled.request, share, record)
-                self.book(scheduled, preemptions, stalled, end)
+                if stalled or scheduled.request.num_preemptions:  # else there is nothing to write down
+                    self.book(scheduled, preemptions, stalled, end)
 
     def book(self, scheduled: ScheduledRequest, num_preemptions: int, stalled: float, end: float) -> None:
         """Write a step's cost down in the timeline of one of its requests.
@@ -114,7 +116,7 @@ class StepLog:
         """
         request = scheduled.request
         if stalled and not scheduled.is_prefill:
-            request.timeline.add_lost("stalled_by_prefill", stalled)
+            request.timeline.lost["stalled_by_prefill"] += stalled
         if request.num_preemptions > num_preemptions:
             return  # it was preempted while this step was in flight: what it recomputes comes later
         if scheduled.start < request.recompute_until:
@@ -125,9 +127,17 @@ class StepLog:
 
 def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
     """What a request got out of a step that is over."""
-    request, _, num_tokens, _, _, num_drafts = scheduled
+    request, start, num_tokens, _, _, num_drafts = scheduled
+    if num_tokens == 1 and start >= request.num_prompt_tokens:
+        return share_of_decode(request.request_id)
     num_accepted = len(output.tokens.get(request.request_id) or [0]) - 1 if num_drafts else 0
     return StepShare(request.request_id, num_tokens, scheduled.is_prefill, num_drafts, num_accepted)
+
+
+@functools.lru_cache(STEP_HISTORY)
+def share_of_decode(request_id: str) -> StepShare:
+    """The same in every step: what most of the records kept consist of."""
+    return StepShare(request_id, 1, is_prefill=False)
 
 
 def book_draft(request: Request, share: StepShare, record: StepRecord) -> None:
@@ -137,7 +147,7 @@ def book_draft(request: Request, share: StepShare, record: StepRecord) -> None:
     request.timeline.verifications.append(verification)
     if rejected := share.num_drafts - share.num_accepted:
         # By tokens, as with everything that shares a step.
-        request.timeline.add_lost("rejected_drafts", seconds * rejected / record.num_tokens)
+        request.timeline.lost["rejected_drafts"] += seconds * rejected / record.num_tokens
 
 
 def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[str, float]:
@@ -150,7 +160,7 @@ def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[st
 def close_preemption(request: Request, now: float) -> None:
     """The request has caught up with where it was preempted, or ended: book the time that cost."""
     if request.preempted_at is not None:
-        request.timeline.add_lost("preempted", now - request.preempted_at)
+        request.timeline.lost["preempted"] += now - request.preempted_at
         request.preempted_at = None
 
 

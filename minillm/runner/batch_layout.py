@@ -1,5 +1,6 @@
 """From a ScheduledBatch (Python objects) to what a decoder reads (tensors)."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -68,21 +69,23 @@ class BlockTables:
     def __init__(self, block_size: int, null_block: int) -> None:
         self.block_size, self.null_block = block_size, null_block
         nothing = np.full((1, 0), null_block, np.int32)
-        self._before: tuple[list[Sequence[int]], np.ndarray, np.ndarray] = ([], np.zeros(1, np.int64), nothing)
+        self._before: tuple[Sequence[Sequence[int]], np.ndarray, np.ndarray] = ([], np.zeros(1, np.int64), nothing)
         """The tables as lists, how many blocks of each are in the array, and the array. It has one row more, which is
         empty: the one of a request that was not there."""
 
-    def update(self, parts: Sequence[ScheduledRequest], starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def update(self, lists: Sequence[Sequence[int]], starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """[B, max_blocks] int32: the blocks of each request's tokens [0, end), padded with the null block.
 
         Of a list it has seen, what lies before `start` is as it was (:attr:`ScheduledRequest.block_ids`).
         """
-        lists, num_held, array = self._before
-        row_of = {id(block_ids): row for row, block_ids in enumerate(lists)}
-        lists = [part.block_ids for part in parts]
-        rows = np.array([row_of.get(id(block_ids), -1) for block_ids in lists])
+        before, num_held, array = self._before
+        if len(lists) == len(before) and all(map(operator.is_, lists, before)):  # most often
+            rows = np.arange(len(lists))
+        else:
+            row_of = {id(block_ids): row for row, block_ids in enumerate(before)}
+            rows = np.array([row_of.get(id(block_ids), -1) for block_ids in lists])
         num_blocks = -(-ends // self.block_size)
-        tables = np.full((len(parts) + 1, num_blocks.max()), self.null_block, np.int32)
+        tables = np.full((len(lists) + 1, num_blocks.max()), self.null_block, np.int32)
         width = min(tables.shape[1], array.shape[1])
         tables[:-1, :width] = array[rows, :width]
         num_known = np.minimum(num_held[rows], -(-starts // self.block_size))
@@ -141,11 +144,11 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         elif samples:
             rows.append(request)
 
-    fields = list(zip(*parts))
-    starts, num_tokens, is_sampled, num_drafts = (np.array(fields[i]) for i in (1, 2, 4, 5))
+    _, *columns = zip(*parts)
+    starts, num_tokens, is_sampled, num_drafts = (np.fromiter(columns[i], np.int64) for i in (0, 1, 3, 4))
     part_of_token = np.arange(len(parts)).repeat(num_tokens)
     positions = ranges(starts, num_tokens)
-    block_tables = tables.update(parts, starts, starts + num_tokens)
+    block_tables = tables.update(columns[2], starts, starts + num_tokens)
     blocks = block_tables[part_of_token, positions // tables.block_size]
 
     begins = (positions == starts[part_of_token]) | (num_drafts[part_of_token] > 0)
@@ -159,7 +162,7 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         query_starts=query_starts,
         context_lens=positions[last_rows] + 1,
         block_tables=block_tables[part_of_sequence],
-        logit_rows=last_rows[is_sampled[part_of_sequence]],
+        logit_rows=last_rows[is_sampled[part_of_sequence] > 0],
     )
     return HostBatch(
         scheduled=parts,

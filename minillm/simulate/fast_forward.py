@@ -310,7 +310,7 @@ class FastForwardCore(EngineCore):
         timeline.last_token = timeline.deliveries[-1]
         timeline.num_tokens += num_done
         if stalled := self._stalls[first + num_done] - self._stalls[first]:
-            timeline.add_lost("stalled_by_prefill", stalled)
+            timeline.lost["stalled_by_prefill"] += stalled
         parked.num_told += num_done
 
     def _unpark(self, parked: Parked) -> None:
