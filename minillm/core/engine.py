@@ -133,7 +133,10 @@ class EngineCore:
         return list(dict.fromkeys(changed))
 
     def _launch(self, batch: ScheduledBatch, start: float, draft_s: float) -> StepInFlight:
-        begun = StepStart.of(batch, self.scheduler, start, draft_s, self.clock.now())
+        scheduler, scheduled_at = self.scheduler, self.clock.now()
+        preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
+        counts = (len(scheduler.waiting), len(scheduler.running), scheduler.kv.pool.num_used)
+        begun = StepStart(start, draft_s, scheduled_at, preemptions, *counts)
         for scheduled in batch.requests:
             if scheduled.request.timeline.scheduled is None:
                 scheduled.request.timeline.scheduled = start

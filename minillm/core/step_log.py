@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from minillm.core.batch import LaunchedStep, ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.request import FinishReason, Request
-from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import StepRecord, StepShare, Verification
 
 STEP_HISTORY = 4096
@@ -28,20 +27,6 @@ class StepStart:
     num_waiting: int
     num_running: int
     kv_blocks_used: int
-
-    @classmethod
-    def of(
-        cls, batch: ScheduledBatch, scheduler: Scheduler, start: float, draft_s: float, scheduled: float
-    ) -> "StepStart":
-        return cls(
-            start=start,
-            draft_s=draft_s,
-            scheduled=scheduled,
-            num_preemptions=[scheduled.request.num_preemptions for scheduled in batch.requests],
-            num_waiting=len(scheduler.waiting),
-            num_running=len(scheduler.running),
-            kv_blocks_used=scheduler.kv.pool.num_used,
-        )
 
 
 @dataclass(slots=True)
@@ -98,7 +83,8 @@ class StepLog:
         self.records.append(record)
         for listener in self.listeners:
             listener(record)
-        stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
+        num_prefill_tokens = record.num_prefill_tokens
+        stalled = (end - start) * num_prefill_tokens / record.num_tokens if num_prefill_tokens else 0.0
         for scheduled, share, preemptions, lives in zip(batch.requests, record.shares, begun.num_preemptions, alive):
             if lives:
                 if share.num_drafts:
@@ -128,7 +114,7 @@ class StepLog:
 def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
     """What a request got out of a step that is over."""
     request, start, num_tokens, _, _, num_drafts = scheduled
-    if num_tokens == 1 and start >= request.num_prompt_tokens:
+    if num_tokens == 1 and start >= len(request.prompt_token_ids):
         return share_of_decode(request.request_id)
     num_accepted = len(output.tokens.get(request.request_id) or [0]) - 1 if num_drafts else 0
     return StepShare(request.request_id, num_tokens, scheduled.is_prefill, num_drafts, num_accepted)
