@@ -137,9 +137,6 @@ class EngineCore:
         preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
         counts = (len(scheduler.waiting), len(scheduler.running), scheduler.kv.pool.num_used)
         begun = StepStart(start, draft_s, scheduled_at, preemptions, *counts)
-        for scheduled in batch.requests:
-            if scheduled.request.timeline.scheduled is None:
-                scheduled.request.timeline.scheduled = start
         try:
             return StepInFlight(batch, begun, self.runner.launch(batch))
         except Exception as error:
@@ -198,8 +195,11 @@ class EngineCore:
             for token_id in token_ids:
                 num_new += 1
                 request.output_token_ids.append(token_id)
-                reason = self._finish_reason(request, token_id)
-                if reason is not None:
+                if token_id in request.stop_token_ids or self.on_token(request, token_id):
+                    reason = FinishReason.STOP
+                    break
+                if request.num_known_tokens >= request.max_num_tokens:
+                    reason = FinishReason.LENGTH
                     break
         except Exception as error:  # its text cannot be had: no other request may suffer from that
             logger.exception("%s: a token has no text: the request ends here", request.request_id)
@@ -209,12 +209,6 @@ class EngineCore:
         request.timeline.deliver(now, num_new)
         if reason is not None:
             self.finish(request, reason)
-
-    def _finish_reason(self, request: Request, token_id: int) -> FinishReason | None:
-        """Whether a request ends with its newest token, and why."""
-        if token_id in request.stop_token_ids or self.on_token(request, token_id):
-            return FinishReason.STOP
-        return FinishReason.LENGTH if request.num_known_tokens >= request.max_num_tokens else None
 
     # ---------------------------------------------------------------- endings
 

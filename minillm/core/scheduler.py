@@ -95,17 +95,18 @@ class Scheduler:
         step = Step(self.config.max_num_batched_tokens - self.num_parked, len(self.running))
         prefills = []
         for request in [*self.running]:
-            if request.num_missing > 1:
-                prefills.append(request)
+            end = request.num_tokens
+            if end - request.num_computed_tokens > 1:
+                prefills.append((request, end))
             else:
-                self._schedule_running(request, step, now)
+                self._schedule_running(request, end, step, now)
         self.drafts.reserve(step)
-        for request in prefills:
-            self._schedule_running(request, step, now)
+        for request, end in prefills:
+            self._schedule_running(request, end, step, now)
         # A request that has just lost its blocks must get them back before a new one takes them. So no request joins
         # after a preemption, and none can have shared a block whose promise a preemption withdraws.
         if not step.preempted:
-            self._admit_waiting(step)
+            self._admit_waiting(step, now)
         self.drafts.place(step, self.kv.append)
         batch = ScheduledBatch(
             step_id=self.num_steps,
@@ -119,11 +120,12 @@ class Scheduler:
             self.num_steps += 1
         return batch
 
-    def _schedule_running(self, request: Request, step: Step, now: float) -> None:
-        """Give a running request its next tokens. If the pool has no block for them, others are preempted."""
+    def _schedule_running(self, request: Request, end: int, step: Step, now: float) -> None:
+        """Give a running request, which has `end` tokens, its next ones. If the pool has no block for them, others are
+        preempted."""
         if request in step.preempted:
             return  # a moment ago, to make room
-        start, end = request.num_computed_tokens, request.num_tokens
+        start = request.num_computed_tokens
         num_tokens = self._num_tokens(request, start, end, step)
         if num_tokens == 0:
             return
@@ -154,7 +156,7 @@ class Scheduler:
         step.preempted.append(request)
         self.waiting.push(request)
 
-    def _admit_waiting(self, step: Step) -> None:
+    def _admit_waiting(self, step: Step, now: float) -> None:
         """Let waiting requests join, as far as slots, budget and blocks go."""
         while self.num_running < self.config.max_num_seqs:
             request = self.waiting.peek(len(self.running))
@@ -179,6 +181,8 @@ class Scheduler:
                 self.prefix_hits += start
             request.num_computed_tokens = start
             request.status = RequestStatus.RUNNING
+            if request.timeline.scheduled is None:
+                request.timeline.scheduled = now
             bisect.insort(self.running, request, key=self.preemption.rank)
             step.add(request, num_tokens, self.kv.block_ids(request), samples=end == request.num_tokens)
 

@@ -206,13 +206,13 @@ class TorchStep:
         for request, _, num_tokens, block_ids, samples, num_drafts in self.scheduled:
             name, row = request.request_id, end_row
             end_row += num_tokens if num_drafts else samples
-            if name in sampled.errors:
+            if sampled.errors and name in sampled.errors:
                 self.make_finite(list(block_ids))
             elif samples:
                 tokens[name] = kept = sampled.token_ids[row:end_row]
                 if num_drafts:
                     del kept[num_kept(kept, request.draft.token_ids[:num_drafts]) :]
-                if request.params.logprobs is not None:
+                if sampled.logprobs[row] is not None:
                     logprobs[name] = [p for p in sampled.logprobs[row : row + len(kept)] if p is not None]
         end = self.forward_done.clock.now()
         stages = {"build": self.built - self.start, "forward": forward_end - self.built, "sample": end - forward_end}
