@@ -55,7 +55,7 @@ def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[list[int]]:
 
 def replayed_decodes(engine: Engine) -> int:
     """Steps that were one replay."""
-    return sum(recording.graph.num_replays for recording in engine.runner.fast_decode.recordings.values())
+    return sum(graph.num_replays for graph in engine.runner.fast_decode.recordings.values())
 
 
 def replayed_in_pieces(engine: Engine) -> int:
@@ -128,7 +128,7 @@ def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any
             nonlocal calls
             calls += event == "call"
 
-        engine.runner.fast_decode.recordings[num_requests].graph.work = lambda: None  # only what the host does
+        engine.runner.fast_decode.recordings[num_requests].work = lambda: None  # only what the host does
         sys.setprofile(count)
         engine.step()
         sys.setprofile(None)
