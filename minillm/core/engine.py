@@ -7,7 +7,7 @@ Single-threaded; it never waits for requests: call `step()` for as long as `has_
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from minillm.core.batch import Runner, ScheduledBatch, StepOutput
 from minillm.core.errors import ConfigError, DeviceLostError, DuplicateRequestError, PromptTooLongError
@@ -166,14 +166,14 @@ class EngineCore:
 
     def process(self, batch: ScheduledBatch, output: StepOutput) -> list[Request]:
         """Give each request its new tokens. Returns the requests that changed."""
-        changed = []
+        changed, handed_over = [], self.clock.now()
         for scheduled in batch.requests:
             request = scheduled.request
             if request.finish_reason is not None:  # it ended while the step was in flight
                 if request.request_id in output.errors:
                     self.scheduler.kv.pool.forget_prefixes()  # its blocks, which could not be trusted, are free already
                 continue
-            tokens = output.tokens.get(request.request_id, [])
+            tokens = output.tokens.get(request.request_id, ())
             self.scheduler.commit(scheduled, len(tokens))
             if request.request_id in output.errors:
                 self._fail(request, output.errors[request.request_id])
@@ -182,15 +182,15 @@ class EngineCore:
                     request.timeline.prefill_end = output.forward_end
                 if not scheduled.samples:
                     continue
-                self._hand_over(request, tokens)
+                handed_over = self._hand_over(request, tokens, handed_over)
                 if logprobs := output.logprobs.get(request.request_id):  # without those of tokens past the end
                     request.logprobs += logprobs[: request.num_output_tokens - len(request.logprobs)]
             changed.append(request)
         return changed
 
-    def _hand_over(self, request: Request, token_ids: list[int]) -> None:
-        """Append new tokens to a request, until one of them ends it."""
-        before, num_new, reason = self.clock.now(), 0, None
+    def _hand_over(self, request: Request, token_ids: Sequence[int], before: float) -> float:
+        """Append new tokens to a request, until one of them ends it. Returns when; `before` is the one before it's."""
+        num_new, reason = 0, None
         try:
             for token_id in token_ids:
                 num_new += 1
@@ -209,6 +209,7 @@ class EngineCore:
         request.timeline.deliver(now, num_new)
         if reason is not None:
             self.finish(request, reason)
+        return now
 
     # ---------------------------------------------------------------- endings
 

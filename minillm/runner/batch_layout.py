@@ -78,25 +78,26 @@ class BlockTables:
 
         Of a list it has seen, what lies before `start` is as it was (:attr:`ScheduledRequest.block_ids`).
         """
-        before, num_held, array = self._before
-        if len(lists) == len(before) and all(map(operator.is_, lists, before)):  # most often
-            rows = np.arange(len(lists))
+        before, num_held, tables = self._before
+        num_blocks = -(-ends // self.block_size)
+        most = num_blocks.max()
+        if most <= tables.shape[1] and len(lists) == len(before) and all(map(operator.is_, lists, before)):
+            num_held = num_held[:-1]  # most often nobody came or went
         else:
             row_of = {id(block_ids): row for row, block_ids in enumerate(before)}
             rows = np.array([row_of.get(id(block_ids), -1) for block_ids in lists])
-        num_blocks = -(-ends // self.block_size)
-        tables = np.full((len(lists) + 1, num_blocks.max()), self.null_block, np.int32)
-        width = min(tables.shape[1], array.shape[1])
-        tables[:-1, :width] = array[rows, :width]
-        num_known = np.minimum(num_held[rows], -(-starts // self.block_size))
+            kept, num_held = tables[rows, :most], num_held[rows]
+            tables = np.full((len(lists) + 1, most), self.null_block, np.int32)
+            tables[:-1, : kept.shape[1]] = kept
+        num_known = np.minimum(num_held, -(-starts // self.block_size))
         num_new = num_blocks - num_known
         (grown,) = num_new.nonzero()
         new = [lists[row][num_known[row] : num_blocks[row]] for row in grown.tolist()]
         tables[grown.repeat(num_new[grown]), ranges(num_known, num_new)] = list(chain.from_iterable(new))
-        if (num_held[rows] > num_blocks).any():  # blocks of rejected drafts
+        if (num_held > num_blocks).any():  # blocks of rejected drafts
             tables[:-1][np.arange(tables.shape[1]) >= num_blocks[:, None]] = self.null_block
         self._before = lists, np.append(num_blocks, 0), tables  # in one stroke, as Ctrl-C may come at any line
-        return tables[:-1]
+        return tables[:-1, :most]
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
