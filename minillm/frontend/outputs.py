@@ -114,7 +114,7 @@ class RequestGroup:
         """
         completions = [sequence.completion() for sequence in self.sequences]
         first = self.sequences[0].request
-        if self.finished:
+        if first.finish_reason is not None and self.finished:
             for sequence in self.sequences:
                 sequence.request.logprobs = []
         return RequestOutput(self.request_id, self.prompt, first.prompt_token_ids, completions, first.num_cached_tokens)

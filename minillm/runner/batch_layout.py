@@ -43,7 +43,7 @@ class BatchArrays(NamedTuple, Generic[Array]):
 class HostBatch:
     """A step laid out on the host. Sequences with one new token come first."""
 
-    scheduled: list[ScheduledRequest]
+    scheduled: Sequence[ScheduledRequest]
     """In the order of their tokens"""
     arrays: BatchArrays[np.ndarray]
     rows: list[Row]
@@ -129,11 +129,15 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         tables: of the step before.
         pending_rows: by request id, the row of the step before that samples a request's last token.
     """
-    parts = sorted(scheduled, key=lambda part: part.num_tokens - part.num_drafts > 1)
+    _, *columns = zip(*scheduled)
+    starts, num_tokens, is_sampled, num_drafts = (np.fromiter(columns[i], np.int64) for i in (0, 1, 3, 4))
+    is_long = num_tokens - num_drafts > 1
+    if (is_long[:-1] > is_long[1:]).any():  # seldom: a scheduler has those with one new token first
+        return lay_out([scheduled[i] for i in np.argsort(is_long, kind="stable")], tables, pending_rows)
     token_ids: list[int] = []
     rows: list[Row] = []
     has_pending = False
-    for request, start, length, _, samples, drafts in parts:
+    for request, start, length, _, samples, drafts in scheduled:
         is_pending = samples and request.num_pending_tokens > 1  # its last token is still being sampled
         if length > is_pending:
             token_ids += request.token_ids(start, start + length)
@@ -145,9 +149,7 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         elif samples:
             rows.append(request)
 
-    _, *columns = zip(*parts)
-    starts, num_tokens, is_sampled, num_drafts = (np.fromiter(columns[i], np.int64) for i in (0, 1, 3, 4))
-    part_of_token = np.arange(len(parts)).repeat(num_tokens)
+    part_of_token = np.arange(len(scheduled)).repeat(num_tokens)
     positions = ranges(starts, num_tokens)
     block_tables = tables.update(columns[2], starts, starts + num_tokens)
     blocks = block_tables[part_of_token, positions // tables.block_size]
@@ -166,7 +168,7 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         logit_rows=last_rows[is_sampled[part_of_sequence] > 0],
     )
     return HostBatch(
-        scheduled=parts,
+        scheduled=scheduled,
         arrays=BatchArrays(*(array.astype(np.int32, copy=False) for array in arrays)),
         rows=rows,
         num_decodes=int((np.diff(query_starts) == 1).sum()),
