@@ -66,7 +66,7 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
     model_config = ModelConfig.from_hf(hf)
     if (stored := hf.get("quantization_config")) and not is_dummy:
         raise UnsupportedArchitectureError(
-            f"its weights are stored as {stored.get('quant_method')!r}: take the 16-bit checkpoint, and set quantization"
+            f"its weights are stored as {stored.get('quant_method')!r}: take 16-bit ones, and set quantization"
         )
     dtype = choose_dtype(config.dtype, model_config, device)
     recipe = make_recipe(config, device, dtype)
