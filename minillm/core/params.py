@@ -101,7 +101,7 @@ class SamplingParams(StrictModel):
 
     @cached_property
     def takes_likeliest(self) -> bool:
-        """Whether the next token is the model's own favourite."""
+        """Whether the next token is the model's most likely one."""
         return self.temperature == 0 and not self.has_penalty and not self.logit_bias
 
     @cached_property
