@@ -82,7 +82,7 @@ class BlockTables:
         num_blocks = -(-ends // self.block_size)
         most = num_blocks.max()
         if most <= tables.shape[1] and len(lists) == len(before) and all(map(operator.is_, lists, before)):
-            num_held = num_held[:-1]  # most often nobody came or went
+            num_held = num_held[:-1]  # most often: the batch is the same
         else:
             row_of = {id(block_ids): row for row, block_ids in enumerate(before)}
             rows = np.array([row_of.get(id(block_ids), -1) for block_ids in lists])
