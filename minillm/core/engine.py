@@ -189,8 +189,8 @@ class EngineCore:
         return changed
 
     def _hand_over(self, request: Request, token_ids: Sequence[int], before: float) -> float:
-        """Append new tokens to a request, until one of them ends it. Returns the moment of this hand-over, clock seconds;
-        `before` is that of the last one."""
+        """Append new tokens to a request, until one of them ends it. `before` is the moment of the hand-over before this
+        one, clock seconds. Returns this one's."""
         num_new, reason = 0, None
         try:
             for token_id in token_ids:

@@ -132,7 +132,8 @@ class Request:
     @property
     def num_missing(self) -> int:
         """Tokens it has that are not computed: 1 for a request that decodes, many for one that prefills."""
-        return self.num_tokens - self.num_computed_tokens
+        num_known = len(self.prompt_token_ids) + len(self.output_token_ids)
+        return num_known + self.num_pending_tokens - self.num_computed_tokens
 
     @property
     def draw_position(self) -> int:

@@ -95,14 +95,13 @@ class Scheduler:
         step = Step(self.config.max_num_batched_tokens - self.num_parked, len(self.running))
         prefills = []
         for request in [*self.running]:
-            end = request.num_tokens
-            if end - request.num_computed_tokens > 1:
-                prefills.append((request, end))
+            if request.num_missing > 1:
+                prefills.append(request)
             else:
-                self._schedule_running(request, end, step, now)
+                self._schedule_running(request, step, now)
         self.drafts.reserve(step)
-        for request, end in prefills:
-            self._schedule_running(request, end, step, now)
+        for request in prefills:
+            self._schedule_running(request, step, now)
         # A request that has just lost its blocks must get them back before a new one takes them. So no request joins
         # after a preemption, and none can have shared a block whose promise a preemption withdraws.
         if not step.preempted:
@@ -120,12 +119,11 @@ class Scheduler:
             self.num_steps += 1
         return batch
 
-    def _schedule_running(self, request: Request, end: int, step: Step, now: float) -> None:
-        """Give a running request, which has `end` tokens, its next ones. If the pool has no block for them, others are
-        preempted."""
+    def _schedule_running(self, request: Request, step: Step, now: float) -> None:
+        """Give a running request its next tokens. If the pool has no block for them, others are preempted."""
         if request in step.preempted:
             return  # a moment ago, to make room
-        start = request.num_computed_tokens
+        start, end = request.num_computed_tokens, request.num_tokens
         num_tokens = self._num_tokens(request, start, end, step)
         if num_tokens == 0:
             return
