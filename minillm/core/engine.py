@@ -189,8 +189,8 @@ class EngineCore:
         return changed
 
     def _hand_over(self, request: Request, token_ids: Sequence[int], before: float) -> float:
-        """Append new tokens to a request, until one of them ends it. `before` is the moment of the hand-over before this
-        one, clock seconds. Returns this one's."""
+        """Append new tokens to a request, until one of them ends it. `before` is when the last hand-over was, in clock
+        seconds. Returns when this one was."""
         num_new, reason = 0, None
         try:
             for token_id in token_ids:
