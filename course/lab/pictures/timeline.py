@@ -2,7 +2,7 @@
 
 from course.lab.pictures.outside import draw_bar_from_outside, first_token_flag
 from course.lab.run import Row, Run, phases_of
-from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
+from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds, tint
 from course.lab.svg import (
     INK,
     PAPER,
@@ -53,7 +53,8 @@ def draw_timeline(
     Args:
         ghost: an earlier run of the same workload, drawn as thin outlines.
         whole: a run whose length the time axis has, when `run` is only a part of it.
-        size: width of the picture, and height of all rows at most; a narrow one has no legend of the phases.
+        size: width of the picture, and height of all rows at most; a narrow one stands beside the KV blocks: no legend,
+            and each request wears the tint of its blocks.
     """
     ghost = ghost if run.same_workload(ghost) else None
     width, tall = size
@@ -70,6 +71,8 @@ def draw_timeline(
     for row in run.rows:
         y = TOP + pitch * row.index
         drawn = _row(run, row, scale, y, pitch, with_ghost=ghost is not None)
+        if width < WIDTH:
+            drawn += rect(LEFT - 7, y, 5, pitch * 0.64, fill=tint(row.index), stroke=SOFT, stroke_width=0.8)
         if ghost and ghost.rows[row.index].view:
             drawn += _ghost(ghost, ghost.rows[row.index].view, scale, y + pitch * 0.74, pitch * 0.18)
         body += tag("g", drawn, data_request=row.index, data_tip=_tip(row))
