@@ -6,7 +6,7 @@ from course.lab.explorer import Explorer, slider
 from course.lab.lesson_06.roofline import Roof
 from course.lab.lesson_06.steps import Dot, largest_within
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import PHASE_COLOURS, WIDTH, number, seconds
+from course.lab.style import COLOURS, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import HALO, SOFT, Picture, Scale, phase_fill, rect, tag, text, time_axis
 from minillm.bench.report import with_unit
 
@@ -19,7 +19,7 @@ STRIPES = tag(
     id="@kv-stripes", width=6, height=6, patternUnits="userSpaceOnUse",
 )  # fmt: skip
 KV_FILL = "url(#@kv-stripes)"
-NEITHER = "#999999"
+NEITHER = COLOURS[4]
 LEFT, RIGHT = 118, 150
 
 

@@ -9,7 +9,7 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES
 from course.lab.simulated_70b import OLD, STACKS, TODAY
-from course.lab.style import ALARM, WIDTH, number, seconds
+from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
 from course.lab.svg import HALO, SOFT, Picture, Scale, line, rect, swatches, tag, text, time_axis
 from minillm.model.arithmetic import share_woken
 from minillm.simulate.cost.profile import Profile, find_profile
@@ -31,9 +31,9 @@ CAUSES = {
     "weights": READ,
     "KV": KV_FILL,
     "compute, past the knee": MULTIPLY,
-    "communication": "#0072B2",
-    "kernel gaps, launches": "#999999",
-    "host, per step and request": "#CC79A7",
+    "communication": COLOURS[0],
+    "kernel gaps, launches": COLOURS[4],
+    "host, per step and request": COLOURS[2],
 }
 
 
