@@ -3,10 +3,12 @@
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from made_run import made_config, made_run
 
+from course.lab import style
 from course.lab.dashboard import render
 from course.lab.pictures.blocks import GLYPHS, MANY, draw_blocks
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
@@ -16,7 +18,7 @@ from course.lab.pictures.steps import draw_steps
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.ruler import draw_ruler
 from course.lab.run import Run
-from course.lab.style import PHASE_COLOURS, PHASE_LABELS, TINT_INK, TINTS, tint
+from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, TINT_INK, TINTS, tint
 from course.lab.summary import Comparison
 from course.lab.svg import PATTERNS, Picture
 from minillm.frontend.snapshot import CACHED, SHARED
@@ -80,6 +82,12 @@ def test_the_block_map_has_a_cell_for_every_block() -> None:
     cells = sum(path.count("M") for path in re.findall(r' d="([^"]+)"', body))
     assert cells == len(owners) + 4  # and the four swatches of the legend
     assert "1 shared" in body
+
+
+def test_a_phases_colour_is_written_in_one_place_and_means_only_that() -> None:
+    colours = re.compile("|".join([*PHASE_COLOURS.values(), ALARM]), re.IGNORECASE)
+    lab = Path(style.__file__).parent
+    assert [file.name for file in lab.rglob("*.py") if colours.search(file.read_text(encoding="utf-8"))] == ["style.py"]
 
 
 def luminance(colour: str) -> float:
