@@ -54,16 +54,9 @@ def _labels(labels: list[tuple[float, float, str]], ink: str) -> str:
     rows: dict[float, list[tuple[float, str]]] = {}
     for x, y, glyph in labels:
         rows.setdefault(y, []).append((x, glyph))
+    look = {"font_size": 10, "fill": ink, "text_anchor": "middle"}
     return "".join(
-        tag(
-            "text",
-            "".join(glyph for _, glyph in cells),
-            x=" ".join(short(x) for x, _ in cells),
-            y=y,
-            font_size=10,
-            fill=ink,
-            text_anchor="middle",
-        )
+        tag("text", "".join(glyph for _, glyph in cells), x=" ".join(short(x) for x, _ in cells), y=y, **look)
         for y, cells in rows.items()
     )
 

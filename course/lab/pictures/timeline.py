@@ -4,6 +4,7 @@ from course.lab.pictures.outside import draw_bar_from_outside, first_token_flag
 from course.lab.run import Row, Run, phases_of
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds, tint
 from course.lab.svg import (
+    HALO,
     INK,
     PAPER,
     SOFT,
@@ -170,17 +171,8 @@ def _steps(run: Run, view: RequestView, scale: Scale, y: float, height: float) -
             lost_from = None
         (chunks if share.is_prefill else decodes).append((x, y, max(end - x - 0.7, 0.5), height))
         if share.is_prefill and end - x > 26 and height > 11:
-            labels += text(
-                (x + end) / 2,
-                y + height / 2 + 4,
-                str(share.num_tokens),
-                size=11,
-                fill="#fff",
-                text_anchor="middle",
-                stroke=PHASE_COLOURS["prefill"],
-                stroke_width=3,
-                paint_order="stroke",
-            )
+            look = {**HALO, "fill": "#fff", "stroke": PHASE_COLOURS["prefill"], "text_anchor": "middle"}
+            labels += text((x + end) / 2, y + height / 2 + 4, str(share.num_tokens), size=11, **look)
     if lost_from is not None:
         body += _gap(scale(lost_from - run.start), scale(view.borders[-1] - run.start), y, height)
     return boxes(chunks, fill=phase_fill("prefill")) + boxes(decodes, fill=phase_fill("decode")) + body + labels
@@ -196,18 +188,9 @@ def _gap(x: float, end: float, y: float, height: float) -> str:
 
 def _ghost(ghost: Run, view: RequestView, scale: Scale, y: float, height: float) -> str:
     """The same request in the previous run: outlines only."""
-    borders = [scale(border - ghost.start) for border in view.borders]
+    borders, look = [scale(border - ghost.start) for border in view.borders], {"fill_opacity": 0.3, "stroke_width": 0.8}
     return "".join(
-        rect(
-            start,
-            y,
-            end - start,
-            height,
-            fill=PHASE_COLOURS[phase],
-            fill_opacity=0.3,
-            stroke=PHASE_COLOURS[phase],
-            stroke_width=0.8,
-        )
+        rect(start, y, end - start, height, fill=PHASE_COLOURS[phase], stroke=PHASE_COLOURS[phase], **look)
         for phase, start, end in zip(PHASES, borders, borders[1:])
         if end - start > 0.3
     )
