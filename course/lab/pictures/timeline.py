@@ -48,6 +48,7 @@ def draw_timeline(
     title: str = "Where did each request's time go?",
     whole: Run | None = None,
     size: tuple[float, float] = (WIDTH, 330),
+    ghost_name: str = "previous",
 ) -> Picture:
     """The requests of a run.
 
@@ -64,7 +65,7 @@ def draw_timeline(
     bottom = TOP + pitch * len(run.rows)
     body = (legend(LEFT, 14) if width >= WIDTH else "") + time_axis(scale, TOP - 4, bottom + 2)
     if ghost:
-        body += text(width - 4, 14, "thin outline: previous run", size=11, fill=SOFT, text_anchor="end")
+        body += text(width - 4, 14, f"thin outline: {ghost_name} run", size=11, fill=SOFT, text_anchor="end")
     if any(map(is_held_back, run.rows)):
         body += text(width - 4, 14, "dotted: held back by the client", size=11, fill=ALARM, text_anchor="end")
     if run.remote and run.remote.inferred:
@@ -72,7 +73,7 @@ def draw_timeline(
     for row in run.rows:
         y = TOP + pitch * row.index
         drawn = _row(run, row, scale, y, pitch, with_ghost=ghost is not None)
-        if width < WIDTH:
+        if width < WIDTH and run.snapshot.block_owners:
             drawn += rect(LEFT - 7, y, 5, pitch * 0.64, fill=tint(row.index), stroke=SOFT, stroke_width=0.8)
         if ghost and ghost.rows[row.index].view:
             drawn += _ghost(ghost, ghost.rows[row.index].view, scale, y + pitch * 0.74, pitch * 0.18)
