@@ -53,10 +53,8 @@ LOADING_HTML = note(
 def render(compared: Comparison, status: str, pinned: Mapping[str, Run] | None = None) -> str:
     """One frame of the dashboard as HTML: two columns on a wide page, one on a narrow one."""
     run, ghost = compared.run, compared.before
-    size = (WIDTH, TALL)
-    left = (
-        f"{draw_timeline(run, ghost, size=size, ghost_name=compared.name).svg()}{draw_steps(run, ghost, WIDTH).svg()}"
-    )
+    timeline = draw_timeline(run, ghost, size=(WIDTH, TALL), ghost_name=compared.name)
+    left = f"{timeline.svg()}{draw_steps(run, ghost, WIDTH).svg()}"
     right = f"{draw_blocks(run).svg()}{draw_distributions(run, ghost).svg()}"
     return frame(compared, status, pinned or {}, left, right)
 
