@@ -53,11 +53,12 @@ def draw_map(found: PhaseMap, before: PhaseMap | None = None) -> Picture:
         top = HEAD + ROW_HEIGHT * i
         body += text(4, top + 17, row.name, size=12.5, fill=LINK)
         body += line(4, top + ROW_HEIGHT, WIDTH - 4, top + ROW_HEIGHT, stroke_width=0.6)
+        was = {old.name: old for old in (before or found).rows}.get(row.name, row)
         for j, what in enumerate(COLUMNS):
-            for k, pair in enumerate((row.helps, row.hurts)):
+            for k, (pair, old) in enumerate(((row.helps, was.helps), (row.hurts, was.hurts))):
                 x = NAME_WIDTH + CELL_WIDTH * j + k * (HALF + 2)
                 body += _half(x, top + 3, pair, what)
-                if before and label(pair, what) != label((before.rows[i].helps, before.rows[i].hurts)[k], what):
+                if label(pair, what) != label(old, what):
                     body += line(x, top + ROW_HEIGHT - 1, x + HALF, top + ROW_HEIGHT - 1, stroke=INK, stroke_width=2.5)
         told.append(f"{row.name}: {_moved(row.helps)} where it should help; {_moved(row.hurts)} where it should not")
     body += _legend(height - 10)

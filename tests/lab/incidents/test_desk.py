@@ -72,6 +72,7 @@ def test_deploying_nothing_is_no_deployment(desk: Desk) -> None:
     desk.chosen.value = ("more_slots",)
     desk.deploy_button.click()
     assert "the SLO is met" in desk.verdict.value and not desk.incident.is_undeployed
+    assert "<animate" in desk.verdict.value and "not answered" in desk.verdict.value and "0.0%" in desk.verdict.value
 
 
 def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
