@@ -1,14 +1,12 @@
 """The static site in a real browser, opened from files: bets, explorers, the calculator."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser.conftest import CHROMIUM
 
 from course.lab.drills.checks import check, follow_ups
 from course.lab.drills.drill import Commit
@@ -32,17 +30,6 @@ def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     write(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        yield started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-background-networking"]
-        )
 
 
 def opened(browser: Any, path: Path, told: list[str], **options: Any) -> Any:

@@ -53,10 +53,16 @@ def pages() -> Iterator[Page]:
 
 
 def opening(lessons: Sequence[Page]) -> Page:
-    """The first bet of all with what decides it, for the front page."""
-    lesson = next(page for page in lessons if any(part.kind == "bet" for part in page.parts))
-    start = next(i for i, part in enumerate(lesson.parts) if part.kind == "bet")
-    after = list(itertools.takewhile(lambda part: part.kind == "outcome", lesson.parts[start + 1 :]))
+    """The first bet of all with what decides it, for the front page.
+
+    Raises:
+        ValueError: no notebook has one that a page can read.
+    """
+    bets = ((page, i) for page in lessons for i, part in enumerate(page.parts) if part.kind == "bet")
+    if (found := next(bets, None)) is None:
+        raise ValueError("no lesson's notebook has a bet for the front page: python -m course.lab.build 00")
+    lesson, start = found
+    after = itertools.takewhile(lambda part: part.kind == "outcome", lesson.parts[start + 1 :])
     return replace(lesson, parts=(lesson.parts[start], *after))
 
 

@@ -30,7 +30,10 @@
 
   /** @param {string} key @param {string | null} value */
   function remember(key, value) {
-    try { value === null ? localStorage.removeItem(key) : localStorage.setItem(key, value); } catch { /* not kept */ }
+    try {
+      if (value === null) localStorage.removeItem(key);
+      else localStorage.setItem(key, value);
+    } catch { /* not kept */ }
   }
 
   /** @param {string} tag @param {Record<string, string>} attributes @param {string} words @returns {HTMLElement} */
