@@ -34,6 +34,8 @@ CAUSES_SHOWN = (
 SEEDS = (1, 2)
 STAGES = (0, 15, 30, 60)
 """Minutes after the page at which answers are recorded; between them the page shows the last one before."""
+CLOCK = dict(paged=PAGED_AT * RUN_MINUTES, day=MINUTES_A_DAY, canary=TO_CANARY, all=TO_ALL, back=TO_ROLL_BACK)
+"""Minutes."""
 POINTS = ("RESTORED", "HARM", "COST", "PHASE", "SECONDARY", "REGIME", "EVIDENCE", "RANKING", "CLOCK")
 RULES = (*POINTS, "HALFWAY", "CANARY_UNDONE", "ALL_UNDONE", "TOLERATED", "PER_STRAY", "BRISK", "SLOW")
 
@@ -85,13 +87,7 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         "target": hidden.case.target,
         "told": told.reveal(changes=()).told,
         "rules": {name: getattr(marking, name) for name in RULES},
-        "clock": {
-            "paged": PAGED_AT * RUN_MINUTES,
-            "day": MINUTES_A_DAY,
-            "canary": TO_CANARY,
-            "all": TO_ALL,
-            "back": TO_ROLL_BACK,
-        },
+        "clock": CLOCK,
     }
 
 

@@ -67,12 +67,12 @@
     const compared = [...new Set([...answer.ranked, ...incident.fixes])].map((id) => worth[id]).sort((a, b) => b - a);
     const weigh = (/** @type {number[]} */ values) => values.slice(0, answer.ranked.length).reduce((sum, value, i) => sum + Math.max(value, 0) / (i + 1), 0);
     const possible = weigh(compared);
-    const told = [...new Set([...answer.ranked, ...incident.fixes])].sort((a, b) => worth[b] - worth[a]).map((id) => `${incident.changes.find((each) => each.id === id)?.text} ${worth[id].toFixed(2)}`);
+    const told = [...new Set([...answer.ranked, ...incident.fixes])].sort((a, b) => worth[b] - worth[a]).map((id) => `${incident.changes.find((each) => each.id === id)?.text} ${worth[id] < 0 ? "" : "+"}${worth[id].toFixed(2)}`);
     const tempted = answer.ranked.slice(0, 2).includes(incident.tempting.id) ? ` ${incident.changes.find((each) => each.id === incident.tempting.id)?.text}: ${incident.tempting.why_not}` : "";
     found.push({ name: "ranking", points: possible ? (rule.RANKING * weigh(answer.ranked.map((id) => worth[id]))) / possible : 0, most: rule.RANKING,
       says: answer.ranked.length ? `What each is worth, as share of requests saved, less its cost: ${told.join("; ")}.${tempted}` : "Nothing was ranked." });
     const brisk = Math.min(Math.max((rule.SLOW - rollout.minutes) / (rule.SLOW - rule.BRISK), 0), 1);
-    found.push({ name: "clock", points: effect?.restored ? rule.CLOCK * brisk : 0, most: rule.CLOCK, says: `${rollout.minutes} minutes, ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
+    found.push({ name: "clock", points: effect?.restored ? rule.CLOCK * brisk : 0, most: rule.CLOCK, says: `${rollout.minutes} minutes to the end, ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
     return found;
   }
 
