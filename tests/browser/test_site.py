@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from course.lab.drills.calibrate import stands_in
 from course.lab.drills.checks import check, follow_ups
 from course.lab.drills.drill import Commit
 from course.lab.drills.library import ALL as DRILLS
@@ -15,7 +16,6 @@ from course.lab.incidents import Incident
 from course.lab.predict import Outcome, Prediction
 from course.lab.recording import read_recording
 from course.lab.site import drills, incidents
-from course.lab.site.__main__ import write
 from course.lab.site.calculator import CARDS, priced
 from minillm.model.arithmetic import find_model
 from minillm.simulate.cost.placement import Placement
@@ -24,13 +24,6 @@ from minillm.simulate.cost.roofline import StepTimeModel, StepWork
 
 pytestmark = pytest.mark.browser
 RECORDED = sorted(incidents.FOLDER.glob("*.json.gz"))
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    write(folder)
-    return folder
 
 
 def opened(browser: Any, path: Path, told: list[str], **options: Any) -> Any:
@@ -123,6 +116,9 @@ def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) 
             )
             assert [each["points"] for each in told] == pytest.approx(right), (drawn.id, name)
             assert asks == list(follow_ups(drawn, drawn.answers[name], commit)), (drawn.id, name)
+    for quote in ("The QUEUE, dominates!", "the queue", "queue_dominates – the", "he queue dominates", ""):
+        told = page.evaluate("quote => minillmDrills.standsIn(quote, 'Here the queue\\ndominates the rest.')", quote)
+        assert told == stands_in(quote, "Here the queue\ndominates the rest."), quote
     page.close()
 
 

@@ -20,19 +20,12 @@ from course.lab.incidents.questions import QUESTIONS
 from course.lab.marks import FOLDED
 from course.lab.predict import Prediction
 from course.lab.site import incidents, pages
-from course.lab.site.__main__ import opening, write
+from course.lab.site.__main__ import opening
 
 MOST_BYTES = 1_500_000
 RECORDED = [f"{cause}-{seed}" for cause in incidents.CAUSES_SHOWN for seed in incidents.SEEDS]
 QUICK = ("proxy-1", "straggler-2")
 RECORD_AGAIN = "course/data/site/incidents is out of date: python -m course.lab.site.incidents"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    write(folder)
-    return folder
 
 
 def test_every_link_leads_to_a_page_and_a_heading_of_it(site: Path) -> None:

@@ -64,11 +64,12 @@
       telling("Changed, and would by the look-alike too", others.filter((id) => incident.moved.includes(id))),
     ].join("") });
     const worth = Object.fromEntries(incident.changes.map((each) => [each.id, each.all.value]));
-    const compared = [...new Set([...answer.ranked, ...incident.fixes])].map((id) => worth[id]).sort((a, b) => b - a);
+    const compared = [...new Set([...answer.ranked, ...incident.fixes])].sort((a, b) => worth[b] - worth[a]);
+    const text = (/** @type {string} */ id) => incident.changes.find((each) => each.id === id)?.text;
     const weigh = (/** @type {number[]} */ values) => values.slice(0, answer.ranked.length).reduce((sum, value, i) => sum + Math.max(value, 0) / (i + 1), 0);
-    const possible = weigh(compared);
-    const told = [...new Set([...answer.ranked, ...incident.fixes])].sort((a, b) => worth[b] - worth[a]).map((id) => `${incident.changes.find((each) => each.id === id)?.text} ${worth[id] < 0 ? "" : "+"}${worth[id].toFixed(2)}`);
-    const tempted = answer.ranked.slice(0, 2).includes(incident.tempting.id) ? ` ${incident.changes.find((each) => each.id === incident.tempting.id)?.text}: ${incident.tempting.why_not}` : "";
+    const possible = weigh(compared.map((id) => worth[id]));
+    const told = compared.map((id) => `${text(id)} ${worth[id] < 0 ? "" : "+"}${worth[id].toFixed(2)}`);
+    const tempted = answer.ranked.slice(0, 2).includes(incident.tempting.id) ? ` ${text(incident.tempting.id)}: ${incident.tempting.why_not}` : "";
     found.push({ name: "ranking", points: possible ? (rule.RANKING * weigh(answer.ranked.map((id) => worth[id]))) / possible : 0, most: rule.RANKING,
       says: answer.ranked.length ? `What each is worth, as share of requests saved, less its cost: ${told.join("; ")}.${tempted}` : "Nothing was ranked." });
     const brisk = Math.min(Math.max((rule.SLOW - rollout.minutes) / (rule.SLOW - rule.BRISK), 0), 1);
