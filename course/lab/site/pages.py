@@ -58,12 +58,8 @@ class Page:
     @property
     def headings(self) -> list[tuple[str, str]]:
         """(anchor, words) of its second-level headings."""
-        found = [match for part in self.parts for match in HEADING.finditer(part.html)]
-        return [
-            (anchor, re.sub(r"<[^>]+>", "", words))
-            for level, anchor, words in (m.groups() for m in found)
-            if level == "2"
-        ]
+        found = (match.groups() for part in self.parts for match in HEADING.finditer(part.html))
+        return [(anchor, re.sub(r"<[^>]+>", "", words)) for level, anchor, words in found if level == "2"]
 
     @property
     def summary(self) -> str:
