@@ -1,16 +1,16 @@
 # %% [markdown]
 # # 00 · Start here: where did the time go?
 #
-# A language model took four seconds to answer. Which four seconds?
+# A language model took four seconds to answer. What was it doing?
 #
 # In this lesson a small, real model (SmolLM2, 135 million parameters) runs on your machine inside a serving engine you
 # can read: `minillm`. (It works the way vLLM does, the most widely used open-source engine, and uses vLLM's names.) You'll
-# watch one request move through it in slow motion, then eight at once. By the end you can name the five phases of any
-# request, and say which one grew.
+# watch one request move through it in slow motion, then eight at once. By the end you'll be able to name the five
+# phases of any request, and tell which one grew.
 #
 # - **Surface**: ten minutes. Run the cells from the top with Shift+Enter, and stop where you're asked to predict.
 # - **Guided** (fifteen minutes): you drive.
-# - **Deep dive** (ten): the arithmetic, and the code that keeps the time.
+# - **Deep dive** (ten): the arithmetic, and the code that records the timestamps.
 #
 # Coming back, or looking for something specific? The [start page](start.ipynb) has the map, three paths, and where you left off.
 
@@ -30,9 +30,9 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# Text goes in and out as **tokens**, pieces of words of about four English letters. The engine works in **steps**, each one
-# pass through the model. A step computes some tokens for every request that holds a **slot**. A request passes through five
-# phases:
+# Text goes in and out as **tokens**, pieces of words of about four English letters. The engine works in **steps**, each
+# a single pass through the model. A step computes some tokens for every request that holds a **slot**. A request passes
+# through five phases:
 #
 # | phase | begins | ends | the request is ... |
 # |---|---|---|---|
@@ -46,7 +46,7 @@ lab = open_lab()
 # they're generated; *stream* is only what's left to send after the last one.
 #
 # Two numbers sum them up for the user. **TTFT**, time to first token, covers the first three phases. **ITL**,
-# inter-token latency, is the gap between one token and the next after that.
+# inter-token latency, is the gap between each token and the next, from then on.
 #
 # ### One request, in slow motion
 #
@@ -59,10 +59,10 @@ one = lab.run(services.together(1, lab), long_prefill_token_threshold=64)
 Replay(one)
 
 # %% [markdown]
-# At the left, a row's label gives the request's number, its prompt tokens and its output tokens. The numbers in the blue
-# blocks are **chunks**: prompt tokens computed in one step. The orange flag is the first token. Each green block is one
-# more step and one more token. Queue, first token and stream are there too, but for a request that has the server to
-# itself they're too short to see, so the next picture draws all phases equally wide.
+# On the left, each row's label gives the request's number, its prompt tokens and its output tokens. The numbers in the
+# blue blocks are **chunks**: prompt tokens computed in one step. The orange flag is the first token. Each green block
+# is one more step and one more token. Queue, first token and stream are there too, but for a request that has the
+# server to itself they're too short to see, so the next picture draws all phases equally wide.
 
 # %%
 draw_anatomy(one)
@@ -124,11 +124,11 @@ dashboard
 # step may compute. For every token, the model keeps two vectors per layer that later tokens look up, its **key** and
 # its **value**: that's the **KV cache**, held in **KV blocks**. A **preempted** request loses its blocks and is
 # recomputed later. The **queue limit** is how many requests may wait; beyond it, new ones are refused. *rag*
-# (retrieval-augmented generation) is traffic whose prompts begin with looked-up text.
+# (retrieval-augmented generation) is traffic whose prompts begin with retrieved text.
 #
 # | traffic | first run | then change | watch |
 # |---|---|---|---|
-# | burst | as it is | slots 4 → 12 | the queue melts; what does decode pay? |
+# | burst | as it is | slots 4 → 12 | the queue disappears; what does decode pay? |
 # | rag | as it is | prefix caching off | prefill, and which phase moves with it? |
 # | chat | as it is | prefix caching off | does anything move at all? |
 # | long document | token budget 1024 | token budget 64 | the chats' ITL against the document's TTFT |
@@ -158,7 +158,7 @@ dashboard
 # %%
 mixing = lab.predict(
     "mixing",
-    "A step that decodes and also prefills 64 tokens, against a step that only decodes: how many times as long?",
+    "A step that decodes and also prefills 64 tokens: how many times as long as a step that only decodes?",
     unit="x",
     between=(1, 20),
 )
@@ -215,8 +215,8 @@ findings.chat(chat_on, chat_off)
 #
 # You probably aren't reading this on four H100s (NVIDIA's data-centre GPU). But the scheduler that just served you
 # doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B, a model of 70 billion parameters: it
-# prices each step instead of computing it, and moves a virtual clock forward by that price. One prompt alone, then
-# eight at once, four slots, prompts and answers as long as above.
+# prices each step instead of computing it, and moves a virtual clock forward by that price. Here it gets one prompt
+# alone, then eight at once, with four slots, and prompts and answers as long as above.
 
 # %%
 on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}
@@ -224,8 +224,8 @@ services_70b.phases_table(on_70b)
 
 # %% [markdown]
 # Compare it with your own machine's table. The times differ and so do the shares: a GPU prefills a whole prompt in the
-# time of a token or two. The queue still forms, for the same reason. Every simulated number in this course comes with an
-# error band:
+# time it takes to decode a token or two. The queue still forms, for the same reason. Every simulated number in this
+# course comes with an error band:
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())

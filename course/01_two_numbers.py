@@ -39,8 +39,8 @@ draw_one_number(before)
 
 # %% [markdown]
 # If this is all you can see, both services get the same ticket: "latency too high". Now ask for **two numbers**: TTFT
-# (time to first token) and ITL (inter-token latency, the gap between tokens). The slowest request of each service, cut
-# into its phases:
+# (time to first token) and ITL (inter-token latency, the gap between tokens). Here's the slowest request of each
+# service, split into phases:
 
 # %%
 draw_two_numbers(before)
@@ -69,7 +69,7 @@ bet
 # %%
 slots = services.same_traffic(lab, before, max_num_seqs=16)
 half = services.same_traffic(lab, before, quantization="int8")
-control = Control("B had sixteen slots before it got them", before["B"], slots["B"], q=100)
+control = Control("B already had sixteen slots", before["B"], slots["B"], q=100)
 bet.score(gained_most(before, half, tie="about the same (within 10 points)", q=100, noise=control.moved))
 
 # %%
@@ -98,9 +98,9 @@ draw_phase_bars({"before": before["B"], "half the bytes": half["B"], "more slots
 #
 # ### A ruler over the tail
 #
-# Mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag the slider from
-# p50 to p99.9. Red ticks are the requests beyond it; ✕ is the mean. Below the first line, the same requests by prompt
-# length. Switch to ITL, too: there are many more gaps than requests.
+# The traffic is mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag
+# the slider from p50 to p99.9. Red ticks are the requests beyond it; ✕ is the mean. Below the first line are the same
+# requests, by prompt length. Switch to ITL, too: there are many more gaps than requests.
 
 # %%
 many = lab.run(services.sample(lab), enable_prefix_caching=False)
@@ -126,7 +126,7 @@ tables.tools_table(before["A"])
 #
 # The server's own metrics have the same trap. vLLM's `time_to_first_token_seconds` starts when its front end has the
 # request; `request_prefill_time_seconds` starts when the scheduler first picks it. Plot the second as "TTFT" and your
-# dashboard doesn't contain the queue.
+# dashboard leaves out the queue.
 #
 # ### A client that hides the queue
 #
@@ -136,7 +136,7 @@ tables.tools_table(before["A"])
 # %%
 cap = lab.predict(
     "hidden",
-    "With the cap, how many times as long is the TTFT p99 that users feel as the one the server reports?",
+    "With the cap: users' TTFT p99 is how many times the one that the server reports?",
     unit="x",
     between=(1, 100),
 )
@@ -154,8 +154,8 @@ tables.clients_table({"open loop": open_loop, "at most two open": capped})
 draw_timeline(capped, title="The closed-loop client: where did the queue go?")
 
 # %% [markdown]
-# It moved into the client: the dotted red lines. By the server's clock TTFT looks great; what users feel is the other
-# column. **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product
+# It moved into the client: the dotted red lines. By the server's clock TTFT looks great; the other column is what users
+# feel. **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product
 # sits at a round number however hard you push, the client is holding requests back. (In published benchmarks it shows up
 # as a TTFT that "plateaus".)
 #
@@ -171,7 +171,7 @@ slo.slo_table(before)
 # ### The same at 70B
 #
 # Llama-3 70B on four H100s, simulated, 300 requests each. A has four slots and a queue; B admits every request, and its
-# answers are long. Again B's answers are just long enough that the two p99s of E2E agree.
+# answers are long. Again, B's answers are just long enough for the two E2E p99s to match.
 
 # %%
 on_70b = services_70b.two_services()
@@ -247,9 +247,9 @@ check("q4", ...)  # the closed-loop client's cap, from Little's law
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your ratios.** How much half the bytes help depends on what a step waits for: memory or arithmetic. On a CPU it also
-#   takes code that multiplies 8-bit weights as fast as 16-bit ones (here it's C++; without a compiler, 8 bits can lose).
-#   A GPU decoding at batch 1 never waits for arithmetic; it waits for memory, or for its host.
+# - **Your ratios.** How much halving the bytes helps depends on what a step waits for: memory or arithmetic. On a CPU
+#   you also need code that multiplies 8-bit weights as fast as 16-bit ones (here it's C++; without a compiler, 8 bits
+#   can lose). A GPU decoding at batch 1 never waits for arithmetic; it waits for memory, or for its host.
 # - **Quality.** 8 bits are *lossy*: rounded weights aren't quite the same model. No latency chart shows whether that
 #   matters; lesson 09 measures it.
 # - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that aren't

@@ -9,7 +9,7 @@
 # utilisation, is the arrival rate as a share of capacity, written ρ.
 #
 # - **Surface**: the same questions at three loads.
-# - **Guided**: the curve under your mouse, a live queue, Little's law, many slots, past 100%.
+# - **Guided**: an interactive curve, a live queue, Little's law, many slots, past 100%.
 # - **Deep dive**: the formulas and when they hold, and one claim.
 
 # %%
@@ -59,9 +59,9 @@ findings.growth(loads)
 instrument.queues(loads)
 
 # %% [markdown]
-# Each column is the queue at one moment, one box per request. The rhythm of arrivals is the same in all three runs,
-# only faster. Pick a small cluster of arrivals and follow the queue that it leaves: the server can only work it off in
-# the time it has to spare. At 50% it's gone before the next cluster. At 95% the next cluster lands on top.
+# Each column is the queue at one moment, one box per request. The arrival pattern is the same in all three runs,
+# only faster. Pick a small cluster of arrivals and follow the queue it leaves: the server can only work it off with
+# its spare capacity. At 50% it's gone before the next cluster. At 95% the next cluster lands on top.
 #
 # That's the surface: *a queue comes from too little spare capacity, and spare capacity runs out much faster than load
 # goes up.*
@@ -99,8 +99,8 @@ instrument.wait_curve()
 # 1. From about 90%. All dots are correct; near saturation the variance explodes, so even long runs disagree. Quote a
 #    mean from up there only with its run length and its scatter.
 # 2. Bursts cost a multiple of the wait at the *same* load, and a clock with equal service times has no queue at all
-#    until 100%. A load test that sends at fixed intervals measures that third server, and yours isn't it. With bursts the
-#    dots sit above the line at low load: the formula is an approximation there (deep dive).
+#    until 100%. A load test that sends at fixed intervals measures that third kind of traffic, and yours isn't like
+#    that. With bursts the dots sit above the line at low load: the formula is an approximation there (deep dive).
 # 3. There is no mean to plot: the queue grows for as long as you send, so the number only says how long you sent.
 #
 # </details>
@@ -108,7 +108,7 @@ instrument.wait_curve()
 # ### A live queue
 #
 # Now the real engine. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled), the queue
-# stands beneath them, and its history below that. Go past capacity: at 110% nothing breaks, the queue just keeps growing.
+# is below them, and its history below that. Go past capacity: at 110% nothing breaks; the queue just keeps growing.
 # Then give it a second slot.
 
 # %%
@@ -127,17 +127,18 @@ live
 # ### Little's law
 #
 # *Mean queue length = arrivals per second × mean wait*, L = λW. It doesn't care how requests arrive, how long they
-# take, or who goes first, only that the queue is empty at both ends of the count (or that you count for long, below
-# capacity). A request that waits three seconds is one request in the queue for three seconds: that's the whole proof.
+# take, or who goes first, only that the queue is empty when you start and stop counting (or, below capacity, that you
+# count for long enough). A request that waits three seconds is one request in the queue for three seconds: that's the
+# whole proof.
 
 # %%
 tables.little_table(loads)
 
 # %% [markdown]
-# Use it in both directions. Your dashboard shows queue length and throughput: the mean wait is their quotient, no
+# Use it in both directions. Your dashboard shows queue length and throughput: divide them for the mean wait, no
 # tracing needed. Or apply it to slots: running requests = throughput × time in a slot, so slots ÷ time in a slot is a
-# ceiling on throughput. The last column is what theory expects of *these very* arrivals, given this machine's service
-# time: that's the fair comparison for so short a run.
+# ceiling on throughput. The last column is what theory predicts for *exactly these* arrivals, given this machine's
+# service time: the fair comparison for such a short run.
 #
 # ### Many slots
 #
@@ -169,7 +170,7 @@ charts.draw_overload(over_time)
 findings.overload(over_time)
 
 # %% [markdown]
-# Below capacity you can choose between less load and more patience. Above it there are three ways out: more capacity,
+# Below capacity you can lower the load or accept the wait. Above it there are three ways out: more capacity,
 # less work per request, or refusing some. [02b](02b_batching.ipynb) is about the last one, and about who goes first.
 
 # %% [markdown]
@@ -187,7 +188,7 @@ findings.overload(over_time)
 #   that's **M/D/1** (memoryless arrivals, deterministic service, one slot), the server of this lesson.
 # - **Any other arrivals**: Kingman, an approximation that gets better as load goes up. Real traffic is burstier than
 #   Poisson, so a forecast from Pollaczek-Khinchine is too optimistic for it.
-# - **Many slots in one batch**: neither. Service time depends on who shares the step. Simulate, or measure.
+# - **Many slots in one batch**: neither. Service time depends on which requests share the step. Simulate, or measure.
 
 # %%
 import inspect
@@ -198,8 +199,8 @@ print(inspect.getsource(theory.kingman_wait))
 print(inspect.getsource(theory.replay))
 
 # %% [markdown]
-# **The claim, measured.** Four servers get slightly more traffic than they can serve, each short of something else. The
-# weights are in 16 bits (bf16) and in 8 (int8, fp8).
+# **The claim, measured.** Four servers get slightly more traffic than they can serve, each short of a different
+# resource. The weights are in 16 bits (bf16) and in 8 (int8, fp8).
 
 # %%
 a2(loads, simulated.quantized_waits())
@@ -218,7 +219,7 @@ a2(loads, simulated.quantized_waits())
 #
 # ## Check yourself
 #
-# Replace the dots. Keys come from the runs above.
+# Replace the dots. Answers are computed from the runs above.
 
 # %%
 check = checks(loads)
@@ -237,11 +238,11 @@ check("q4", ...)  # 1,000 requests arrive at 125% load: about how many are queue
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your arrivals.** Random means *independent* here. Real traffic has mornings, retries, and agents that send twenty
-#   requests at once; all of these make the queue longer than the formula says.
+# - **Your arrivals.** Random means *independent* here. Real traffic has morning peaks, retries, and agents that send
+#   twenty requests at once; all of these make the queue longer than the formula says.
 # - **Your capacity.** It depends on the mix of lengths. When prompts get longer, load goes up with no new users.
-# - **The queue in front of the queue.** Connections wait in kernels, proxies and client pools before the engine stamps
-#   them. Lesson 10 looks there.
+# - **The queue in front of the queue.** Connections wait in kernels, proxies and client pools before the engine
+#   timestamps them. Lesson 10 looks there.
 # - **Absolute times at 70B.** They're as good as the error band. Ratios rest on the scheduler, which is the real one.
 #
 # ## Sources
@@ -250,4 +251,4 @@ check("q4", ...)  # 1,000 requests arrive at 125% load: about how many are queue
 # - Little, *A Proof for the Queuing Formula L = λW*, 1961. Kendall, *Stochastic Processes Occurring in the Theory of
 #   Queues*, 1953 (the notation M/D/1). Lindley, *The Theory of Queues with a Single Server*, 1952 (the replay).
 #   Kingman, *The Single Server Queue in Heavy Traffic*, 1961.
-# - Lengths of chats: Azure's public trace, with *Splitwise* (Patel et al., 2024).
+# - Chat lengths: Azure's public trace, with *Splitwise* (Patel et al., 2024).

@@ -28,7 +28,7 @@ lab = open_lab()
 # - **Continuous**: a slot that becomes free is taken in the next step.
 #
 # Eight questions arrive at once, and there are four slots. Question #0 wants an answer eight times as long as the
-# others'. Such a slow member of a batch is called a **straggler**.
+# others'. A slow request like that is called a **straggler**.
 
 # %%
 payer = lab.predict(
@@ -52,16 +52,16 @@ findings.straggler(straggler)
 instrument.slots_of(straggler, "One long answer: which request runs in which slot?")
 
 # %% [markdown]
-# How much a straggler costs depends on how uneven the answers are: with equal answers that arrive together, the two ways
-# are the same (claim D1 has both). Continuous batching is a cure for *unevenness*, of lengths and of arrival times. And
-# a server that returns the whole batch at once makes the three beside the straggler pay as well.
+# How much a straggler costs depends on how uneven the answers are: when equal answers arrive together, the two ways
+# perform the same (claim D1 measures both cases). Continuous batching is a cure for *unevenness*, of lengths and of
+# arrival times. And a server that returns the whole batch at once makes the other three in the batch pay as well.
 #
 # ## Guided
 #
 # ### Three ways on the same arrivals
 #
 # Continuous batching fills slots, but it doesn't keep steps short: a long prompt makes one long step, and every request in
-# that step waits. **Chunked prefill**, on top, prefills such a prompt in pieces. Here are all three ways on the very same
+# that step waits. **Chunked prefill** computes such a prompt in pieces. Here are all three ways on the very same
 # arrivals: answers of all lengths, and request #5 is a long document.
 
 # %%
@@ -78,8 +78,8 @@ findings.ways(ways)
 #
 # ### Who is next?
 #
-# Slots are filled well, and there's still a queue. Does its order matter? At 70B (simulated, like everything from here to
-# the appendix), with one prompt in ten long: 6000 tokens against 200.
+# Slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like everything
+# from here to the appendix), where one prompt in ten is long: 6000 tokens instead of 200.
 
 # %%
 instrument.orders()
@@ -95,16 +95,16 @@ findings.orders(orders())
 # first"?</summary>
 #
 # Hardly: well below capacity there's no queue to sort. And there are only two lengths here, so both orders sort them the
-# same way. vLLM's `--scheduling-policy` knows `fcfs` and `priority`; the client sends the priority, and nothing stops a
+# same way. vLLM's `--scheduling-policy` takes `fcfs` or `priority`; the client sends the priority, and nothing stops a
 # low-priority request from starving.
 #
 # </details>
 #
 # ### Which requests to refuse?
 #
-# When more arrives than the server can do, no order helps. **Shedding** refuses a request on arrival when too many are
-# queued already; **admission control** is the rule that decides. The SLO here is a first token within two seconds; a client
-# gives up after ten.
+# When more arrives than the server can handle, no order helps. **Shedding** refuses a request on arrival when too many
+# are queued already; **admission control** is the rule that decides. The SLO here is a first token within two seconds;
+# a client gives up after ten.
 
 # %%
 instrument.queue_limits()
@@ -116,14 +116,14 @@ findings.limits({name: simulated.outcomes(run) for name, run in instrument.queue
 # Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle server
 # would have answered a second later. So derive the limit from the SLO: *slots × acceptable wait ÷ mean time in a slot*.
 #
-# <details><summary>What do real servers answer, and which flag is it?</summary>
+# <details><summary>What do real servers answer, and which flag sets it?</summary>
 #
 # This engine's server answers **429** with a `Retry-After` when `max_queue_len` is reached, and 503 when a request
 # exceeds its queue timeout. vLLM had no limit at all for years; since mid-2026 there are `--max-num-queued-reqs`
 # (despite its name it counts waiting *and* running requests) and `--max-num-queued-tokens` (prompt tokens still in
 # prefill, about acceptable TTFT × prefill throughput). Both are off by default and answer **503**. SGLang's
-# `--max-queued-requests` answers 503, too. It matters for retries: load balancers take 503 for a sick replica and may
-# send the request to the next one, while client libraries read 429 as "slow down". Decide which of them you mean.
+# `--max-queued-requests` answers 503, too. It matters for retries: load balancers take a 503 to mean a sick replica and
+# may send the request to the next one, while client libraries read 429 as "slow down". Decide which one you mean.
 #
 # </details>
 #
@@ -156,8 +156,8 @@ tables.five_dimensions(calm, busy, saturated)
 a9(calm, busy, saturated)
 
 # %% [markdown]
-# *A13* says "an order of magnitude". Two factors are in it: scheduling, and the memory that a static server reserves for
-# the longest possible answer.
+# *A13* says "an order of magnitude". That combines two factors: scheduling, and the memory that a static server
+# reserves for the longest possible answer.
 
 # %%
 a13({gpus: simulated.tenfold(gpus) for gpus in (2, 4)})
@@ -187,14 +187,14 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "I'd start from continuous batching with chunked prefill, that's the default everywhere. Then I'd ask what we're short
+# > "I'd start from continuous batching with chunked prefill, the default everywhere. Then I'd ask what we're short
 # > of. If it's slots, raise `max_num_seqs` until KV memory or the ITL SLO stops you. If it's compute, no queue order adds
 # > any; it only moves the wait to other requests. So I'd shed, with a queue limit of slots times acceptable wait over time
 # > in a slot. Then overload becomes fast refusals instead of timeouts. And I'd report the refusal rate next to every p99."
 #
 # ## Check yourself
 #
-# Replace the dots. Keys come from the runs above.
+# Replace the dots. Answers are computed from the runs above.
 
 # %%
 limits = {name: simulated.outcomes(run) for name, run in instrument.queue_limit_runs("130%").items()}
@@ -209,19 +209,19 @@ check("q2", ...)  # at 110%, under which order do long prompts wait longest? The
 check("q3", ...)  # at 130%, which limit serves the most within the SLO? The name in the table
 
 # %%
-check("q4", ...)  # 16 slots, 8 seconds in a slot, 2 seconds of acceptable wait: which queue limit?
+check("q4", ...)  # 16 slots, 8 seconds in a slot, 2 seconds of acceptable wait: what queue limit?
 
 # %% [markdown]
 # ## Appendix
 #
 # ### Fairness between tenants
 #
-# A **tenant** is one customer of a shared service. One of them submits a large job at once; three small ones ask a question
-# now and then. First come, first served puts every
-# small question behind the whole job. Rate limits help, but waste capacity when the server is idle. A **fair** queue
-# instead counts the tokens each tenant was served, and the tenant with the lowest counter goes next: the *Virtual Token
-# Counter* (Sheng et al., 2024), here `scheduling_order="fair"`. Prompt tokens count once, output tokens twice, and a
-# tenant that has been idle gets no credit for it.
+# A **tenant** is one customer of a shared service. Say one submits a large job all at once, and three small ones ask a
+# question now and then. First come, first served puts every small question behind the whole job. Rate limits help, but
+# waste capacity when the server is idle. A **fair** queue instead counts the tokens each tenant was served, and the
+# tenant with the lowest counter goes next: the *Virtual Token Counter* (Sheng et al., 2024), here
+# `scheduling_order="fair"`. Prompt tokens count once, output tokens twice, and a tenant that has been idle gets no
+# credit for it.
 #
 # The real engine, four slots, the same arrivals in both orders.
 
@@ -256,15 +256,15 @@ findings.held()
 
 # %% [markdown]
 # Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts gets fewer
-# turns, and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers delay it. And it
-# shares a shortage without ending it: with every tenant over its share, all of them queue.
+# turns, and still stalls the steps it shares. The policy acts when a slot becomes free, so long answers delay it. And
+# it divides up a shortage without ending it: if every tenant is over its share, they all queue.
 #
-# <details><summary>Where is this in production?</summary>
+# <details><summary>Where does this happen in production?</summary>
 #
 # This engine's server takes the tenant from a request's `user` field. Elsewhere it's rarely the engine's job: vLLM's order
 # is first come or priority. Fairness sits in front, where the queues of all replicas meet. llm-d's router holds requests
 # back under saturation and cycles through tenants by a fairness id (round robin, one request each; a token counter has
-# been proposed). AIBrix's gateway has a routing policy after the same paper, and S-LoRA has the authors' own code. A
+# been proposed). AIBrix's gateway has a routing policy based on the same paper, and S-LoRA has the authors' own code. A
 # router can only reorder what is still queued *there*: a request that sits in an engine's own queue is out of its reach.
 #
 # </details>

@@ -2,10 +2,10 @@
 # # 03 · Prefill: what does a prompt cost?
 #
 # Someone pastes a document four times as long as usual. Does the first token take four times as long? Sixteen times? And
-# which other requests notice?
+# which other requests slow down?
 #
 # By the end you can say how the cost of a prompt grows, for any model, from its shape alone; estimate a TTFT on the back
-# of an envelope; and say what a chunk size trades for what.
+# of an envelope; and say what a smaller chunk buys and what it costs.
 #
 # - **Surface** (five minutes): a prompt four times as long. Place your bet.
 # - **Guided** (twenty): linear and square, textbook and fused attention, and chunks.
@@ -29,8 +29,8 @@ lab = open_lab()
 # layer:
 #
 # 1. It's multiplied by the layer's **matrices**, the weights. That costs the same for every token.
-# 2. It **attends** to itself and all tokens before it: it's compared with each, and takes in most from those that matter to
-#    it. The hundredth token attends to a hundred tokens, the thousandth to a thousand.
+# 2. It **attends** to itself and all tokens before it: it's compared with each of them, and takes in more from the ones
+#    that matter to it. The hundredth token attends to a hundred tokens, the thousandth to a thousand.
 #
 # All tokens of a prompt are known from the start, so all of them are computed at once. Think of attention as a table with
 # a row per token, and in each row a cell for every token it attends to: a triangle, since no token looks ahead. Twice the
@@ -44,7 +44,7 @@ lab = open_lab()
 
 # %%
 longest = traffic.lengths(lab)[-1]
-question = f"A prompt of {longest // 4} tokens, then one of {longest}: TTFT grows how many times?"
+question = f"A prompt of {longest // 4} tokens, then one of {longest}: TTFT grows by what factor?"
 bet = lab.predict("four", question, unit="x", between=(1, 20))
 bet
 
@@ -94,7 +94,7 @@ instrument.flops_explorer(lab)
 envelope.explorer()
 
 # %% [markdown]
-# ### The square, built or not
+# ### The square, materialized or not
 #
 # Textbook attention computes the **scores** of all pairs, stores them, and then turns each row of them into shares that add
 # up to one (*softmax*). **Fused** attention
@@ -122,7 +122,7 @@ stack(draw_saving(both), findings.request(both))
 # %% [markdown]
 # ### One long prompt, and the others
 #
-# Three chats are being decoded; every step gives each of them a token. Then a long prompt arrives. If one step computes all
+# Three chats are decoding; every step gives each of them a token. Then a long prompt arrives. If one step computes all
 # of it, the chats get no token until that step ends. **Chunked prefill** caps how many of its tokens a step computes, and
 # the chats' tokens ride along. Articles say that this bounds the TTFT of the long prompt, too.
 
@@ -153,7 +153,7 @@ instrument.chunk_explorer(lab, swept)
 # ### The same question at 70B
 #
 # Llama-3.1 70B on four H100s, simulated, with the same scheduler. Sixteen chats, then one long prompt. The dashed line is
-# the time it takes just to read all weights that often: no chunked prefill can be faster.
+# the time it takes just to read all the weights that many times: no chunked prefill can be faster.
 
 # %%
 instrument.explore_70b()
@@ -163,9 +163,9 @@ simulated_70b.error_band(sim_70b.deployment())
 
 # %% [markdown]
 # From the right: halving the chunk halves the others' longest gap and costs the long prompt next to nothing. That's the
-# bargain people mean. Then it ends. The gap reaches a floor, what a step costs however little of the prompt is in it,
-# while the long prompt's TTFT doubles with every further halving. A chunk left of that bend buys nothing. Where the bend is
-# depends on model, hardware and software, so find your own before you copy someone's number.
+# bargain people mean. Then it stops paying. The gap reaches a floor (what a step costs, however little of the prompt is
+# in it), while the long prompt's TTFT doubles with every further halving. A chunk left of that bend buys nothing. Where
+# the bend is depends on model, hardware and software, so find your own before you copy someone's number.
 
 # %% [markdown]
 # ## Deep dive
@@ -181,12 +181,13 @@ simulated_70b.error_band(sim_70b.deployment())
 #
 # $$\frac{d \log \text{FLOPs}}{d \log n} = 1 + a(n)$$
 #
-# So "is it linear or quadratic?" has one answer for all lengths: the power is one plus attention's share. And the envelope:
+# So "is it linear or quadratic?" has one answer for all lengths: the exponent is one plus attention's share. And the
+# envelope:
 #
 # $$\text{TTFT} \approx \text{queue} + \frac{\text{FLOPs}(n)}{\text{GPUs} \times \text{FLOP/s} \times \text{MFU}}$$
 #
-# **A chunk** of $c$ tokens after $s$ cached ones attends to $c\,(s + c/2)$ pairs. Summed over all chunks that's $n^2/2$ again:
-# chunking adds no pairs. It adds one more read of the weights per step, and of the cached keys and values.
+# **A chunk** of $c$ tokens after $s$ cached ones adds $c\,(s + c/2)$ pairs. Summed over all chunks that's $n^2/2$
+# again: chunking adds no pairs. It adds one more read of the weights per step, and of the cached keys and values.
 #
 # **The code.** Textbook attention in this engine is a dozen lines. Find the one that builds the square:
 
@@ -226,8 +227,9 @@ f4(both, big_savings())
 
 # %% [markdown]
 # And one on **prompt compression**, dropping the sentences that have little to do with the question. (Mind the prefix cache,
-# lesson 04: cut by question, no two prompts begin alike any more.) Having a small model *summarize* a long history is the same trade
-# with one more cost, its own prefill and decode, and one more risk, facts that were never said. The same gate applies.
+# lesson 04: once each prompt is cut to fit its question, no two begin alike.) Having a small model *summarize* a long
+# history is the same trade with one more cost, its own prefill and decode, and one more risk, facts that were never
+# said. The same gate applies.
 
 # %%
 d7(halved_4k(), reading.compare(lab))
@@ -257,7 +259,7 @@ check("q2", ...)  # textbook attention, 2048 tokens, one layer, float32: how man
 check("q3", ...)  # which gains when chunks become smaller: "the long prompt" or "the others"?
 
 # %%
-check("q4", ...)  # the smallest chunks of the sweep above: how often were all weights read for the long prompt?
+check("q4", ...)  # the smallest chunks of the sweep above: how many times were all weights read for the long prompt?
 
 # %%
 check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FLOPs would fall by how many percent?
@@ -266,12 +268,12 @@ check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FL
 # ## What this lab cannot tell you
 #
 # - **Where your curve bends.** FLOPs are counted; seconds aren't proportional to them. Attention and matrices reach different
-#   shares of a machine's peak, and a short prompt doesn't fill a GPU at all.
+#   shares of a machine's peak, and a short prompt doesn't come close to filling a GPU.
 # - **How fast a real FlashAttention is.** Here "fused" is PyTorch's own kernel, in float32 on a CPU.
-# - **Whether a compressed prompt is good enough.** A handful of questions finds a broken cut but can't tell two good ones
-#   apart. Build a gate from your own questions, hundreds of them.
-# - **Other ways to long prompts.** Several GPUs can share one prompt's tokens (sequence or context parallelism: each computes its
-#   share of the rows, and the keys and values travel), and prefill can run on GPUs of its own
+# - **Whether a compressed prompt is good enough.** A handful of questions exposes a broken cut but can't tell two good
+#   ones apart. Build a gate from your own questions, hundreds of them.
+# - **Other ways to handle long prompts.** Several GPUs can share one prompt's tokens (sequence or context parallelism:
+#   each computes its share of the rows, and they exchange keys and values), and prefill can run on GPUs of its own
 #   ([lesson 05b](05b_disaggregation.ipynb)).
 #
 # ## Sources
@@ -283,4 +285,4 @@ check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FL
 # - Chunked prefill: Agrawal et al., *Sarathi-Serve*, 2024. Counting FLOPs: Kaplan et al., *Scaling Laws for Neural
 #   Language Models*, 2020, section 2.1.
 # - Relevance: BM25, Robertson and Zaragoza, 2009. Learned compression: Jiang et al., *LLMLingua*, 2023. Answers are
-#   least accurate when they stand in the middle of a long context: Liu et al., *Lost in the Middle*, 2023.
+#   least accurate when the facts are in the middle of a long context: Liu et al., *Lost in the Middle*, 2023.

@@ -4,8 +4,8 @@
 # A service puts the same handbook in front of every question. Yesterday every answer started at once. Today someone
 # added one line to the prompt, and every first token is late. Which line, and where did they put it?
 #
-# By the end you can say what a prefix cache finds and what it can't, put a prompt in the order that suits it, and tell
-# when a cache won't help, however large it is.
+# By the end you'll know what a prefix cache finds and what it can't, how to order a prompt to suit it, and when a cache
+# won't help, however large it is.
 #
 # - **Surface** (five minutes): one line of a prompt, in two places.
 # - **Guided** (twenty-five): a prompt and its linter, eviction, tenants, a 70B fleet, and what hosted APIs charge.
@@ -30,7 +30,7 @@ lab = open_lab()
 # difference. A **prefix cache** keeps them, and the next prompt with that beginning starts where they end.
 #
 # KV is kept in **blocks**, often of 16 tokens. A block that's found is a **hit**; the **hit rate** is prompt tokens found
-# divided by prompt tokens looked up. Prefix caching shortens this request's prefill, and so its **TTFT**. It doesn't speed
+# divided by prompt tokens looked up. Prefix caching shortens a request's prefill, and so its **TTFT**. It doesn't speed
 # up its decode. Under load other requests gain too: less prefill ahead of them, and shared blocks are stored once.
 #
 # Four questions about one handbook, one after the other. Each bead is a block.
@@ -74,8 +74,8 @@ findings.stamp(first, last)
 #
 # Two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of its block's
 # **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the time from the
-# first sentence to the last and watch where the chain breaks. Then change the block size. Below, the same two prompts as
-# a **radix tree**, which SGLang matches token by token (at page size 1).
+# first sentence to the last and watch where the chain breaks. Then change the block size. Below are the same two
+# prompts as a **radix tree**, which SGLang matches token by token (at page size 1).
 
 # %%
 instruments.bead_explorer(lab)
@@ -85,7 +85,7 @@ instruments.bead_explorer(lab)
 # of those words really do differ, because the model has seen a different time before them.
 #
 # Does the time need seconds? A clock that ticks once an hour breaks the chain once an hour. Claim F1, in the deep
-# dive, counts what that's worth.
+# dive, measures what that's worth.
 
 # %% [markdown]
 # ### A prompt the way services really send it
@@ -107,7 +107,7 @@ editor
 # %%
 one_fix = lab.predict(
     "one fix",
-    "Only the time goes to the end; session id, user name and tools stay. What share will the cache find?",
+    "Only the time moves to the end; session id, user name and tools stay. What share will the cache find?",
     tables.SHARES,
 )
 one_fix
@@ -117,7 +117,7 @@ moved = lab.run(template.step_workload(lab, "time to the end"))
 one_fix.score(tables.shared(moved))
 
 # %% [markdown]
-# The whole ladder, counted by hashing the prompts, so it's the same on every machine:
+# Here's the whole ladder, counted by hashing the prompts, so it's the same on every machine:
 
 # %%
 ladder = tables.ladder(lab)
@@ -127,7 +127,8 @@ tables.ladder_table(ladder)
 findings.one_fix(ladder)
 
 # %% [markdown]
-# The linter also takes your own prompts: one, for suspicious lines; two or more from one service, for what differs.
+# The linter also takes your own prompts: give it one to look for suspicious lines, or two or more from one service to
+# see what differs.
 
 # %%
 lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\nQuestion: why is the sky blue?")
@@ -137,7 +138,7 @@ lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\
 #
 # A cache is finite. When it's full, something has to go. **LRU** evicts what was *used* longest ago; it's the engine's
 # default. **FIFO** evicts what was *computed* longest ago, however often it was used since. A **time limit** (TTL)
-# expires entries that are too old, even with room to spare. Users take turns in a conversation, and each turn repeats
+# expires entries that are too old, even with room to spare. Each user is in a conversation, and each turn repeats
 # all previous ones. On the left the cache is small. Find settings where FIFO finds less than LRU, and where the time
 # limit forgets everything.
 
@@ -164,7 +165,7 @@ stack(tables.runs_table(evicting), findings.evicted(evicting))
 # ### Together, or in turns
 #
 # Three **tenants** (customers of one service), each with its own handbook. They ask in turns, A B C A B C, or grouped, A A
-# B B C C. Once with room for all three in the cache, once with room for two.
+# B B C C. We run both, once with room for all three in the cache and once with room for two.
 
 # %%
 orders = claims.order_runs(lab)
@@ -186,7 +187,7 @@ findings.orders(orders, agree)
 # %%
 colder = lab.predict(
     "cold",
-    "A system prompt of 4,000 tokens, an idle server: how many times as long is the cold TTFT as the warm one?",
+    "A system prompt of 4,000 tokens, an idle server: the cold TTFT is how many times the warm one?",
     unit="x",
     between=(1, 40),
 )
@@ -201,11 +202,12 @@ colder.score(findings.cold(prefixes))
 stack(tenants.draw_cold_and_warm(prefixes), findings.warm(prefixes), simulated_70b.error_band(on_70b))
 
 # %% [markdown]
-# So send the system prompt once after every deploy, before traffic comes (**pre-warming**). Then no user pays the cold price.
+# So send the system prompt once after every deploy, before traffic arrives (**pre-warming**). Then no user pays the
+# cold price.
 #
 # Now four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with system prompts of 2,000
 # tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open requests. Prefix-aware: the
-# replica this beginning was sent to before, unless it's much busier than the others.
+# replica that has seen this prefix before, unless it's much busier than the others.
 
 # %%
 fleet = tenants.routers(on_70b, tenants=60)
@@ -257,7 +259,7 @@ stack(tables.blocks_table(blocks), findings.blocks(blocks))
 # ### Where it hurts
 #
 # **One tenant too many.** A cache with room for six tenants, who ask strictly in turns, or at random. Counted with the
-# model.
+# cache model.
 
 # %%
 policies.draw_cliff()
@@ -372,7 +374,7 @@ check("q4", ...)  # a cache too small for all tenants: which order finds more, "
 # - **Your chat template.** Prompts here are plain text. A template puts system text and tools where it likes, and some
 #   insert the date. Lint what's actually sent, after the template.
 # - **Who else is in the cache.** A hit is faster than a miss, so a shared cache leaks what another tenant has sent.
-#   Engines let you salt the hash per tenant; it costs the sharing.
+#   Engines let you salt the hash per tenant, which gives up the sharing.
 # - **Your ratios.** On this CPU prefill is expensive, so a hit saves more than on a GPU.
 #
 # ## Sources

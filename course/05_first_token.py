@@ -7,7 +7,7 @@
 # in serving, and on a busy server most of it belongs to *other requests*. In this lesson you split one TTFT by cause until
 # nothing is left over, then change the scheduling policy and watch the parts move from one request to another.
 #
-# - **Surface** (fifteen minutes): one first token, alone and in company. Three scheduling policies.
+# - **Surface** (fifteen minutes): one first token, alone and beside others. Three scheduling policies.
 # - **Guided** (fifteen): run any policy, then the same at 70B, with the network.
 # - **Deep dive** (ten): how the split is made, what a token costs, three claims put to the test.
 
@@ -50,8 +50,8 @@ findings.waterfall(met.causes[-1], alone.causes[-1])
 # |---|---|
 # | way in, parsing, tokenizing | the server's front end: HTTP, JSON, text to token ids |
 # | **queue** | no step has included the request yet; perhaps one that began before it arrived is still running |
-# | **others' prompts, others' answers** | it's in the step, and so are they: their share of the step |
-# | **cold cache** | its own tokens that begin other prompts too, and weren't cached |
+# | **others' prompts, others' answers** | other requests in the same steps: their share of each step |
+# | **cold cache** | its own tokens in a prefix that other prompts share, if it wasn't cached |
 # | **own prefill** | what has to be computed for this request alone |
 # | bookkeeping, sampling, detokenizing | scheduling, picking a token id, turning it into text |
 # | way out | from the engine's output to the client |
@@ -62,7 +62,7 @@ findings.waterfall(met.causes[-1], alone.causes[-1])
 # Three policies, each a few fields of `EngineConfig`:
 #
 # - **prefill first**: a newcomer's whole prompt goes into the very next step. Writers get one token out of that long step.
-# - **mixed**: a step has a budget of 32 tokens. Writers' tokens go in first, the rest is a **chunk** of a prompt.
+# - **mixed**: a step has a budget of 32 tokens. Writers' tokens go in first; the rest is a **chunk** of a prompt.
 # - **decode first**: no prompt is prefilled while any answer is being decoded.
 
 # %%
@@ -89,9 +89,9 @@ stack(draw_rhythm(runs), instrument.draw_runs(runs), findings.policies(runs))
 #
 # ### Run a policy yourself
 #
-# The real engine, the same arrivals each time. (No server in front here: the way in and out is missing, and tokenizing is
-# part of the queue.) **calm**: newcomers far apart. **busy**: as above. **rush**: they arrive twice as fast as this machine
-# can prefill them. Every run stays, so you can compare.
+# The real engine, the same arrivals each time. (There's no server in front here: the way in and out is missing, and
+# tokenizing is part of the queue.) **calm**: newcomers far apart. **busy**: as above. **rush**: they arrive twice as
+# fast as this machine can prefill them. Every run stays, so you can compare.
 
 # %%
 bench = instrument.PolicyBench(lab, pace, runs)
@@ -101,7 +101,7 @@ bench.explorer()
 # <details><summary>Four things to try, answered</summary>
 #
 # - *rush, prefill first*: gaps become long and frequent; writers get one token per prompt.
-# - *rush, mixed*: newcomers queue for chunks. Writers have it better, newcomers worse.
+# - *rush, mixed*: newcomers queue for chunks. Writers are better off, newcomers worse.
 # - *busy, mixed, budget 16, then 256*: TTFT falls with the budget, and the gaps grow with it.
 # - *calm, all three*: there's next to nothing left to decide.
 #
@@ -140,8 +140,8 @@ stack(draw_rhythm(rushed), findings.rush(rushed))
 # ### Structured output: a mask per token
 #
 # With a JSON schema the sampler may only pick tokens that keep the answer valid. A library (here llguidance; vLLM and SGLang
-# also use XGrammar) walks the grammar and gives a **mask** over the vocabulary for every token. The first use of a grammar also
-# compiles it, and that's part of TTFT.
+# also use XGrammar) walks the grammar and produces a **mask** over the vocabulary for every token. The first use of a
+# grammar also compiles it, and that's part of TTFT.
 
 # %%
 guided = structured.measure(lab)
@@ -167,16 +167,16 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # - A chunk of 512 costs little TTFT at low load and some at high load, and it shortens the gaps.
 # - At the lowest load hardly any difference is left.
-# - A far client on a new connection pays more in round trips than any policy can save.
+# - A distant client on a new connection pays more in round trips than any policy can save.
 #
 # </details>
 
 # %% [markdown]
 # ## Deep dive
 #
-# **The split.** A request arrives at $t_0$ and has its first token at $t_3$. Let $S$ be the steps it's in until its last prompt
-# token is computed, $f_s$ the forward pass of step $s$, $n_s$ its tokens, $o_s$ of them its own and $p_s$ other requests'
-# prompt tokens:
+# **The split.** A request arrives at $t_0$ and gets its first token at $t_3$. Let $S$ be the steps it's in until its
+# last prompt token is computed, $f_s$ the forward pass of step $s$, $n_s$ its tokens, $o_s$ of them its own and $p_s$
+# other requests' prompt tokens:
 #
 # $$\text{TTFT} = \underbrace{\text{queue}}_{\text{before } S} \;+\; \sum_{s \in S} f_s\,\Big(\underbrace{\tfrac{o_s}{n_s}}_{\text{own}} +
 # \underbrace{\tfrac{p_s}{n_s}}_{\text{others' prompts}} + \underbrace{\tfrac{n_s - o_s - p_s}{n_s}}_{\text{others' answers}}\Big) \;+\;
@@ -195,7 +195,7 @@ print(inspect.getsource(causes.share_out))
 
 # %% [markdown]
 # Splitting a step by tokens is a convention. It isn't the same as asking what would happen if the others left, because a step's
-# fixed cost is split, too. For that question, run it alone, as the outline did.
+# fixed cost is split, too. To answer that, run it alone, as the outline did.
 #
 # **Who goes first, in code.** *Mixed* is a few lines: running requests that decode, then those still in prefill, then new ones,
 # under one budget. (vLLM v1 goes through its running list in order, without sorting decodes to the front; that's this
@@ -210,8 +210,8 @@ print(inspect.getsource(Scheduler.schedule).split("# A request that")[0])
 # *Prefill first* removes the limits (`enable_chunked_prefill=False`, a large budget). *Decode first* is `batching="static"`.
 # Agrawal et al. call these two *prefill-prioritizing* and *decode-prioritizing*, and the middle way *stall-free*.
 #
-# **The claims, measured.** A larger budget lets prompts through faster and makes each step longer. Each move between the
-# policies above, and between token budgets at 70B:
+# **The claims, measured.** A larger budget lets prompts through faster and makes each step longer. Here's each move
+# between the policies above, and between token budgets at 70B:
 
 # %%
 b3(moves_here(runs) + b3_at_70b(), traffic.noise(runs.values()))
@@ -264,8 +264,9 @@ check("q4", ...)  # prefill first: the longest pause of a writer, in median gaps
 #
 # - **What a chunk costs on your GPU.** On a CPU every token in a step is expensive, so chunks have to be small. A GPU computes
 #   hundreds of tokens in hardly more time than one; its chunks are larger and cost less.
-# - **A busy front end.** Server, engine and clients share one Python process here, and its lock: their rows are somewhat too
-#   long. The network is a loop inside this machine; the simulator's has distance, but no losses and no congestion.
+# - **A busy front end.** Server, engine and clients share one Python process here, and its lock, so the front end's
+#   rows are somewhat too long. The network is loopback; the simulator's has distance, but no packet loss and no
+#   congestion.
 # - **Cold in other ways.** A replica that has just started compiles, allocates and loads first: lesson 11.
 # - **Statistics.** A handful of newcomers shows the mechanism. A median of five isn't a percentile to put in an SLO.
 #

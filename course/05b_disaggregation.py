@@ -5,8 +5,8 @@
 # and waits for memory. Put both on one GPU and prompts stall streams (lesson 05). So put them on separate GPUs, and send
 # each request's KV cache from one to the other. What does the transfer cost, and when is it worth it?
 #
-# - **Surface** (ten minutes): the same arrivals, step by step, and the transfer on an envelope.
-# - **Guided** (fifteen): a fleet of 70B, whole prompts, chunks, and split; where the split loses.
+# - **Surface** (ten minutes): the same arrivals, step by step, and the transfer on the back of an envelope.
+# - **Guided** (fifteen): a 70B fleet with whole prompts, with chunks, and split; where the split loses.
 # - **Deep dive** (five): the arithmetic of both pools.
 
 # %%
@@ -37,7 +37,7 @@ transfer.explorer()
 
 # %% [markdown]
 # 4,096 tokens are 1.3 GB. Over a 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both CPUs) that
-# takes a tenth of the time it took to compute them. **On a good link the transfer is small change; on 10 Gigabit Ethernet it
+# takes a tenth of the time it took to compute them. **On a good link the transfer is cheap; on 10 Gigabit Ethernet it
 # takes longer than the prefill.**
 #
 # ### Predict
@@ -87,7 +87,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ### Where it loses
 #
 # - **An unbalanced split.** One prefill replica saturates long before three decode replicas do, and idle decode GPUs can't help.
-#   Traffic that drifts from long prompts to long answers needs another split every hour (NVIDIA Dynamo's planner moves workers between the pools).
+#   Traffic that drifts from long prompts to long answers needs a different split every hour (NVIDIA Dynamo's planner
+#   moves workers between the pools).
 # - **Short prompts.** They hardly stall a decode, and chunked prefill takes care of the rest.
 # - **Slow links.** See above. Within a node NVLink makes the transfer vanish; across data centres it dominates.
 # - **Small fleets.** Below a handful of replicas the rounding alone (1 + 3? 2 + 2?) costs more than the stalls did.
@@ -113,8 +114,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # \text{TTFT} \approx \text{queue}_p + \frac{n}{r_p} + \frac{n k}{B}$$
 #
 # Without a split both inequalities share one pool: $N \ge \lambda (n/r_p + m/r_d)$, so nothing is lost to rounding, and every step may hold
-# both kinds of work. `minillm simulate --plan` solves the split one, too, with the pools of `--fleet disaggregation...`
-# ([docs](../docs/simulator.md)).
+# both kinds of work. `minillm simulate --plan` also solves for the split, with the pools you pass in `--fleet
+# disaggregation...` ([docs](../docs/simulator.md)).
 
 # %%
 import inspect

@@ -81,8 +81,8 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), findings.doublings(
 #
 # ### The largest batch that keeps the SLO
 #
-# Operators don't look for the "best" batch. They have an ITL SLO and take the largest batch that keeps it, because more tokens
-# per second and GPU means fewer GPUs. Suppose yours allows three times the ITL of a lone request.
+# Operators don't look for the "best" batch. They have an ITL SLO and take the largest batch that keeps it, because more
+# tokens per second per GPU means fewer GPUs. Suppose yours allows three times the ITL of a lone request.
 
 # %%
 largest = lab.predict(
@@ -98,7 +98,7 @@ sweep = steps.dots(lab, [lab.run(each, **room(each)) for each in steps.batches(l
 largest.score(bets.slo(sweep))
 
 # %% [markdown]
-# Drag the SLO. Every point is a batch: throughput to the right, ITL upwards.
+# Drag the SLO. Every point is a batch size, with throughput on the x axis and ITL on the y axis.
 
 # %%
 pictures.slo_explorer(sweep, bets.SLO)
@@ -109,14 +109,14 @@ findings.slo(sweep)
 # %% [markdown]
 # ### Where it hurts: batching past the knee
 #
-# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, it buys waiting. A throughput
-# chart only levels off there; it never falls, so it raises no alarm. So set `max_num_seqs` from the SLO, leave some headroom
-# (prompts share these steps, too: lesson 05), and alert on ITL.
+# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, it mostly buys latency.
+# A throughput chart only levels off there; it never falls, so it raises no alarm. So set `max_num_seqs` from the SLO,
+# leave some headroom (prompts share these steps, too: lesson 05), and alert on ITL.
 #
 # ### How much of the machine is used?
 #
 # **MBU** (model bandwidth utilization) is the least time that reading could take, as a share of the step. **MFU** is the same
-# for arithmetic. What the two leave over is **neither**: overhead, and **kernels** (the programs that a processor runs, about
+# for arithmetic. What remains is **neither**: overhead, and **kernels** (the programs that a processor runs, about
 # one per operation) that fall short of its peaks.
 
 # %%
@@ -128,14 +128,15 @@ steps.dots_table(sweep, roof)
 #
 # ### The third clock: profile a step
 #
-# Where does overhead come from? PyTorch's profiler knows every operation. Here the engine launches them one by one from Python.
+# Where does overhead come from? PyTorch's profiler records every operation. Here the engine launches them one by one
+# from Python.
 
 # %%
 profiled = profiling.profile_steps(lab, batch=1)
 stack(profiling.profile_table(profiled), findings.profiled(profiled))
 
 # %% [markdown]
-# <details><summary>Look at the timeline yourself; and on a GPU server</summary>
+# <details><summary>Look at the timeline yourself, here or on a GPU server</summary>
 #
 # `profiled.save()` writes a trace that opens in [Perfetto](https://ui.perfetto.dev): zoom into one step and look at the gaps.
 #
@@ -181,8 +182,9 @@ findings.launches(whole, apart)
 #
 # ### The roofline
 #
-# Across: **arithmetic intensity**, operations per byte read. Up: operations per second. The roof is what the machine
-# allows: memory limits the slope, arithmetic the flat part. Each press is a run of the real engine, and a dot.
+# The x axis is **arithmetic intensity**, operations per byte read; the y axis is operations per second. The roof is
+# what the machine allows: memory limits the slope, arithmetic the flat part. Each press runs the real engine and adds a
+# dot.
 
 # %%
 instrument.roofline_lab(lab, roof, sweep)
@@ -196,16 +198,17 @@ instrument.roofline_lab(lab, roof, sweep)
 # by nearly as much until it nears the bend. Long contexts move it left, since each request brings bytes that it shares with no other.
 #
 # The roof bends at a batch of about *FLOP/s divided by bytes/s*: small for most CPUs (not those with matrix units, such as
-# Intel's AMX), large for GPUs. Dots stay below the roof at every batch: overhead is what the roofline leaves out. On a CPU they
-# also bend more softly, because reading and multiplying take turns on the same few cores.
+# Intel's AMX), large for GPUs. Dots stay below the roof at every batch: overhead is what the roofline leaves out. On a
+# CPU they also bend more gently, because reading and multiplying take turns on the same few cores.
 #
 # </details>
 #
 # ### Weights or KV?
 #
-# The batch shares the weights. It doesn't share KV, which grows by a token per request and step. Somewhere a step reads as
-# much KV as weights. It depends on the contexts of *all* requests together, and on the attention: in **multi-head attention**
-# (MHA) each head has its own keys and values, in **grouped-query attention** (GQA) a group of heads shares them.
+# The batch shares the weights. It doesn't share KV, which grows by a token per request and step. At some point a step
+# reads as much KV as weights. It depends on the contexts of *all* requests together, and on the attention: in
+# **multi-head attention** (MHA) each head has its own keys and values, in **grouped-query attention** (GQA) a group of
+# heads shares them.
 
 # %%
 three = shapes.three(lab)
@@ -221,7 +224,7 @@ bytes_map.weights_or_kv(three, "Llama-3-70B")
 #
 # </details>
 #
-# And here? The same batch, over longer and longer contexts.
+# And on this machine? Here's the same batch, over longer and longer contexts.
 
 # %%
 growth = lab.predict(
@@ -242,8 +245,8 @@ findings.growth(grown)
 # %% [markdown]
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated: each bar is one decode step, cut by what it waits for, with an ITL SLO drawn across.
-# Change the stack, the card, the model.
+# Llama-3 70B on four H100s, simulated: each bar is one decode step, split by what it waits for, with an ITL SLO drawn
+# across. Change the stack, the card, the model.
 
 # %%
 sim_70b.step_parts()
@@ -261,12 +264,13 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 #
 # <details><summary>Answer</summary>
 #
-# 1. A batch of 1 takes over half as long again: the GPUs wait for launches. Batch 256 doesn't change at all. The SLO's batch falls to
-#    less than a third, because no step can be shorter than its launches. (The stack of 2023 also pays host time per request.)
+# 1. A batch of 1 takes over half as long again: the GPUs wait for launches. Batch 256 doesn't change at all. The
+#    largest batch within the SLO falls to less than a third, because no step can be shorter than its launches. (The
+#    stack of 2023 also pays host time per request.)
 # 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes it cheaper.
 # 3. Weights and KV, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay: the better the card, the more of
 #    the step is overhead.
-# 4. Each further request wakes more experts: [lesson 06b](06b_moe.ipynb).
+# 4. Each additional request activates more experts: [lesson 06b](06b_moe.ipynb).
 #
 # </details>
 
@@ -288,9 +292,9 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 #
 # The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.5 to 2 times that for one request.
 #
-# **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor sinks, and the bend stays
-# where it was. That would hold if communication were free. But twice per layer the GPUs have to add up their partial results
-# (an **all-reduce**), and that isn't free (batch 64, contexts of 1024):
+# **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor drops, and the
+# bend stays where it was. That would hold if communication were free. But twice per layer the GPUs have to add up their
+# partial results (an **all-reduce**), and that isn't free (batch 64, contexts of 1024):
 
 # %%
 sim_70b.tp_table()
@@ -337,7 +341,7 @@ check = checks(sweep, roof)
 check("q1", ...)
 
 # %%
-# at how many tokens of context, in all, is Llama-2-13B's KV as many bytes as its weights? (both bf16)
+# at how many tokens of context, in all, does Llama-2-13B's KV take as many bytes as its weights? (both bf16)
 check("q2", ...)
 
 # %%
@@ -348,7 +352,7 @@ check("q3", ...)  # at the largest batch of the sweep, which clock runs longer h
 check("q4", ...)
 
 # %%
-# Llama-3-70B on H100s, contexts of 8192 tokens: from which batch on does a step wait for
+# Llama-3-70B on H100s, contexts of 8192 tokens: from what batch size on does a step wait for
 # arithmetic? or "never"
 check("q5", ...)
 

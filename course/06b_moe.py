@@ -23,7 +23,7 @@ lab = open_lab()
 # After attention, each layer of a model has an MLP (its feed-forward part), where most of its weights are. In a **mixture of
 # experts** (MoE) that's many small MLPs, the **experts**, and a **router** sends each token to a few of them: in Qwen3
 # 30B-A3B, 8 of 128 in each layer. The model stores 30 billion parameters, and a token is multiplied by about 3 billion. A
-# lone request reads only those. But a batch wakes the experts of *all* its tokens.
+# lone request reads only those. But a batch activates the experts of *all* its tokens.
 #
 # ### Predict
 #
@@ -56,8 +56,9 @@ experts.share_explorer(found)
 # <details><summary>What to look for</summary>
 #
 # Mixtral (2 of 8) reads most of its experts from a batch of four on. DeepSeek-V3 (8 of 256) takes about 36 tokens for the same
-# share: many narrow experts stay sparse for longer. At 128 tokens it has only four tokens per expert, and products with four
-# rows use a GPU's arithmetic badly. That's why such models want very large batches, and many GPUs that share them.
+# share: many narrow experts stay sparse for longer. At 128 tokens it has only four tokens per expert, and products with
+# four rows make poor use of a GPU's arithmetic. That's why such models want very large batches, and many GPUs that
+# share them.
 #
 # </details>
 
@@ -92,12 +93,12 @@ sim_70b.step_parts("Qwen3 30B-A3B (MoE)")
 parallel.imbalance()
 
 # %% [markdown]
-# Find out: when is the imbalance worst? How much does a batch of 512 help? And if GPU 0's experts are popular?
+# Find out: when is the imbalance worst? How much does a batch of 512 help? And what if GPU 0's experts are popular?
 #
 # <details><summary>Answer</summary>
 #
 # It's worst with few tokens and many GPUs: a few draws are never even. Large batches average out chance but not popularity: with 1.5
-# times the even share, GPU 0 stays the straggler at any batch. The cure is to copy popular experts or to move them.
+# times the even share, GPU 0 stays the straggler at any batch. The cure is to replicate popular experts, or move them.
 #
 # Flags: in vLLM, `--enable-expert-parallel` (experts are spread over TP × DP GPUs), `--all2all-backend` (`allgather_reducescatter`
 # by default; `deepep_low_latency` for decode across nodes, `deepep_high_throughput` for prefill), and `--enable-eplb` with
@@ -117,9 +118,9 @@ parallel.imbalance()
 parallel.kv_table()
 
 # %% [markdown]
-# Less than a third of GQA with eight heads, at the quality of full attention (so its authors report). Decodes score the latent
-# vector directly with all 128 heads. That's some 240 FLOPs per byte, close to an H100's bend: MLA trades bytes, which
-# decoding is short of, for arithmetic that it had to spare.
+# That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). In decode,
+# all 128 heads score the latent vector directly. That's some 240 FLOPs per byte, close to an H100's bend: MLA trades
+# bytes, which decoding is short of, for arithmetic that it had to spare.
 #
 # ### Why TP wastes it, and data parallel attention doesn't
 #
@@ -135,8 +136,9 @@ parallel.latent_room()
 #
 # - **Latency at low load.** A request's attention runs on one GPU instead of eight, and each GPU reads all attention weights for few requests.
 #   TP is the better choice until KV runs short.
-# - **Uneven load.** The experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the rank with most work, and a
-#   rank without requests runs dummy passes. Routing has to balance running requests *and* their contexts.
+# - **Uneven load.** The experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the
+#   rank with the most work, and a rank without requests runs dummy passes. Routing has to balance running requests
+#   *and* their contexts.
 # - **Prefix caches** are one per rank: send a conversation back to its rank.
 #
 # vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`). SGLang: `--tp 8 --dp 8 --enable-dp-attention`.
@@ -172,13 +174,13 @@ print(inspect.getsource(MoE.forward))
 # %% [markdown]
 # <details><summary>Appendix: sequence and pipeline parallelism</summary>
 #
-# **Sequence (context) parallelism** splits a long prompt's tokens over GPUs; keys and values travel (ring attention), or heads are exchanged by
-# all-to-all (Ulysses). It shortens the prefill of very long prompts. In decode there's one new token, so what can be split is the
-# KV it attends to. It does nothing for short contexts.
+# **Sequence (context) parallelism** splits a long prompt's tokens over GPUs; keys and values are passed from GPU to GPU
+# (ring attention), or heads are exchanged by all-to-all (Ulysses). It shortens the prefill of very long prompts. In
+# decode there's one new token, so what can be split is the KV it attends to. It does nothing for short contexts.
 #
 # **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links between servers are fine.
-# It makes room and throughput, not latency: one token still goes through all layers, one stage after the other, and reads each
-# stage's weights at the bandwidth of that stage's GPUs only. See it with
+# It buys memory and throughput, not latency: one token still goes through all layers, one stage after the other, and
+# reads each stage's weights at the bandwidth of that stage's GPUs only. See it with
 # `minillm simulate --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`.
 #
 # Rule of thumb: TP inside the NVLink domain, EP with DP attention for large MoEs, PP across servers when the model doesn't fit one.
@@ -188,18 +190,18 @@ print(inspect.getsource(MoE.forward))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "For an MoE, a decode step reads only the experts its tokens wake. Eight of 128 is six percent for one request, but by 64
-# > requests it's most of them, so at small batch it behaves like the active parameters and at large batch like the total.
-# > I'd spread experts over GPUs and watch imbalance, because a layer waits for its busiest rank. With MLA, tensor parallelism copies
-# > the latent KV to every GPU, so I'd run attention data parallel: several times the KV room, for a copy of the attention weights.
-# > At low load I'd keep TP, since it's the lower latency."
+# > "For an MoE, a decode step reads only the experts its tokens activate. Eight of 128 is six percent for one request,
+# > but by 64 requests it's most of them, so at small batch it costs what its active parameters cost, and at large batch
+# > what all of them do. I'd spread experts over GPUs and watch imbalance, because a layer waits for its busiest rank.
+# > With MLA, tensor parallelism copies the latent KV to every GPU, so I'd run attention data parallel: several times
+# > the KV room, for a copy of the attention weights. At low load I'd keep TP, since its latency is lower."
 #
 # ## Check yourself
 
 # %%
 check = checks()
 
-# Mixtral, 2 of 8 experts: which share (0 to 1) of a layer's experts do 4 tokens read, all equally likely?
+# Mixtral, 2 of 8 experts: what share (0 to 1) of a layer's experts do 4 tokens read, all equally likely?
 check("q1", ...)
 
 # %%
@@ -213,8 +215,8 @@ check("q3", ...)  # DeepSeek-V3 on 8 H200: how many times the KV fits with data 
 #
 # - **Real routing.** The measured router is random. Trained ones have favourites by topic and language; log them (vLLM:
 #   `"log_balancedness": true`).
-# - **Slices or whole experts: which is faster?** The simulator doesn't know how much better whole experts multiply, nor overlap of
-#   communication with computing, so it isn't asked. Measure both.
+# - **Slices or whole experts: which is faster?** The simulator doesn't model how much faster whole experts multiply, or
+#   the overlap of communication with compute, so we don't ask it. Measure both.
 # - **DeepSeek's ITL.** Here only its memory is computed; the simulator's floor for it is too low ([why](../docs/simulator.md)).
 #
 # ## Sources

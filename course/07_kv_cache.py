@@ -5,9 +5,9 @@
 # second GPU and it helped, and no one can say why. What ran short was neither arithmetic nor bandwidth. It was room for
 # the **working set**, everything that has to be in memory at once.
 #
-# After this lesson you can work out on an envelope how many users fit on a GPU, read a pool that's full, and say what
-# happens to requests that get evicted from it. [Lesson 07b](07b_smaller_kv.ipynb) makes the cache smaller, or keeps it
-# elsewhere.
+# After this lesson you can work out on the back of an envelope how many users fit on a GPU, recognize a full pool, and
+# say what happens to requests that get evicted from it. [Lesson 07b](07b_smaller_kv.ipynb) makes the cache smaller, or
+# keeps it elsewhere.
 #
 # - **Surface** (ten minutes): the memory a chat takes, and a bet on how many fit.
 # - **Guided** (twenty): the pool, block by block; thrashing; the KV bill; 70 billion weights.
@@ -76,9 +76,9 @@ stack(draw_frame(full, title="One chat more than fits: which one waits?"), findi
 #
 # ### The pool, live
 #
-# The same eight requests in half the room. On demand, it's enough; try *max_len*, then 32 and 24 blocks. Press play, or
-# drag the step. *Follow* a request: the line joins its blocks in the order of its text, and small numbers count them: the
-# **block table**.
+# The same eight requests in half the room. *On demand*, that's enough; try *max_len*, then 32 and 24 blocks. Press
+# play, or drag the step. *Follow* a request: the line joins its blocks in the order of its text, and small numbers
+# count them: the **block table**.
 
 # %%
 pool = instrument.Pool(lab, traffic.eight(lab, traffic.SMALL_POOL))
@@ -87,7 +87,7 @@ pool
 # %% [markdown]
 # | do | what you'll see |
 # |---|---|
-# | follow request 4, or 6 | its first blocks are striped: another request computed them. The rest lie anywhere in the pool. |
+# | follow request 4, or 6 | its first blocks are striped: another request computed them. The rest are all over the pool. |
 # | go to the last steps | dashed blocks: no request holds them, and they still cache a prefix. They count as *free*. |
 # | *max_len*, run | nearly empty blocks, and a long queue |
 # | *keep prefixes* off, run | no stripes, and more blocks held |
@@ -95,9 +95,9 @@ pool
 #
 # ### Where the room goes
 #
-# How many blocks should a request get when it arrives? Its prompt is known, the length of its answer isn't. Early servers
-# reserved the longest possible request (`kv_reservation="max_len"`). With paging, a request gets a block when it needs one
-# (`"on_demand"`). The same eight requests, the same pool:
+# How many blocks should a request get when it arrives? Its prompt is known; the length of its answer isn't. Early
+# servers reserved the longest possible request (`kv_reservation="max_len"`). With paging, a request gets a block when
+# it needs one (`"on_demand"`). The same eight requests, the same pool:
 
 # %%
 traces = traffic.reservations(lab)
@@ -106,8 +106,8 @@ stack(charts.traces_table(traces), draw_frame(traces["max_len"]), findings.reser
 # %% [markdown]
 # ### Where it hurts: thrashing
 #
-# Paging admits more than may fit in the end; that's the point. So the pool can run out under running requests. Then one of
-# them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways.
+# Paging admits more than may eventually fit; that's the point. So the pool can run out under running requests. Then one
+# of them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways.
 # *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host memory, and
 # are copied back. (vLLM v1 always recomputes.)
 
@@ -182,7 +182,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # There's a cliff. To its right, more memory changes nothing a user could feel; to its left, TTFT is all queue, and every
-# gigabyte counts. Where it stands depends on the load: *requests per second × seconds each one runs × KV of each* is the
+# gigabyte counts. Where it is depends on the load: *requests per second × seconds each one runs × KV of each* is the
 # working set. So spend effort on the KV bill **until requests stop waiting for room**, then stop.
 
 # %% [markdown]
@@ -225,8 +225,8 @@ a12(tight, roomy, shrunk["swap"][traffic.TIGHT_POOL])
 
 # %% [markdown]
 # Everything at once, at 70B. The article describes a service with many long conversations and a tenfold cut. Here each
-# technique comes on top of the ones before, on chats that share nothing and on long conversations that repeat everything
-# said so far. Beside each gain stands what limits the batch then.
+# technique is added to the ones before, on chats that share nothing and on long conversations that repeat everything
+# said so far. Next to each gain is what limits the batch at that point.
 
 # %%
 ladders = sim_70b.ladders()
@@ -268,7 +268,7 @@ check("q1", ...)
 check("q2", ...)  # how many such chats fit beside its weights on four H100s? (the bill says)
 
 # %%
-# max_len, in the small pool: which share (0 to 1) of the token positions that were held stayed empty?
+# max_len, in the small pool: what share (0 to 1) of the token positions that were held stayed empty?
 check("q3", ...)
 
 # %%

@@ -2,7 +2,7 @@
 # # 07b · Smaller KV, or KV elsewhere
 #
 # Requests wait for KV memory (lesson 07). You can keep less of it, keep it in fewer bits, or keep it somewhere other than
-# the GPU. Each has a price, and none of them shows up on a latency chart.
+# the GPU. Each has a price, and none of those prices shows up on a latency chart.
 #
 # - **Surface** (ten minutes): a sliding window, and what the model forgets.
 # - **Guided** (fifteen): 8-bit KV behind a quality gate; KV tiers, and when fetching beats computing.
@@ -21,9 +21,10 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# With a **sliding window** a token attends only to the last so many tokens. A token that falls out of the window is never
-# read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay: attention that has nowhere
-# better to go lands there, and models not trained with a window break without them. One request grows, on the real engine:
+# With a **sliding window** a token attends only to a fixed number of tokens before it. A token that falls out of the
+# window is never read again, so its blocks go back to the pool. **Sinks** are the first few tokens, which stay:
+# attention that has nowhere better to go lands there, and models not trained with a window break without them. Here's
+# one request growing, on the real engine:
 
 # %%
 grown = traffic.growths(lab)
@@ -54,7 +55,7 @@ stack(charts.draw_needle(found, needle.reach(lab, window)), findings.forgotten(f
 
 # %% [markdown]
 # Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer to layer;
-# here the window is put on a model that was never trained for it.
+# here the window is imposed on a model that was never trained for it.
 
 # %% [markdown]
 # ## Guided
@@ -89,7 +90,8 @@ tiers.explorer()
 # - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes: bytes over bandwidth against
 #   FLOPs over rate, and both are linear in tokens.
 # - Somewhere around 5 GB/s the two curves meet. Below that, the tier makes TTFT worse, however high its hit rate.
-# - Latency decides for short prefixes only. A small model moves the balance: its prefill is cheap, its KV isn't much smaller.
+# - Latency matters for short prefixes only. A small model shifts the balance: its prefill is cheap, but its KV isn't
+#   much smaller.
 #
 # </details>
 #
@@ -115,15 +117,16 @@ stack(tiers.tiers_table(fleets), findings.tiered(fleets), simulated_70b.error_ba
 # ### Where it does nothing
 #
 # - **Nothing comes back.** One-shot prompts never hit a tier; writing them there only costs bandwidth.
-# - **Requests aren't waiting for room, or for prefill.** Right of lesson 07's cliff, a smaller cache changes nothing.
+# - **Requests aren't waiting for room, or for prefill.** To the right of lesson 07's cliff, a smaller cache changes
+#   nothing.
 # - **A window longer than your contexts** frees nothing.
 
 # %% [markdown]
 # ## Deep dive
 #
-# A window of $w$ tokens replaces a context of $c$ by $\min(c, w)$: it frees $1 - w/c$ of a long request and nothing of a
-# short one. A tier with bandwidth $B$ and latency $\ell$ beats recomputing $n$ tokens, with $k$ KV bytes per token, $P$
-# parameters, and $F$ useful FLOP/s on all GPUs, when
+# A window of $w$ tokens replaces a context of $c$ with $\min(c, w)$: it frees $1 - w/c$ of a long request and nothing
+# of a short one. A tier with bandwidth $B$ and latency $\ell$ beats recomputing $n$ tokens, with $k$ KV bytes per
+# token, $P$ parameters, and $F$ useful FLOP/s on all GPUs, when
 #
 # $$\ell + \frac{n\,k}{B} < \frac{2 P n}{F} \quad\Longrightarrow\quad B > \frac{k\,F}{2P} \text{ for long prefixes}$$
 #
@@ -147,10 +150,10 @@ d14(large, traffic.with_sinks(grown), window, found)
 # %%
 check = checks(large, rounded)
 
-check("q1", ...)  # which share (0 to 1) of a 6000-token request's KV does a window of 2048 free (and 4 sinks)?
+check("q1", ...)  # what share (0 to 1) of a 6000-token request's KV does a window of 2048 free (and 4 sinks)?
 
 # %%
-check("q2", ...)  # does KV in int8 keep the floors of the quality gate here: "yes" or "no"?
+check("q2", ...)  # does KV in int8 meet the floors of the quality gate here: "yes" or "no"?
 
 # %%
 check("q3", ...)  # Llama-3-70B: seconds to fetch the KV of 4096 tokens at 50 GB/s

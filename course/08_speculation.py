@@ -2,7 +2,7 @@
 # # 08 · Speculative decoding
 #
 # "It guesses four tokens, and most of them are right, so it must be about three times as fast." It wasn't. On a full server
-# it was slower, and now someone asks whether the answers are still the same. In this lesson you watch guesses being
+# it was slower, and now someone's asking whether the answers are still the same. In this lesson you watch guesses being
 # checked, and find out when that pays.
 #
 # You'll be able to compute the speedup from three numbers, name the acceptance at which it breaks even on a given server,
@@ -75,7 +75,8 @@ bet.score(bets.alone(point, checking))
 #
 # A guess counts only if all the ones before it passed. The first passes with probability α, the second counts with α², and
 # so on; the model's own token is always there. So a verification yields 1 + α + α² + … + α^k tokens. The popular "k × α" is
-# wrong twice: it forgets the model's own token, and it ignores that later positions are reached less and less often.
+# wrong twice: it forgets the model's own token, and it ignores the fact that later positions are reached less and less
+# often.
 #
 # To test that, you need drafts with a known acceptance. The engine has them (`synthetic`: the model drafts for itself and
 # errs on purpose, which saves no time but tests the formula). Add points of your own; each press is a run.
@@ -90,8 +91,8 @@ acceptance.AcceptanceLab(lab, [point, *points])
 # %% [markdown]
 # ### What a verification costs
 #
-# Checking is free only as long as the step waits for memory. This alternates plain steps with steps that check made-up
-# guesses, at several batch sizes. The later columns give the cost of a verification in plain steps.
+# Checking is free only as long as the step waits for memory. The next cell alternates plain steps with steps that check
+# made-up guesses, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
 
 # %%
 stack(costs.costs_table(checking), findings.checking(checking))
@@ -174,8 +175,8 @@ heads.drafters_table()
 print(heads.mtp())
 
 # %% [markdown]
-# Checking and drafting cost the difference. (On vLLM, `--speculative-config` takes a JSON object with `method`, such as
-# `eagle3` or `ngram`, and `num_speculative_tokens`.) This engine has a head of the same kind
+# The difference is what checking and drafting cost. (On vLLM, `--speculative-config` takes a JSON object with `method`,
+# such as `eagle3` or `ngram`, and `num_speculative_tokens`.) This engine has a head of the same kind
 # (`speculative.method=draft_head`), trained for the default model; the player at the top shows it.
 
 # %% [markdown]
@@ -230,10 +231,10 @@ d5(told)
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
 # \alpha = \sum_y \min(p, q)(y)$$
 #
-# Make the drafter as bad as you like: you lose acceptance, and the distribution stays. Then try the other two rules. The
-# line is the real model's distribution after a few real words. **Total variation**, in the title, is the largest
-# difference in probability over any set of tokens; *within* is the distance that a thousand plain samples of the same size
-# stay under.
+# Make the drafter as bad as you like: you lose acceptance, and the distribution stays the same. Then try the other two
+# rules. The line is the real model's distribution after a few real words. **Total variation**, in the title, is the
+# largest difference in probability over any set of tokens; *within* is the distance that a thousand plain samples of
+# the same size stay under.
 
 # %%
 choice = overlap.Choice.after(lab)
@@ -245,7 +246,7 @@ overlap.overlap_lab(choice)
 # $$\text{speedup} = \frac{1 + \alpha + \dots + \alpha^k}{v + k\,c} = \frac{1 - \alpha^{k+1}}{(1 - \alpha)(v + k\,c)}$$
 #
 # The paper has $v = 1$: a step that waits for memory. On average, no draft yields more than $1/(1-\alpha)$ tokens: 2.5 at
-# 0.6, 10 at 0.9. And α is a mean: real guesses pass in runs, so acceptance by position needn't follow its powers.
+# 0.6, 10 at 0.9. And α is a mean: real guesses pass in runs, so acceptance by position needn't follow powers of α.
 #
 # **The code.** These decide how far a request drafts, and whether a sampled guess passes:
 
@@ -304,7 +305,7 @@ check("q2", ...)
 check("q3", ...)  # the very first guess fails. What does the step yield: "nothing", "one token", "the draft again"?
 
 # %%
-# free drafts of 4, this machine, the largest batch that was measured: at which acceptance
+# free drafts of 4, this machine, the largest batch that was measured: at what acceptance
 # does it break even (0.35 or 35), or "never"?
 check("q4", ...)
 

@@ -2,13 +2,13 @@
 # # 09 · Quantization, by phase
 #
 # "It's too slow." "Then quantize it." It's the most popular answer there is, and no one in the room has asked which of the
-# five phases is slow. Fewer bits per weight are fewer bytes to read. So the whole lesson is one question, asked of one kind
-# of traffic after another: **is it waiting for those bytes?**
+# five phases is slow. Fewer bits per weight means fewer bytes to read. So the whole lesson is one question, asked of
+# one kind of traffic after another: **is it waiting for those bytes?**
 #
 # You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible speed-up
-# on the back of an envelope, and set a quality floor before you believe a speed.
+# on the back of an envelope, and set a quality floor before you trust a benchmark.
 #
-# - **Surface** (ten minutes): move weights to a grid; one request before and after.
+# - **Surface** (ten minutes): round weights to a grid; one request before and after.
 # - **Guided** (twenty): traffic that waits for bytes and traffic that doesn't, here and at 70B; then the price, in quality.
 # - **Deep dive** (ten): the arithmetic, the code, the claims.
 # - **Appendix** (five, optional): FP8 and NVFP4 on the roofline, a server short of memory, pruning and distillation.
@@ -45,7 +45,7 @@ rounding_lab(matrix)
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - One bit less: half as many levels, so the error about doubles.
+# - One bit less: half as many levels, so the error roughly doubles.
 # - One **outlier** stretches its whole group's grid, and all its neighbours are rounded more coarsely. Small groups contain
 #   the damage, but each group's scale and offset cost bits.
 # - *As it came*, at 4 bits in groups of 32, the error is nearly zero: this checkpoint was rounded to that very grid to
@@ -54,7 +54,7 @@ rounding_lab(matrix)
 #
 # </details>
 #
-# The same model in four other formats. (**KV**, the cached keys and values, can be rounded as well.)
+# Here's the same model in four other formats. (**KV**, the cached keys and values, can be rounded as well.)
 
 # %%
 formats_table(shelf)
@@ -85,8 +85,8 @@ stack(phases.draw_pairs(alone, "batch 1, long answer", "int8"), findings.alone(a
 #
 # ### Two other kinds of traffic
 #
-# Test that rule on steps that do more than read. The same int8 model, with a **full batch**: many requests share each step.
-# And with a **long prompt** and an answer of a few tokens.
+# Test that rule on steps that do more than read. Take the same int8 model with a **full batch**, where many requests
+# share each step, and with a **long prompt** and an answer of a few tokens.
 
 # %%
 others = lab.predict("others", "int8 weights: what happens to E2E there?", list(phases.BOTH.values()))
@@ -124,8 +124,8 @@ own
 #
 # "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request waits.
 # But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for more of them,
-# and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so the queue only gains from faster decode.
-# int4 reads a third of the bytes and has to unpack them. In a full batch nothing waits for bytes.
+# and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode shortens the
+# queue. int4 reads a third of the bytes but has to unpack them. In a full batch nothing waits for bytes.
 #
 # </details>
 #
@@ -148,8 +148,8 @@ stack(steps.draw_speedups(found), findings.by_batch(found))
 # %% [markdown]
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated. int8 and int4 weights are widened before they're multiplied, as on this machine. fp8
-# is multiplied as it is, at twice the 16-bit rate.
+# Llama-3 70B on four H100s, simulated. int8 and int4 weights are widened (dequantized) before they're multiplied, as on
+# this machine. fp8 is multiplied as it is, at twice the 16-bit rate.
 
 # %%
 sim_70b.phases_lab()
@@ -159,9 +159,9 @@ sim_70b.phases_lab()
 #
 # - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it hardly moves: kernel launches set a floor that no format
 #   lowers.
-# - *Long prompts, busy, int8 against fp8*: prefill is bound by multiplying. Widening makes it longer, multiplying in 8 bits
-#   makes it shorter; "quantization helps prefill a little" describes neither.
-# - *Overrun*: the server is asked for more than 16 bits can serve. fp8 raises capacity most, so its queue vanishes first.
+# - *Long prompts, busy, int8 against fp8*: prefill is bound by multiplying. Widening makes it longer and multiplying in
+#   8 bits makes it shorter; "quantization helps prefill a little" describes neither.
+# - *Overrun*: more requests arrive than 16 bits can serve. fp8 raises capacity the most, so its queue vanishes first.
 #
 # </details>
 
@@ -175,10 +175,10 @@ simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
 # %% [markdown]
 # ### Faster, but is it still the same model?
 #
-# A faster model with worse answers is a cheaper product, not an optimisation. So before you believe a speed, write down a
-# **floor**: the worst you'll accept. Three measures, on a text the model didn't write: **perplexity** (how surprised it is
-# by what really comes next), **KL divergence** (how far its next-token probabilities have moved, in nats), and the **same
-# most likely token** (how often both would pick the same one).
+# A faster model with worse answers is a cheaper product, not an optimisation. So before you believe a speed-up, write
+# down a **floor**: the worst you'll accept. Three measures are taken on a text the model didn't write: **perplexity**
+# (how surprised it is by what really comes next), **KL divergence** (how far its next-token probabilities have moved,
+# in nats), and the **same most likely token** (how often both would pick the same one).
 
 # %%
 scores = gate.measure(shelf)
@@ -242,9 +242,9 @@ d10(found, scores, sim_70b.throughput_gain())
 #
 # > "First I'd ask which phase is slow, because quantization only helps what waits for weights. Weight-only int8 or int4
 # > shortens decode steps at small batch, by at most the share of the step that reading them takes. It does little for
-# > prefill and can hurt large batches, because weights are widened before they're multiplied; FP8 is multiplied as it is, so
-# > there prefill gains, too. A queue gains if it waits for decode, or for memory that smaller weights would free. And before
-# > I look at a speed, I'd set a quality floor on our own traffic."
+# > prefill and can hurt large batches, because weights are widened before they're multiplied; FP8 is multiplied as it
+# > is, so prefill gains there, too. A queue shrinks if it waits for decode, or for memory that smaller weights would
+# > free. And before I look at any speed-up, I'd set a quality floor on our own traffic."
 #
 # ## Check yourself
 #
@@ -253,11 +253,11 @@ d10(found, scores, sim_70b.throughput_gain())
 # %%
 check = checks(found, scores)
 
-# 4 bits in groups of 64, a scale and an offset of 16 bits each: how many bits is a weight, in all?
+# 4 bits in groups of 64, a scale and an offset of 16 bits each: how many bits does a weight take, in all?
 check("q1", ...)
 
 # %%
-# reading 16-bit weights is half of a step. Weights in 8 bits: by which factor is decode faster, at best?
+# reading 16-bit weights is half of a step. Weights in 8 bits: by what factor is decode faster, at best?
 check("q2", ...)
 
 # %%
@@ -268,18 +268,18 @@ check("q3", ...)
 check("q4", ...)  # int4 in groups of 64, this lab's text, the usual floors: "pass" or "fail"?
 
 # %%
-# zeros anywhere, 16-bit numbers, 4-byte columns: above which percentage of zeros are that fewer bytes than dense?
+# zeros anywhere, 16-bit numbers, 4-byte column indices: above what percentage of zeros is that smaller than dense?
 check("q5", ...)
 
 # %%
 # Llama-3-70B (80 layers, 8 KV heads of 128 numbers) in int8, KV in 16 bits: at how many tokens of
-# context, in all, is KV as many bytes as the weights?
+# context, in all, does KV take as many bytes as the weights?
 check("q6", ...)
 
 # %% [markdown]
 # ## Appendix
 #
-# Side matter: where data sheets put each format, memory as the bottleneck, and smaller models by other means.
+# Side topics: where data sheets put each format, memory as the bottleneck, and smaller models by other means.
 #
 # ### Where the roofline puts each format
 #
@@ -301,7 +301,7 @@ formats_roofline.explorer()
 #
 # </details>
 #
-# ### When memory is what is short
+# ### When memory is what's short
 #
 # Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than that setup can serve.
 
@@ -318,9 +318,9 @@ stack(sim_70b.cramped_table(cramped), findings.cramped(cramped))
 # or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 measures the first kind.
 #
 # **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
-# parameters are about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training run,
-# and quality on whatever the training data didn't cover. Both have to pass the same gate as quantization: floors first,
-# your own evals, then speed.
+# parameters means about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training
+# run, and quality on whatever the training data didn't cover. Both have to pass the same gate as quantization: floors
+# first, your own evals, then speed.
 
 # %%
 b5(sparsity.measure(lab))
@@ -328,8 +328,8 @@ b5(sparsity.measure(lab))
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your kernels.** int8 and int4 are as fast as the code that unpacks them. With Marlin, Machete or TensorRT-LLM, int4
-#   pays up to a much larger batch. Measure yours at *your* batch, at p99.
+# - **Your kernels.** int8 and int4 are only as fast as the code that unpacks them. With Marlin, Machete or
+#   TensorRT-LLM, int4 pays off up to a much larger batch. Measure yours at *your* batch, at p99.
 # - **Your quality.** Long reasoning, code, rare languages and tool calls tend to break first. Evaluate those, with enough
 #   items that chance is smaller than your floor.
 # - **Large models.** They often lose less than this small one at the same bit width. And some have channels with huge

@@ -2,7 +2,7 @@
 # # 10 · Detok and stream
 #
 # "Your dashboard says the model is fast. My screen says it isn't." Both can be right: between the engine and the user's
-# screen lies a stretch that no engine measures. In this lesson you measure at both ends of it.
+# screen is a stretch that no engine measures. In this lesson you measure at both ends of it.
 #
 # You'll be able to tell a slow server from a slow wire, predict what a proxy adds, and say what a chunk costs.
 # ([10b](10b_network.ipynb) is about distance and connections, [10c](10c_clients.ipynb) about clients that leave and retry.)
@@ -65,7 +65,7 @@ bet.score(traffic.rhythm(held))
 stack(wire.draw_wire([straight, held]), findings.held(held))
 
 # %% [markdown]
-# What does the server say? Its own `/metrics`, for each of the two responses:
+# What does the server say? Here's its own `/metrics`, for each of the two responses:
 
 # %%
 wire.metrics_table([straight, held])
@@ -94,7 +94,7 @@ wire.spoil(server, straight)
 # %% [markdown]
 # <details><summary>Four to try, answered</summary>
 #
-# - *Delay only*: TTFT grows by the delay, the rhythm stays. A constant delay is harmless to ITL.
+# - *Delay only*: TTFT grows by the delay; the rhythm stays the same. A constant delay is harmless to ITL.
 # - *512 bytes*: two or three tokens; an event is some two hundred bytes around a five-letter word.
 # - *4 events together*: the first token is three ITLs late.
 # - *More bytes than the answer has*: the first token arrives with the last.
@@ -114,8 +114,8 @@ letters.letters_table(letters.spell(lab.model.tokenizer))
 
 # %% [markdown]
 # Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that: the bytes are
-# gone. So the server holds them back until the character is complete; one token may release nothing, and the next two
-# tokens' worth. (Text that might turn into a **stop string** is held back the same way.)
+# gone. So the server holds them back until the character is complete; one token may release nothing, and the next one
+# releases two tokens' worth. (Text that might turn into a **stop string** is held back the same way.)
 
 # %% [markdown]
 # ### The same wire in front of 70B
@@ -216,8 +216,8 @@ server.close()
 #
 # > "I'd measure TTFT and ITL at the client, and put the server's own numbers beside them. If they differ, it's the wire or
 # > the front end. If the client's median ITL is near zero and its p99 large while the server's ITL is smooth, something
-# > buffers. If everything is late and the front end's core is busy, it's too many chunks, so I'd put several tokens into
-# > each. Neither shows up in engine metrics."
+# > is buffering. If everything is late and the front end's core is busy, it's too many chunks, so I'd put several
+# > tokens into each. Neither shows up in engine metrics."
 #
 # ## Check yourself
 #
@@ -234,15 +234,15 @@ check("q1", ...)  # how many tokens fill the proxy's 4096 bytes? straight.heard.
 check("q2", ...)
 
 # %%
-check("q3", ...)  # which figure of the server shows a proxy that buffers: "ttft", "itl", "stream", or "none"?
+check("q3", ...)  # which of the server's figures shows a proxy that buffers: "ttft", "itl", "stream", or "none"?
 
 # %% [markdown]
 # ## What this lab cannot tell you
 #
 # - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of them
-#   with `curl -N`, and watch when the lines come.
+#   with `curl -N`, and watch when the lines arrive.
 # - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another language; the
-#   arithmetic stays, the constant doesn't.
+#   arithmetic stays the same; the constant doesn't.
 # - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock; across
 #   machines you'd have to compare clocks first.
 #

@@ -24,8 +24,8 @@ server = LabServer(lab, instead_of=globals().get("server"))
 # ## Surface
 #
 # A new connection needs handshakes before the first byte of the request: one round trip for TCP, one more for TLS 1.3 (two
-# for TLS 1.2). The request and its response then take one themselves. A connection that's **kept alive** has the handshakes
-# behind it.
+# for TLS 1.2). The request and its response then take one more. A connection that's **kept alive** has already paid for
+# the handshakes.
 #
 # ### Predict
 #
@@ -63,7 +63,8 @@ geography.explorer()
 #   before the model has seen a byte: more than most 70B prefills take.
 # - A second region pays off for users whose round trips are a large part of TTFT. Across an ocean on a reused connection, a
 #   ten-second chat loses a few percent of E2E, but its first token is clearly later.
-# - Regions split traffic: each has its own queue and its own prefix cache, and rounds its own replicas up (lesson 11).
+# - Regions split traffic: each has its own queue and its own prefix cache, and rounds up its own number of replicas
+#   (lesson 11).
 #
 # </details>
 #

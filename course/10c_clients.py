@@ -24,7 +24,7 @@ server = LabServer(lab, instead_of=globals().get("server"))
 # ## Surface
 #
 # A user closes the tab halfway through an answer. The first client is connected to the server directly. The second sits
-# behind a **gateway** that reads on to the end (because it logs, checks or bills whole answers, say).
+# behind a **gateway** that keeps reading to the end (because it logs, checks or bills whole answers, say).
 #
 # ### Predict
 
@@ -81,8 +81,8 @@ trouble.trouble_table(troubles)
 # ### Where it hurts: retries
 #
 # A request fails, so the client tries again. While the server is overloaded, *every* failure becomes another request, at
-# the worst possible moment. Run it: for two seconds load is four times this server's capacity, then half of it. A client
-# waits as long as four answers take, and tries up to six times.
+# the worst possible moment. Run it: for two seconds load is four times this server's capacity, then half its capacity.
+# A client waits as long as four answers take, and tries up to six times.
 
 # %%
 amplified = lab.predict(
@@ -105,13 +105,13 @@ stack(storm.table(stormy), storm.draw(stormy, "A retry storm on this machine"), 
 #
 # - **Exponential backoff with jitter**: wait longer after each failure, and randomize the wait, or clients that failed
 #   together retry together.
-# - **A retry budget**, on top: retries are at most a tenth of requests. Past that, something's wrong that retrying won't fix.
+# - **A retry budget** as well: retries are at most a tenth of requests. Past that, something's wrong that retrying
+#   won't fix.
 #
 # The same at 70B, where a queue takes longer to drain: twenty seconds of overload, clients that wait six seconds for a
-# first byte, and a server that isn't told when they give up. Two more policies: backoff without jitter, and
-#
-# - **A circuit breaker**: after a run of failures stop calling for a while (*open*), then let one request through and
-#   *close* again if it succeeds.
+# first byte, and a server that isn't told when they give up. Two more policies: backoff without jitter, and a
+# **circuit breaker**, which stops calling for a while after a run of failures (*open*), then lets one request through
+# and *closes* again if it succeeds.
 
 # %%
 at_70b = storm.at_70b()
@@ -122,7 +122,7 @@ stack(storm.table(at_70b), storm.table(servers, "retry at once; the server"), st
 storm.draw({name: at_70b[name] for name in (storm.GIVE_UP, storm.JITTER, storm.BREAKER)}, "The same at 70B", 10.0)
 
 # %% [markdown]
-# <details><summary>And where the server refuses early, do breakers still help?</summary>
+# <details><summary>If the server refuses early, do breakers still help?</summary>
 #
 # Try `storm.live(lab, only=(storm.AT_ONCE, storm.BREAKER), max_queue_len=8)`. A refusal costs the server next to nothing,
 # so clients that retry at once soon get in. The breaker counts refusals as failures, opens, and holds back requests that
@@ -171,7 +171,7 @@ e6(troubles)
 check = checks()
 
 # 40% of clients leave, having read a quarter; a fifth of a request's compute is its prompt:
-# which share of all compute does noticing save?
+# what share of all compute does noticing save?
 check("q1", ...)
 
 # %%

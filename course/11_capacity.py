@@ -59,7 +59,8 @@ bet.score(findings.served(flood))
 stack(bounds.envelope(bounds.Ask()), findings.hundred(flood, bounds.Ask()))
 
 # %% [markdown]
-# The table's last lines count slots. By **Little's law**, requests running = arrivals per second × the time each one stays.
+# The table's last rows count slots. By **Little's law**, requests running = arrivals per second × the time each one
+# stays.
 #
 # **First the arithmetic, then the setting, then the money.** In that order, most debates end early.
 
@@ -68,9 +69,9 @@ stack(bounds.envelope(bounds.Ask()), findings.hundred(flood, bounds.Ask()))
 #
 # ### What it takes
 #
-# Four bounds on paper, and what a simulated replica did when requests were always waiting. The lowest bound counts; the
-# simulated figure is lower still, because links, launches and reading the weights add to the arithmetic. So an envelope can
-# prove that a plan is impossible, never that it's enough.
+# Here are four bounds on paper, and what a simulated replica did when requests were always waiting. The lowest bound is
+# the one that counts; the simulated figure is lower still, because links, launches and reading the weights add to the
+# arithmetic. So an envelope can prove that a plan won't work, never that it will.
 
 # %%
 bounds.how_many()
@@ -81,7 +82,7 @@ simulated_70b.error_band(fleet.deployment())
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Max-batch*: moves the slots' bound; the simulated figure follows only until arithmetic runs short.
+# - *Max-batch*: it moves the slot bound; the simulated figure follows only until arithmetic runs short.
 # - *Short prompts*: slots become the lowest bound, instead of arithmetic.
 # - *Eight GPUs*: arithmetic doubles; the simulated figure grows less, because all-reduces take part of the gain.
 #

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 11b · Spikes, cold starts and degrading
 #
-# Traffic quadruples for a minute. The autoscaler has ordered a replica, which takes two to start. What brings the service
-# back within its SLO first, and what only looks as if it does?
+# Traffic quadruples for a minute. The autoscaler has ordered a replica, which takes two minutes to start. What brings
+# the service back within its SLO first, and what only looks as if it does?
 #
 # - **Surface** (ten minutes): five answers to the same spike.
 # - **Guided** (fifteen): your own spike, what a cold start is made of, and an early alarm.
@@ -24,7 +24,8 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Surface
 #
-# One replica of Llama-3 70B at about half of its capacity. Then four times as many requests arrive, for a minute. Five answers:
+# One replica of Llama-3 70B runs at about half its capacity. Then four times as many requests arrive, for a minute.
+# Five answers:
 #
 # - **Do nothing.** The queue drains eventually.
 # - **Autoscaler**: orders replicas when too many requests are open (queued or running). It looks at the recent past every
@@ -66,8 +67,8 @@ simulated_70b.error_band(fleet.deployment())
 # <details><summary>Four things to try, answered</summary>
 #
 # - Shorten the cold start: once it's a few seconds, the autoscaler is in time. That's what warm pools and sleep mode buy.
-# - "A climb", where load rises slowly and stays: now the autoscaler is in time. It's for the daily curve; limits and
-#   fallbacks are for the minutes before it reacts.
+# - "A climb", where load rises slowly and stays high: now the autoscaler is in time. It's for the daily curve; limits
+#   and fallbacks are for the minutes before it reacts.
 # - Degrade, and return to the large model at 39 open requests: the two limits nearly coincide, and the service keeps
 #   switching models. The gap between them is **hysteresis**, as in a thermostat.
 # - A long spike: refusing protects the requests that got in and does nothing for the rest. After some minutes only capacity
@@ -151,18 +152,18 @@ e2(*runs.alarm_runs())
 # %%
 check = spike_checks(day)
 
-check("q1", ...)  # the spike, no spare: which measure got most requests an answer of the large model within the SLO?
+check("q1", ...)  # the spike, no spare: which measure got the most requests a large-model answer within the SLO?
 
 # %% [markdown]
 # ## Appendix
 #
-# Two neighbours of the spike: a replica that's hardly used, and a deploy that goes wrong.
+# Two related problems: a replica that's hardly used, and a deploy that goes wrong.
 #
 # ### Rare traffic
 #
 # A few requests per hour, on four H100s that cost the same at night. **Scale to zero** releases them after five minutes
-# without a request; the next request waits out a cold start of three. The alternative is a **warm pool**: always at least
-# one replica.
+# without a request; the next request waits out a three-minute cold start. The alternative is a **warm pool**: always at
+# least one replica.
 
 # %%
 e3(cold.played())
@@ -181,19 +182,19 @@ anatomy.idle()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# As many requests find it gone, but each waits seconds, not minutes. With scale to zero the free GPUs leave your bill.
-# With sleep mode they don't: it pays when another model uses them meanwhile. And p99 feels it as long as more than one in a
-# hundred requests finds it gone: for an SLO on p99, "mostly awake" isn't enough.
+# Just as many requests find it gone, but each waits seconds, not minutes. With scale to zero the free GPUs leave your
+# bill. With sleep mode they don't: it pays when another model uses them meanwhile. And it shows in p99 as long as more
+# than one in a hundred requests finds it gone: for an SLO on p99, "mostly awake" isn't enough.
 #
 # </details>
 #
 # ### Where it hurts: a change in the middle of it
 #
 # A configuration change is a deploy. Know its **blast radius** (which tenants and regions see the new default), put it behind
-# a **feature flag** that one replica reads first (a **canary**), decide beforehand which number rolls it back, and rehearse
-# that with a stopwatch: a mistake lasts for the time to detect plus the time to undo. Here the canary gets three requests
-# per second. The rule: undo the change as soon as more than 20% of the last 50 requests were late (TTFT or TPOT beyond the
-# SLO). The mistake: CUDA graphs are off.
+# a **feature flag** that one replica reads first (a **canary**), decide beforehand what number triggers a rollback, and
+# rehearse that with a stopwatch: a mistake lasts for the time to detect plus the time to undo. Here the canary gets
+# three requests per second. The rule: undo the change as soon as more than 20% of the last 50 requests were late (TTFT
+# or TPOT beyond the SLO). The mistake: CUDA graphs are off.
 
 # %%
 undone = lab.predict(
@@ -220,7 +221,7 @@ canary.rules_table()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Too few slots hardly shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
+# - *Too few slots* hardly shows: at this load sixteen are nearly enough. It would show at the next peak, long after the
 #   canary has been promoted. So hold a canary through a peak, or send it more than its share.
 # - Lower the limit to 2%: the rule fires sooner, and at higher loads it fires in the A/A test, too.
 # - The way back matters as much as the rule. A redeploy with a cold start adds two minutes of late requests; a flag
@@ -232,7 +233,7 @@ canary.rules_table()
 # ## What this lab cannot tell you
 #
 # - **Your cold start.** Measure each piece once, from an empty node.
-# - **Quality of the fallback.** Whether 8B answers well enough, no latency lab can say.
+# - **Quality of the fallback.** No latency lab can say whether 8B answers well enough.
 # - **Rebalancing.** Requests already queued at the old replica stay there, as with most routers.
 #
 # ## Sources

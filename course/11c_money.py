@@ -24,8 +24,8 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Surface
 #
-# First the tokens. The same replica makes very different numbers of them per hour from chat, RAG (long prompts of
-# retrieved text), batch summaries, and **reasoning**: short prompts, and thousands of output tokens before the answer.
+# First the tokens. The same replica produces very different numbers of them per hour for chat, RAG (long prompts of
+# retrieved text), batch summaries, and **reasoning** (short prompts, and thousands of output tokens before the answer).
 #
 # ### Predict
 
@@ -46,8 +46,8 @@ bet.score(tokens.reasoning())
 tokens.told(money.gpu_price())
 
 # %% [markdown]
-# That's a replica that is always full. Put in your price, and your **fill**: how much of what it could serve it's really
-# asked for, on average over a day.
+# That's a replica that is always full. Put in your price, and your **fill**: how much of its capacity is really
+# used, on average over a day.
 
 # %%
 tokens.explorer()
@@ -73,9 +73,9 @@ findings.mends(money.TROUBLES)
 # %% [markdown]
 # ### Which card, and how many in a replica?
 #
-# A faster card costs more rent and makes more tokens. Which side wins depends on the traffic: long prompts favour FLOP/s
-# per dollar, long answers bandwidth per dollar, and sparse traffic the smallest replica that holds the model at all. That
-# last case, as a claim:
+# A faster card costs more rent and produces more tokens. Which side wins depends on the traffic: long prompts favour
+# FLOP/s per dollar, long answers bandwidth per dollar, and sparse traffic the smallest replica that holds the model at
+# all. That last case, as a claim:
 
 # %%
 d20(hardware.options())
@@ -97,7 +97,7 @@ d20(hardware.options())
 # %% [markdown]
 # ## Deep dive
 #
-# With rent $r$ per replica and hour, $\mu$ requests of $n$ prompt and $m$ output tokens per second at capacity, a fill of
+# With rent $r$ per replica-hour, $\mu$ requests of $n$ prompt and $m$ output tokens per second at capacity, a fill of
 # $\phi$, and a share $p$ of the time in prefill:
 #
 # $$\text{\$ per request} = \frac{r}{3600\,\phi\,\mu}, \qquad \text{\$ per input token} = \frac{p}{n} \cdot \text{\$ per request}, \qquad
@@ -118,14 +118,14 @@ a20(list(money.TROUBLES.values()), money.gpu_price())
 # ## Say it in an interview
 #
 # > "Cost per token is rent over tokens, so first I'd ask how full the replicas are: at a third of the load, a token costs
-# > three times as much. Then I'd price input and output separately, because output is made one step at a time. Reasoning is
-# > the expensive kind: long outputs, and KV that shrinks the batch. Before I buy replicas, I'd check whether a setting fixes
-# > it, such as too few slots. And I'd quote the price at our real load, next to the SLO."
+# > three times as much. Then I'd price input and output separately, because output is produced one step at a time.
+# > Reasoning is the expensive kind: long outputs, and KV that shrinks the batch. Before I buy replicas, I'd check
+# > whether a setting fixes it, such as too few slots. And I'd quote the price at our real load, next to the SLO."
 #
 # ## Check yourself
 
 # %%
-routed = runs.routes(money.gpu_price())  # of the appendix
+routed = runs.routes(money.gpu_price())  # from the appendix
 check = money_checks(list(money.TROUBLES.values()), routed[0], money.gpu_price())
 
 # too few slots, too much work, slow even when idle: a list of "setting", "replicas" or "neither"
@@ -141,9 +141,9 @@ check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for 
 #
 # ### Which model?
 #
-# A **router** sends easy requests to a small model, and sometimes it's wrong. An easy request at the large model wastes
-# money. A hard one at the small model gets a bad answer; if that's caught, it's asked again, and if not, it costs whatever a
-# wrong answer costs you. Move the sliders until routing stops paying.
+# A **router** sends easy requests to a small model, and sometimes it's wrong. An easy request sent to the large model
+# wastes money. A hard one sent to the small model gets a bad answer; if that's caught, it's asked again, and if not, it
+# costs whatever a wrong answer costs you. Move the sliders until routing stops paying.
 
 # %%
 routing.routes()
@@ -151,7 +151,8 @@ routing.routes()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - In GPU dollars a caught mistake is cheap: one small answer on top. In time it isn't: such a request waits for both models.
+# - In GPU dollars a caught mistake is cheap: one extra small answer. In time it isn't: such a request waits for both
+#   models.
 # - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router has to
 #   be nearly perfect.
 # - A cheap answer that's not good enough comes back as the user's next turn. Count requests and dollars per *solved task*, not
@@ -173,8 +174,8 @@ check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars 
 #
 # Thirty customers, each with a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear layer: at
 # rank 16, well under 1% of the weights. A batch can mix adapters, each request multiplying with its own (S-LoRA, Punica),
-# and a step has to read every adapter that occurs in it. Before you move the sliders: with 32 requests in a step, how much
-# slower is it with 256 adapters than with none?
+# and a step has to read every adapter its requests use. Before you move the sliders: with 32 requests in a step, how
+# much slower is it with 256 adapters than with none?
 
 # %%
 adapters.explorer()
@@ -183,7 +184,7 @@ adapters.explorer()
 # <details><summary>What to look for</summary>
 #
 # - The curve flattens: a step of $B$ requests can't read more than $B$ adapters, however many there are. Of $n$ equally popular ones it
-#   reads $n\,(1-(1-1/n)^B)$ on average; favourites make it fewer.
+#   reads $n\,(1-(1-1/n)^B)$ on average, and fewer if some are favourites.
 # - Memory keeps growing: every adapter on the GPU takes room from KV. Keep rare ones in host memory (vLLM: `--max-loras`,
 #   `--max-cpu-loras`), at the price of a copy over PCIe when one is needed.
 # - The cost per day, at the top, is what matters. A replica per fine-tune pays off when one customer fills it, or pays for
@@ -196,9 +197,9 @@ adapters.explorer()
 #
 # - **Your prices.** The catalogue has one cloud's prices on one day. Reservations, network, disks and the people on call
 #   aren't in it.
-# - **Quality.** Whether a small model answers well enough, and which requests are easy, no latency lab can say.
-# - **Energy.** `minillm simulate` prints an upper bound on joules per output token, from the data sheet's watts; a meter
-#   knows better.
+# - **Quality.** No latency lab can say whether a small model answers well enough, or which requests are easy.
+# - **Energy.** `minillm simulate` prints an upper bound on joules per output token, from the data sheet's watts; a
+#   meter is more accurate.
 #
 # ## Sources
 #

@@ -3,7 +3,7 @@
 #
 # Your phone rings. "p99 is terrible and the dashboard is red." Someone already has a fix: more machines, fewer bits, a
 # bigger batch. One of them may even be right. In this lesson you get paged, ask questions, commit to a cause, deploy, and
-# get graded on what your change really did.
+# get graded on what your change actually did.
 #
 # You'll be able to tell apart problems that look the same, in few questions, and say which number rules the wrong idea out.
 #
@@ -24,8 +24,8 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# A request passes five **phases**: queue, prefill, first token, decode, stream. **TTFT** covers the first three, **ITL** is
-# the gap between two tokens. A request meets the **SLO** if it stays within every limit.
+# A request passes through five **phases**: queue, prefill, first token, decode, stream. **TTFT** covers the first
+# three; **ITL** is the gap between two tokens. A request meets the **SLO** if it stays within every limit.
 #
 # Below is one incident: a simulated service, run by this course's own scheduler. Every question costs minutes on the
 # incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns. Ask what you need
@@ -39,7 +39,7 @@ desk
 
 # %% [markdown]
 # *Phase*: where are the seconds lost? It may be outside the engine: in clients, the network, or a gateway. *What proves it*:
-# the evidence that would look different without the problem. *Spike or steady*: does it pass by itself?
+# the evidence that would look different without the problem. *Spike or steady*: will it pass by itself?
 #
 # **Split, ask, commit, canary, deploy, look.** When you're graded, compare your timeline with what was really going on.
 
@@ -150,7 +150,7 @@ print(truth)
 services.sums(second)
 
 # %% [markdown]
-# ### The same two on a real engine
+# ### The same two problems on a real engine
 #
 # Both problems on this machine, with real weights: one burst, sent to a healthy engine, to one with few slots, and to one
 # with many slots and a small pool. (Each reserves KV for a request's longest possible text up front, so the KV column
@@ -243,7 +243,7 @@ contract_beside
 # %% [markdown]
 # The share within the SLO can even rise, because requests that were cut off no longer slow down the others. Count the ones
 # that got nothing, too: a dashboard that leaves out failures shows this as a success. (The percentiles in this table count
-# an unanswered request as one that waits for ever.)
+# an unanswered request as one that waits forever.)
 #
 # Some causes fire no alert at all: of this course's 28, the alert rules in [docs/monitoring.md](../docs/monitoring.md) miss
 # six. A buffering proxy and distant clients are outside the engine; longer answers can stay within an SLO that's too loose.
@@ -257,7 +257,7 @@ contract_beside
 # **How an incident is made.** A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly looser
 # than its own latencies. A *cause* changes one thing. The simulator runs both. A draw is kept only if the changed service
 # breaks its SLO by a factor of two to five, the true fix restores it on held-out traffic, and neither the tempting one nor
-# twice the machines do:
+# doubling the machines does:
 
 # %%
 import inspect
@@ -279,9 +279,10 @@ truth.effects
 
 # %% [markdown]
 # **How it's graded.** Two thirds of the points are measured, with no opinion involved: is the service restored, did anything
-# get worse, what does it cost? A change that's taken back costs points, a canary the fewest; many changes at once count less,
-# because no one can say which one did it. Evidence convicts if it differs materially from last week and wouldn't under the
-# look-alike. After the truth is told, the same incident is practice.
+# get worse, what does it cost? A change that you roll back costs points (fewest on a canary); many changes at once
+# count less, because no one can say which one did it. A reading counts as evidence if it differs materially from last
+# week and wouldn't under the look-alike. Once you've seen the true cause, playing the same incident again counts as
+# practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 
@@ -300,8 +301,9 @@ simulated_70b.error_band(second.window.service.deployment())
 
 # %% [markdown]
 # More incidents: `minillm incident --seed 7 --difficulty 3` in a terminal, or `Desk(Incident.generate(7, difficulty=3))`
-# here. One a day, the same for everyone: `minillm incident --today`, or `Desk(Incident.today())`. Cases with two causes, or
-# that look like something else: `Incident.classic("two-limits")`, and others. Profiling dumps to work through on paper: [exercises](../exercises/12_diagnosis_dumps.ipynb).
+# here. One a day, the same for everyone: `minillm incident --today`, or `Desk(Incident.today())`. Cases with two
+# causes, or with misleading symptoms: `Incident.classic("two-limits")`, and others. Profiling dumps to work through on
+# paper: [exercises](../exercises/12_diagnosis_dumps.ipynb).
 
 # %% [markdown]
 # ## Say it in an interview
@@ -323,7 +325,7 @@ check = checks(first, second, truth)
 check("q1", ...)  # the id of the question that tells too few slots from too small a KV pool
 
 # %%
-check("q2", ...)  # the second: how many mean requests have room in its KV pool at once, half of each answer written?
+check("q2", ...)  # the second: how many average requests fit in its KV pool at once, half of each answer written?
 
 # %%
 check("q3", ...)  # the second incident: share of the requests' time that is spent in the queue, 0 to 1
@@ -332,7 +334,7 @@ check("q3", ...)  # the second incident: share of the requests' time that is spe
 check("q4", ...)  # the second incident: three changes by id, the best first
 
 # %%
-check("q5", ...)  # the first incident: dollars an hour that doubling its fleet, which does not help, costs on top
+check("q5", ...)  # the first incident: doubling its fleet doesn't help; how many more dollars an hour does it cost?
 
 # %% [markdown]
 # ## What this lab cannot tell you

@@ -5,8 +5,8 @@
 # you practise saying what you know out loud: a diagnosis before a fix, a number before an opinion, a question before a
 # guess.
 #
-# You'll be able to take a profiling dump (a page of one server's numbers) apart in twelve minutes, check whether they can
-# all be true, and rank what you'd do, naming the phase each step acts on.
+# You'll be able to take a profiling dump (a page of one server's numbers) apart in twelve minutes, check whether its
+# numbers can all be true, and rank what you'd do, naming the phase each step acts on.
 #
 # - **Surface** (ten minutes): one drill against the clock, and a bet on what scores.
 # - **Guided** (thirty): a long drill, what separates the levels, a mock interview, your history.
@@ -44,11 +44,11 @@ short
 #
 # ### Predict
 #
-# Two candidates answer the profiling dump of the next section, and commit to the same dominant phase. One writes two
-# sentences with two calculations, the other a long text in which every right word occurs several times.
+# Two candidates answer the profiling dump from the next section, and commit to the same dominant phase. One writes two
+# sentences with two calculations, the other a long text in which every buzzword appears several times.
 
 # %%
-words = lab.predict("words", "Which of the two has more points?", [lesson.QUICK, lesson.STUFFED])
+words = lab.predict("words", "Which of the two scores more points?", [lesson.QUICK, lesson.STUFFED])
 words
 
 # %%
@@ -59,7 +59,7 @@ words.score(outcome)
 both
 
 # %% [markdown]
-# Nothing is scored for words. What can be computed is: your commitments, your numbers, your sums, and plain statements
+# Wording earns no points. What can be computed does: your commitments, your numbers, your sums, and plain statements
 # such as "replicas shorten a decode step". Whether you *argue* well is for a reader to say.
 #
 # **Diagnose, derive, rank, ask.**
@@ -82,11 +82,11 @@ solution(desk)  # empty until you have graded
 # %% [markdown]
 # ### What separates the levels?
 #
-# There are sample answers at four levels (weak, passing, strong, staff) and a fluent one that is false. A program checks
-# what can be computed of each. How far apart are the strong and the staff answer?
+# There are sample answers at four levels (weak, passing, strong, staff) and a fluent one that is false. A program
+# checks what can be computed from each. How far apart are the strong and the staff answer?
 
 # %%
-gap = lab.predict("gap", "From strong to staff, in points that can be computed?", list(lesson.APART))
+gap = lab.predict("gap", "From strong to staff: how many computed points?", list(lesson.APART))
 gap
 
 # %%
@@ -100,8 +100,8 @@ lesson.samples_table(dump)
 # lower rows need a reader. Staff answers add conditions to the order ("if it's still slow after that"), and say what each
 # open question would change. The staff answer here uses no jargon at all.
 #
-# That reader is you, and a reader has to be calibrated: how near you came with the two sample answers is what your own
-# grade weighs. A level that you give yourself counts only with a sentence of yours that shows it.
+# That reader is you, and a reader has to be calibrated: your own grade is weighted by how close you came on the two
+# sample answers. A level that you give yourself counts only if you quote a sentence of yours that shows it.
 #
 # ### A mock interview
 #
@@ -114,7 +114,7 @@ MockInterview(seed=1)
 # %% [markdown]
 # ### All drills
 #
-# Each can be drawn with other numbers: `Desk("ttft-7s", seed=4)`. In a terminal: `minillm drill list`.
+# Each can be generated with other numbers: `Desk("ttft-7s", seed=4)`. In a terminal: `minillm drill list`.
 
 # %%
 lesson.drills_table()
@@ -134,15 +134,15 @@ lesson.what_next()
 # %% [markdown]
 # ### Where it hurts
 #
-# The program reads plain statements: a technique, a verb, a quantity. The first sentence below is such a one. The second
-# is as false, and it isn't caught.
+# The program reads plain statements: a technique, a verb, a quantity. The first sentence below is one of those. The
+# second is just as false, and isn't caught.
 
 # %%
 for false in ("Quantization cuts queue wait by half.", "Slow decoding is what keeps the first token waiting."):
     print(false, "->", [claim.right for claim in statements(dump, false)] or "not read")
 
 # %% [markdown]
-# That's why each grader says what it can't judge. A language model can be a third one (`minillm drill grade ...
+# That's why each grader says what it can't judge. A language model can be a third grader (`minillm drill grade ...
 # --judge-url`): it has to quote your answer for each level it gives, is asked twice, and you see where it disagrees with
 # itself.
 #
@@ -169,7 +169,7 @@ simulated_70b.error_band(simulated_70b.deployment(**claims.SERVER))
 # The second is Little's law: $N$ requests are in flight. TPOT is a request's mean gap. The p99 of a gap times a count
 # usually overestimates, and it isn't any request's time; say so when you use it.
 #
-# **The statements.** A sentence is held against a table of what techniques do, as far as that can be said without an "it
+# **The statements.** A sentence is checked against a table of what techniques do, where that can be said without an "it
 # depends". These lines are about the queue:
 
 # %%
@@ -211,7 +211,7 @@ check("q4", ...)  # a sentence with a calculation of your own, written out, and 
 #
 # - **Whether you'd be hired.** Interviewers also notice tone, whether you listen, and how you take a hint.
 # - **Whether an argument is true.** Numbers, sums, commitments and plain statements are checked. The rest is your own
-#   judgement, weighed by how well you graded two samples, or a language model's.
+#   judgement, weighted by how well you graded two samples, or a language model's.
 # - **English only.** Statements in other languages aren't read.
 # - **Other companies' bar.** These levels are this course's own; companies draw their lines elsewhere.
 #

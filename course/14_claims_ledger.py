@@ -4,8 +4,8 @@
 # "I read that it gives 2.3 times." 2.3 times what, on whose traffic? Every meeting about latency has that sentence in it.
 #
 # This course has put the claims of five public articles to the test. Here they all are, each with the experiment that
-# measures it, and what it found on *this* machine. Behind them is one question, and by the end you'll put it to any figure
-# before you run anything: **on which workload?**
+# measures it, and what it found on *this* machine. Behind them is one question, and by the end you'll ask it of any
+# figure before you run anything: **on which workload?**
 #
 # - **Surface** (fifteen minutes, most of it measuring): one claim, then all of them in one picture.
 # - **Guided** (fifteen): the ledger with filters; then one article's table of factors, measured on four workloads.
@@ -39,7 +39,7 @@ ledger.measure("D18")
 #
 # ### Predict
 #
-# Five articles with advice on latency, most of it given as figures. How many of their claims hold as they stand,
+# The five articles give advice on latency, most of it as figures. How many of their claims hold as they stand,
 # without a condition the article left out?
 
 # %%
@@ -57,7 +57,7 @@ bet.score(bets.as_they_stand(ledger.rows()))
 # %% [markdown]
 # That cell runs every experiment that has no result on this machine yet: some take a second, some minutes. The bar says
 # which one is running. You can stop it and run it again; it continues where it was. An experiment that fails says so in
-# its row, and the others go on.
+# its row, and the others continue.
 
 # %%
 draw_map(ledger.rows())
@@ -83,25 +83,25 @@ LedgerPanel(ledger)
 # - *Queue, wrong or holds only when*: most of these claims leave out the load.
 # - *Decode*: a claim without a batch size is usually about a batch of one.
 # - *Holds*: mostly statements about *what to look at*, not figures.
-# - *The same claim, measured twice*: the verdict should stay; the figures vary with this machine's noise.
+# - *The same claim, measured twice*: the verdict should stay the same; the figures vary with this machine's noise.
 # - *A17, A18, D23*: an interview question and two post-mortems, replayed on the simulator. In A17 two lines of arithmetic
-#   show that the numbers don't fit one server, before anything is measured. In A18 the time was in the queue, as told, but
-#   the slots weren't the cause. In D23, look at which requests make up the p99.
+#   show that the numbers don't fit one server, before anything is measured. In A18 the time was in the queue, as the
+#   story says, but the slots weren't the cause. In D23, look at which requests make up the p99.
 #
 # </details>
 #
 # ### A table everyone has seen
 #
-# One of the articles ends in a table: a technique per line, and one factor for each. If a factor belongs to a technique, it
-# should be about the same on any traffic. So here's the table on the real engine, once for each of four workloads: **a
-# crowd** of chats at once, chats **one at a time**, **long documents** with short answers, and **repeating a text** that's
-# already in the prompt. (Speculation guesses by n-gram lookup, lesson 08. Compression drops the half of a context that's
-# least relevant to the question, lesson 03.)
+# One of the articles ends in a table: a technique per row, and one factor for each. If a factor belongs to a technique,
+# it should be about the same on any traffic. So here's the table on the real engine, once for each of four workloads:
+# **a crowd** of chats at once, chats **one at a time**, **long documents** with short answers, and **repeating a text**
+# that's already in the prompt. (Speculation guesses by n-gram lookup, lesson 08. Compression drops the half of a
+# context that's least relevant to the question, lesson 03.)
 
 # %%
 fickle = lab.predict(
     "fickle",
-    "Whose factor depends most on the workload (best over worst)?",
+    "Which technique's factor depends most on the workload (best over worst)?",
     list(techniques.CLAIMED),
 )
 fickle
@@ -124,8 +124,8 @@ techniques.techniques_table(cells)
 # ### Where it hurts
 #
 # Look for factors below 1: drafts that are checked and discarded while the processor is busy with other requests, or a
-# static batch held open by one long answer. Articles don't print those. The claim about the table (this writes its row of
-# the ledger, too):
+# static batch held open by one long answer. Articles don't print those. Here's the claim about the table (this writes
+# its row of the ledger, too):
 
 # %%
 ledger.keep(d22(cells))
@@ -134,7 +134,7 @@ ledger.keep(d22(cells))
 # ## Deep dive
 #
 # **What a verdict is.** A function of runs. It takes what the lesson measured, compares it with named thresholds, and
-# returns a verdict with its evidence. Given other runs it returns another verdict, and tests check that.
+# returns a verdict with its evidence. Given different runs it returns a different verdict, and tests check that.
 
 # %%
 import inspect
@@ -145,8 +145,8 @@ print(inspect.getsource(example.verdict))
 
 # %% [markdown]
 # **How the ledger finds its experiments.** The `claims.py` of each lesson's folder, `course/lab/lesson_NN/`, has a
-# `MEASURE`: from the id of a claim to a function that takes the lab. To add a claim, add it to the `claims.toml` beside
-# it and a function there.
+# `MEASURE`, which maps a claim's id to a function that takes the lab. To add a claim, add it to the `claims.toml`
+# beside it and a function there.
 #
 # **Take it with you.** As Markdown, CSV or JSON, with the device's name, date and versions in each row.
 
@@ -197,6 +197,6 @@ check("q5", ...)  # ids of two claims about the queue that hold only under a con
 #   *Decomposing LLM Inference Latency for Better Serving Performance*. D: an article on techniques for lower LLM
 #   latency. E: *Latency Optimization in LLM Inference Systems*. F: an article on LLM latency in three layers. D22 is
 #   the table at the end of D.
-# - Why to predict first: Crouch et al., *Classroom demonstrations: learning tools or entertainment?*, 2004.
+# - Why predict first: Crouch et al., *Classroom demonstrations: learning tools or entertainment?*, 2004.
 # - n-gram drafts: Saxena, *Prompt Lookup Decoding*, 2023. Relevance: Robertson and Zaragoza, *The Probabilistic
 #   Relevance Framework: BM25 and Beyond*, 2009.

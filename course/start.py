@@ -1,10 +1,10 @@
 # %% [markdown]
 # # minillm: start page
 #
-# A course on the latency of serving language models, run on a real engine. **New here?** Open [lesson
+# A course on LLM serving latency, run on a real engine. **New here?** Open [lesson
 # 00](00_start_here.ipynb); in five minutes you'll have seen where the time goes. Come back for the map.
 #
-# Run this page from the top (*Run, Run All Cells*). Then it knows how far you've got.
+# Run this page from the top (*Run > Run All Cells*); it then shows how far you've got.
 
 # %%
 from course.lab.phase_map.measure import PhaseMap
@@ -16,12 +16,13 @@ from course.lab.start.review import Review, export
 where_next()
 
 # %% [markdown]
-# In a hurry? Two guides without code: [It is 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask for, what to change)
-# and [Debugging a slow server](guide_debugging.md) (the same with look-alikes, evidence, and the cost of each fix).
+# In a hurry? Two guides with no code to run: [It's 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask for, what
+# to change) and [Debugging a slow server](guide_debugging.md) (the same, plus look-alikes, evidence, and the cost of
+# each fix).
 #
 # ## The map
 #
-# Every request passes through five phases, and a technique that shortens one may lengthen another. Each line below is a
+# Every request passes through five phases, and a technique that shortens one may lengthen another. Each row below is a
 # technique. Each cell holds **two pairs of runs**, without and with it: half A on traffic where it should help, half B
 # where it should do nothing or hurt. **÷2.0** means the phase became half as long, **×2.0** twice as long. A dot means no
 # change worth mentioning. The last columns: the whole request (E2E), the longest gaps between tokens (ITL p99), and the
@@ -32,11 +33,11 @@ found = PhaseMap.stored()
 show_map(found)
 
 # %% [markdown]
-# Three ways to read it. *Down a column*: what could shorten the phase that's too long in your service. *Along a line*: what
-# a technique costs. *Half B*: how it fails. Few techniques touch the **first token** or the **stream**: those two are short
-# until something outside the engine holds text back (lesson 10).
+# Three ways to read it. *Down a column*: what could shorten the phase that's too long in your service. *Along a row*:
+# what a technique costs. *Half B*: how it fails. Few techniques touch the **first token** or the **stream**: those two
+# are short until something outside the engine holds text back (lesson 10).
 #
-# Click a line to open the lesson that shows it. What ran in each:
+# Click a row to open the lesson that shows it. Here's what ran in each:
 
 # %%
 runs_table(found)
@@ -45,8 +46,8 @@ runs_table(found)
 provenance_note(found)
 
 # %% [markdown]
-# Every number in the map was measured or simulated. You can run any line again here. (Fused attention runs on this
-# machine's engine and takes longest; the others are simulated, and come out the same everywhere.)
+# Every number in the map was measured or simulated. You can rerun any row here. (Fused attention runs on this
+# machine's engine and takes longest; the others are simulated, and give the same result anywhere.)
 
 # %%
 remeasure(found=found)
@@ -83,14 +84,14 @@ Review()
 export()
 
 # %% [markdown]
-# ## What is kept about you
+# ## What's stored about you
 #
 # Five files on this machine, in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves it.
 #
 # - `progress.json`: which lessons you have opened, which predictions you have locked, how your checks went.
 # - `cards.json`: the schedule of your review cards.
 # - `exercises.jsonl`: your attempts at exercises, and the hints you have read.
-# - `drills.json`: your drills, with the full text of every answer, also from a terminal.
+# - `drills.json`: your drills, with the full text of every answer, including those given in a terminal.
 # - `ledger/ledger.json`: what lesson 14's experiments measured. It's about the machine, not about you.
 #
 # The button erases the other four.

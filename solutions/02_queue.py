@@ -23,8 +23,9 @@ from course.lab import check, hint
 # - `num_tokens`: how many tokens it has, prompt and output so far;
 # - `num_computed_tokens`: how many of those have their keys and values in the KV cache already.
 #
-# The difference, at least one token, is still **missing**. A request that misses exactly one *decodes*: the step yields
-# its next token. One that misses more is in *prefill*. (That's the whole difference; there is no other state.)
+# The difference, at least one token, is still **missing**. A request that's missing exactly one *decodes*: the step
+# yields its next token. One that's missing more is in *prefill*. (That's the whole difference; there is no other
+# state.)
 #
 # `plan_step(running, waiting, token_budget, max_num_seqs)` returns a dictionary: tokens by request id.
 #
@@ -33,19 +34,20 @@ from course.lab import check, hint
 #    through the running list as it is; decodes first is this engine's own rule.)
 # 3. Then **waiting** requests, first come, first served, while there are slots: at most `max_num_seqs` requests run,
 #    including those already running.
-# 4. Each gets all it misses, or what is left of the budget. (A prompt that is cut continues in the next step: *chunked
-#    prefill*.) A request that gets nothing isn't in the dictionary, and no request overtakes the first that gets nothing.
+# 4. Each gets all it's missing, or what is left of the budget. (A prompt that is cut continues in the next step:
+#    *chunked prefill*.) A request that gets nothing isn't in the dictionary, and no request overtakes the first that
+#    gets nothing.
 #
 # Only plan: don't change the lists or the requests.
 
 # %% [markdown]
 # **A worked example.** A budget of 64 tokens, four slots.
 #
-# | | has | computed | misses | gets | why |
+# | | has | computed | missing | gets | why |
 # |---|---|---|---|---|---|
 # | `b`, running | 41 | 40 | 1 | 1 | decodes: first |
 # | `c`, running | 12 | 11 | 1 | 1 | decodes: first |
-# | `a`, running | 90 | 48 | 42 | 42 | prefill; the budget covers all it misses |
+# | `a`, running | 90 | 48 | 42 | 42 | prefill; the budget covers all it's missing |
 # | `d`, waiting | 200 | 0 | 200 | 20 | takes the fourth slot and the rest of the budget |
 # | `e`, waiting | 8 | 0 | 8 | – | no slot, no budget |
 

@@ -225,9 +225,10 @@ check("online-softmax", empty, add, merge, result)
 # - `rms_norm(x, weight, eps, out)`: the norm of `x` into `out`.
 # - `add_rms_norm(x, delta, weight, eps, total, normed)`: both results.
 #
-# All of them are PyTorch tensors [rows, size], `weight` is [size]; float32 or float16, all alike. **One launch** each, of a kernel
-# that does all the arithmetic, in float32. `size` is any number from 1 to 300. Rows may lie further apart than they are long
-# (`x.stride(0)`, different for each tensor); the numbers of a row are neighbours. Only the outputs are written.
+# All of them are PyTorch tensors [rows, size], `weight` is [size]; float32 or float16, all the same. **One launch**
+# each, of a kernel that does all the arithmetic, in float32. `size` is any number from 1 to 300. Rows may lie further
+# apart than they are long (`x.stride(0)`, different for each tensor); the numbers of a row are contiguous. Only the
+# outputs are written.
 #
 # No GPU is needed: with `TRITON_INTERPRET=1` Triton runs kernels in Python. It does need the package `triton`, which exists for
 # Linux; elsewhere, leave this exercise out.

@@ -19,21 +19,21 @@ from course.lab import check, hint
 # **parent**. So a name covers everything from the start of the prompt to the end of the block, and nothing after. Two
 # requests agree on a name exactly when they agree on all of that.
 #
-# Sometimes the tokens are not all that counts. Another LoRA adapter computes other keys and values from the same
-# tokens; another tenant may not profit from this one's prompts. Such things are **extra keys**, a tuple of strings
-# (mostly empty). Requests with other extra keys share no name.
+# Sometimes more than the tokens counts. A different LoRA adapter computes different keys and values from the same
+# tokens; one tenant must not profit from another's prompts. Such things are **extra keys**, a tuple of strings
+# (usually empty). Requests with different extra keys share no name.
 #
 # - `block_names(token_ids, block_size, extra_keys=())`: a list, one name for each full block. A name is `bytes` (or a
-#   hex string), at least 16 long, all of the same length. Token ids may be large: up to 2³¹ - 1. The same question has
-#   the same answer, today and tomorrow. The work must not grow faster than the number of tokens.
+#   hex string), at least 16 long, all of the same length. Token ids may be large: up to 2³¹ - 1. The same question gets
+#   the same answer in every process. The work must not grow faster than the number of tokens.
 # - `cached_tokens(known, token_ids, block_size, extra_keys=())`: `known` is the set of all names in the cache. How many
 #   tokens at the beginning of this prompt need not be computed? Whole blocks, from the first one on, as far as they are
 #   known without a gap. But **at least one token must be left to compute**, or there would be nothing to choose the
 #   first output token from: of n tokens at most (n - 1) // block_size blocks are found. An empty prompt finds 0.
 
 # %% [markdown]
-# **A worked example.** Two blocks of three tokens, chained by hand. `repr` keeps the borders: `[1, 23]` and `[12, 3]`
-# read differently.
+# **A worked example.** Two blocks of three tokens, chained by hand. `repr` keeps the boundaries: `[1, 23]` and `[12,
+# 3]` read differently.
 
 # %%
 from hashlib import sha256
@@ -42,7 +42,7 @@ root = sha256(repr(()).encode()).digest()
 first = sha256(root + repr([11, 12, 13]).encode()).digest()
 second = sha256(first + repr([21, 22, 23]).encode()).digest()
 elsewhere = sha256(root + repr([21, 22, 23]).encode()).digest()
-print(second.hex()[:8], elsewhere.hex()[:8], "the same three tokens, another name: another beginning")
+print(second.hex()[:8], elsewhere.hex()[:8], "the same three tokens, a different name: a different beginning")
 
 # %% [markdown]
 # **Now you.** `block_names` has one gap; `cached_tokens` is all yours.
@@ -80,7 +80,7 @@ def cached_tokens(known, token_ids, block_size, extra_keys=()):
 
 
 # %% [markdown]
-# A prompt of six tokens asked twice: everything is known, and still one block must be computed.
+# A prompt of six tokens, sent twice: everything is known, and yet one block must be computed.
 
 # %%
 # [solution]
@@ -96,7 +96,7 @@ check("prefix-hash-chain", block_names, cached_tokens)
 
 # %% [markdown]
 # **Your code serves the real model** (optional; takes a few seconds). The engine names its blocks with your
-# `block_names`, and finds them by these names. Every question of this traffic comes with the same handbook in front.
+# `block_names`, and finds them by these names. Every question in this traffic has the same handbook in front of it.
 
 # %%
 from course.lab.grading.plug_in import OpenLab
@@ -125,17 +125,17 @@ lab.beside(ours, yours)
 # Write a class `EvictionOrder`, which knows the blocks that are free and cache something:
 #
 # - `EvictionOrder()`: none yet. `len(order)`: how many there are.
-# - `release(block_ids)`: a request lets these go, now, given in the order of its table. `ValueError` if one is there
+# - `release(block_ids)`: a request releases these now, in the order of its table. `ValueError` if one is in the order
 #   already.
-# - `revive(block_id)`: a hit: a request uses this block again, so it is free no more. When it is let go again, by
-#   another `release`, it is as young as what is released with it. `KeyError` if it is not there.
-# - `evict(count)`: the `count` blocks that go, as a list, the first to go first. They are gone from the order.
-#   `IndexError` if there are fewer.
+# - `revive(block_id)`: a hit: a request uses this block again, so it is no longer free. When it is released again, it
+#   is as young as what is released with it. `KeyError` if it is not in the order.
+# - `evict(count)`: the `count` blocks to evict, as a list, the first to go first. They leave the order. `IndexError` if
+#   there are fewer.
 #
 # **What is refused changes nothing.** And there may be very many: no operation may look at all of them.
 
 # %% [markdown]
-# **A worked example.** The next to go stands on the left.
+# **A worked example.** The next to go is on the left.
 #
 # | | order |
 # |---|---|
@@ -194,8 +194,8 @@ class EvictionOrder:
 check("lru-eviction", EvictionOrder)
 
 # %% [markdown]
-# **Your code serves the real model** (optional; takes a few seconds; `lab` is the one from above). A cache that is too
-# small for all that is ever read: your `EvictionOrder` says what is forgotten.
+# **Your code serves the real model** (optional; takes a few seconds; `lab` is the one from above). The cache is too
+# small for everything that's read: your `EvictionOrder` decides what is forgotten.
 
 # %%
 ours = lab.run("mixed", num_kv_blocks=64)
@@ -212,26 +212,26 @@ lab.beside(ours, yours)
 #
 # *prompt-builder · lesson 04 · ●○○ · 25 minutes · 11 points*
 #
-# A prefix cache finds a prompt as far as it **begins** like an earlier one. You build the prompts of a service, so that
-# successive ones begin alike as far as can be. A request is a dictionary:
+# A prefix cache finds a prompt as far as it **begins** like an earlier one. You build the prompts of a service so that
+# successive ones share as long a beginning as possible. A request is a dictionary:
 #
-# - `system`: the instructions, the same for all requests; `tools`: a list of tools, the same for all, too, but
-#   several services are asked for them, so they come **in any order, and so do their keys**, from request to request;
+# - `system`: the instructions, the same for all requests; `tools`: a list of tools, also the same for all, but
+#   collected from several services, so **their order, and that of their keys, changes** from request to request;
 # - `handbook`: one for each tenant (a customer of the service, with many users);
 # - `user`: who asks; `history`: what this user and the model said before, a list of turns, which only grows;
-# - `question`, and `now`, the time to the second: other ones in each request.
+# - `question`, and `now`, the time to the second: different in each request.
 #
-# All are strings, but `tools` and `history`; the turns are strings. Write two functions:
+# All are strings except `tools` and `history`; the turns are strings. Write two functions:
 #
 # - `render_tools(tools)`: the tools as JSON, a list sorted by `"name"`. The same tools must give the same text,
 #   whatever order they and their keys come in, at every depth. (Lists *inside* a tool, such as the allowed values of a
-#   parameter, have their author's order, which does not change: leave it.)
+#   parameter, keep their author's order, which does not change: leave it.)
 # - `build_prompt(request)`: the prompt, a string. In it, word for word: every string, all turns in their order, and the
 #   text of `render_tools`. What is between them (headings, line breaks) is up to you. Whatever two requests have in
-#   common is to stand within what both prompts begin with, **what changes least often first**. Which of `question` and
+#   common must be part of their prompts' shared beginning: **what changes least often first**. Which of `question` and
 #   `now` is last does not matter here: both are new each time.
 #
-# Nothing of it may be left out, made coarser, or remembered from an earlier call. Change nothing that you are given.
+# Leave nothing out, make nothing coarser, and remember nothing from an earlier call. Change nothing that you are given.
 
 # %% [markdown]
 # **A worked example.** Two parts only, an instruction and a clock. How many characters do two prompts share, a second

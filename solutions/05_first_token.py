@@ -23,9 +23,9 @@ from course.lab import check, hint
 # - `step["tokens"]`: request id -> tokens of it that the step computed. A request that isn't in it had none computed.
 # - `step["reading"]`: the ids in **prefill** in this step; all others **decode**.
 #
-# `ttft_by_cause(request_id, arrival, first_token, steps)` gets all steps in order, also those before the request came and
-# after its first token. Its **own steps** are those that hold tokens of it and end no later than `first_token`. Return a
-# dictionary of seconds:
+# `ttft_by_cause(request_id, arrival, first_token, steps)` gets all steps in order, including those before the request
+# came and after its first token. Its **own steps** are those that hold tokens of it and end no later than
+# `first_token`. Return a dictionary of seconds:
 #
 # | key | what |
 # |---|---|
@@ -47,7 +47,7 @@ each = (step["end"] - step["start"]) / sum(step["tokens"].values())
 {"own prefill": 30 * each, "others' prompts": 60 * each, "others' answers": 10 * each}
 
 # %% [markdown]
-# **Now you.** `share_out` books one step and has one gap; which steps, and what lies around them, is all yours.
+# **Now you.** `share_out` books one step and has one gap; which steps count, and what lies between them, is all yours.
 
 
 # %% answer="ttft-by-cause"

@@ -128,21 +128,20 @@ lab.beside(ours, yours)
 # the first one holds positions 0 to block_size - 1, and so on. Which blocks these are does not matter: they may lie
 # anywhere.
 #
-# Before each step the engine tells the GPU two things. The **slot mapping**: where the keys and values of the tokens
-# that are computed now are to be written. And the block tables as one rectangle: where attention reads what came
-# before.
+# Before each step the engine tells the GPU two things. The **slot mapping**: where to write the keys and values of the
+# tokens that are computed now. And the block tables as one rectangle: where attention reads what came before.
 #
-# - `more_blocks(num_held, num_tokens, block_size)`: how many blocks a request still needs that holds `num_held` and is
-#   to have room for `num_tokens` tokens in all. 0 if it has enough.
+# - `more_blocks(num_held, num_tokens, block_size)`: how many more blocks a request needs if it holds `num_held` and
+#   must have room for `num_tokens` tokens in all. 0 if it has enough.
 # - `lay_out(requests, block_size, null_block)`: each request is a triple `(block_ids, start, end)`: its block table,
 #   and the positions start, ..., end - 1 that this step computes (`0 <= start < end`). Those before `start` are in the
 #   cache already. Give back a pair:
 #   - `slots`: one flat list, the slots of all tokens of the step, request after request;
 #   - `tables`: one row for each request, its blocks for positions 0 to end - 1. A table may hold more blocks than that:
-#     cut it. All rows are as long as the longest; shorter ones are filled up behind with `null_block`.
+#     cut it. All rows are as long as the longest; shorter ones are padded at the end with `null_block`.
 #
-# `ValueError` if a table has too few blocks for `end`. No requests give two empty lists. Change nothing that you are
-# given.
+# `ValueError` if a table has too few blocks for `end`. With no requests, return two empty lists. Change nothing that
+# you are given.
 
 # %% [markdown]
 # **A worked example.** Blocks of 4 tokens. A request has 6 tokens in the blocks `[7, 2]`, and the step computes
@@ -214,10 +213,11 @@ check("block-tables", more_blocks, lay_out)
 # `"fp8"` each vector also has a **scale** of 2 bytes.
 #
 # - `bytes_per_token(shape, dtype)`: what one token leaves in the cache, over all layers.
-# - `bytes_per_request(shape, dtype, num_tokens, block_size, window=None)`: what a request holds whose `num_tokens`
-#   tokens (at least 1) are all computed. Memory is given out in whole blocks. With a **sliding window** (at least 2) a
-#   token sees only the last `window` tokens, itself included. The next token will stand at position `num_tokens`
-#   (positions count from 0): blocks that neither it nor a later one sees any position of have been given back.
+# - `bytes_per_request(shape, dtype, num_tokens, block_size, window=None)`: what a request holds once all its
+#   `num_tokens` tokens (at least 1) are computed. Memory is given out in whole blocks. With a **sliding window** (at
+#   least 2) a token sees only the last `window` tokens, itself included. The next token will be at position
+#   `num_tokens` (positions count from 0): blocks in which neither it nor a later one sees any position have been given
+#   back.
 # - `requests_that_fit(shape, dtype, memory_bytes, num_tokens, block_size, window=None, shared_tokens=0)`: how many such
 #   requests a pool of `memory_bytes` holds at once; a pool has whole blocks only. If the first `shared_tokens` tokens
 #   of all are the same (fewer than `num_tokens`; only asked without a window), the *full* blocks of these are held once
@@ -321,32 +321,32 @@ check("kv-bill", bytes_per_token, bytes_per_request, requests_that_fit)
 # `free`, the ids of free blocks.
 #
 # - `preempt(victim, running, waiting, free)`: the victim leaves `running` and takes its place in `waiting`, by arrival.
-#   All its blocks are free again, and it holds none. Nothing of it is computed any more. But the tokens it has stay:
-#   the client has read them already. Change the lists you are given, and the victim; give back nothing.
-# - `pick_victim(running, planned)`: who goes. `planned` is the set of ids of those who are in this step already: the
-#   step is about to write into their blocks, so they stay. Of the others, the **last** in `running`; None if there is
-#   no other.
+#   All its blocks are free again, it holds none, and none of its tokens count as computed any more. But it keeps its
+#   tokens: the client has read them already. Change the lists you are given, and the victim; return nothing.
+# - `pick_victim(running, planned)`: which request goes. `planned` is the set of ids of those that are in this step
+#   already: the step is about to write into their blocks, so they stay. Of the others, return the **last** in
+#   `running`, or None if there is none.
 # - `make_room(request, count, running, waiting, free, planned)`: `request`, which is running and not planned, needs
-#   `count` more blocks. Preempt one victim after the other until so many are free, no more than it takes. The request
-#   itself is a candidate like all the others: if it goes, stop. Give back True if there is room now, False if the
+#   `count` more blocks. Preempt one victim after another until that many are free, no more than it takes. The request
+#   itself is a candidate like all the others: if it goes, stop. Return True if there is room now, False if the
 #   request itself had to go. Hand nothing out: the engine does that.
 #
-#   `ValueError` if it wants more than could ever be free: more blocks, with those it holds, than there are in `free`
-#   and with all of `running` together. Then no request is preempted.
+#   `ValueError` if it wants more than could ever be free: more blocks, counting those it holds, than `free` and all of
+#   `running` have together. Then no request is preempted.
 
 # %% [markdown]
 # **A worked example.** `running` is a, b, c, in this order; no block is free. The step is put together, and each needs
 # one block:
 #
-# | who asks | planned | victim | then |
+# | asking | planned | victim | then |
 # |---|---|---|---|
 # | a | – | c, the last | c's 3 blocks are free; a gets one |
 # | b | a | none: two are free | b gets one |
 # | c | a, b | – | it waits; its turn comes when blocks are free |
 #
-# And had b asked with nothing free and a planned: c would go; without c, b itself. Never a: **the one that was admitted
-# first is never taken for others, so it finishes, gives its blocks back, and then another is first.** That is why all
-# get on.
+# And if b had asked with nothing free and a planned, c would go; without c, b itself. Never a: **the one that was
+# admitted first is never taken for others, so it finishes, gives its blocks back, and then another is first.** That is
+# why all of them make progress.
 
 # %% [markdown]
 # **Now you.** `preempt` is written but for one gap; the other two are all yours.
@@ -395,8 +395,8 @@ check("preemption", preempt, pick_victim, make_room)
 
 # %% [markdown]
 # **Your code serves the real model** (optional; takes a few seconds; `lab` is the one from above). A pool too small for
-# the requests that run at once: the engine asks your `pick_victim` whenever blocks run out. Answers stay what they are,
-# only later. (That is first come, first served. With priorities the engine may also take a request out of the step
+# the requests that run at once: the engine asks your `pick_victim` whenever blocks run out. Answers stay the same, they
+# only come later. (That is first come, first served. With priorities the engine may also take a request out of the step
 # again, if it ranks behind the one that asks; yours may not.)
 
 # %%

@@ -131,21 +131,21 @@ class Dashboard(LivePanel):
         self.seed_picker = widgets.BoundedIntText(
             value=0, min=0, max=999, description="seed", layout=widgets.Layout(width="130px"),
             style={"description_width": "40px"},
-            tooltip="Another seed gives other requests of the same kind; compare runs on the same seed",
+            tooltip="A different seed gives different requests of the same kind; compare runs with the same seed",
         )  # fmt: skip
         self.prompt = widgets.Text(
             placeholder="Type a prompt, then press Run", layout=widgets.Layout(flex="1 1 260px", display="none")
         )
         self.workload_picker.observe(lambda _: self._offer_choices(), names="value")
         self._offer_choices()
-        self.run_button = self._button("Run", "play", "Play the traffic to a fresh engine", self.start, "primary")
+        self.run_button = self._button("Run", "play", "Send the traffic to a fresh engine", self.start, "primary")
         self.stop_button = self._button("Stop", "stop", "Abort every request, within one step", self.stop)
-        self.pin_button = self._button("Pin", "thumb-tack", "Keep this run on show as A, B or C", self.pin)
-        self.reset_button = self._button("Reset", "undo", "Controls back to the start", self.controls.reset)
+        self.pin_button = self._button("Pin", "thumb-tack", "Keep this run visible as A, B or C", self.pin)
+        self.reset_button = self._button("Reset", "undo", "Reset all controls", self.controls.reset)
         self.stop_button.disabled = self.pin_button.disabled = True
         self.patterns = widgets.ToggleButton(
             value=os.environ.get(PATTERNS) == "1", description="Patterns", layout=widgets.Layout(width="88px"),
-            tooltip="Phases have patterns beside their colours, in every picture that is drawn from now on",
+            tooltip="Phases have patterns beside their colours, in every picture drawn from now on",
         )  # fmt: skip
         self.patterns.observe(lambda change: self._set_patterns(change["new"]), names="value")
         self.view = LiveView(value=IDLE_HTML, tips=self.controls.tips, layout=widgets.Layout(width="100%"))

@@ -177,7 +177,7 @@ class JsonStore(Generic[Content]):
         return JsonFile(self.path, self.kind, self._tell_of_broken)
 
     def _tell_of_broken(self, aside: Path) -> None:
-        self._say(f"({self.path.name} could not be understood. It is now {aside}, and a new one is begun.)")
+        self._say(f"({self.path.name} could not be read. It has been renamed to {aside}, and a new one started.)")
 
     def _is_wanted(self) -> bool:
         return self.anywhere or notebook() is not None
@@ -185,4 +185,4 @@ class JsonStore(Generic[Content]):
     def _mention(self, error: Exception) -> None:
         if not self._said:
             self._said = True
-            self._say(f"(Not kept for later: {self.path}: {error}. The lesson works all the same.)")
+            self._say(f"(Not kept for later: {self.path}: {error}. The lesson works anyway.)")

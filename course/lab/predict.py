@@ -217,7 +217,7 @@ def grew_most(before: Run | None, after: Run | None, apart: float = 0.1) -> Outc
     told = {phase: f"{PHASE_LABELS[phase]} {seconds(was[phase])} to {seconds(now[phase])}" for phase in now}
     rest = [told[phase] for phase in others if phase not in alike and now[phase] > 0.01]
     first = (
-        f"{', '.join(told[phase] for phase in (best, *alike))} grew alike, within {apart:.0%}: each counts"
+        f"{', '.join(told[phase] for phase in (best, *alike))} grew equally, within {apart:.0%}: each counts"
         if alike
         else f"{PHASE_LABELS[best]} grew most, {seconds(was[best])} to {seconds(now[best])}"
     )

@@ -161,10 +161,10 @@ def proxy(
     upstream: Annotated[str, typer.Option(help="The server behind it.")] = "http://127.0.0.1:8000",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 = any that is free.")] = 8001,
-    hold_ms: Annotated[float, typer.Option(help="Each piece of a stream goes on this much later.")] = 0.0,
-    buffer_bytes: Annotated[int, typer.Option(help="Nothing goes on before so many bytes are there.")] = 0,
-    coalesce: Annotated[int, typer.Option(help="So many events go on together.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one JSON object.")] = False,
+    hold_ms: Annotated[float, typer.Option(help="Delay each piece of a stream by this much.")] = 0.0,
+    buffer_bytes: Annotated[int, typer.Option(help="Hold everything until this many bytes are there.")] = 0,
+    coalesce: Annotated[int, typer.Option(help="Pass this many events on together.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print its address as one JSON object.")] = False,
 ) -> None:
     """A proxy that spoils streams on purpose, to show latency that no GPU has caused."""
     spoiler = make_proxy(upstream, Spoiling(hold_ms, buffer_bytes, coalesce))

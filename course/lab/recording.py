@@ -51,7 +51,7 @@ def record(explorer: Drawn, most: int) -> str:
         {
             "label": control.description,
             "kind": _kind(control),
-            "stops": [_written(stop) for stop in stops[name]],
+            "stops": [label for label, _ in _options(control)] or [_written(stop) for stop in stops[name]],
             "start": place,
         }
         for (name, control), place in zip(explorer.controls.items(), start, strict=True)
@@ -70,9 +70,7 @@ def read_recording(path: Path) -> dict[str, Any]:
 def _stops(controls: Mapping[str, widgets.ValueWidget], most: int) -> dict[str, list[Any]]:
     """The values of each control that are recorded: all choices, and so many of a slider's that MOST pictures do."""
     chosen = {
-        name: list(c.options) if hasattr(c, "options") else [False, True]
-        for name, c in controls.items()
-        if not _is_slider(c)
+        name: [value for _, value in _options(c)] or [False, True] for name, c in controls.items() if not _is_slider(c)
     }
     sliders = {name: c for name, c in controls.items() if _is_slider(c)}
     each = math.floor((most / math.prod(map(len, chosen.values()))) ** (1 / max(len(sliders), 1)) + 1e-9)
@@ -81,6 +79,12 @@ def _stops(controls: Mapping[str, widgets.ValueWidget], most: int) -> dict[str, 
         for name, slider in sliders.items()
     }
     return {name: {**chosen, **spread}[name] for name in controls}
+
+
+def _options(control: widgets.ValueWidget) -> list[tuple[str, Any]]:
+    """What a menu offers, each with its label; none of other controls."""
+    offered = getattr(control, "options", ())
+    return [option if isinstance(option, tuple) else (_written(option), option) for option in offered]
 
 
 def _is_slider(control: widgets.ValueWidget) -> bool:

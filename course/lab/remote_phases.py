@@ -14,7 +14,7 @@ from minillm.bench.loadgen.server_metrics import Histogram
 from minillm.core.timeline import PHASES, STAMPS
 
 BEFORE_FIRST = ("queue", "prefill", "first_token")
-TOLD = "queue and prefill: told by the server, for each request; first token: the rest, with the wire"
+TOLD = "queue and prefill: reported by the server, for each request; first token: the rest, with the wire"
 FROM_METRICS = "queue, prefill and first token: inferred, each TTFT split as the means at /metrics are"
 UNKNOWN = "queue, prefill and first token cannot be told apart: all of it is drawn as prefill"
 

@@ -51,7 +51,7 @@ def draw_ruler(run: Run, metric: str, q: float) -> Picture:
     beyond = sum(value > percentile(values, q) for value in values)
     mean, mark = seconds(sum(values) / len(values)), seconds(percentile(values, q))
     found = f"{metric}: mean {mean}, p{q:g} {mark}, {beyond} of {len(values)} beyond."
-    return Picture(f"Who is slower than p{q:g} of the {metric}?", body, 60 * len(groups) + 34, description=found)
+    return Picture(f"Which are slower than p{q:g} of the {metric}?", body, 60 * len(groups) + 34, description=found)
 
 
 def _strip(name: str, values: Sequence[float], q: float, scale: Scale, base: float) -> str:

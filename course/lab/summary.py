@@ -74,7 +74,7 @@ class Comparison:
         told = ", ".join(f"{name} ×{limit:.2f}" for name, limit in limits.items() if limit and limit < UNKNOWN)
         count = f"{self.noise.num_repeats} repeat{'s' * (self.noise.num_repeats > 1)} here"
         if not told:
-            return said, f"noise hardly known after {count}: run the same settings once more"
+            return said, f"noise barely known after {count}: run the same settings once more"
         verdict = [self._verdict()] if changed else []
         return said, *verdict, f"noise: {told} ({count})"
 

@@ -115,7 +115,7 @@ def throughput(
     scale: Annotated[
         float | None, typer.Option(min=0.001, max=1, help="Multiplies all lengths. Default: 1; 0.25 on a CPU.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of lengths and tokens.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of lengths and tokens.")] = 0,
     repeats: Repeats = 3,
 ) -> None:
     """Many requests at once, 100 to 1024 tokens in and out: output tokens per second.
@@ -153,9 +153,9 @@ def serve_overhead(
     streams: Annotated[list[int] | None, typer.Option(min=1, help="At once; may be repeated. Default: 8, 64.")] = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
     output_tokens: Annotated[
-        int | None, typer.Option(min=2, help="Of each answer; default: what suits the device.")
+        int | None, typer.Option(min=2, help="Tokens of each answer; default: what suits the device.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts.")] = 0,
     repeats: Repeats = 5,
 ) -> None:
     """What `minillm serve` adds to the engine: ITL and throughput of SSE streams over loopback, and without a server.
@@ -194,10 +194,10 @@ def quality(
     against: Annotated[
         list[str] | None, repeatable("A field of the reference; default: none set", "FIELD=VALUE")
     ] = None,
-    perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: most that perplexity may rise.")] = 0.01,
+    perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: how much perplexity may rise.")] = 0.01,
     kl: Annotated[float, typer.Option(min=0, help="Floor: most KL divergence, nats a token.")] = 0.05,
     agreement: Annotated[float, typer.Option(min=0, max=1, help="Floor: least share of same likeliest tokens.")] = 0.9,
-    tasks_lost: Annotated[int, typer.Option(min=0, help="Floor: most items that may be lost, of each task.")] = 1,
+    tasks_lost: Annotated[int, typer.Option(min=0, help="Floor: how many items may be lost per task.")] = 1,
 ) -> None:
     """What lossy settings cost in quality, beside speed and memory: --set is compared with --against.
 

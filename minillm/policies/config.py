@@ -77,8 +77,8 @@ class SpeculativeConfig(StrictModel):
         description="draft_model: short name, local folder, GGUF file or Hub id; draft_head: a folder with "
         "one, None = the head that comes with minillm for this model",
     )
-    ngram_min: int = Field(2, ge=1, description="ngram: tokens that must agree with an earlier place")
-    ngram_max: int = Field(8, ge=1, description="ngram: of several places, the one that agrees longest, up to this")
+    ngram_min: int = Field(2, ge=1, description="ngram: tokens that must match an earlier position")
+    ngram_max: int = Field(8, ge=1, description="ngram: of several matches, the longest wins, up to this length")
     acceptance_rate: float = Field(
         0.7, ge=0, le=1, description="synthetic, and in the simulator: a draft token passes with this probability"
     )
@@ -142,7 +142,7 @@ class EngineConfig(StrictModel):
     seed: int = Field(0, description="seeds the requests that bring no seed of their own")
 
     batching: Literal["continuous", "static", "none"] = Field(
-        "continuous", description="static = a batch is admitted whole and closed until its last member ends"
+        "continuous", description="static = a batch is admitted whole and closed until its last request ends"
     )
     max_num_seqs: int = Field(
         32, ge=1, description="slots: requests that run at once; 256 on a GPU; one with batching=none"
@@ -164,7 +164,7 @@ class EngineConfig(StrictModel):
         "vLLM's name, and on there",
     )
     scheduling_order: Literal["fcfs", "shortest_prompt", "priority", "two_lane", "fair"] = Field(
-        "fcfs", description="who is admitted first among the waiting; fair = the tenant that was served least"
+        "fcfs", description="which waiting request is admitted first; fair = the tenant that was served least"
     )
     two_lane_threshold: int = Field(512, ge=1, description="two_lane: longer prompts take the slow lane")
 
@@ -172,7 +172,7 @@ class EngineConfig(StrictModel):
     prefix_eviction: Literal["lru", "fifo", "ttl"] = Field(
         "lru",
         description="which cached block is evicted first: lru = the least recently used; fifo = the oldest, used since "
-        "or not; ttl = lru, and after prefix_ttl_s without use it isn't found any more",
+        "or not; ttl = lru, and after prefix_ttl_s without use it is no longer found",
     )
     prefix_ttl_s: float = Field(300.0, gt=0, description="ttl: seconds that a cached block outlives its last use")
     kv_reservation: Literal["on_demand", "max_len"] = Field(
@@ -186,16 +186,16 @@ class EngineConfig(StrictModel):
         None,
         gt=0,
         description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 90% of free memory on a GPU, "
-        "less what a draft model's pool takes, which has as many blocks and comes on top",
+        "less what a draft model's pool takes, which has as many blocks in addition",
     )
     kv_cache_dtype: Literal["auto", "int8", "fp8"] = Field(
         "auto", description="auto = dtype; the others are LOSSY: half the bytes, a scale for each token and head"
     )
     sliding_window: int | None = Field(
-        None, ge=1, description="LOSSY: a token sees itself and the tokens before it, so many in all; None = everything"
+        None, ge=1, description="LOSSY: a token sees this many tokens, itself and those before it; None = everything"
     )
     attention_sinks: int = Field(
-        0, ge=0, description="sliding_window: the first tokens of a sequence stay in sight, so many"
+        0, ge=0, description="sliding_window: this many tokens at the start of a sequence stay visible"
     )
     preemption: Literal["recompute", "swap"] = Field(
         "recompute", description="what happens to a request whose KV blocks are taken away"
@@ -210,7 +210,7 @@ class EngineConfig(StrictModel):
     )
     fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")
     async_scheduling: bool | None = Field(
-        None, description="put the next step together while this one runs; None = on a GPU, which makes it pay"
+        None, description="prepare the next step while this one runs; None = on a GPU, where it pays off"
     )
 
     speculative: SpeculativeConfig | None = Field(

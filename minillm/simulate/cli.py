@@ -33,7 +33,7 @@ Window = Annotated[int | None, typer.Option(min=2, help="Longest prompt and outp
 SetHelp = "An EngineConfig field, e.g. sliding_window=4096; or null_block=true, as in vLLM's pool. May be repeated."
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help=SetHelp)]
 Dtype = Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8 or int4.")]
-KVDtype = Annotated[str | None, typer.Option(help="Of the KV cache; default: as the weights.")]
+KVDtype = Annotated[str | None, typer.Option(help="Dtype of the KV cache; default: the weights'.")]
 SpeculativeHelp = "Of SpeculativeConfig, e.g. method=synthetic, acceptance_rate=0.8, k=4; may be repeated."
 Speculative = Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE", help=SpeculativeHelp)]
 LoraHelp = "Adapters in use, e.g. adapters=32, rank=16; may be repeated."
@@ -93,13 +93,13 @@ def simulate(
     lora: LoraFields = None,
     weight_dtype: Dtype = "bfloat16",
     kv_dtype: KVDtype = None,
-    kv_heads: Annotated[int | None, typer.Option(min=1, help="In place of the model's: 1 is multi-query.")] = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="Instead of the model's: 1 is multi-query.")] = None,
     expert_parallel: Annotated[bool, typer.Option("--expert-parallel", help="Whole experts on each GPU.")] = False,
     expert_skew: Annotated[float, typer.Option(help="Tokens of the busiest GPU's experts, in even shares.")] = 1.0,
     qps: Annotated[float | None, typer.Option(help="Requests per second, without a log.")] = None,
-    arrival: Annotated[ArrivalName, typer.Option(help="How they are spread.")] = ArrivalName.poisson,
+    arrival: Annotated[ArrivalName, typer.Option(help="How arrivals are spread.")] = ArrivalName.poisson,
     cv: Annotated[float | None, typer.Option(help="gamma: variation of the gaps, up to 15; default 1.")] = None,
-    traffic: Annotated[TrafficName, typer.Option(help="chat and code: lengths as Azure's.")] = TrafficName.fixed,
+    traffic: Annotated[TrafficName, typer.Option(help="chat, code: lengths as in Azure's traces.")] = TrafficName.fixed,
     prompt_tokens: Tokens = None,
     output_tokens: Tokens = None,
     num_requests: Annotated[int | None, typer.Option(min=1, help="Default 1000, or all of a trace.")] = None,

@@ -9,7 +9,7 @@ from course.lab.drills.drill import FLUENT, LEVELS, DrawnDrill
 from minillm.core.errors import MinillmError
 
 JUDGES = (
-    "Can tell: whether an argument follows and is clear, as far as you graded two samples as they deserve. Cannot "
+    "Can tell: whether an argument follows and is clear, as far as you graded two samples correctly. Cannot "
     "tell: what you don't know yourself. Its weight is how near you came; a level without "
     "a sentence of yours doesn't count."
 )

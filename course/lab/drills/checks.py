@@ -22,7 +22,7 @@ from course.lab.drills.drill import Commit, DrawnDrill, FollowUp
 from minillm.core.errors import MinillmError
 
 JUDGES = (
-    "Can tell: whether what you committed to is right, whether numbers and written-out sums come out, and whether "
+    "Can tell: whether what you committed to is right, whether numbers and written-out sums work out, and whether "
     "plain statements on techniques are true. Cannot tell: whether one thing follows from another, whether it is "
     "clear, or whether a sentence that it doesn't recognise is true."
 )
@@ -150,7 +150,7 @@ def _number(drill: DrawnDrill, text: str, commit: Commit) -> Check:
     elif not written:
         points, says = 1.0, f"{asked} is in your text; commit to it."
     elif {each.unit for each in written} == {COUNT} and asked.unit not in (COUNT, RATIO):
-        points, says = 1.0, f"{commit.number}: right, but for its unit, it's {asked}."
+        points, says = 1.0, f"{commit.number}: right, except for its unit: it's {asked}."
     return Check("number", "evidence", points, 2, says)
 
 

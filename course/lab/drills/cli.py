@@ -23,7 +23,7 @@ from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import fitted
 
 app = typer.Typer(
-    help="Timed interview drills: a prompt, your answer, what can be computed of it, and your own grade, calibrated.",
+    help="Timed interview drills: a prompt, your answer, what can be computed from it, and your own calibrated grade.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -81,12 +81,12 @@ def show(drill_id: Id, seed: Seed = 0, as_json: Json = False) -> None:
 def grade(
     drill_id: Id,
     answer: Annotated[
-        str | None, typer.Option(help="File with the answer; - is standard input. Else it's asked.")
+        str | None, typer.Option(help="File with the answer; - is standard input. Otherwise you're asked for it.")
     ] = None,
     dominant: Annotated[str, typer.Option(help="The phase or cause that dominates, by id.")] = "",
     second: Annotated[str, typer.Option(help="The second problem, by id.")] = "",
     number: Annotated[str, typer.Option(help="The number that the drill asks for, with its unit.")] = "",
-    fix: Annotated[list[str] | None, typer.Option(help="A fix, by id; up to three, the first first.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="A fix, by id; up to three, best first.")] = None,
     sheet: Annotated[
         Path | None,
         typer.Option(help='JSON: {"samples": {"A": {"diagnosis": "weak"}}, "own": {"diagnosis": ["strong", "quote"]}}'),

@@ -72,7 +72,7 @@ class Desk(LivePanel):
         if self._began is None or self.sitting.text:
             return
         if not self.answer.value.strip():
-            self.result.value = "<p>Nothing is written yet, so there's nothing to grade. The clock runs on.</p>"
+            self.result.value = "<p>Nothing is written yet, so there's nothing to grade. The clock's running.</p>"
             return
         self.sitting.text, self.sitting.seconds = self.answer.value, self._now() - self._began
         self.submit.disabled = self.answer.disabled = True

@@ -57,7 +57,7 @@ def advice(done: Sequence[Attempt]) -> str:
 def report(done: Sequence[Attempt]) -> str:
     """The whole page."""
     rows = "".join(f"<tr><td>{n}</td><td>{now}</td><td>{change}</td></tr>" for n, now, change in summary(done))
-    table = f"<table><tr><th>criterion</th><th>own grade, weighed</th><th>change</th></tr>{rows}</table>"
+    table = f"<table><tr><th>criterion</th><th>own grade, weighted</th><th>change</th></tr>{rows}</table>"
     parts = "".join(_section(each) for each in reversed(done))
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Interview drills</title><style>{STYLE}</style>'

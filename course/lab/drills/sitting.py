@@ -146,13 +146,13 @@ def solution_text(drill: DrawnDrill) -> str:
     false = "\n".join(f"- {each.says} {each.right}" for each in drill.rubric.must_not_say)
     answers = [f"A {level} answer\n{drill.answers[level]}" for level in LEVELS]
     head = f"What the prompt's own numbers imply\n{drill.impossible}"
-    return "\n\n".join([head, f"A strong answer says\n{facts}", f"And none says\n{false}", *answers])
+    return "\n\n".join([head, f"A strong answer says\n{facts}", f"And doesn't say\n{false}", *answers])
 
 
 def off_text(calibration: Calibration) -> str:
     """Where the grades of the samples were off."""
     if not calibration.graded:
-        return "No sample graded, so your own grade weighs nothing."
+        return "No sample graded, so your own grade counts for nothing."
     lines = [
         f"{each.label}, {each.criterion}: you said {each.given}, it is {each.right}. {each.why}"
         for each in calibration.off

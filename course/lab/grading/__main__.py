@@ -40,9 +40,9 @@ def list_exercises(as_json: Json = False) -> None:
 def check(
     exercise_id: Id,
     answer: Annotated[Path, typer.Argument(metavar="ANSWER.py", help="Your file.")],
-    seed: Annotated[int | None, typer.Option(help="Ask the questions of this seed again.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Ask this seed's questions again.")] = None,
     strict: Annotated[bool, typer.Option(help="Exit status 1 unless everything is right.")] = False,
-    save: Annotated[bool, typer.Option(help="Note the attempt in your history.")] = True,
+    save: Annotated[bool, typer.Option(help="Record the attempt in your history.")] = True,
     as_json: Json = False,
 ) -> None:
     """Grade a file in a process of its own, with a time limit."""

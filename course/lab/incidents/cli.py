@@ -49,7 +49,7 @@ ANSWER_FIELDS = ("dominant_phase", "secondary", "regime", "hypothesis", *LISTS)
 @app.command()
 def incident(
     seed: Annotated[int, typer.Option(help="Which incident; the same seed, the same incident.")] = 0,
-    difficulty: Annotated[int, typer.Option(help="1 = clear, 2 = with red herrings, 3 = with a second ailment.")] = 1,
+    difficulty: Annotated[int, typer.Option(help="1 = clear, 2 = with red herrings, 3 = with a second fault.")] = 1,
     cause: Annotated[str | None, typer.Option(help="Practise one cause, by name.")] = None,
     classic: Annotated[str | None, typer.Option(help=f"In place of a seed: {', '.join(CLASSICS)}.")] = None,
     today: Annotated[bool, typer.Option("--today", help="The daily incident: the same for everyone.")] = False,

@@ -34,7 +34,7 @@ TO_CANARY, TO_ALL, TO_ROLL_BACK = 5, 10, 3
 MINUTES_A_DAY = 24 * 60
 REGIMES = ("steady", "spike")
 DIAGNOSE_FIRST = "diagnose first: commit to an answer, then deploy"
-GRADED = "What stands in the end is graded; a change that users had for nothing costs points, a canary the fewest."
+GRADED = "What is in place at the end is graded; a change you roll back costs points, a canary the fewest."
 OTHER_NAMES = dict.fromkeys(("outside", "network", "client", "clients"), OUTSIDE)
 
 
@@ -290,7 +290,7 @@ class Incident:
             values = {name: self._value(name) for name in dict.fromkeys((*self._answer.ranked, *self._hidden.fixes))}
             result = mark(self._hidden, self._answer, rollout, values)
             self._was_practice = self.is_practice
-            again = ("Practice: the truth about this incident was told before.",) if self._was_practice else ()
+            again = ("Practice: you have already been shown this incident's cause.",) if self._was_practice else ()
             self._result = replace(result, notes=(*again, *result.notes))
         return self._result
 

@@ -109,7 +109,7 @@ def _phase(hidden: Hidden, answer: Answer) -> Criterion:
     cause = hidden.cause
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
     told = ", ".join(f"{place.replace('_', ' ')} {1e3 * seconds:.0f} ms" for place, seconds in lost.items())
-    text = f"It is {cause.phase.replace('_', ' ')}: {cause.title}. A mean request takes longer than last week by: "
+    text = f"It is {cause.phase.replace('_', ' ')}: {cause.title}. The average request takes longer than last week by: "
     text += f"{told or 'nothing'}."
     if answer.dominant_phase is None:
         return Criterion("dominant phase", 0, PHASE, f"Name one of {', '.join(PLACES)}. {text}")
@@ -128,7 +128,7 @@ def _secondary(hidden: Hidden, answer: Answer) -> Criterion:
 
 REGIMES = {
     "steady": "It is a steady state: it doesn't pass by itself.",
-    "spike": "It is a spike: permanent machines would stand idle most of the time.",
+    "spike": "It is a spike: permanent machines would sit idle most of the time.",
 }
 
 
@@ -153,7 +153,7 @@ def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) 
     stray = [name for name in cited if name not in core]
     share = min(len(hits) / enough, 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
     twin = CAUSES[hidden.cause.looks_like].title
-    words = [f"What has changed since last week, and would not by '{twin}': {_texts(core)}."]
+    words = [f"What has changed since last week, and would not under '{twin}': {_texts(core)}."]
     if unseen := [name for name in cited if name not in answer.asked]:
         words.append(f"Cited without having been asked for: {_texts(unseen)}.")
     if "gpu" in stray:
@@ -161,7 +161,7 @@ def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) 
     if same := [name for name in stray if name not in moved and name != "gpu"]:
         words.append(f"No more than context, or as last week: {_texts(same)}.")
     if shared := [name for name in stray if name in moved and name != "gpu"]:
-        words.append(f"Changed, and would by the look-alike too: {_texts(shared)}.")
+        words.append(f"Changed, and would under the look-alike too: {_texts(shared)}.")
     return Criterion("evidence", round(EVIDENCE * share, 2), EVIDENCE, " ".join(words))
 
 

@@ -34,7 +34,7 @@ def draw(tokens: int, gpus: int, mfu: float) -> Picture:
     ]
     here = 1e3 * seconds_of(tokens, gpus, mfu)
     axes = Axis("prompt, tokens", log=True), Axis("TTFT on an idle server, ms", log=True)
-    title = f"Llama-3 70B, {gpus} H100s: {tokens:,} tokens take {here:.0f} ms on the envelope"
+    title = f"Llama-3 70B, {gpus} H100s: {tokens:,} tokens take {here:.0f} ms by this estimate"
     return draw_chart(title, curves, *axes, [Mark("", x=tokens, y=here)])
 
 

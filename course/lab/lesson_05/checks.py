@@ -44,7 +44,7 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
             raise ValueError(f"give all of {', '.join(order)}, fastest first")
         right = sum(a == b for a, b in zip(named, order))
         told = ", ".join(f"{name} {seconds(ttft[name])}" for name in order)
-        hint = " You have it upside down." if named == order[::-1] else ""
+        hint = " You have it the wrong way round." if named == order[::-1] else ""
         return (Criterion("order", right / len(order), 1, f"median TTFT: {told}.{hint}"),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:

@@ -108,7 +108,7 @@ def draw_frame(trace: Trace, step: int | None = None, follow: int | None = None,
     body += text(WIDTH - RIGHT, strip + STRIP + 14, "steps of the engine →", size=11, fill=SOFT, text_anchor="end")
     told = f"Step {step} of {len(trace.frames)}: {told_of(trace, frame)}"
     name = trace.name and f"{trace.name}: "
-    return Picture(title or f"{name}who holds which block?", body, strip + STRIP + 20, description=told)
+    return Picture(title or f"{name}which request holds which block?", body, strip + STRIP + 20, description=told)
 
 
 def told_of(trace: Trace, frame: Frame) -> str:

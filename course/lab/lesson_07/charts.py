@@ -17,7 +17,7 @@ def traces_table(traces: Mapping[str, Trace]) -> Html:
         traces,
         {
             "running: most / mean": lambda trace: f"{trace.most_running} / {trace.mean_running:.1f}",
-            "held places with a token in them": lambda trace: f"{trace.filled_share:.0%}",
+            "held positions with a token in them": lambda trace: f"{trace.filled_share:.0%}",
             "steps until all are done": lambda trace: str(len(trace.frames)),
             "evictions": lambda trace: str(trace.evictions),
             "tokens computed again": lambda trace: f"{trace.again} of {trace.tokens}",

@@ -39,7 +39,7 @@ def checks(large: Account, traces: Mapping[str, Trace], tight: Trace) -> Checks:
         everything = chat.room / chat.chat_bytes
         bytes_of = {name: kind.chat_bytes for name, kind in kinds_of(chat).items()}
         slips = {
-            everything: "the weights lie in the same memory: take them off first",
+            everything: "the weights are in the same memory: subtract them first",
             chat.chats * bytes_of[GQA] / bytes_of[MHA]: "that is for MHA",
         }
         return (near(answer, chat.chats, "chats", slips),)
@@ -55,7 +55,7 @@ def checks(large: Account, traces: Mapping[str, Trace], tight: Trace) -> Checks:
         told = {
             "killed": f"{ended} of {of} answers were complete, after {tight.evictions} evictions",
             "started over": f"no token was generated twice: {ended} of {of} answers were complete; {cost}",
-            "prefilled again": f"{cost}; the answers went on where they had stopped",
+            "prefilled again": f"{cost}; the answers continued where they had stopped",
         }
         return choice(answer, "prefilled again" if ended == of else "killed", told)
 

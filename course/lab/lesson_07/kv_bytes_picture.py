@@ -51,7 +51,7 @@ def _words(account: Account) -> str:
     if account.window is not None:
         words = f"× the last {account.window} of {account.context:,} tokens and {account.sinks} sinks, in whole blocks"
     if account.copies > 1:
-        words += f", × {account.copies:g} copies: one head cannot be cut among {account.shape.gpus} GPUs"
+        words += f", × {account.copies:g} copies: one head cannot be split across {account.shape.gpus} GPUs"
     return body + text(LEFT, 34, f"{words}  =  {size(account.chat_bytes)} a chat", size=13)
 
 

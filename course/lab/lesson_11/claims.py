@@ -88,7 +88,7 @@ def a20(troubles: Sequence[Trouble], price: float) -> Claim:
         by_replicas = (
             "no number of them" if before is None else f"{before}, {dollars((before - 1) * GPUS * price)} more an hour"
         )
-        by_field = f"mends it with {'one replica' if is_free else f'{after} replicas' if after else 'none of them'}"
+        by_field = f"fixes it with {'one replica' if is_free else f'{after} replicas' if after else 'none of them'}"
         found.append(f"{trouble.name}: replicas needed {by_replicas}; the setting ({trouble.change}) {by_field}")
     verdict = "wrong" if not free else "only_when" if paid or neither else "holds"
     more = say("A20.more", paid=", ".join(paid)) if paid else ""

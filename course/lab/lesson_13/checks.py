@@ -31,7 +31,7 @@ def checks(dump: DrawnDrill) -> Checks:
         found = list(sums_in(answer.lower(), amounts_in(answer.lower())))
         right = [each for each in found if each.holds]
         own = next(each.points for each in computed(dump, answer, Commit()) if each.key == "numbers")
-        slip = f"'{found[0].words}' does not come out" if found and not right else "write it out: a x b = c"
+        slip = f"'{found[0].words}' doesn't work out" if found and not right else "write it out: a x b = c"
         derives = bool(right) or own > 0
         means = derives and len(answer.split()) > 8
         return (

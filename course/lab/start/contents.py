@@ -22,7 +22,7 @@ SAY, CHECK = "Say it in an interview", "Check yourself"
 HOW_ESTIMATED = (
     f"Estimated from the lesson's own text: {WORDS_A_MINUTE} words a minute, half a minute for each cell that you "
     f"run, {MINUTES_A_BET:g} for each prediction, {MINUTES_A_QUESTION:g} for each question of a check. Playing with "
-    "the instruments comes on top."
+    "the instruments takes extra time."
 )
 
 

@@ -33,7 +33,7 @@ def floor() -> str:
     shortest = seconds(on_paper(gpus=4).reading(LLAMA_70B.weight_bytes))
     return (
         f"Bytes of weights over bandwidth: {number(LLAMA_70B.weight_bytes / 1e9)} GB over four times "
-        f"{number(on_paper().bandwidth / 1e12)} TB/s is {shortest}. No step is shorter; launches and links come on top."
+        f"{number(on_paper().bandwidth / 1e12)} TB/s is {shortest}. No step is shorter; launches and links add to it."
     )
 
 

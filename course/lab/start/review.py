@@ -77,7 +77,7 @@ class Review(LivePanel):
         """What a review would show now."""
         due = len(self.deck.due())
         kept = "" if self.deck.opted_in else " Nothing is kept until you start."
-        return f"{due} of {len(self.deck.cards)} cards wait for you.{kept}"
+        return f"{due} of {len(self.deck.cards)} cards are waiting for you.{kept}"
 
     def _say(self, html: str) -> None:
         look = "border:1px solid var(--jp-border-color2,#d0d7de);border-radius:8px;padding:10px 16px;line-height:1.5"

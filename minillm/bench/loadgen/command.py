@@ -19,37 +19,37 @@ DEFAULT_REQUESTS = 100
 class LoadOptions:
     """What is sent, when, and how."""
 
-    url: Annotated[str, typer.Option(help="Of the server, without /v1.")] = "http://127.0.0.1:8000"
+    url: Annotated[str, typer.Option(help="The server's address, without /v1.")] = "http://127.0.0.1:8000"
     api: Annotated[Literal["completions", "chat"], typer.Option(help="/v1/completions or /v1/chat/completions.")] = (
         "completions"
     )
     model: Annotated[str, typer.Option(help="Default: the first that the server lists.")] = ""
     rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Closed loop of so many; with --rate or --trace, a cap on it.")
+        int | None, typer.Option(min=1, help="Closed loop of this many; with --rate or --trace, a cap.")
     ] = None
     arrival: Annotated[Literal["poisson", "gamma"], typer.Option(help="How --rate is spread.")] = "poisson"
     cv: Annotated[float | None, typer.Option(help="gamma: standard deviation of the gaps over their mean.")] = None
     trace: Annotated[Path | None, typer.Option(help="Play a recorded trace: .csv is Azure's, .jsonl Mooncake's.")] = (
         None
     )
-    speed: Annotated[float, typer.Option(help="Play the trace so many times as fast.")] = 1.0
+    speed: Annotated[float, typer.Option(help="Play the trace this many times as fast.")] = 1.0
     traffic: Annotated[
         str, typer.Option(help="fixed, chat, code, rag, agents, tenants or sessions, as in `minillm simulate`.")
     ] = "fixed"
     prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Words of each fixed prompt; default 128.")] = None
-    output_tokens: Annotated[int | None, typer.Option(min=1, help="Of each fixed answer; default 64.")] = None
+    output_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of each fixed answer; default 64.")] = None
     num_requests: Annotated[int | None, typer.Option(min=1, help="Default 100, or all of a trace.")] = None
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same requests at the same moments.")] = 0
     body: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=VALUE", help="Into every request, e.g. ignore_eos=true; may be repeated."),
+        typer.Option(metavar="FIELD=VALUE", help="Added to every request, e.g. ignore_eos=true; may be repeated."),
     ] = None
     slo_ttft: Annotated[float | None, typer.Option(help="Limit on TTFT, seconds.")] = None
     slo_itl: Annotated[float | None, typer.Option(help="Limit on a request's largest gap, seconds.")] = None
     slo_tpot: Annotated[float | None, typer.Option(help="Limit on TPOT, seconds.")] = None
     slo_e2e: Annotated[float | None, typer.Option(help="Limit on the whole request, seconds.")] = None
-    timeout: Annotated[float, typer.Option(help="For a whole answer, seconds.")] = 600.0
+    timeout: Annotated[float, typer.Option(help="Limit for a whole answer, seconds.")] = 600.0
     warm_up: Annotated[int, typer.Option(min=1, help="Requests before the test, not counted.")] = 1
     api_key_env: Annotated[str, typer.Option(help="Environment variable with the key.")] = "OPENAI_API_KEY"
 

@@ -60,7 +60,7 @@
       { name: "What dominates", ...cause(commit.dominant, right.dominant, 2) },
       { name: "The second problem", ...cause(commit.second, right.second, 1) },
       { name: "The number", points: state === "right" ? (hasUnit ? 2 : 1) : 0, most: 2,
-        says: state === "right" ? (hasUnit ? "Right." : `Right, but for its unit: ${right.number.written}.`) : `${state === "wrong" ? "Wrong" : "Missing"}: ${right.number.written}.` },
+        says: state === "right" ? (hasUnit ? "Right." : `Right, except for its unit: ${right.number.written}.`) : `${state === "wrong" ? "Wrong" : "Missing"}: ${right.number.written}.` },
       { name: "Fixes, ranked", points: (2 * Math.max(got, 0)) / most, most: 2,
         says: `${commit.fixes.map((id) => `${drill.techniques[id]}: ${effect(id)}`).join("; ") || "Nothing committed"}. Worth most: ${best(right.fixes, drill.techniques).join(", ")}.` },
     ];

@@ -58,10 +58,10 @@
     const telling = (about, ids) => (ids.length ? ` ${about}: ${ids.map((id) => incident.questions.find((each) => each.id === id)?.text).filter(Boolean).join("; ")}.` : "");
     const others = stray.filter((id) => id !== "gpu");
     found.push({ name: "evidence", points: rule.EVIDENCE * share, most: rule.EVIDENCE, says: [
-      telling(`What has changed since last week, and would not by '${incident.twin}'`, incident.convict).trim(),
+      telling(`What has changed since last week, and would not under '${incident.twin}'`, incident.convict).trim(),
       others.length < stray.length ? " GPU utilisation reads high in nearly every incident: it points at no cause." : "",
       telling("No more than context, or as last week", others.filter((id) => !incident.moved.includes(id))),
-      telling("Changed, and would by the look-alike too", others.filter((id) => incident.moved.includes(id))),
+      telling("Changed, and would under the look-alike too", others.filter((id) => incident.moved.includes(id))),
     ].join("") });
     const worth = Object.fromEntries(incident.changes.map((each) => [each.id, each.all.value]));
     const compared = [...new Set([...answer.ranked, ...incident.fixes])].sort((a, b) => worth[b] - worth[a]);
