@@ -55,7 +55,7 @@ GPU_CHECK_ARGS ?=
 BINDER_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow mutation coverage soak notebooks docs site lint format audit bench gpu-check binder-check clean
+.PHONY: help setup model lab test slow mutation coverage soak notebooks docs site lint lint-site format audit bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -143,6 +143,12 @@ lint: setup ## check the style, and the types of minillm/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Its tools come from npm, and are no dependency of anything here.
+lint-site: ## check types and style of the static site's scripts (needs Node.js, and the network)
+	npx --yes -p typescript@5 tsc --noEmit --allowJs --checkJs --strict --target es2022 --lib es2022,dom,dom.iterable \
+		course/lab/site/static/*.js
+	npx --yes -p eslint@9 eslint --config course/lab/site/eslint.config.mjs course/lab/site/static/*.js
 
 format: setup ## apply the style
 	$(BIN)/ruff check --fix .

@@ -111,7 +111,8 @@ findings.eight_together(one, eight)
 #
 # The same engine, live. Pick traffic, press **Run**, change one control, press **Run** again: the previous run stays as
 # a thin outline, and the bar under **Run** shows what each phase gained or lost. **Stop** takes effect within one step.
-# Hover over a control to see what it does. After two runs it looks like this:
+# Hover over a control to see what it does. In the map of KV blocks, a request's blocks have the same tint as its row.
+# After two runs it looks like this:
 #
 # ![The dashboard after two runs: the five-phase timeline with the previous run as thin outlines, the engine's steps,
 # the KV block map, and the difference per phase](images/dashboard.png)
@@ -284,6 +285,9 @@ check("q2", ...)  # TTFT of request #7 in the run with eight, in seconds; read i
 check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "...", "..."]
 
 # %% [markdown]
+# That's the anatomy. You can now take any slow request apart into five phases and say which one grew; most production
+# dashboards can't.
+#
 # ## What this lab cannot tell you
 #
 # - **Proportions on a GPU.** On a few CPU cores prefill is expensive, and a decode step around ten milliseconds. On

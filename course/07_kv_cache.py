@@ -37,7 +37,7 @@ lab = open_lab()
 # a program's memory; LLM servers got it from *PagedAttention*.
 #
 # Eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled as far as
-# it has tokens. Striped blocks are **shared**: requests that begin with the same page use the same blocks.
+# it has tokens. One with several numbers is **shared**: requests that begin with the same page use the same blocks.
 
 # %%
 roomy = traffic.eight(lab, traffic.ROOMY_POOL)
@@ -87,10 +87,10 @@ pool
 # %% [markdown]
 # | do | what you'll see |
 # |---|---|
-# | follow request 4, or 6 | its first blocks are striped: another request computed them. The rest are all over the pool. |
+# | follow request 4, or 6 | its first blocks carry other numbers, too: another request computed them. The rest are all over the pool. |
 # | go to the last steps | dashed blocks: no request holds them, and they still cache a prefix. They count as *free*. |
 # | *max_len*, run | nearly empty blocks, and a long queue |
-# | *keep prefixes* off, run | no stripes, and more blocks held |
+# | *keep prefixes* off, run | no block with several numbers, and more blocks held |
 # | *on_demand*, 24 blocks, run | crossed-out stretches: a request is preempted, and prefills everything again |
 #
 # ### Where the room goes

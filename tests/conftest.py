@@ -46,6 +46,14 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
     return call
 
 
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the static site, written once."""
+    from course.lab.site.__main__ import write
+
+    return write(tmp_path_factory.mktemp("site"))[0].parent
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     """`make test` gives each of its processes one thread; code that shares work among threads is tried with two."""

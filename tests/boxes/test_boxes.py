@@ -18,6 +18,9 @@ from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.contents.manager import ContentsManager
 from packaging.specifiers import SpecifierSet
 
+from course.lab.build import as_image
+from course.lab.svg import Picture
+
 ROOT = Path(__file__).parents[2]
 OLDEST_PYTHON = "3.11.0"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -228,8 +231,12 @@ def test_a_browser_is_not_waited_for_longer_than_tornado_allows() -> None:
     assert config["ServerApp"]["tornado_settings"]["ws_ping_timeout"] <= WS_PING_INTERVAL
 
 
+DRAWN = Picture("", "", 9).svg()
+
+
 def made_notebook(shown: str) -> str:
-    output = {"output_type": "execute_result", "execution_count": 3, "metadata": {}, "data": {"text/plain": shown}}
+    data = {"text/plain": shown, "text/html": [as_image(DRAWN), shown]}
+    output = {"output_type": "execute_result", "execution_count": 3, "metadata": {}, "data": data}
     cell = {"cell_type": "code", "execution_count": 3, "metadata": {}, "source": "x", "outputs": [output]}
     return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
@@ -250,7 +257,7 @@ def test_a_readers_notebooks_are_copies_that_follow_until_they_are_touched(tmp_p
     assert "01.ipynb is yours and stays" in told
     assert (mine / "course" / "01.ipynb").read_text() == "a reader's run"
     [cell] = json.loads((mine / "course" / "02.ipynb").read_text())["cells"]
-    assert cell["outputs"][1]["data"] == {"text/plain": "second"}
+    assert cell["outputs"][1]["data"] == {"text/plain": "second", "text/html": f"{DRAWN}second"}, "it follows the theme"
     assert "Example run" in cell["outputs"][0]["data"]["text/html"], "a saved number is not taken for one's own"
     assert cell["execution_count"] is None and cell["outputs"][1]["execution_count"] is None
     assert (mine / "course" / "lab").resolve() == tmp_path / "course" / "lab"

@@ -76,9 +76,11 @@ def _await_server(url: str, server: subprocess.Popen, log: Path) -> None:
     pytest.fail(f"JupyterLab did not answer:\n{log.read_text()}")
 
 
-@pytest.fixture(scope="session")
-def browser(jupyter: str) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
     with playwright.sync_playwright() as driver:
         arguments = ["--no-sandbox", "--disable-background-networking"]
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)

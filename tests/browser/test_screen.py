@@ -75,6 +75,7 @@ def test_two_equal_runs_are_called_noise_and_a_change_is_named(page: Any) -> Non
     page.get_by_label("slots").select_option("2")
     page.click(READY)
     page.wait_for_selector("text=changed: slots 4 → 2")
+    page.wait_for_selector("text=thin outline: previous run")
     page.wait_for_selector(READY)
 
 

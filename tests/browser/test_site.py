@@ -1,15 +1,14 @@
 """The static site in a real browser, opened from files: bets, explorers, the calculator."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser.conftest import CHROMIUM
 
+from course.lab.drills.calibrate import stands_in
 from course.lab.drills.checks import check, follow_ups
 from course.lab.drills.drill import Commit
 from course.lab.drills.library import ALL as DRILLS
@@ -17,7 +16,6 @@ from course.lab.incidents import Incident
 from course.lab.predict import Outcome, Prediction
 from course.lab.recording import read_recording
 from course.lab.site import drills, incidents
-from course.lab.site.__main__ import write
 from course.lab.site.calculator import CARDS, priced
 from minillm.model.arithmetic import find_model
 from minillm.simulate.cost.placement import Placement
@@ -25,24 +23,7 @@ from minillm.simulate.cost.profile import find_profile
 from minillm.simulate.cost.roofline import StepTimeModel, StepWork
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    write(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        yield started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-background-networking"]
-        )
+RECORDED = sorted(incidents.FOLDER.glob("*.json.gz"))
 
 
 def opened(browser: Any, path: Path, told: list[str], **options: Any) -> Any:
@@ -135,6 +116,9 @@ def test_a_commit_is_worth_what_it_is_in_the_notebook(browser: Any, site: Path) 
             )
             assert [each["points"] for each in told] == pytest.approx(right), (drawn.id, name)
             assert asks == list(follow_ups(drawn, drawn.answers[name], commit)), (drawn.id, name)
+    for quote in ("The QUEUE, dominates!", "the queue", "queue_dominates – the", "he queue dominates", ""):
+        told = page.evaluate("quote => minillmDrills.standsIn(quote, 'Here the queue\\ndominates the rest.')", quote)
+        assert told == stands_in(quote, "Here the queue\ndominates the rest."), quote
     page.close()
 
 
@@ -165,8 +149,10 @@ def test_a_drill_runs_to_its_end(browser: Any, site: Path) -> None:
     assert told == []
 
 
-def test_an_incident_is_graded_as_in_the_notebook(browser: Any, site: Path) -> None:
-    path = next(iter(sorted(incidents.FOLDER.glob("*.json.gz"))))
+@pytest.mark.parametrize(
+    "path", [pytest.param(each, id=each.name, marks=[pytest.mark.slow] * (i > 0)) for i, each in enumerate(RECORDED)]
+)
+def test_an_incident_is_graded_as_in_the_notebook(browser: Any, site: Path, path: Path) -> None:
     recorded = read_recording(path)
     cause, _, seed = recorded["id"].rpartition("-")
     incident = Incident.generate(int(seed), 1, cause)
@@ -194,6 +180,9 @@ def test_an_incident_is_graded_as_in_the_notebook(browser: Any, site: Path) -> N
         )
         told = {each["name"]: each["points"] for each in marks}
         assert told == pytest.approx({each.name: each.earned for each in result.criteria}, abs=0.01)
+        own_words = ("secondary problem", "evidence")  # the page names only what it lists
+        told = [each["says"] for each in marks if each["name"] not in own_words]
+        assert told == [each.feedback for each in result.criteria if each.name not in own_words]
     page.close()
 
 

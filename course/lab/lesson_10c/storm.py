@@ -25,7 +25,6 @@ from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.predict import Outcome as Answer
 from course.lab.scale import is_short
 from course.lab.server import LabServer
-from course.lab.style import ALARM, PHASE_COLOURS
 from course.lab.svg import Picture
 from course.lab.waiting import with_progress
 from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange, Failure, now
@@ -267,10 +266,9 @@ def draw(storms: Mapping[str, Storm], title: str, bin_s: float = 1.0) -> Picture
     panels = []
     for name, storm in storms.items():
         rates = {series: storm.per_second(series, bin_s) for series in ("offered", "due", "good")}
-        colours = (ALARM, PHASE_COLOURS["queue"], PHASE_COLOURS["decode"])
         curves = [
-            Curve(words, [moment + bin_s / 2 for moment in rates[series]], list(rates[series].values()), colour=colour)
-            for (series, words), colour in zip(WORDS.items(), colours)
+            Curve(words, [moment + bin_s / 2 for moment in rates[series]], list(rates[series].values()))
+            for series, words in WORDS.items()
         ]
         axis = Axis(name, low=0, high=highest)
         panels.append(Panel(curves, axis, [Mark("", x=moment) for moment in ends], height=150))

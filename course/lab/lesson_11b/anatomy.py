@@ -5,7 +5,7 @@ import math
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider, switch
 from course.lab.pictures.cascade import draw_cascade
-from course.lab.style import PHASE_COLOURS, seconds
+from course.lab.style import COLOURS, seconds
 from course.lab.svg import Picture
 from minillm.model.arithmetic import find_model
 
@@ -37,7 +37,7 @@ def draw(patience_s: float = 30.0, **setting: object) -> Picture:
     found = pieces(**setting)
     words = f"{seconds(sum(found.values()))} in all; the dashed line is the clients' patience"
     title, axis = f"What is a cold start made of? {words}", "since the replica was ordered"
-    return draw_cascade(title, words, found, patience_s, axis, [PHASE_COLOURS["queue"]])
+    return draw_cascade(title, words, found, patience_s, axis, COLOURS[:1])
 
 
 def explorer() -> Explorer:

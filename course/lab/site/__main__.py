@@ -53,10 +53,17 @@ def pages() -> Iterator[Page]:
 
 
 def opening(lessons: Sequence[Page]) -> Page:
-    """The first bet of all with what decides it, for the front page."""
-    lesson = next(page for page in lessons if any(part.kind == "bet" for part in page.parts))
-    start = next(i for i, part in enumerate(lesson.parts) if part.kind == "bet")
-    after = list(itertools.takewhile(lambda part: part.kind == "outcome", lesson.parts[start + 1 :]))
+    """The first bet of all with what decides it, for the front page.
+
+    Raises:
+        ValueError: no notebook has one that a page can read, and what came out right below it.
+    """
+    pairs = ((page, i, pair) for page in lessons for i, pair in enumerate(itertools.pairwise(page.parts)))
+    bets = ((page, i) for page, i, (bet, then) in pairs if (bet.kind, then.kind) == ("bet", "outcome"))
+    if (found := next(bets, None)) is None:
+        raise ValueError("no lesson's notebook has a bet for the front page: python -m course.lab.build 00")
+    lesson, start = found
+    after = itertools.takewhile(lambda part: part.kind == "outcome", lesson.parts[start + 1 :])
     return replace(lesson, parts=(lesson.parts[start], *after))
 
 
@@ -125,8 +132,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--url", default="", help="where it will stand: pictures on social cards need a whole address")
     options = parser.parse_args(arguments)
+    if options.folder.exists() and any(options.folder.iterdir()) and not (options.folder / "static/site.css").exists():
+        parser.error(f"{options.folder} holds something else: it would be overwritten")
     written = write(options.folder, options.url.rstrip("/"))
-    print(f"{len(written)} pages, from {written[0].parent / 'index.html'}")
+    print(f"{len(written)} pages: open {(written[0].parent / 'index.html').resolve().as_uri()}")
     return 0
 
 

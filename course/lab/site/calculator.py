@@ -3,6 +3,7 @@
 What the page leaves out: pipeline stages, expert parallelism, adapters and queues. `minillm simulate` has all of them.
 """
 
+import itertools
 import math
 from typing import Any
 
@@ -27,15 +28,8 @@ OF_CONSTANTS = ("half_tokens", "serial", "prefill_s", "prefill_host_s", "step_s"
 
 def exported() -> dict[str, Any]:
     """Everything that the page can be asked, by "model card gpus weights kv"; what does not fit is not there."""
-    found = {}
-    for model in MODELS:
-        for card in CARDS:
-            for gpus in GPUS:
-                for weights in WEIGHTS:
-                    for kv in KV:
-                        prices = priced(model, card, gpus, weights, kv)
-                        if prices is not None:
-                            found[f"{model} {card} {gpus} {weights} {kv}"] = prices
+    deployments = itertools.product(MODELS, CARDS, GPUS, WEIGHTS, KV)
+    found = {" ".join(map(str, each)): prices for each in deployments if (prices := priced(*each)) is not None}
     menus = {"models": MODELS, "cards": CARDS, "gpus": GPUS, "weights": WEIGHTS, "kv": KV}
     return {**menus, "prices": found}
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from course.lab.build import RECORDED
 from course.lab.incidents import marking
+from course.lab.incidents.causes import CAUSES
+from course.lab.incidents.convict import read_off
 from course.lab.incidents.generate import (
     PAGED_AT,
     RUN_MINUTES,
@@ -32,6 +34,8 @@ CAUSES_SHOWN = (
 SEEDS = (1, 2)
 STAGES = (0, 15, 30, 60)
 """Minutes after the page at which answers are recorded; between them the page shows the last one before."""
+CLOCK = dict(paged=PAGED_AT * RUN_MINUTES, day=MINUTES_A_DAY, canary=TO_CANARY, all=TO_ALL, back=TO_ROLL_BACK)
+"""Minutes."""
 POINTS = ("RESTORED", "HARM", "COST", "PHASE", "SECONDARY", "REGIME", "EVIDENCE", "RANKING", "CLOCK")
 RULES = (*POINTS, "HALFWAY", "CANARY_UNDONE", "ALL_UNDONE", "TOLERATED", "PER_STRAY", "BRISK", "SLOW")
 
@@ -47,7 +51,7 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         raise IncidentError(f"{cause} takes two changes at once")
     told = Incident(hidden, trials, cause, short=True)
     told.answer("outside")
-    told.grade()
+    said = {each.name: each.feedback for each in told.grade().criteria}
     now, half = hidden.case.now, hidden.case.now.during(PAGED_AT)
     changes = {name: find_intervention(name) for name in hidden.menu}
     convict, enough = marking.convicting(hidden)
@@ -69,24 +73,21 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         ],
         "places": PLACES,
         "dominant": sorted(marking.dominant_phases(hidden)),
-        "second": [name or "" for name in marking.second_phases(hidden)],
+        "second": sorted(name or "" for name in marking.second_phases(hidden)),
         "phase": hidden.cause.phase,
         "regime": hidden.cause.regime,
         "convict": convict,
         "enough": enough,
+        "moved": sorted(read_off(hidden)[1]),
+        "twin": CAUSES[hidden.cause.looks_like].title,
+        "says": {name: said[name] for name in ("dominant phase", "spike or steady")},
         "fixes": hidden.fixes,
         "needed": bill_of_cure(hidden, trials),
         "tempting": {"id": hidden.cause.tempting, "why_not": hidden.cause.why_not},
         "target": hidden.case.target,
         "told": told.reveal(changes=()).told,
         "rules": {name: getattr(marking, name) for name in RULES},
-        "clock": {
-            "paged": PAGED_AT * RUN_MINUTES,
-            "day": MINUTES_A_DAY,
-            "canary": TO_CANARY,
-            "all": TO_ALL,
-            "back": TO_ROLL_BACK,
-        },
+        "clock": CLOCK,
     }
 
 

@@ -40,6 +40,8 @@ class Part:
     code: str = ""
     """The cell's source, highlighted; shown folded."""
     bet: str = ""
+    panel: str = ""
+    """What kind of panel it is, if it is live."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,8 @@ class Page:
     @property
     def headings(self) -> list[tuple[str, str]]:
         """(anchor, words) of its second-level headings."""
-        found = [match for part in self.parts for match in HEADING.finditer(part.html)]
-        return [
-            (anchor, re.sub(r"<[^>]+>", "", words))
-            for level, anchor, words in (m.groups() for m in found)
-            if level == "2"
-        ]
+        found = (match.groups() for part in self.parts for match in HEADING.finditer(part.html))
+        return [(anchor, re.sub(r"<[^>]+>", "", words)) for level, anchor, words in found if level == "2"]
 
     @property
     def summary(self) -> str:
@@ -123,7 +121,8 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[Part]:
         is_folded = any(FOLDED in output.get("metadata", {}) for output in cell.outputs)
         shown = inlined(FOLD.sub(r"\1", shown) if is_folded else shown)
         shown = FRAMES_HERE.sub(lambda found: _controls(recorded / f"{found.group(1)}.json.gz"), shown)
-        live = any(LIVE.match(output.get("data", {}).get("text/plain", "")) for output in cell.outputs)
+        plain = (output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+        panel = next((found.group(1) for found in map(LIVE.match, plain) if found), "")
         if BET in shown:
             bet = cell.id
             yield Part("bet", shown, code, bet)
@@ -132,7 +131,7 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[Part]:
         elif CHECK.search(cell.source):
             yield Part("check", "", code)
         else:
-            yield Part("live" if live and FRAMES not in shown else "output", shown, code)
+            yield Part("live" if panel and FRAMES not in shown else "output", shown, code, panel=panel)
 
 
 def _controls(path: Path) -> str:

@@ -153,7 +153,8 @@ def test_the_lab_shows_both(open_lab: OpenLab) -> None:
     engine = open_lab._engine
     assert open_lab.notes == []
     total = len(yours.outputs)
-    assert f"{total} of {total} answers" in open_lab.beside(ours, yours).text
+    shown = open_lab.beside(ours, yours)
+    assert f"{total} of {total} answers" in shown.text and "thin outline: built-in run" in shown.html
     open_lab.run("burst")
     assert type(engine._engine.scheduler) is Scheduler
 

@@ -30,7 +30,10 @@
 
   /** @param {string} key @param {string | null} value */
   function remember(key, value) {
-    try { value === null ? localStorage.removeItem(key) : localStorage.setItem(key, value); } catch { /* not kept */ }
+    try {
+      if (value === null) localStorage.removeItem(key);
+      else localStorage.setItem(key, value);
+    } catch { /* not kept */ }
   }
 
   /** @param {string} tag @param {Record<string, string>} attributes @param {string} words @returns {HTMLElement} */
@@ -102,8 +105,7 @@
     const holder = section.querySelector("[data-bet]");
     if (!holder) return;
     const bet = /** @type {Bet} */ (JSON.parse(holder.getAttribute("data-bet") ?? "{}"));
-    const page = (location.pathname.split("/").pop() || "index.html").replace(/\.html$/, "");
-    const key = `minillm:bet:${section.dataset.page ?? page}:${section.id}`;
+    const key = `minillm:bet:${bet.question}`; // the front page's stands in a lesson, too
     const outcomes = /** @type {HTMLDetailsElement[]} */ ([...document.querySelectorAll(`details.outcome[data-of="${section.id}"]`)]);
     const scored = outcomes.map((each) => each.querySelector("[data-outcome]")).find(Boolean);
     const outcome = scored ? /** @type {Outcome} */ (JSON.parse(scored.getAttribute("data-outcome") ?? "{}")) : null;
@@ -138,11 +140,12 @@
       for (const words of instead) words.hidden = isLocked;
       told.replaceChildren();
       if (choice === null) return;
-      const won = outcome ? points(bet, choice, outcome) : null;
+      const isOffered = !bet.options || !outcome || bet.options.includes(String(outcome.answer));
+      const won = outcome && isOffered ? points(bet, choice, outcome) : null;
       const said = `You said ${typeof choice === "number" ? `${short(choice)} ${bet.unit}` : choice}.`;
       const word = won === null ? "" : won === 1 ? "Right. " : won === 0 ? "Not this time. " : `Close: ${Math.round(won * 100)}% of the point. `;
       const was = outcome && typeof outcome.answer === "number" ? ` It was ${short(outcome.answer)} ${bet.unit}.` : "";
-      const ran = scored ? `${was} ${scored.textContent?.trim()}` : " The example run is below.";
+      const ran = scored ? `${isOffered ? was : " It came out as none of the answers offered: no points either way."} ${scored.textContent?.trim()}` : " The example run is below.";
       told.append(make("p", { class: `verdict${won === 0 ? " wrong" : won !== null && won < 1 ? " half" : ""}` }, `${word}${said}${ran}`));
     }
 
@@ -154,7 +157,8 @@
       again.focus();
     });
     again.addEventListener("click", () => { remember(key, null); show(null); element.querySelector("input")?.focus(); });
-    const kept = remembered(key);
+    const found = remembered(key);
+    const kept = found !== null && bet.options && !bet.options.includes(found) ? null : found; // it had other answers once
     if (kept !== null) set(kept);
     show(kept === null ? null : bet.options ? kept : Number(kept));
   }

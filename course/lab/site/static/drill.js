@@ -156,12 +156,12 @@
         return;
       }
       clearInterval(tick);
-      commit();
+      committing();
     });
     text.focus();
   }
 
-  function commit() {
+  function committing() {
     const dominant = choice("What dominates?", drill.causes);
     const second = choice("The second problem?", drill.causes);
     const asked = make("input", "", { type: "text" });
@@ -195,7 +195,10 @@
 
   /** @param {Commit} committed @param {string[]} labels @param {{gap: number, says: string}[]} off @param {any[]} compared the sample before */
   function gradeSamples(committed, labels, off, compared) {
-    if (!labels.length) return gradeOwn(committed, off, compared);
+    if (!labels.length) {
+      gradeOwn(committed, off, compared);
+      return;
+    }
     const sample = drill.samples[labels[0]];
     const rows = drill.criteria.map((each) => ({ each, ...choice(`${each.name}, level:`, levels) }));
     step(`${compared.length ? "Now" : "Grade this first:"} answer ${labels[0]}`, [...compared, paragraphs(sample.text, "prompt"), ...rows.flatMap((row) => [about(row.each), row.wrapped])], "Compare", () => {

@@ -100,7 +100,10 @@
       let timer = 0;
       const stop = () => { clearInterval(timer); timer = 0; button.textContent = "▶ Play"; };
       button.addEventListener("click", () => {
-        if (timer) return stop();
+        if (timer) {
+          stop();
+          return;
+        }
         button.textContent = "❚❚ Pause";
         const last = controls[0].stops.length - 1;
         if (at[0] === last) moves[0](0);

@@ -9,7 +9,8 @@
    * @typedef {{change: Change | null, isCanary: boolean, minutes: number, canariesUndone: number, allUndone: number}} Rollout
    * @typedef {{id: string, page: string, alarm: string, questions: {id: string, group: string, text: string, minutes: number}[],
    *   stages: {minute: number, failing: number, waiting: number, answers: Record<string, string>}[], changes: Change[], places: string[],
-   *   dominant: string[], second: string[], phase: string, regime: string, convict: string[], enough: number, needed: number, fixes: string[],
+   *   dominant: string[], second: string[], phase: string, regime: string, convict: string[], enough: number, moved: string[], twin: string,
+   *   says: Record<string, string>, needed: number, fixes: string[],
    *   tempting: {id: string, why_not: string}, target: number, told: string[], rules: Record<string, number>, clock: Record<string, number>}} Incident
    */
   const words = (/** @type {string} */ id) => id.replaceAll("_", " ");
@@ -25,9 +26,15 @@
       const gained = Math.max(effect.after - effect.before, 0) / Math.max(incident.target - effect.before, 1e-9);
       const reached = effect.restored ? 1 : rule.HALFWAY * Math.min(gained, 1);
       const fair = Math.min(Math.max(effect.bill_before, incident.needed) / Math.max(effect.bill_after, 1e-9), 1);
-      const undone = rule.CANARY_UNDONE ** rollout.canariesUndone * rule.ALL_UNDONE ** rollout.allUndone;
-      const kept = [undone, (rule.TOLERATED * fair) ** 2, 1 - effect.lost].reduce((product, share) => product * Math.min(share, 1), rule.RESTORED * reached);
-      const why = !effect.restored && rollout.change?.id === incident.tempting.id ? ` ${incident.tempting.why_not}` : "";
+      /** @type {[string, number][]} */
+      const counts = [
+        [`Taken back on the way: ${rollout.canariesUndone} canaries, ${rollout.allUndone} full rollouts`, rule.CANARY_UNDONE ** rollout.canariesUndone * rule.ALL_UNDONE ** rollout.allUndone],
+        [`Bought for ${(1 / fair).toFixed(1)} times the bill of a cure`, (rule.TOLERATED * fair) ** 2],
+        [`Users lose ${percent(effect.lost)} of what they asked for`, 1 - effect.lost],
+      ];
+      const kept = counts.reduce((product, [, share]) => product * Math.min(share, 1), rule.RESTORED * reached);
+      const why = (!effect.restored && rollout.change?.id === incident.tempting.id ? ` ${incident.tempting.why_not}` : "")
+        + counts.filter(([, share]) => share < 1).map(([told, share]) => ` ${told}: counts ${percent(share)}.`).join("");
       found.push(
         { name: "SLO restored", points: kept, most: rule.RESTORED, says: `${percent(effect.before)} of requests before, ${percent(effect.after)} after, target ${percent(incident.target)}.${why}` },
         { name: "no harm", points: effect.restored && !effect.regressions.length ? rule.HARM : 0, most: rule.HARM, says: effect.regressions.length ? `Worse than before: ${effect.regressions.join(", ")}.` : "Nothing got worse." },
@@ -39,25 +46,34 @@
       }
     }
     const isRight = incident.dominant.includes(answer.dominant);
-    found.push({ name: "dominant phase", points: isRight ? rule.PHASE : 0, most: rule.PHASE, says: `It is ${words(incident.phase)}.` });
+    found.push({ name: "dominant phase", points: isRight ? rule.PHASE : 0, most: rule.PHASE, says: incident.says["dominant phase"] });
     const second = new Set(incident.second);
     if (isRight) { second.add(incident.phase); second.delete(answer.dominant); }
     found.push({ name: "secondary problem", points: second.has(answer.second) ? rule.SECONDARY : 0, most: rule.SECONDARY, says: `The second problem: ${[...second].map((id) => words(id) || "none").join(" or ")}.` });
-    found.push({ name: "spike or steady", points: answer.regime === incident.regime ? rule.REGIME : 0, most: rule.REGIME, says: incident.regime === "steady" ? "It doesn't pass by itself." : "It's a spike." });
+    found.push({ name: "spike or steady", points: answer.regime === incident.regime ? rule.REGIME : 0, most: rule.REGIME, says: incident.says["spike or steady"] });
     const hits = answer.evidence.filter((id) => incident.convict.includes(id) && answer.asked.includes(id));
     const stray = answer.evidence.filter((id) => !incident.convict.includes(id));
     const share = Math.min(hits.length / incident.enough, 1) * Math.max(1 - rule.PER_STRAY * stray.length, 0);
-    const texts = incident.convict.map((id) => incident.questions.find((each) => each.id === id)?.text).filter(Boolean);
-    found.push({ name: "evidence", points: rule.EVIDENCE * share, most: rule.EVIDENCE, says: `What has changed, and wouldn't under its look-alike: ${texts.join("; ")}.` });
+    /** @param {string} about @param {string[]} ids */
+    const telling = (about, ids) => (ids.length ? ` ${about}: ${ids.map((id) => incident.questions.find((each) => each.id === id)?.text).filter(Boolean).join("; ")}.` : "");
+    const others = stray.filter((id) => id !== "gpu");
+    found.push({ name: "evidence", points: rule.EVIDENCE * share, most: rule.EVIDENCE, says: [
+      telling(`What has changed since last week, and would not under '${incident.twin}'`, incident.convict).trim(),
+      others.length < stray.length ? " GPU utilisation reads high in nearly every incident: it points at no cause." : "",
+      telling("No more than context, or as last week", others.filter((id) => !incident.moved.includes(id))),
+      telling("Changed, and would under the look-alike too", others.filter((id) => incident.moved.includes(id))),
+    ].join("") });
     const worth = Object.fromEntries(incident.changes.map((each) => [each.id, each.all.value]));
-    const compared = [...new Set([...answer.ranked, ...incident.fixes])].map((id) => worth[id]).sort((a, b) => b - a);
+    const compared = [...new Set([...answer.ranked, ...incident.fixes])].sort((a, b) => worth[b] - worth[a]);
+    const text = (/** @type {string} */ id) => incident.changes.find((each) => each.id === id)?.text;
     const weigh = (/** @type {number[]} */ values) => values.slice(0, answer.ranked.length).reduce((sum, value, i) => sum + Math.max(value, 0) / (i + 1), 0);
-    const possible = weigh(compared);
-    const order = [...incident.changes].sort((a, b) => b.all.value - a.all.value).slice(0, 4);
+    const possible = weigh(compared.map((id) => worth[id]));
+    const told = compared.map((id) => `${text(id)} ${worth[id] < 0 ? "" : "+"}${worth[id].toFixed(2)}`);
+    const tempted = answer.ranked.slice(0, 2).includes(incident.tempting.id) ? ` ${text(incident.tempting.id)}: ${incident.tempting.why_not}` : "";
     found.push({ name: "ranking", points: possible ? (rule.RANKING * weigh(answer.ranked.map((id) => worth[id]))) / possible : 0, most: rule.RANKING,
-      says: `Worth most: ${order.map((each) => `${each.text} (${each.all.value.toFixed(2)})`).join("; ")}.` });
+      says: answer.ranked.length ? `What each is worth, as share of requests saved, less its cost: ${told.join("; ")}.${tempted}` : "Nothing was ranked." });
     const brisk = Math.min(Math.max((rule.SLOW - rollout.minutes) / (rule.SLOW - rule.BRISK), 0), 1);
-    found.push({ name: "clock", points: effect?.restored ? rule.CLOCK * brisk : 0, most: rule.CLOCK, says: `${rollout.minutes} minutes, ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
+    found.push({ name: "clock", points: effect?.restored ? rule.CLOCK * brisk : 0, most: rule.CLOCK, says: `${rollout.minutes} minutes to the end, ${answer.asked.length} questions; ${rule.BRISK} minutes are enough.` });
     return found;
   }
 
@@ -73,6 +89,12 @@
     element.textContent = text;
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     return element;
+  }
+  /** A row of a table. @param {string} tag of its cells @param {string[]} texts */
+  function line(tag, texts) {
+    const row = make("tr");
+    row.append(...texts.map((text) => make(tag, text)));
+    return row;
   }
   /** @param {string} html a recorded answer */
   function shown(html) {
@@ -188,6 +210,7 @@
     const change = choice("One change", incident.changes.map((each) => [each.id, each.text]));
     const log = make("div", "", { role: "log", "aria-label": "What it did" });
     const problem = make("p", "", { role: "status" });
+    const undo = (/** @type {boolean} */ wasCanary) => { if (wasCanary) rollout.canariesUndone += 1; else rollout.allUndone += 1; };
     const put = (/** @type {boolean} */ isCanary) => {
       const found = incident.changes.find((each) => each.id === change.select.value);
       problem.textContent = found ? "" : "Choose a change first.";
@@ -201,7 +224,6 @@
       log.prepend(make("h3", isCanary ? "On a canary" : "On all"), shown(effect.html));
       tell();
     };
-    const undo = (/** @type {boolean} */ wasCanary) => { if (wasCanary) rollout.canariesUndone += 1; else rollout.allUndone += 1; };
     section.append(make("h2", "Deploy"), change.wrapped,
       button("To a canary", () => put(true)), button("To all", () => put(false)),
       button("Roll back", () => {
@@ -231,9 +253,12 @@
     }
     const truth = make("div");
     incident.told.forEach((text) => truth.append(make("p", text)));
+    const tried = make("table");
+    tried.append(line("th", ["change", "within the SLO after it", "worth"]));
+    [...incident.changes].sort((a, b) => b.all.value - a.all.value).forEach((each) => tried.append(line("td", [each.text, percent(each.all.after), each.all.value.toFixed(2)])));
     const history = make("ol");
     done.forEach(([minute, what]) => history.append(make("li", `minute ${minute}: ${what}`)));
-    section.append(make("h2", `${Math.round(total)} of 100`), table, make("h3", "What it was"), truth, make("h3", "What you did"), history,
+    section.append(make("h2", `${Math.round(total)} of 100`), table, make("h3", "What it was"), truth, make("h3", "What each change does, alone"), tried, make("h3", "What you did"), history,
       make("p", `minillm incident ${incident.id}: ${healed === null ? "still down" : "restored"}, ${Math.round(total)}/100, ${asked.size} questions, ${minutes} min`, { class: "yours" }),
       button("Play it again", () => location.reload()), make("a", "Another incident", { href: "incidents_to_play.html" }));
     arrive(section);
