@@ -32,8 +32,8 @@ lab = open_lab()
 # ## Surface
 #
 # Text goes in and out as **tokens**, pieces of words of about four English letters. The engine works in **steps**, each
-# a single pass through the model. A step computes some tokens for every request that holds a **slot**. A request passes
-# through five phases:
+# a single pass through the model. A step computes some tokens for every request that holds a **slot**, one of a fixed
+# number. A request passes through five phases:
 #
 # | phase | begins | ends | the request is ... |
 # |---|---|---|---|
@@ -110,9 +110,9 @@ findings.eight_together(one, eight)
 # ## Guided
 #
 # The same engine, live. Pick traffic, press **Run**, change one control, press **Run** again: the previous run stays as
-# a thin outline, and the bar under **Run** shows what each phase gained or lost. **Stop** takes effect within one step.
-# Hover over a control to see what it does. In the map of KV blocks, a request's blocks have the same tint as its row.
-# After two runs it looks like this:
+# a thin outline, and the bar under **Run** shows what each phase gained or lost. **Stop** takes effect within one step,
+# **Pin** keeps a run to compare with, and **Patterns** hatches the colours. Hover over a control to see what it does.
+# In the map of KV blocks, a request's blocks have the same tint as its row. After two runs it looks like this:
 #
 # ![The dashboard after two runs: the five-phase timeline with the previous run as thin outlines, the engine's steps,
 # the KV block map, and the difference per phase](images/dashboard.png)
@@ -141,7 +141,8 @@ dashboard
 #
 # - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve tokens instead of four, so each
 #   one takes longer. More slots trade queue for ITL.
-# - *rag, no caching*: prefill grows, and decode and queue with it. The next section runs this one.
+# - *rag, no caching*: prefill grows; where requests overlap, decode and queue do, too. The next section
+#   runs this one.
 # - *chat, no caching*: nothing but noise; no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The
 #   document's own TTFT grows: more steps, and each one reads all the weights again.
@@ -227,7 +228,7 @@ services_70b.phases_table(on_70b)
 # %% [markdown]
 # Compare it with your own machine's table. The times differ and so do the shares: a GPU prefills a whole prompt in the
 # time it takes to decode a token or two. The queue still forms, for the same reason. Every simulated number in this
-# course comes with an error band:
+# course comes with an error band: how far its *steps* were from published measurements (*tp*: GPUs that share a model).
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())

@@ -116,7 +116,7 @@ findings.tail(many)
 # ### Five tools, the same timestamps, different numbers
 #
 # Load generators print "ITL" and "TPOT" (time per output token). All of these use service A's timestamps. Only the
-# definitions differ.
+# definitions differ. (A *delivery* hands one token or more to the client; ICL is inter-chunk latency.)
 
 # %%
 tables.tools_table(before["A"])
@@ -252,8 +252,9 @@ check("q4", ...)  # the closed-loop client's cap, from Little's law
 # ## What this lab cannot tell you
 #
 # - **Your ratios.** How much halving the bytes helps depends on what a step waits for: memory or arithmetic. On a CPU
-#   you also need code that multiplies 8-bit weights as fast as 16-bit ones (here it's C++; without a compiler, 8 bits
-#   can lose). A GPU decoding at batch 1 never waits for arithmetic; it waits for memory, or for its host.
+#   you also need code that multiplies 8-bit weights as fast as 16-bit ones (here it's C++, which keeps up with one row
+#   and can lose with sixteen; without a compiler, it loses). A GPU decoding at batch 1 never waits for arithmetic; it
+#   waits for memory, or for its host.
 # - **Quality.** 8 bits are *lossy*: rounded weights aren't quite the same model. No latency chart shows whether that
 #   matters; lesson 09 measures it.
 # - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that

@@ -108,9 +108,9 @@ instrument.wait_curve()
 #
 # ### A live queue
 #
-# Now the real engine. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled), the queue
-# is below them, and its history below that. Go past capacity: at 110% nothing breaks; the queue just keeps growing.
-# Then give it a second slot.
+# Now the real engine. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled; empty for
+# a moment between two steps), the queue is below them, and its history below that. Go past capacity: at 110% nothing
+# breaks; the queue just keeps growing. Then give it a second slot.
 
 # %%
 live = instrument.LiveQueue(lab, per_second, loads["80%"])
@@ -137,10 +137,11 @@ live
 tables.little_table(loads)
 
 # %% [markdown]
-# Use it in both directions. Your dashboard shows queue length and throughput: divide them for the mean wait, no
-# tracing needed. Or apply it to slots: running requests = throughput × time in a slot, so slots ÷ time in a slot is a
-# ceiling on throughput. The last column is what theory predicts for *exactly these* arrivals, given this machine's
-# service time: the fair comparison for such a short run.
+# Use it in both directions. Your dashboard shows queue length and throughput: divide them for the mean wait, no tracing
+# needed. Or apply it to slots: running requests = throughput × time in a slot, so slots ÷ time in a slot is a ceiling
+# on throughput. *Load* can miss what was asked for: a few dozen random arrivals don't come at exactly the planned rate.
+# The last column is what theory predicts for *exactly these* arrivals, given this machine's service time: the fair
+# comparison for such a short run.
 #
 # ### Many slots
 #
@@ -202,7 +203,8 @@ print(inspect.getsource(theory.replay))
 
 # %% [markdown]
 # **The claim, measured.** Four servers get slightly more traffic than they can serve, each short of a different
-# resource. The weights are in 16 bits (bf16) and in 8 (int8, fp8).
+# resource. The weights are in 16 bits (bf16) and in 8 (int8, widened to 16 before each
+# product; fp8, multiplied as it is: lesson 09).
 
 # %%
 a2(loads, simulated.quantized_waits())

@@ -79,7 +79,8 @@ findings.ways(ways)
 # ### Who is next?
 #
 # Slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like everything
-# from here to the appendix), where one prompt in ten is long: 6000 tokens instead of 200.
+# from here to the appendix), where one prompt in ten is long: 6000 tokens instead of 200. With *two lanes*, short and
+# long prompts queue apart, and every fourth turn is the long lane's.
 
 # %%
 instrument.orders()
@@ -115,7 +116,7 @@ findings.limits({name: simulated.outcomes(run) for name, run in instrument.queue
 # %% [markdown]
 # Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
 # server would have answered a second later. So derive the limit from the SLO: *slots × acceptable wait ÷ mean time in a
-# slot*.
+# slot*: by Little's law, what 16 slots work off within that wait.
 #
 # <details><summary>What do real servers answer, and which flag sets it?</summary>
 #
@@ -158,7 +159,7 @@ a9(calm, busy, saturated)
 
 # %% [markdown]
 # *A13* says "an order of magnitude". That combines two factors: scheduling, and the memory that a static server
-# reserves for the longest possible answer.
+# reserves for the longest possible answer (*paged* memory reserves nothing: lesson 07).
 
 # %%
 a13({gpus: simulated.tenfold(gpus) for gpus in (2, 4)})
@@ -247,7 +248,8 @@ findings.fair(both, lab)
 tenants.tenants_table(tenants.by_tenant(both, lab))
 
 # %% [markdown]
-# With so few requests a tenant's p99 is nearly its slowest one. At 70B there are more, and you choose how greedy the
+# With so few requests a tenant's p99 is nearly its slowest one. (Tokens/s are counted over each tenant's own time,
+# so they don't add up to the total.) At 70B there are more, and you choose how greedy the
 # greedy tenant is (its load as a share of capacity), and what it asks for:
 
 # %%

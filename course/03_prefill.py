@@ -9,7 +9,7 @@
 #
 # - **Surface** (ten minutes): a prompt four times as long. Place your bet.
 # - **Guided** (twenty): linear and square, textbook and fused attention, and chunks.
-# - **Deep dive** (ten): the formulas, the code, six claims put to the test.
+# - **Deep dive** (fifteen): the formulas, the code, six claims put to the test.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -89,7 +89,8 @@ instrument.flops_explorer(lab)
 # ### TTFT on the back of an envelope
 #
 # So on an idle server a prompt of $n$ tokens takes about $2 P n$ FLOPs, divided by what the GPUs deliver: their number
-# × the data sheet's FLOP/s × the share of it that prefill reaches (**MFU**, typically 40 to 60%).
+# × the data sheet's FLOP/s (an H100: 989 TFLOP/s in 16 bits) × the share of it that prefill
+# reaches (**MFU**, typically 40 to 60%).
 
 # %%
 envelope.explorer()
@@ -152,8 +153,9 @@ instrument.chunk_explorer(lab, swept)
 # %% [markdown]
 # ### The same question at 70B
 #
-# Llama-3.1 70B on four H100s, simulated, with the same scheduler. Sixteen chats, then one long prompt. The dashed line
-# is the time it takes just to read all the weights that many times: no chunked prefill can be faster.
+# Llama-3.1 70B (Llama-3's shape with a longer context) on four H100s, simulated, with the same scheduler. Sixteen
+# chats, then one long prompt. The dashed line is the time it takes just to read all the weights that many times: no
+# chunked prefill can be faster.
 
 # %%
 instrument.explore_70b()
@@ -229,7 +231,8 @@ f4(both, big_savings())
 # And one on **prompt compression**, dropping the sentences that have little to do with the question. (Mind the prefix
 # cache, lesson 04: once each prompt is cut to fit its question, no two begin alike.) Having a small model *summarize* a
 # long history is the same trade with one more cost, its own prefill and decode, and one more risk, facts that were
-# never said. The same gate applies.
+# never said. Either needs a **quality gate**: write down beforehand how many right answers you can lose (the *floor*),
+# then count.
 
 # %%
 d7(halved_4k(), reading.compare(lab))
@@ -254,7 +257,9 @@ check = checks(shape, swept)
 check("q1", ...)  # this lab's model: at how many tokens is attention as much work as the matrices?
 
 # %%
-check("q2", ...)  # textbook attention, 2048 tokens, one layer, float32: how many MB of scores? (shape.num_heads)
+check(
+    "q2", ...
+)  # textbook attention, 2048 tokens, one layer, float32: how many MB of scores? (shape.num_heads; the score matrix alone)
 
 # %%
 check("q3", ...)  # which gains when chunks become smaller: "the long prompt" or "the others"?

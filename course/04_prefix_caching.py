@@ -76,7 +76,8 @@ findings.stamp(first, last)
 # Two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of its
 # block's **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the time
 # from the first sentence to the last and watch where the chain breaks. Then change the block size. Below are the same
-# two prompts as a **radix tree**, which SGLang matches token by token (at page size 1).
+# two prompts as a **radix tree** (prompts share a path up to their first difference), which the engine SGLang
+# matches token by token (at page size 1).
 
 # %%
 instruments.bead_explorer(lab)
@@ -92,9 +93,10 @@ instruments.bead_explorer(lab)
 # ### A prompt the way services really send it
 #
 # This is a template; the client fills in the `{fields}` for every request. The **linter** compares six such requests
-# and lists each line that keeps shared text from being found; the first one decides. Edit the template as you like.
-# *Reorder by stability* moves what changes least often to the front. *Run on the engine* plays the requests; the
-# previous run stays above.
+# and lists each line that keeps shared text from being found; the first one decides. (It counts the shared tokens
+# behind a line that change less often than the line, so the numbers overlap.) Edit the template as you like. *Reorder
+# by stability* moves what changes least often to the front. *Run on the engine* plays the requests; the previous run
+# stays above.
 
 # %%
 editor = PromptEditor(lab)

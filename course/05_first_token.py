@@ -183,7 +183,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # $$\text{TTFT} = \underbrace{\text{queue}}_{\text{before } S} \;+\; \sum_{s \in S} f_s\,\Big(
 # \underbrace{\tfrac{o_s}{n_s}}_{\text{own}} + \underbrace{\tfrac{p_s}{n_s}}_{\text{others' prompts}} +
-# \underbrace{\tfrac{n_s - o_s - p_s}{n_s}}_{\text{others' answers}}\Big) \;+\; \text{bookkeeping} + \underbrace{\text{sampling} + \text{detokenizing}}_{\text{first token}}$$
+# \underbrace{\tfrac{n_s - o_s - p_s}{n_s}}_{\text{others' answers}}\Big) \;+\; \text{bookkeeping} +
+# \underbrace{\text{sampling} + \text{detokenizing}}_{\text{first token}}$$
 #
 # The fractions add up to one, so no second is lost and none is counted twice. The next cell checks every request of
 # this lesson.

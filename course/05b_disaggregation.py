@@ -29,8 +29,8 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 budget_picture.explorer()
 
 # %% [markdown]
-# The price is the **transfer**: everything that prefill computed has to reach the other GPU. KV per token (lesson 07)
-# times tokens, over the link's bandwidth. Llama-3 70B:
+# The price is the **transfer**: everything that prefill computed has to reach the other GPU. KV per token (328 kB for
+# Llama-3 70B; lesson 07 derives it) times tokens, over the link's bandwidth:
 
 # %%
 transfer.explorer()
@@ -66,7 +66,8 @@ stack(transfer.ways_table(quiet), findings.load(quiet, 8.0, "load"))
 #
 # ### More load
 #
-# The same fleet, 24 requests per second.
+# The same fleet, 24 requests per second, in runs of 200 requests: a p99 rests on the slowest two, and tokens/s
+# includes the end, when the last answers drain.
 
 # %%
 busy = transfer.ways(24.0)
@@ -75,7 +76,9 @@ stack(transfer.ways_table(busy), findings.load(busy, 24.0, "load"))
 # %% [markdown]
 # ### Which split?
 #
-# A fixed split suits one mix of prompts and answers. TTFT p99 by load, for each way to divide four replicas:
+# A fixed split suits one mix of prompts and answers. TTFT p99 by load, for each way to divide four replicas. (This
+# traffic is mostly prompt, so 3 + 1 looks best. Its price isn't in the chart: one replica decodes for all, so check its
+# ITL and its KV room.)
 
 # %%
 transfer.draw_splits()
@@ -90,7 +93,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 #   can't help. Traffic that drifts from long prompts to long answers needs a different split every hour (NVIDIA
 #   Dynamo's planner adds and removes workers in each pool).
 # - **Short prompts.** They hardly stall a decode, and chunked prefill takes care of the rest.
-# - **Slow links.** See above. Within a node NVLink makes the transfer vanish; across data centres it dominates.
+# - **Slow links.** See above. Within a node NVLink (links between GPUs, hundreds of GB/s) makes the transfer vanish;
+#   across data centres it dominates.
 # - **Small fleets.** Below a handful of replicas the rounding alone (1 + 3? 2 + 2?) costs more than the stalls did.
 # - **Prefix caches.** Hits live where prefill happened. Decode GPUs keep the conversation's KV, and the next turn's
 #   prefill GPU doesn't have it, unless a shared tier does ([07b](07b_smaller_kv.ipynb)).

@@ -111,9 +111,9 @@ findings.slo(sweep)
 # %% [markdown]
 # ### Where it hurts: batching past the knee
 #
-# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, it mostly buys latency.
-# A throughput chart only levels off there; it never falls, so it raises no alarm. So set `max_num_seqs` from the SLO,
-# leave some headroom (prompts share these steps, too: lesson 05), and alert on ITL.
+# Where the curve is flat, a larger batch buys throughput for almost nothing. Where it's steep, past the **knee**, it
+# mostly buys latency. A throughput chart only levels off there; it never falls, so it raises no alarm. So set
+# `max_num_seqs` from the SLO, leave some headroom (prompts share these steps, too: lesson 05), and alert on ITL.
 #
 # ### How much of the machine is used?
 #
@@ -314,8 +314,8 @@ sim_70b.tp_table()
 # All-reduces don't get shorter with more GPUs, and neither does overhead. So their share grows, ITL falls by less than
 # the number of GPUs, and in terms of what a step *takes*, the knee does move.
 #
-# **The code.** This is how `minillm bench decode` counts bytes, and how the simulator prices a step: the same two
-# clocks, and a third.
+# **The code.** This is how `minillm bench decode` counts bytes, and how the simulator prices a step: there `products`
+# and `weights` are the two clocks, `longer` the one that counts, `gaps`, `waiting` and `fixed` the third.
 
 # %%
 import inspect

@@ -89,7 +89,7 @@ sim_70b.step_parts("Qwen3 30B-A3B (MoE)")
 #
 # **Tensor parallelism** (TP) cuts every expert into slices, and narrow experts become very narrow. **Expert
 # parallelism** (EP) gives each GPU whole experts. Then a token has to travel to its experts and back: two
-# **all-to-alls** per layer. And a layer is done when its busiest GPU is.
+# **all-to-alls** (each GPU sends to all others) per layer. And a layer is done when its busiest GPU is.
 
 # %%
 parallel.imbalance()
@@ -124,8 +124,8 @@ parallel.kv_table()
 
 # %% [markdown]
 # That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). In decode,
-# all 128 heads score the latent vector directly. That's some 240 FLOPs per byte, close to an H100's bend: MLA trades
-# bytes, which decoding is short of, for arithmetic that it had to spare.
+# all 128 heads score the latent vector directly. That's some 240 FLOPs per byte (128 × 2 × (576 + 512) FLOPs for 576 ×
+# 2 bytes), close to an H100's bend: MLA trades bytes, which decoding is short of, for arithmetic that it had to spare.
 #
 # ### Why TP wastes it, and data parallel attention doesn't
 #

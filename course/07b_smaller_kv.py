@@ -65,7 +65,8 @@ stack(charts.draw_needle(found, needle.reach(lab, window)), findings.forgotten(f
 # One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
 # quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how
 # surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**), and how
-# often they agree on the most likely token. The table's header has the floors; they were set beforehand.
+# often they agree on the most likely token. The table's header has the floors, the worst values we'd accept; they were
+# set beforehand. (A *nat* is KL's unit with natural logarithms: 0 means the same distribution.)
 
 # %%
 rounded = losses.measure(lab)

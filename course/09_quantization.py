@@ -88,7 +88,7 @@ stack(phases.draw_pairs(alone, "batch 1, long answer", "int8"), findings.alone(a
 # ### Two other kinds of traffic
 #
 # Test that rule on steps that do more than read. Take the same int8 model with a **full batch**, where many requests
-# share each step, and with a **long prompt** and an answer of a few tokens.
+# share each step (as in lesson 01's service B), and with a **long prompt** and an answer of a few tokens.
 
 # %%
 others = lab.predict("others", "int8 weights: what happens to E2E there?", list(phases.BOTH.values()))

@@ -34,7 +34,7 @@ print("listening at", server.url)
 # - it becomes text (**detokenizing**), once its characters are complete;
 # - the text goes into a small JSON document, an **event**: `data: {...}` and an empty line. A sequence of these over
 #   one HTTP response is called **server-sent events** (SSE);
-# - HTTP wraps the event once more, as a **chunk**, and hands it to the operating system;
+# - HTTP wraps the event once more, as a **chunk** (of HTTP, not of a prompt), and hands it to the operating system;
 # - whatever sits between you and the server (a gateway, a load balancer, a **proxy**) passes it on. Or doesn't yet.
 #
 # The next cell sends the server a request over a real socket. Upper ticks: the engine hands a token over. Lower ticks:

@@ -71,6 +71,7 @@ geography.explorer()
 # ### An inventory of hops
 #
 # Write down every hop between the client and the first token, give each a budget, and see what's left for the model.
+# (*Connection* includes the request's own way in, half a round trip.)
 
 # %%
 geography.hops_explorer()

@@ -104,8 +104,8 @@ stack(storm.table(stormy), storm.draw(stormy, "A retry storm on this machine"), 
 # %% [markdown]
 # What the clients did:
 #
-# - **Exponential backoff with jitter**: wait longer after each failure, and randomize the wait, or clients that failed
-#   together retry together.
+# - **Exponential backoff with jitter** spreads attempts and doesn't limit them: wait longer after each failure, and
+#   randomize the wait, or clients that failed together retry together.
 # - **A retry budget** as well: retries are at most a tenth of requests. Past that, something's wrong that retrying
 #   won't fix.
 #
@@ -163,8 +163,8 @@ e6(troubles)
 #
 # > "I'd propagate disconnects through every hop, and check that by watching KV blocks come back: one gateway that reads
 # > to the end defeats it. Cancelling pays when something's waiting for the slot. A client that stops reading must never
-# > stall the batch, so I'd buffer per request, bounded, with a time-out. And clients retry with exponential backoff,
-# > jitter and a budget, because immediate retries turn a twenty-second spike into an outage that doesn't end."
+# > stall the batch, so I'd buffer per request, bounded, with a time-out. And clients retry within a budget,
+# > with backoff and jitter as well: unlimited retries turn a twenty-second spike into an outage that doesn't end."
 #
 # ## Check yourself
 

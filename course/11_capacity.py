@@ -123,9 +123,8 @@ knee.draw_limit_or_load(knee.sweep(), crowds)
 # ### From the data sheet to replicas
 #
 # For 70B on four H100s, step by step: what the data sheet's FLOP/s would serve, what remains at the share that large
-# matrix products reach (lesson 03's MFU is lower: a whole prefill has the other costs in it), what remains after a step's
-# other costs, within the SLO, and with headroom for bursts and for a replica
-# that dies.
+# matrix products reach (lesson 03's MFU is lower: a whole prefill has the other costs in it), what remains after a
+# step's other costs, within the SLO, and with headroom for bursts and for a replica that dies.
 
 # %%
 waterfall.explorer()

@@ -79,9 +79,10 @@ simulated_70b.error_band(fleet.deployment())
 #
 # ### What a cold start is made of
 #
-# So everything depends on how long a replica takes to start. That's mostly bytes over bandwidths. The defaults are
-# round figures; put in your own. In **sleep mode** the process stays alive: its weights move to host memory, its KV is
-# dropped, and another model can have the GPUs. Waking up is one copy back over PCIe.
+# So everything depends on how long a replica takes to start: two minutes above, three with the defaults here. That's
+# mostly bytes over bandwidths. The defaults are round figures; put in your own. In **sleep mode** the process stays
+# alive: its weights move to host memory, its KV is dropped, and another model can have the GPUs. Waking up is one copy
+# back over PCIe.
 
 # %%
 anatomy.explorer()

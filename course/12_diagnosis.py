@@ -49,7 +49,7 @@ desk
 #
 # ### The page, and two numbers
 #
-# Another night, another service. The page gives one alarming number.
+# Another service. The page gives one alarming number.
 
 # %%
 second = services.second()
@@ -94,8 +94,7 @@ readings
 
 # %% [markdown]
 # GPU utilisation is high in nearly all incidents: a step that does little keeps the GPU as "busy" as one that does a
-# lot. So a high value tells you nothing. (A low one does: with a deep queue, it means the GPU isn't being fed, because
-# of the host or a stuck process.) Drag the slider, and read each answer as if you didn't know the cause yet.
+# lot. So a high value tells you nothing. (A low one does: with a deep queue, something starves the GPU.) Read each answer as if you didn't know the cause yet.
 
 # %%
 twins.explorer(first.fresh(), second.fresh())
@@ -103,7 +102,7 @@ twins.explorer(first.fresh(), second.fresh())
 # %% [markdown]
 # ### Commit, then deploy
 #
-# The evidence is in. In code, a diagnosis looks like this:
+# In code, a diagnosis looks like this:
 
 # %%
 second.ask("kv_use"), second.ask("batch")
@@ -128,8 +127,9 @@ cure.score(outcome)
 beside
 
 # %% [markdown]
-# Each row is the same held-out traffic under one change. Look at three things: is the SLO met, did anything else get
-# worse, and what does it cost? More slots can't help here: with the pool full, no request can use them.
+# Each row is the same held-out traffic (other arrivals than the page's) under one change. Look at three things: is the
+# SLO met, did anything else get worse, and what does it cost? More slots can't help here: with the pool full, no
+# request can use them.
 
 # %%
 second.grade()
@@ -139,8 +139,8 @@ truth = services.truth(second)
 print(truth)
 
 # %% [markdown]
-# Each row of the table shows what one change alone would have done. Most changes do nothing for most problems, so "have
-# you tried..." is a slow way to work.
+# Each row shows what one change alone would have done (*phase*: where that kind of change usually acts). Most changes
+# do nothing for most problems, so "have you tried..." is a slow way to work.
 #
 # ### What its numbers imply
 #
@@ -167,7 +167,7 @@ real.table(runs)
 #
 # ### Post-mortem one: three months
 #
-# A well-known story, in our words. A team works on quantization for three months because "the model is too slow". It
+# A well-known story: a team works on quantization for three months because "the model is too slow". It
 # ships, and nothing changes: prompts had grown to three times their length, under settings chosen for short ones. Here
 # it is simulated, with 70B on four GPUs:
 
@@ -195,9 +195,9 @@ effort.score(outcome)
 months_beside
 
 # %% [markdown]
-# Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill waits for arithmetic, and the
-# seconds were lost queueing for prefill. The story is often told with a moral: "there were too many slots, lower them".
-# Does that fix it?
+# Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill waits for arithmetic. It's 2% of a
+# request's own time, but three times the prompt tokens fill everyone's steps, and the seconds were lost queueing for
+# those. The story is often told with a moral: "there were too many slots, lower them". Does that fix it?
 
 # %%
 a18(*claims.post_mortem())
@@ -328,7 +328,7 @@ check = checks(first, second, truth)
 check("q1", ...)  # the id of the question that tells too few slots from too small a KV pool
 
 # %%
-check("q2", ...)  # the second: how many average requests fit in its KV pool at once, half of each answer written?
+check("q2", ...)  # the second: how many average requests fit in its KV pool at once, half of each answer generated?
 
 # %%
 check("q3", ...)  # the second incident: share of the requests' time that is spent in the queue, 0 to 1

@@ -44,7 +44,7 @@ short
 #
 # ### Predict
 #
-# Two candidates answer the profiling dump from the next section, and commit to the same dominant phase. One writes two
+# Two candidates answer the drill above, and commit to the same dominant phase. One writes two
 # sentences with two calculations, the other a long text in which every buzzword appears several times.
 
 # %%
@@ -52,7 +52,7 @@ words = lab.predict("words", "Which of the two scores more points?", [lesson.QUI
 words
 
 # %%
-outcome, both = lesson.duel(dump)
+outcome, both = lesson.duel(find_drill("p99-8s").drawn())
 words.score(outcome)
 
 # %%
@@ -196,7 +196,7 @@ for pair, (effect, _, right) in table()["effects"].items():
 print(dump.prompt)
 check = checks(dump)
 
-check("q1", ...)  # if every gap were as long as its p99: how many seconds does an average answer take to write?
+check("q1", ...)  # if every gap were as long as its p99: how many seconds does an average answer take to generate?
 
 # %%
 check("q2", ...)  # the prompts alone: how many times what two A100s can compute on paper?

@@ -125,9 +125,10 @@ techniques.techniques_table(cells)
 #
 # ### Where it hurts
 #
-# Look for factors below 1: drafts that are checked and discarded while the processor is busy with other requests, or a
-# static batch held open by one long answer. Articles don't print those. Here's the claim about the table (this writes
-# its row of the ledger, too):
+# Look for factors below 1, where a technique costs more than it brings: drafts that are checked and discarded while the
+# processor is busy with other requests, a static batch held open by one long answer, long prefills that share their
+# steps and so all end late. Articles don't print those. Here's the claim about the table (this writes its row of the
+# ledger, too):
 
 # %%
 ledger.keep(d22(cells))

@@ -2,7 +2,7 @@
 # # minillm: start page
 #
 # A course on LLM serving latency, run on a real engine. **New here?** Open [lesson
-# 00](00_start_here.ipynb); in five minutes you'll have seen where the time goes. Come back for the map.
+# 00](00_start_here.ipynb); in fifteen minutes you'll have seen where the time goes. Come back for the map.
 #
 # Run this page from the top (*Run > Run All Cells*); it then shows how far you've got.
 
@@ -24,10 +24,10 @@ where_next()
 #
 # Every request passes through five phases, and a technique that shortens one may lengthen another. Each row below is a
 # technique. Each cell holds **two pairs of runs**, without and with it: on the left (A) traffic where it should help,
-# on the right (B) traffic where it should do nothing or hurt. **÷2.0** means the phase became half as long, **×2.0**
-# twice as long. A dot means no change worth mentioning. The last columns: the whole request (E2E), the longest gaps
-# between tokens (ITL p99), and the share of requests with a first token within two seconds (in percentage points:
-# **+40** is 40 more in a hundred).
+# on the right (B) traffic where it should do nothing, or cost something in another column. **÷2.0** means the phase
+# became half as long, **×2.0** twice as long. A dot means no change worth mentioning. The last columns: the whole
+# request (E2E), the longest gaps between tokens (ITL p99), and the share of requests with a first token within two
+# seconds (in percentage points: **+40** is 40 more in a hundred).
 
 # %%
 found = PhaseMap.stored()

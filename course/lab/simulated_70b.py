@@ -115,7 +115,8 @@ def error_band(on: Deployment) -> Html:
         told += f"on {fitted['all']['steps']} steps they had not seen"
     else:  # moved from another card
         *_, (recordings, off) = LEFT_OUT_ERROR.items()
-        told = f"vLLM 0.19's constants, fitted on an RTX 4090 and moved. Beside {recordings.partition(' (')[0]}: {off}"
+        told = "step-time constants of vLLM 0.19, fitted to an RTX 4090 and scaled to this card by its data sheet. "
+        told += f"Against {recordings.partition(' (')[0]}: {off}"
     words = f"Simulated on {on.placement.tp} x {on.profile.hardware.name}: {told}."
     link = f'<a href="{ALL_ERRORS}">All comparisons</a>'
     return Html(f"<p><em>{escape(words)}</em> {link}</p>", words)

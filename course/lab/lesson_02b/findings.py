@@ -54,7 +54,7 @@ def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
     small = [tenants.p99(each) for each in found]
     greedy = [tenants.p99(each, [tenants.GREEDY]) for each in found]
     total = [run.throughput for run in runs.values()]
-    kind = "helps" if small[1] < 0.8 * small[0] else "alike"
+    kind = "restless" if max(total) > 1.25 * min(total) else "helps" if small[1] < 0.8 * small[0] else "alike"
     return tell("02b", "fair", kind, small=small, greedy=greedy, gain=small[0] / small[1], total=total)
 
 

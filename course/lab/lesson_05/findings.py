@@ -32,7 +32,9 @@ def policies(runs: Mapping[str, Run]) -> Finding:
     ttft = {name: percentile(traffic.ttft_of(traffic.newcomers(run)), 50) for name, run in runs.items()}
     gap = {name: traffic.pause(run) for name, run in runs.items()}
     best, smooth = min(ttft, key=ttft.get), min(gap, key=gap.get)
-    told = "; ".join(f"*{name}*: TTFT {seconds(ttft[name])}, writers' p99 gap {seconds(gap[name])}" for name in runs)
+    told = "; ".join(
+        f"*{name}*: median TTFT {seconds(ttft[name])}, writers' p99 gap {seconds(gap[name])}" for name in runs
+    )
     return tell("05", "policies", "here", told=told, best=best, smooth=smooth)
 
 

@@ -52,6 +52,5 @@ def needle(found: Mapping[str, Mapping[int, Found]]) -> Outcome:
     return Outcome(
         answer,
         f"{far} tokens back, {windowed[far].share:.0%} of its tokens are predicted with the window and "
-        f"{whole[far].share:.0%} "
-        f"without it; {whole[FIRST_TIME].share:.0%} of one it has never seen",
+        f"{whole[far].share:.0%} without it; {whole[FIRST_TIME].share:.0%} of one it has never seen: {answer}",
     )

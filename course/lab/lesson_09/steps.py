@@ -70,7 +70,7 @@ def promises_table(found: Sweep, roof: Roof) -> Html:
                 max(plain.itl - roof.reading(plain.bytes - dot.bytes), 0.0)
             ),
             "step, measured": lambda dot: seconds(dot.itl) + (" (restless)" if dot.is_restless else ""),
-            "speed-up by bytes alone": lambda dot: f"×{plain.bytes / dot.bytes:.2f}",
+            "speed-up if a step only read weights": lambda dot: f"×{plain.bytes / dot.bytes:.2f}",
             "speed-up, measured": lambda dot: f"×{plain.itl / dot.itl:.2f}",
         },
     )

@@ -182,7 +182,7 @@ def test_history_holds_old_attempts_too(home: Path) -> None:
 
 def test_the_lessons_bets_are_decided_by_running() -> None:
     dump = find_drill(FLAGSHIP).drawn()
-    assert lesson.duel(dump)[0].answer == lesson.QUICK
+    assert lesson.duel(find_drill("p99-8s").drawn())[0].answer == lesson.QUICK
     assert lesson.strong_to_staff(dump).answer in lesson.APART
     assert "staff" in str(lesson.samples_table(dump))
 
