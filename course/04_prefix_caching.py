@@ -8,8 +8,9 @@
 # won't help, however large it is.
 #
 # - **Surface** (ten minutes): one line of a prompt, in two places.
-# - **Guided** (thirty): a prompt and its linter, eviction, tenants, a 70B fleet, and what hosted APIs charge.
+# - **Guided** (twenty-five): a prompt and its linter, eviction, tenants, and a 70B fleet.
 # - **Deep dive** (ten): the hash chain, the code, and five claims put to the test.
+# - **Appendix** (five, optional): what hosted APIs charge for a cached prefix.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -218,28 +219,6 @@ fleet = tenants.routers(on_70b, tenants=60)
 stack(tenants.routers_table(fleet), findings.routers(fleet))
 
 # %% [markdown]
-# ### What hosted APIs charge
-#
-# Hosted APIs cache prefixes too, and bill for it. Anthropic's API caches up to a **breakpoint** that you set
-# (`cache_control`): writing costs more than plain input, reading a tenth of it, and entries expire 5 minutes or 1 hour
-# after their last use. OpenAI's caches automatically from 1,024 tokens. So the traffic decides: how many requests per
-# hour does a prefix need before caching pays?
-
-# %%
-hosted.explorer()
-
-# %% [markdown]
-# <details><summary>Answer</summary>
-#
-# With random arrivals, a request finds the prefix with probability $1 - e^{-\lambda\,\text{TTL}}$. Caching pays once
-# $\text{hit rate} > \frac{w - 1}{w - r}$ for a write price $w$ and a read price $r$: above 22% for 1.25 and 0.1, which
-# is a request every 20 minutes on a 5-minute entry; above 53% for 2 and 0.1, a request every 80 minutes on a 1-hour
-# entry. Below that, caching *raises* the bill. The 1-hour entry is the cheaper one at low rates, the 5-minute one at
-# high rates. Output tokens cost the same either way, and they're several times the price of input.
-#
-# </details>
-
-# %% [markdown]
 # ### Where it does nothing
 #
 # **Nothing shared.** No two prompts begin alike.
@@ -372,6 +351,30 @@ check("q3", ...)  # the fix after which the cache finds most: "time", "session",
 
 # %%
 check("q4", ...)  # a cache too small for all tenants: which order finds more, "in turns" or "grouped"?
+
+# %% [markdown]
+# ## Appendix
+#
+# ### What hosted APIs charge
+#
+# Hosted APIs cache prefixes too, and bill for it. Anthropic's API caches up to a **breakpoint** that you set
+# (`cache_control`): writing costs more than plain input, reading a tenth of it, and entries expire 5 minutes or 1 hour
+# after their last use. OpenAI's caches automatically from 1,024 tokens. So the traffic decides: how many requests per
+# hour does a prefix need before caching pays?
+
+# %%
+hosted.explorer()
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# With random arrivals, a request finds the prefix with probability $1 - e^{-\lambda\,\text{TTL}}$. Caching pays once
+# $\text{hit rate} > \frac{w - 1}{w - r}$ for a write price $w$ and a read price $r$: above 22% for 1.25 and 0.1, which
+# is a request every 20 minutes on a 5-minute entry; above 53% for 2 and 0.1, a request every 80 minutes on a 1-hour
+# entry. Below that, caching *raises* the bill. The 1-hour entry is the cheaper one at low rates, the 5-minute one at
+# high rates. Output tokens cost the same either way, and they're several times the price of input.
+#
+# </details>
 
 # %% [markdown]
 # ## What this lab cannot tell you

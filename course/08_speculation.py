@@ -202,22 +202,13 @@ gain_map.explorer()
 #   cheaper per request as quickly as the target's.
 # - On the stack of 2023, a 1B model has few bytes to read, yet its steps are costly: they're bound by kernel launches.
 # - At long contexts the gain survives larger batches: a verification reads a request's KV once for all its rows.
+# - A draft model's weights and KV take memory: on a server short of KV blocks, fewer requests run at once. (Short
+#   answers: claim D6, below.)
 #
 # </details>
 
 # %%
 simulated_70b.error_band(sim_70b.stack(sim_70b.TODAY))
-
-# %% [markdown]
-# <details><summary>Short answers</summary>
-#
-# The shorter the answer, the less there is to gain. What is there to lose? Lookup costs nothing up front. A draft model
-# prefills the prompt before its first guess; where guesses pass often, the first token or two pay for that, and where
-# drafting loses on every token, no length makes up for it. So acceptance decides, not length; claim D6 below measures
-# both. And a draft model's weights and KV take memory: on a server short of KV blocks, that means fewer requests at
-# once.
-#
-# </details>
 
 # %% [markdown]
 # ## Deep dive
