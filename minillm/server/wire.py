@@ -60,10 +60,19 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
+def raw_headers(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    """As ASGI wants them."""
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
 async def send_whole(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
     """Send a response, and wait until the transport has accepted it."""
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    raw.append((b"content-length", str(len(body)).encode()))
+    raw = raw_headers({**headers, "content-length": str(len(body))})
     await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send_last(send, body)
+
+
+async def send_last(send: Send, body: bytes) -> None:
+    """Send the end of a response, and wait until the transport has accepted it."""
     await send({"type": "http.response.body", "body": body, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})  # waits for the bytes before it
