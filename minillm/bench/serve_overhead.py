@@ -135,7 +135,8 @@ class Stream:
 
     def answer(self) -> Answer:
         parser = HttpResponseParser(self)
-        for self._now, data in self.reads:
+        for read in self.reads:
+            self._now, data = read
             parser.feed_data(data)
         if (status := parser.get_status_code()) != 200:
             return Answer(error=f"{status}: {reason_in(b''.join(data for _, data in self._events).decode())}")
@@ -188,7 +189,9 @@ def run(
     alone = Alone(**config.model_dump(exclude_unset=True))
     workloads = [make_workload(alone.llm.engine, count, prompt_words, length, seed) for count in counts]
     with own_server(config) as url:
-        measured = compete(Served(url, config.model), alone.llm.engine, lambda: [alone], workloads, repeats, quick, bandwidth)
+        measured = compete(
+            Served(url, config.model), alone.llm.engine, lambda: [alone], workloads, repeats, quick, bandwidth
+        )
     settings = {"prompt_words": prompt_words, "output_tokens": length, "seed": seed}
     notes = [
         f"{result.name}: ITL p50 {result.peers[0].itl_ratios[alone.name].text(3)} of the engine's own"

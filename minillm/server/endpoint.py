@@ -16,11 +16,11 @@ from minillm.server.admission import BYTES_PER_TOKEN
 from minillm.server.answers import error_event, num_new_logprobs
 from minillm.server.calls import DISCONNECTED, Call, completions_of
 from minillm.server.errors import INTERNAL_ERROR, ApiError, as_api_error
-from minillm.server.generation import Generation
+from minillm.server.generation import Generation, News
 from minillm.server.protocol import GenerationBody, parse
 from minillm.server.responses import Shape, make_shape
 from minillm.server.service import Service
-from minillm.server.wire import SLOW_READER, raw_headers, read_body, send_last, send_whole, unless_gone
+from minillm.server.wire import SLOW_READER, connection_of, read_body, send_head, send_last, send_whole, unless_gone
 
 logger = logging.getLogger(__name__)
 
@@ -146,8 +146,17 @@ class Exchange:
         """What one engine step brings goes out in one write. The deadline is the engine's: how long a finished answer
         takes to be read is the reader's affair."""
         news = await generation.news()
-        headers = {**STREAM_HEADERS, **self._own_headers}
-        await self.send({"type": "http.response.start", "status": 200, "headers": raw_headers(headers)})
+        connection = connection_of(self.scope)
+        if any(completion.logprobs for _, completion in news):
+            connection = None  # they may be many, and are then shaped in a thread
+
+        def write(news: News) -> bool:
+            if connection is None or connection.lags:
+                return False
+            connection.write_chunk(shape.chunks(news))
+            return True
+
+        await send_head(self.send, 200, {**STREAM_HEADERS, **self._own_headers})
         pings = asyncio.create_task(self._ping())
         try:
             while True:
@@ -158,7 +167,7 @@ class Exchange:
                 await self._send({"type": "http.response.body", "body": chunks, "more_body": True})
                 # Some of n end early. The last to end waits until the transport has taken everything.
                 self.service.accepted([one for one in completions if one.finish_reason is not None])
-                news = await generation.news()
+                news = await generation.news(write)
         finally:
             pings.cancel()
         if not deadline.expired():

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, Unpack
 
 from minillm.core.params import SamplingParams
@@ -69,26 +69,41 @@ class Generation:
         """What has come so far, in the prompts' order."""
         return [output for output in self._latest.values() if output is not None]
 
-    async def news(self) -> News:
+    async def news(self, take: Callable[[News], bool] | None = None) -> News:
         """Wait for what comes next.
 
+        Args:
+            take: called at once with news that end nothing. If it returns True, it has dealt with them, and the wait
+                goes on.
         Raises:
             ApiError: a choice ended without an answer.
             EngineDeadError: the engine thread has stopped.
         """
-        news = []
-        for output in await self._collector.get():
+
+        def taken(output: RequestOutput) -> bool:
+            for completion in output.completions:
+                if completion.finish_reason is not None:
+                    return False
+            self._latest[output.request_id] = output
+            return take is not None and take(self._news_of(output))
+
+        outputs = await self._collector.get(taken)
+        for output in outputs:
             self._latest[output.request_id] = output
             if output.finished:
                 self._unfinished.discard(output.request_id)
-            first = self._places[output.request_id] * len(output.completions)
-            for index, completion in enumerate(output.completions, first):
-                ends = completion.finish_reason is not None and index not in self._ended
-                if ends:
-                    check_ending(completion)
-                    self._ended.add(index)
-                if ends or completion.num_new_tokens:
-                    news.append((index, completion))
+        return [one for output in outputs for one in self._news_of(output)]
+
+    def _news_of(self, output: RequestOutput) -> News:
+        news = []
+        first = self._places[output.request_id] * len(output.completions)
+        for index, completion in enumerate(output.completions, first):
+            ends = completion.finish_reason is not None and index not in self._ended
+            if ends:
+                check_ending(completion)
+                self._ended.add(index)
+            if ends or completion.num_new_tokens:
+                news.append((index, completion))
         return news
 
     async def result(self) -> None:
