@@ -17,8 +17,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from http.client import HTTPConnection
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from httptools import HttpResponseParser
@@ -26,7 +26,6 @@ from httptools import HttpResponseParser
 from minillm.bench.baselines.base import Baseline, Minillm, Run, check_counts
 from minillm.bench.compare import compete
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.loadgen.client import reason_in
 from minillm.bench.loadgen.planned_requests import common_words
 from minillm.bench.loadgen.stream import Answer, Read, read_answer
 from minillm.bench.report import Measured
@@ -126,40 +125,38 @@ class Stream:
     """A request on a connection of its own. What comes back is only stamped; `answer` reads it afterwards."""
 
     def __init__(self, url: str, body: bytes) -> None:
-        host = urlsplit(url)
-        self.socket = socket.create_connection((host.hostname, host.port))
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: {host.netloc}\r\nConnection: close\r\n"
-        self.socket.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        connection = HTTPConnection(url.removeprefix("http://"))
+        connection.request("POST", "/v1/completions", body, {"connection": "close"})
+        self.socket: socket.socket = connection.sock
         self.reads: list[Read] = []
-        self._events: list[Read] = []
+        self._pieces: list[Read] = []
 
     def answer(self) -> Answer:
         parser = HttpResponseParser(self)
-        for read in self.reads:
-            self._now, data = read
+        for self._now, data in self.reads:  # noqa: B020
             parser.feed_data(data)
         if (status := parser.get_status_code()) != 200:
-            return Answer(error=f"{status}: {reason_in(b''.join(data for _, data in self._events).decode())}")
-        return read_answer(self._events)
+            return Answer(error=f"{status}: {b''.join(piece for _, piece in self._pieces)!r}")
+        return read_answer(self._pieces)
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
-        self._events.append((self._now, body))
+        self._pieces.append((self._now, body))
 
 
 def read_all(streams: Sequence[Stream]) -> None:
     """Stamp every read of every stream until each has ended."""
     with selectors.DefaultSelector() as selector:
         for stream in streams:
-            selector.register(stream.socket, selectors.EVENT_READ, (stream.socket, stream.reads.append))
+            selector.register(stream.socket, selectors.EVENT_READ, stream)
         while selector.get_map():
             for key, _ in selector.select():
-                connection, append = key.data
-                if data := connection.recv(READ_BYTES):
-                    append((time.perf_counter(), data))
+                stream = key.data
+                if data := stream.socket.recv(READ_BYTES):
+                    stream.reads.append((time.perf_counter(), data))
                 else:
-                    selector.unregister(connection)
-                    connection.close()
+                    selector.unregister(stream.socket)
+                    stream.socket.close()
 
 
 def run(

@@ -141,11 +141,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self.scope["extensions"] = {SLOW_READER: {}}
         self.transport.abort()
 
+    # ---------------------------------------------------------------- past ASGI, where a token passes four coroutines
+
     @property
     def lags(self) -> bool:
+        """What is written now would have to wait, or nobody would read it."""
         return self.flow.write_paused or self.cycle.disconnected
 
     def write_chunk(self, body: bytes) -> None:
+        """A piece of a stream that has begun, as uvicorn's `send` would write it. Not while it lags."""
         if body:  # none would end the answer
             self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 

@@ -15,12 +15,13 @@ from minillm.frontend.outputs import Completion
 from minillm.server.admission import BYTES_PER_TOKEN
 from minillm.server.answers import error_event, num_new_logprobs
 from minillm.server.calls import DISCONNECTED, Call, completions_of
+from minillm.server.connection import BoundedProtocol
 from minillm.server.errors import INTERNAL_ERROR, ApiError, as_api_error
 from minillm.server.generation import Generation, News
 from minillm.server.protocol import GenerationBody, parse
 from minillm.server.responses import Shape, make_shape
 from minillm.server.service import Service
-from minillm.server.wire import SLOW_READER, connection_of, read_body, send_head, send_last, send_whole, unless_gone
+from minillm.server.wire import CONNECTION, SLOW_READER, read_body, send_head, send_last, send_whole, unless_gone
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class Exchange:
         """What one engine step brings goes out in one write. The deadline is the engine's: how long a finished answer
         takes to be read is the reader's affair."""
         news = await generation.news()
-        connection = connection_of(self.scope)
+        connection: BoundedProtocol | None = self.scope.get(CONNECTION)
         if any(completion.logprobs for _, completion in news):
             connection = None  # they may be many, and are then shaped in a thread
 

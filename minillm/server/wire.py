@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
 from minillm.server.errors import ApiError
 
@@ -16,23 +16,7 @@ SLOW_READER = "minillm.slow_reader"
 
 
 CONNECTION = "minillm.connection"
-"""In an ASGI scope: the Connection, where the server has one to offer."""
-
-
-class Connection(Protocol):
-    """A way to the client past ASGI, where a stream's token passes four coroutines: more than all else costs here."""
-
-    @property
-    def lags(self) -> bool:
-        """What is written now would have to wait, or to be thrown away."""
-
-    def write_chunk(self, body: bytes) -> None:
-        """A piece of a stream that has begun, as ASGI's `send` would write it. Not while it lags."""
-
-
-def connection_of(scope: Scope) -> Connection | None:
-    """None if the server has none to offer."""
-    return scope.get(CONNECTION)
+"""In an ASGI scope: the BoundedProtocol (connection.py) that the request came on, where there is one."""
 
 
 async def read_body(request: Request, max_bytes: int, timeout_s: float) -> bytes:
