@@ -131,7 +131,7 @@ tables.tools_table(before["A"])
 #
 # ### A client that hides the queue
 #
-# The server has two slots, and requests are due four times as often as A's one slot finished them: more than two slots
+# The server has two slots, and requests are due six times as often as A's one slot finished them: more than two slots
 # can serve. One client sends each request when it's due (**open loop**). The other never has more than two open
 # (**closed loop**, a concurrency cap): it holds the rest back, and the server never sees them waiting.
 

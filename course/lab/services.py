@@ -96,13 +96,13 @@ def sample(lab: Lab, seed: int = 0) -> Workload:
 
 
 def steady(lab: Lab, one_slot: Run, in_flight: int | None = None) -> Workload:
-    """Short requests four times as often as one slot finished them in a run of `few_slots`: two slots can't keep up.
+    """Short requests six times as often as one slot finished longer ones (`few_slots`): two slots can't keep up.
 
     Args:
         in_flight: how many a client has open at most; None = it sends each request when it's due.
     """
     count = 24 if lab.scale == 1 else 8
-    apart = one_slot.duration / len(one_slot.finished) / 4
+    apart = one_slot.duration / len(one_slot.finished) / 6
     arrivals = tuple(Arrival(apart * i, question, 8) for i, question in enumerate(_questions(count)))
     return Workload("steady", f"A short request every {seconds(apart)}.", arrivals, max_in_flight=in_flight)
 
