@@ -291,7 +291,7 @@ check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "..
 #
 # ## What this lab cannot tell you
 #
-# - **Proportions on a GPU.** On a few CPU cores prefill is expensive, and a decode step around ten milliseconds. On
+# - **Proportions on a GPU.** On a few CPU cores prefill is expensive, and a decode step takes around ten milliseconds. On
 #   four H100s a decode step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY
 #   leaderboard, vLLM). Phases, order and causes carry over; shares don't.
 # - **The network.** Client and engine share one process here, so *stream* is microseconds. Behind a slow proxy it

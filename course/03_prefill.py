@@ -257,9 +257,8 @@ check = checks(shape, swept)
 check("q1", ...)  # this lab's model: at how many tokens is attention as much work as the matrices?
 
 # %%
-check(
-    "q2", ...
-)  # textbook attention, 2048 tokens, one layer, float32: how many MB of scores? (shape.num_heads; the score matrix alone)
+# textbook attention, 2048 tokens, one layer, float32: how many MB is the score matrix? (shape.num_heads)
+check("q2", ...)
 
 # %%
 check("q3", ...)  # which gains when chunks become smaller: "the long prompt" or "the others"?

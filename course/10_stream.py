@@ -153,8 +153,9 @@ front.chunk_cost_table(costs)
 
 # %% [markdown]
 # A chunk costs about the same whatever's in it (the rows differ by noise), so putting several tokens into each divides
-# the cost (vLLM's `--stream-interval` does that). Streams × chunks per second × CPU seconds per chunk is the number of
-# cores that streaming takes. What happens beyond one core?
+# the cost (vLLM's `--stream-interval` does that). This pace is calm: the event loop wakes up for each chunk. Flat out,
+# in the next cell, one wake-up serves many, and a chunk costs less. Streams × chunks per second × CPU seconds per chunk
+# is the number of cores that streaming takes. What happens beyond one core?
 
 # %%
 busy = front.too_many(lab)
