@@ -1,5 +1,6 @@
 """From an accepted request to its answer: straight to one pool, to one of two models, or through two pools in turn."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -188,9 +189,9 @@ def joined(prefill: Timeline, decode: Timeline) -> Timeline:
     assert prefill.finished is not None
     assert decode.scheduled is not None
     moving = {"kv_transfer": decode.arrival - prefill.finished, "decode_queue": decode.scheduled - decode.arrival}
-    lost = {**prefill.lost, **moving}
+    lost = defaultdict(float, {**prefill.lost, **moving})
     for cause, seconds in decode.lost.items():
-        lost[cause] = lost.get(cause, 0.0) + seconds
+        lost[cause] += seconds
     return Timeline(
         arrival=prefill.arrival,
         scheduled=prefill.scheduled,
