@@ -74,7 +74,7 @@ def draw_timeline(
         y = TOP + pitch * row.index
         drawn = _row(run, row, scale, y, pitch, with_ghost=ghost is not None)
         if width < WIDTH and run.snapshot.block_owners:
-            drawn += rect(LEFT - 7, y, 5, pitch * 0.64, fill=tint(row.index), stroke=SOFT, stroke_width=0.8)
+            drawn += rect(LEFT - 6, y, 4, pitch * 0.64, fill=tint(row.index), stroke=SOFT, stroke_width=0.8)
         if ghost and ghost.rows[row.index].view:
             drawn += _ghost(ghost, ghost.rows[row.index].view, scale, y + pitch * 0.74, pitch * 0.18)
         body += tag("g", drawn, data_request=row.index, data_tip=_tip(row))
@@ -112,7 +112,7 @@ def _row(run: Run, row: Row, scale: Scale, y: float, pitch: float, with_ghost: b
     height = pitch * (0.64 if with_ghost else 0.8)
     middle = y + height / 2 + 4
     small = min(12.0, pitch * 0.95)
-    body = text(LEFT - 8, middle, _label(row), size=small, fill=SOFT, text_anchor="end")
+    body = text(LEFT - 9, middle, _label(row), size=small, fill=SOFT, text_anchor="end")
     if row.refused:
         return body + text(scale(row.due) + 4, middle, f"refused: {row.refused}", size=small, fill=ALARM)
     if row.view is None:
