@@ -64,12 +64,11 @@ def draw_timeline(
     pitch = max(9.0, min(30.0, tall / max(len(run.rows), 1)))
     bottom = TOP + pitch * len(run.rows)
     body = (legend(LEFT, 14) if width >= WIDTH else "") + time_axis(scale, TOP - 4, bottom + 2)
-    if ghost:
-        body += text(width - 4, 14, f"thin outline: {ghost_name} run", size=11, fill=SOFT, text_anchor="end")
-    if any(map(is_held_back, run.rows)):
-        body += text(width - 4, 14, "dotted: held back by the client", size=11, fill=ALARM, text_anchor="end")
-    if run.remote and run.remote.inferred:
-        body += text(width - 4, TOP - 8, "dashed: inferred, not seen", size=11, fill=ALARM, text_anchor="end")
+    notes = [(f"thin outline: {ghost_name} run", SOFT)] if ghost else []
+    notes += [("dotted: held back by the client", ALARM)] if any(map(is_held_back, run.rows)) else []
+    notes += [("dashed: inferred, not seen", ALARM)] if run.remote and run.remote.inferred else []
+    for i, (words, fill) in enumerate(notes):
+        body += text(width - 4, 7 + 10 * i, words, size=11, fill=fill, text_anchor="end")
     for row in run.rows:
         y = TOP + pitch * row.index
         drawn = _row(run, row, scale, y, pitch, with_ghost=ghost is not None)
