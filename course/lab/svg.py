@@ -56,7 +56,8 @@ def short(value: float) -> str:
 
 
 def text(x: float, y: float, content: str, *, size: float = 12, fill: str = INK, **attributes: object) -> str:
-    return tag("text", escape(content), x=float(x), y=float(y), font_size=size, fill=fill, **attributes)
+    content = escape(content).replace("  ", "\u00a0 ")  # SVG makes one space of two
+    return tag("text", content, x=float(x), y=float(y), font_size=size, fill=fill, **attributes)
 
 
 def rect(x: float, y: float, width: float, height: float, **attributes: object) -> str:

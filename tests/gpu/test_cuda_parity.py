@@ -17,10 +17,7 @@ from minillm.model.loader import LoadedModel, fill_randomly
 from minillm.model.moe import groups_on_device
 from minillm.runner.torch_runner import TorchRunner
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 SHAPE = dict(
     vocab_size=4096,

@@ -22,10 +22,7 @@ from minillm.policies.config import EngineConfig
 from minillm.runner.batch_layout import HostBatch
 from minillm.runner.kv_pool import make_cache
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 TOKENS = 512
 
 

@@ -165,7 +165,7 @@ def test_the_map_has_a_tile_for_every_claim(ledger: Ledger, group: str) -> None:
 
 def test_the_panel_filters_and_measures(ledger: Ledger) -> None:
     panel = LedgerPanel(ledger)
-    assert len(panel.in_sight) == len(REGISTRY)
+    assert len(panel.in_sight) == len(REGISTRY) and panel.claim.value in panel.claim.options
     panel.filters["source"].value = "systems"
     assert "A1" not in panel.in_sight and "E1" in panel.in_sight
     assert panel.views["A1"].layout.display == "none" and panel.views["E1"].layout.display is None

@@ -104,6 +104,14 @@ def test_a_request_has_one_tint_in_its_blocks_and_at_its_row_and_numbers_can_be_
     assert not [each.get("fill") for each in blocks.iter() if each.get("fill") in PHASE_COLOURS.values()]
 
 
+def test_notes_on_a_timeline_stand_under_each_other_and_two_spaces_stay_two() -> None:
+    run = made_run()
+    late = replace(run, rows=tuple(replace(row, sent=row.due + 1) for row in run.rows))
+    body = draw_timeline(late, run).body
+    places = [re.search(rf' y="(\d+)"[^>]*>{words}', body).group(1) for words in ("thin outline", "dotted")]
+    assert len(set(places)) == 2 and "#0\u00a0 200" in body
+
+
 def test_a_frame_of_the_dashboard_stays_small_and_escapes_what_users_wrote() -> None:
     frame = render(Comparison(made_run(num_requests=12), made_run(num_requests=12)), "status")
     assert len(frame) < 80_000

@@ -19,7 +19,7 @@ NOT_SAID = "not said"
 NUM_RANKED = 3
 WIDE = widgets.Layout(width="100%", max_width="840px")
 WORDS = {"description_width": "150px"}
-PANE = widgets.Layout(flex="1 1 440px", min_width="0", margin="0 12px 0 0")
+PANE = widgets.Layout(flex="1 1 390px", min_width="0", margin="0 12px 0 0")
 """What is done stands left, what is seen right; under each other on a narrow page."""
 
 

@@ -130,7 +130,7 @@ class Evidence:
         return f"{self.question}\n{self.text}\n{self.data.to_string(float_format=written)}"
 
     def _repr_html_(self) -> str:
-        look = "border:1px solid var(--jp-border-color2, #d0d7de);border-radius:3px;padding:8px 12px;max-width:840px"
+        look = "border:1px solid var(--jp-border-color2, #d0d7de);padding:8px 12px;max-width:840px;line-height:1.4"
         head = self.panel.draw(self.question).svg() if self.panel else f"<b>{escape(self.question)}</b>"
         return f'<div style="{look}">{head}<p>{escape(self.text)}</p>{as_html(self.data)}</div>'
 

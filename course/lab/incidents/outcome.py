@@ -155,7 +155,7 @@ class Effect:
 
     def _repr_html_(self) -> str:
         first, _, _ = str(self).partition("\n")
-        return f"<p>{escape(first)}</p>{self._drawn().svg()}{as_html(self.table)}"
+        return f'<p style="line-height:1.4">{escape(first)}</p>{self._drawn().svg()}{as_html(self.table)}'
 
     def _drawn(self) -> Picture:
         """Requests within the SLO: the bar of after grows, or shrinks, from before's."""

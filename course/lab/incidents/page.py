@@ -34,7 +34,7 @@ class Page:
 
     def _repr_html_(self) -> str:
         first, *rest = (escape(line) for line in str(self).split("\n"))
-        look = f"border-left:6px solid {ALARM};padding:6px 12px;max-width:840px"
+        look = f"border-left:6px solid {ALARM};padding:6px 12px;max-width:840px;line-height:1.4"
         return f'<div style="{look}"><b>{first}</b><br>{"<br>".join(rest)}</div>'
 
     def to_dict(self) -> dict[str, Any]:

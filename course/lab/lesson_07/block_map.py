@@ -16,7 +16,7 @@ from course.lab.lesson_07.trace import (
     Frame,
     Trace,
 )
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, tint
+from course.lab.style import ALARM, PHASE_COLOURS, TINT_INK, WIDTH, tint
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, boxes, line, phase_fill, rect, short, tag, text
 
 LEFT, RIGHT = 112, 12
@@ -141,7 +141,7 @@ def _grid(trace: Trace, frame: Frame) -> str:
     body += boxes(cached, fill=FAINT, fill_opacity=0.5, stroke=SOFT, stroke_width=1, stroke_dasharray="3 2")
     body += "".join(boxes(cells, fill=tint(each)) for each, cells in full.items())
     body += boxes(taken, fill="none", stroke=SOFT, stroke_width=1)
-    halo = {"stroke": PAPER, "stroke_width": 3.5, "paint_order": "stroke", "text_anchor": "middle"}
+    halo = {"fill": TINT_INK, "stroke": "#fff", "stroke_width": 2.5, "paint_order": "stroke", "text_anchor": "middle"}
     return body + "".join(text(*label, size=min(12, 0.75 * grid.row), font_weight="bold", **halo) for label in labels)
 
 
@@ -215,5 +215,5 @@ def _legend(trace: Trace, frame: Frame) -> str:
     for fill, look, words in entries:
         body += rect(x, 3, 14, 12, fill=fill, **look) + text(x + 19, 13, words, size=11, fill=SOFT)
         body += rect(x + 7, 4, 6, 10, fill=tint(1)) if words.endswith(" shared") else ""
-        x += 28 + 5.6 * len(words)
+        x += 28 + 6 * len(words)
     return body

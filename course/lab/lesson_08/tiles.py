@@ -7,7 +7,7 @@ from course.lab.lesson_08.watch import Step, Story
 from course.lab.style import ALARM, COLOURS, WIDTH
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, rect, text
 
-PASSED, OWN = COLOURS[:2]
+PASSED, OWN = COLOURS[0], COLOURS[4]
 LEFT, TILE, GAP = 118, 30, 5
 LINE_CHARACTERS = 92
 FRAME_MS = 700

@@ -75,8 +75,7 @@ class LedgerPanel(LivePanel):
         kept = self.claim.value
         offered = [row.entry.id for row in every if row.has_experiment and row.entry.id in in_sight]
         self.claim.options = offered
-        if kept in offered:
-            self.claim.value = kept
+        self.claim.value = kept if kept in offered else next(iter(offered), None)
 
     def measure(self) -> None:
         """The chosen claim, again if it has been."""

@@ -51,7 +51,7 @@ def draw_map(found: PhaseMap, before: PhaseMap | None = None) -> Picture:
     body, told = _heads(height - 30), []
     for i, row in enumerate(found.rows):
         top = HEAD + ROW_HEIGHT * i
-        body += text(4, top + 17, row.name, size=12.5, fill=LINK)
+        body += text(4, top + 17, row.name, size=12.5, fill=LINK, font_weight="bold" if before and row.again else None)
         body += line(4, top + ROW_HEIGHT, WIDTH - 4, top + ROW_HEIGHT, stroke_width=0.6)
         was = {old.name: old for old in (before or found).rows}.get(row.name, row)
         for j, what in enumerate(COLUMNS):
@@ -62,7 +62,7 @@ def draw_map(found: PhaseMap, before: PhaseMap | None = None) -> Picture:
                     body += line(x, top + ROW_HEIGHT - 1, x + HALF, top + ROW_HEIGHT - 1, stroke=INK, stroke_width=2.5)
         told.append(f"{row.name}: {_moved(row.helps)} where it should help; {_moved(row.hurts)} where it should not")
     body += _legend(height - 10)
-    title = "What helps where, and where it hurts?" + (" Underlined: measured now, and not as stored" if before else "")
+    title = "What helps where, and where it hurts?" + (" (bold: measured now; underlined: changed)" if before else "")
     return Picture(title, body, height, description=". ".join(told))
 
 

@@ -72,7 +72,7 @@ def _legend(owners: tuple[int, ...]) -> str:
     ):
         words = f"{count[kind]} {words}"
         body += boxes([(x, 6, 12, 12)], **_look(kind)) + text(x + 17, 16, words, fill=SOFT)
-        x += 26 + 5.9 * len(words)
+        x += 26 + 6.2 * len(words)
     return body
 
 

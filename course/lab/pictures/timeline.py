@@ -64,17 +64,16 @@ def draw_timeline(
     pitch = max(9.0, min(30.0, tall / max(len(run.rows), 1)))
     bottom = TOP + pitch * len(run.rows)
     body = (legend(LEFT, 14) if width >= WIDTH else "") + time_axis(scale, TOP - 4, bottom + 2)
-    if ghost:
-        body += text(width - 4, 14, f"thin outline: {ghost_name} run", size=11, fill=SOFT, text_anchor="end")
-    if any(map(is_held_back, run.rows)):
-        body += text(width - 4, 14, "dotted: held back by the client", size=11, fill=ALARM, text_anchor="end")
-    if run.remote and run.remote.inferred:
-        body += text(width - 4, TOP - 8, "dashed: inferred, not seen", size=11, fill=ALARM, text_anchor="end")
+    notes = [(f"thin outline: {ghost_name} run", SOFT)] if ghost else []
+    notes += [("dotted: held back by the client", ALARM)] if any(map(is_held_back, run.rows)) else []
+    notes += [("dashed: inferred, not seen", ALARM)] if run.remote and run.remote.inferred else []
+    for i, (words, fill) in enumerate(notes):
+        body += text(width - 4, 7 + 10 * i, words, size=11, fill=fill, text_anchor="end")
     for row in run.rows:
         y = TOP + pitch * row.index
         drawn = _row(run, row, scale, y, pitch, with_ghost=ghost is not None)
         if width < WIDTH and run.snapshot.block_owners:
-            drawn += rect(LEFT - 7, y, 5, pitch * 0.64, fill=tint(row.index), stroke=SOFT, stroke_width=0.8)
+            drawn += rect(LEFT - 6, y, 4, pitch * 0.64, fill=tint(row.index), stroke=SOFT, stroke_width=0.8)
         if ghost and ghost.rows[row.index].view:
             drawn += _ghost(ghost, ghost.rows[row.index].view, scale, y + pitch * 0.74, pitch * 0.18)
         body += tag("g", drawn, data_request=row.index, data_tip=_tip(row))
@@ -112,7 +111,7 @@ def _row(run: Run, row: Row, scale: Scale, y: float, pitch: float, with_ghost: b
     height = pitch * (0.64 if with_ghost else 0.8)
     middle = y + height / 2 + 4
     small = min(12.0, pitch * 0.95)
-    body = text(LEFT - 8, middle, _label(row), size=small, fill=SOFT, text_anchor="end")
+    body = text(LEFT - 9, middle, _label(row), size=small, fill=SOFT, text_anchor="end")
     if row.refused:
         return body + text(scale(row.due) + 4, middle, f"refused: {row.refused}", size=small, fill=ALARM)
     if row.view is None:

@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.workload.arrivals import (
-    AllAtOnce,
-    Arrivals,
-    Deterministic,
-    Gamma,
-    Poisson,
-    Ramp,
-    Spikes,
-    take,
-)
+from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Deterministic, Gamma, Poisson, Ramp, Spikes, take
 from minillm.simulate.workload.streams import Streams
 
 
