@@ -23,6 +23,7 @@ from minillm.simulate.cost.profile import find_profile
 from minillm.simulate.cost.roofline import StepTimeModel, StepWork
 
 pytestmark = pytest.mark.browser
+AXED = "index calculator guide_2am map incident_115 drill_dump-13b 02_queue 11c_money 14_claims_ledger".split()  # noqa: SIM905
 RECORDED = sorted(incidents.FOLDER.glob("*.json.gz"))
 
 
@@ -228,7 +229,7 @@ def test_an_explorer_moves_and_the_calculator_answers(browser: Any, site: Path) 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])
 def test_axe_finds_nothing_serious(browser: Any, site: Path, theme: str, width: int) -> None:
     found = []
-    for name in ["index", "calculator", "guide_2am", "02_queue", "11c_money", "map", "incident_115", "drill_dump-13b"]:
+    for name in AXED:
         page = opened(browser, site / f"{name}.html", [], color_scheme=theme, viewport={"width": width, "height": 780})
         worst = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
         found += [f"{name}: {each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}" for each in worst]
