@@ -1,14 +1,16 @@
 """Notebooks to work in: `python binder/copies.py` copies the course's to my/, where runs overwrite nothing in git.
 
 A copy that was not touched follows its original; one that was is kept. In a copy, outputs are marked as an example run,
-and no cell looks as if it had been run. All else in my/ is a link to where it lies, so that the notebooks' own links
-lead somewhere.
+no cell looks as if it had been run, and pictures follow JupyterLab's theme. All else in my/ is a link to where it lies,
+so that the notebooks' own links lead somewhere.
 """
 
+import base64
 import hashlib
 import json
 import os
 import platform
+import re
 from pathlib import Path
 
 FOLDERS = ("course", "exercises", "solutions")
@@ -23,6 +25,9 @@ NOTE = {
         "text/plain": f"{EXAMPLE}, on 2 cores: yours replaces it.",
     },
 }
+PICTURE = re.compile(r'<img\b[^>]*?src="data:image/svg\+xml;base64,([^"]+)"[^>]*>')
+CARD = '<rect width="100%" height="100%" rx="6" fill="#ffffff"/>'
+"""What course.lab.build puts under a picture that is to stand alone."""
 LANGUAGE = {
     "codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "mimetype": "text/x-python",
     "name": "python", "nbconvert_exporter": "python", "pygments_lexer": "ipython3",
@@ -66,8 +71,17 @@ def as_example(notebook: str) -> str:
             outputs = [
                 {**each, "execution_count": None} if "execution_count" in each else each for each in cell["outputs"]
             ]
+            for data in (each.get("data", {}) for each in outputs):
+                if "text/html" in data:
+                    data["text/html"] = PICTURE.sub(drawing, "".join(data["text/html"]))
             cell["outputs"] = [NOTE, *outputs] if outputs and not told else outputs
     return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+def drawing(found: re.Match) -> str:
+    """A picture as SVG again, which follows the theme; git has it as an image, since code hosts show nothing else."""
+    svg = base64.b64decode(found[1]).decode().replace(CARD, "", 1)
+    return re.sub(r'width="[\d.]+" height="[\d.]+"', 'width="100%"', svg, count=1)
 
 
 def link_to(entry: Path, place: Path, mine: Path) -> None:

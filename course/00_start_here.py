@@ -4,15 +4,16 @@
 # A language model took four seconds to answer. What was it doing?
 #
 # In this lesson a small, real model (SmolLM2, 135 million parameters) runs on your machine inside a serving engine you
-# can read: `minillm`. (It works the way vLLM does, the most widely used open-source engine, and uses vLLM's names.) You'll
-# watch one request move through it in slow motion, then eight at once. By the end you'll be able to name the five
-# phases of any request, and tell which one grew.
+# can read: `minillm`. (It works the way vLLM does, the most widely used open-source engine, and uses vLLM's names.)
+# You'll watch one request move through it in slow motion, then eight at once. By the end you'll be able to name the
+# five phases of any request, and tell which one grew.
 #
-# - **Surface**: ten minutes. Run the cells from the top with Shift+Enter, and stop where you're asked to predict.
-# - **Guided** (fifteen minutes): you drive.
-# - **Deep dive** (ten): the arithmetic, and the code that records the timestamps.
+# - **Surface** (fifteen minutes): run the cells from the top with Shift+Enter, and stop where you're asked to predict.
+# - **Guided** (twenty minutes): you drive.
+# - **Deep dive** (five): the arithmetic, and the code that records the timestamps.
 #
-# Coming back, or looking for something specific? The [start page](start.ipynb) has the map, three paths, and where you left off.
+# Coming back, or looking for something specific? The [start page](start.ipynb) has the map, three paths, and where you
+# left off.
 
 # %%
 from course.lab import Dashboard, Replay, open_lab, phase_table, services, services_70b, simulated_70b
@@ -51,8 +52,8 @@ lab = open_lab()
 # ### One request, in slow motion
 #
 # The next cell sends one prompt of about 250 tokens and lets the engine prefill at most 64 of them per step. Then it
-# replays the recorded timestamps, stretched to twelve seconds. Press ▶, or drag the slider. The first run of a lesson also
-# loads the model; a line above the result says what the cell is waiting for.
+# replays the recorded timestamps, stretched to twelve seconds. Press ▶, or drag the slider. The first run of a lesson
+# also loads the model; a line above the result says what the cell is waiting for.
 
 # %%
 one = lab.run(services.together(1, lab), long_prefill_token_threshold=64)
@@ -74,8 +75,8 @@ phase_table(one)
 # ### Predict
 #
 # Now eight such prompts arrive at the same instant. This engine has four slots: it runs at most four requests at once.
-# Commit before you look; that's what makes the answer stick. Choose, press **Lock it**, and only then run the next cell.
-# If two phases' growth differs by less than a tenth, either answer counts.
+# Commit before you look; that's what makes the answer stick. Choose, press **Lock it**, and only then run the next
+# cell. If two phases' growth differs by less than a tenth, either answer counts.
 
 # %%
 bet = lab.predict(
@@ -108,12 +109,13 @@ findings.eight_together(one, eight)
 # %% [markdown]
 # ## Guided
 #
-# The same engine, live. Pick traffic, press **Run**, change one control, press **Run** again: the previous run stays as a
-# thin outline, and the bar under **Run** shows what each phase gained or lost. **Stop** takes effect within one step. Hover over a
-# control to see what it does. After two runs it looks like this:
+# The same engine, live. Pick traffic, press **Run**, change one control, press **Run** again: the previous run stays as
+# a thin outline, and the bar under **Run** shows what each phase gained or lost. **Stop** takes effect within one step.
+# Hover over a control to see what it does. In the map of KV blocks, a request's blocks have the same tint as its row.
+# After two runs it looks like this:
 #
-# ![The dashboard after two runs: the five-phase timeline with the previous run as thin outlines, the engine's steps, the
-# KV block map, and the difference per phase](images/dashboard.png)
+# ![The dashboard after two runs: the five-phase timeline with the previous run as thin outlines, the engine's steps,
+# the KV block map, and the difference per phase](images/dashboard.png)
 
 # %%
 dashboard = Dashboard(lab, "chat")
@@ -137,16 +139,16 @@ dashboard
 #
 # <details><summary>What to expect</summary>
 #
-# - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve tokens instead of four, so each one
-#   takes longer. More slots trade queue for ITL.
+# - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve tokens instead of four, so each
+#   one takes longer. More slots trade queue for ITL.
 # - *rag, no caching*: prefill grows, and decode and queue with it. The next section runs this one.
 # - *chat, no caching*: nothing but noise; no two prompts share a prefix.
-# - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The document's own TTFT
-#   grows: more steps, and each one reads all the weights again.
+# - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The
+#   document's own TTFT grows: more steps, and each one reads all the weights again.
 # - *mixed, 48 blocks*: memory runs out before slots do. The request admitted last is preempted, and its tokens are
 #   computed a second time.
-# - *burst, queue limit 4*: the requests that got in wait less. The ones that were refused have no TTFT at all, so they vanish
-#   from the average. Always count refusals next to latency.
+# - *burst, queue limit 4*: the requests that got in wait less. The ones that were refused have no TTFT at all, so they
+#   vanish from the average. Always count refusals next to latency.
 #
 # </details>
 #
@@ -177,8 +179,8 @@ findings.gaps(staggered)
 # %% [markdown]
 # ### A technique that helps, and where it does nothing
 #
-# **Prefix caching** keeps the KV cache of a prompt's beginning and reuses it for the next prompt that begins the same way.
-# In *rag* traffic every prompt begins with the same handbook. In *chat* every prompt is different.
+# **Prefix caching** keeps the KV cache of a prompt's beginning and reuses it for the next prompt that begins the same
+# way. In *rag* traffic every prompt begins with the same handbook. In *chat* every prompt is different.
 
 # %%
 caching = lab.predict(
@@ -262,14 +264,14 @@ a1([one, eight, with_cache, without])
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Before I suggest anything, I'd want to see where the time goes: queue, prefill, first token, decode, or streaming. I'd
-# > ask for TTFT and ITL separately. TTFT covers the first three phases and ITL the fourth. They have different causes, so
-# > they have different fixes."
+# > "Before I suggest anything, I'd want to see where the time goes: queue, prefill, first token, decode, or streaming.
+# > I'd ask for TTFT and ITL separately. TTFT covers the first three phases and ITL the fourth. They have different
+# > causes, so they have different fixes."
 #
 # ## Check yourself
 #
-# The answers are computed from the runs above. Replace the dots and run the cell. There's partial credit. The checks ship
-# with the course, so you could look the answers up; you'd only be fooling yourself.
+# The answers are computed from the runs above. Replace the dots and run the cell. There's partial credit. The checks
+# ship with the course, so you could look the answers up; you'd only be fooling yourself.
 
 # %%
 check = checks(one, eight)
@@ -283,14 +285,18 @@ check("q2", ...)  # TTFT of request #7 in the run with eight, in seconds; read i
 check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "...", "..."]
 
 # %% [markdown]
+# That's the anatomy. You can now take any slow request apart into five phases and say which one grew; most production
+# dashboards can't.
+#
 # ## What this lab cannot tell you
 #
-# - **Proportions on a GPU.** On a few CPU cores prefill is expensive, and a decode step takes tens of milliseconds. On four H100s
-#   a decode step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY leaderboard,
-#   vLLM). Phases, order and causes carry over; shares don't.
-# - **The network.** Client and engine share one process here, so *stream* is microseconds. Behind a slow proxy it isn't.
-# - **The cost of looking.** Sending six pictures a second to the browser takes CPU time from the engine. Runs without the dashboard
-#   (`lab.run`) are a little faster.
+# - **Proportions on a GPU.** On a few CPU cores prefill is expensive, and a decode step around ten milliseconds. On
+#   four H100s a decode step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY
+#   leaderboard, vLLM). Phases, order and causes carry over; shares don't.
+# - **The network.** Client and engine share one process here, so *stream* is microseconds. Behind a slow proxy it
+#   isn't.
+# - **The cost of looking.** Sending six pictures a second to the browser takes CPU time from the engine. Runs without
+#   the dashboard (`lab.run`) are a little faster.
 # - **Statistics.** Eight requests are an illustration. Percentiles need far more; lesson 01 says how many.
 #
 # ## Sources

@@ -4,11 +4,11 @@
 # "Our p99 is eight seconds. What would you do?" There's no way to know. In this lesson you build two services with the
 # same tail latency and opposite problems, try the same two fixes on both, and see what a single number hides.
 #
-# A **percentile** is a value that a given share of all samples stays below: half the requests are faster than p50, all but
-# one in a hundred are faster than **p99**. The slow end is the **tail**.
+# A **percentile** is a value that a given share of all samples stays below: half the requests are faster than p50, all
+# but one in a hundred are faster than **p99**. The slow end is the **tail**.
 #
 # - **Surface** (fifteen minutes): two services, one number, then two numbers.
-# - **Guided** (fifteen): a ruler over a distribution, five tools that disagree, a client that hides its own queue.
+# - **Guided** (twenty): a ruler over a distribution, five tools that disagree, a client that hides its own queue.
 # - **Deep dive** (five): the formulas, the code, the claims.
 
 # %%
@@ -20,6 +20,7 @@ from course.lab.lesson_01.claims import a6, b1, e5, f3
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.predict import gained_most
+from course.lab.ruler import buckets
 
 lab = open_lab(dtype="bfloat16")  # two bytes a weight; you'll halve that in a moment
 
@@ -121,8 +122,8 @@ findings.tail(many)
 tables.tools_table(before["A"])
 
 # %% [markdown]
-# The big difference is between tools that include the wait for the first token and tools that don't: A's queue leaks into
-# its "time per token". Compare formulas before you compare tools.
+# The big difference is between tools that include the wait for the first token and tools that don't: A's queue leaks
+# into its "time per token". Compare formulas before you compare tools.
 #
 # The server's own metrics have the same trap. vLLM's `time_to_first_token_seconds` starts when its front end has the
 # request; `request_prefill_time_seconds` starts when the scheduler first picks it. Plot the second as "TTFT" and your
@@ -130,8 +131,9 @@ tables.tools_table(before["A"])
 #
 # ### A client that hides the queue
 #
-# A request is due every 80 ms. One client sends each request when it's due (**open loop**). The other never has more than
-# two open (**closed loop**, a concurrency cap): it holds the rest back, and the server never sees them waiting.
+# The server has two slots, and requests are due six times as often as A's one slot finished them: more than two slots
+# can serve. One client sends each request when it's due (**open loop**). The other never has more than two open
+# (**closed loop**, a concurrency cap): it holds the rest back, and the server never sees them waiting.
 
 # %%
 cap = lab.predict(
@@ -143,8 +145,8 @@ cap = lab.predict(
 cap
 
 # %%
-open_loop = lab.run(services.steady(lab), max_num_seqs=2)
-capped = lab.run(services.steady(lab, in_flight=2), max_num_seqs=2)
+open_loop = lab.run(services.steady(lab, before["A"]), max_num_seqs=2)
+capped = lab.run(services.steady(lab, before["A"], in_flight=2), max_num_seqs=2)
 cap.score(findings.hidden(capped))
 
 # %%
@@ -153,11 +155,13 @@ tables.clients_table({"open loop": open_loop, "at most two open": capped})
 # %%
 draw_timeline(capped, title="The closed-loop client: where did the queue go?")
 
+# %%
+findings.where_it_went(capped)
+
 # %% [markdown]
-# It moved into the client: the dotted red lines. By the server's clock TTFT looks great; the other column is what users
-# feel. **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product
-# sits at a round number however hard you push, the client is holding requests back. (In published benchmarks it shows up
-# as a TTFT that "plateaus".)
+# **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product sits
+# just below a round number however hard you push, the client is holding requests back. (In published benchmarks it
+# shows up as a TTFT that "plateaus".)
 #
 # ### Fast enough for what?
 #
@@ -202,8 +206,8 @@ from course.lab import tool_metrics
 print(inspect.getsource(tool_metrics.whole_average))
 
 # %% [markdown]
-# **Percentiles** interpolate linearly between ranked samples: with $n$ values, $p_q$ sits at rank $(n-1)\,q/100$. For ten
-# samples p99 is therefore 91% of the way from the second slowest to the slowest.
+# **Percentiles** interpolate linearly between ranked samples: with $n$ values, $p_q$ sits at rank $(n-1)\,q/100$. For
+# ten samples p99 is therefore 91% of the way from the second slowest to the slowest.
 #
 # **The claims, measured.**
 
@@ -214,7 +218,7 @@ a6(before)
 b1(before["A"])
 
 # %%
-e5(services.ttft_by_length(many))
+e5(buckets(many, "TTFT"))
 
 # %%
 f3(slo.attainments(before))
@@ -222,9 +226,9 @@ f3(slo.attainments(before))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Before I propose anything, I'd want TTFT and ITL separately, at p99, by prompt length, and how many samples that is.
-# > If TTFT is the big one, I split it into queue and prefill. If it's ITL, I look at what else is in the step. And I'd
-# > check that the load generator isn't holding requests back."
+# > "Before I propose anything, I'd want TTFT and ITL separately, at p99, by prompt length, and how many samples that
+# > is. If TTFT is the big one, I split it into queue and prefill. If it's ITL, I look at what else is in the step. And
+# > I'd check that the load generator isn't holding requests back."
 #
 # ## Check yourself
 #
@@ -252,16 +256,16 @@ check("q4", ...)  # the closed-loop client's cap, from Little's law
 #   can lose). A GPU decoding at batch 1 never waits for arithmetic; it waits for memory, or for its host.
 # - **Quality.** 8 bits are *lossy*: rounded weights aren't quite the same model. No latency chart shows whether that
 #   matters; lesson 09 measures it.
-# - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that aren't
-#   here: noisy neighbours, restarts, networks.
+# - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that
+#   aren't here: noisy neighbours, restarts, networks.
 # - **Your SLO.** The limits in the table are other people's opinions.
 #
 # ## Sources
 #
-# - A6: *Serving LLMs: The Latency Anatomy Framework*. B1: *Decomposing LLM Inference Latency for Better Serving Performance*.
-#   E5: *Latency Optimization in LLM Inference Systems*. F3 ("article F"): an article on LLM latency in three layers (surface,
-#   guided, deep dive), its table of limits by use case.
+# - A6: *Serving LLMs: The Latency Anatomy Framework*. B1: *Decomposing LLM Inference Latency for Better Serving
+#   Performance*. E5: *Latency Optimization in LLM Inference Systems*. F3 ("article F"): an article on LLM latency in
+#   three layers (surface, guided, deep dive), its table of limits by use case.
 # - MLPerf Inference, p99 limits for Llama-2-70B, server and interactive scenarios. Each tool's source is named in
 #   `course/lab/tool_metrics.py`. vLLM's intervals: `vllm/v1/metrics/stats.py`.
-# - Little, *A Proof for the Queuing Formula L = λW*, 1961. Open and closed loops: Schroeder, Wierman and Harchol-Balter, *Open
-#   Versus Closed: A Cautionary Tale*, 2006.
+# - Little, *A Proof for the Queuing Formula L = λW*, 1961. Open and closed loops: Schroeder, Wierman and
+#   Harchol-Balter, *Open Versus Closed: A Cautionary Tale*, 2006.

@@ -2,15 +2,15 @@
 # # 02 · Queue: why does waiting explode near capacity?
 #
 # Your server is busy 80% of the time. Is that money well spent, or an outage in the making? This lesson is about one
-# curve: how long requests wait, against how loaded the server is. It takes about 40 minutes, runs included.
+# curve: how long requests wait, against how loaded the server is.
 #
 # Three terms. A **slot** is a place in the running batch (`max_num_seqs` of them): a request without one waits in the
 # **queue**. **Capacity** is how many requests a second the server completes when one is always waiting. **Load**, or
 # utilisation, is the arrival rate as a share of capacity, written ρ.
 #
-# - **Surface**: the same questions at three loads.
-# - **Guided**: an interactive curve, a live queue, Little's law, many slots, past 100%.
-# - **Deep dive**: the formulas and when they hold, and one claim.
+# - **Surface** (ten minutes): the same questions at three loads.
+# - **Guided** (fifteen): an interactive curve, a live queue, Little's law, many slots, past 100%.
+# - **Deep dive** (five): the formulas and when they hold, and one claim.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -80,8 +80,9 @@ instrument.queues(loads)
 #
 # ### The curve
 #
-# The same server, with thousands of arrivals per dot. The line is the formula; each dot is the mean of one run. Drag the
-# load. On the right: what eight runs of 4,000 arrivals measured, and the slot and queue of one run at its worst moment.
+# The same server, with thousands of arrivals per dot. The line is the formula; each dot is the mean of one run. Drag
+# the load. On the right: what eight runs of 4,000 arrivals measured, and the slot and queue of one run at its worst
+# moment.
 
 # %%
 instrument.wait_curve()
@@ -118,9 +119,10 @@ live
 # %% [markdown]
 # <details><summary>What does a second slot change?</summary>
 #
-# Less than a second server would. Two slots share one engine: a step with two prompts takes longer than a step with one.
-# Slots raise capacity as long as a bigger batch is nearly free, which is true of decode and much less of prefill, and
-# these questions are all prefill. Load is measured against one slot here, so compare the waits, not the percentages.
+# Less than a second server would. Two slots share one engine: a step with two prompts takes longer than a step with
+# one. Slots raise capacity as long as a bigger batch is nearly free, which is true of decode and much less of prefill,
+# and these questions are all prefill. Load is measured against one slot here, so compare the waits, not the
+# percentages.
 #
 # </details>
 #

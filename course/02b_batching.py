@@ -1,14 +1,13 @@
 # %% [markdown]
 # # 02b · Batching and admission: who gets the next slot?
 #
-# A slot becomes free, and forty requests are waiting. Which one gets it? And how many of the forty should have been turned
-# away at once? Lesson 02 said how long a queue gets; this one is about those decisions: how slots are filled, which request
-# is next, and which are refused. Only the first can add capacity; the others decide who pays. About 40 minutes, runs
-# included.
+# A slot becomes free, and forty requests are waiting. Which one gets it? And how many of the forty should have been
+# turned away at once? Lesson 02 said how long a queue gets; this one is about those decisions: how slots are filled,
+# which request is next, and which are refused. Only the first can add capacity; the others decide who pays.
 #
-# - **Surface**: one long answer in a batch.
-# - **Guided**: three ways to batch, five orders, and queue limits.
-# - **Deep dive**: the scheduler's code, and seven claims.
+# - **Surface** (ten minutes): one long answer in a batch.
+# - **Guided** (ten): three ways to batch, five orders, and queue limits.
+# - **Deep dive** (ten): the scheduler's code, and seven claims.
 # - **Appendix** (ten minutes, optional): fairness between tenants.
 
 # %%
@@ -60,8 +59,8 @@ instrument.slots_of(straggler, "One long answer: which request runs in which slo
 #
 # ### Three ways on the same arrivals
 #
-# Continuous batching fills slots, but it doesn't keep steps short: a long prompt makes one long step, and every request in
-# that step waits. **Chunked prefill** computes such a prompt in pieces. Here are all three ways on the very same
+# Continuous batching fills slots, but it doesn't keep steps short: a long prompt makes one long step, and every request
+# in that step waits. **Chunked prefill** computes such a prompt in pieces. Here are all three ways on the very same
 # arrivals: answers of all lengths, and request #5 is a long document.
 
 # %%
@@ -73,8 +72,9 @@ findings.ways(ways)
 
 # %% [markdown]
 # In vLLM continuous batching is all there is, and chunked prefill is on by default; `--max-num-seqs` sets the slots and
-# `--max-num-batched-tokens` what a step may hold. Lesson 05 is about that budget. More slots don't shorten a queue when
-# memory is what's short: lesson 07 shows requests preempting each other.
+# `--max-num-batched-tokens` what a step may hold (on vLLM's server 8,192 by default on an H100, 2,048 on an A100 or a
+# small card, more on the largest; SGLang's `--chunked-prefill-size` goes by the card, too). Lesson 05 is about that
+# budget. More slots don't shorten a queue when memory is what's short: lesson 07 shows requests preempting each other.
 #
 # ### Who is next?
 #
@@ -88,15 +88,15 @@ instrument.orders()
 findings.orders(orders())
 
 # %% [markdown]
-# No order made the server faster. The mean over all requests may fall, because a short request ahead of a long one delays
-# it less than the other way round; but what many requests gain, a few pay for.
+# No order made the server faster. The mean over all requests may fall, because a short request ahead of a long one
+# delays it less than the other way round; but what many requests gain, a few pay for.
 #
 # <details><summary>Set the load to 50%. Do the orders differ? And why is "priority to short" the same as "shortest
 # first"?</summary>
 #
-# Hardly: well below capacity there's no queue to sort. And there are only two lengths here, so both orders sort them the
-# same way. vLLM's `--scheduling-policy` takes `fcfs` or `priority`; the client sends the priority, and nothing stops a
-# low-priority request from starving.
+# Hardly: well below capacity there's no queue to sort. And there are only two lengths here, so both orders sort them
+# the same way. vLLM's `--scheduling-policy` takes `fcfs` or `priority`; the client sends the priority, and nothing
+# stops a low-priority request from starving.
 #
 # </details>
 #
@@ -113,8 +113,9 @@ instrument.queue_limits()
 findings.limits({name: simulated.outcomes(run) for name, run in instrument.queue_limit_runs("130%").items()})
 
 # %% [markdown]
-# Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle server
-# would have answered a second later. So derive the limit from the SLO: *slots × acceptable wait ÷ mean time in a slot*.
+# Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
+# server would have answered a second later. So derive the limit from the SLO: *slots × acceptable wait ÷ mean time in a
+# slot*.
 #
 # <details><summary>What do real servers answer, and which flag sets it?</summary>
 #
@@ -129,8 +130,8 @@ findings.limits({name: simulated.outcomes(run) for name, run in instrument.queue
 #
 # ## Deep dive
 #
-# **The code.** All of admission is one method: the first request that doesn't fit ends it, so no small request overtakes a
-# big one. Below it, how fair order (see the appendix) picks the next tenant, and what it charges.
+# **The code.** All of admission is one method: the first request that doesn't fit ends it, so no small request
+# overtakes a big one. Below it, how fair order (see the appendix) picks the next tenant, and what it charges.
 
 # %%
 import inspect
@@ -187,10 +188,11 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "I'd start from continuous batching with chunked prefill, the default everywhere. Then I'd ask what we're short
-# > of. If it's slots, raise `max_num_seqs` until KV memory or the ITL SLO stops you. If it's compute, no queue order adds
-# > any; it only moves the wait to other requests. So I'd shed, with a queue limit of slots times acceptable wait over time
-# > in a slot. Then overload becomes fast refusals instead of timeouts. And I'd report the refusal rate next to every p99."
+# > "I'd start from continuous batching with chunked prefill, the default everywhere. Then I'd ask what we're short of.
+# > If it's slots, raise `max_num_seqs` until KV memory or the ITL SLO stops you. If it's compute, no queue order adds
+# > any; it only moves the wait to other requests. So I'd shed, with a queue limit of slots times acceptable wait over
+# > time in a slot. Then overload becomes fast refusals instead of timeouts. And I'd report the refusal rate next to
+# > every p99."
 #
 # ## Check yourself
 #
@@ -261,11 +263,12 @@ findings.held()
 #
 # <details><summary>Where does this happen in production?</summary>
 #
-# This engine's server takes the tenant from a request's `user` field. Elsewhere it's rarely the engine's job: vLLM's order
-# is first come or priority. Fairness sits in front, where the queues of all replicas meet. llm-d's router holds requests
-# back under saturation and cycles through tenants by a fairness id (round robin, one request each; a token counter has
-# been proposed). AIBrix's gateway has a routing policy based on the same paper, and S-LoRA has the authors' own code. A
-# router can only reorder what is still queued *there*: a request that sits in an engine's own queue is out of its reach.
+# This engine's server takes the tenant from a request's `user` field. Elsewhere it's rarely the engine's job: vLLM's
+# order is first come or priority. Fairness sits in front, where the queues of all replicas meet. llm-d's router holds
+# requests back under saturation and cycles through tenants by a fairness id (round robin, one request each; a token
+# counter has been proposed). AIBrix's gateway has a routing policy based on the same paper, and S-LoRA has the authors'
+# own code. A router can only reorder what is still queued *there*: a request that sits in an engine's own queue is out
+# of its reach.
 #
 # </details>
 
@@ -275,18 +278,18 @@ findings.held()
 # - **What refused clients do next.** Here they go away. If they retry at once, refusals become load: [lesson
 #   10c](10c_clients.ipynb).
 # - **What your tenants are worth.** Fair shares are equal here. Contracts aren't; the paper has weights for that.
-# - **Many replicas.** One engine's queue is fair to the tenants it sees. Sharing counters between replicas is the router's
-#   job.
+# - **Many replicas.** One engine's queue is fair to the tenants it sees. Sharing counters between replicas is the
+#   router's job.
 # - **Absolute times at 70B.** They're as good as the error band. Orders and ratios rest on the real scheduler.
 #
 # ## Sources
 #
-# - A9, A13, A19: *Serving LLMs: The Latency Anatomy Framework*. D1, D2, D3: an article on techniques for lower LLM latency.
-#   E4: *Latency Optimization in LLM Inference Systems*.
-# - Iteration-level scheduling: Yu et al., *Orca*, OSDI 2022. Chunked prefill: Agrawal et al., *Sarathi-Serve*, OSDI 2024.
-#   Paged KV cache: Kwon et al., SOSP 2023.
-# - Daniel et al., *How continuous batching enables 23x throughput in LLM inference while reducing p50 latency*, Anyscale,
-#   2023.
+# - A9, A13, A19: *Serving LLMs: The Latency Anatomy Framework*. D1, D2, D3: an article on techniques for lower LLM
+#   latency. E4: *Latency Optimization in LLM Inference Systems*.
+# - Iteration-level scheduling: Yu et al., *Orca*, OSDI 2022. Chunked prefill: Agrawal et al., *Sarathi-Serve*, OSDI
+#   2024. Paged KV cache: Kwon et al., SOSP 2023.
+# - Daniel et al., *How continuous batching enables 23x throughput in LLM inference while reducing p50 latency*,
+#   Anyscale, 2023.
 # - Fairness: Sheng et al., [*Fairness in Serving Large Language Models*](https://arxiv.org/abs/2401.00588), OSDI 2024.
 #   [llm-d, flow control](https://llm-d.ai/docs/architecture/core/router/epp/flow-control).
 #   [AIBrix, VTC routing](https://github.com/vllm-project/aibrix/pull/964).

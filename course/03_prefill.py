@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 03 · Prefill: what does a prompt cost?
 #
-# Someone pastes a document four times as long as usual. Does the first token take four times as long? Sixteen times? And
-# which other requests slow down?
+# Someone pastes a document four times as long as usual. Does the first token take four times as long? Sixteen times?
+# And which other requests slow down?
 #
-# By the end you can say how the cost of a prompt grows, for any model, from its shape alone; estimate a TTFT on the back
-# of an envelope; and say what a smaller chunk buys and what it costs.
+# By the end you can say how the cost of a prompt grows, for any model, from its shape alone; estimate a TTFT on the
+# back of an envelope; and say what a smaller chunk buys and what it costs.
 #
-# - **Surface** (five minutes): a prompt four times as long. Place your bet.
+# - **Surface** (ten minutes): a prompt four times as long. Place your bet.
 # - **Guided** (twenty): linear and square, textbook and fused attention, and chunks.
 # - **Deep dive** (ten): the formulas, the code, six claims put to the test.
 
@@ -25,17 +25,17 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# Before a model can generate, it has to process the whole prompt: **prefill**. Two things happen to every token, in every
-# layer:
+# Before a model can generate, it has to process the whole prompt: **prefill**. Two things happen to every token, in
+# every layer:
 #
 # 1. It's multiplied by the layer's **matrices**, the weights. That costs the same for every token.
 # 2. It **attends** to itself and all tokens before it: it's compared with each of them, and takes in more from the ones
 #    that matter to it. The hundredth token attends to a hundred tokens, the thousandth to a thousand.
 #
-# All tokens of a prompt are known from the start, so all of them are computed at once. Think of attention as a table with
-# a row per token, and in each row a cell for every token it attends to: a triangle, since no token looks ahead. Twice the
-# tokens, four times the cells. So the first kind of work grows in proportion to the prompt, the second with its square.
-# You'll often hear that prefill is "O(n²)", so a prompt four times as long takes sixteen times as long.
+# All tokens of a prompt are known from the start, so all of them are computed at once. Think of attention as a table
+# with a row per token, and in each row a cell for every token it attends to: a triangle, since no token looks ahead.
+# Twice the tokens, four times the cells. So the first kind of work grows in proportion to the prompt, the second with
+# its square. You'll often hear that prefill is "O(n²)", so a prompt four times as long takes sixteen times as long.
 #
 # ### Predict
 #
@@ -73,22 +73,23 @@ instrument.length_explorer(lab, ladder)
 # %% [markdown]
 # ### When does the square win?
 #
-# Count instead of measuring. A **FLOP** is one floating-point operation. Each weight in the matrices costs two FLOPs per
-# token; each pair of tokens costs four FLOPs per number in a head's vector, in every head of every layer. (**Heads** are
-# separate attentions that run side by side.) Compare the model on this machine with one of 70 billion weights.
+# Count instead of measuring. A **FLOP** is one floating-point operation. Each weight in the matrices costs two FLOPs
+# per token; each pair of tokens costs four FLOPs per number in a head's vector, in every head of every layer.
+# (**Heads** are separate attentions that run side by side.) Compare the model on this machine with one of 70 billion
+# weights.
 
 # %%
 instrument.flops_explorer(lab)
 
 # %% [markdown]
 # Most prompts are too short for the square to matter, and in a larger model it matters *later*: matrices grow with the
-# square of the width, attention only with the width. A rule of thumb from a small model overstates attention for a large
-# one.
+# square of the width, attention only with the width. A rule of thumb from a small model overstates attention for a
+# large one.
 #
 # ### TTFT on the back of an envelope
 #
-# So on an idle server a prompt of $n$ tokens takes about $2 P n$ FLOPs, divided by what the GPUs deliver: their number ×
-# the data sheet's FLOP/s × the share of it that prefill reaches (**MFU**, typically 40 to 60%).
+# So on an idle server a prompt of $n$ tokens takes about $2 P n$ FLOPs, divided by what the GPUs deliver: their number
+# × the data sheet's FLOP/s × the share of it that prefill reaches (**MFU**, typically 40 to 60%).
 
 # %%
 envelope.explorer()
@@ -96,11 +97,10 @@ envelope.explorer()
 # %% [markdown]
 # ### The square, materialized or not
 #
-# Textbook attention computes the **scores** of all pairs, stores them, and then turns each row of them into shares that add
-# up to one (*softmax*). **Fused** attention
-# (FlashAttention) walks over the same pairs in small tiles, adds each tile's contribution to the result, and forgets the
-# tile. Same result, same useful work, but the square is never in memory. Move the length; then compute fewer **rows per
-# step**: the prompt in chunks.
+# Textbook attention computes the **scores** of all pairs, stores them, and then turns each row of them into shares that
+# add up to one (*softmax*). **Fused** attention (FlashAttention) walks over the same pairs in small tiles, adds each
+# tile's contribution to the result, and forgets the tile. Same result, same useful work, but the square is never in
+# memory. Move the length; then compute fewer **rows per step**: the prompt in chunks.
 
 # %%
 instrument.square_explorer(lab)
@@ -123,8 +123,8 @@ stack(draw_saving(both), findings.request(both))
 # ### One long prompt, and the others
 #
 # Three chats are decoding; every step gives each of them a token. Then a long prompt arrives. If one step computes all
-# of it, the chats get no token until that step ends. **Chunked prefill** caps how many of its tokens a step computes, and
-# the chats' tokens ride along. Articles say that this bounds the TTFT of the long prompt, too.
+# of it, the chats get no token until that step ends. **Chunked prefill** caps how many of its tokens a step computes,
+# and the chats' tokens ride along. Articles say that this bounds the TTFT of the long prompt, too.
 
 # %%
 sizes = chunks.sizes(lab)
@@ -143,8 +143,8 @@ chunk_bet.score(chunks.own_ttft(swept, sizes[0]))
 findings.chunks(swept)
 
 # %% [markdown]
-# Each point is a run on the real engine. Pick another chunk size and press **Run**: its points join the curves, with its
-# timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token.
+# Each point is a run on the real engine. Pick another chunk size and press **Run**: its points join the curves, with
+# its timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token.
 
 # %%
 instrument.chunk_explorer(lab, swept)
@@ -152,8 +152,8 @@ instrument.chunk_explorer(lab, swept)
 # %% [markdown]
 # ### The same question at 70B
 #
-# Llama-3.1 70B on four H100s, simulated, with the same scheduler. Sixteen chats, then one long prompt. The dashed line is
-# the time it takes just to read all the weights that many times: no chunked prefill can be faster.
+# Llama-3.1 70B on four H100s, simulated, with the same scheduler. Sixteen chats, then one long prompt. The dashed line
+# is the time it takes just to read all the weights that many times: no chunked prefill can be faster.
 
 # %%
 instrument.explore_70b()
@@ -226,10 +226,10 @@ d17(measured, both)
 f4(both, big_savings())
 
 # %% [markdown]
-# And one on **prompt compression**, dropping the sentences that have little to do with the question. (Mind the prefix cache,
-# lesson 04: once each prompt is cut to fit its question, no two begin alike.) Having a small model *summarize* a long
-# history is the same trade with one more cost, its own prefill and decode, and one more risk, facts that were never
-# said. The same gate applies.
+# And one on **prompt compression**, dropping the sentences that have little to do with the question. (Mind the prefix
+# cache, lesson 04: once each prompt is cut to fit its question, no two begin alike.) Having a small model *summarize* a
+# long history is the same trade with one more cost, its own prefill and decode, and one more risk, facts that were
+# never said. The same gate applies.
 
 # %%
 d7(halved_4k(), reading.compare(lab))
@@ -239,9 +239,10 @@ d7(halved_4k(), reading.compare(lab))
 #
 # > "Prefill is one big matrix multiplication, proportional to the prompt, plus attention, which grows with the square
 # > but stays the smaller part until about a hundred thousand tokens on a 70B. So four times the prompt takes about four
-# > times as long: less if it's short, more if it's very long. My estimate is 2 P n over GPUs times FLOP/s times MFU. Fused
-# > attention makes long contexts possible, mostly by saving memory. Chunked prefill doesn't speed up the long prompt; it
-# > protects the others, and I'd tune the chunk to the ITL SLO. But first I'd ask which tokens need to be in the prompt."
+# > times as long: less if it's short, more if it's very long. My estimate is 2 P n over GPUs times FLOP/s times MFU.
+# > Fused attention makes long contexts possible, mostly by saving memory. Chunked prefill doesn't speed up the long
+# > prompt; it protects the others, and I'd tune the chunk to the ITL SLO. But first I'd ask which tokens need to be in
+# > the prompt."
 #
 # ## Check yourself
 #
@@ -267,8 +268,8 @@ check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FL
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Where your curve bends.** FLOPs are counted; seconds aren't proportional to them. Attention and matrices reach different
-#   shares of a machine's peak, and a short prompt doesn't come close to filling a GPU.
+# - **Where your curve bends.** FLOPs are counted; seconds aren't proportional to them. Attention and matrices reach
+#   different shares of a machine's peak, and a short prompt doesn't come close to filling a GPU.
 # - **How fast a real FlashAttention is.** Here "fused" is PyTorch's own kernel, in float32 on a CPU.
 # - **Whether a compressed prompt is good enough.** A handful of questions exposes a broken cut but can't tell two good
 #   ones apart. Build a gate from your own questions, hundreds of them.

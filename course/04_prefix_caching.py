@@ -7,8 +7,8 @@
 # By the end you'll know what a prefix cache finds and what it can't, how to order a prompt to suit it, and when a cache
 # won't help, however large it is.
 #
-# - **Surface** (five minutes): one line of a prompt, in two places.
-# - **Guided** (twenty-five): a prompt and its linter, eviction, tenants, a 70B fleet, and what hosted APIs charge.
+# - **Surface** (ten minutes): one line of a prompt, in two places.
+# - **Guided** (thirty): a prompt and its linter, eviction, tenants, a 70B fleet, and what hosted APIs charge.
 # - **Deep dive** (ten): the hash chain, the code, and five claims put to the test.
 
 # %%
@@ -25,13 +25,14 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# **Prefill** computes keys and values for every prompt token: the **KV cache**. A token's keys and values depend on that
-# token and on everything before it, and on nothing after it. So two prompts that *begin* alike share them up to the first
-# difference. A **prefix cache** keeps them, and the next prompt with that beginning starts where they end.
+# **Prefill** computes keys and values for every prompt token: the **KV cache**. A token's keys and values depend on
+# that token and on everything before it, and on nothing after it. So two prompts that *begin* alike share them up to
+# the first difference. A **prefix cache** keeps them, and the next prompt with that beginning starts where they end.
 #
-# KV is kept in **blocks**, often of 16 tokens. A block that's found is a **hit**; the **hit rate** is prompt tokens found
-# divided by prompt tokens looked up. Prefix caching shortens a request's prefill, and so its **TTFT**. It doesn't speed
-# up its decode. Under load other requests gain too: less prefill ahead of them, and shared blocks are stored once.
+# KV is kept in **blocks**, often of 16 tokens. A block that's found is a **hit**; the **hit rate** is prompt tokens
+# found divided by prompt tokens looked up. Prefix caching shortens a request's prefill, and so its **TTFT**. It doesn't
+# speed up its decode. Under load other requests gain too: less prefill ahead of them, and shared blocks are stored
+# once.
 #
 # Four questions about one handbook, one after the other. Each bead is a block.
 
@@ -72,10 +73,10 @@ findings.stamp(first, last)
 #
 # ### Drag the time through a prompt
 #
-# Two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of its block's
-# **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the time from the
-# first sentence to the last and watch where the chain breaks. Then change the block size. Below are the same two
-# prompts as a **radix tree**, which SGLang matches token by token (at page size 1).
+# Two prompts, the second sent a few seconds later; only the time differs. Each bead shows the first digits of its
+# block's **hash**. The hash covers the block's own tokens *and the previous block's hash*: a **chain**. Drag the time
+# from the first sentence to the last and watch where the chain breaks. Then change the block size. Below are the same
+# two prompts as a **radix tree**, which SGLang matches token by token (at page size 1).
 
 # %%
 instruments.bead_explorer(lab)
@@ -90,10 +91,10 @@ instruments.bead_explorer(lab)
 # %% [markdown]
 # ### A prompt the way services really send it
 #
-# This is a template; the client fills in the `{fields}` for every request. The **linter** compares six such requests and
-# lists each line that keeps shared text from being found; the first one decides. Edit the template as you like. *Reorder
-# by stability* moves what changes least often to the front. *Run on the engine* plays the requests; the previous run
-# stays above.
+# This is a template; the client fills in the `{fields}` for every request. The **linter** compares six such requests
+# and lists each line that keeps shared text from being found; the first one decides. Edit the template as you like.
+# *Reorder by stability* moves what changes least often to the front. *Run on the engine* plays the requests; the
+# previous run stays above.
 
 # %%
 editor = PromptEditor(lab)
@@ -148,14 +149,15 @@ instruments.policy_explorer()
 # %% [markdown]
 # <details><summary>Settings that show it</summary>
 #
-# FIFO loses where the cache holds some but not all users, because it evicts the oldest *blocks*, the beginnings that every
-# turn needs (six users, turns a minute apart, a cache of 200 to 400 blocks). A time limit forgets everything once the mean gap between
-# turns is several times the limit, whatever the cache's size.
+# FIFO loses where the cache holds some but not all users, because it evicts the oldest *blocks*, the beginnings that
+# every turn needs (six users, turns a minute apart, a cache of 200 to 400 blocks). A time limit forgets everything once
+# the mean gap between turns is several times the limit, whatever the cache's size.
 #
 # </details>
 #
-# That was a model of a cache (`course/lab/lesson_04/cache_model.py`). The engine has the same policies (`prefix_eviction`, `prefix_ttl_s`).
-# Tenant A asks every other time, three others share the rest, and there's room for two:
+# That was a model of a cache (`course/lab/lesson_04/cache_model.py`). The engine has the same policies
+# (`prefix_eviction`, `prefix_ttl_s`). Tenant A asks every other time, three others share the rest, and there's room for
+# two:
 
 # %%
 evicting = policies.live(lab)
@@ -164,8 +166,8 @@ stack(tables.runs_table(evicting), findings.evicted(evicting))
 # %% [markdown]
 # ### Together, or in turns
 #
-# Three **tenants** (customers of one service), each with its own handbook. They ask in turns, A B C A B C, or grouped, A A
-# B B C C. We run both, once with room for all three in the cache and once with room for two.
+# Three **tenants** (customers of one service), each with its own handbook. They ask in turns, A B C A B C, or grouped,
+# A A B B C C. We run both, once with room for all three in the cache and once with room for two.
 
 # %%
 orders = claims.order_runs(lab)
@@ -181,8 +183,8 @@ findings.orders(orders, agree)
 # %% [markdown]
 # ### The same question at 70B
 #
-# Llama-3 70B on four H100s, simulated, with the same scheduler and the same cache. Tenants with long system prompts: what
-# does the first request pay that later ones don't?
+# Llama-3 70B on four H100s, simulated, with the same scheduler and the same cache. Tenants with long system prompts:
+# what does the first request pay that later ones don't?
 
 # %%
 colder = lab.predict(
@@ -205,9 +207,9 @@ stack(tenants.draw_cold_and_warm(prefixes), findings.warm(prefixes), simulated_7
 # So send the system prompt once after every deploy, before traffic arrives (**pre-warming**). Then no user pays the
 # cold price.
 #
-# Now four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with system prompts of 2,000
-# tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open requests. Prefix-aware: the
-# replica that has seen this prefix before, unless it's much busier than the others.
+# Now four **replicas** (copies of the whole server), each with its own cache, and 60 tenants with system prompts of
+# 2,000 tokens. A **router** picks the replica. Round robin: each in turn. Least busy: fewest open requests.
+# Prefix-aware: the replica that has seen this prefix before, unless it's much busier than the others.
 
 # %%
 fleet = tenants.routers(on_70b, tenants=60)
@@ -218,8 +220,8 @@ stack(tenants.routers_table(fleet), findings.routers(fleet))
 #
 # Hosted APIs cache prefixes too, and bill for it. Anthropic's API caches up to a **breakpoint** that you set
 # (`cache_control`): writing costs more than plain input, reading a tenth of it, and entries expire 5 minutes or 1 hour
-# after their last use. OpenAI's caches automatically from 1,024 tokens. So the traffic decides: how many requests per hour
-# does a prefix need before caching pays?
+# after their last use. OpenAI's caches automatically from 1,024 tokens. So the traffic decides: how many requests per
+# hour does a prefix need before caching pays?
 
 # %%
 hosted.explorer()
@@ -230,8 +232,8 @@ hosted.explorer()
 # With random arrivals, a request finds the prefix with probability $1 - e^{-\lambda\,\text{TTL}}$. Caching pays once
 # $\text{hit rate} > \frac{w - 1}{w - r}$ for a write price $w$ and a read price $r$: above 22% for 1.25 and 0.1, which
 # is a request every 20 minutes on a 5-minute entry; above 53% for 2 and 0.1, a request every 80 minutes on a 1-hour
-# entry. Below that, caching *raises* the bill. The 1-hour entry is the cheaper one at low rates, the 5-minute one at high rates.
-# Output tokens cost the same either way, and they're several times the price of input.
+# entry. Below that, caching *raises* the bill. The 1-hour entry is the cheaper one at low rates, the 5-minute one at
+# high rates. Output tokens cost the same either way, and they're several times the price of input.
 #
 # </details>
 
@@ -248,8 +250,8 @@ nothing = {
 stack(tables.runs_table(nothing), findings.nothing(nothing))
 
 # %% [markdown]
-# **A beginning shorter than a block.** The same prompts, on engines with larger and larger blocks. (Some GPU kernels want
-# large ones.)
+# **A beginning shorter than a block.** The same prompts, on engines with larger and larger blocks. (Some GPU kernels
+# want large ones.)
 
 # %%
 blocks = tables.block_runs(lab)
@@ -284,7 +286,8 @@ stack(tenants.routers_table(hot), findings.hot(hot))
 # \quad k = \max\{\, j : h_1, \dots, h_j \text{ are all cached} \,\}$$
 #
 # for a prompt of $n$ tokens. Why $n-1$: at least one token has to be computed, or there are no **logits** (scores of
-# every possible next token) to sample the first token from. With $p$ seconds of prefill per token and a fixed cost of $f$ seconds:
+# every possible next token) to sample the first token from. With $p$ seconds of prefill per token and a fixed cost of
+# $f$ seconds:
 #
 # $$\text{TTFT} \approx \text{queue} + f + p\,(n - \text{found})$$
 #
@@ -319,8 +322,8 @@ f5(prefixes, {"last line": last})
 f6(policies.rates_of(orders))
 
 # %% [markdown]
-# A conversation, turn by turn: each turn repeats what came before, so the share that's found grows. (The answers in this
-# history are ours; in a real chat most of the model's own answer would be found, too.)
+# A conversation, turn by turn: each turn repeats what came before, so the share that's found grows. (The answers in
+# this history are ours; in a real chat most of the model's own answer would be found, too.)
 
 # %%
 chat = traffic.conversation(lab)
@@ -334,9 +337,9 @@ d13(policies.by_gap(claims.GAPS_S), agree)
 # %% [markdown]
 # <details><summary>On D13: which time limit?</summary>
 #
-# In the article a new session started every three minutes and the limit was five. A limit since last use forgets
-# only some of that (first figures above); since creation it forgets more. If the cache key was the session, every
-# new session is a miss under any policy, and then LRU alone can't have raised the hit rate. The article doesn't say which
+# In the article a new session started every three minutes and the limit was five. A limit since last use forgets only
+# some of that (first figures above); since creation it forgets more. If the cache key was the session, every new
+# session is a miss under any policy, and then LRU alone can't have raised the hit rate. The article doesn't say which
 # it was. Ask before you copy the figure.
 #
 # </details>
@@ -344,9 +347,10 @@ d13(policies.by_gap(claims.GAPS_S), agree)
 # ## Say it in an interview
 #
 # > "A prefix cache matches from the first token, in whole blocks, and stops at the first difference. So I'd order the
-# > prompt by how often each part changes: instructions, tools in a fixed order, documents, then user, time and question.
-# > Before tuning eviction I'd compare the hit rate with what an unlimited cache would find. If that's low too, the prompts
-# > are the problem; if it's high, it's memory or routing. And it only shortens prefill. Decode doesn't change."
+# > prompt by how often each part changes: instructions, tools in a fixed order, documents, then user, time and
+# > question. Before tuning eviction I'd compare the hit rate with what an unlimited cache would find. If that's low
+# > too, the prompts are the problem; if it's high, it's memory or routing. And it only shortens prefill. Decode doesn't
+# > change."
 #
 # ## Check yourself
 #
@@ -370,7 +374,8 @@ check("q4", ...)  # a cache too small for all tenants: which order finds more, "
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Quality.** A reordered prompt is a different prompt. Models weigh the beginning and the end; evaluate after you reorder.
+# - **Quality.** A reordered prompt is a different prompt. Models weigh the beginning and the end; evaluate after you
+#   reorder.
 # - **Your chat template.** Prompts here are plain text. A template puts system text and tools where it likes, and some
 #   insert the date. Lint what's actually sent, after the template.
 # - **Who else is in the cache.** A hit is faster than a miss, so a shared cache leaks what another tenant has sent.
@@ -379,11 +384,11 @@ check("q4", ...)  # a cache too small for all tenants: which order finds more, "
 #
 # ## Sources
 #
-# - D9, D13: an article on techniques for lower LLM latency, from batching to streaming. F1, F5, F6: an article on LLM latency in
-#   three layers (surface, guided, deep dive).
+# - D9, D13: an article on techniques for lower LLM latency, from batching to streaming. F1, F5, F6: an article on LLM
+#   latency in three layers (surface, guided, deep dive).
 # - The chain of block hashes, LRU over free blocks, freeing from the end: vLLM's automatic prefix caching
-#   (`vllm/v1/core/block_pool.py`, `kv_cache_utils.py`). Paging: Kwon et al., *PagedAttention*, 2023. A radix tree, and the
-#   router's rule: Zheng et al., *SGLang*, 2024.
+#   (`vllm/v1/core/block_pool.py`, `kv_cache_utils.py`). Paging: Kwon et al., *PagedAttention*, 2023. A radix tree, and
+#   the router's rule: Zheng et al., *SGLang*, 2024.
 # - Hosted caching: [Anthropic](https://platform.claude.com/docs/en/build-with-claude/prompt-caching) and
 #   [OpenAI](https://developers.openai.com/api/docs/guides/prompt-caching), read in November 2026. Prices change; the
 #   multipliers are inputs.

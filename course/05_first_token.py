@@ -3,11 +3,12 @@
 #
 # "Our time to first token doubled, and we didn't touch the model." What did it wait for?
 #
-# **TTFT** is the first number a user feels: from pressing Enter to the first word. It has more parts than any other number
-# in serving, and on a busy server most of it belongs to *other requests*. In this lesson you split one TTFT by cause until
-# nothing is left over, then change the scheduling policy and watch the parts move from one request to another.
+# **TTFT** is the first number a user feels: from pressing Enter to the first word. It has more parts than any other
+# number in serving, and on a busy server most of it belongs to *other requests*. In this lesson you split one TTFT by
+# cause until nothing is left over, then change the scheduling policy and watch the parts move from one request to
+# another.
 #
-# - **Surface** (fifteen minutes): one first token, alone and beside others. Three scheduling policies.
+# - **Surface** (ten minutes): one first token, alone and beside others. Three scheduling policies.
 # - **Guided** (fifteen): run any policy, then the same at 70B, with the network.
 # - **Deep dive** (ten): how the split is made, what a token costs, three claims put to the test.
 
@@ -26,12 +27,12 @@ lab = open_lab(max_num_seqs=traffic.SLOTS)
 # %% [markdown]
 # ## Surface
 #
-# In one **step** an engine computes pieces of new prompts (**prefill**) and one more token for every request that's already
-# decoding. A step ends for all of its requests at once. So you wait for every request in your step.
+# In one **step** an engine computes pieces of new prompts (**prefill**) and one more token for every request that's
+# already decoding. A step ends for all of its requests at once. So you wait for every request in your step.
 #
-# The next cell starts a real server, `minillm serve`, on a real port. Three requests come one after the other. Then they
-# come again, close together, while others are decoding. All prompts begin with the same rules; the server may have those in
-# its **prefix cache**, if it has seen them before.
+# The next cell starts a real server, `minillm serve`, on a real port. Three requests come one after the other. Then
+# they come again, close together, while others are decoding. All prompts begin with the same rules; the server may have
+# those in its **prefix cache**, if it has seen them before.
 
 # %%
 pace = traffic.pace(lab)  # how long one newcomer takes here, alone: sets the rhythm of arrivals in this lesson
@@ -43,8 +44,8 @@ draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to arrive: what i
 findings.waterfall(met.causes[-1], alone.causes[-1])
 
 # %% [markdown]
-# Each bar is one cause and begins where the one above it ended; the last one ends at the TTFT. The thin outline is the same
-# request, alone. A cause that took no time in either case has no row.
+# Each bar is one cause and begins where the one above it ended; the last one ends at the TTFT. The thin outline is the
+# same request, alone. A cause that took no time in either case has no row.
 #
 # | cause | what it is |
 # |---|---|
@@ -58,10 +59,11 @@ findings.waterfall(met.causes[-1], alone.causes[-1])
 #
 # ### Predict
 #
-# So scheduling should matter. Four **writers** are decoding long answers. Five **newcomers** arrive, each with a long prompt.
-# Three policies, each a few fields of `EngineConfig`:
+# So scheduling should matter. Four **writers** are decoding long answers. Five **newcomers** arrive, each with a long
+# prompt. Three policies, each a few fields of `EngineConfig`:
 #
-# - **prefill first**: a newcomer's whole prompt goes into the very next step. Writers get one token out of that long step.
+# - **prefill first**: a newcomer's whole prompt goes into the very next step. Writers get one token out of that long
+#   step.
 # - **mixed**: a step has a budget of 32 tokens. Writers' tokens go in first; the rest is a **chunk** of a prompt.
 # - **decode first**: no prompt is prefilled while any answer is being decoded.
 
@@ -139,9 +141,9 @@ stack(draw_rhythm(rushed), findings.rush(rushed))
 # %% [markdown]
 # ### Structured output: a mask per token
 #
-# With a JSON schema the sampler may only pick tokens that keep the answer valid. A library (here llguidance; vLLM and SGLang
-# also use XGrammar) walks the grammar and produces a **mask** over the vocabulary for every token. The first use of a
-# grammar also compiles it, and that's part of TTFT.
+# With a JSON schema the sampler may only pick tokens that keep the answer valid. A library (here llguidance; vLLM and
+# SGLang also use XGrammar) walks the grammar and produces a **mask** over the vocabulary for every token. The first use
+# of a grammar also compiles it, and that's part of TTFT.
 
 # %%
 guided = structured.measure(lab)
@@ -150,10 +152,11 @@ stack(structured.costs_table(guided), structured.told(guided))
 # %% [markdown]
 # ### The same question at 70B
 #
-# Llama-3 70B on four **replicas** of four H100s each, simulated, with two chunk sizes. The last bar is **disaggregated**:
-# some replicas only prefill, the others only decode ([lesson 05b](05b_disaggregation.ipynb) takes that apart). The sliders
-# also set the network between client and server, as round trips and nothing more. (Here the split is by phase: the
-# simulator's timestamps don't say whose tokens a step computed. A bar that would dwarf the others is cut off, at //.)
+# Llama-3 70B on four **replicas** of four H100s each, simulated, with two chunk sizes. The last bar is
+# **disaggregated**: some replicas only prefill, the others only decode ([lesson 05b](05b_disaggregation.ipynb) takes
+# that apart). The sliders also set the network between client and server, as round trips and nothing more. (Here the
+# split is by phase: the simulator's timestamps don't say whose tokens a step computed. A bar that would dwarf the
+# others is cut off, at //.)
 
 # %%
 fleet = instrument.at_70b()
@@ -178,9 +181,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 # last prompt token is computed, $f_s$ the forward pass of step $s$, $n_s$ its tokens, $o_s$ of them its own and $p_s$
 # other requests' prompt tokens:
 #
-# $$\text{TTFT} = \underbrace{\text{queue}}_{\text{before } S} \;+\; \sum_{s \in S} f_s\,\Big(\underbrace{\tfrac{o_s}{n_s}}_{\text{own}} +
-# \underbrace{\tfrac{p_s}{n_s}}_{\text{others' prompts}} + \underbrace{\tfrac{n_s - o_s - p_s}{n_s}}_{\text{others' answers}}\Big) \;+\;
-# \text{bookkeeping} + \underbrace{\text{sampling} + \text{detokenizing}}_{\text{first token}}$$
+# $$\text{TTFT} = \underbrace{\text{queue}}_{\text{before } S} \;+\; \sum_{s \in S} f_s\,\Big(
+# \underbrace{\tfrac{o_s}{n_s}}_{\text{own}} + \underbrace{\tfrac{p_s}{n_s}}_{\text{others' prompts}} +
+# \underbrace{\tfrac{n_s - o_s - p_s}{n_s}}_{\text{others' answers}}\Big) \;+\; \text{bookkeeping} + \underbrace{\text{sampling} + \text{detokenizing}}_{\text{first token}}$$
 #
 # The fractions add up to one, so no second is lost and none is counted twice. The next cell checks every request of
 # this lesson.
@@ -194,12 +197,12 @@ print(f"{len(gaps)} first tokens; the causes miss TTFT by at most {max(gaps):.1e
 print(inspect.getsource(causes.share_out))
 
 # %% [markdown]
-# Splitting a step by tokens is a convention. It isn't the same as asking what would happen if the others left, because a step's
-# fixed cost is split, too. To answer that, run it alone, as the outline did.
+# Splitting a step by tokens is a convention. It isn't the same as asking what would happen if the others left, because
+# a step's fixed cost is split, too. To answer that, run it alone, as the outline did.
 #
-# **Who goes first, in code.** *Mixed* is a few lines: running requests that decode, then those still in prefill, then new ones,
-# under one budget. (vLLM v1 goes through its running list in order, without sorting decodes to the front; that's this
-# engine's own choice.)
+# **Who goes first, in code.** *Mixed* is a few lines: running requests that decode, then those still in prefill, then
+# new ones, under one budget. (vLLM v1 goes through its running list in order, without sorting decodes to the front;
+# that's this engine's own choice.)
 
 # %%
 from minillm.core.scheduler import Scheduler
@@ -207,8 +210,9 @@ from minillm.core.scheduler import Scheduler
 print(inspect.getsource(Scheduler.schedule).split("# A request that")[0])
 
 # %% [markdown]
-# *Prefill first* removes the limits (`enable_chunked_prefill=False`, a large budget). *Decode first* is `batching="static"`.
-# Agrawal et al. call these two *prefill-prioritizing* and *decode-prioritizing*, and the middle way *stall-free*.
+# *Prefill first* removes the limits (`enable_chunked_prefill=False`, a large budget). *Decode first* is
+# `batching="static"`. Agrawal et al. call these two *prefill-prioritizing* and *decode-prioritizing*, and the middle
+# way *stall-free*.
 #
 # **The claims, measured.** A larger budget lets prompts through faster and makes each step longer. Here's each move
 # between the policies above, and between token budgets at 70B:
@@ -217,8 +221,9 @@ print(inspect.getsource(Scheduler.schedule).split("# A request that")[0])
 b3(moves_here(runs) + b3_at_70b(), traffic.noise(runs.values()))
 
 # %% [markdown]
-# **What one token costs.** A prompt's tokens are computed side by side, and the weights are read once for all of them. An
-# answer's tokens depend on each other: one step each. With $B$ requests decoding, a step's cost is shared by $B$ tokens:
+# **What one token costs.** A prompt's tokens are computed side by side, and the weights are read once for all of them.
+# An answer's tokens depend on each other: one step each. With $B$ requests decoding, a step's cost is shared by $B$
+# tokens:
 #
 # $$\frac{\text{decode, seconds per token}}{\text{prefill, seconds per token}} \approx \frac{T_\text{step}(B)/B}{T_\text{step}(n)/n}$$
 
@@ -236,10 +241,10 @@ d21(pairs((0.5, 2.0, 8.0)))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "TTFT is queue, plus my prompt's prefill, plus whatever else was in my steps, plus the way in and out. So first I'd ask how
-# > much of it is mine. If it's other prompts, I look at the token budget: whole prompts win TTFT and make every other stream
-# > stutter; chunks trade some of that TTFT for smooth gaps. If it's queue, I ask what for: a slot, memory, or a step that's
-# > running. And at low load I leave the scheduler alone and look at the cache and the prompt."
+# > "TTFT is queue, plus my prompt's prefill, plus whatever else was in my steps, plus the way in and out. So first I'd
+# > ask how much of it is mine. If it's other prompts, I look at the token budget: whole prompts win TTFT and make every
+# > other stream stutter; chunks trade some of that TTFT for smooth gaps. If it's queue, I ask what for: a slot, memory,
+# > or a step that's running. And at low load I leave the scheduler alone and look at the cache and the prompt."
 #
 # ## Check yourself
 #
@@ -262,17 +267,18 @@ check("q4", ...)  # prefill first: the longest pause of a writer, in median gaps
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **What a chunk costs on your GPU.** On a CPU every token in a step is expensive, so chunks have to be small. A GPU computes
-#   hundreds of tokens in hardly more time than one; its chunks are larger and cost less.
+# - **What a chunk costs on your GPU.** On a CPU every token in a step is expensive, so chunks have to be small. A GPU
+#   computes hundreds of tokens in hardly more time than one; its chunks are larger and cost less.
 # - **A busy front end.** Server, engine and clients share one Python process here, and its lock, so the front end's
 #   rows are somewhat too long. The network is loopback; the simulator's has distance, but no packet loss and no
 #   congestion.
-# - **Cold in other ways.** A replica that has just started compiles, allocates and loads first: lesson 11.
+# - **Cold in other ways.** A replica that has just started compiles, allocates and loads first: lesson 11b.
 # - **Statistics.** A handful of newcomers shows the mechanism. A median of five isn't a percentile to put in an SLO.
 #
 # ## Sources
 #
-# - B3: *Decomposing LLM Inference Latency for Better Serving Performance*. D19 and D21: an article on techniques for lower LLM latency, from batching
-#   to streaming; it quotes the factor without a batch size, and the cut without a baseline.
-# - Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, 2024: the three policies, and chunks beside
-#   decodes. Yu et al., *Orca*, 2022: one step at a time. vLLM v1: `vllm/v1/core/sched/scheduler.py`.
+# - B3: *Decomposing LLM Inference Latency for Better Serving Performance*. D19 and D21: an article on techniques for
+#   lower LLM latency, from batching to streaming; it quotes the factor without a batch size, and the cut without a
+#   baseline.
+# - Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, 2024: the three policies,
+#   and chunks beside decodes. Yu et al., *Orca*, 2022: one step at a time. vLLM v1: `vllm/v1/core/sched/scheduler.py`.

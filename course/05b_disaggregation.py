@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 05b · Disaggregated prefill and decode
 #
-# Prefill and decode want different things. A prompt keeps a GPU's arithmetic busy for a long step; a decode step is short
-# and waits for memory. Put both on one GPU and prompts stall streams (lesson 05). So put them on separate GPUs, and send
-# each request's KV cache from one to the other. What does the transfer cost, and when is it worth it?
+# Prefill and decode want different things. A prompt keeps a GPU's arithmetic busy for a long step; a decode step is
+# short and waits for memory. Put both on one GPU and prompts stall streams (lesson 05). So put them on separate GPUs,
+# and send each request's KV cache from one to the other. What does the transfer cost, and when is it worth it?
 #
 # - **Surface** (ten minutes): the same arrivals, step by step, and the transfer on the back of an envelope.
-# - **Guided** (fifteen): a 70B fleet with whole prompts, with chunks, and split; where the split loses.
+# - **Guided** (five): a 70B fleet with whole prompts, with chunks, and split; where the split loses.
 # - **Deep dive** (five): the arithmetic of both pools.
 
 # %%
@@ -22,28 +22,28 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # ## Surface
 #
 # Four requests are decoding when two prompts arrive. A step's width is its duration, its height the tokens in it. With
-# whole prompts the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer; with
-# a split, the decode GPU never sees a prompt, and the prefill GPU idles between prompts. Move the chunk size.
+# whole prompts the decodes stall for the length of a prompt; chunks spread it over several steps, each a bit longer;
+# with a split, the decode GPU never sees a prompt, and the prefill GPU idles between prompts. Move the chunk size.
 
 # %%
 budget_picture.explorer()
 
 # %% [markdown]
-# The price is the **transfer**: everything that prefill computed has to reach the other GPU. KV per token (lesson 07) times
-# tokens, over the link's bandwidth. Llama-3 70B:
+# The price is the **transfer**: everything that prefill computed has to reach the other GPU. KV per token (lesson 07)
+# times tokens, over the link's bandwidth. Llama-3 70B:
 
 # %%
 transfer.explorer()
 
 # %% [markdown]
-# 4,096 tokens are 1.3 GB. Over a 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both CPUs) that
-# takes a tenth of the time it took to compute them. **On a good link the transfer is cheap; on 10 Gigabit Ethernet it
-# takes longer than the prefill.**
+# 4,096 tokens are 1.3 GB. Over a 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both CPUs)
+# that takes a tenth of the time it took to compute them. **On a good link the transfer is cheap; on 10 Gigabit Ethernet
+# it takes longer than the prefill.**
 #
 # ### Predict
 #
-# Four replicas of Llama-3 70B (four H100s each), chats with documents, 8 requests per second. Whole prompts on all four, or
-# two that only prefill and two that only decode, with a 400 Gb/s card between them:
+# Four replicas of Llama-3 70B (four H100s each), chats with documents, 8 requests per second. Whole prompts on all
+# four, or two that only prefill and two that only decode, with a 400 Gb/s card between them:
 
 # %%
 bet = lab.predict(
@@ -86,19 +86,20 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ### Where it loses
 #
-# - **An unbalanced split.** One prefill replica saturates long before three decode replicas do, and idle decode GPUs can't help.
-#   Traffic that drifts from long prompts to long answers needs a different split every hour (NVIDIA Dynamo's planner
-#   moves workers between the pools).
+# - **An unbalanced split.** One prefill replica saturates long before three decode replicas do, and idle decode GPUs
+#   can't help. Traffic that drifts from long prompts to long answers needs a different split every hour (NVIDIA
+#   Dynamo's planner adds and removes workers in each pool).
 # - **Short prompts.** They hardly stall a decode, and chunked prefill takes care of the rest.
 # - **Slow links.** See above. Within a node NVLink makes the transfer vanish; across data centres it dominates.
 # - **Small fleets.** Below a handful of replicas the rounding alone (1 + 3? 2 + 2?) costs more than the stalls did.
-# - **Prefix caches.** Hits live where prefill happened. Decode GPUs keep the conversation's KV, and the next turn's prefill
-#   GPU doesn't have it, unless a shared tier does ([07b](07b_smaller_kv.ipynb)).
+# - **Prefix caches.** Hits live where prefill happened. Decode GPUs keep the conversation's KV, and the next turn's
+#   prefill GPU doesn't have it, unless a shared tier does ([07b](07b_smaller_kv.ipynb)).
 #
 # <details><summary>On a real server</summary>
 #
-# - vLLM: a KV connector between two instances (`--kv-transfer-config`, a JSON object that names the connector and the role). Its docs say it's for
-#   controlling tail ITL and tuning TTFT and ITL separately, and that it doesn't improve throughput.
+# - vLLM: a KV connector between two instances (`--kv-transfer-config`, a JSON object that names the connector and the
+#   role). Its docs say it's for controlling tail ITL and tuning TTFT and ITL separately, and that it doesn't improve
+#   throughput.
 # - SGLang: `--disaggregation-mode prefill` and `decode`, with a transfer backend such as Mooncake or NIXL.
 # - Watch the queue of each pool separately, and the transfer's time as a phase of its own.
 #
@@ -107,15 +108,16 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ## Deep dive
 #
-# With $\lambda$ requests per second of $n$ prompt and $m$ answer tokens, prefill at $r_p$ tokens/s per replica, decode at $r_d$ tokens/s
-# per replica at the batch that keeps the ITL SLO, and a link of $B$ bytes/s with $k$ bytes of KV per token:
+# With $\lambda$ requests per second of $n$ prompt and $m$ answer tokens, prefill at $r_p$ tokens/s per replica, decode
+# at $r_d$ tokens/s per replica at the batch that keeps the ITL SLO, and a link of $B$ bytes/s with $k$ bytes of KV per
+# token:
 #
 # $$N_p \ge \frac{\lambda n}{r_p}, \qquad N_d \ge \frac{\lambda m}{r_d}, \qquad \lambda\, n\, k \le B, \qquad
 # \text{TTFT} \approx \text{queue}_p + \frac{n}{r_p} + \frac{n k}{B}$$
 #
-# Without a split both inequalities share one pool: $N \ge \lambda (n/r_p + m/r_d)$, so nothing is lost to rounding, and every step may hold
-# both kinds of work. `minillm simulate --plan` also solves for the split, with the pools you pass in `--fleet
-# disaggregation...` ([docs](../docs/simulator.md)).
+# Without a split both inequalities share one pool: $N \ge \lambda (n/r_p + m/r_d)$, so nothing is lost to rounding, and
+# every step may hold both kinds of work. `minillm simulate --plan` also solves for the split, with the pools you pass
+# in `--fleet disaggregation...` ([docs](../docs/simulator.md)).
 
 # %%
 import inspect
@@ -125,10 +127,11 @@ print(inspect.getsource(transfer.transfer_s))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Disaggregation buys isolation, not throughput. Decode GPUs never have a prompt in their step, so ITL p99 is flat, and I can
-# > size and tune the two pools separately. The price is moving KV: for a 70B, 328 kB a token, so 4k tokens are 1.3 GB, 27
-# > milliseconds at 400 gigabit. That's fine on RDMA and hopeless on 10 gigabit. It loses with short prompts, small fleets, or a
-# > mix that drifts, because the split is fixed. I'd try chunked prefill first, and split when the ITL SLO still breaks."
+# > "Disaggregation buys isolation, not throughput. Decode GPUs never have a prompt in their step, so ITL p99 is flat,
+# > and I can size and tune the two pools separately. The price is moving KV: for a 70B, 328 kB a token, so 4k tokens
+# > are 1.3 GB, 27 milliseconds at 400 gigabit. That's fine on RDMA and hopeless on 10 gigabit. It loses with short
+# > prompts, small fleets, or a mix that drifts, because the split is fixed. I'd try chunked prefill first, and split
+# > when the ITL SLO still breaks."
 #
 # ## Check yourself
 
@@ -146,12 +149,14 @@ check("q3", ...)  # prompts of 32k tokens, answers of 50: "more prefill replicas
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Overlap.** Real connectors send one layer's KV while the next is computed; the simulator sends all of it afterwards, so
-#   its TTFT is pessimistic by most of a transfer.
+# - **Overlap.** Real connectors send one layer's KV while the next is computed; the simulator sends all of it
+#   afterwards, so its TTFT is pessimistic by most of a transfer.
 # - **Contention.** Transfers here take turns on one link; real networks share theirs with everything else.
-# - **Different hardware per pool.** Compute-rich cards for prefill, memory-rich ones for decode: price it with `--plan`.
+# - **Different hardware per pool.** Compute-rich cards for prefill, memory-rich ones for decode: price it with
+#   `--plan`.
 #
 # ## Sources
 #
 # - Zhong et al., *DistServe*, 2024; Patel et al., *Splitwise*, 2024; Qin et al., *Mooncake*, 2024.
-# - vLLM's docs, *Disaggregated prefilling*; SGLang's docs, *PD disaggregation*; NVIDIA Dynamo, *Planner*. Read in November 2026.
+# - vLLM's docs, *Disaggregated prefilling*; SGLang's docs, *PD disaggregation*; NVIDIA Dynamo, *Planner*. Read in
+#   November 2026.

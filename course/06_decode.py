@@ -4,8 +4,8 @@
 # You double the batch and ITL doesn't move. You double it again and every request is slower. Both happen on the same
 # server. In this lesson you measure what a decode step waits for, and learn to predict which doubling is free.
 #
-# By the end you can put a floor under the ITL of any model on any GPU on the back of an envelope, say whether a step waits
-# for memory, arithmetic or overhead, and pick the largest batch that keeps an ITL SLO.
+# By the end you can put a floor under the ITL of any model on any GPU on the back of an envelope, say whether a step
+# waits for memory, arithmetic or overhead, and pick the largest batch that keeps an ITL SLO.
 #
 # - **Surface** (ten minutes, runs included): three clocks in every step, and a bet on doubling the batch.
 # - **Guided** (thirty): the SLO, overhead and CUDA graphs, the roofline, weights against KV, and all of it at 70B.
@@ -27,34 +27,36 @@ lab = open_lab()
 #
 # A model generates one token per step. For that, the processor has to
 #
-# - **read**: every **weight** of the model comes in from memory, once a step, and so does the **KV cache** of each request in
-#   the step (the keys and values of its earlier tokens);
-# - **multiply**: each weight is used for two operations (**FLOPs**), a multiplication and an addition, per token generated.
+# - **read**: every **weight** of the model comes in from memory, once a step, and so does the **KV cache** of each
+#   request in the step (the keys and values of its earlier tokens);
+# - **multiply**: each weight is used for two operations (**FLOPs**), a multiplication and an addition, per token
+#   generated.
 #
-# How fast can this machine do either? The cell below measures both limits on the spot and puts an NVIDIA H100's data sheet
-# beside them.
+# How fast can this machine do either? The cell below measures both limits on the spot and puts an NVIDIA H100's data
+# sheet beside them.
 
 # %%
 roof = this_machine(lab)
 roofs_table([roof, on_paper()])
 
 # %% [markdown]
-# The number to remember is **FLOP per byte**: how many operations fit into the time it takes to read one byte. A 16-bit weight
-# is two bytes, and a lone request uses it for two operations: one FLOP per byte. So for a lone request the arithmetic units
-# have next to nothing to do. Here's one request, one step, on the real engine.
+# The number to remember is **FLOP per byte**: how many operations fit into the time it takes to read one byte. A 16-bit
+# weight is two bytes, and a lone request uses it for two operations: one FLOP per byte. So for a lone request the
+# arithmetic units have next to nothing to do. Here's one request, one step, on the real engine.
 
 # %%
 alone = steps.measure(lab, batch=1)
 stack(pictures.draw_clocks([alone], roof), findings.clocks(alone, roof))
 
 # %% [markdown]
-# The **batch** is the number of requests in a step together. Each brings its own multiplications and its own KV; the weights
-# are read once for all of them. (That's true of dense models. A mixture of experts reads more weights as the batch grows:
-# [lesson 06b](06b_moe.ipynb).)
+# The **batch** is the number of requests in a step together. Each brings its own multiplications and its own KV; the
+# weights are read once for all of them. (That's true of dense models. A mixture of experts reads more weights as the
+# batch grows: [lesson 06b](06b_moe.ipynb).)
 #
 # ### Predict
 #
-# So is doubling the batch free? What users see is **ITL** (inter-token latency): for a decoding request, the length of a step.
+# So is doubling the batch free? What users see is **ITL** (inter-token latency): for a decoding request, the length of
+# a step.
 
 # %%
 bet = lab.predict(
@@ -115,16 +117,16 @@ findings.slo(sweep)
 #
 # ### How much of the machine is used?
 #
-# **MBU** (model bandwidth utilization) is the least time that reading could take, as a share of the step. **MFU** is the same
-# for arithmetic. What remains is **neither**: overhead, and **kernels** (the programs that a processor runs, about
-# one per operation) that fall short of its peaks.
+# **MBU** (model bandwidth utilization) is the least time that reading could take, as a share of the step. **MFU** is
+# the same for arithmetic. What remains is **neither**: overhead, and **kernels** (the programs that a processor runs,
+# about one per operation) that fall short of its peaks.
 
 # %%
 steps.dots_table(sweep, roof)
 
 # %% [markdown]
-# Read MBU at small batches and MFU at large ones. A dashboard's "GPU utilization" is neither of them: it says that some kernel
-# was running, and reads 100% for a lone request whose arithmetic units idle.
+# Read MBU at small batches and MFU at large ones. A dashboard's "GPU utilization" is neither of them: it says that some
+# kernel was running, and reads 100% for a lone request whose arithmetic units idle.
 #
 # ### The third clock: profile a step
 #
@@ -138,7 +140,8 @@ stack(profiling.profile_table(profiled), findings.profiled(profiled))
 # %% [markdown]
 # <details><summary>Look at the timeline yourself, here or on a GPU server</summary>
 #
-# `profiled.save()` writes a trace that opens in [Perfetto](https://ui.perfetto.dev): zoom into one step and look at the gaps.
+# `profiled.save()` writes a trace that opens in [Perfetto](https://ui.perfetto.dev): zoom into one step and look at the
+# gaps.
 #
 # On a GPU box (*not yet measured here*), Nsight Systems shows kernels and host side by side, at lower overhead:
 #
@@ -149,14 +152,15 @@ stack(profiling.profile_table(profiled), findings.profiled(profiled))
 # nsys stats report1.nsys-rep        # kernels by total time: products (gemm), attention (flash), the small ones
 # ```
 #
-# In the timeline, look for white space between kernels of a decode step. White space there means that the GPU waits for its host.
-# For PyTorch's view of a vLLM server: `--profiler-config '{"profiler": "torch", "torch_profiler_dir": "./trace"}'`, then POST to
-# `/start_profile` and `/stop_profile`.
+# In the timeline, look for white space between kernels of a decode step. White space there means that the GPU waits for
+# its host. For PyTorch's view of a vLLM server: `--profiler-config '{"profiler": "torch", "torch_profiler_dir":
+# "./trace"}'`, then POST to `/start_profile` and `/stop_profile`.
 #
 # </details>
 #
-# The cure is to launch less often. **CUDA graphs** record a step's kernels once and replay them with one call. **torch.compile**
-# fuses small operations into fewer kernels. On a CPU, this engine does the same: one call into C++ for all layers.
+# The cure is to launch less often. **CUDA graphs** record a step's kernels once and replay them with one call.
+# **torch.compile** fuses small operations into fewer kernels. On a CPU, this engine does the same: one call into C++
+# for all layers.
 
 # %%
 slower = lab.predict(
@@ -176,9 +180,11 @@ slower.score(bets.launches(whole, apart))
 findings.launches(whole, apart)
 
 # %% [markdown]
-# vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--disable-cuda-graph`. The price:
-# start-up time, memory for the graphs, and padding to the recorded batch sizes. Steps larger than the largest recorded
-# one gain little: the GPU is busy long enough for its host to run ahead.
+# vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--disable-cuda-graph`. The
+# price: start-up time, memory for the graphs, and padding to the recorded batch sizes. By default vLLM replays a step
+# of decodes alone as one graph, and a step that also prefills in pieces, with attention launched between them
+# (`FULL_AND_PIECEWISE`). Steps larger than the largest recorded one gain little: the GPU is busy long enough for its
+# host to run ahead.
 #
 # ### The roofline
 #
@@ -194,12 +200,13 @@ instrument.roofline_lab(lab, roof, sweep)
 #
 # <details><summary>Answer</summary>
 #
-# With short contexts and 16-bit weights, intensity is about the batch: each doubling moves the dot right by a factor of two, and up
-# by nearly as much until it nears the bend. Long contexts move it left, since each request brings bytes that it shares with no other.
+# With short contexts and 16-bit weights, intensity is about the batch: each doubling moves the dot right by a factor of
+# two, and up by nearly as much until it nears the bend. Long contexts move it left, since each request brings bytes
+# that it shares with no other.
 #
-# The roof bends at a batch of about *FLOP/s divided by bytes/s*: small for most CPUs (not those with matrix units, such as
-# Intel's AMX), large for GPUs. Dots stay below the roof at every batch: overhead is what the roofline leaves out. On a
-# CPU they also bend more gently, because reading and multiplying take turns on the same few cores.
+# The roof bends at a batch of about *FLOP/s divided by bytes/s*: small for most CPUs (not those with matrix units, such
+# as Intel's AMX), large for GPUs. Dots stay below the roof at every batch: overhead is what the roofline leaves out. On
+# a CPU they also bend more gently, because reading and multiplying take turns on the same few cores.
 #
 # </details>
 #
@@ -220,7 +227,8 @@ bytes_map.weights_or_kv(three, "Llama-3-70B")
 # - One request, however long: its step still reads more weights than KV.
 # - 16 chats of 2048 tokens: Llama-2-13B (MHA) is over the border, Llama-3-70B (GQA) is nowhere near it.
 # - Weights in 4 bits move the border left: shrink the weights and KV matters sooner. KV in 8 bits moves it back.
-# - KV can only outweigh the weights if it also takes more *memory* than they do. The dotted line says how much there is room for.
+# - KV can only outweigh the weights if it also takes more *memory* than they do. The dotted line says how much there is
+#   room for.
 #
 # </details>
 #
@@ -267,9 +275,10 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 # 1. A batch of 1 takes over half as long again: the GPUs wait for launches. Batch 256 doesn't change at all. The
 #    largest batch within the SLO falls to less than a third, because no step can be shorter than its launches. (The
 #    stack of 2023 also pays host time per request.)
-# 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes it cheaper.
-# 3. Weights and KV, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay: the better the card, the more of
-#    the step is overhead.
+# 2. A batch of 32 has room, 64 doesn't. Weights are still the longest part, but KV is catching up, and no batch makes
+#    it cheaper.
+# 3. Weights and KV, by the ratio of the bandwidths. Launch gaps, host time and much of the communication stay: the
+#    better the card, the more of the step is overhead.
 # 4. Each additional request activates more experts: [lesson 06b](06b_moe.ipynb).
 #
 # </details>
@@ -277,8 +286,9 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 # %% [markdown]
 # ## Deep dive
 #
-# **The arithmetic.** $P$ weights ($W$ bytes), $k$ bytes of KV per token; $B$ requests with contexts of $c$ tokens; $L$ layers, $q$
-# numbers in a query (heads × head size); $F$ FLOP/s and $M$ bytes/s; $o$ seconds of overhead that nothing hides:
+# **The arithmetic.** $P$ weights ($W$ bytes), $k$ bytes of KV per token; $B$ requests with contexts of $c$ tokens; $L$
+# layers, $q$ numbers in a query (heads × head size); $F$ FLOP/s and $M$ bytes/s; $o$ seconds of overhead that nothing
+# hides:
 #
 # $$t_{\text{read}} = \frac{W + B\,c\,k}{M}, \qquad t_{\text{multiply}} = \frac{B\,(2P + 4\,L\,q\,c)}{F}, \qquad
 # \text{ITL} \ge \max(t_{\text{read}},\; t_{\text{multiply}}) + o$$
@@ -286,11 +296,12 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 # $$\text{intensity} = \frac{B\,(2P + 4\,L\,q\,c)}{W + B\,c\,k} \;\longrightarrow\; \frac{2P + 4\,L\,q\,c}{c\,k} \quad (B \to \infty)$$
 #
 # - **KV equals weights** at $B\,c = W/k$. Going from MHA to GQA multiplies that by the group size.
-# - **The roof bends** at intensity $F/M$. With 16-bit weights and short contexts that's $B \approx F/M$. In $b$ bits it's $B \approx
-#   \frac{b}{16} F/M$ if products still run in 16 bits: quantized weights bring the knee nearer.
+# - **The roof bends** at intensity $F/M$. With 16-bit weights and short contexts that's $B \approx F/M$. In $b$ bits
+#   it's $B \approx \frac{b}{16} F/M$ if products still run in 16 bits: quantized weights bring the knee nearer.
 # - **Never compute-bound** where the limit on the right is below $F/M$: long contexts wait for memory at *every* batch.
 #
-# The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.5 to 2 times that for one request.
+# The envelope: *weight bytes over bandwidth is a floor under ITL*. Good servers land at 1.5 to 2 times that for one
+# request.
 #
 # **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor drops, and the
 # bend stays where it was. That would hold if communication were free. But twice per layer the GPUs have to add up their
@@ -300,10 +311,11 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 sim_70b.tp_table()
 
 # %% [markdown]
-# All-reduces don't get shorter with more GPUs, and neither does overhead. So their share grows, ITL falls by less than the
-# number of GPUs, and in terms of what a step *takes*, the knee does move.
+# All-reduces don't get shorter with more GPUs, and neither does overhead. So their share grows, ITL falls by less than
+# the number of GPUs, and in terms of what a step *takes*, the knee does move.
 #
-# **The code.** This is how `minillm bench decode` counts bytes, and how the simulator prices a step: the same two clocks, and a third.
+# **The code.** This is how `minillm bench decode` counts bytes, and how the simulator prices a step: the same two
+# clocks, and a third.
 
 # %%
 import inspect
@@ -323,11 +335,11 @@ a4(grown, list(three.values()))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "A decode step reads all the weights of a dense model once, plus each request's KV. At small batches that's mostly weights, so
-# > the floor for ITL is weight bytes over bandwidth, and adding requests is nearly free. That ends when arithmetic catches up, at a
-# > batch around FLOP/s over bytes/s, or earlier when long contexts make KV the bulk of the bytes. Then there's overhead:
-# > launches and host time, which I'd keep down with CUDA graphs. In production I'd plot ITL against batch and run the largest
-# > batch that keeps our ITL SLO."
+# > "A decode step reads all the weights of a dense model once, plus each request's KV. At small batches that's mostly
+# > weights, so the floor for ITL is weight bytes over bandwidth, and adding requests is nearly free. That ends when
+# > arithmetic catches up, at a batch around FLOP/s over bytes/s, or earlier when long contexts make KV the bulk of the
+# > bytes. Then there's overhead: launches and host time, which I'd keep down with CUDA graphs. In production I'd plot
+# > ITL against batch and run the largest batch that keeps our ITL SLO."
 #
 # ## Check yourself
 #
@@ -359,19 +371,20 @@ check("q5", ...)
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your GPU's knee.** The data sheet says where the roof bends; kernels reach a share of either limit, and not the same share.
-#   Measure ITL against batch on your own server. It takes ten minutes.
-# - **Graphs off, at 70B,** is a what-if: today's stack with the launch times of 2023's. Measure yours with `--enforce-eager`.
+# - **Your GPU's knee.** The data sheet says where the roof bends; kernels reach a share of either limit, and not the
+#   same share. Measure ITL against batch on your own server. It takes ten minutes.
+# - **Graphs off, at 70B,** is a what-if: today's stack with the launch times of 2023's. Measure yours with
+#   `--enforce-eager`.
 # - **Caches.** A CPU with a very large cache keeps part of a small model in it, and MBU can then exceed 100%.
 # - **Noise.** Each point is the median of a few steps; "restless" means that the machine was doing something else, too.
 #
 # ## Sources
 #
 # - A4: *Serving LLMs: The Latency Anatomy Framework*.
-# - The roofline: Williams, Waterman and Patterson, *Roofline: An Insightful Visual Performance Model*, 2009. Both clocks for
-#   decoding: Pope et al., *Efficiently Scaling Transformer Inference*, 2022. GQA: Ainslie et al., 2023.
-# - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024). Today's:
-#   vLLM 0.19 on an RTX 4090, from the validation data of LLMServingSim, moved to the H100.
+# - The roofline: Williams, Waterman and Patterson, *Roofline: An Insightful Visual Performance Model*, 2009. Both
+#   clocks for decoding: Pope et al., *Efficiently Scaling Transformer Inference*, 2022. GQA: Ainslie et al., 2023.
+# - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024).
+#   Today's: vLLM 0.19 on an RTX 4090, from the validation data of LLMServingSim, moved to the H100.
 # - MBU: Agarwal et al., *LLM Inference Performance Engineering: Best Practices* (Databricks, 2023).
-# - CUDA graphs and compilation: vLLM's documentation, *Optimization Levels* and *CUDA Graphs*. Profiling: vLLM's *Profiling vLLM*;
-#   the profiler of PyTorch.
+# - CUDA graphs and compilation: vLLM's documentation, *Optimization Levels* and *CUDA Graphs*. Profiling: vLLM's
+#   *Profiling vLLM*; the profiler of PyTorch.

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 06b · Mixture of experts, MLA and parallelism
 #
-# Lesson 06 said that a decode step reads all the weights once. Most large open models today are mixtures of experts, and for
-# them that's false. Many also compress their KV, and that changes how you spread them over GPUs.
+# Lesson 06 said that a decode step reads all the weights once. Most large open models today are mixtures of experts,
+# and for them that's false. Many also compress their KV, and that changes how you spread them over GPUs.
 #
 # - **Surface** (ten minutes, runs included): which weights does a step of a mixture of experts read?
-# - **Guided** (fifteen): what that does to ITL, expert parallelism, latent attention, and data parallel attention.
+# - **Guided** (ten): what that does to ITL, expert parallelism, latent attention, and data parallel attention.
 # - **Deep dive** (five): the arithmetic; sequence and pipeline parallelism in an appendix.
 
 # %%
@@ -20,14 +20,15 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# After attention, each layer of a model has an MLP (its feed-forward part), where most of its weights are. In a **mixture of
-# experts** (MoE) that's many small MLPs, the **experts**, and a **router** sends each token to a few of them: in Qwen3
-# 30B-A3B, 8 of 128 in each layer. The model stores 30 billion parameters, and a token is multiplied by about 3 billion. A
-# lone request reads only those. But a batch activates the experts of *all* its tokens.
+# After attention, each layer of a model has an MLP (its feed-forward part), where most of its weights are. In a
+# **mixture of experts** (MoE) that's many small MLPs, the **experts**, and a **router** sends each token to a few of
+# them: in Qwen3 30B-A3B, 8 of 128 in each layer. The model stores 30 billion parameters, and a token is multiplied by
+# about 3 billion. A lone request reads only those. But a batch activates the experts of *all* its tokens.
 #
 # ### Predict
 #
-# The engine here runs such models. This one is tiny and has random weights, but the same router: 8 of 128 experts per token.
+# The engine here runs such models. This one is tiny and has random weights, but the same router: 8 of 128 experts per
+# token.
 
 # %%
 share = lab.predict(
@@ -46,8 +47,9 @@ share.score(experts.share_bet(found))
 stack(experts.draw_share(found, "Qwen3 30B-A3B", experts.BET), findings.shares(found))
 
 # %% [markdown]
-# Two regimes follow. With few requests an MoE decodes at the cost of a small model. With many, it reads nearly all of its
-# weights, and what it saves is arithmetic. Compare models: how many tokens does it take until most experts are read?
+# Two regimes follow. With few requests an MoE decodes at the cost of a small model. With many, it reads nearly all of
+# its weights, and what it saves is arithmetic. Compare models: how many tokens does it take until most experts are
+# read?
 
 # %%
 experts.share_explorer(found)
@@ -55,10 +57,10 @@ experts.share_explorer(found)
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# Mixtral (2 of 8) reads most of its experts from a batch of four on. DeepSeek-V3 (8 of 256) takes about 36 tokens for the same
-# share: many narrow experts stay sparse for longer. At 128 tokens it has only four tokens per expert, and products with
-# four rows make poor use of a GPU's arithmetic. That's why such models want very large batches, and many GPUs that
-# share them.
+# Mixtral (2 of 8) reads most of its experts from a batch of four on. DeepSeek-V3 (8 of 256) takes about 36 tokens for
+# the same share: many narrow experts stay sparse for longer. At 128 tokens it has only four tokens per expert, and
+# products with four rows make poor use of a GPU's arithmetic. That's why such models want very large batches, and many
+# GPUs that share them.
 #
 # </details>
 
@@ -80,14 +82,14 @@ stack(parallel.dense_table(), simulated_70b.error_band(sim_70b.stack(simulated_7
 sim_70b.step_parts("Qwen3 30B-A3B (MoE)")
 
 # %% [markdown]
-# **Where it loses**: memory. All experts have to be resident, so an MoE that's as fast as a 3B model needs the GPUs of a 30B
-# one, and leaves as little room for KV. At low traffic you pay for weights that few tokens use.
+# **Where it loses**: memory. All experts have to be resident, so an MoE that's as fast as a 3B model needs the GPUs of
+# a 30B one, and leaves as little room for KV. At low traffic you pay for weights that few tokens use.
 #
 # ### Expert parallelism
 #
-# **Tensor parallelism** (TP) cuts every expert into slices, and narrow experts become very narrow. **Expert parallelism** (EP)
-# gives each GPU whole experts. Then a token has to travel to its experts and back: two **all-to-alls** per layer. And a layer is
-# done when its busiest GPU is.
+# **Tensor parallelism** (TP) cuts every expert into slices, and narrow experts become very narrow. **Expert
+# parallelism** (EP) gives each GPU whole experts. Then a token has to travel to its experts and back: two
+# **all-to-alls** per layer. And a layer is done when its busiest GPU is.
 
 # %%
 parallel.imbalance()
@@ -97,22 +99,25 @@ parallel.imbalance()
 #
 # <details><summary>Answer</summary>
 #
-# It's worst with few tokens and many GPUs: a few draws are never even. Large batches average out chance but not popularity: with 1.5
-# times the even share, GPU 0 stays the straggler at any batch. The cure is to replicate popular experts, or move them.
+# It's worst with few tokens and many GPUs: a few draws are never even. Large batches average out chance but not
+# popularity: with 1.5 times the even share, GPU 0 stays the straggler at any batch. The cure is to replicate popular
+# experts, or move them.
 #
-# Flags: in vLLM, `--enable-expert-parallel` (experts are spread over TP × DP GPUs), `--all2all-backend` (`allgather_reducescatter`
-# by default; `deepep_low_latency` for decode across nodes, `deepep_high_throughput` for prefill), and `--enable-eplb` with
-# `--eplb-config '{"num_redundant_experts": 32}'` for copies of popular experts. In SGLang: `--ep-size`, `--moe-a2a-backend deepep`.
+# Flags: in vLLM, `--enable-expert-parallel` (experts are spread over TP × DP GPUs), `--all2all-backend`
+# (`allgather_reducescatter` by default; `deepep_low_latency` for decode across nodes, `deepep_high_throughput` for
+# prefill), and `--enable-eplb` with `--eplb-config '{"num_redundant_experts": 32}'` for copies of popular experts. In
+# SGLang: `--ep-size`, `--moe-a2a-backend deepep`.
 #
 # </details>
 #
 # **Where it loses**: an all-to-all has a latency, too, and imbalance is at its worst with few tokens. Published figures
-# still don't all point one way (TensorRT-LLM had EP ahead of TP for a single request: [docs](../docs/simulator.md)). Measure both.
+# still don't all point one way (TensorRT-LLM had EP ahead of TP for a single request: [docs](../docs/simulator.md)).
+# Measure both.
 #
 # ### Latent attention: the KV bill
 #
-# **Multi-head latent attention** (MLA) keeps one compressed vector per token and layer, for all heads, and expands it when it's
-# needed. For DeepSeek-V3's layers and heads, in 16 bits:
+# **Multi-head latent attention** (MLA) keeps one compressed vector per token and layer, for all heads, and expands it
+# when it's needed. For DeepSeek-V3's layers and heads, in 16 bits:
 
 # %%
 parallel.kv_table()
@@ -124,9 +129,9 @@ parallel.kv_table()
 #
 # ### Why TP wastes it, and data parallel attention doesn't
 #
-# TP splits the KV cache by heads. A latent vector has no heads to split, so every GPU of the group keeps **the same copy**. With
-# **data parallel attention** (DP attention) each GPU runs attention for its own requests and keeps only their KV; experts
-# stay spread over all GPUs. The price: attention weights are copied to every GPU.
+# TP splits the KV cache by heads. A latent vector has no heads to split, so every GPU of the group keeps **the same
+# copy**. With **data parallel attention** (DP attention) each GPU runs attention for its own requests and keeps only
+# their KV; experts stay spread over all GPUs. The price: attention weights are copied to every GPU.
 
 # %%
 parallel.latent_room()
@@ -134,32 +139,33 @@ parallel.latent_room()
 # %% [markdown]
 # <details><summary>Where it loses, and the flags</summary>
 #
-# - **Latency at low load.** A request's attention runs on one GPU instead of eight, and each GPU reads all attention weights for few requests.
-#   TP is the better choice until KV runs short.
+# - **Latency at low load.** A request's attention runs on one GPU instead of eight, and each GPU reads all attention
+#   weights for few requests. TP is the better choice until KV runs short.
 # - **Uneven load.** The experts tie all **ranks** (the GPUs of the group) together: every step takes as long as the
 #   rank with the most work, and a rank without requests runs dummy passes. Routing has to balance running requests
 #   *and* their contexts.
 # - **Prefix caches** are one per rank: send a conversation back to its rank.
 #
-# vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`). SGLang: `--tp 8 --dp 8 --enable-dp-attention`.
-# TensorRT-LLM calls it attention DP.
+# vLLM: `--data-parallel-size 8 --enable-expert-parallel` (with `--tensor-parallel-size 1`). SGLang: `--tp 8 --dp 8
+# --enable-dp-attention`. TensorRT-LLM calls it attention DP.
 #
 # </details>
 
 # %% [markdown]
 # ## Deep dive
 #
-# With $E$ experts, $k$ per token, and $B$ tokens in a step, each expert is skipped by all of them with probability $(1 - k/E)^B$.
-# So a step is expected to read
+# With $E$ experts, $k$ per token, and $B$ tokens in a step, each expert is skipped by all of them with probability $(1
+# - k/E)^B$. So a step is expected to read
 #
 # $$E\left(1 - (1 - k/E)^B\right) \text{ experts per layer, with } \frac{B\,k}{E} \text{ tokens for each on average.}$$
 #
-# A product with that few rows is far below the roofline's bend. An expert is compute-bound only when $B\,k/E$ is near FLOP/s over bytes/s,
-# so the knee of an MoE is at a batch $E/k$ times that of a dense model: 16 times for Qwen3 30B-A3B, 32 times for DeepSeek-V3.
+# A product with that few rows is far below the roofline's bend. An expert is compute-bound only when $B\,k/E$ is near
+# FLOP/s over bytes/s, so the knee of an MoE is at a batch $E/k$ times that of a dense model: 16 times for Qwen3
+# 30B-A3B, 32 times for DeepSeek-V3.
 #
-# KV bytes per token and layer, $b$ bytes per number: $2 h\,d\,b$ for MHA ($h$ heads of $d$ numbers), $2 g\,d\,b$ for GQA with $g$
-# groups, $(d_c + d_r)\,b$ for MLA with a latent of $d_c$ and a rotated key of $d_r$ numbers. On $n$ GPUs under TP, GQA takes
-# $2 g\,d\,b / n$ on each as long as $n \le g$. MLA takes all of it on each.
+# KV bytes per token and layer, $b$ bytes per number: $2 h\,d\,b$ for MHA ($h$ heads of $d$ numbers), $2 g\,d\,b$ for
+# GQA with $g$ groups, $(d_c + d_r)\,b$ for MLA with a latent of $d_c$ and a rotated key of $d_r$ numbers. On $n$ GPUs
+# under TP, GQA takes $2 g\,d\,b / n$ on each as long as $n \le g$. MLA takes all of it on each.
 #
 # This is how the engine computes a layer of experts (`minillm/model/moe.py`):
 
@@ -178,12 +184,13 @@ print(inspect.getsource(MoE.forward))
 # (ring attention), or heads are exchanged by all-to-all (Ulysses). It shortens the prefill of very long prompts. In
 # decode there's one new token, so what can be split is the KV it attends to. It does nothing for short contexts.
 #
-# **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links between servers are fine.
-# It buys memory and throughput, not latency: one token still goes through all layers, one stage after the other, and
-# reads each stage's weights at the bandwidth of that stage's GPUs only. See it with
-# `minillm simulate --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`.
+# **Pipeline parallelism** gives each GPU whole layers. Activations are handed on once per stage, so slow links between
+# servers are fine. It buys memory and throughput, not latency: one token still goes through all layers, one stage after
+# the other, and reads each stage's weights at the bandwidth of that stage's GPUs only. See it with `minillm simulate
+# --model llama-3-70b --hardware h100-sxm --tp 1 --pp 4 --qps 1 --traffic chat`, and again with `--tp 4 --pp 1`.
 #
-# Rule of thumb: TP inside the NVLink domain, EP with DP attention for large MoEs, PP across servers when the model doesn't fit one.
+# Rule of thumb: TP inside the NVLink domain, EP with DP attention for large MoEs, PP across servers when the model
+# doesn't fit one.
 #
 # </details>
 
@@ -217,13 +224,15 @@ check("q3", ...)  # DeepSeek-V3 on 8 H200: how many times the KV fits with data 
 #   `"log_balancedness": true`).
 # - **Slices or whole experts: which is faster?** The simulator doesn't model how much faster whole experts multiply, or
 #   the overlap of communication with compute, so we don't ask it. Measure both.
-# - **DeepSeek's ITL.** Here only its memory is computed; the simulator's floor for it is too low ([why](../docs/simulator.md)).
+# - **DeepSeek's ITL.** Here only its memory is computed; the simulator's floor for it is too low
+#   ([why](../docs/simulator.md)).
 #
 # ## Sources
 #
-# - MoE: Shazeer et al., 2017; Jiang et al., *Mixtral of Experts*, 2024; *Qwen3 Technical Report*, 2025. Expected experts: Huang et al.,
-#   *MoESD*, 2025 (arXiv 2505.19645). Expert parallelism: Lepikhin et al., *GShard*, 2020.
-# - MLA: *DeepSeek-V2*, 2024 (arXiv 2405.04434); experts over many GPUs and redundant copies: *DeepSeek-V3 Technical Report*, 2024.
-# - DP attention: *SGLang v0.4* (LMSYS blog, December 2024) and SGLang's guide *DP, DPA and SGLang DP Router*. Flags: vLLM's documentation,
-#   *Expert Parallel Deployment* and *Data Parallel Deployment*; SGLang's *Expert Parallelism*.
+# - MoE: Shazeer et al., 2017; Jiang et al., *Mixtral of Experts*, 2024; *Qwen3 Technical Report*, 2025. Expected
+#   experts: Huang et al., *MoESD*, 2025 (arXiv 2505.19645). Expert parallelism: Lepikhin et al., *GShard*, 2020.
+# - MLA: *DeepSeek-V2*, 2024 (arXiv 2405.04434); experts over many GPUs and redundant copies: *DeepSeek-V3 Technical
+#   Report*, 2024.
+# - DP attention: *SGLang v0.4* (LMSYS blog, December 2024) and SGLang's guide *DP, DPA and SGLang DP Router*. Flags:
+#   vLLM's documentation, *Expert Parallel Deployment* and *Data Parallel Deployment*; SGLang's *Expert Parallelism*.
 # - Ring attention: Liu et al., 2023. Ulysses: Jacobs et al., 2023. Pipelines: Huang et al., *GPipe*, 2019.

@@ -29,23 +29,23 @@ lab = open_lab()
 # ## Surface
 #
 # To generate a token, a model attends to every token before it. It doesn't recompute them: for each one, every layer
-# keeps a **key** (what the token can be found by) and a **value** (what it contributes). That's the **KV cache**. It grows
-# with every token, and every running request has its own.
+# keeps a **key** (what the token can be found by) and a **value** (what it contributes). That's the **KV cache**. It
+# grows with every token, and every running request has its own.
 #
-# The memory for it is set aside when the server starts: the **pool**, cut into **blocks**, often of 16 tokens. A request
-# gets another block whenever it has filled the last one. That's **paging**, the way an operating system manages a
-# program's memory; LLM servers got it from *PagedAttention*.
+# The memory for it is set aside when the server starts: the **pool**, cut into **blocks**, often of 16 tokens. A
+# request gets another block whenever it has filled the last one. That's **paging**, the way an operating system manages
+# a program's memory; LLM servers got it from *PagedAttention*.
 #
-# Eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled as far as it
-# has tokens. Striped blocks are **shared**: requests that begin with the same page use the same blocks.
+# Eight requests on the real engine. Each cell is a block, labelled with the request that holds it and filled as far as
+# it has tokens. One with several numbers is **shared**: requests that begin with the same page use the same blocks.
 
 # %%
 roomy = traffic.eight(lab, traffic.ROOMY_POOL)
 draw_frame(roomy, title="Eight requests, room for all: which one holds which block?")
 
 # %% [markdown]
-# Below the blocks is the whole run: a row per request (blue: prefill, green: decode), then how much of the pool was held.
-# The line marks the step shown above.
+# Below the blocks is the whole run: a row per request (blue: prefill, green: decode), then how much of the pool was
+# held. The line marks the step shown above.
 #
 # A token's KV follows from the model's shape alone:
 #
@@ -53,8 +53,8 @@ draw_frame(roomy, title="Eight requests, room for all: which one holds which blo
 #
 # ### Predict
 #
-# That's all you need to know how many users fit. Take the shape from the question; a block is 16 tokens, and a chat takes
-# whole blocks.
+# That's all you need to know how many users fit. Take the shape from the question; a block is 16 tokens, and a chat
+# takes whole blocks.
 
 # %%
 how_many = kv_bytes.question(lab, traffic.slots_gb(lab), traffic.chat_tokens(lab))
@@ -87,10 +87,10 @@ pool
 # %% [markdown]
 # | do | what you'll see |
 # |---|---|
-# | follow request 4, or 6 | its first blocks are striped: another request computed them. The rest are all over the pool. |
+# | follow request 4, or 6 | its first blocks carry other numbers, too: another request computed them. The rest are all over the pool. |
 # | go to the last steps | dashed blocks: no request holds them, and they still cache a prefix. They count as *free*. |
 # | *max_len*, run | nearly empty blocks, and a long queue |
-# | *keep prefixes* off, run | no stripes, and more blocks held |
+# | *keep prefixes* off, run | no block with several numbers, and more blocks held |
 # | *on_demand*, 24 blocks, run | crossed-out stretches: a request is preempted, and prefills everything again |
 #
 # ### Where the room goes
@@ -108,8 +108,8 @@ stack(charts.traces_table(traces), draw_frame(traces["max_len"]), findings.reser
 #
 # Paging admits more than may eventually fit; that's the point. So the pool can run out under running requests. Then one
 # of them, the last to be admitted, is **preempted**: its blocks go to the others. It comes back in one of two ways.
-# *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host memory, and
-# are copied back. (vLLM v1 always recomputes.)
+# *Recompute*: prefill its prompt, and what it had generated, once more. *Swap*: its blocks were copied to host memory,
+# and are copied back. (vLLM v1 always recomputes.)
 
 # %%
 twice = lab.predict(
@@ -133,9 +133,9 @@ every = {f"{way}, {pool} blocks": trace for way, of in shrunk.items() for pool, 
 stack(charts.traces_table(every), findings.thrashing(shrunk))
 
 # %% [markdown]
-# An operating system calls this **thrashing**, and the cure is the same: admit less. `max_num_seqs` limits it, and so does
-# admitting a request only when its whole prompt fits. Prefix caching softens the blow: a preempted request's blocks can
-# be found again until another request needs them.
+# An operating system calls this **thrashing**, and the cure is the same: admit less. `max_num_seqs` limits it, and so
+# does admitting a request only when its whole prompt fits. Prefix caching softens the blow: a preempted request's
+# blocks can be found again until another request needs them.
 #
 # ### The bill
 #
@@ -150,19 +150,19 @@ kv_bytes_explorer(shapes, "Llama-3-70B")
 # %% [markdown]
 # <details><summary>Four questions to try on it, answered</summary>
 #
-# - *Llama-3-70B as it is, and with MHA: how many chats of 1,500 tokens fit?* MHA keeps eight times as much per token, so about an
-#   eighth as many.
+# - *Llama-3-70B as it is, and with MHA: how many chats of 1,500 tokens fit?* MHA keeps eight times as much per token,
+#   so about an eighth as many.
 # - *Twice the tokens per chat?* Twice the bytes: linear, not quadratic.
-# - *MQA and MLA on four GPUs?* A single head, or a single latent vector, can't be split four ways, so with tensor parallelism each GPU keeps
-#   a copy, and the bar counts all four. That's what DP attention avoids (lesson 06b).
+# - *MQA and MLA on four GPUs?* A single head, or a single latent vector, can't be split four ways, so with tensor
+#   parallelism each GPU keeps a copy, and the bar counts all four. That's what DP attention avoids (lesson 06b).
 # - *A window of 2,048?* It saves nothing for chats of 1,500, and everything beyond the window for longer ones (07b).
 #
 # </details>
 #
 # ### More KV for each, fewer slots
 #
-# The same short requests, the same pool. The only change is how much each of them reserves. No request computes a single
-# extra token.
+# The same short requests, the same pool. The only change is how much each of them reserves. No request computes a
+# single extra token.
 
 # %%
 crowd = traffic.crowded(lab)
@@ -171,8 +171,8 @@ stack(charts.crowd_table(crowd), findings.crowd(crowd))
 # %% [markdown]
 # ### The same at 70B
 #
-# Llama-3 70B on four H100s, simulated: the same scheduler and block pool, with priced steps. Shrink the pool, or raise the
-# load.
+# Llama-3 70B on four H100s, simulated: the same scheduler and block pool, with priced steps. Shrink the pool, or raise
+# the load.
 
 # %%
 sim_70b.pool_too_small()
@@ -181,15 +181,15 @@ sim_70b.pool_too_small()
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
-# There's a cliff. To its right, more memory changes nothing a user could feel; to its left, TTFT is all queue, and every
-# gigabyte counts. Where it is depends on the load: *requests per second × seconds each one runs × KV of each* is the
-# working set. So spend effort on the KV bill **until requests stop waiting for room**, then stop.
+# There's a cliff. To its right, more memory changes nothing a user could feel; to its left, TTFT is all queue, and
+# every gigabyte counts. Where it is depends on the load: *requests per second × seconds each one runs × KV of each* is
+# the working set. So spend effort on the KV bill **until requests stop waiting for room**, then stop.
 
 # %% [markdown]
 # ## Deep dive
 #
-# **The arithmetic.** $L$ layers, $n_{kv}$ KV heads of size $d$, $b$ bytes per number, contexts of $c$ tokens, $W$ bytes of
-# weights, and $M$ bytes of GPU memory for both (in vLLM, `--gpu-memory-utilization` of it, less activations):
+# **The arithmetic.** $L$ layers, $n_{kv}$ KV heads of size $d$, $b$ bytes per number, contexts of $c$ tokens, $W$ bytes
+# of weights, and $M$ bytes of GPU memory for both (in vLLM, `--gpu-memory-utilization` of it, less activations):
 #
 # $$\text{KV per token} = 2\,L\,n_{kv}\,d\,b, \qquad \text{requests that fit} = \frac{M - W}{2\,L\,n_{kv}\,d\,b\,c}$$
 #
@@ -198,8 +198,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 #   it grows; on demand, half a block on average.
 # - The working set, by Little's law: arrivals per second × seconds in a slot × KV of a request.
 #
-# **The code.** A block table grows in `BlockManager.append`. When the pool is short, the scheduler takes the blocks of the
-# last request (`Scheduler._preempt`).
+# **The code.** A block table grows in `BlockManager.append`. When the pool is short, the scheduler takes the blocks of
+# the last request (`Scheduler._preempt`).
 
 # %%
 import inspect
@@ -279,14 +279,15 @@ check("q4", ...)
 # ## What this lab cannot tell you
 #
 # - **Quality of MQA and MLA.** They're trained into a model. The bill compares their bytes, nothing else.
-# - **Swap on a busy link.** Real copies share the bus with everything else, and host memory may hang off another socket.
+# - **Swap on a busy link.** Real copies share the bus with everything else, and host memory may hang off another
+#   socket.
 # - **Kernels.** Attention over blocks is a little slower than over contiguous KV; how much depends on the kernel.
 #
 # ## Sources
 #
-# - A11, A12, A15: *Serving LLMs: The Latency Anatomy Framework*. B2: *Decomposing LLM Inference Latency for Better Serving
-#   Performance*. D8, D12: an article on techniques for lower LLM latency.
-# - Paging, preemption, and how much of reserved memory was in use: Kwon et al., *Efficient Memory Management for Large Language
-#   Model Serving with PagedAttention*, 2023. Recompute only: vLLM v1, `vllm/v1/core/sched/scheduler.py`.
-# - MQA: Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, 2019. GQA: Ainslie et al., 2023. MLA: DeepSeek-AI,
-#   *DeepSeek-V2*, 2024.
+# - A11, A12, A15: *Serving LLMs: The Latency Anatomy Framework*. B2: *Decomposing LLM Inference Latency for Better
+#   Serving Performance*. D8, D12: an article on techniques for lower LLM latency.
+# - Paging, preemption, and how much of reserved memory was in use: Kwon et al., *Efficient Memory Management for Large
+#   Language Model Serving with PagedAttention*, 2023. Recompute only: vLLM v1, `vllm/v1/core/sched/scheduler.py`.
+# - MQA: Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, 2019. GQA: Ainslie et al., 2023. MLA:
+#   DeepSeek-AI, *DeepSeek-V2*, 2024.

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 07b · Smaller KV, or KV elsewhere
 #
-# Requests wait for KV memory (lesson 07). You can keep less of it, keep it in fewer bits, or keep it somewhere other than
-# the GPU. Each has a price, and none of those prices shows up on a latency chart.
+# Requests wait for KV memory (lesson 07). You can keep less of it, keep it in fewer bits, or keep it somewhere other
+# than the GPU. Each has a price, and none of those prices shows up on a latency chart.
 #
 # - **Surface** (ten minutes): a sliding window, and what the model forgets.
-# - **Guided** (fifteen): 8-bit KV behind a quality gate; KV tiers, and when fetching beats computing.
+# - **Guided** (ten): 8-bit KV behind a quality gate; KV tiers, and when fetching beats computing.
 # - **Deep dive** (five): the arithmetic, and a claim put to the test.
 
 # %%
@@ -31,9 +31,9 @@ grown = traffic.growths(lab)
 charts.draw_window(grown)
 
 # %% [markdown]
-# Once past the window, a request costs the same however long it gets. What does the model lose? A passage with unguessable
-# numbers in it (a **needle**) is given once, then other text, then the same passage again. A model that still sees the
-# first copy predicts nearly every token of the second.
+# Once past the window, a request costs the same however long it gets. What does the model lose? A passage with
+# unguessable numbers in it (a **needle**) is given once, then other text, then the same passage again. A model that
+# still sees the first copy predicts nearly every token of the second.
 #
 # ### Predict
 
@@ -54,8 +54,8 @@ lost.score(bets.needle(found))
 stack(charts.draw_needle(found, needle.reach(lab, window)), findings.forgotten(found))
 
 # %% [markdown]
-# Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer to layer;
-# here the window is imposed on a model that was never trained for it.
+# Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer to
+# layer; here the window is imposed on a model that was never trained for it.
 
 # %% [markdown]
 # ## Guided
@@ -63,9 +63,9 @@ stack(charts.draw_needle(found, needle.reach(lab, window)), findings.forgotten(f
 # ### 8-bit KV
 #
 # One byte per number instead of two, plus a scale per token and head: nearly twice the blocks in the same memory. The
-# quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how surprised
-# each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**), and how often they
-# agree on the most likely token. The table's header has the floors; they were set beforehand.
+# quality gate (`minillm bench quality`) decodes a text token by token with each configuration and compares how
+# surprised each is by the actual next token (**perplexity**), how far apart their distributions are (**KL**), and how
+# often they agree on the most likely token. The table's header has the floors; they were set beforehand.
 
 # %%
 rounded = losses.measure(lab)
@@ -87,8 +87,8 @@ tiers.explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes: bytes over bandwidth against
-#   FLOPs over rate, and both are linear in tokens.
+# - At 50 GB/s (one PCIe 5.0 x16 link; four GPUs have four) fetching wins by about ten to one for long prefixes: bytes
+#   over bandwidth against FLOPs over rate, and both are linear in tokens.
 # - Somewhere around 5 GB/s the two curves meet. Below that, the tier makes TTFT worse, however high its hit rate.
 # - Latency matters for short prefixes only. A small model shifts the balance: its prefill is cheap, but its KV isn't
 #   much smaller.
@@ -140,10 +140,11 @@ d14(large, traffic.with_sinks(grown), window, found)
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "If KV is what's short, I have three options. Fewer bits: 8-bit KV nearly doubles the pool, and I'd put an eval in front
-# > of it. Keep less: a window, but only on a model trained with one, because it forgets what it drops. Or keep it elsewhere:
-# > host memory for conversations that come back. That one is arithmetic: KV bytes over link bandwidth against prefill FLOPs over
-# > FLOP rate. For a 70B the break-even is around 5 GB/s, so PCIe wins easily and a slow object store loses."
+# > "If KV is what's short, I have three options. Fewer bits: 8-bit KV nearly doubles the pool, and I'd put an eval in
+# > front of it. Keep less: a window, but only on a model trained with one, because it forgets what it drops. Or keep it
+# > elsewhere: host memory for conversations that come back. That one is arithmetic: KV bytes over link bandwidth
+# > against prefill FLOPs over FLOP rate. For a 70B the break-even is around 5 GB/s, so PCIe wins easily and a slow
+# > object store loses."
 #
 # ## Check yourself
 
@@ -161,14 +162,14 @@ check("q3", ...)  # Llama-3-70B: seconds to fetch the KV of 4096 tokens at 50 GB
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Recall of your model.** Predicting a passage word for word is the easiest kind of recall. Questions, summaries and long
-#   reasoning break earlier, and differently. Test your own tasks at your own lengths.
-# - **Layer-wise loading.** Real tiers overlap the fetch of one layer with the computation of another; the simulator waits
-#   for all of it, and it writes to tiers for free.
+# - **Recall of your model.** Predicting a passage word for word is the easiest kind of recall. Questions, summaries and
+#   long reasoning break earlier, and differently. Test your own tasks at your own lengths.
+# - **Layer-wise loading.** Real tiers overlap the fetch of one layer with the computation of another; the simulator
+#   waits for all of it, and it writes to tiers for free.
 #
 # ## Sources
 #
 # - D14: an article on techniques for lower LLM latency, from batching to streaming.
-# - Windows: Beltagy et al., *Longformer*, 2020; Jiang et al., *Mistral 7B*, 2023. Sinks: Xiao et al., *Efficient Streaming Language
-#   Models with Attention Sinks*, 2023.
+# - Windows: Beltagy et al., *Longformer*, 2020; Jiang et al., *Mistral 7B*, 2023. Sinks: Xiao et al., *Efficient
+#   Streaming Language Models with Attention Sinks*, 2023.
 # - Tiers: *LMCache* (arXiv 2510.09665); Qin et al., *Mooncake*, 2024; Gao et al., *CachedAttention*, 2024.

@@ -1,15 +1,16 @@
 # %% [markdown]
 # # 08 · Speculative decoding
 #
-# "It guesses four tokens, and most of them are right, so it must be about three times as fast." It wasn't. On a full server
-# it was slower, and now someone's asking whether the answers are still the same. In this lesson you watch guesses being
-# checked, and find out when that pays.
+# "It guesses four tokens, and most of them are right, so it must be about three times as fast." It wasn't. On a full
+# server it was slower, and now someone's asking whether the answers are still the same. In this lesson you watch
+# guesses being checked, and find out when that pays.
 #
-# You'll be able to compute the speedup from three numbers, name the acceptance at which it breaks even on a given server,
-# and say why the output can't change.
+# You'll be able to compute the speedup from three numbers, name the acceptance at which it breaks even on a given
+# server, and say why the output can't change.
 #
 # - **Surface** (ten minutes): guesses, checked token by token, and a bet on what they're worth.
-# - **Guided** (twenty): what a verification yields and costs; three kinds of text; today's drafters; 70 billion weights.
+# - **Guided** (twenty-five): what a verification yields and costs; three kinds of text; today's drafters; 70 billion
+#   weights.
 # - **Deep dive** (ten): why nothing is lost, the code, five claims.
 
 # %%
@@ -27,15 +28,15 @@ from course.lab.lesson_08.claims import a14, d4, d5, d6, f2, quantized_or_drafte
 # %% [markdown]
 # ## Surface
 #
-# A model generates one token per step, and a step with few requests waits for memory: it reads all the weights to produce
-# one token (lesson 06). Checking five tokens in one step reads those weights once, too. (Each token a step computes is a
-# **row**: five rows, one read.) So:
+# A model generates one token per step, and a step with few requests waits for memory: it reads all the weights to
+# produce one token (lesson 06). Checking five tokens in one step reads those weights once, too. (Each token a step
+# computes is a **row**: five rows, one read.) So:
 #
-# - **Draft.** Something cheap guesses the next few tokens: a small model, a trained head on the model itself, or a lookup
-#   in the text so far ("last time these words came up, what followed?": **n-gram lookup**).
-# - **Verify.** One step of the model computes what *it* would have generated at each position. Guesses are kept up to the
-#   first one that differs, which is replaced by the model's own token, already computed in that step. If all of them agree,
-#   the step adds the model's own next token.
+# - **Draft.** Something cheap guesses the next few tokens: a small model, a trained head on the model itself, or a
+#   lookup in the text so far ("last time these words came up, what followed?": **n-gram lookup**).
+# - **Verify.** One step of the model computes what *it* would have generated at each position. Guesses are kept up to
+#   the first one that differs, which is replaced by the model's own token, already computed in that step. If all of
+#   them agree, the step adds the model's own next token.
 #
 # Here it is on the real engine. Move the slider, or press play.
 
@@ -49,8 +50,8 @@ findings.watched(told)
 # %% [markdown]
 # ### Predict
 #
-# **Acceptance**, α, is the probability that a guess passes, given that the ones before it did. Say α = 0.6, drafts of k = 4
-# tokens, and each guess costs a tenth of a decode step.
+# **Acceptance**, α, is the probability that a guess passes, given that the ones before it did. Say α = 0.6, drafts of k
+# = 4 tokens, and each guess costs a tenth of a decode step.
 
 # %%
 bet = lab.predict(
@@ -64,22 +65,22 @@ checking = costs.measure(lab)
 bet.score(bets.alone(point, checking))
 
 # %% [markdown]
-# Three numbers decide: how many tokens a verification *yields*, what it *costs* relative to a plain step, and what the *drafts*
-# cost. **Speculation trades spare arithmetic for fewer reads of the weights. It pays while there's arithmetic to spare
-# and the guesses are good.**
+# Three numbers decide: how many tokens a verification *yields*, what it *costs* relative to a plain step, and what the
+# *drafts* cost. **Speculation trades spare arithmetic for fewer reads of the weights. It pays while there's arithmetic
+# to spare and the guesses are good.**
 
 # %% [markdown]
 # ## Guided
 #
 # ### What a verification yields
 #
-# A guess counts only if all the ones before it passed. The first passes with probability α, the second counts with α², and
-# so on; the model's own token is always there. So a verification yields 1 + α + α² + … + α^k tokens. The popular "k × α" is
-# wrong twice: it forgets the model's own token, and it ignores the fact that later positions are reached less and less
-# often.
+# A guess counts only if all the ones before it passed. The first passes with probability α, the second counts with α²,
+# and so on; the model's own token is always there. So a verification yields 1 + α + α² + … + α^k tokens. The popular "k
+# × α" is wrong twice: it forgets the model's own token, and it ignores the fact that later positions are reached less
+# and less often.
 #
-# To test that, you need drafts with a known acceptance. The engine has them (`synthetic`: the model drafts for itself and
-# errs on purpose, which saves no time but tests the formula). Add points of your own; each press is a run.
+# To test that, you need drafts with a known acceptance. The engine has them (`synthetic`: the model drafts for itself
+# and errs on purpose, which saves no time but tests the formula). Add points of your own; each press is a run.
 
 # %%
 points = acceptance.sweep(lab)
@@ -106,19 +107,22 @@ price.price_lab(checking)
 # %% [markdown]
 # <details><summary>Four questions to try, answered</summary>
 #
-# - *α = 0.6, a guess at 0.1 steps: the best k at batch 1?* Two or three on most machines: position k adds α^k tokens and
-#   costs 0.1 steps plus a row. The chart's title says which.
-# - *Free guesses that all pass: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain steps.
-# - *c = 1, as if the model drafted for itself?* It can't gain: a guess costs a full step, which is the most it can save.
-# - *Break-even acceptance: is it 50%?* No. It's wherever 1 + α + … + α^k equals the cost, so it moves with batch, k and c.
+# - *α = 0.6, a guess at 0.1 steps: the best k at batch 1?* Two or three on most machines: position k adds α^k tokens
+#   and costs 0.1 steps plus a row. The chart's title says which.
+# - *Free guesses that all pass: does any batch lose?* Where a verification of k + 1 rows takes more than k + 1 plain
+#   steps.
+# - *c = 1, as if the model drafted for itself?* It can't gain: a guess costs a full step, which is the most it can
+#   save.
+# - *Break-even acceptance: is it 50%?* No. It's wherever 1 + α + … + α^k equals the cost, so it moves with batch, k and
+#   c.
 #
 # </details>
 #
 # ### Copying, chat and verse
 #
-# Looked-up guesses cost next to nothing. Here are three kinds of text, one request at a time: copying a paragraph, everyday
-# questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always* drafting; and with the
-# engine's **gates**, which watch acceptance and decide whether to draft, and how far.
+# Looked-up guesses cost next to nothing. Here are three kinds of text, one request at a time: copying a paragraph,
+# everyday questions, and verse sampled at temperature 1. Each is served three ways: without drafts; *always* drafting;
+# and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far.
 
 # %%
 work = [traffic.one_by_one(lab, kind) for kind in traffic.KINDS]
@@ -142,7 +146,7 @@ served.draw_strips(kinds)
 #
 # ### Where it hurts: a full batch
 #
-# Copying is the best case for lookup. Now sixteen requests copy at once (fewer in the short form), once with every gate
+# Copying is the best case for lookup. Now sixteen requests copy at once, once with every gate
 # held open.
 
 # %%
@@ -154,15 +158,15 @@ together = served.compare(lab, [traffic.crowd(lab, at_once=16)], ways)
 crowd.score(bets.crowded(together))
 
 # %%
-stack(served.served_table(together), findings.crowd(together))
+stack(served.served_table(together), findings.crowd(together, checking))
 
 # %% [markdown]
 # ### Today's drafters
 #
 # A small draft model needs its own KV cache and has to prefill every prompt. Heads cut both down to a single layer:
 # **EAGLE-3** adds one that reads the hidden states (the vectors between layers) of the target, the large model; **MTP**
-# modules (multi-token prediction, DeepSeek-V3) are trained along with the model. At best, a guess costs the bytes it reads over the bytes of a
-# decode step. For Llama-3 70B in bf16:
+# modules (multi-token prediction, DeepSeek-V3) are trained along with the model. At best, a guess costs the bytes it
+# reads over the bytes of a decode step. For Llama-3 70B in bf16:
 
 # %%
 heads.drafters_table()
@@ -193,8 +197,8 @@ gain_map.explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Lookup keeps its gain longest: it only pays for rows. The 1B model also pays for its own steps, which don't get cheaper
-#   per request as quickly as the target's.
+# - Lookup keeps its gain longest: it only pays for rows. The 1B model also pays for its own steps, which don't get
+#   cheaper per request as quickly as the target's.
 # - On the stack of 2023, a 1B model has few bytes to read, yet its steps are costly: they're bound by kernel launches.
 # - At long contexts the gain survives larger batches: a verification reads a request's KV once for all its rows.
 #
@@ -208,25 +212,26 @@ simulated_70b.error_band(sim_70b.stack(sim_70b.TODAY))
 #
 # The shorter the answer, the less there is to gain. What is there to lose? Lookup costs nothing up front. A draft model
 # prefills the prompt before its first guess; where guesses pass often, the first token or two pay for that, and where
-# drafting loses on every token, no length makes up for it. So acceptance decides, not length; claim D6 below measures both.
-# And a draft model's weights and KV take memory: on a server short of KV blocks, that means fewer requests at once.
+# drafting loses on every token, no length makes up for it. So acceptance decides, not length; claim D6 below measures
+# both. And a draft model's weights and KV take memory: on a server short of KV blocks, that means fewer requests at
+# once.
 #
 # </details>
 
 # %% [markdown]
 # ## Deep dive
 #
-# **Why nothing is lost, greedy.** A guess passes only if it's the very token the model would have chosen. (In 16 bits two
-# logits can be so close that the order of summation decides, and texts may diverge, as they do between any two batch sizes.
-# In 32 bits this engine's tests require identical tokens.)
+# **Why nothing is lost, greedy.** A guess passes only if it's the very token the model would have chosen. (In 16 bits
+# two logits can be so close that the order of summation decides, and texts may diverge, as they do between any two
+# batch sizes. In 32 bits this engine's tests require identical tokens.)
 
 # %%
 d5(told)
 
 # %% [markdown]
-# **Why nothing is lost, sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A guess
-# $x$, drawn from $q$, passes with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from where $q$ fell
-# short: $\max(p - q, 0)$, normalised. Token $x$ then comes out with probability
+# **Why nothing is lost, sampled.** Let $p$ be the model's distribution of the next token, and $q$ the drafter's. A
+# guess $x$, drawn from $q$, passes with probability $\min(1, p(x)/q(x))$. If it fails, the token is drawn from where
+# $q$ fell short: $\max(p - q, 0)$, normalised. Token $x$ then comes out with probability
 #
 # $$\min(p, q)(x) + \Bigl(1 - \sum_y \min(p, q)(y)\Bigr) \cdot \frac{\max(p - q, 0)(x)}{\sum_y \max(p - q, 0)(y)} = p(x), \qquad
 # \alpha = \sum_y \min(p, q)(y)$$
@@ -245,8 +250,8 @@ overlap.overlap_lab(choice)
 #
 # $$\text{speedup} = \frac{1 + \alpha + \dots + \alpha^k}{v + k\,c} = \frac{1 - \alpha^{k+1}}{(1 - \alpha)(v + k\,c)}$$
 #
-# The paper has $v = 1$: a step that waits for memory. On average, no draft yields more than $1/(1-\alpha)$ tokens: 2.5 at
-# 0.6, 10 at 0.9. And α is a mean: real guesses pass in runs, so acceptance by position needn't follow powers of α.
+# The paper has $v = 1$: a step that waits for memory. On average, no draft yields more than $1/(1-\alpha)$ tokens: 2.5
+# at 0.6, 10 at 0.9. And α is a mean: real guesses pass in runs, so acceptance by position needn't follow powers of α.
 #
 # **The code.** These decide how far a request drafts, and whether a sampled guess passes:
 
@@ -281,11 +286,11 @@ f2([point, *points])
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "At small batch a decode step waits for memory, so checking a few guesses in it is nearly free. Each verification yields
-# > one plus alpha plus alpha squared and so on; divide by what checking and drafting cost, and you know whether it pays,
-# > and for which k. It's lossless, greedy or sampled; a failed guess only wastes its row and its draft. The gain fades as
-# > the batch grows and spare compute runs out, so I'd gate it on load and on measured acceptance. First I'd ask for
-# > acceptance by kind of traffic."
+# > "At small batch a decode step waits for memory, so checking a few guesses in it is nearly free. Each verification
+# > yields one plus alpha plus alpha squared and so on; divide by what checking and drafting cost, and you know whether
+# > it pays, and for which k. It's lossless, greedy or sampled; a failed guess only wastes its row and its draft. The
+# > gain fades as the batch grows and spare compute runs out, so I'd gate it on load and on measured acceptance. First
+# > I'd ask for acceptance by kind of traffic."
 #
 # ## Check yourself
 #
@@ -318,16 +323,17 @@ check("q5", ...)
 #
 # - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request: a mean
 #   hides the kinds that lose.
-# - **Your cost of checking.** A CPU usually has little arithmetic to spare, so drafting stops paying early. A GPU has far
-#   more.
+# - **Your cost of checking.** A CPU usually has little arithmetic to spare, so drafting stops paying early. A GPU has
+#   far more.
 # - **Trees.** Some systems check several continuations at once. This engine checks one.
 # - **Overlap.** On a GPU, a scheduler can hide its own work by planning the next step while this one runs. With drafts,
 #   this engine has to wait for each step's result first, and loses that overlap.
 #
 # ## Sources
 #
-# - Claims: *Serving LLMs: The Latency Anatomy Framework* (A14); an article on techniques for lower latency (D4, D5, D6); an
-#   article on latency in three layers (F2).
-# - The rule and its proof: Leviathan, Kalman and Matias, *Fast Inference from Transformers via Speculative Decoding*, 2023; Chen et al.,
-#   *Accelerating Large Language Model Decoding with Speculative Sampling*, 2023. Prompt lookup: Saxena, 2023. Heads: Cai et al. (Medusa)
-#   and Li et al. (EAGLE), 2024; Li et al., *EAGLE-3*, 2025 (arXiv 2503.01840). MTP: DeepSeek-AI, *DeepSeek-V3*, 2024, section 5.4.3.
+# - Claims: *Serving LLMs: The Latency Anatomy Framework* (A14); an article on techniques for lower latency (D4, D5,
+#   D6); an article on latency in three layers (F2).
+# - The rule and its proof: Leviathan, Kalman and Matias, *Fast Inference from Transformers via Speculative Decoding*,
+#   2023; Chen et al., *Accelerating Large Language Model Decoding with Speculative Sampling*, 2023. Prompt lookup:
+#   Saxena, 2023. Heads: Cai et al. (Medusa) and Li et al. (EAGLE), 2024; Li et al., *EAGLE-3*, 2025 (arXiv 2503.01840).
+#   MTP: DeepSeek-AI, *DeepSeek-V3*, 2024, section 5.4.3.

@@ -1,15 +1,16 @@
 # %% [markdown]
 # # 09 · Quantization, by phase
 #
-# "It's too slow." "Then quantize it." It's the most popular answer there is, and no one in the room has asked which of the
-# five phases is slow. Fewer bits per weight means fewer bytes to read. So the whole lesson is one question, asked of
-# one kind of traffic after another: **is it waiting for those bytes?**
+# "It's too slow." "Then quantize it." It's the most popular answer there is, and no one in the room has asked which of
+# the five phases is slow. Fewer bits per weight means fewer bytes to read. So the whole lesson is one question, asked
+# of one kind of traffic after another: **is it waiting for those bytes?**
 #
-# You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible speed-up
-# on the back of an envelope, and set a quality floor before you trust a benchmark.
+# You'll be able to say in advance which traffic gains from fewer bits and which loses, compute the best possible
+# speed-up on the back of an envelope, and set a quality floor before you trust a benchmark.
 #
 # - **Surface** (ten minutes): round weights to a grid; one request before and after.
-# - **Guided** (twenty): traffic that waits for bytes and traffic that doesn't, here and at 70B; then the price, in quality.
+# - **Guided** (twenty): traffic that waits for bytes and traffic that doesn't, here and at 70B; then the price, in
+#   quality.
 # - **Deep dive** (ten): the arithmetic, the code, the claims.
 # - **Appendix** (five, optional): FP8 and NVFP4 on the roofline, a server short of memory, pruning and distillation.
 
@@ -31,12 +32,12 @@ shelf = Shelf(lab, instead_of=globals().get("shelf"))
 # ## Surface
 #
 # A model is a few hundred large matrices, its **weights**, published in 16 bits each. **Quantization** stores them in
-# fewer: each weight is rounded to the nearest level of a **grid** (the charts draw levels as lines), and what's stored is
-# that level's number. With 4 bits there are 16. The lowest level and the distance between levels (the **scale**) are stored
-# once per **group** of weights.
+# fewer: each weight is rounded to the nearest level of a **grid** (the charts draw levels as lines), and what's stored
+# is that level's number. With 4 bits there are 16. The lowest level and the distance between levels (the **scale**) are
+# stored once per **group** of weights.
 #
-# Here are real weights of this lab's model. A dot is a weight; the short orange bar is where it ends up. Change the bits.
-# Then push the largest weight further out, and watch its neighbours.
+# Here are real weights of this lab's model. A dot is a weight; the short orange bar is where it ends up. Change the
+# bits. Then push the largest weight further out, and watch its neighbours.
 
 # %%
 matrix = load_matrix(lab)
@@ -46,11 +47,11 @@ rounding_lab(matrix)
 # <details><summary>What to look for</summary>
 #
 # - One bit less: half as many levels, so the error roughly doubles.
-# - One **outlier** stretches its whole group's grid, and all its neighbours are rounded more coarsely. Small groups contain
-#   the damage, but each group's scale and offset cost bits.
+# - One **outlier** stretches its whole group's grid, and all its neighbours are rounded more coarsely. Small groups
+#   contain the damage, but each group's scale and offset cost bits.
 # - *As it came*, at 4 bits in groups of 32, the error is nearly zero: this checkpoint was rounded to that very grid to
-#   shrink the download, then widened again. Benchmark int4 on such a checkpoint, and 4 bits seem to cost nothing. Before
-#   you believe a quality table, ask what the model had been rounded to already.
+#   shrink the download, then widened again. Benchmark int4 on such a checkpoint, and 4 bits seem to cost nothing.
+#   Before you believe a quality table, ask what the model had been rounded to already.
 #
 # </details>
 #
@@ -62,7 +63,8 @@ formats_table(shelf)
 # %% [markdown]
 # ### Predict
 #
-# Fewer bytes, so what gets faster? One request with a short question and a long answer; weights in int8 instead of 16 bits.
+# Fewer bytes, so what gets faster? One request with a short question and a long answer; weights in int8 instead of 16
+# bits.
 
 # %%
 bet = lab.predict(
@@ -104,8 +106,8 @@ stack(*pictures, findings.others(batch, prompt))
 # %% [markdown]
 # ### Your own comparison
 #
-# Five kinds of traffic, four formats. Before you press, ask what the requests wait for, and say which bar will move. Each
-# press alternates runs of both formats, so that noise hits both alike.
+# Five kinds of traffic, four formats. Before you press, ask what the requests wait for, and say which bar will move.
+# Each press alternates runs of both formats, so that noise hits both alike.
 
 # %%
 own = phases.PhasesLab(shelf).show("one slot, a queue", "int8")
@@ -122,25 +124,25 @@ own
 #
 # <details><summary>Answers</summary>
 #
-# "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request waits.
-# But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for more of them,
-# and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode shortens the
-# queue. int4 reads a third of the bytes but has to unpack them. In a full batch nothing waits for bytes.
+# "Quantization can't help a queue" (claim A2, lesson 02) sounds right, because nothing is computed while a request
+# waits. But it waits for other requests' decode, or for the memory they hold. Shorten their decode or make room for
+# more of them, and the queue shrinks. With the pool fixed, smaller weights free no KV blocks, so only faster decode
+# shortens the queue. int4 reads a third of the bytes but has to unpack them. In a full batch nothing waits for bytes.
 #
 # </details>
 #
 # ### Bytes over bandwidth
 #
-# If a step does wait for weights, how much can it save at best? *Bytes saved, over bytes per second.* Everything else in it
-# stays as it was.
+# If a step does wait for weights, how much can it save at best? *Bytes saved, over bytes per second.* Everything else
+# in it stays as it was.
 
 # %%
 found = steps.sweep(shelf)
 steps.promises_table(found, this_machine(lab))
 
 # %% [markdown]
-# Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. And a larger batch waits
-# less for weights, because it shares them:
+# Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. And a larger batch
+# waits less for weights, because it shares them:
 
 # %%
 stack(steps.draw_speedups(found), findings.by_batch(found))
@@ -157,8 +159,8 @@ sim_70b.phases_lab()
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
 #
-# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it hardly moves: kernel launches set a floor that no format
-#   lowers.
+# - *Chat, quiet, int8*: decode gains. On the **stack of 2023** it hardly moves: kernel launches set a floor that no
+#   format lowers.
 # - *Long prompts, busy, int8 against fp8*: prefill is bound by multiplying. Widening makes it longer and multiplying in
 #   8 bits makes it shorter; "quantization helps prefill a little" describes neither.
 # - *Overrun*: more requests arrive than 16 bits can serve. fp8 raises capacity the most, so its queue vanishes first.
@@ -169,8 +171,8 @@ sim_70b.phases_lab()
 simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
 
 # %% [markdown]
-# That error is for 16-bit steps. Other formats are scaled from them by bytes and peak rates, and nothing here checks that
-# scaling.
+# That error is for 16-bit steps. Other formats are scaled from them by bytes and peak rates, and nothing here checks
+# that scaling.
 
 # %% [markdown]
 # ### Faster, but is it still the same model?
@@ -188,26 +190,26 @@ gate.gate(scores)
 findings.quality(scores)
 
 # %% [markdown]
-# `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a slightly
-# worse one: evaluate on your own tasks.
+# `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a
+# slightly worse one: evaluate on your own tasks.
 #
 # ## Deep dive
 #
-# **The arithmetic.** A step reads $W$ bytes of weights at $M$ bytes/s, and takes $t$ in all. Weights go from 16 to $b$ bits, with
-# $s$ bits of scales for each group of $g$; widening costs $d$.
+# **The arithmetic.** A step reads $W$ bytes of weights at $M$ bytes/s, and takes $t$ in all. Weights go from 16 to $b$
+# bits, with $s$ bits of scales for each group of $g$; widening costs $d$.
 #
 # $$t' \approx t - \frac{W}{M}\left(1 - \frac{b + s/g}{16}\right) + d, \qquad
 # \text{speed-up} \le \frac{1}{1 - f + f\,\frac{b + s/g}{16}}, \quad f = \frac{W/M}{t}$$
 #
-# - $f$ is the share of a step that *waits* for weights: Amdahl's law. With $f = 1$, int8 gives at most ×2. Past the batch's
-#   knee, reads hide behind multiplying: no step waits for them, so nothing is saved and only $d$ remains.
-# - **Rounding error**: with levels $\Delta$ apart, a weight moves by at most $\Delta/2$, and by $\Delta/\sqrt{12}$ in root
-#   mean square. $\Delta = (\max - \min) / (2^b - 1)$ over the group.
-# - **Names**: W8A16 is this engine's (8-bit weights, 16-bit activations: less to read). W8A8 also rounds activations and
-#   multiplies in 8 bits (prefill gains, but activations have the worse outliers). W4A16 suits small batches and small
-#   memory.
-# - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do. And it
-#   nearly doubles the tokens that fit.
+# - $f$ is the share of a step that *waits* for weights: Amdahl's law. With $f = 1$, int8 gives at most ×2. Past the
+#   batch's knee, reads hide behind multiplying: no step waits for them, so nothing is saved and only $d$ remains.
+# - **Rounding error**: with levels $\Delta$ apart, a weight moves by at most $\Delta/2$, and by $\Delta/\sqrt{12}$ in
+#   root mean square. $\Delta = (\max - \min) / (2^b - 1)$ over the group.
+# - **Names**: W8A16 is this engine's (8-bit weights, 16-bit activations: less to read). W8A8 also rounds activations
+#   and multiplies in 8 bits (prefill gains, but activations have the worse outliers). W4A16 suits small batches and
+#   small memory.
+# - **8-bit KV** halves KV reads, which matter at long contexts and large batches, just where weights no longer do. And
+#   it nearly doubles the tokens that fit.
 #
 # **The code.** Rounding is a few lines (`minillm/kernels/quantization.py`); the gate's rule is one function.
 
@@ -295,8 +297,8 @@ formats_roofline.explorer()
 # <details><summary>What to look for</summary>
 #
 # - At small batch the order is by bytes: W4A16 and NVFP4 first, bf16 last.
-# - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read. At
-#   large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
+# - W4A16 turns upwards first, at about a quarter of bf16's knee: it multiplies at the same rate and has less to read.
+#   At large batch it's no faster than bf16 (and a real kernel is slower, because it unpacks).
 # - FP8 halves both sides, so on paper it beats bf16 everywhere. NVFP4 nearly does it again, on hardware that has it.
 #
 # </details>
@@ -312,10 +314,11 @@ stack(sim_70b.cramped_table(cramped), findings.cramped(cramped))
 # %% [markdown]
 # ### Pruning and distillation
 #
-# **Pruning** sets small weights to zero. If the zeros can be anywhere, each remaining number needs its position: CSR stores
-# a 4-byte column index beside each 2-byte number, so it saves bytes only above two thirds zeros. *2 of every 4* needs two
-# bits of position each, and some GPUs multiply exactly that pattern at up to twice the rate. Removing whole columns, heads
-# or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 measures the first kind.
+# **Pruning** sets small weights to zero. If the zeros can be anywhere, each remaining number needs its position: CSR
+# stores a 4-byte column index beside each 2-byte number, so it saves bytes only above two thirds zeros. *2 of every 4*
+# needs two bits of position each, and some GPUs multiply exactly that pattern at up to twice the rate. Removing whole
+# columns, heads or layers makes a smaller dense model: fast everywhere, and hardest on quality. Claim B5 measures the
+# first kind.
 #
 # **Distillation** trains a smaller model on a larger one's outputs. For latency it's simply another model: half the
 # parameters means about half the bytes and half the FLOPs in every phase, with nothing to unpack. It costs a training
@@ -330,16 +333,16 @@ b5(sparsity.measure(lab))
 #
 # - **Your kernels.** int8 and int4 are only as fast as the code that unpacks them. With Marlin, Machete or
 #   TensorRT-LLM, int4 pays off up to a much larger batch. Measure yours at *your* batch, at p99.
-# - **Your quality.** Long reasoning, code, rare languages and tool calls tend to break first. Evaluate those, with enough
-#   items that chance is smaller than your floor.
+# - **Your quality.** Long reasoning, code, rare languages and tool calls tend to break first. Evaluate those, with
+#   enough items that chance is smaller than your floor.
 # - **Large models.** They often lose less than this small one at the same bit width. And some have channels with huge
 #   activations, which W8A8 must handle separately.
 # - **Calibration.** Everything here rounds to nearest. GPTQ, AWQ and SmoothQuant do better.
 #
 # ## Sources
 #
-# - A7 (and A2, A14): *Serving LLMs: The Latency Anatomy Framework*. B4, B5: *Decomposing LLM Inference Latency for Better
-#   Serving Performance*. D10: an article on techniques for lower LLM latency.
+# - A7 (and A2, A14): *Serving LLMs: The Latency Anatomy Framework*. B4, B5: *Decomposing LLM Inference Latency for
+#   Better Serving Performance*. D10: an article on techniques for lower LLM latency.
 # - Dettmers et al., *LLM.int8()*, 2022 (outliers). Frantar et al., *GPTQ*, 2022. Lin et al., *AWQ*, 2023. Xiao et al.,
 #   *SmoothQuant*, 2022. Frantar et al., *MARLIN*, 2024 (int4 at larger batches).
 # - Mishra et al., *Accelerating Sparse Deep Neural Networks*, 2021 (2:4). H100 and B200: NVIDIA's data sheets.

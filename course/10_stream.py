@@ -5,10 +5,11 @@
 # screen is a stretch that no engine measures. In this lesson you measure at both ends of it.
 #
 # You'll be able to tell a slow server from a slow wire, predict what a proxy adds, and say what a chunk costs.
-# ([10b](10b_network.ipynb) is about distance and connections, [10c](10c_clients.ipynb) about clients that leave and retry.)
+# ([10b](10b_network.ipynb) is about distance and connections, [10c](10c_clients.ipynb) about clients that leave and
+# retry.)
 #
 # - **Surface** (ten minutes): one response at both ends of the wire, and a bet on a proxy.
-# - **Guided** (fifteen): three ways to spoil a stream, half characters, the same wire at 70B, the cost of a chunk per
+# - **Guided** (ten): three ways to spoil a stream, half characters, the same wire at 70B, the cost of a chunk per
 #   token.
 # - **Deep dive** (ten): what a token costs on its way to text, two claims put to the test.
 
@@ -31,13 +32,13 @@ print("listening at", server.url)
 # The engine produces token ids. On the way to a screen, four things happen to each:
 #
 # - it becomes text (**detokenizing**), once its characters are complete;
-# - the text goes into a small JSON document, an **event**: `data: {...}` and an empty line. A sequence of these over one
-#   HTTP response is called **server-sent events** (SSE);
+# - the text goes into a small JSON document, an **event**: `data: {...}` and an empty line. A sequence of these over
+#   one HTTP response is called **server-sent events** (SSE);
 # - HTTP wraps the event once more, as a **chunk**, and hands it to the operating system;
 # - whatever sits between you and the server (a gateway, a load balancer, a **proxy**) passes it on. Or doesn't yet.
 #
-# The next cell sends the server a request over a real socket. Upper ticks: the engine hands a token over. Lower ticks: the
-# client has it. A line joins the two ticks of each token.
+# The next cell sends the server a request over a real socket. Upper ticks: the engine hands a token over. Lower ticks:
+# the client has it. A line joins the two ticks of each token.
 
 # %%
 straight = traffic.through(server, "straight")
@@ -71,8 +72,8 @@ stack(wire.draw_wire([straight, held]), findings.held(held))
 wire.metrics_table([straight, held])
 
 # %% [markdown]
-# It sees none of it: the proxy accepts every byte immediately, and that's all a server can see. **Only a client can measure
-# a stream. Take TTFT and ITL at both ends.**
+# It sees none of it: the proxy accepts every byte immediately, and that's all a server can see. **Only a client can
+# measure a stream. Take TTFT and ITL at both ends.**
 
 # %% [markdown]
 # ## Guided
@@ -86,7 +87,8 @@ faults = traffic.faults(server)
 wire.draw_both_ends([straight, held, *faults])
 
 # %% [markdown]
-# The upper bars are alike: that's all the server's dashboard will ever show. Now spoil it yourself. Each press sends a request over the wire.
+# The upper bars are alike: that's all the server's dashboard will ever show. Now spoil it yourself. Each press sends a
+# request over the wire.
 
 # %%
 wire.spoil(server, straight)
@@ -106,8 +108,8 @@ wire.spoil(server, straight)
 #
 # ### Half a character
 #
-# In UTF-8 `a` is one byte, `é` two, `日` three, `🦜` four. A byte-level vocabulary may split a rare character across tokens.
-# What can be shown after each token?
+# In UTF-8 `a` is one byte, `é` two, `日` three, `🦜` four. A byte-level vocabulary may split a rare character across
+# tokens. What can be shown after each token?
 
 # %%
 letters.letters_table(letters.spell(lab.model.tokenizer))
@@ -132,27 +134,27 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Let the proxy flush after a tenth of a second: it adds no more than that to TTFT and to p99. p50 stays at zero, because
-#   most tokens still arrive with others.
+# - Let the proxy flush after a tenth of a second: it adds no more than that to TTFT and to p99. p50 stays at zero,
+#   because most tokens still arrive with others.
 # - Hold 88 chunks: a short answer doesn't stream at all any more.
-# - The row *leaves the engine* never moves, whatever you set. An operator who sees only those numbers concludes that all is
-#   well.
+# - The row *leaves the engine* never moves, whatever you set. An operator who sees only those numbers concludes that
+#   all is well.
 #
 # </details>
 #
 # ### Where it hurts: a chunk per token
 #
-# One thread on one core, the **event loop**, builds, frames and sends all events. Here's that thread alone: the server's
-# own JSON, SSE and HTTP code, fed with canned words instead of an engine's.
+# One thread on one core, the **event loop**, builds, frames and sends all events. Here's that thread alone: the
+# server's own JSON, SSE and HTTP code, fed with canned words instead of an engine's.
 
 # %%
 costs = front.by_size(lab)
 front.chunk_cost_table(costs)
 
 # %% [markdown]
-# A chunk costs nearly the same whatever's in it, so putting several tokens into each divides the cost (vLLM's
-# `--stream-interval` does that). Streams × chunks per second × CPU seconds per chunk is the number of cores that streaming
-# takes. What happens beyond one core?
+# A chunk costs about the same whatever's in it (the rows differ by noise), so putting several tokens into each divides
+# the cost (vLLM's `--stream-interval` does that). Streams × chunks per second × CPU seconds per chunk is the number of
+# cores that streaming takes. What happens beyond one core?
 
 # %%
 busy = front.too_many(lab)
@@ -162,17 +164,17 @@ stack(front.too_many_table(busy), findings.busy(busy))
 # ## Deep dive
 #
 # **Text from tokens, at a constant cost.** The simple way to get characters right is to decode *all* tokens again after
-# each one and show what's new. That's correct, but the token at position $n$ costs about $c\,n$, so an answer of $n$ tokens
-# costs $c\,n^2/2$. The engine decodes a short window instead; where every token stands for bytes, as in this model's
-# vocabulary, it decodes the new token's bytes alone.
+# each one and show what's new. That's correct, but the token at position $n$ costs about $c\,n$, so an answer of $n$
+# tokens costs $c\,n^2/2$. The engine decodes a short window instead; where every token stands for bytes, as in this
+# model's vocabulary, it decodes the new token's bytes alone.
 
 # %%
 detok = letters.cost(lab.model.tokenizer, traffic.PROMPT, lab.scale < 1)
 letters.cost_table(detok)
 
 # %% [markdown]
-# Both are in `minillm/frontend/detokenizer.py`. The window, for vocabularies that aren't bytes, is the method of Hugging
-# Face's text-generation-inference and of vLLM:
+# Both are in `minillm/frontend/detokenizer.py`. The window, for vocabularies that aren't bytes, is the method of
+# Hugging Face's text-generation-inference and of vLLM:
 
 # %%
 import inspect
@@ -202,8 +204,8 @@ four = traffic.through(server, coalesce=4)
 a5(straight, [four, held], busy)
 
 # %% [markdown]
-# *D16* puts two techniques into one number. Here they're separated: the same questions, batched or one by one, streamed or
-# whole.
+# *D16* puts two techniques into one number. Here they're separated: the same questions, batched or one by one, streamed
+# or whole.
 
 # %%
 d16(batching.four_ways(lab))
@@ -214,10 +216,10 @@ server.close()
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "I'd measure TTFT and ITL at the client, and put the server's own numbers beside them. If they differ, it's the wire or
-# > the front end. If the client's median ITL is near zero and its p99 large while the server's ITL is smooth, something
-# > is buffering. If everything is late and the front end's core is busy, it's too many chunks, so I'd put several
-# > tokens into each. Neither shows up in engine metrics."
+# > "I'd measure TTFT and ITL at the client, and put the server's own numbers beside them. If they differ, it's the wire
+# > or the front end. If the client's median ITL is near zero and its p99 large while the server's ITL is smooth,
+# > something is buffering. If everything is late and the front end's core is busy, it's too many chunks, so I'd put
+# > several tokens into each. Neither shows up in engine metrics."
 #
 # ## Check yourself
 #
@@ -241,14 +243,15 @@ check("q3", ...)  # which of the server's figures shows a proxy that buffers: "t
 #
 # - **Your chain.** Every hop has its own buffer, time-out and handling of streams. Send one request through all of them
 #   with `curl -N`, and watch when the lines arrive.
-# - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another language; the
-#   arithmetic stays the same; the constant doesn't.
-# - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock; across
-#   machines you'd have to compare clocks first.
+# - **The cost of a chunk in your server.** Python's is high. Yours may build events in other processes or another
+#   language; the arithmetic stays the same; the constant doesn't.
+# - **One process.** Client, proxy, server and engine share one process, and Python's lock. They also share a clock;
+#   across machines you'd have to compare clocks first.
 #
 # ## Sources
 #
-# - A5: *Serving LLMs: The Latency Anatomy Framework*. D16: an article on techniques for lower LLM latency, from batching to streaming.
+# - A5: *Serving LLMs: The Latency Anatomy Framework*. D16: an article on techniques for lower LLM latency, from
+#   batching to streaming.
 # - Server-sent events: the HTML Living Standard, section 9.2. HTTP/1.1: RFC 9112.
 # - nginx: `proxy_buffering`, `proxy_buffer_size`, `X-Accel-Buffering`, in its documentation of ngx_http_proxy_module.
 # - Incremental detokenizing: vLLM, `vllm/v1/engine/detokenizer.py`; Hugging Face, text-generation-inference.

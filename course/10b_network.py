@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 10b · The network between
 #
-# A user in Sydney says the service is slow. One in Virginia says it's fine. Same model, same server, same minute. How much
-# of TTFT is distance, how much is connection set-up, and what can you do about either?
+# A user in Sydney says the service is slow. One in Virginia says it's fine. Same model, same server, same minute. How
+# much of TTFT is distance, how much is connection set-up, and what can you do about either?
 #
-# - **Surface** (ten minutes): the same answer from near and far, on old and new connections.
-# - **Guided** (fifteen): regions, a latency budget by hop, and what streaming does for a reader.
+# - **Surface** (five minutes): the same answer from near and far, on old and new connections.
+# - **Guided** (ten): regions, a latency budget by hop, and what streaming does for a reader.
 # - **Deep dive** (five): the arithmetic, two claims put to the test.
 
 # %%
@@ -23,9 +23,9 @@ server = LabServer(lab, instead_of=globals().get("server"))
 # %% [markdown]
 # ## Surface
 #
-# A new connection needs handshakes before the first byte of the request: one round trip for TCP, one more for TLS 1.3 (two
-# for TLS 1.2). The request and its response then take one more. A connection that's **kept alive** has already paid for
-# the handshakes.
+# A new connection needs handshakes before the first byte of the request: one round trip for TCP, one more for TLS 1.3
+# (two for TLS 1.2). The request and its response then take one more. A connection that's **kept alive** has already
+# paid for the handshakes.
 #
 # ### Predict
 #
@@ -43,8 +43,8 @@ far.score(findings.far(trips))
 stack(distance.trips_table(trips), findings.trips(trips))
 
 # %% [markdown]
-# (Distance here is a relay on this machine that holds bytes for half a round trip each way; a new connection's first bytes
-# wait as long as its handshakes would take. Real networks also lose packets, which adds gaps.)
+# (Distance here is a relay on this machine that holds bytes for half a round trip each way; a new connection's first
+# bytes wait as long as its handshakes would take. Real networks also lose packets, which adds gaps.)
 #
 # ## Guided
 #
@@ -59,10 +59,10 @@ geography.explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - Frankfurt to Sydney is about a quarter of a second per round trip. On a new TLS 1.2 connection, nearly a second passes
-#   before the model has seen a byte: more than most 70B prefills take.
-# - A second region pays off for users whose round trips are a large part of TTFT. Across an ocean on a reused connection, a
-#   ten-second chat loses a few percent of E2E, but its first token is clearly later.
+# - Frankfurt to Sydney is about a quarter of a second per round trip. On a new TLS 1.2 connection, nearly a second
+#   passes before the model has seen a byte: more than most 70B prefills take.
+# - A second region pays off for users whose round trips are a large part of TTFT. Across an ocean on a reused
+#   connection, a ten-second chat loses a few percent of E2E, but its first token is clearly later.
 # - Regions split traffic: each has its own queue and its own prefix cache, and rounds up its own number of replicas
 #   (lesson 11).
 #
@@ -80,20 +80,20 @@ geography.hops_explorer()
 #
 # - Reuse the connection (set-up 0): with long round trips, that's worth more than halving prefill.
 # - A proxy that holds 22 tokens costs more than everything else put together.
-# - With a tight budget and a user on another continent, almost nothing is left for queue and prefill: that's the case for a
-#   second region.
+# - With a tight budget and a user on another continent, almost nothing is left for queue and prefill: that's the case
+#   for a second region.
 #
 # </details>
 #
-# Connections fail to be reused when clients open a new session per request, load balancers have a short idle time-out, or
-# HTTP/1.1 clients have fewer connections than streams. **HTTP/2** carries many streams over one connection, so set-up is
-# paid once (but one lost packet holds up all of them). HTTP/3 over QUIC avoids that, and can resume with no round trip at
-# all (0-RTT; it can be replayed, so many stacks refuse it for POST).
+# Connections fail to be reused when clients open a new session per request, load balancers have a short idle time-out,
+# or HTTP/1.1 clients have fewer connections than streams. **HTTP/2** carries many streams over one connection, so
+# set-up is paid once (but one lost packet holds up all of them). HTTP/3 over QUIC avoids that, and can resume with no
+# round trip at all (0-RTT; it can be replayed, so many stacks refuse it for POST).
 #
 # ### Faster, or only sooner?
 #
-# The same answer from the same server, streamed and as a whole. Lines: text that has arrived. Dashes: text that has been
-# read. Move the slider from a slow reader to a very fast one.
+# The same answer from the same server, streamed and as a whole. Lines: text that has arrived. Dashes: text that has
+# been read. Move the slider from a slow reader to a very fast one.
 
 # %%
 forms = readers.both_forms(server)
@@ -109,8 +109,8 @@ readers.reading(forms)
 #
 # ### Where it does nothing
 #
-# Moving closer does nothing for ITL, and a faster model doesn't shorten set-up. Streaming does nothing for a consumer that
-# needs the last byte before it can start: a tool call, a batch job, a test.
+# Moving closer does nothing for ITL, and a faster model doesn't shorten set-up. Streaming does nothing for a consumer
+# that needs the last byte before it can start: a tool call, a batch job, a test.
 
 # %% [markdown]
 # ## Deep dive
@@ -140,11 +140,11 @@ server.close()
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "If one region is slow by the same amount for every prompt, it's distance or set-up, not the model. TTFT is set-up round
-# > trips, plus one for the request, plus the server. So first I'd check that connections are reused, because TCP and TLS
-# > cost two or three round trips each time. Then I'd ask whether there are enough users for a region of their own: it needs
-# > its own queue, cache and spare replicas. Distance doesn't change ITL. And streaming doesn't make anything faster; it
-# > lets people start reading."
+# > "If one region is slow by the same amount for every prompt, it's distance or set-up, not the model. TTFT is set-up
+# > round trips, plus one for the request, plus the server. So first I'd check that connections are reused, because TCP
+# > and TLS cost two or three round trips each time. Then I'd ask whether there are enough users for a region of their
+# > own: it needs its own queue, cache and spare replicas. Distance doesn't change ITL. And streaming doesn't make
+# > anything faster; it lets people start reading."
 #
 # ## Check yourself
 
@@ -161,14 +161,14 @@ check("q2", ...)  # which answer's last token came first here: "streamed", "whol
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **A real network.** Packet loss, retransmissions, congestion and mobile links that sleep add gaps of their own. A new
-#   connection may also need a DNS lookup.
+# - **A real network.** Packet loss, retransmissions, congestion and mobile links that sleep add gaps of their own. A
+#   new connection may also need a DNS lookup.
 # - **Real paths.** Cables take detours; the table's factor of 1.5 is an assumption you can move. Measure yours.
-# - **TCP slow start.** A long prompt on a new connection takes one or more extra round trips to upload; the prompts here
-#   fit into the first window.
+# - **TCP slow start.** A long prompt on a new connection takes one or more extra round trips to upload; the prompts
+#   here fit into the first window.
 #
 # ## Sources
 #
 # - E1, E7: *Latency Optimization in LLM Inference Systems*.
-# - TCP: RFC 9293. TLS 1.2: RFC 5246. TLS 1.3: RFC 8446. QUIC and 0-RTT: RFC 9000, RFC 9001. HTTP/2: RFC 9113. HTTP/3: RFC 9114.
-#   Fibre: ITU-T G.652.
+# - TCP: RFC 9293. TLS 1.2: RFC 5246. TLS 1.3: RFC 8446. QUIC and 0-RTT: RFC 9000, RFC 9001. HTTP/2: RFC 9113. HTTP/3:
+#   RFC 9114. Fibre: ITU-T G.652.

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # 10c · Clients that leave, stall and retry
 #
-# Half of the users closed the tab. The server is still generating for them. Meanwhile a mobile client has stopped reading, and
-# another one retries every failed request at once, up to five times. What does each of them cost the others?
+# Half of the users closed the tab. The server is still generating for them. Meanwhile a mobile client has stopped
+# reading, and another one retries every failed request at once, up to five times. What does each of them cost the
+# others?
 #
-# - **Surface** (ten minutes): a client leaves halfway, directly and behind a gateway.
+# - **Surface** (five minutes): a client leaves halfway, directly and behind a gateway.
 # - **Guided** (fifteen): what a disconnect is worth, and nine kinds of trouble sent to a real server.
 # - **Deep dive** (five): the arithmetic of leaving and of retries, two claims put to the test.
 
@@ -60,9 +61,9 @@ stack(leaving.crowds_table(crowds), findings.crowds(crowds))
 # %% [markdown]
 # ### What friendly tests leave out
 #
-# Some clients do worse than leave. A phone in a tunnel keeps its connection open and reads nothing, so the text has to wait
-# somewhere. Others send half a request, or a prompt longer than the context. Here are nine kinds of trouble, one after the
-# other, each beside another client's stream.
+# Some clients do worse than leave. A phone in a tunnel keeps its connection open and reads nothing, so the text has to
+# wait somewhere. Others send half a request, or a prompt longer than the context. Here are nine kinds of trouble, one
+# after the other, each beside another client's stream.
 
 # %%
 troubles = trouble.send_all(lab)
@@ -72,17 +73,17 @@ trouble.trouble_table(troubles)
 # For a client that stops reading, every server needs an answer to four questions. This one's:
 #
 # - *Does the engine wait?* No. A batch that waited for one client would hold up all of them.
-# - *Where does the text wait?* In the operating system, up to 64 KiB. The rest stays in the process, merged, so it's never
-#   more than the answer itself.
+# - *Where does the text wait?* In the operating system, up to 64 KiB. The rest stays in the process, merged, so it's
+#   never more than the answer itself.
 # - *For how long?* For `--reader-timeout-s`. Then the server closes the connection.
-# - *Which other requests notice?* None, beyond the usual: the slow client's answer shares their steps until it's done, like
-#   any other.
+# - *Which other requests notice?* None, beyond the usual: the slow client's answer shares their steps until it's done,
+#   like any other.
 #
 # ### Where it hurts: retries
 #
-# A request fails, so the client tries again. While the server is overloaded, *every* failure becomes another request, at
-# the worst possible moment. Run it: for two seconds load is four times this server's capacity, then half its capacity.
-# A client waits as long as four answers take, and tries up to six times.
+# A request fails, so the client tries again. While the server is overloaded, *every* failure becomes another request,
+# at the worst possible moment. Run it: for two seconds load is four times this server's capacity, then half its
+# capacity. A client waits as long as four answers take, and tries up to six times.
 
 # %%
 amplified = lab.predict(
@@ -124,18 +125,18 @@ storm.draw({name: at_70b[name] for name in (storm.GIVE_UP, storm.JITTER, storm.B
 # %% [markdown]
 # <details><summary>If the server refuses early, do breakers still help?</summary>
 #
-# Try `storm.live(lab, only=(storm.AT_ONCE, storm.BREAKER), max_queue_len=8)`. A refusal costs the server next to nothing,
-# so clients that retry at once soon get in. The breaker counts refusals as failures, opens, and holds back requests that
-# would've been served. Let a breaker count time-outs and 5xx, and let clients obey the `Retry-After` on a 429; this server
-# sends one with every 429 and 503.
+# Try `storm.live(lab, only=(storm.AT_ONCE, storm.BREAKER), max_queue_len=8)`. A refusal costs the server next to
+# nothing, so clients that retry at once soon get in. The breaker counts refusals as failures, opens, and holds back
+# requests that would've been served. Let a breaker count time-outs and 5xx, and let clients obey the `Retry-After` on a
+# 429; this server sends one with every 429 and 503.
 #
 # </details>
 
 # %% [markdown]
 # ## Deep dive
 #
-# A share $p$ of clients leaves after reading a share $f$, and a share $q$ of a request's compute is its prompt. An attempt
-# fails with probability $p_f$, and clients try at most $n$ times:
+# A share $p$ of clients leaves after reading a share $f$, and a share $q$ of a request's compute is its prompt. An
+# attempt fails with probability $p_f$, and clients try at most $n$ times:
 #
 # $$\text{compute saved} = p\,(1 - f)\,(1 - q), \qquad
 # \text{attempts per request} = 1 + p_f + \dots + p_f^{\,n-1} = \frac{1 - p_f^{\,n}}{1 - p_f}$$
@@ -160,10 +161,10 @@ e6(troubles)
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "I'd propagate disconnects through every hop, and check that by watching KV blocks come back: one gateway that reads to
-# > the end defeats it. Cancelling pays when something's waiting for the slot. A client that stops reading must never stall
-# > the batch, so I'd buffer per request, bounded, with a time-out. And clients retry with exponential backoff, jitter and a
-# > budget, because immediate retries turn a twenty-second spike into an outage that doesn't end."
+# > "I'd propagate disconnects through every hop, and check that by watching KV blocks come back: one gateway that reads
+# > to the end defeats it. Cancelling pays when something's waiting for the slot. A client that stops reading must never
+# > stall the batch, so I'd buffer per request, bounded, with a time-out. And clients retry with exponential backoff,
+# > jitter and a budget, because immediate retries turn a twenty-second spike into an outage that doesn't end."
 #
 # ## Check yourself
 
@@ -180,13 +181,15 @@ check("q2", ...)  # half of all attempts fail, and clients try up to three times
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Compute saved in money.** Token shares here are counted exactly. What a saved token is worth depends on what's waiting
-#   for the slot.
-# - **Your clients.** SDKs retry by default: find out how often, on which errors, and with which delays, before an incident does.
+# - **Compute saved in money.** Token shares here are counted exactly. What a saved token is worth depends on what's
+#   waiting for the slot.
+# - **Your clients.** SDKs retry by default: find out how often, on which errors, and with which delays, before an
+#   incident does.
 #
 # ## Sources
 #
-# - D15: an article on techniques for lower LLM latency, from batching to streaming. E6: *Latency Optimization in LLM Inference Systems*.
-# - Brooker, *Exponential Backoff And Jitter*, AWS Architecture Blog, 2015. Beyer et al., *Site Reliability Engineering*, 2016, chapters
-#   21 and 22 (retry budgets). Bronson et al., *Metastable Failures in Distributed Systems*, HotOS 2021. Nygard, *Release It!*, 2007
-#   (circuit breakers).
+# - D15: an article on techniques for lower LLM latency, from batching to streaming. E6: *Latency Optimization in LLM
+#   Inference Systems*.
+# - Brooker, *Exponential Backoff And Jitter*, AWS Architecture Blog, 2015. Beyer et al., *Site Reliability
+#   Engineering*, 2016, chapters 21 and 22 (retry budgets). Bronson et al., *Metastable Failures in Distributed
+#   Systems*, HotOS 2021. Nygard, *Release It!*, 2007 (circuit breakers).

@@ -6,7 +6,7 @@
 # simulation. ([11b](11b_spikes.ipynb) is about spikes and cold starts, [11c](11c_money.ipynb) about money.)
 #
 # - **Surface** (ten minutes): one setting on this machine, and a bet on 100 requests a second.
-# - **Guided** (twenty): the bounds, the knee, and a worksheet that counts replicas.
+# - **Guided** (ten): the bounds, the knee, and a worksheet that counts replicas.
 # - **Deep dive** (five): the formulas, the code, three claims put to the test.
 
 # %%
@@ -20,12 +20,12 @@ lab = open_lab()
 # %% [markdown]
 # ## Surface
 #
-# A **replica** is one copy of the model on its own hardware, with its own queue. `max_num_seqs`, its number of **slots**,
-# is often called **max-batch**. **Goodput** counts only the requests per second that met their **SLO** (here limits on TTFT
-# and on TPOT, the mean time per token after the first).
+# A **replica** is one copy of the model on its own hardware, with its own queue. `max_num_seqs`, its number of
+# **slots**, is often called **max-batch**. **Goodput** counts only the requests per second that met their **SLO** (here
+# limits on TTFT and on TPOT, the mean time per token after the first).
 #
-# Here's the real engine on this machine: the same requests with the same arrival times, once for each number of slots. With
-# enough slots, it has capacity to spare.
+# Here's the real engine on this machine: the same requests with the same arrival times, once for each number of slots.
+# With enough slots, it has capacity to spare.
 
 # %%
 here = traffic.real_knee(lab)
@@ -39,8 +39,8 @@ findings.operating_point(here)
 #
 # ### Predict
 #
-# An article calls this a realistic operating point: 70 billion weights on four H100s, prompts of 1,500 and answers of 150
-# tokens, 100 requests per second, max-batch 64.
+# An article calls this a realistic operating point: 70 billion weights on four H100s, prompts of 1,500 and answers of
+# 150 tokens, 100 requests per second, max-batch 64.
 
 # %%
 bet = lab.predict(
@@ -71,7 +71,8 @@ stack(bounds.envelope(bounds.Ask()), findings.hundred(flood, bounds.Ask()))
 #
 # Here are four bounds on paper, and what a simulated replica did when requests were always waiting. The lowest bound is
 # the one that counts; the simulated figure is lower still, because links, launches and reading the weights add to the
-# arithmetic. So an envelope can prove that a plan won't work, never that it will.
+# arithmetic. So an envelope can prove that a plan won't work, never that it will. (More slots serve somewhat more, and
+# within an SLO, the knee below, it's less: say which you mean.)
 
 # %%
 bounds.how_many()
@@ -121,9 +122,10 @@ knee.draw_limit_or_load(knee.sweep(), crowds)
 #
 # ### From the data sheet to replicas
 #
-# For 70B on four H100s, step by step: what the data sheet's FLOP/s would serve, what remains at a realistic MFU (the share
-# of those FLOP/s that's reached), after a step's other costs, within the SLO, and with headroom for bursts and for a
-# replica that dies.
+# For 70B on four H100s, step by step: what the data sheet's FLOP/s would serve, what remains at the share that large
+# matrix products reach (lesson 03's MFU is lower: a whole prefill has the other costs in it), what remains after a step's
+# other costs, within the SLO, and with headroom for bursts and for a replica
+# that dies.
 
 # %%
 waterfall.explorer()
@@ -131,8 +133,8 @@ waterfall.explorer()
 # %% [markdown]
 # ### The worksheet
 #
-# Everything on one page. It looks for the **knee**, here the highest *rate* at which one replica meets the SLO for 95 in
-# 100 requests, then counts replicas. The runs are short, so the knee is good to about 10%.
+# Everything on one page. It looks for the **knee**, here the highest *rate* at which one replica meets the SLO for 95
+# in 100 requests, then counts replicas. The runs are short, so the knee is good to about 10%.
 
 # %%
 worksheet.sheet()
@@ -142,26 +144,26 @@ worksheet.explained(worksheet.plan())
 
 # %% [markdown]
 # Try H200s at their price, and eight GPUs per replica. Tighten TPOT until the sheet refuses: then even an idle replica
-# misses it, and no number of replicas can help. In a terminal: `minillm simulate --plan`, and `--search` for the cheapest
-# card and number of GPUs.
+# misses it, and no number of replicas can help. In a terminal: `minillm simulate --plan`, and `--search` for the
+# cheapest card and number of GPUs.
 #
 # ### Where it hurts
 #
-# A knee holds for the traffic it was measured on. At the same request rate, prompts twice as long are about twice the work:
-# plan in tokens per second, not in requests, and look at the mix again whenever the product changes.
+# A knee holds for the traffic it was measured on. At the same request rate, prompts twice as long are about twice the
+# work: plan in tokens per second, not in requests, and look at the mix again whenever the product changes.
 
 # %% [markdown]
 # ## Deep dive
 #
-# **The arithmetic.** $\lambda$ requests per second of $n$ prompt and $m$ answer tokens; $P$ weights in the layers; $F$ the
-# data sheet's FLOP/s of a replica, of which a share $u$ is reached; $S$ the time in a slot; $B$ slots; $\mu$ the knee; $h$
-# the headroom:
+# **The arithmetic.** $\lambda$ requests per second of $n$ prompt and $m$ answer tokens; $P$ weights in the layers; $F$
+# the data sheet's FLOP/s of a replica, of which a share $u$ is reached; $S$ the time in a slot; $B$ slots; $\mu$ the
+# knee; $h$ the headroom:
 #
 # $$\lambda \le \frac{u\,F}{2P\,(n+m)}, \qquad \lambda \le \frac{B}{S}, \qquad
 # \text{replicas} = \left\lceil \frac{\lambda}{\mu\,(1-h)} \right\rceil$$
 #
-# **The code.** How the worksheet finds a knee (`minillm/simulate/capacity`): it bisects *ratios*, since rates of one and
-# two per second are as far apart as 50 and 100.
+# **The code.** How the worksheet finds a knee (`minillm/simulate/capacity`): it bisects *ratios*, since rates of one
+# and two per second are as far apart as 50 and 100.
 
 # %%
 import inspect
@@ -185,11 +187,11 @@ claims.a16(bounds.Ask(), flood, claims.knee_rate())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Before I talk about batching I'd do the arithmetic: tokens per second times two FLOPs per weight, against what the GPUs
-# > reach. That's a floor for the number of replicas; you may need a few times that. Little's law gives the slots. Then I'd
-# > find the knee under *our* traffic and SLO, run below it with headroom, and count. If an SLO breaks, I ask what's short.
-# > If slots are short, raise `max_num_seqs`. If compute is short, buy more, or send less work. If a single step is too
-# > slow, make the step faster; replicas won't help."
+# > "Before I talk about batching I'd do the arithmetic: tokens per second times two FLOPs per weight, against what the
+# > GPUs reach. That's a floor for the number of replicas; you may need a few times that. Little's law gives the slots.
+# > Then I'd find the knee under *our* traffic and SLO, run below it with headroom, and count. If an SLO breaks, I ask
+# > what's short. If slots are short, raise `max_num_seqs`. If compute is short, buy more, or send less work. If a
+# > single step is too slow, make the step faster; replicas won't help."
 #
 # ## Check yourself
 #
@@ -207,14 +209,15 @@ check("q2", ...)  # 70B, 1500 + 150 tokens, load 80%: the smallest max-batch wit
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your knee.** Capacity is where a simulator's errors show most: near the knee, 10% more or less decides whether a queue
-#   grows. Take the shape from here and the number from a load test.
-# - **Failures.** Replicas here never crash. A fleet of two that loses one has half its capacity left; headroom is for that,
-#   too.
-# - **Prefix caching.** No two prompts share a token in this lesson. Where they do, prompts cost less (lesson 04), and every
-#   number above moves.
+# - **Your knee.** Capacity is where a simulator's errors show most: near the knee, 10% more or less decides whether a
+#   queue grows. Take the shape from here and the number from a load test.
+# - **Failures.** Replicas here never crash. A fleet of two that loses one has half its capacity left; headroom is for
+#   that, too.
+# - **Prefix caching.** No two prompts share a token in this lesson. Where they do, prompts cost less (lesson 04), and
+#   every number above moves.
 #
 # ## Sources
 #
 # - A8, A10, A16: *Serving LLMs: The Latency Anatomy Framework*. Little's law: J. D. C. Little, 1961.
-# - H100, H200, A100, B200: NVIDIA's data sheets. TTFT limit: MLPerf's Llama-2-70B server scenario; TPOT limit: lesson 01's chat.
+# - H100, H200, A100, B200: NVIDIA's data sheets. TTFT limit: MLPerf's Llama-2-70B server scenario; TPOT limit: lesson
+#   01's chat.

@@ -4,8 +4,8 @@
 # Traffic quadruples for a minute. The autoscaler has ordered a replica, which takes two minutes to start. What brings
 # the service back within its SLO first, and what only looks as if it does?
 #
-# - **Surface** (ten minutes): five answers to the same spike.
-# - **Guided** (fifteen): your own spike, what a cold start is made of, and an early alarm.
+# - **Surface** (five minutes): five answers to the same spike.
+# - **Guided** (five): your own spike, what a cold start is made of, and an early alarm.
 # - **Deep dive** (five): the arithmetic of the warning, the code, two claims put to the test.
 # - **Appendix** (ten, optional): scaling to zero, and a rehearsed rollback.
 
@@ -28,11 +28,11 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # Five answers:
 #
 # - **Do nothing.** The queue drains eventually.
-# - **Autoscaler**: orders replicas when too many requests are open (queued or running). It looks at the recent past every
-#   few seconds, and a new replica has a **cold start**.
+# - **Autoscaler**: orders replicas when too many requests are open (queued or running). It looks at the recent past
+#   every few seconds, and a new replica has a **cold start**.
 # - **Refuse beyond a limit**: when the replica holds 40 requests, answer the next with 429 right away.
-# - **Degrade**: at the same limit all new requests go to an 8B model on a single GPU, until the large model is down to ten
-#   open requests. Only do that if you've measured the small model's quality.
+# - **Degrade**: at the same limit all new requests go to an 8B model on a single GPU, until the large model is down to
+#   ten open requests. Only do that if you've measured the small model's quality.
 # - **A spare replica**, always on and always paid for.
 #
 # ### Predict
@@ -66,21 +66,22 @@ simulated_70b.error_band(fleet.deployment())
 # %% [markdown]
 # <details><summary>Four things to try, answered</summary>
 #
-# - Shorten the cold start: once it's a few seconds, the autoscaler is in time. That's what warm pools and sleep mode buy.
+# - Shorten the cold start: once it's a few seconds, the autoscaler is in time. That's what warm pools and sleep mode
+#   buy.
 # - "A climb", where load rises slowly and stays high: now the autoscaler is in time. It's for the daily curve; limits
 #   and fallbacks are for the minutes before it reacts.
 # - Degrade, and return to the large model at 39 open requests: the two limits nearly coincide, and the service keeps
 #   switching models. The gap between them is **hysteresis**, as in a thermostat.
-# - A long spike: refusing protects the requests that got in and does nothing for the rest. After some minutes only capacity
-#   helps.
+# - A long spike: refusing protects the requests that got in and does nothing for the rest. After some minutes only
+#   capacity helps.
 #
 # </details>
 #
 # ### What a cold start is made of
 #
-# So everything depends on how long a replica takes to start. That's mostly bytes over bandwidths. The defaults are round
-# figures; put in your own. In **sleep mode** the process stays alive: its weights move to host memory, its KV is dropped,
-# and another model can have the GPUs. Waking up is one copy back over PCIe.
+# So everything depends on how long a replica takes to start. That's mostly bytes over bandwidths. The defaults are
+# round figures; put in your own. In **sleep mode** the process stays alive: its weights move to host memory, its KV is
+# dropped, and another model can have the GPUs. Waking up is one copy back over PCIe.
 
 # %%
 anatomy.explorer()
@@ -89,8 +90,10 @@ anatomy.explorer()
 # <details><summary>What shortens which piece</summary>
 #
 # - *Machine*: a warm pool of idle nodes. *Image*: cache it on the node, or pull it lazily.
-# - *Weights*: local NVMe instead of a network disk; parallel loaders read many files at once (vLLM's `--load-format runai_streamer`).
-# - *Compile*: keep the cache (vLLM stores it under `~/.cache/vllm`) on a shared disk. *Graphs*: capture fewer batch sizes.
+# - *Weights*: local NVMe instead of a network disk; parallel loaders read many files at once (vLLM's `--load-format
+#   runai_streamer`).
+# - *Compile*: keep the cache (vLLM stores it under `~/.cache/vllm`) on a shared disk. *Graphs*: capture fewer batch
+#   sizes.
 # - *All of it*: sleep mode, for models that share GPUs and have quiet hours (vLLM: `--enable-sleep-mode`, level 1).
 #
 # </details>
@@ -98,8 +101,8 @@ anatomy.explorer()
 # ### The queue wait as an alarm
 #
 # Something has to tell you that a spike has begun. Utilisation won't: it's high on every busy server. Does queue wait,
-# before clients start to give up? The alarm fires when a request leaves the queue after more than two seconds, for a slot
-# or because its client gave up.
+# before clients start to give up? The alarm fires when a request leaves the queue after more than two seconds, for a
+# slot or because its client gave up.
 
 # %%
 warning.alarms()
@@ -107,19 +110,20 @@ warning.alarms()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - As a queue grows, some request gets its slot after two seconds well before another has waited ten. So the alarm fires
-#   before the time-outs, and the milder the overload, the longer the warning.
-# - Let clients wait for *the last word* at a load of 80%: they time out, and the queue shows nothing. Long answers and slow
-#   steps do that, so alert on TPOT, too.
+# - As a queue grows, some request gets its slot after two seconds well before another has waited ten. So the alarm
+#   fires before the time-outs, and the milder the overload, the longer the warning.
+# - Let clients wait for *the last word* at a load of 80%: they time out, and the queue shows nothing. Long answers and
+#   slow steps do that, so alert on TPOT, too.
 #
 # </details>
 
 # %% [markdown]
 # ## Deep dive
 #
-# **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So from a wait of $w$
-# to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and near 100%
-# this overestimates the warning several times over (compare E2).
+# **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So from a wait of
+# $w$ to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and
+# near 100% this overestimates the warning: at 110% it says 88 s for a patience of ten seconds, and E2 below measures
+# 69.
 #
 # **The code.** How an autoscaler decides. Note what it can't know: what comes next.
 
@@ -144,8 +148,8 @@ e2(*runs.alarm_runs())
 #
 # > "An autoscaler is for the daily curve: its replica arrives after the cold start, and by then a spike has done its
 # > damage. So what helps has to be in place beforehand: an admission limit that refuses early, a fallback whose quality
-# > we've agreed on, and a way back when load falls. Then I'd shorten the cold start, which is mostly bytes over bandwidths:
-# > image, weights, compile. And I'd alert on queue wait, because it rises before anyone times out."
+# > we've agreed on, and a way back when load falls. Then I'd shorten the cold start, which is mostly bytes over
+# > bandwidths: image, weights, compile. And I'd alert on queue wait, because it rises before anyone times out."
 #
 # ## Check yourself
 
@@ -173,8 +177,9 @@ e3(cold.played())
 # gone. In between, most requests are quick, some take the whole cold start, and a mean shows neither.
 #
 # On paper: with $\lambda$ requests per second and a timeout of $K$ seconds, a request finds it gone with probability
-# $e^{-\lambda K}$, which is also about the share of time its GPUs are free. Bring it back from sleep instead of from
-# nothing. What changes, and what doesn't?
+# $e^{-\lambda K}$, which is also about the share of time its GPUs are free. (E3 also counts those that come during a
+# start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$.) Bring it back from sleep instead of from nothing. What
+# changes, and what doesn't?
 
 # %%
 anatomy.idle()
@@ -190,11 +195,11 @@ anatomy.idle()
 #
 # ### Where it hurts: a change in the middle of it
 #
-# A configuration change is a deploy. Know its **blast radius** (which tenants and regions see the new default), put it behind
-# a **feature flag** that one replica reads first (a **canary**), decide beforehand what number triggers a rollback, and
-# rehearse that with a stopwatch: a mistake lasts for the time to detect plus the time to undo. Here the canary gets
-# three requests per second. The rule: undo the change as soon as more than 20% of the last 50 requests were late (TTFT
-# or TPOT beyond the SLO). The mistake: CUDA graphs are off.
+# A configuration change is a deploy. Know its **blast radius** (which tenants and regions see the new default), put it
+# behind a **feature flag** that one replica reads first (a **canary**), decide beforehand what number triggers a
+# rollback, and rehearse that with a stopwatch: a mistake lasts for the time to detect plus the time to undo. Here the
+# canary gets three requests per second. The rule: undo the change as soon as more than 20% of the last 50 requests were
+# late (TTFT or TPOT beyond the SLO). The mistake: CUDA graphs are off.
 
 # %%
 undone = lab.predict(
@@ -239,5 +244,6 @@ canary.rules_table()
 # ## Sources
 #
 # - A21: *Serving LLMs: The Latency Anatomy Framework*. E2, E3: *Latency Optimization in LLM Inference Systems*.
-# - Autoscaling rules: Kubernetes' HorizontalPodAutoscaler. Sleep mode, loaders, compile cache: vLLM's docs, read in November 2026.
+# - Autoscaling rules: Kubernetes' HorizontalPodAutoscaler. Sleep mode, loaders, compile cache: vLLM's docs, read in
+#   November 2026.
 # - Canaries, feature flags, rollbacks: Beyer et al., *Site Reliability Workbook*, 2018, chapter 16.

@@ -2,11 +2,11 @@
 # # 11c · Money
 #
 # "What do a million tokens cost us?" A replica costs the same per hour whatever it does, so the answer is one division:
-# **rent over tokens**. This lesson is about what moves either side of it: the kind of traffic, how full the replicas are,
-# and what you buy or change when they aren't enough.
+# **rent over tokens**. This lesson is about what moves either side of it: the kind of traffic, how full the replicas
+# are, and what you buy or change when they aren't enough.
 #
-# - **Surface** (ten minutes): dollars per token for four kinds of traffic.
-# - **Guided** (ten): how full the replicas are, replicas or a setting, and which card.
+# - **Surface** (five minutes): dollars per token for four kinds of traffic.
+# - **Guided** (five): how full the replicas are, replicas or a setting, and which card.
 # - **Deep dive** (five): the arithmetic, and a claim put to the test.
 # - **Appendix** (ten, optional): a small model for easy requests, and one model for many customers' fine-tunes.
 
@@ -61,8 +61,8 @@ simulated_70b.error_band(fleet.deployment())
 # ### Replicas or a setting? In dollars
 #
 # Too many requests miss the SLO. More replicas mean more rent; a setting is free. Below, x is rent and y the requests
-# within the SLO: a replica moves you right, and up if it helps; a setting moves you straight up, or nowhere. The price per
-# GPU hour starts at the catalogue's.
+# within the SLO: a replica moves you right, and up if it helps; a setting moves you straight up, or nowhere. The price
+# per GPU hour starts at the catalogue's.
 
 # %%
 money.mends()
@@ -81,8 +81,8 @@ findings.mends(money.TROUBLES)
 d20(hardware.options())
 
 # %% [markdown]
-# `minillm simulate --plan --search` does this for the whole catalogue: it looks for the cheapest card, and the number of
-# GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulator.md)).
+# `minillm simulate --plan --search` does this for the whole catalogue: it looks for the cheapest card, and the number
+# of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulator.md)).
 #
 # ### Where it hurts
 #
@@ -90,9 +90,9 @@ d20(hardware.options())
 # full, and a fleet that's always full has a queue. Quote the price at the load you really have, next to the SLO it was
 # measured under, with input and output separate.
 #
-# **Hosted or your own?** A hosted API charges for what you use; your replicas cost the same at night. So lower the fill in
-# the table above until your price passes the hosted one (after prompt caching, [lesson 04](04_prefix_caching.ipynb)): you
-# need more traffic than that before your own replicas pay.
+# **Hosted or your own?** A hosted API charges for what you use; your replicas cost the same at night. So lower the fill
+# in the table above until your price passes the hosted one (after prompt caching, [lesson
+# 04](04_prefix_caching.ipynb)): you need more traffic than that before your own replicas pay.
 
 # %% [markdown]
 # ## Deep dive
@@ -117,9 +117,9 @@ a20(list(money.TROUBLES.values()), money.gpu_price())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are: at a third of the load, a token costs
-# > three times as much. Then I'd price input and output separately, because output is produced one step at a time.
-# > Reasoning is the expensive kind: long outputs, and KV that shrinks the batch. Before I buy replicas, I'd check
+# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are: at a third of the load, a token
+# > costs three times as much. Then I'd price input and output separately, because output is produced one step at a
+# > time. Reasoning is the expensive kind: long outputs, and KV that shrinks the batch. Before I buy replicas, I'd check
 # > whether a setting fixes it, such as too few slots. And I'd quote the price at our real load, next to the SLO."
 #
 # ## Check yourself
@@ -153,15 +153,15 @@ routing.routes()
 #
 # - In GPU dollars a caught mistake is cheap: one extra small answer. In time it isn't: such a request waits for both
 #   models.
-# - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router has to
-#   be nearly perfect.
-# - A cheap answer that's not good enough comes back as the user's next turn. Count requests and dollars per *solved task*, not
-#   per answer, before you call the small model cheaper.
+# - Let half of the mistakes be caught, and a wrong answer cost as much as a hundred large requests: now the router has
+#   to be nearly perfect.
+# - A cheap answer that's not good enough comes back as the user's next turn. Count requests and dollars per *solved
+#   task*, not per answer, before you call the small model cheaper.
 #
 # </details>
 #
-# With a share $e$ of easy requests, a misroute rate $x$, $c_s$ and $c_l$ dollars per request, and all mistakes caught, a
-# router saves $e(1-x)(c_l - c_s)$ and costs $(1-e)\,x\,c_s$ per request.
+# With a share $e$ of easy requests, a misroute rate $x$, $c_s$ and $c_l$ dollars per request, and all mistakes caught,
+# a router saves $e(1-x)(c_l - c_s)$ and costs $(1-e)\,x\,c_s$ per request.
 
 # %%
 e8(*routed)
@@ -172,10 +172,10 @@ check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars 
 # %% [markdown]
 # ### A replica per fine-tune?
 #
-# Thirty customers, each with a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear layer: at
-# rank 16, well under 1% of the weights. A batch can mix adapters, each request multiplying with its own (S-LoRA, Punica),
-# and a step has to read every adapter its requests use. Before you move the sliders: with 32 requests in a step, how
-# much slower is it with 256 adapters than with none?
+# Thirty customers, each with a fine-tune of one model. A **LoRA** adapter is two thin matrices beside each linear
+# layer: at rank 16, well under 1% of the weights. A batch can mix adapters, each request multiplying with its own
+# (S-LoRA, Punica), and a step has to read every adapter its requests use. Before you move the sliders: with 32 requests
+# in a step, how much slower is it with 256 adapters than with none?
 
 # %%
 adapters.explorer()
@@ -183,27 +183,27 @@ adapters.explorer()
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - The curve flattens: a step of $B$ requests can't read more than $B$ adapters, however many there are. Of $n$ equally popular ones it
-#   reads $n\,(1-(1-1/n)^B)$ on average, and fewer if some are favourites.
-# - Memory keeps growing: every adapter on the GPU takes room from KV. Keep rare ones in host memory (vLLM: `--max-loras`,
-#   `--max-cpu-loras`), at the price of a copy over PCIe when one is needed.
-# - The cost per day, at the top, is what matters. A replica per fine-tune pays off when one customer fills it, or pays for
-#   isolation.
+# - The curve flattens: a step of $B$ requests can't read more than $B$ adapters, however many there are. Of $n$ equally
+#   popular ones it reads $n\,(1-(1-1/n)^B)$ on average, and fewer if some are favourites.
+# - Memory keeps growing: every adapter on the GPU takes room from KV. Keep rare ones in host memory (vLLM:
+#   `--max-loras`, `--max-cpu-loras`), at the price of a copy over PCIe when one is needed.
+# - The cost per day, at the top, is what matters. A replica per fine-tune pays off when one customer fills it, or pays
+#   for isolation.
 #
 # </details>
 
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your prices.** The catalogue has one cloud's prices on one day. Reservations, network, disks and the people on call
-#   aren't in it.
+# - **Your prices.** The catalogue has one cloud's prices on one day. Reservations, network, disks and the people on
+#   call aren't in it.
 # - **Quality.** No latency lab can say whether a small model answers well enough, or which requests are easy.
 # - **Energy.** `minillm simulate` prints an upper bound on joules per output token, from the data sheet's watts; a
 #   meter is more accurate.
 #
 # ## Sources
 #
-# - A20: *Serving LLMs: The Latency Anatomy Framework*. E8: *Latency Optimization in LLM Inference Systems*. D20: an article on techniques
-#   for lower LLM latency.
+# - A20: *Serving LLMs: The Latency Anatomy Framework*. E8: *Latency Optimization in LLM Inference Systems*. D20: an
+#   article on techniques for lower LLM latency.
 # - Routing and cascades: Chen et al., *FrugalGPT*, 2023. GPU prices: RunPod community cloud, as dated in
 #   `minillm/simulate/cost/hardware.py`.

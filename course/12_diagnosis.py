@@ -2,13 +2,14 @@
 # # 12 · Diagnosis
 #
 # Your phone rings. "p99 is terrible and the dashboard is red." Someone already has a fix: more machines, fewer bits, a
-# bigger batch. One of them may even be right. In this lesson you get paged, ask questions, commit to a cause, deploy, and
-# get graded on what your change actually did.
+# bigger batch. One of them may even be right. In this lesson you get paged, ask questions, commit to a cause, deploy,
+# and get graded on what your change actually did.
 #
-# You'll be able to tell apart problems that look the same, in few questions, and say which number rules the wrong idea out.
+# You'll be able to tell apart problems that look the same, in few questions, and say which number rules the wrong idea
+# out.
 #
-# - **Surface** (five minutes): one incident.
-# - **Guided** (thirty): its look-alike, step by step; both on a real engine; two well-known post-mortems, with bets.
+# - **Surface** (fifteen minutes): one incident.
+# - **Guided** (forty): its look-alike, step by step; both on a real engine; two well-known post-mortems, with bets.
 # - **Deep dive** (ten): how an incident is made, what each change is worth, how it's graded, the raw data.
 
 # %%
@@ -28,18 +29,18 @@ lab = open_lab()
 # three; **ITL** is the gap between two tokens. A request meets the **SLO** if it stays within every limit.
 #
 # Below is one incident: a simulated service, run by this course's own scheduler. Every question costs minutes on the
-# incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns. Ask what you need
-# and write down what you suspect; the menus come after that. Commit, try your change on a canary, roll it out or back, and
-# press *Grade me*. Three questions are enough.
+# incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns. Ask what you
+# need and write down what you suspect; the menus come after that. Commit, try your change on a canary, roll it out or
+# back, and press *Grade me*. Three questions are enough.
 
 # %%
 first = services.first()
-desk = Desk(first)
+desk = Desk(first)  # 10 minutes
 desk
 
 # %% [markdown]
-# *Phase*: where are the seconds lost? It may be outside the engine: in clients, the network, or a gateway. *What proves it*:
-# the evidence that would look different without the problem. *Spike or steady*: will it pass by itself?
+# *Phase*: where are the seconds lost? It may be outside the engine: in clients, the network, or a gateway. *What proves
+# it*: the evidence that would look different without the problem. *Spike or steady*: will it pass by itself?
 #
 # **Split, ask, commit, canary, deploy, look.** When you're graded, compare your timeline with what was really going on.
 
@@ -72,8 +73,8 @@ second.ask("phases")
 # | too few slots (`max_num_seqs`) | all slots are taken, memory is free | one setting |
 # | a KV pool that is too small | slots are free, memory is full | another setting |
 #
-# The **KV cache** holds each request's keys and values; its **pool** is cut into blocks. A request without blocks can't run,
-# however many slots there are.
+# The **KV cache** holds each request's keys and values; its **pool** is cut into blocks. A request without blocks can't
+# run, however many slots there are.
 #
 # ### Predict
 #
@@ -92,9 +93,9 @@ question.score(outcome)
 readings
 
 # %% [markdown]
-# GPU utilisation is high in nearly all incidents: a step that does little keeps the GPU as "busy" as one that does a lot.
-# So a high value tells you nothing. (A low one does: with a deep queue, it means the GPU isn't being fed, because of the
-# host or a stuck process.) Drag the slider, and read each answer as if you didn't know the cause yet.
+# GPU utilisation is high in nearly all incidents: a step that does little keeps the GPU as "busy" as one that does a
+# lot. So a high value tells you nothing. (A low one does: with a deep queue, it means the GPU isn't being fed, because
+# of the host or a stuck process.) Drag the slider, and read each answer as if you didn't know the cause yet.
 
 # %%
 twins.explorer(first.fresh(), second.fresh())
@@ -127,8 +128,8 @@ cure.score(outcome)
 beside
 
 # %% [markdown]
-# Each row is the same held-out traffic under one change. Look at three things: is the SLO met, did anything else get worse,
-# and what does it cost? More slots can't help here: with the pool full, no request can use them.
+# Each row is the same held-out traffic under one change. Look at three things: is the SLO met, did anything else get
+# worse, and what does it cost? More slots can't help here: with the pool full, no request can use them.
 
 # %%
 second.grade()
@@ -138,13 +139,13 @@ truth = services.truth(second)
 print(truth)
 
 # %% [markdown]
-# Each row of the table shows what one change alone would have done. Most changes do nothing for most problems, so "have you
-# tried..." is a slow way to work.
+# Each row of the table shows what one change alone would have done. Most changes do nothing for most problems, so "have
+# you tried..." is a slow way to work.
 #
 # ### What its numbers imply
 #
-# **Little's law**: requests in flight = arrivals per second × the time each one stays. Compare that with how many the pool can
-# hold.
+# **Little's law**: requests in flight = arrivals per second × the time each one stays. Compare that with how many the
+# pool can hold.
 
 # %%
 services.sums(second)
@@ -152,9 +153,9 @@ services.sums(second)
 # %% [markdown]
 # ### The same two problems on a real engine
 #
-# Both problems on this machine, with real weights: one burst, sent to a healthy engine, to one with few slots, and to one
-# with many slots and a small pool. (Each reserves KV for a request's longest possible text up front, so the KV column
-# counts reserved blocks.)
+# Both problems on this machine, with real weights: one burst, sent to a healthy engine, to one with few slots, and to
+# one with many slots and a small pool. (Each reserves KV for a request's longest possible text up front, so the KV
+# column counts reserved blocks.)
 
 # %%
 runs = real.three(lab)
@@ -166,9 +167,9 @@ real.table(runs)
 #
 # ### Post-mortem one: three months
 #
-# A well-known story, in our words. A team works on quantization for three months because "the model is too slow". It ships,
-# and nothing changes: prompts had grown to three times their length, under settings chosen for short ones. Here it is
-# simulated, with 70B on four GPUs:
+# A well-known story, in our words. A team works on quantization for three months because "the model is too slow". It
+# ships, and nothing changes: prompts had grown to three times their length, under settings chosen for short ones. Here
+# it is simulated, with 70B on four GPUs:
 
 # %%
 months = Incident.classic("three-months")
@@ -194,9 +195,9 @@ effort.score(outcome)
 months_beside
 
 # %% [markdown]
-# Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill waits for arithmetic, and the seconds
-# were lost queueing for prefill. The story is often told with a moral: "there were too many slots, lower them". Does that
-# fix it?
+# Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill waits for arithmetic, and the
+# seconds were lost queueing for prefill. The story is often told with a moral: "there were too many slots, lower them".
+# Does that fix it?
 
 # %%
 a18(*claims.post_mortem())
@@ -215,8 +216,8 @@ contract.page
 contract.ask("per_bucket")
 
 # %% [markdown]
-# Look at the rows with short prompts: they wait, too. Prefill is chunked here, so no single step is long, but a contract
-# fills the token budget of many steps in a row, and everything behind it queues.
+# Look at the rows with short prompts: they wait, too. Prefill is chunked here, so no single step is long, but a
+# contract fills the token budget of many steps in a row, and everything behind it queues.
 
 # %%
 limits = ("prompt_limit", "timeouts", "smaller_chunks")
@@ -241,23 +242,24 @@ d23(claims.straggler_tails())
 contract_beside
 
 # %% [markdown]
-# The share within the SLO can even rise, because requests that were cut off no longer slow down the others. Count the ones
-# that got nothing, too: a dashboard that leaves out failures shows this as a success. (The percentiles in this table count
-# an unanswered request as one that waits forever.)
+# The share within the SLO can even rise, because requests that were cut off no longer slow down the others. Count the
+# ones that got nothing, too: a dashboard that leaves out failures shows this as a success. (The percentiles in this
+# table count an unanswered request as one that waits forever.)
 #
-# Some causes fire no alert at all: of this course's 28, the alert rules in [docs/monitoring.md](../docs/monitoring.md) miss
-# six. A buffering proxy and distant clients are outside the engine; longer answers can stay within an SLO that's too loose.
+# Some causes fire no alert at all: of this course's 28, the alert rules in [docs/monitoring.md](../docs/monitoring.md)
+# miss six. A buffering proxy and distant clients are outside the engine; longer answers can stay within an SLO that's
+# too loose.
 #
-# Diagnosis has a cost, too: questions take minutes. If a change is free, safe and undone in seconds, trying it may be the
-# cheapest question of all. Say so when you do it.
+# Diagnosis has a cost, too: questions take minutes. If a change is free, safe and undone in seconds, trying it may be
+# the cheapest question of all. Say so when you do it.
 
 # %% [markdown]
 # ## Deep dive
 #
-# **How an incident is made.** A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly looser
-# than its own latencies. A *cause* changes one thing. The simulator runs both. A draw is kept only if the changed service
-# breaks its SLO by a factor of two to five, the true fix restores it on held-out traffic, and neither the tempting one nor
-# doubling the machines does:
+# **How an incident is made.** A seed draws a healthy service: model, GPUs, traffic, settings, and an SLO slightly
+# looser than its own latencies. A *cause* changes one thing. The simulator runs both. A draw is kept only if the
+# changed service breaks its SLO by a factor of two to five, the true fix restores it on held-out traffic, and neither
+# the tempting one nor doubling the machines does:
 
 # %%
 import inspect
@@ -267,22 +269,23 @@ from course.lab.incidents import generate
 print(inspect.getsource(generate._try))
 
 # %% [markdown]
-# A fix is applied without knowledge of the cause, so nothing is scripted: each change is simulated. A change $c$ is worth
+# A fix is applied without knowledge of the cause, so nothing is scripted: each change is simulated. A change $c$ is
+# worth
 #
 # $$v(c) = \text{kept after}\cdot(1 - \text{lost}) - \text{kept before} - 0.4\,\min(\text{growth of the bill}, 1)$$
 #
-# *Lost* is the share of their tokens, prompt or answer, that users no longer get, measured against last week. If prompts
-# tripled, trimming them back costs nothing; if they didn't, it costs what it cuts.
+# *Lost* is the share of their tokens, prompt or answer, that users no longer get, measured against last week. If
+# prompts tripled, trimming them back costs nothing; if they didn't, it costs what it cuts.
 
 # %%
 truth.effects
 
 # %% [markdown]
-# **How it's graded.** Two thirds of the points are measured, with no opinion involved: is the service restored, did anything
-# get worse, what does it cost? A change that you roll back costs points (fewest on a canary); many changes at once
-# count less, because no one can say which one did it. A reading counts as evidence if it differs materially from last
-# week and wouldn't under the look-alike. Once you've seen the true cause, playing the same incident again counts as
-# practice.
+# **How it's graded.** Two thirds of the points are measured, with no opinion involved: is the service restored, did
+# anything get worse, what does it cost? A change that you roll back costs points (fewest on a canary); many changes at
+# once count less, because no one can say which one did it. A reading counts as evidence if it differs materially from
+# last week and wouldn't under the look-alike. Once you've seen the true cause, playing the same incident again counts
+# as practice.
 #
 # **The raw data.** Every answer is also a DataFrame, and you can analyse the run behind it yourself.
 
@@ -300,20 +303,20 @@ longest.timeline.phases()
 simulated_70b.error_band(second.window.service.deployment())
 
 # %% [markdown]
-# More incidents: `minillm incident --seed 7 --difficulty 3` in a terminal, or `Desk(Incident.generate(7, difficulty=3))`
-# here. One a day, the same for everyone: `minillm incident --today`, or `Desk(Incident.today())`. Cases with two
-# causes, or with misleading symptoms: `Incident.classic("two-limits")`, and others. Profiling dumps to work through on
-# paper: [exercises](../exercises/12_diagnosis_dumps.ipynb).
+# More incidents: `minillm incident --seed 7 --difficulty 3` in a terminal, or `Desk(Incident.generate(7,
+# difficulty=3))` here. One a day, the same for everyone: `minillm incident --today`, or `Desk(Incident.today())`. Cases
+# with two causes, or with misleading symptoms: `Incident.classic("two-limits")`, and others. Profiling dumps to work
+# through on paper: [exercises](../exercises/12_diagnosis_dumps.ipynb).
 
 # %% [markdown]
 # ## Say it in an interview
 #
 # > "One number can describe opposite systems, so first I'd split it: TTFT or ITL, then queue or prefill. Say it's the
-# > queue. Three causes look like that: load, slots, memory. I'd ask for KV usage and running requests, because the three
-# > predict different pairs. GPU utilisation won't help: it's high in all of them. If the pool is full and slots are free,
-# > I'd change the pool, not the fleet: it's one setting, and I can undo it. I'd expect the wait to fall and ITL to rise a
-# > bit, since more requests run at once. If TTFT doesn't move, I was wrong, and my next question is what changed last
-# > week."
+# > queue. Three causes look like that: load, slots, memory. I'd ask for KV usage and running requests, because the
+# > three predict different pairs. GPU utilisation won't help: it's high in all of them. If the pool is full and slots
+# > are free, I'd change the pool, not the fleet: it's one setting, and I can undo it. I'd expect the wait to fall and
+# > ITL to rise a bit, since more requests run at once. If TTFT doesn't move, I was wrong, and my next question is what
+# > changed last week."
 #
 # ## Check yourself
 #
@@ -339,11 +342,12 @@ check("q5", ...)  # the first incident: doubling its fleet doesn't help; how man
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Whether your cause is in the list.** Incidents here have one cause, sometimes two, out of a catalogue. Real ones can
-#   have three, one of them new.
+# - **Whether your cause is in the list.** Incidents here have one cause, sometimes two, out of a catalogue. Real ones
+#   can have three, one of them new.
 # - **Real minutes.** Time is compressed: an hour of the incident is played as about a minute of traffic.
 # - **Broken dashboards.** Panels here are never wrong or missing, and all share one clock.
-# - **Rollouts.** A deployment here has two stages and no half-finished state. In real ones old and new run side by side.
+# - **Rollouts.** A deployment here has two stages and no half-finished state. In real ones old and new run side by
+#   side.
 # - **What it costs in seconds on your machines.** Step times are simulated, with the constants shown above. Trust the
 #   ranking of changes more than their sizes.
 #

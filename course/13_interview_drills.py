@@ -1,16 +1,16 @@
 # %% [markdown]
 # # 13 · Interview drills
 #
-# "Our p99 is too high. Where do you look first?" The clock is running, and someone is watching you think. In this lesson
-# you practise saying what you know out loud: a diagnosis before a fix, a number before an opinion, a question before a
-# guess.
+# "Our p99 is too high. Where do you look first?" The clock is running, and someone is watching you think. In this
+# lesson you practise saying what you know out loud: a diagnosis before a fix, a number before an opinion, a question
+# before a guess.
 #
 # You'll be able to take a profiling dump (a page of one server's numbers) apart in twelve minutes, check whether its
 # numbers can all be true, and rank what you'd do, naming the phase each step acts on.
 #
 # - **Surface** (ten minutes): one drill against the clock, and a bet on what scores.
 # - **Guided** (thirty): a long drill, what separates the levels, a mock interview, your history.
-# - **Deep dive** (ten): what the graders read, and what they can't.
+# - **Deep dive** (five): what the graders read, and what they can't.
 
 # %%
 from course.lab import open_lab, simulated_70b
@@ -32,11 +32,11 @@ dump = find_drill(FLAGSHIP).drawn()
 # Start with two numbers, **TTFT** and **ITL**: ask for both within the first minute.
 #
 # Here's a short drill. The prompt appears when you press Start, and the clock runs in your browser. Write the way you'd
-# speak, and commit: what dominates, what comes second, the number that's asked for, three fixes in order. After you hand
-# in, the interviewer pushes back. Then you grade two answers by other people before you grade your own.
+# speak, and commit: what dominates, what comes second, the number that's asked for, three fixes in order. After you
+# hand in, the interviewer pushes back. Then you grade two answers by other people before you grade your own.
 
 # %%
-short = Desk("p99-8s")
+short = Desk("p99-8s")  # 3 minutes
 short
 
 # %% [markdown]
@@ -73,7 +73,7 @@ both
 # Have pen and paper ready; the prompt's numbers are meant to be multiplied.
 
 # %%
-desk = Desk(FLAGSHIP)
+desk = Desk(FLAGSHIP)  # 12 minutes
 desk
 
 # %%
@@ -96,9 +96,9 @@ gap.score(lesson.strong_to_staff(dump))
 lesson.samples_table(dump)
 
 # %% [markdown]
-# Read it column by column. The upper rows are computed: they tell a guess from a calculation, and truth from fluency. The
-# lower rows need a reader. Staff answers add conditions to the order ("if it's still slow after that"), and say what each
-# open question would change. The staff answer here uses no jargon at all.
+# Read it column by column. The upper rows are computed: they tell a guess from a calculation, and truth from fluency.
+# The lower rows need a reader. Staff answers add conditions to the order ("if it's still slow after that"), and say
+# what each open question would change. The staff answer here uses no jargon at all.
 #
 # That reader is you, and a reader has to be calibrated: your own grade is weighted by how close you came on the two
 # sample answers. A level that you give yourself counts only if you quote a sentence of yours that shows it.
@@ -122,8 +122,8 @@ lesson.drills_table()
 # %% [markdown]
 # ### Your history
 #
-# Answers stay on this machine. Find the criterion that isn't improving and practise that one. `minillm drill history --html
-# report.html` writes a page to print.
+# Answers stay on this machine. Find the criterion that isn't improving and practise that one. `minillm drill history
+# --html report.html` writes a page to print.
 
 # %%
 lesson.your_history()
@@ -138,13 +138,13 @@ lesson.what_next()
 # second is just as false, and isn't caught.
 
 # %%
-for false in ("Quantization cuts queue wait by half.", "Slow decoding is what keeps the first token waiting."):
+for false in ("Speculation cuts prefill by half.", "A long answer makes its own first token late."):
     print(false, "->", [claim.right for claim in statements(dump, false)] or "not read")
 
 # %% [markdown]
 # That's why each grader says what it can't judge. A language model can be a third grader (`minillm drill grade ...
-# --judge-url`): it has to quote your answer for each level it gives, is asked twice, and you see where it disagrees with
-# itself.
+# --judge-url`): it has to quote your answer for each level it gives, is asked twice, and you see where it disagrees
+# with itself.
 #
 # ### The dump, on a simulated server
 #
@@ -184,8 +184,9 @@ for pair, (effect, _, right) in table()["effects"].items():
 #
 # > "Before I propose anything I'd want TTFT and ITL separately, because one number can describe opposite systems. From
 # > these numbers I can work out what the server would have to do, and whether it can. The dominant phase is this one,
-# > because of that number; the other explanation would show up in that panel. First I'd change what's free and reversible,
-# > then measure. If it's still slow, the next step depends on what I see. And here's what would change my ranking."
+# > because of that number; the other explanation would show up in that panel. First I'd change what's free and
+# > reversible, then measure. If it's still slow, the next step depends on what I see. And here's what would change my
+# > ranking."
 #
 # ## Check yourself
 #

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # 14 · The claims ledger
 #
-# "I read that it gives 2.3 times." 2.3 times what, on whose traffic? Every meeting about latency has that sentence in it.
+# "I read that it gives 2.3 times." 2.3 times what, on whose traffic? Every meeting about latency has that sentence in
+# it.
 #
 # This course has put the claims of five public articles to the test. Here they all are, each with the experiment that
 # measures it, and what it found on *this* machine. Behind them is one question, and by the end you'll ask it of any
 # figure before you run anything: **on which workload?**
 #
-# - **Surface** (fifteen minutes, most of it measuring): one claim, then all of them in one picture.
+# - **Surface** (ten minutes, most of it measuring): one claim, then all of them in one picture.
 # - **Guided** (fifteen): the ledger with filters; then one article's table of factors, measured on four workloads.
 # - **Deep dive** (five): how a verdict is computed, and how to add a claim of your own.
 
@@ -31,9 +32,9 @@ ledger = Ledger(lab)
 ledger.measure("D18")
 
 # %% [markdown]
-# There are four verdicts. **holds**: as stated. **holds only when**: under a condition that the row names.
-# **wrong**: the row gives the right statement. **not shown**: this machine, or this run, can't tell. Verdicts are computed
-# from measurements; on another machine some come out differently, and that's a finding, too.
+# There are four verdicts. **holds**: as stated. **holds only when**: under a condition that the row names. **wrong**:
+# the row gives the right statement. **not shown**: this machine, or this run, can't tell. Verdicts are computed from
+# measurements; on another machine some come out differently, and that's a finding, too.
 #
 # Results are kept: the ledger is a file in minillm's home (`~/.cache/minillm/ledger`), with machine, versions and date.
 #
@@ -63,8 +64,9 @@ bet.score(bets.as_they_stand(ledger.rows()))
 draw_map(ledger.rows())
 
 # %% [markdown]
-# A full tile holds, one with a foot holds under a condition, a crossed one is wrong, a hollow one couldn't be decided, and
-# a dashed one hasn't been measured. **A cross is a false figure. A foot is a figure without its workload**: count them.
+# A full tile holds, one with a foot holds under a condition, a crossed one is wrong, a hollow one couldn't be decided,
+# and a dashed one hasn't been measured. **A cross is a false figure. A foot is a figure without its workload**: count
+# them.
 
 # %% [markdown]
 # ## Guided
@@ -84,9 +86,9 @@ LedgerPanel(ledger)
 # - *Decode*: a claim without a batch size is usually about a batch of one.
 # - *Holds*: mostly statements about *what to look at*, not figures.
 # - *The same claim, measured twice*: the verdict should stay the same; the figures vary with this machine's noise.
-# - *A17, A18, D23*: an interview question and two post-mortems, replayed on the simulator. In A17 two lines of arithmetic
-#   show that the numbers don't fit one server, before anything is measured. In A18 the time was in the queue, as the
-#   story says, but the slots weren't the cause. In D23, look at which requests make up the p99.
+# - *A17, A18, D23*: an interview question and two post-mortems, replayed on the simulator. In A17 two lines of
+#   arithmetic show that the numbers don't fit one server, before anything is measured. In A18 the time was in the
+#   queue, as the story says, but the slots weren't the cause. In D23, look at which requests make up the p99.
 #
 # </details>
 #
@@ -114,12 +116,12 @@ fickle.score(techniques.most_fickle(cells))
 techniques.techniques_table(cells)
 
 # %% [markdown]
-# - **Batching** shortens a queue. A lone request has nothing to share a step with, so its factor is 1, give or take noise;
-#   that noise says how far to trust the others. (If it's too large, your prediction isn't scored.)
+# - **Batching** shortens a queue. A lone request has nothing to share a step with, so its factor is 1, give or take
+#   noise; that noise says how far to trust the others. (If it's too large, your prediction isn't scored.)
 # - **Streaming** makes no token faster. Its factor is E2E over TTFT, so it mostly reflects the length of the answer.
 # - **Speculation** needs text that can be guessed. Compare the text that repeats its prompt with the chats.
-# - **Compression** shortens prefill. Where there's no context to cut, or decode takes most of the time, it gains little;
-#   and its cost in quality isn't in the table at all (lesson 03).
+# - **Compression** shortens prefill. Where there's no context to cut, or decode takes most of the time, it gains
+#   little; and its cost in quality isn't in the table at all (lesson 03).
 #
 # ### Where it hurts
 #
@@ -157,8 +159,8 @@ ledger.export("ledger.md")
 # ## Say it in an interview
 #
 # > "When someone quotes a factor, I ask: of what, against which baseline, on which workload, and at what cost? Most
-# > published figures were true for their authors. That's why I'd run the smallest experiment that could prove me wrong, on
-# > our own traffic, and keep the result with its machine and date."
+# > published figures were true for their authors. That's why I'd run the smallest experiment that could prove me wrong,
+# > on our own traffic, and keep the result with its machine and date."
 #
 # ## Check yourself
 #

@@ -23,10 +23,11 @@ where_next()
 # ## The map
 #
 # Every request passes through five phases, and a technique that shortens one may lengthen another. Each row below is a
-# technique. Each cell holds **two pairs of runs**, without and with it: half A on traffic where it should help, half B
-# where it should do nothing or hurt. **÷2.0** means the phase became half as long, **×2.0** twice as long. A dot means no
-# change worth mentioning. The last columns: the whole request (E2E), the longest gaps between tokens (ITL p99), and the
-# share of requests with a first token within two seconds (in percentage points: **+40** is 40 more in a hundred).
+# technique. Each cell holds **two pairs of runs**, without and with it: on the left (A) traffic where it should help,
+# on the right (B) traffic where it should do nothing or hurt. **÷2.0** means the phase became half as long, **×2.0**
+# twice as long. A dot means no change worth mentioning. The last columns: the whole request (E2E), the longest gaps
+# between tokens (ITL p99), and the share of requests with a first token within two seconds (in percentage points:
+# **+40** is 40 more in a hundred).
 
 # %%
 found = PhaseMap.stored()
@@ -34,8 +35,8 @@ show_map(found)
 
 # %% [markdown]
 # Three ways to read it. *Down a column*: what could shorten the phase that's too long in your service. *Along a row*:
-# what a technique costs. *Half B*: how it fails. Few techniques touch the **first token** or the **stream**: those two
-# are short until something outside the engine holds text back (lesson 10).
+# what a technique costs. *The right halves* (B): how it fails. Few techniques touch the **first token** or the
+# **stream**: those two are short until something outside the engine holds text back (lesson 10).
 #
 # Click a row to open the lesson that shows it. Here's what ran in each:
 

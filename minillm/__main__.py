@@ -12,12 +12,7 @@ import typer
 
 from minillm.bench.cli import bench_app
 from minillm.bench.options import DEFAULT_MODEL, Json, Sample, Set, check_writable, with_options
-from minillm.core.errors import (
-    InvalidSamplingParamsError,
-    MinillmError,
-    MissingPackageError,
-    UnknownModelError,
-)
+from minillm.core.errors import InvalidSamplingParamsError, MinillmError, MissingPackageError, UnknownModelError
 from minillm.server.cli import serve
 from minillm.simulate.cli import calibrate, simulate
 
@@ -29,6 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Serve a language model, and see where the time goes.",
+    context_settings={"max_content_width": 120},
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -53,15 +53,15 @@ LOADING_HTML = note(
 def render(compared: Comparison, status: str, pinned: Mapping[str, Run] | None = None) -> str:
     """One frame of the dashboard as HTML: two columns on a wide page, one on a narrow one."""
     run, ghost = compared.run, compared.before
-    size = (WIDTH, TALL)
-    left = f"{draw_timeline(run, ghost, size=size).svg()}{draw_steps(run, ghost, WIDTH).svg()}"
+    timeline = draw_timeline(run, ghost, size=(WIDTH, TALL), ghost_name=compared.name)
+    left = f"{timeline.svg()}{draw_steps(run, ghost, WIDTH).svg()}"
     right = f"{draw_blocks(run).svg()}{draw_distributions(run, ghost).svg()}"
     return frame(compared, status, pinned or {}, left, right)
 
 
 def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: str, right: str) -> str:
     """The five phases and the two numbers, and below them two columns: under each other on a narrow page."""
-    beside = {"previous": compared.before} if compared.before else {}
+    beside = {compared.name: compared.before} if compared.before else {}
     beside = {name: run for name, run in {**beside, **pinned}.items() if compared.run.same_workload(run)}
     said = f'<div style="{ROW}gap:2px 10px;font-size:12px;line-height:20px">{status} {compared.chips()}</div>'
     return (

@@ -101,7 +101,8 @@ class Lab:
         except KeyboardInterrupt:  # the square button above the notebook
             session.stop()
             session.join()
-            raise
+            told = f"Stopped after {session.num_ended} of {len(traffic.arrivals)} requests; the run is discarded."
+            raise waiting.Stopped(told) from None
         waiting.say(waiting.RUNNING)
         return session.run()
 

@@ -13,7 +13,7 @@ from course.lab.display import Html, LivePanel
 from course.lab.marks import EXAMPLE
 from course.lab.recording import BET, OUTCOME, data_attribute
 from course.lab.run import Run, percentile
-from course.lab.style import PHASE_COLOURS, PHASE_LABELS, change, number, seconds
+from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 
 HOW = "Choose, press <b>Lock it</b>, and only then run the next cell."
 RIGHT, FAR = 1.1, 4.0
@@ -146,7 +146,7 @@ class Prediction(LivePanel):
         progress.note_prediction(self.key, points)
         verdict = "Right" if points == 1 else "Not this time" if points == 0 else f"Close: {points:.0%} of the point"
         said = f"You said {self._written(self.choice)}. Measured: {outcome.evidence}."
-        colour = PHASE_COLOURS["decode" if points == 1 else "first_token" if points else "stream"]
+        colour = svg.INK if points == 1 else svg.SOFT if points else ALARM
         line = "" if isinstance(outcome.answer, str) else draw_distance(self.choice, outcome.answer, self.unit)
         told = f"<b>{verdict}.</b> {escape(said)}{line}"
         return Html(f'<div style="border-left:6px solid {colour};padding:4px 12px">{told}</div>', f"{verdict}. {said}")

@@ -12,14 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from course.lab.growing_answer import GrowingAnswer
-from course.lab.remote_phases import (
-    ALL_PREFILL,
-    TOLD,
-    Split,
-    borders_of,
-    inferred_phases,
-    split_from_metrics,
-)
+from course.lab.remote_phases import ALL_PREFILL, TOLD, Split, borders_of, inferred_phases, split_from_metrics
 from course.lab.run import Remote, Row, Run
 from course.lab.scale import scale_of
 from course.lab.workloads import Workload, workload

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from course.lab.lab import Lab
-from course.lab.ruler import buckets
 from course.lab.run import Run, percentile
+from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
 from minillm.frontend.prompts import Prompt
@@ -95,16 +95,16 @@ def sample(lab: Lab, seed: int = 0) -> Workload:
     return Workload("sample", "Mostly short prompts, a few very long ones.", tuple(arrivals), max_in_flight=2)
 
 
-def ttft_by_length(run: Run) -> dict[str, list[float]]:
-    """TTFTs of a run: all, and by bucket of prompt length."""
-    return buckets(run, "TTFT")
+def steady(lab: Lab, one_slot: Run, in_flight: int | None = None) -> Workload:
+    """Short requests six times as often as one slot finished longer ones (`few_slots`): two slots can't keep up.
 
-
-def steady(lab: Lab, in_flight: int | None = None) -> Workload:
-    """One short request every 80 ms; with `in_flight`, from a client that never has more than so many open."""
+    Args:
+        in_flight: how many a client has open at most; None = it sends each request when it's due.
+    """
     count = 24 if lab.scale == 1 else 8
-    arrivals = tuple(Arrival(0.08 * i, question, 8) for i, question in enumerate(_questions(count)))
-    return Workload("steady", "A short request every 80 ms.", arrivals, max_in_flight=in_flight)
+    apart = one_slot.duration / len(one_slot.finished) / 6
+    arrivals = tuple(Arrival(apart * i, question, 8) for i, question in enumerate(_questions(count)))
+    return Workload("steady", f"A short request every {seconds(apart)}.", arrivals, max_in_flight=in_flight)
 
 
 def _questions(count: int) -> list[str]:

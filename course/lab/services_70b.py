@@ -80,11 +80,7 @@ class Measured:
 
 
 BEFORE, INT8, MORE_SLOTS = "as they are", "int8 weights", "256 slots"
-LEVERS: dict[str, dict[str, Any]] = {
-    BEFORE: {},
-    INT8: {"weight_dtype": "int8"},
-    MORE_SLOTS: {"max_num_seqs": 256},
-}
+LEVERS: dict[str, dict[str, Any]] = {BEFORE: {}, INT8: {"weight_dtype": "int8"}, MORE_SLOTS: {"max_num_seqs": 256}}
 
 
 def two_services() -> dict[str, dict[str, Measured]]:

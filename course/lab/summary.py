@@ -15,6 +15,7 @@ NEGLIGIBLE = 0.005
 FELT = ("TTFT p50", "ITL p50", "E2E p50")
 UNKNOWN = 3.0
 """Noise of such a factor hasn't been measured well enough to be told."""
+PREVIOUS = "previous"
 ENOUGH_FOR_P99 = 100
 """The p99 of fewer values is just the slowest."""
 
@@ -30,6 +31,8 @@ class Comparison:
     run: Run
     before: Run | None = None
     noise: Noise | None = None
+    name: str = PREVIOUS
+    """Of the run before."""
 
     @property
     def is_possible(self) -> bool:
@@ -58,6 +61,8 @@ class Comparison:
 
     def _said(self) -> tuple[str, ...]:
         """Chips, and a note."""
+        if self.name != PREVIOUS:
+            return f"beside the {self.name} parts", "one run of each: what differs little is noise"
         if self.before is None:
             return "the first run", "change one control and press Run again, or run it twice to see the noise"
         if not self.is_possible:

@@ -25,6 +25,13 @@ Write = Callable[[str, str], None]
 UNLOCKED = "Your prediction above isn't locked, so this run won't be scored."
 
 
+class Stopped(KeyboardInterrupt):
+    """By the square button above the notebook: a cell ends with a sentence, in place of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
 class WaitingLine:
     """Of one execution of a cell, or of what a button does; there is none if it takes less than REFRESH_S.
 

@@ -6,9 +6,10 @@ the client had new text. So the server's side has all of it: HTTP, the event loo
 kernel, and the client's reading, which takes its share of the same cores.
 """
 
-import asyncio
 import json
 import random
+import selectors
+import socket
 import subprocess
 import sys
 import time
@@ -16,16 +17,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from http.client import HTTPConnection
 from typing import Any
 
 import numpy as np
+from httptools import HttpResponseParser
 
 from minillm.bench.baselines.base import Baseline, Minillm, Run, check_counts
 from minillm.bench.compare import compete
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.loadgen.client import Api, Endpoint
-from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
-from minillm.bench.loadgen.planned_requests import PlannedRequest, common_words
+from minillm.bench.loadgen.planned_requests import common_words
+from minillm.bench.loadgen.stream import Answer, Read, read_answer
 from minillm.bench.report import Measured
 from minillm.bench.target import LARGEST_BLOCK, Target
 from minillm.bench.workloads import Workload
@@ -40,6 +42,7 @@ from minillm.simulate.cluster.events import rare_collections
 STREAMS = (8, 64)
 OUTPUT_TOKENS = {"cpu": 48, "cuda": 256}
 QUICK_STREAMS, QUICK_TOKENS = (2,), 4
+READ_BYTES = 64 * 1024
 WORD_TOKENS = 2
 """Tokens of a prompt's word, at most: it is one in most vocabularies."""
 
@@ -77,12 +80,13 @@ class Served(Baseline):
 
     Args:
         url: without /v1.
+        model: its name there.
     """
 
     name = "served"
 
-    def __init__(self, url: str) -> None:
-        self.endpoint = Endpoint(url, Api.COMPLETIONS, "", {"ignore_eos": True})
+    def __init__(self, url: str, model: str) -> None:
+        self.url, self.model = url, model
         self.client_cpu: list[float] = []
         """Of the last workload's rounds."""
 
@@ -95,24 +99,64 @@ class Served(Baseline):
         self.client_cpu.clear()
 
     def run(self, workload: Workload) -> Run:
+        asked = {"model": self.model, "temperature": 0, "ignore_eos": True}
+        asked |= {"stream": True, "stream_options": {"include_usage": True}}
         sizes = zip(workload.prompts, workload.output_lens)
-        requests = [PlannedRequest(i, prompt, length) for i, (prompt, length) in enumerate(sizes)]
+        bodies = [json.dumps({**asked, "prompt": prompt, "max_tokens": length}).encode() for prompt, length in sizes]
         with rare_collections():
-            test = asyncio.run(run_load_test(self.endpoint, requests, LoadSettings(warm_up=0)))
-        if test.was_cut_off:
-            raise KeyboardInterrupt
-        failed = [o for o in test.observations if not o.completed]
+            start, cpu = time.perf_counter(), time.process_time()
+            streams = [Stream(self.url, body) for body in bodies]
+            read_all(streams)
+            self.client_cpu.append((time.process_time() - cpu) / (time.perf_counter() - start))
+        answers = [stream.answer() for stream in streams]
+        failed = [answer.error for answer in answers if answer.error is not None]
         if failed:
             raise BenchmarkError(
-                f"{len(failed)} of {len(requests)} streams were not answered ({failed[0].outcome}: "
-                f"{failed[0].message}): there is nothing to compare. Check --set max_num_seqs and the KV pool's size"
+                f"{len(failed)} of {len(answers)} streams were not answered ({failed[0]}): there is nothing to "
+                "compare. Check --set max_num_seqs and the KV pool's size"
             )
-        check_counts(self.name, workload, (o.num_tokens for o in test.observations))
-        self.client_cpu.append(test.client.cpu_share)
-        start = min(o.sent for o in test.observations if o.sent is not None)
-        stamps = [o.deliveries for o in test.observations]
+        check_counts(self.name, workload, (answer.usage.get("completion_tokens", 0) for answer in answers))
+        stamps = [answer.deliveries for answer in answers]
         check_text(stamps)
         return Run.of(start, stamps, workload.num_output_tokens, max(own[-1] for own in stamps))
+
+
+class Stream:
+    """A request on a connection of its own. What comes back is only stamped; `answer` reads it afterwards."""
+
+    def __init__(self, url: str, body: bytes) -> None:
+        connection = HTTPConnection(url.removeprefix("http://"))
+        connection.request("POST", "/v1/completions", body, {"connection": "close"})
+        self.socket: socket.socket = connection.sock
+        self.reads: list[Read] = []
+        self._pieces: list[Read] = []
+
+    def answer(self) -> Answer:
+        parser = HttpResponseParser(self)
+        for self._now, data in self.reads:  # noqa: B020
+            parser.feed_data(data)
+        if (status := parser.get_status_code()) != 200:
+            return Answer(error=f"{status}: {b''.join(piece for _, piece in self._pieces)!r}")
+        return read_answer(self._pieces)
+
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser."""
+        self._pieces.append((self._now, body))
+
+
+def read_all(streams: Sequence[Stream]) -> None:
+    """Stamp every read of every stream until each has ended."""
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream.socket, selectors.EVENT_READ, stream)
+        while selector.get_map():
+            for key, _ in selector.select():
+                stream = key.data
+                if data := stream.socket.recv(READ_BYTES):
+                    stream.reads.append((time.perf_counter(), data))
+                else:
+                    selector.unregister(stream.socket)
+                    stream.socket.close()
 
 
 def run(
@@ -142,7 +186,9 @@ def run(
     alone = Alone(**config.model_dump(exclude_unset=True))
     workloads = [make_workload(alone.llm.engine, count, prompt_words, length, seed) for count in counts]
     with own_server(config) as url:
-        measured = compete(Served(url), alone.llm.engine, lambda: [alone], workloads, repeats, quick, bandwidth)
+        measured = compete(
+            Served(url, config.model), alone.llm.engine, lambda: [alone], workloads, repeats, quick, bandwidth
+        )
     settings = {"prompt_words": prompt_words, "output_tokens": length, "seed": seed}
     notes = [
         f"{result.name}: ITL p50 {result.peers[0].itl_ratios[alone.name].text(3)} of the engine's own"

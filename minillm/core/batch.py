@@ -68,12 +68,11 @@ class Step:
     def has_prefill(self) -> bool:
         return any(part.num_tokens - part.num_drafts > 1 for part in self.scheduled.values())
 
-    def add(self, request: Request, num_tokens: int, block_ids: Sequence[int]) -> None:
+    def add(self, request: Request, num_tokens: int, block_ids: Sequence[int], samples: bool) -> None:
         """Schedule the next tokens of a request."""
-        start = request.num_computed_tokens
-        samples = start + num_tokens == request.num_tokens
-        self.scheduled[request] = ScheduledRequest(request, start, num_tokens, block_ids, samples)
-        self.budget = max(self.budget - num_tokens, 0)
+        part = ScheduledRequest(request, request.num_computed_tokens, num_tokens, block_ids, samples)
+        self.scheduled[request] = part
+        self.budget = self.budget - num_tokens if num_tokens < self.budget else 0
         request.num_computed_tokens += num_tokens
         request.num_pending_tokens += samples
 

@@ -116,8 +116,8 @@ class BlockManager:
         table = self.tables[request.request_id]
         if self.layout.peak_blocks is not None:
             self._release_expired(request, table)
-        num_fresh = self._room_for(end) - len(table.block_ids)
-        if num_fresh > 0:
+        if end > len(table.block_ids) * self.block_size:
+            num_fresh = blocks_for(end, self.block_size) - len(table.block_ids)
             if num_fresh > self.pool.num_free:
                 return False
             table.block_ids += self.pool.allocate(num_fresh)

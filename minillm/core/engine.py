@@ -7,7 +7,7 @@ Single-threaded; it never waits for requests: call `step()` for as long as `has_
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from minillm.core.batch import Runner, ScheduledBatch, StepOutput
 from minillm.core.errors import ConfigError, DeviceLostError, DuplicateRequestError, PromptTooLongError
@@ -84,6 +84,8 @@ class EngineCore:
             raise DuplicateRequestError(f"request id {request.request_id!r} is in flight: use another, or wait for it")
         if request.num_prompt_tokens >= limit:
             raise PromptTooLongError(f"the prompt has {request.num_prompt_tokens} tokens; with output, {limit} fit")
+        eos_token_ids = () if request.params.ignore_eos else self.eos_token_ids
+        request.stop_token_ids = frozenset((*request.params.stop_token_ids, *eos_token_ids))
         self.requests[request.request_id] = request
         self.recent_requests.append(request)
         self.scheduler.add(request)
@@ -117,7 +119,7 @@ class EngineCore:
         batch = self.scheduler.schedule(start)
         for request in batch.timed_out:
             self.close(request)
-        changed = dict.fromkeys(batch.timed_out)
+        changed = [*batch.timed_out]
         if batch.requests:
             self._in_flight.append(self._launch(batch, start, draft_s))
         elif batch.saves:
@@ -125,16 +127,16 @@ class EngineCore:
         # One step may stay in flight while there is a next one; none that has failed.
         ahead = self.lookahead if batch.requests else 0
         while len(self._in_flight) > ahead or (self._in_flight and self._in_flight[0].error is not None):
-            changed |= dict.fromkeys(self._complete(self._in_flight.popleft()))
+            changed += self._complete(self._in_flight.popleft())
         if not self.has_unfinished:
             self._drain()
-        return list(changed)
+        return list(dict.fromkeys(changed))
 
     def _launch(self, batch: ScheduledBatch, start: float, draft_s: float) -> StepInFlight:
-        begun = StepStart.of(batch, self.scheduler, start, draft_s, self.clock.now())
-        for scheduled in batch.requests:
-            if scheduled.request.timeline.scheduled is None:
-                scheduled.request.timeline.scheduled = start
+        scheduler, scheduled_at = self.scheduler, self.clock.now()
+        preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
+        counts = (len(scheduler.waiting), len(scheduler.running), scheduler.kv.pool.num_used)
+        begun = StepStart(start, draft_s, scheduled_at, preemptions, *counts)
         try:
             return StepInFlight(batch, begun, self.runner.launch(batch))
         except Exception as error:
@@ -164,15 +166,15 @@ class EngineCore:
 
     def process(self, batch: ScheduledBatch, output: StepOutput) -> list[Request]:
         """Give each request its new tokens. Returns the requests that changed."""
-        changed = []
+        changed, handed_over = [], self.clock.now()
         for scheduled in batch.requests:
             request = scheduled.request
             if request.finish_reason is not None:  # it ended while the step was in flight
                 if request.request_id in output.errors:
                     self.scheduler.kv.pool.forget_prefixes()  # its blocks, which could not be trusted, are free already
                 continue
-            tokens = output.tokens.get(request.request_id, [])
-            self.scheduler.commit(scheduled, num_accepted=max(len(tokens) - 1, 0))
+            tokens = output.tokens.get(request.request_id, ())
+            self.scheduler.commit(scheduled, len(tokens))
             if request.request_id in output.errors:
                 self._fail(request, output.errors[request.request_id])
             else:
@@ -180,39 +182,35 @@ class EngineCore:
                     request.timeline.prefill_end = output.forward_end
                 if not scheduled.samples:
                     continue
-                self._hand_over(request, tokens)
+                handed_over = self._hand_over(request, tokens, handed_over)
                 if logprobs := output.logprobs.get(request.request_id):  # without those of tokens past the end
                     request.logprobs += logprobs[: request.num_output_tokens - len(request.logprobs)]
             changed.append(request)
         return changed
 
-    def _hand_over(self, request: Request, token_ids: list[int]) -> None:
-        """Append new tokens to a request, until one of them ends it."""
-        before, num_new, reason = self.clock.now(), 0, None
+    def _hand_over(self, request: Request, token_ids: Sequence[int], before: float) -> float:
+        """Append new tokens to a request, until one of them ends it. `before` is when the last hand-over was, in clock
+        seconds. Returns when this one was."""
+        num_new, reason = 0, None
         try:
             for token_id in token_ids:
                 num_new += 1
                 request.output_token_ids.append(token_id)
-                reason = self._finish_reason(request, token_id)
-                if reason is not None:
+                if token_id in request.stop_token_ids or self.on_token(request, token_id):
+                    reason = FinishReason.STOP
+                    break
+                if request.num_known_tokens >= request.max_num_tokens:
+                    reason = FinishReason.LENGTH
                     break
         except Exception as error:  # its text cannot be had: no other request may suffer from that
             logger.exception("%s: a token has no text: the request ends here", request.request_id)
             request.error, reason = f"the tokenizer failed: {type(error).__name__}: {error}", FinishReason.ERROR
         now = self.clock.now()
-        request.timeline.add_lost("detokenize", now - before)
+        request.timeline.lost["detokenize"] += now - before
         request.timeline.deliver(now, num_new)
         if reason is not None:
             self.finish(request, reason)
-
-    def _finish_reason(self, request: Request, token_id: int) -> FinishReason | None:
-        """Whether a request ends with its newest token, and why."""
-        params = request.params
-        if token_id in params.stop_token_ids or (token_id in self.eos_token_ids and not params.ignore_eos):
-            return FinishReason.STOP
-        if self.on_token(request, token_id):
-            return FinishReason.STOP
-        return FinishReason.LENGTH if request.num_known_tokens >= request.max_num_tokens else None
+        return now
 
     # ---------------------------------------------------------------- endings
 

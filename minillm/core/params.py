@@ -100,6 +100,11 @@ class SamplingParams(StrictModel):
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     @cached_property
+    def takes_likeliest(self) -> bool:
+        """Whether the next token is the model's most likely one."""
+        return self.temperature == 0 and not self.has_penalty and not self.logit_bias
+
+    @cached_property
     def has_filter(self) -> bool:
         """Whether unlikely tokens are left out: top-k, top-p or min-p."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0

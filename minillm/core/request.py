@@ -88,7 +88,11 @@ class Request:
     """Tokens, from the first, whose keys and values are in the KV cache once all scheduled steps are done: it
     advances when a step is scheduled. Drafts count until they are rejected, so it may exceed `num_tokens` meanwhile."""
     max_num_tokens: int = 0
-    """Prompt and output at most; set when the scheduler gets it."""
+    """Prompt and output at most; set when the scheduler gets it, as is the next one."""
+    needs_history: bool = False
+    """Its next token depends on earlier ones beyond the KV cache (penalties, grammar): they must be known."""
+    stop_token_ids: frozenset[int] = frozenset()
+    """End its output; set when the engine gets it."""
     num_pending_tokens: int = 0
     """Output tokens that scheduled steps will yield and the host has not read yet. With asynchronous scheduling the
     next step is put together meanwhile; otherwise it's 0 again before that."""
@@ -128,12 +132,8 @@ class Request:
     @property
     def num_missing(self) -> int:
         """Tokens it has that are not computed: 1 for a request that decodes, many for one that prefills."""
-        return self.num_tokens - self.num_computed_tokens
-
-    @property
-    def needs_history(self) -> bool:
-        """Its next token depends on earlier ones beyond the KV cache (penalties, grammar): they must be known."""
-        return self.params.has_penalty or self.matcher is not None
+        num_known = len(self.prompt_token_ids) + len(self.output_token_ids)
+        return num_known + self.num_pending_tokens - self.num_computed_tokens
 
     @property
     def draw_position(self) -> int:

@@ -77,6 +77,7 @@ class Scheduler:
         """Queue a request."""
         request.arrival_index = self.num_arrivals
         request.max_num_tokens = min(request.num_prompt_tokens + request.params.max_tokens, self.config.max_model_len)
+        request.needs_history = request.params.has_penalty or request.matcher is not None
         self.num_arrivals += 1
         self.waiting.push(request)
 
@@ -92,19 +93,19 @@ class Scheduler:
         # Decodes go first: they need one token each, and their text is being watched as it appears. A long prompt
         # takes what is left of the budget, so it can slow the others down but never stop them.
         step = Step(self.config.max_num_batched_tokens - self.num_parked, len(self.running))
-        decodes: list[Request] = []
-        prefills: list[Request] = []
-        for request in self.running:
-            (prefills if request.num_missing > 1 else decodes).append(request)
-        for request in decodes:
-            self._schedule_running(request, step, now)
+        prefills = []
+        for request in [*self.running]:
+            if request.num_missing > 1:
+                prefills.append(request)
+            else:
+                self._schedule_running(request, step, now)
         self.drafts.reserve(step)
         for request in prefills:
             self._schedule_running(request, step, now)
         # A request that has just lost its blocks must get them back before a new one takes them. So no request joins
         # after a preemption, and none can have shared a block whose promise a preemption withdraws.
         if not step.preempted:
-            self._admit_waiting(step)
+            self._admit_waiting(step, now)
         self.drafts.place(step, self.kv.append)
         batch = ScheduledBatch(
             step_id=self.num_steps,
@@ -120,17 +121,18 @@ class Scheduler:
 
     def _schedule_running(self, request: Request, step: Step, now: float) -> None:
         """Give a running request its next tokens. If the pool has no block for them, others are preempted."""
-        if request.status is not RequestStatus.RUNNING:
-            return  # preempted a moment ago, to make room
-        num_tokens = self._num_tokens(request, request.num_computed_tokens, step)
+        if request in step.preempted:
+            return  # a moment ago, to make room
+        start, end = request.num_computed_tokens, request.num_tokens
+        num_tokens = self._num_tokens(request, start, end, step)
         if num_tokens == 0:
             return
-        while not self.kv.append(request, request.num_computed_tokens + num_tokens):
+        while not self.kv.append(request, start + num_tokens):
             victim = self.preemption.choose_victim(request, self.running, step.scheduled)
             self._preempt(victim, step, now)
             if victim is request:
                 return
-        step.add(request, num_tokens, self.kv.block_ids(request))
+        step.add(request, num_tokens, self.kv.block_ids(request), samples=start + num_tokens == end)
 
     def _preempt(self, request: Request, step: Step, now: float) -> None:
         """Take a request's blocks away; it waits again."""
@@ -152,7 +154,7 @@ class Scheduler:
         step.preempted.append(request)
         self.waiting.push(request)
 
-    def _admit_waiting(self, step: Step) -> None:
+    def _admit_waiting(self, step: Step, now: float) -> None:
         """Let waiting requests join, as far as slots, budget and blocks go."""
         while self.num_running < self.config.max_num_seqs:
             request = self.waiting.peek(len(self.running))
@@ -161,7 +163,7 @@ class Scheduler:
             # What it has computed although it waits was saved when it was preempted.
             prefix = [] if request.num_computed_tokens else self.kv.find_prefix(request)
             start = request.num_computed_tokens or len(prefix) * self.kv.block_size
-            num_tokens = self._num_tokens(request, start, step)
+            num_tokens = self._num_tokens(request, start, request.num_tokens, step)
             end = start + num_tokens
             # Nothing is reserved by looking further ahead: in the middle of a long prompt blocks may still run out.
             wanted = request.num_tokens if self.config.scheduler_reserve_full_isl else end
@@ -177,30 +179,34 @@ class Scheduler:
                 self.prefix_hits += start
             request.num_computed_tokens = start
             request.status = RequestStatus.RUNNING
+            if request.timeline.scheduled is None:
+                request.timeline.scheduled = now
             bisect.insort(self.running, request, key=self.preemption.rank)
-            step.add(request, num_tokens, self.kv.block_ids(request))
+            step.add(request, num_tokens, self.kv.block_ids(request), samples=end == request.num_tokens)
 
-    def _num_tokens(self, request: Request, start: int, step: Step) -> int:
-        """How many of its missing tokens a request gets in this step; 0 = not this time."""
-        num_tokens = request.num_tokens
-        if request.num_pending_tokens and (num_tokens >= request.max_num_tokens or request.needs_history):
+    def _num_tokens(self, request: Request, start: int, end: int, step: Step) -> int:
+        """How many of its missing tokens [start, end) a request gets in this step; 0 = not this time."""
+        if request.num_pending_tokens and (end >= request.max_num_tokens or request.needs_history):
             return 0  # its pending token has to be seen before anything is computed after it
-        missing = num_tokens - start
+        missing = end - start
+        if missing <= step.budget and missing <= self.max_chunk:
+            return self.waiting.allot(request, missing)
         if missing == 1 or self.config.enable_chunked_prefill:
-            return self.waiting.allot(request, min(missing, self.max_chunk, step.budget))
+            return self.waiting.allot(request, min(step.budget, self.max_chunk))
         # Without chunking it is all or nothing; a prompt over the whole budget gets a step to itself.
         fits = missing <= step.budget or not step.has_prefill
         return self.waiting.allot(request, missing) if fits else 0
 
-    def commit(self, scheduled: ScheduledRequest, num_accepted: int) -> None:
-        """A step's outcome is known, and so many of the request's draft tokens passed: the others are taken back.
+    def commit(self, scheduled: ScheduledRequest, num_new: int) -> None:
+        """A step's outcome is known: the request got so many tokens. All but one are its draft's; the rest of that is
+        taken back.
 
         So are their blocks, at once: in the next step other requests' own tokens may need them.
         """
         request = scheduled.request
         request.num_pending_tokens -= scheduled.samples
         if scheduled.num_drafts:
-            request.num_computed_tokens -= scheduled.num_drafts - num_accepted
+            request.num_computed_tokens -= scheduled.num_drafts - max(num_new - 1, 0)
             request.draft = Draft()
             self.kv.truncate(request, request.num_computed_tokens)
 

@@ -1,5 +1,6 @@
 """In-flight steps, step records, and per-request cost attribution."""
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Callable
@@ -7,7 +8,6 @@ from dataclasses import dataclass
 
 from minillm.core.batch import LaunchedStep, ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.request import FinishReason, Request
-from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import StepRecord, StepShare, Verification
 
 STEP_HISTORY = 4096
@@ -27,20 +27,6 @@ class StepStart:
     num_waiting: int
     num_running: int
     kv_blocks_used: int
-
-    @classmethod
-    def of(
-        cls, batch: ScheduledBatch, scheduler: Scheduler, start: float, draft_s: float, scheduled: float
-    ) -> "StepStart":
-        return cls(
-            start=start,
-            draft_s=draft_s,
-            scheduled=scheduled,
-            num_preemptions=[scheduled.request.num_preemptions for scheduled in batch.requests],
-            num_waiting=len(scheduler.waiting),
-            num_running=len(scheduler.running),
-            kv_blocks_used=scheduler.kv.pool.num_used,
-        )
 
 
 @dataclass(slots=True)
@@ -97,12 +83,14 @@ class StepLog:
         self.records.append(record)
         for listener in self.listeners:
             listener(record)
-        stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
+        num_prefill_tokens = record.num_prefill_tokens
+        stalled = (end - start) * num_prefill_tokens / record.num_tokens if num_prefill_tokens else 0.0
         for scheduled, share, preemptions, lives in zip(batch.requests, record.shares, begun.num_preemptions, alive):
             if lives:
                 if share.num_drafts:
                     book_draft(scheduled.request, share, record)
-                self.book(scheduled, preemptions, stalled, end)
+                if stalled or scheduled.request.num_preemptions:  # else there is nothing to write down
+                    self.book(scheduled, preemptions, stalled, end)
 
     def book(self, scheduled: ScheduledRequest, num_preemptions: int, stalled: float, end: float) -> None:
         """Write a step's cost down in the timeline of one of its requests.
@@ -114,7 +102,7 @@ class StepLog:
         """
         request = scheduled.request
         if stalled and not scheduled.is_prefill:
-            request.timeline.add_lost("stalled_by_prefill", stalled)
+            request.timeline.lost["stalled_by_prefill"] += stalled
         if request.num_preemptions > num_preemptions:
             return  # it was preempted while this step was in flight: what it recomputes comes later
         if scheduled.start < request.recompute_until:
@@ -125,9 +113,17 @@ class StepLog:
 
 def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
     """What a request got out of a step that is over."""
-    request, _, num_tokens, _, _, num_drafts = scheduled
+    request, start, num_tokens, _, _, num_drafts = scheduled
+    if num_tokens == 1 and start >= len(request.prompt_token_ids):
+        return share_of_decode(request.request_id)
     num_accepted = len(output.tokens.get(request.request_id) or [0]) - 1 if num_drafts else 0
     return StepShare(request.request_id, num_tokens, scheduled.is_prefill, num_drafts, num_accepted)
+
+
+@functools.lru_cache(STEP_HISTORY)
+def share_of_decode(request_id: str) -> StepShare:
+    """The same in every step: what most of the records kept consist of."""
+    return StepShare(request_id, 1, is_prefill=False)
 
 
 def book_draft(request: Request, share: StepShare, record: StepRecord) -> None:
@@ -137,7 +133,7 @@ def book_draft(request: Request, share: StepShare, record: StepRecord) -> None:
     request.timeline.verifications.append(verification)
     if rejected := share.num_drafts - share.num_accepted:
         # By tokens, as with everything that shares a step.
-        request.timeline.add_lost("rejected_drafts", seconds * rejected / record.num_tokens)
+        request.timeline.lost["rejected_drafts"] += seconds * rejected / record.num_tokens
 
 
 def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[str, float]:
@@ -150,7 +146,7 @@ def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[st
 def close_preemption(request: Request, now: float) -> None:
     """The request has caught up with where it was preempted, or ended: book the time that cost."""
     if request.preempted_at is not None:
-        request.timeline.add_lost("preempted", now - request.preempted_at)
+        request.timeline.lost["preempted"] += now - request.preempted_at
         request.preempted_at = None
 
 

@@ -9,6 +9,7 @@ second can go missing, and none is counted twice.
 """
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -24,8 +25,7 @@ class Clock(Protocol):
 class WallClock:
     """Monotonic real time, in seconds."""
 
-    def now(self) -> float:
-        return time.perf_counter()
+    now = staticmethod(time.perf_counter)
 
 
 class VirtualClock:
@@ -91,13 +91,10 @@ class Timeline:
     """One stamp per delivery to the client. A delivery can carry several tokens."""
     num_tokens: int = 0
     """Output tokens delivered so far."""
-    lost: dict[str, float] = field(default_factory=dict)
+    lost: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds lost inside phases, by cause: preempted, stalled_by_prefill, rejected_drafts, detokenize, ..."""
     verifications: list[Verification] = field(default_factory=list)
     """Every step that checked a draft; see observe/speculation.py."""
-
-    def add_lost(self, cause: str, seconds: float) -> None:
-        self.lost[cause] = self.lost.get(cause, 0.0) + seconds
 
     def deliver(self, now: float, num_tokens: int) -> None:
         """`num_tokens` were handed over at `now`; the first call also ends the first-token phase."""

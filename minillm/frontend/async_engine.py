@@ -1,12 +1,14 @@
 """From the engine thread to readers in an event loop: one wake-up a step, and no queue that can grow.
 
 Waking a loop costs a system call, and then the loop competes with the engine for Python's lock. So what
-one step yields, for however many streams, travels together. A reader that lags finds one merged output
-instead of a queue: what it can hold up in memory is its own answer, once.
+one step yields, for however many streams, travels together. Nor is a reader's task woken for each token: it leaves a
+function with its collector that deals with most of them. A reader that lags finds one merged output instead of a
+queue: what it can hold up in memory is its own answer, once.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Unpack
 
 from minillm.core.params import SamplingParams
@@ -25,9 +27,17 @@ class OutputCollector:
         """By request id: all that is new since the last look."""
         self._error: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
+        self._take: Callable[[RequestOutput], bool] | None = None
+        """While the reader waits."""
 
     def put(self, item: Item) -> None:
         """Add an output, or an error, which `get` then raises."""
+        if self._take is not None and not self._outputs and not isinstance(item, Exception):
+            try:
+                if self._take(item):
+                    return
+            except Exception as error:
+                item = error
         if isinstance(item, Exception):
             self._error = item
         else:
@@ -36,15 +46,22 @@ class OutputCollector:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    async def get(self) -> list[RequestOutput]:
+    async def get(self, take: Callable[[RequestOutput], bool] | None = None) -> list[RequestOutput]:
         """Wait for news. Returns one output for each request that has some.
 
+        Args:
+            take: called at once with what comes while this waits. If it returns True, it has dealt with it, and the
+                wait goes on.
         Raises:
-            Exception: the one that was put in.
+            Exception: the one that was put in, or raised by `take`.
         """
-        while not self._outputs and self._error is None:
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
+        self._take = take
+        try:
+            while not self._outputs and self._error is None:
+                self._reader = asyncio.get_running_loop().create_future()
+                await self._reader
+        finally:
+            self._take = None
         if self._error is not None:
             raise self._error
         outputs, self._outputs = list(self._outputs.values()), {}

@@ -35,8 +35,10 @@ class TextDecoder(Protocol):
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
 
 
-class TokenBytes(dict[int, bytes]):
+class TokenBytes(dict[int, tuple[bytes, str, bytes]]):
     """The bytes of each token of a byte-level vocabulary, looked up when it first comes. Special tokens have none.
+
+    With them, what they are as text where a character begins, and those at the end that only begin one.
 
     Args:
         tokenizer: of the library `tokenizers`.
@@ -46,10 +48,16 @@ class TokenBytes(dict[int, bytes]):
         self._tokenizer = tokenizer
         self._special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
 
-    def __missing__(self, token_id: int) -> bytes:
+    def __missing__(self, token_id: int) -> tuple[bytes, str, bytes]:
         piece = self._tokenizer.id_to_token(token_id) or ""  # an id that it does not know leaves no trace
         text = b"" if piece in self._special else gpt2_bytes(piece) or piece.encode()
-        return self.setdefault(token_id, text)
+        return self.setdefault(token_id, (text, *decode_whole(text)))
+
+
+def decode_whole(text: bytes) -> tuple[str, bytes]:
+    """The characters that are whole, and the bytes of the one that is not."""
+    characters, num_bytes = codecs.utf_8_decode(text, "replace")
+    return characters, text[num_bytes:]
 
 
 @lru_cache(2)
@@ -97,7 +105,8 @@ class Detokenizer:
         self._tokenizer: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
         self._stop = stop
         self._bytes = bytes_of(self._tokenizer)
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._cut = b""
+        """The first bytes of a character, of tokens that are bytes."""
         self._window = [] if self._bytes is not None else list(prompt_token_ids[-CONTEXT_TOKENS:])
         self._window_text = self._decode(self._window) if tokenizer is not None and self._window else ""
         if self._window_text.endswith(REPLACEMENT):  # a prompt cut inside a character is no context
@@ -108,19 +117,11 @@ class Detokenizer:
         """Characters of the window's text that have been taken."""
         self._held = ""
         """Taken, but not released: it may be the beginning of a stop string."""
-        self._released: list[str] = []
 
         self.num_tokens = 0
         """Output tokens consumed. Less than were appended if a stop string matched before the last."""
         self.stopped_by: str | None = None
         """The stop string that matched; of several, the one that was complete first."""
-
-    @property
-    def text(self) -> str:
-        """Everything released so far."""
-        if len(self._released) > 1:
-            self._released = ["".join(self._released)]
-        return self._released[0] if self._released else ""
 
     def add(self, token_id: int) -> str:
         """Take the next output token; return the text it releases, which may be "".
@@ -132,20 +133,22 @@ class Detokenizer:
             return ""
         self.num_tokens += 1
         if self._bytes is not None:
-            return self._release(self._utf8.decode(self._bytes[token_id]))
-        return "" if self._tokenizer is None else self._release(self._take(token_id))
+            piece, new, cut = self._bytes[token_id]
+            if self._cut:
+                new, cut = decode_whole(self._cut + piece)
+            self._cut = cut
+        else:
+            new = "" if self._tokenizer is None else self._take(token_id)
+        return self._release(new) if self._stop else new
 
     def finish(self) -> str:
         """No more tokens will come: return what was held back. A character cut short becomes U+FFFD."""
         if self.stopped_by is not None or self._tokenizer is None:
             return ""
-        rest = self._release(self._window_text[self._taken :] + self._utf8.decode(b"", final=True))
+        rest = self._release(self._window_text[self._taken :] + self._cut.decode(errors="replace"))
         self._taken = len(self._window_text)
         held, self._held = self._held, ""
-        if self.stopped_by is None:
-            self._released.append(held)
-            rest += held
-        return rest
+        return rest + held if self.stopped_by is None else rest
 
     def _decode(self, token_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=True)
@@ -172,9 +175,6 @@ class Detokenizer:
 
     def _release(self, new: str) -> str:
         """Add new text; return what cannot become part of a stop string, or precedes the one that matched."""
-        if not self._stop:
-            self._released.append(new)
-            return new
         self._held += new
         # Of all matches, the one complete first: it does not depend on how the text was cut into tokens.
         matches = [(at + len(stop), at, stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
@@ -184,12 +184,11 @@ class Detokenizer:
         else:
             kept = self._longest_beginning_of_a_stop()
             released, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
-        self._released.append(released)
         return released
 
     def _longest_beginning_of_a_stop(self) -> int:
         """How many of the last held characters are the beginning of some stop string."""
-        longest = max(map(len, self._stop)) - 1
+        longest = max(map(len, self._stop), default=1) - 1
         for length in range(min(longest, len(self._held)), 0, -1):
             if any(stop.startswith(self._held[-length:]) for stop in self._stop):
                 return length

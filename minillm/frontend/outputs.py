@@ -16,13 +16,21 @@ class Completion(NamedTuple):
     """One of the n outputs of a request: everything so far, and what is new since the last look."""
 
     text: str
-    token_ids: list[int]
+    request_token_ids: list[int]
+    """The request's own list, which goes on growing: a copy with every token would cost more the longer the output."""
     finish_reason: FinishReason | None
     logprobs: list[TokenLogprob] | None
     timeline: Timeline
     new_text: str = ""
     num_new_tokens: int = 0
     error: str | None = None
+    num_tokens: int | None = None
+    """Of that list; None = all."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The output tokens so far."""
+        return self.request_token_ids[: self.num_tokens]
 
 
 class RequestOutput(NamedTuple):
@@ -37,7 +45,7 @@ class RequestOutput(NamedTuple):
     @property
     def finished(self) -> bool:
         """Whether all of its completions have ended."""
-        return all(completion.finish_reason is not None for completion in self.completions)
+        return None not in [completion.finish_reason for completion in self.completions]
 
     @property
     def text(self) -> str:
@@ -77,18 +85,12 @@ class OutputSequence:
 
     def completion(self) -> Completion:
         """Everything so far, and what is new since the last look."""
-        request, seen_text, seen_tokens = self.request, self.seen_text, self.seen_tokens
-        self.seen_text, self.seen_tokens = len(request.text), request.num_output_tokens
-        return Completion(
-            text=request.text,
-            token_ids=list(request.output_token_ids),
-            finish_reason=request.finish_reason,
-            logprobs=None if request.params.logprobs is None else list(request.logprobs),
-            timeline=request.timeline,
-            new_text=request.text[seen_text:],
-            num_new_tokens=request.num_output_tokens - seen_tokens,
-            error=request.error,
-        )
+        request, text, num_tokens = self.request, self.request.text, len(self.request.output_token_ids)
+        new_text, num_new_tokens = text[self.seen_text :], num_tokens - self.seen_tokens
+        self.seen_text, self.seen_tokens = len(text), num_tokens
+        logprobs = None if request.params.logprobs is None else [*request.logprobs]
+        so_far = (text, request.output_token_ids, request.finish_reason, logprobs, request.timeline)
+        return Completion(*so_far, new_text, num_new_tokens, request.error, num_tokens)
 
 
 @dataclass(slots=True)
@@ -102,7 +104,7 @@ class RequestGroup:
 
     @property
     def finished(self) -> bool:
-        return all(sequence.request.finish_reason is not None for sequence in self.sequences)
+        return None not in [sequence.request.finish_reason for sequence in self.sequences]
 
     def output(self) -> RequestOutput:
         """What the caller gets now. What is new in it will not be new the next time.
@@ -112,7 +114,7 @@ class RequestGroup:
         """
         completions = [sequence.completion() for sequence in self.sequences]
         first = self.sequences[0].request
-        if self.finished:
+        if first.finish_reason is not None and self.finished:
             for sequence in self.sequences:
                 sequence.request.logprobs = []
         return RequestOutput(self.request_id, self.prompt, first.prompt_token_ids, completions, first.num_cached_tokens)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minillm.core.errors import ConfigError, CorruptCheckpointError
+from minillm.core.errors import ConfigError, CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.kernels.device import before_ampere, memory_errors
 from minillm.model import checkpoints
 from minillm.model.config import ModelConfig
@@ -62,9 +62,14 @@ def load_model(config: EngineConfig, ranks: Ranks = ALONE) -> LoadedModel:
 
 
 def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) -> LoadedModel:
-    model_config = ModelConfig.from_hf(checkpoints.load_config(path))
+    hf, is_dummy = checkpoints.load_config(path), config.load_format == "dummy"
+    model_config = ModelConfig.from_hf(hf)
+    if (stored := hf.get("quantization_config")) and not is_dummy:
+        raise UnsupportedArchitectureError(
+            f"its weights are stored as {stored.get('quant_method')!r}: take 16-bit ones, and set quantization"
+        )
     dtype = choose_dtype(config.dtype, model_config, device)
-    recipe, is_dummy = make_recipe(config, device, dtype), config.load_format == "dummy"
+    recipe = make_recipe(config, device, dtype)
     # Weights that are to be quantized come through the host, so that a GPU never holds them in 16 bits.
     make: Callable[..., Decoder] = Decoder if ranks.size == 1 else partial(ParallelDecoder, ranks)
     decoder = make(model_config, dtype, device if recipe is None or is_dummy else torch.device("cpu"))

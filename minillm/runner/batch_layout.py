@@ -1,5 +1,6 @@
 """From a ScheduledBatch (Python objects) to what a decoder reads (tensors)."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -42,7 +43,7 @@ class BatchArrays(NamedTuple, Generic[Array]):
 class HostBatch:
     """A step laid out on the host. Sequences with one new token come first."""
 
-    scheduled: list[ScheduledRequest]
+    scheduled: Sequence[ScheduledRequest]
     """In the order of their tokens"""
     arrays: BatchArrays[np.ndarray]
     rows: list[Row]
@@ -68,32 +69,35 @@ class BlockTables:
     def __init__(self, block_size: int, null_block: int) -> None:
         self.block_size, self.null_block = block_size, null_block
         nothing = np.full((1, 0), null_block, np.int32)
-        self._before: tuple[list[Sequence[int]], np.ndarray, np.ndarray] = ([], np.zeros(1, np.int64), nothing)
+        self._before: tuple[Sequence[Sequence[int]], np.ndarray, np.ndarray] = ([], np.zeros(1, np.int64), nothing)
         """The tables as lists, how many blocks of each are in the array, and the array. It has one row more, which is
         empty: the one of a request that was not there."""
 
-    def update(self, parts: Sequence[ScheduledRequest], starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def update(self, lists: Sequence[Sequence[int]], starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """[B, max_blocks] int32: the blocks of each request's tokens [0, end), padded with the null block.
 
         Of a list it has seen, what lies before `start` is as it was (:attr:`ScheduledRequest.block_ids`).
         """
-        lists, num_held, array = self._before
-        row_of = {id(block_ids): row for row, block_ids in enumerate(lists)}
-        lists = [part.block_ids for part in parts]
-        rows = np.array([row_of.get(id(block_ids), -1) for block_ids in lists])
+        before, num_held, tables = self._before
         num_blocks = -(-ends // self.block_size)
-        tables = np.full((len(parts) + 1, num_blocks.max()), self.null_block, np.int32)
-        width = min(tables.shape[1], array.shape[1])
-        tables[:-1, :width] = array[rows, :width]
-        num_known = np.minimum(num_held[rows], -(-starts // self.block_size))
+        most = num_blocks.max()
+        if most <= tables.shape[1] and len(lists) == len(before) and all(map(operator.is_, lists, before)):
+            num_held = num_held[:-1]  # most often: the batch is the same
+        else:
+            row_of = {id(block_ids): row for row, block_ids in enumerate(before)}
+            rows = np.array([row_of.get(id(block_ids), -1) for block_ids in lists])
+            kept, num_held = tables[rows, :most], num_held[rows]
+            tables = np.full((len(lists) + 1, most), self.null_block, np.int32)
+            tables[:-1, : kept.shape[1]] = kept
+        num_known = np.minimum(num_held, -(-starts // self.block_size))
         num_new = num_blocks - num_known
         (grown,) = num_new.nonzero()
         new = [lists[row][num_known[row] : num_blocks[row]] for row in grown.tolist()]
         tables[grown.repeat(num_new[grown]), ranges(num_known, num_new)] = list(chain.from_iterable(new))
-        if (num_held[rows] > num_blocks).any():  # blocks of rejected drafts
+        if (num_held > num_blocks).any():  # blocks of rejected drafts
             tables[:-1][np.arange(tables.shape[1]) >= num_blocks[:, None]] = self.null_block
         self._before = lists, np.append(num_blocks, 0), tables  # in one stroke, as Ctrl-C may come at any line
-        return tables[:-1]
+        return tables[:-1, :most]
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -125,11 +129,15 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         tables: of the step before.
         pending_rows: by request id, the row of the step before that samples a request's last token.
     """
-    parts = sorted(scheduled, key=lambda part: part.num_tokens - part.num_drafts > 1)
+    _, *columns = zip(*scheduled)
+    starts, num_tokens, is_sampled, num_drafts = (np.fromiter(columns[i], np.int64) for i in (0, 1, 3, 4))
+    is_long = num_tokens - num_drafts > 1
+    if (is_long[:-1] > is_long[1:]).any():  # seldom: a scheduler has those with one new token first
+        return lay_out([scheduled[i] for i in np.argsort(is_long, kind="stable")], tables, pending_rows)
     token_ids: list[int] = []
     rows: list[Row] = []
     has_pending = False
-    for request, start, length, _, samples, drafts in parts:
+    for request, start, length, _, samples, drafts in scheduled:
         is_pending = samples and request.num_pending_tokens > 1  # its last token is still being sampled
         if length > is_pending:
             token_ids += request.token_ids(start, start + length)
@@ -141,11 +149,9 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         elif samples:
             rows.append(request)
 
-    fields = list(zip(*parts))
-    starts, num_tokens, is_sampled, num_drafts = (np.array(fields[i]) for i in (1, 2, 4, 5))
-    part_of_token = np.arange(len(parts)).repeat(num_tokens)
+    part_of_token = np.arange(len(scheduled)).repeat(num_tokens)
     positions = ranges(starts, num_tokens)
-    block_tables = tables.update(parts, starts, starts + num_tokens)
+    block_tables = tables.update(columns[2], starts, starts + num_tokens)
     blocks = block_tables[part_of_token, positions // tables.block_size]
 
     begins = (positions == starts[part_of_token]) | (num_drafts[part_of_token] > 0)
@@ -159,10 +165,10 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         query_starts=query_starts,
         context_lens=positions[last_rows] + 1,
         block_tables=block_tables[part_of_sequence],
-        logit_rows=last_rows[is_sampled[part_of_sequence]],
+        logit_rows=last_rows[is_sampled[part_of_sequence] > 0],
     )
     return HostBatch(
-        scheduled=parts,
+        scheduled=scheduled,
         arrays=BatchArrays(*(array.astype(np.int32, copy=False) for array in arrays)),
         rows=rows,
         num_decodes=int((np.diff(query_starts) == 1).sum()),

@@ -16,7 +16,6 @@ Other steps, and those of such a backend, are recorded in pieces: see piecewise_
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -29,7 +28,7 @@ from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.device import to_device
 from minillm.kernels.ops import Ops
 from minillm.model.decoder import Decoder
-from minillm.runner.batch_layout import BatchArrays, HostBatch, make_metadata, pack, unpack
+from minillm.runner.batch_layout import ALIGNMENT, BatchArrays, HostBatch, make_metadata
 from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
 
@@ -37,10 +36,6 @@ SMALL_BUCKETS = (1, 2, 4)
 BUCKET_STEP = 8
 WARM_UPS = 2
 """Runs before recording: libraries set themselves up, and Triton compiles."""
-
-
-NOTHING = np.zeros(0, np.int32)
-NO_ROWS = BatchArrays(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, np.zeros((0, 0), np.int32), NOTHING)
 
 
 @functools.cache
@@ -87,18 +82,6 @@ class CudaGraph:
         self.graph.replay()
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """One bucket: a graph, and the memory it reads."""
-
-    graph: Graph
-    flat: Tensor
-    """int32: all inputs but the block tables, packed"""
-    block_tables: Tensor
-    """[bucket, table_width] int32. Only as many columns are renewed as a step needs: a window of 128k tokens has
-    8192, and no row reads past its own length."""
-
-
 class GraphedDecode:
     """Decode steps of as many sequences as `pending` has rows, recorded in buckets.
 
@@ -121,14 +104,24 @@ class GraphedDecode:
     ) -> None:
         self.decoder, self.ops, self.backend = decoder, ops, backend
         self.kv_pool, self.pending = kv_pool, pending
-        self.table_width = blocks_for(max_context, kv_pool.block_size)
         self.device, max_batch = pending.sampled.device, len(pending.sampled)
         empty = functools.partial(torch.empty, max_batch, dtype=decoder.activation_dtype, device=self.device)
         self.logits = empty(decoder.config.vocab_size)
         """Where every recording leaves its result: a vocabulary wide, it should not exist once a bucket."""
         self.hidden = empty(decoder.config.hidden_size)
         """What went into the output head, for draft heads."""
-        self.recordings: dict[int, Recording] = {}
+        self.padding = np.array([[0], [0], [kv_pool.null_block * kv_pool.block_size], [1]], np.int32)
+        """Token id, position, slot and context length of an added row: token 0 at position 0 of a context of one token,
+        in the null block. That may be written to, and nothing reads what comes of it."""
+        aligned = max_batch + -max_batch % ALIGNMENT
+        self.inputs = to_device(self.padding.repeat(aligned, axis=1), self.device)
+        """[4, max_batch, rounded up] int32: what each bucket reads the first columns of"""
+        self.query_starts = torch.arange(max_batch + 1, dtype=torch.int32, device=self.device)
+        shape = (max_batch, blocks_for(max_context, kv_pool.block_size))
+        self.block_tables = torch.full(shape, kv_pool.null_block, dtype=torch.int32, device=self.device)
+        """[max_batch, table_width]. Only as many columns are renewed as a step needs: a window of 128k tokens has 8192,
+        and no row reads past its own length."""
+        self.recordings: dict[int, Graph] = {}
         # The largest first: the memory of its activations then serves all the others.
         for bucket in tqdm(bucket_sizes(max_batch)[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
             self.recordings[bucket] = self._record(bucket, make_graph())
@@ -136,66 +129,33 @@ class GraphedDecode:
     def __call__(self, batch: HostBatch) -> tuple[Tensor, Tensor] | None:
         """Hidden states [R, h] and logits [R, V] of a batch of decodes, good until the next call; None if it is
         anything else."""
-        n = len(batch.arrays.context_lens)
+        arrays, (n, width) = batch.arrays, batch.arrays.block_tables.shape
         bucket = min((size for size in self.recordings if size >= n), default=None)
         if bucket is None or not batch.only_decodes:
             return None
-        recording, width = self.recordings[bucket], batch.arrays.block_tables.shape[1]
-        arrays = pad_decodes(batch.arrays, bucket, width, self.kv_pool.null_block, batch.block_size)
-        recording.flat.copy_(to_device(pack(without_tables(arrays)), self.device))
-        recording.block_tables[:, :width].copy_(to_device(arrays.block_tables, self.device))
-        recording.graph.replay()
+        inputs = self.padding.repeat(bucket, axis=1)
+        inputs[:, :n] = arrays.token_ids, arrays.positions, arrays.slots, arrays.context_lens
+        self.inputs[:, :bucket].copy_(to_device(inputs, self.device))
+        block_tables = np.full((bucket, width), self.kv_pool.null_block, np.int32)
+        block_tables[:n] = arrays.block_tables
+        self.block_tables[:bucket, :width].copy_(to_device(block_tables, self.device))
+        self.recordings[bucket].replay()
         return self.hidden[:n], self.logits[:n]
 
     @torch.inference_mode()
-    def _record(self, bucket: int, graph: Graph) -> Recording:
+    def _record(self, bucket: int, graph: Graph) -> Graph:
         # Only shapes count here: every row is padding.
-        null_block, block_size = self.kv_pool.null_block, self.kv_pool.block_size
-        like = pad_decodes(NO_ROWS, bucket, self.table_width, null_block, block_size)
-        flat = to_device(pack(without_tables(like)), self.device).clone()
-        block_tables = to_device(like.block_tables, self.device).clone()
-        arrays = unpack(flat, without_tables(like))._replace(block_tables=block_tables)
+        token_ids, positions, slots, context_lens = self.inputs[:, :bucket]
+        starts, tables = self.query_starts[: bucket + 1], self.block_tables[:bucket]
+        arrays = BatchArrays(token_ids, positions, slots, starts, context_lens, tables, logit_rows=starts[:-1])
 
         def work() -> None:
-            token_ids = self.pending.fill_in(arrays.token_ids)
-            metadata = make_metadata(arrays, list(range(bucket + 1)), [1] * bucket, bucket, block_size)
-            attention = self.backend(metadata)
-            inputs = (token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
+            metadata = make_metadata(arrays, list(range(bucket + 1)), [1] * bucket, bucket, self.kv_pool.block_size)
+            inputs = (self.pending.fill_in(token_ids), positions, self.kv_pool.layers, self.backend(metadata), self.ops)
             hidden = self.hidden[:bucket].copy_(self.decoder.hidden_states(*inputs))
             self.logits[:bucket].copy_(self.decoder.lm_head(hidden))
 
-        return Recording(graph.record(work), flat, block_tables)
-
-
-def pad_decodes(
-    arrays: BatchArrays[np.ndarray], num_rows: int, table_width: int, null_block: int, block_size: int
-) -> BatchArrays[np.ndarray]:
-    """A batch of decodes with rows added up to `num_rows`, and tables `table_width` blocks wide.
-
-    An added row computes token 0 at position 0 of a context of one token, in the null block: it may be
-    written to, and nothing reads what comes of it.
-    """
-    present = len(arrays.context_lens)
-
-    def pad(array: np.ndarray, value: int) -> np.ndarray:
-        return np.append(array, np.full(num_rows - present, value, np.int32))
-
-    tables = np.full((num_rows, table_width), null_block, dtype=np.int32)
-    tables[:present, : arrays.block_tables.shape[1]] = arrays.block_tables
-    return BatchArrays(
-        token_ids=pad(arrays.token_ids, 0),
-        positions=pad(arrays.positions, 0),
-        slots=pad(arrays.slots, null_block * block_size),
-        query_starts=np.arange(num_rows + 1, dtype=np.int32),
-        context_lens=pad(arrays.context_lens, 1),
-        block_tables=tables,
-        logit_rows=np.arange(num_rows, dtype=np.int32),
-    )
-
-
-def without_tables(arrays: BatchArrays[np.ndarray]) -> BatchArrays[np.ndarray]:
-    """The arrays without block tables, which have buffers of their own."""
-    return arrays._replace(block_tables=NO_ROWS.block_tables)
+        return graph.record(work)
 
 
 def bucket_sizes(max_batch: int) -> list[int]:

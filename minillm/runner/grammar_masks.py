@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from minillm.core.request import Request
 from minillm.kernels.device import to_device
 from minillm.runner.rows import Row
 
@@ -21,7 +21,7 @@ def apply_grammars(logits: Tensor, rows: Sequence[Row]) -> Tensor | None:
     The host fills one bit for each token and row, which the device spreads out: an eighth of the bytes to send.
     A matcher that has failed allows nothing, so that its row cannot be sampled; `grammar_error` tells why.
     """
-    matchers = {i: row.matcher for i, row in enumerate(rows) if isinstance(row, Request) and row.matcher is not None}
+    matchers = {i: row.matcher for i, row in enumerate(rows) if row.matcher is not None}
     if not matchers:
         return None
     from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask  # only where it is used
@@ -37,5 +37,5 @@ def apply_grammars(logits: Tensor, rows: Sequence[Row]) -> Tensor | None:
 
 def grammar_error(row: Row) -> str | None:
     """Why a row's grammar could not be followed; None if that is not so, or the request has ended."""
-    matcher = row.matcher if isinstance(row, Request) else None
+    matcher: Any = row.matcher
     return f"the grammar cannot be followed: {matcher.get_error()}" if matcher and matcher.is_error() else None

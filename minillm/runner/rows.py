@@ -1,6 +1,7 @@
 """Rows of logits: whose next token each of them is about."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,6 +16,8 @@ class DraftPosition:
 
     request: Request
     num_drafts: int
+    matcher: ClassVar[None] = None
+    """With a grammar nothing is drafted."""
 
     @property
     def request_id(self) -> str:

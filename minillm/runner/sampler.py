@@ -18,7 +18,7 @@ import hashlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,8 +42,8 @@ UNSAMPLED = "the model's logits are NaN or infinite: check the checkpoint, or tr
 class SampledTokens:
     """One token per row of logits."""
 
-    token_ids: list[int | None] = field(default_factory=list)
-    """None where the row could not be sampled; `errors` says why."""
+    token_ids: list[int] = field(default_factory=list)
+    """-1 where the row could not be sampled; `errors` says why."""
     logprobs: list[TokenLogprob | None] = field(default_factory=list)
     """Of the model's own distribution, before penalties and temperature, for rows that asked for them."""
     errors: dict[str, str] = field(default_factory=dict)
@@ -53,8 +53,10 @@ class SampledTokens:
 class SampleInFlight:
     """Samples that a GPU may still be computing, and on their way to the host."""
 
-    def __init__(self, requests: Sequence[Row], token_ids: Tensor, logprobs: Tensor | None) -> None:
-        self.requests = requests
+    def __init__(
+        self, requests: Sequence[Row], token_ids: Tensor, reported: Mapping[int, int], logprobs: Tensor | None
+    ) -> None:
+        self.requests, self.reported = requests, reported
         self.token_ids = token_ids
         """[R] int64 on the device; -1 where the row's logits are not finite"""
         # One copy brings everything over. Token ids are far below 2^53, so float64 holds them exactly.
@@ -66,12 +68,12 @@ class SampleInFlight:
         table = self.copy.wait()
         token_ids = table[:, 0].long().tolist()
         sampled = SampledTokens(token_ids, [None] * len(token_ids))
-        for row, request in enumerate(self.requests):
-            if token_ids[row] < 0:
-                sampled.errors[request.request_id] = grammar_error(request) or UNSAMPLED
-                token_ids[row] = None
-            elif (count := request.params.logprobs) is not None:
-                sampled.logprobs[row] = as_logprob(token_ids[row], table[row, 1:].tolist(), count)
+        for row, count in self.reported.items():
+            sampled.logprobs[row] = as_logprob(token_ids[row], table[row, 1:].tolist(), count)
+        for row, token_id in enumerate(token_ids):
+            if token_id < 0:
+                sampled.errors[self.requests[row].request_id] = grammar_error(self.requests[row]) or UNSAMPLED
+                sampled.logprobs[row] = None
         return sampled
 
 
@@ -99,7 +101,7 @@ class Sampler:
         allowed = logits if allowed is None else allowed
         largest, token_ids = allowed.max(dim=-1)
         params = [request.params for request in requests]
-        touched = [row for row, p in enumerate(params) if p.temperature > 0 or p.has_penalty or p.logit_bias]
+        touched = [row for row, p in enumerate(params) if not p.takes_likeliest]
         if touched:
             rows = on_device(touched, logits.device)
             token_ids[rows] = self.choose(allowed[rows].float(), [requests[row] for row in touched])
@@ -109,7 +111,7 @@ class Sampler:
             rows = on_device(list(reported), logits.device)
             found = report_logprobs(logits[rows].float(), token_ids[rows], max(reported.values()))
             logprobs = found.new_zeros(len(requests), found.shape[1]).index_copy_(0, rows, found)
-        return SampleInFlight(requests, token_ids, logprobs)
+        return SampleInFlight(requests, token_ids, reported, logprobs)
 
     def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
         """[R] token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""

@@ -28,7 +28,6 @@ from minillm.runner.largest_step import gathered_bytes_per_token, largest_step_b
 from minillm.runner.pending_tokens import PendingTokens
 from minillm.runner.piecewise_graphs import PiecewiseGraphs
 from minillm.runner.rejection_sampler import RejectionSampler, num_kept
-from minillm.runner.rows import Row
 from minillm.runner.sampler import SampleInFlight
 
 
@@ -111,7 +110,7 @@ class TorchRunner:
         mask_s = 0.0 if allowed is None else self.clock.now() - unmasked
         samples = self.sampler.launch(logits, prepared.rows, allowed)
         self.pending.keep(prepared.rows, samples.token_ids)
-        return TorchStep(batch, prepared.rows, start, built, forward_done, mask_s, samples, self.make_finite)
+        return TorchStep(prepared.scheduled, start, built, forward_done, mask_s, samples, self.make_finite)
 
     def copy_blocks(self, batch: ScheduledBatch) -> None:
         """Copy what the batch saves to the host and loads from there."""
@@ -186,8 +185,8 @@ class DeviceEvent:
 class TorchStep:
     """A step that has begun; a GPU may still be at it."""
 
-    batch: ScheduledBatch
-    rows: list[Row]
+    scheduled: Sequence[ScheduledRequest]
+    """In the order of their rows."""
     start: float
     built: float
     forward_done: DeviceEvent
@@ -203,28 +202,21 @@ class TorchStep:
         sampled = self.samples.wait()
         tokens: dict[str, list[int]] = {}
         logprobs: dict[str, list[TokenLogprob]] = {}
-        for row, token, logprob in zip(self.rows, sampled.token_ids, sampled.logprobs):
-            if token is not None and row.request_id not in sampled.errors:
-                tokens.setdefault(row.request_id, []).append(token)
-                if logprob is not None:
-                    logprobs.setdefault(row.request_id, []).append(logprob)
-        for scheduled in self.batch.requests:
-            if scheduled.request.request_id in sampled.errors:
-                self.make_finite(list(scheduled.block_ids))
-            elif scheduled.num_drafts:
-                cut_after_rejected_draft(scheduled, tokens, logprobs)
+        end_row = 0
+        for request, _, num_tokens, block_ids, samples, num_drafts in self.scheduled:
+            name, row = request.request_id, end_row
+            end_row += num_tokens if num_drafts else samples
+            if sampled.errors and name in sampled.errors:
+                self.make_finite(list(block_ids))
+            elif samples:
+                tokens[name] = kept = sampled.token_ids[row:end_row]
+                if num_drafts:
+                    del kept[num_kept(kept, request.draft.token_ids[:num_drafts]) :]
+                if sampled.logprobs[row] is not None:
+                    logprobs[name] = [p for p in sampled.logprobs[row : row + len(kept)] if p is not None]
         end = self.forward_done.clock.now()
         stages = {"build": self.built - self.start, "forward": forward_end - self.built, "sample": end - forward_end}
         if self.mask_s:  # a stage of its own, taken out of the one that it ran in
             stages["forward" if self.forward_done.event else "sample"] -= self.mask_s
             stages["mask"] = self.mask_s
         return StepOutput(tokens, forward_end, stages, logprobs, sampled.errors)
-
-
-def cut_after_rejected_draft(
-    scheduled: ScheduledRequest, tokens: dict[str, list[int]], logprobs: dict[str, list[TokenLogprob]]
-) -> None:
-    """Keep of a request's outcomes those up to the first that differs from its draft, by request id and in place."""
-    request = scheduled.request
-    kept = num_kept(tokens[request.request_id], request.draft.token_ids[: scheduled.num_drafts])
-    del tokens[request.request_id][kept:], logprobs.get(request.request_id, [])[kept:]

@@ -24,7 +24,7 @@ from minillm.core.timeline import Clock
 from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
-from minillm.server.wire import SLOW_READER
+from minillm.server.wire import CONNECTION, SLOW_READER
 
 MAX_URL_BYTES = 8 * 1024
 MAX_HEAD_BYTES = 64 * 1024
@@ -141,12 +141,25 @@ class BoundedProtocol(HttpToolsProtocol):
             self.scope["extensions"] = {SLOW_READER: {}}
         self.transport.abort()
 
+    # ---------------------------------------------------------------- past ASGI, where a token passes four coroutines
+
+    @property
+    def lags(self) -> bool:
+        """What is written now would have to wait, or nobody would read it."""
+        return self.flow.write_paused or self.cycle.disconnected
+
+    def write_chunk(self, body: bytes) -> None:
+        """A piece of a stream that has begun, as uvicorn's `send` would write it. Not while it lags."""
+        if body:  # none would end the answer
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
     # ---------------------------------------------------------------- the parser's news
 
     def on_message_begin(self) -> None:
         if self._is_answering:
             raise ApiError(400, "a request came before the answer to the last one was out", "pipelined")
         super().on_message_begin()
+        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         self._in_head = True
 
     def on_url(self, url: bytes) -> None:

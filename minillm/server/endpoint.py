@@ -4,10 +4,9 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sse_starlette.sse import EventSourceResponse
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
@@ -16,17 +15,23 @@ from minillm.frontend.outputs import Completion
 from minillm.server.admission import BYTES_PER_TOKEN
 from minillm.server.answers import error_event, num_new_logprobs
 from minillm.server.calls import DISCONNECTED, Call, completions_of
+from minillm.server.connection import BoundedProtocol
 from minillm.server.errors import INTERNAL_ERROR, ApiError, as_api_error
 from minillm.server.generation import Generation, News
 from minillm.server.protocol import GenerationBody, parse
 from minillm.server.responses import Shape, make_shape
 from minillm.server.service import Service
-from minillm.server.wire import SLOW_READER, read_body, send_whole, unless_gone
+from minillm.server.wire import CONNECTION, SLOW_READER, read_body, send_head, send_last, send_whole, unless_gone
 
 logger = logging.getLogger(__name__)
 
 PING_INTERVAL_S = 15
-"""A stream that has nothing to say sends a comment so often: proxies close silent connections."""
+"""A stream sends a comment so often: proxies close silent connections."""
+STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # nginx would collect tokens
+}
 MANY_LOGPROBS = 1000
 """So many are shaped in a thread: they take some milliseconds."""
 TRACE_HEADERS = ("traceparent", "tracestate")
@@ -109,20 +114,18 @@ class Exchange:
         shape = make_shape(body, call.request_id, int(call.unix_time), service.model_name, service.texts)
         with Generation(service.engine, call) as generation:
 
-            async def begin() -> News:
+            async def work() -> None:
                 prompts, params = await service.prepare(call, body)
                 options = SubmitOptions(priority=body.priority, tenant=call.tenant, stream=body.stream)
                 await generation.submit(prompts, params, **options)
                 if body.stream:
-                    return await generation.news()
-                await generation.result()
-                return []
+                    await self._stream(generation, shape, deadline)
+                else:
+                    await generation.result()
 
             try:
                 async with asyncio.timeout(left) as deadline:
-                    first = await unless_gone(self.receive, begin())
-                    if body.stream:
-                        await self._stream(generation, first, shape, deadline)
+                    await unless_gone(self.receive, work())
             except TimeoutError:
                 if limit is None:
                     raise
@@ -140,41 +143,45 @@ class Exchange:
         finally:
             self.service.accepted(completions)
 
-    async def _stream(self, generation: Generation, first: News, shape: Shape, deadline: asyncio.Timeout) -> None:
-        closing: list[Completion] = []
-        headers = {"content-type": "text/event-stream; charset=utf-8", **self._own_headers}
-        events = self._events(generation, first, shape, closing, deadline)
-        response = EventSourceResponse(events, headers=headers, ping=PING_INTERVAL_S, sep="\n")
-        try:
-            await response(self.scope, self.receive, self.send)
-        finally:
-            self.service.accepted(closing)
-        if not generation.finished:
-            raise ClientDisconnect
+    async def _stream(self, generation: Generation, shape: Shape, deadline: asyncio.Timeout) -> None:
+        """What one engine step brings goes out in one write. The deadline is the engine's: how long a finished answer
+        takes to be read is the reader's affair."""
+        news = await generation.news()
+        connection: BoundedProtocol | None = self.scope.get(CONNECTION)
+        if any(completion.logprobs for _, completion in news):
+            connection = None  # they may be many, and are then shaped in a thread
 
-    async def _events(
-        self,
-        generation: Generation,
-        news: News,
-        shape: Shape,
-        closing: list[Completion],
-        deadline: asyncio.Timeout,
-    ) -> AsyncIterator[bytes]:
-        """The stream's events, those of one engine step in one write. `closing` gets what the last one ends. The
-        deadline is the engine's: how long a finished answer takes to be read is the reader's affair."""
+        def write(news: News) -> bool:
+            if connection is None or connection.lags:
+                return False
+            connection.write_chunk(shape.chunks(news))
+            return True
+
+        await send_head(self.send, 200, {**STREAM_HEADERS, **self._own_headers})
+        pings = asyncio.create_task(self._ping())
+        try:
+            while True:
+                completions = [completion for _, completion in news]
+                chunks = await self._shaped(completions, shape.chunks, news)
+                if generation.finished:
+                    break
+                await self._send({"type": "http.response.body", "body": chunks, "more_body": True})
+                # Some of n end early. The last to end waits until the transport has taken everything.
+                self.service.accepted([one for one in completions if one.finish_reason is not None])
+                news = await generation.news(write)
+        finally:
+            pings.cancel()
+        if not deadline.expired():
+            deadline.reschedule(None)
+        try:
+            await send_last(self._send, chunks + shape.closing(generation.outputs))
+        finally:
+            self.service.accepted(completions)
+
+    async def _ping(self) -> None:
         while True:
-            completions = [completion for _, completion in news]
-            chunks = await self._shaped(completions, shape.chunks, news)
-            if generation.finished:
-                if not deadline.expired():
-                    deadline.reschedule(None)
-                break
-            yield chunks
-            # Some of n end early. The last to end waits until the transport has taken everything.
-            self.service.accepted([one for one in completions if one.finish_reason is not None])
-            news = await generation.news()
-        closing += completions
-        yield chunks + shape.closing(generation.outputs)
+            await asyncio.sleep(PING_INTERVAL_S)
+            await self._send({"type": "http.response.body", "body": b": ping\n\n", "more_body": True})
 
     async def _shaped(self, completions: Sequence[Completion], shape: Callable[..., bytes], what: Any) -> bytes:
         """Shape here what is small: handing it to a thread would take longer. The rest would hold up all streams."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, Unpack
 
 from minillm.core.params import SamplingParams
@@ -27,6 +27,7 @@ class Generation:
         self._collector = OutputCollector()
         self._latest: dict[str, RequestOutput | None] = {}
         """By the engine's request id, in the prompts' order."""
+        self._unfinished: set[str] = set()
         self._places: dict[str, int] = {}
         """Of the prompts, by the same."""
         self._ended: set[int] = set()
@@ -37,9 +38,8 @@ class Generation:
 
     def __exit__(self, *_: object) -> None:
         self._call.outputs = self.outputs
-        for engine_id, output in self._latest.items():
-            if output is None or not output.finished:
-                self._engine.thread.abort(engine_id)
+        for engine_id in self._unfinished:
+            self._engine.thread.abort(engine_id)
 
     async def submit(
         self, prompts: Sequence[list[int]], params: SamplingParams, **options: Unpack[SubmitOptions]
@@ -54,7 +54,7 @@ class Generation:
             EngineDeadError: the engine thread has stopped.
         """
         ids = [f"{self._call.request_id}-{i}" for i in range(len(prompts))]
-        self._latest = dict.fromkeys(ids)
+        self._latest, self._unfinished = dict.fromkeys(ids), set(ids)
         self._places = {engine_id: place for place, engine_id in enumerate(ids)}
         options["arrival"] = self._call.arrival
         submit = functools.partial(self._engine.submit, params=params, collector=self._collector, **options)
@@ -62,31 +62,48 @@ class Generation:
 
     @property
     def finished(self) -> bool:
-        return all(output is not None and output.finished for output in self._latest.values())
+        return not self._unfinished
 
     @property
     def outputs(self) -> list[RequestOutput]:
         """What has come so far, in the prompts' order."""
         return [output for output in self._latest.values() if output is not None]
 
-    async def news(self) -> News:
+    async def news(self, take: Callable[[News], bool] | None = None) -> News:
         """Wait for what comes next.
 
+        Args:
+            take: called at once with news that end nothing. If it returns True, it has dealt with them, and the wait
+                goes on.
         Raises:
             ApiError: a choice ended without an answer.
             EngineDeadError: the engine thread has stopped.
         """
-        news = []
-        for output in await self._collector.get():
+
+        def taken(output: RequestOutput) -> bool:
+            for completion in output.completions:
+                if completion.finish_reason is not None:
+                    return False
             self._latest[output.request_id] = output
-            first = self._places[output.request_id] * len(output.completions)
-            for index, completion in enumerate(output.completions, first):
-                ends = completion.finish_reason is not None and index not in self._ended
-                if ends:
-                    check_ending(completion)
-                    self._ended.add(index)
-                if ends or completion.num_new_tokens:
-                    news.append((index, completion))
+            return take is not None and take(self._news_of(output))
+
+        outputs = await self._collector.get(taken)
+        for output in outputs:
+            self._latest[output.request_id] = output
+            if output.finished:
+                self._unfinished.discard(output.request_id)
+        return [one for output in outputs for one in self._news_of(output)]
+
+    def _news_of(self, output: RequestOutput) -> News:
+        news = []
+        first = self._places[output.request_id] * len(output.completions)
+        for index, completion in enumerate(output.completions, first):
+            ends = completion.finish_reason is not None and index not in self._ended
+            if ends:
+                check_ending(completion)
+                self._ended.add(index)
+            if ends or completion.num_new_tokens:
+                news.append((index, completion))
         return news
 
     async def result(self) -> None:

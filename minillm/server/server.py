@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
-from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from minillm.core.errors import ConfigError, EngineDeadError
@@ -33,9 +32,6 @@ OTHER_FILES = 128
 """Open files that are no connections, at most."""
 AFTER_DRAIN_S = 5
 """Past the drain timeout: time to tell every client that it is over."""
-
-# Otherwise the library ends all streams as soon as SIGTERM comes. We let them finish.
-AppStatus.disable_automatic_graceful_drain()
 
 
 def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | None = None) -> Service:

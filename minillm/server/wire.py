@@ -15,6 +15,10 @@ SLOW_READER = "minillm.slow_reader"
 """ASGI extension: the client is gone because it was cut off; it took nothing of the answer."""
 
 
+CONNECTION = "minillm.connection"
+"""In an ASGI scope: the BoundedProtocol (connection.py) that the request came on, where there is one."""
+
+
 async def read_body(request: Request, max_bytes: int, timeout_s: float) -> bytes:
     """The request's body. An oversized one is refused before it is sent, if its length is announced.
 
@@ -62,8 +66,17 @@ async def _disconnected(receive: Receive) -> None:
 
 async def send_whole(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
     """Send a response, and wait until the transport has accepted it."""
+    await send_head(send, status, {**headers, "content-length": str(len(body))})
+    await send_last(send, body)
+
+
+async def send_head(send: Send, status: int, headers: dict[str, str]) -> None:
+    """Begin a response."""
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    raw.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+async def send_last(send: Send, body: bytes) -> None:
+    """Send the end of a response, and wait until the transport has accepted it."""
     await send({"type": "http.response.body", "body": body, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})  # waits for the bytes before it

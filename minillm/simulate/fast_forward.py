@@ -167,8 +167,6 @@ class FastForwardCore(EngineCore):
         for scheduled in batch.requests:
             if scheduled.request not in self._admitted:
                 self._admitted[scheduled.request] = next(self._admissions)
-            if scheduled.request.timeline.scheduled is None:
-                scheduled.request.timeline.scheduled = start
         self.scheduler.num_steps += not batch.requests
         preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
         step = FastForwardStep(batch, self.runner.launch(batch), start, len(self._parked), preemptions)
@@ -310,7 +308,7 @@ class FastForwardCore(EngineCore):
         timeline.last_token = timeline.deliveries[-1]
         timeline.num_tokens += num_done
         if stalled := self._stalls[first + num_done] - self._stalls[first]:
-            timeline.add_lost("stalled_by_prefill", stalled)
+            timeline.lost["stalled_by_prefill"] += stalled
         parked.num_told += num_done
 
     def _unpark(self, parked: Parked) -> None:

@@ -18,6 +18,9 @@ from jupyter_server.serverapp import ServerApp
 from jupyter_server.services.contents.manager import ContentsManager
 from packaging.specifiers import SpecifierSet
 
+from course.lab.build import as_image
+from course.lab.svg import Picture
+
 ROOT = Path(__file__).parents[2]
 OLDEST_PYTHON = "3.11.0"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -28,10 +31,6 @@ PINS = dict(
     if "==" in line
 )
 SERVER_CONFIG = json.loads((ROOT / "binder/jupyter_server_config.json").read_text())
-
-
-def pip_installs(text: str) -> list[str]:
-    return re.findall(r"pip install [^\n&;]+", text.replace("\\\n", " "))
 
 
 def test_pins_are_for_the_oldest_python_we_promise() -> None:
@@ -56,7 +55,7 @@ def test_all_take_one_python() -> None:
 
 @pytest.mark.parametrize("file", ["Dockerfile", "binder/postBuild", "Makefile"])
 def test_nothing_is_installed_unpinned(file: str) -> None:
-    installs = pip_installs((ROOT / file).read_text())
+    installs = re.findall(r"pip install [^\n&;]+", (ROOT / file).read_text().replace("\\\n", " "))
     assert installs
     for command in installs:
         assert "-c constraints.txt" in command or "-r binder/requirements.txt" in command, command
@@ -232,8 +231,12 @@ def test_a_browser_is_not_waited_for_longer_than_tornado_allows() -> None:
     assert config["ServerApp"]["tornado_settings"]["ws_ping_timeout"] <= WS_PING_INTERVAL
 
 
+DRAWN = Picture("", "", 9).svg()
+
+
 def made_notebook(shown: str) -> str:
-    output = {"output_type": "execute_result", "execution_count": 3, "metadata": {}, "data": {"text/plain": shown}}
+    data = {"text/plain": shown, "text/html": [as_image(DRAWN), shown]}
+    output = {"output_type": "execute_result", "execution_count": 3, "metadata": {}, "data": data}
     cell = {"cell_type": "code", "execution_count": 3, "metadata": {}, "source": "x", "outputs": [output]}
     return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
@@ -254,7 +257,7 @@ def test_a_readers_notebooks_are_copies_that_follow_until_they_are_touched(tmp_p
     assert "01.ipynb is yours and stays" in told
     assert (mine / "course" / "01.ipynb").read_text() == "a reader's run"
     [cell] = json.loads((mine / "course" / "02.ipynb").read_text())["cells"]
-    assert cell["outputs"][1]["data"] == {"text/plain": "second"}
+    assert cell["outputs"][1]["data"] == {"text/plain": "second", "text/html": f"{DRAWN}second"}, "it follows the theme"
     assert "Example run" in cell["outputs"][0]["data"]["text/html"], "a saved number is not taken for one's own"
     assert cell["execution_count"] is None and cell["outputs"][1]["execution_count"] is None
     assert (mine / "course" / "lab").resolve() == tmp_path / "course" / "lab"

@@ -14,8 +14,8 @@ from minillm.core.timeline import Clock, StepRecord, StepShare, Verification
 
 def test_a_step_takes_from_its_budget_and_gives_back() -> None:
     step, first, second = Step(20, 0), request("first", 5), request("second", 3)
-    step.add(first, 4, [])
-    step.add(second, 3, [])
+    step.add(first, 4, [], samples=False)
+    step.add(second, 3, [], samples=True)
     assert (step.budget, first.num_pending_tokens, second.num_pending_tokens) == (13, 0, 1)
     step.add_draft(second, 2)
     assert (step.budget, second.num_computed_tokens, step.scheduled[second].num_drafts) == (11, 5, 2)

@@ -68,7 +68,7 @@ def test_who_is_cut_off_ends_in_decode(reason: FinishReason) -> None:
     assert (request.timeline.phases()["decode"], request.timeline.phases()["stream"]) == ((2, 0) if cut_off else (0, 2))
     assert request.timeline.lost == {"preempted": 1.5} and request.preempted_at is None
     assert request.timeline.last_token == (3.0 if cut_off else 1.0)
-    request.timeline.add_lost("preempted", 0.5)
+    request.timeline.lost["preempted"] += 0.5
     assert request.timeline.lost == {"preempted": 2.0}
 
 

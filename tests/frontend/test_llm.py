@@ -21,12 +21,8 @@ def test_a_string_a_chat_and_ids_are_one_prompt_each(llm: LLM):
         outputs = llm.generate(prompt, GREEDY, use_tqdm=False)
         assert len(outputs) == 1 and len(outputs[0].token_ids) == 6
     text = llm.engine.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    assert llm.generate(chat, GREEDY, use_tqdm=False)[0].prompt == text
-    assert llm.generate(text, GREEDY, use_tqdm=False)[0].prompt_token_ids == outputs_ids(llm, chat)
-
-
-def outputs_ids(llm: LLM, chat: list[dict]) -> list[int]:
-    return llm.generate(chat, GREEDY, use_tqdm=False)[0].prompt_token_ids
+    as_chat, as_text = (llm.generate(prompt, GREEDY, use_tqdm=False)[0] for prompt in (chat, text))
+    assert as_chat.prompt == text and as_text.prompt_token_ids == as_chat.prompt_token_ids
 
 
 def test_outputs_come_in_the_order_of_the_prompts(llm: LLM):

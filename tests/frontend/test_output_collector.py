@@ -28,18 +28,22 @@ class CountingLoop:
         self.calls.append(callback)
 
 
-@given(reads=st.lists(st.booleans(), min_size=1, max_size=30))
-def test_whenever_the_reader_looks_it_finds_all_that_is_new_once(reads: list[bool]):
+@given(steps=st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
+def test_a_reader_gets_all_that_is_new_once_whether_it_takes_it_at_once_or_looks_later(steps: list[tuple[bool, bool]]):
     async def main() -> None:
-        collector, seen, num_tokens, texts = OutputCollector(), "", 0, []
-        for i, read in enumerate([*reads, True]):
-            texts.append(f"<{i}>")
-            collector.put(output("a", texts))
-            if read:
-                [news] = await collector.get()
-                seen += news.completions[0].new_text
-                num_tokens += news.completions[0].num_new_tokens
-                assert seen == news.text and num_tokens == len(news.token_ids)
+        collector, seen = OutputCollector(), []
+
+        async def read() -> None:
+            while True:
+                seen.extend(await collector.get(lambda news: takes and not seen.append(news)))
+
+        reader = asyncio.create_task(read())
+        for length, (takes, looks) in enumerate([*steps, (False, True)], 1):  # noqa: B007
+            collector.put(output("a", [f"<{i}>" for i in range(length)]))
+            if looks:
+                await asyncio.sleep(0)
+        assert "".join(news.completions[0].new_text for news in seen) == seen[-1].text
+        assert sum(news.completions[0].num_new_tokens for news in seen) == length and not reader.done()
 
     asyncio.run(main())
 

@@ -8,6 +8,7 @@ from made_run import made_config, made_run
 from course.lab import services, slo, tables
 from course.lab.lab import Lab
 from course.lab.lesson_00.claims import a1
+from course.lab.lesson_01 import findings
 from course.lab.lesson_01.claims import a6, b1, e5, f3
 from course.lab.run import Run, percentile
 from minillm.observe.summary import SLO
@@ -75,11 +76,11 @@ def test_tools_that_count_the_first_token_disagree_when_there_is_a_queue(tiny_la
 
 
 def test_a_capped_client_hides_its_queue_and_littles_law_finds_the_cap(tiny_lab: Lab) -> None:
-    arrivals = services.steady(tiny_lab, in_flight=2)
-    at_once = replace(arrivals, arrivals=tuple(replace(a, offset=0.0) for a in arrivals.arrivals))
-    capped = tiny_lab.run(at_once, max_num_seqs=2)
+    one_slot = tiny_lab.run(services.few_slots(tiny_lab), max_num_seqs=1)
+    capped = tiny_lab.run(services.steady(tiny_lab, one_slot, in_flight=2), max_num_seqs=2)
     assert tables.in_flight(capped) == pytest.approx(2, abs=0.5)
-    assert percentile(tables.felt_ttft(capped), 99) > percentile(capped.ttft, 99)
+    assert percentile(tables.felt_ttft(capped), 99) > 1.5 * percentile(capped.ttft, 99)
+    assert "moved into the client" in str(findings.where_it_went(capped))
 
 
 def test_runs_take_turns(tiny_lab: Lab) -> None:

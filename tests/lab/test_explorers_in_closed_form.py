@@ -51,7 +51,8 @@ def test_a_cold_start_is_the_sum_of_its_pieces() -> None:
     assert sum(anatomy.pieces(**{**setting, "asleep": True}).values()) == pytest.approx(anatomy.WEIGHTS_GB / 50 + 1)
     assert sum(anatomy.pieces(**{**setting, "image_cached": True, "compile_cached": True}).values()) == cold - 15 - 40.5
     shows(anatomy.draw(30.0, **setting), "patience")
-    assert "43.5%  1.74 s  4 s" in str(anatomy.idle_table(10, 300.0, "sleep mode, 4 s"))  # exp(-300 / 360)
+    assert "43.5%  1.75 s  4 s" in str(anatomy.idle_table(10, 300.0, "sleep mode, 4 s"))  # exp(-300 / 360)
+    assert "43.5%  97.8 s  180 s" in str(anatomy.idle_table(10, 300.0, "cold start, 180 s"))
 
 
 def test_a_step_reads_the_adapters_that_occur_in_it() -> None:

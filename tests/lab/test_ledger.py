@@ -91,7 +91,7 @@ def test_an_interruption_keeps_what_was_measured(ledger: Ledger, capsys: pytest.
         raise KeyboardInterrupt
 
     ledger.experiments["A2"] = Experiment("02", interrupted, "v1")
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="Stopped at A2"):
         ledger.measure_all(["A1", "A2", "D18"])
     assert ledger.row("A1").is_done and ledger.row("D18").kind == UNMEASURED
 

@@ -27,10 +27,7 @@ def point(
     seconds = 1e-3 * (tokens / 128) ** power
     peak = 36 * tokens * tokens
     return Point(
-        tokens,
-        {TEXTBOOK: seconds, FUSED: seconds / speedup},
-        {TEXTBOOK: peak, FUSED: int(peak * memory)},
-        difference,
+        tokens, {TEXTBOOK: seconds, FUSED: seconds / speedup}, {TEXTBOOK: peak, FUSED: int(peak * memory)}, difference
     )
 
 

@@ -9,17 +9,7 @@ from hypothesis import strategies as st
 
 from course.lab import simulated_70b
 from course.lab.lab import Lab
-from course.lab.lesson_04 import (
-    cache_model,
-    claims,
-    linter,
-    policies,
-    tables,
-    template,
-    tenants,
-    traces,
-    traffic,
-)
+from course.lab.lesson_04 import cache_model, claims, linter, policies, tables, template, tenants, traces, traffic
 from course.lab.lesson_04 import checks as grading
 from course.lab.lesson_04.beads import FOUND, draw_finds
 from course.lab.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, replay
@@ -120,16 +110,13 @@ def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
     shares = [view.num_cached_tokens / view.num_prompt_tokens for view in cached.views]
     assert shares[0] == 0 and shares == sorted(shares) and shares[-1] > 0.4
     assert traffic.hit_rate(plain) == 0
-    later = (replace(r, view=_later(r.view, 5.0)) for r in plain.rows[1:])
+    delayed = (replace(r.view, deliveries=tuple(stamp + 5.0 for stamp in r.view.deliveries)) for r in plain.rows[1:])
+    later = (replace(row, view=view) for row, view in zip(plain.rows[1:], delayed, strict=True))
     slower = replace(plain, rows=(cached.rows[0], *later))
     growing = {1: 0.0, 2: 0.2, 3: 0.4}
     assert claims.d9(cached, slower, growing).verdict.startswith("holds only when")
     assert claims.d9(plain, slower, growing).verdict.startswith("not shown")
     assert claims.d9(cached, slower, {1: 0.3, 2: 0.3}).verdict.startswith("not shown")
-
-
-def _later(view, seconds: float):
-    return replace(view, deliveries=tuple(stamp + seconds for stamp in view.deliveries))
 
 
 # ---------------------------------------------------------------- chains, linter, editor

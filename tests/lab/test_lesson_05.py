@@ -210,9 +210,7 @@ def test_b3_counts_opposite_moves() -> None:
 def test_d19_depends_on_the_batch() -> None:
     cost = per_token.PerToken("x", 0.001, {1: 0.02, 8: 0.004})
     assert claims.d19([cost]).kind == "holds only when"
-    assert claims.d19([replace(cost, decode={1: 0.02, 2: 0.01})]).verdict.startswith(
-        "holds only when read as a direction"
-    )
+    assert claims.d19([replace(cost, decode={1: 0.02, 2: 0.01})]).verdict.startswith("holds only when read as a trend")
     assert claims.d19([replace(cost, decode={1: 0.02, 64: 0.001})]).kind == "holds only when"
     assert claims.d19([replace(cost, decode={1: 0.001})]).kind == "wrong"
     big = per_token.simulated()

@@ -109,7 +109,7 @@ def test_each_bet_has_its_answer() -> None:
 
 
 def test_findings_tell_what_happened() -> None:
-    for itl, words in ((4.0, "neither"), (2.0, "at the **memory"), (0.1, "can't be")):
+    for itl, words in ((4.0, "neither"), (2.0, "at the **memory"), (0.1, "isn't possible")):
         assert words in findings.clocks(dot(1, itl), replace(ROOF, bandwidth=15e9)).here
     shrinking = findings.launches([dot(1, 0.02), dot(64, 0.2)], [dot(1, 0.03), dot(64, 0.21)])
     assert "graphs pay at small batches" in shrinking.here

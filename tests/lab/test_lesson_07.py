@@ -13,17 +13,7 @@ from course.lab.lesson_07 import bets, charts, claims, kv_bytes, kv_bytes_pictur
 from course.lab.lesson_07.instrument import Pool
 from course.lab.lesson_07.kv_bytes import GQA, MHA, MLA, MQA, Account
 from course.lab.lesson_07.needle import FIRST_TIME
-from course.lab.lesson_07.trace import (
-    AGAIN,
-    DECODE,
-    DONE,
-    EVICTED,
-    GONE,
-    PREFILL,
-    SWAPPED,
-    Arrival,
-    record,
-)
+from course.lab.lesson_07.trace import AGAIN, DECODE, DONE, EVICTED, GONE, PREFILL, SWAPPED, Arrival, record
 from minillm.bench.quality import Floors
 from minillm.model.arithmetic import KVCacheSize
 

@@ -50,11 +50,7 @@ def test_tokens_of_one_read_arrive_together() -> None:
 
 @pytest.mark.parametrize(
     ("now", "answer"),
-    [
-        (passed(), ("same", "same")),
-        (passed(extra=0.3), ("same", "same")),
-        (passed(bunch=20), ("down", "up")),
-    ],
+    [(passed(), ("same", "same")), (passed(extra=0.3), ("same", "same")), (passed(bunch=20), ("down", "up"))],
 )
 def test_what_became_of_the_rhythm(now: Passed, answer: tuple[str, str]) -> None:
     assert traffic.rhythm(now).answer == traffic.RHYTHM[answer]

@@ -202,6 +202,12 @@ def test_who_left_waited_until_then() -> None:
     assert warning.waited(ClientRecord(None, sent=2.0, ended=9.0)) == (9.0, 7.0)
 
 
+def test_on_paper_the_warning_is_longer_than_in_bursts() -> None:
+    for load in (1.1, 1.3, 2.0):
+        paper = (10 - warning.WORRY_S) * load / (load - 1)
+        assert 0.7 * paper < warning.alarm(load, 10.0).lead < paper
+
+
 # ---------------------------------------------------------------- sleep, routes, regimes, worksheet
 
 
@@ -244,7 +250,7 @@ def test_the_worksheet_counts_replicas() -> None:
 def test_the_bet_on_a_hundred() -> None:
     flood = traffic.a_hundred()
     assert findings.served(flood).answer == pytest.approx(100 * traffic.served_share(flood, 100.0))
-    assert findings.served(flood).answer < 10
+    assert findings.served(flood).answer == pytest.approx(list(Ask().bounds().values())[-1], rel=0.05)
 
 
 # ---------------------------------------------------------------- claims

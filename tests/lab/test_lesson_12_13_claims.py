@@ -29,7 +29,7 @@ def tails(static: float, chunks: float) -> dict[str, Tail]:
 
 def test_d23_looks_at_the_short_ones() -> None:
     assert d23(tails(1.5, 1.2)).verdict.startswith("not shown")
-    assert d23(tails(4.0, 3.0)).verdict.startswith("holds only when read as a direction: × 8.0")
+    assert d23(tails(4.0, 3.0)).verdict.startswith("holds only when read as a trend: × 8.0")
     assert d23(tails(4.0, 1.2)).verdict.startswith("holds only when")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from course.lab.lab import Lab
 from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Side, main, measure, on_the_engine, simulated
-from course.lab.phase_map.picture import COLUMNS, label, provenance_note
+from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note
 from course.lab.phase_map.techniques import CHAT, ROWS, EnginePair, Pair, Technique, at, many
 from course.lab.start.contents import lessons
 from minillm.core.timeline import PHASES
@@ -114,6 +114,8 @@ def test_one_row_that_is_measured_again_dates_itself_and_not_the_map() -> None:
     again = found.measured_again([replace(first, knob="turned")])
     assert again.provenance == found.provenance and again.rows[1] == other
     assert again.rows[0].knob == "turned" and again.rows[0].again["date"] in str(provenance_note(again))
+    turned = found.measured_again([replace(first, helps=first.hurts)])
+    assert 'stroke-width="2.5"' in draw_map(turned, found).body and 'stroke-width="2.5"' not in draw_map(found).body
     new = found.measured_again([replace(first, name="brand new")])
     assert new.rows[-1].name == "brand new" and len(new.rows) == len(found.rows) + 1
 

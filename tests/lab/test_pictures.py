@@ -3,10 +3,12 @@
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from made_run import made_config, made_run
 
+from course.lab import style
 from course.lab.dashboard import render
 from course.lab.pictures.blocks import GLYPHS, MANY, draw_blocks
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
@@ -16,16 +18,12 @@ from course.lab.pictures.steps import draw_steps
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.ruler import draw_ruler
 from course.lab.run import Run
-from course.lab.style import PHASE_COLOURS, PHASE_LABELS
+from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, TINT_INK, TINTS, tint
 from course.lab.summary import Comparison
 from course.lab.svg import PATTERNS, Picture
 from minillm.frontend.snapshot import CACHED, SHARED
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def empty_run() -> Run:
-    return made_run(num_requests=3, apart=5.0, until=0.0)
 
 
 def pictures(run: Run, ghost: Run | None = None) -> list[Picture]:
@@ -37,7 +35,7 @@ def pictures(run: Run, ghost: Run | None = None) -> list[Picture]:
 
 
 RUNS = {
-    "nothing yet": lambda: empty_run(),
+    "nothing yet": lambda: made_run(num_requests=3, apart=5.0, until=0.0),
     "half way": lambda: made_run(until=0.7),
     "done": lambda: made_run(),
     "preempted": lambda: made_run(preempt_step=9),
@@ -80,6 +78,30 @@ def test_the_block_map_has_a_cell_for_every_block() -> None:
     cells = sum(path.count("M") for path in re.findall(r' d="([^"]+)"', body))
     assert cells == len(owners) + 4  # and the four swatches of the legend
     assert "1 shared" in body
+
+
+def test_a_phases_colour_is_written_in_one_place_and_means_only_that() -> None:
+    colours = re.compile("|".join([*PHASE_COLOURS.values(), ALARM]), re.IGNORECASE)
+    lab = Path(style.__file__).parent
+    assert [file.name for file in lab.rglob("*.py") if colours.search(file.read_text(encoding="utf-8"))] == ["style.py"]
+
+
+def luminance(colour: str) -> float:
+    """Of #rrggbb, about as WCAG has it."""
+    return sum(share * (int(colour[i : i + 2], 16) / 255) ** 2.2 for i, share in ((1, 0.21), (3, 0.72), (5, 0.07)))
+
+
+def test_a_request_has_one_tint_in_its_blocks_and_at_its_row_and_numbers_can_be_read_on_it() -> None:
+    run = made_run(num_requests=7, until=0.7)
+    held = {owner for owner in run.snapshot.block_owners if owner >= 0}
+    blocks, timeline = (ET.fromstring(each.svg()) for each in (draw_blocks(run), draw_timeline(run, size=(560, 168))))
+    assert len(held) > 2
+    for number in held:
+        where = f".//*[@data-request='{number}']"
+        assert blocks.find(where).get("fill") == tint(number)
+        assert len(timeline.findall(f"{where}/*[@fill='{tint(number)}']")) == 1
+    assert all(luminance(each) + 0.05 > 4.5 * (luminance(TINT_INK) + 0.05) for each in TINTS)
+    assert not [each.get("fill") for each in blocks.iter() if each.get("fill") in PHASE_COLOURS.values()]
 
 
 def test_a_frame_of_the_dashboard_stays_small_and_escapes_what_users_wrote() -> None:

@@ -55,11 +55,8 @@ def grown(**by: float) -> tuple[Run, Run]:
     for phase in PHASES:
         stamps.append(stamps[-1] + 1.0)
         later.append(later[-1] + 1.0 + by.get(phase.replace(" ", "_"), 0.0))
-    return tuple(with_borders(made_run(num_requests=1), tuple(each)) for each in (stamps, later))
-
-
-def with_borders(run: Run, borders: tuple[float, ...]) -> Run:
-    return replace(run, rows=(replace(run.rows[0], view=replace(run.views[0], borders=borders)),))
+    (row,) = (run := made_run(num_requests=1)).rows
+    return tuple(replace(run, rows=(replace(row, view=replace(row.view, borders=tuple(b))),)) for b in (stamps, later))
 
 
 def test_phases_that_grew_alike_count_both_and_the_text_says_so() -> None:
@@ -68,7 +65,7 @@ def test_phases_that_grew_alike_count_both_and_the_text_says_so() -> None:
     for choice, verdict in (("queue", "Right"), ("prefill", "Right"), ("decode", "Not this time")):
         said = str(Prediction("which?", PHASES).choose(choice).lock().score(outcome))
         assert said.startswith(verdict)
-        assert "queue 1 s to 2 s, prefill 1 s to 1.95 s grew alike, within 10%: each counts; decode" in said
+        assert "queue 1 s to 2 s, prefill 1 s to 1.95 s grew equally, within 10%: each counts; decode" in said
 
 
 def test_when_nothing_grew_nothing_ties() -> None:

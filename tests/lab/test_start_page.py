@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from course.lab import json_store, progress
 from course.lab.drills import attempts
+from course.lab.drills.library import FLAGSHIP, find_drill
 from course.lab.grading import Checks, Criterion
 from course.lab.grading.exercises import find
 from course.lab.grading.history import History
@@ -101,7 +103,7 @@ def test_without_a_folder_to_write_to_a_lesson_goes_on_and_says_so_once(home: Pa
     for _ in range(3):
         file.change(lambda content: content.lesson("06"))
         assert file.read() == Progress()
-    assert len(said) == 1 and "The lesson works all the same" in said[0]
+    assert len(said) == 1 and "The lesson works anyway" in said[0]
 
 
 # ---------------------------------------------------------------- where to go on
@@ -149,6 +151,15 @@ def test_a_lesson_is_read_off_its_source(lesson: contents.Lesson) -> None:
         surface + 3 * contents.MINUTES_A_CELL - contents.MINUTES_A_CELL + contents.MINUTES_A_BET
         + contents.MINUTES_A_QUESTION + title
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("lesson", contents.lessons().values(), ids=lambda lesson: lesson.number)
+def test_a_lesson_states_the_minutes_that_the_start_page_counts(lesson: contents.Lesson) -> None:
+    words = ["five", "ten", "fifteen", "twenty", "twenty-five", "thirty", "thirty-five", "forty", "forty-five"]
+    stated = [5 * words.index(found) + 5 for found in re.findall(r"- \*\*[\w ]+\*\* \(([\w-]+)", lesson.cells[0][1])]
+    assert len(stated) >= 3 and sum(stated) == pytest.approx(lesson.minutes(), rel=1 / 6)
+    drills = re.findall(r"Desk\((\S+)\)  # (\d+) minutes", lesson.source.read_text()) if lesson.number == "13" else ()
+    assert all(find_drill(name.strip('"').replace("FLAGSHIP", FLAGSHIP)).minutes == int(m) for name, m in drills)
 
 
 def test_resume_leads_to_the_first_cell_with_something_left(lesson: contents.Lesson) -> None:

@@ -214,11 +214,12 @@ def test_configs_that_cannot_be_run(fields: dict, error: type[Exception], messag
         ModelConfig.from_hf({key: value for key, value in hf.items() if value is not None})
 
 
-def test_unknown_rope_type_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("field", ['"rope_scaling": {"type": "odd"}', '"quantization_config": {"quant_method": "awq"}'])
+def test_what_a_checkpoint_has_and_minillm_lacks_is_named(tmp_path: Path, field: str) -> None:
     make_checkpoint(tmp_path)
     config = tmp_path / "config.json"
-    config.write_text(config.read_text().replace('"rope_type": "default"', '"rope_type": "longrope"'))
-    with pytest.raises(UnsupportedArchitectureError, match="longrope"):
+    config.write_text(config.read_text().replace("rope_parameters", "_").rstrip().removesuffix("}") + f", {field}}}")
+    with pytest.raises(UnsupportedArchitectureError, match=field.split('"')[-2]):
         load(tmp_path)
 
 

@@ -138,10 +138,6 @@ def test_without_a_compiler_it_multiplies_all_the_same(kind: str, monkeypatch: p
 # ---------------------------------------------------------------- a whole model
 
 
-def model_bytes(model: LoadedModel) -> int:
-    return sum(parameter.nbytes for parameter in model.decoder.parameters())
-
-
 def load(path: Path, **fields: object) -> LoadedModel:
     return load_model(EngineConfig(model=str(path), device="cpu", **fields))
 
@@ -164,7 +160,7 @@ def test_no_16_bit_matrix_is_left(smollm_path: Path, fields: dict, bits: float) 
     if bits == 8:
         scales += 4 * sum(m.scales.numel() for m in decoder.layers.modules() if isinstance(m, QuantizedLinear))
     norms = (2 * config.num_layers + 1) * config.hidden_size
-    assert model_bytes(model) == (matrices - norms) * bits / 8 + head + scales + 4 * norms
+    assert sum(p.nbytes for p in decoder.parameters()) == (matrices - norms) * bits / 8 + head + scales + 4 * norms
     assert decoder.embed_tokens is None, "the table is the head's rows"
     assert not [m for m in decoder.modules() if isinstance(m, Linear)]
     assert max(p.nbytes for p in decoder.parameters() if p.dtype.is_floating_point) < 3e5, "scales"

@@ -1,7 +1,6 @@
 """A step laid out with the block tables of the step before is what it would be without, whatever happened."""
 
 from collections import defaultdict
-from types import SimpleNamespace
 
 import numpy as np
 from core.counting import CountingRunner, CountingStep
@@ -61,7 +60,7 @@ def test_no_row_of_a_kept_table_is_stale(fields, num_blocks, events):
 def test_blocks_of_rejected_drafts_leave_the_table():
     """Where a neighbour's is longer, a row doesn't end with its own blocks."""
     tables = BlockTables(4, null_block=20)
-    parts = [SimpleNamespace(block_ids=[5, 6]), SimpleNamespace(block_ids=[7, 8])]
-    tables.update(parts, np.array([2, 4]), np.array([5, 5]))
-    del parts[0].block_ids[1:]
-    assert tables.update(parts, np.array([3, 5]), np.array([4, 6])).tolist() == [[5, 20], [7, 8]]
+    lists = [[5, 6], [7, 8]]
+    tables.update(lists, np.array([2, 4]), np.array([5, 5]))
+    del lists[0][1:]
+    assert tables.update(lists, np.array([3, 5]), np.array([4, 6])).tolist() == [[5, 20], [7, 8]]

@@ -55,7 +55,7 @@ def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[list[int]]:
 
 def replayed_decodes(engine: Engine) -> int:
     """Steps that were one replay."""
-    return sum(recording.graph.num_replays for recording in engine.runner.fast_decode.recordings.values())
+    return sum(graph.num_replays for graph in engine.runner.fast_decode.recordings.values())
 
 
 def replayed_in_pieces(engine: Engine) -> int:
@@ -111,7 +111,8 @@ def test_between_calls_of_any_attention_everything_is_replayed(model: LoadedMode
         assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 5
 
 
-def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any) -> None:
+@pytest.mark.parametrize(("stream", "most"), [(False, 18), (True, 22)])
+def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any, stream: bool, most: int) -> None:
     """A clock would tell less: what a GPU waits for between two replays is Python, and Python is calls."""
     use_backend(TensorLengthAttention)
 
@@ -119,7 +120,7 @@ def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any
         fields = dict(max_num_seqs=num_requests, num_kv_blocks=400, block_size=16, max_num_batched_tokens=256)
         engine = make_engine(model, recorded=True, async_scheduling=True, **fields)
         for _ in range(num_requests):
-            engine.add_request([1, 2, 3], GREEDY, stream=False)
+            engine.add_request([1, 2, 3], GREEDY, stream=stream)
         for _ in range(4):
             engine.step()
         calls = 0
@@ -128,14 +129,14 @@ def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any
             nonlocal calls
             calls += event == "call"
 
-        engine.runner.fast_decode.recordings[num_requests].graph.work = lambda: None  # only what the host does
+        engine.runner.fast_decode.recordings[num_requests].work = lambda: None  # only what the host does
         sys.setprofile(count)
         engine.step()
         sys.setprofile(None)
         assert len(engine.steps[-1].shares) == num_requests and not engine.steps[-1].num_prefill_tokens
         return calls
 
-    assert calls_in_a_step(32) - calls_in_a_step(16) <= 16 * 34
+    assert calls_in_a_step(32) - calls_in_a_step(16) <= 16 * most
 
 
 def test_a_step_larger_than_every_bucket_is_launched(model: LoadedModel) -> None:
@@ -218,6 +219,7 @@ def test_padding_touches_nothing_but_the_null_block(model: LoadedModel, use_back
     use_backend(TensorLengthAttention)
     engine = make_engine(model, recorded=True)
     layers = engine.runner.kv_pool.layers
+    assert engine.runner.fast_decode.inputs.stride(0) * 4 % 16 == 0, "Triton compiles again for rows not so aligned"
     with torch.inference_mode():
         engine.runner.fast_pieces.attended.fill_(torch.nan)
     for layer in layers:

@@ -293,13 +293,13 @@ def test_a_broken_row_harms_no_other(broken, temperature):
     sampled = Sampler()(logits, healthy)
     assert list(sampled.errors) == ["1"]
     assert "checkpoint" in sampled.errors["1"]
-    assert sampled.token_ids == [expected.token_ids[0], None, expected.token_ids[2]]
+    assert sampled.token_ids == [expected.token_ids[0], -1, expected.token_ids[2]]
     assert sampled.logprobs == [expected.logprobs[0], None, expected.logprobs[2]]
 
 
 def test_a_row_with_nothing_possible_is_an_error():
     sampled = Sampler()(torch.full((1, 8), -math.inf), [make_request()])
-    assert sampled.token_ids == [None]
+    assert sampled.token_ids == [-1]
     assert "infinite" in sampled.errors["r"]
 
 

@@ -122,7 +122,7 @@ def grade(
     drill = sitting.drill
     solved = {"impossible": drill.impossible, "must_say": drill.rubric.must_say, "model_answers": drill.model_answers}
     asked = [f"The interviewer asks: {each}" for each in sitting.follow_ups]
-    told = (sitting, *asked, f"\n{off_text(sitting.calibration)}\n", solution_text(drill))
+    told = (sitting, *asked, f"\n{off_text(sitting.calibration)}\n", solution_text(drill), f"\n{sitting.computed}")
     _print(as_json, {**sitting.to_dict(), **solved}, *told)
 
 

@@ -23,7 +23,7 @@
         : over ? "over time" : state.started ? "left" : "on the clock";
       const bar = place.querySelector("i");
       bar.style.width = `${Math.max(0, Math.min(1, left / total)) * 100}%`;
-      bar.style.background = over ? "#D55E00" : left < 60 ? "#E69F00" : "#0072B2";
+      bar.style.background = left < 60 ? "#D55E00" : "currentColor";
     }
   }
   clearInterval(state.timer);

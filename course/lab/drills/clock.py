@@ -18,7 +18,7 @@ def clock_html(name: str, total_s: float) -> str:
         f'<div class="{name}-clock" role="timer" aria-label="time left" style="max-width:900px">'
         f'<b style="font-size:28px;font-variant-numeric:tabular-nums">{written(total_s)}</b> <span>on the clock</span>'
         '<div style="height:6px;border-radius:3px;background:var(--jp-border-color2,#d0d7de)">'
-        '<i style="display:block;height:6px;border-radius:3px;width:100%;background:#0072B2"></i></div></div>'
+        '<i style="display:block;height:6px;border-radius:3px;width:100%;background:currentColor"></i></div></div>'
         f"<script>{script}</script>"
     )
 

@@ -6,6 +6,7 @@ from html import escape
 from course.lab.drills.attempts import RECENT, Attempt, practise_next, standing
 from course.lab.drills.drill import DIMENSIONS
 from course.lab.drills.library import find_drill
+from course.lab.style import COLOURS
 from course.lab.svg import INK, SOFT, Picture, line, rect, text
 
 STYLE = (
@@ -27,7 +28,7 @@ def history_picture(done: Sequence[Attempt]) -> Picture:
     for place, each in enumerate(done):
         tall, wide = max(height * min(each.points, 1), 1), min(step * 0.6, 40)
         x, y = left + step * (place + 0.5), top + height * (1 - min(each.points, 1))
-        body += rect(x - wide / 2, y, wide, tall, fill="#0072B2", rx=2)
+        body += rect(x - wide / 2, y, wide, tall, fill=COLOURS[0], rx=2)
         body += text(x, y - 4, f"{each.points:.0%}", size=11, fill=INK, text_anchor="middle")
     told = ", ".join(f"{each.drill}: {each.points:.0%}" for each in done) or "none yet"
     return Picture(

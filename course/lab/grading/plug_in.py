@@ -136,7 +136,7 @@ class OpenLab(Lab):
         same = sum(one.token_ids == other.token_ids for one, other in pairs)
         words = f"{same} of {len(pairs)} answers are token for token those of the engine's own parts"
         state = "; ".join([words, *self.notes])
-        return Html(render(Comparison(yours, ours), state), state)
+        return Html(render(Comparison(yours, ours, name="built-in"), state), state)
 
     def _engine_thread(self, config: EngineConfig) -> Any:
         return EngineThread(config, build=self._build_with_parts)

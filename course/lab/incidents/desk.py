@@ -19,10 +19,12 @@ NOT_SAID = "not said"
 NUM_RANKED = 3
 WIDE = widgets.Layout(width="100%", max_width="840px")
 WORDS = {"description_width": "150px"}
+PANE = widgets.Layout(flex="1 1 440px", min_width="0", margin="0 12px 0 0")
+"""What is done stands left, what is seen right; under each other on a narrow page."""
 
 
 class Desk(LivePanel):
-    """Page on top; then questions, a board of their answers, what you suspect, the diagnosis, and the rollout.
+    """Page on top; left questions, what you suspect, the diagnosis, the rollout; right what came of it, newest first.
 
     Args:
         incident: played by this desk from here on.
@@ -79,10 +81,10 @@ class Desk(LivePanel):
             widgets.HTML("<b>Diagnosis</b>"), *self._form, self.commit, widgets.HTML("<b>Rollout</b>"), self.chosen,
             widgets.HBox(rollout),
         ], layout=widgets.Layout(display="none"))  # fmt: skip
-        self.widget = widgets.VBox([
-            widgets.HTML(incident.page._repr_html_()), self.clock, questions, self.board,
-            self.hypothesis, self.suspect_button, self.menus, self.verdict,
-        ])  # fmt: skip
+        doing = [questions, self.hypothesis, self.suspect_button, self.menus]
+        panes = [widgets.VBox(each, layout=PANE) for each in (doing, [self.verdict, self.board])]
+        side_by_side = widgets.Box(panes, layout=widgets.Layout(flex_flow="row wrap", align_items="flex-start"))
+        self.widget = widgets.VBox([widgets.HTML(incident.page._repr_html_()), self.clock, side_by_side])
         self._tell_time()
 
     def ask(self, name: str) -> None:
@@ -176,8 +178,9 @@ class Desk(LivePanel):
             self.verdict.value = f'<p style="color:{ALARM}">{escape(str(error))}</p>'
 
     def _tell_time(self) -> None:
+        minutes = "1 minute" if self.incident.minutes == 1 else f"{self.incident.minutes} minutes"
         bar = f'<progress aria-label="budget burned" max="1" value="{min(self.incident.burned, 1.0):.3f}"></progress>'
-        self.clock.value = f"<b>{self.incident.minutes} minutes</b> on the incident clock. {self.incident.status} {bar}"
+        self.clock.value = f"<b>{minutes}</b> on the incident clock. {self.incident.status} {bar}"
 
 
 def _choice(label: str, options: list) -> widgets.Dropdown:

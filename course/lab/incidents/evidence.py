@@ -162,11 +162,20 @@ def as_html(data: "pd.DataFrame") -> str:
     """A frame as a table of the course's look; the name of its index stands over the first column."""
     from course.lab.display import table
 
-    rows = [(str(name), *map(_cell, row)) for name, row in zip(data.index, data.to_numpy(dtype=object))]
-    return table((str(data.index.name or ""), *map(str, data.columns)), rows) if len(data.columns) else ""
+    head, columns = str(data.index.name or ""), [str(column) for column in data.columns]
+    rows = [
+        (str(name), *(_cell(value, head, str(name), column) for value, column in zip(row, columns)))
+        for name, row in zip(data.index, data.to_numpy(dtype=object))
+    ]
+    return table((head, *columns), rows) if columns else ""
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    return written(float(value)) if isinstance(value, float) else str(value)
+def _cell(value: object, *names: str) -> str:
+    """For people; the names over it and beside it say what kind of number it is."""
+    if not isinstance(value, float):
+        return {"None": "–", "True": "yes", "False": "no"}.get(str(value), str(value))
+    if not math.isfinite(value):
+        return written(value)
+    if "share" in names or "not answered" in names:
+        return f"{value:.1%}"
+    return seconds(value) if any("seconds" in name for name in names) else written(value)

@@ -15,6 +15,8 @@ from course.lab.incidents.evidence import as_html, frame, written
 from course.lab.incidents.interventions import ALL, BY_ID, Intervention, applied
 from course.lab.incidents.numbers import latencies, mean
 from course.lab.incidents.service import Play, Service, play
+from course.lab.style import ALARM, COLOURS, WIDTH
+from course.lab.svg import Picture, Scale, line, tag, text
 from minillm.core.errors import MinillmError
 from minillm.simulate.cost.hardware import find_hardware
 
@@ -153,7 +155,20 @@ class Effect:
 
     def _repr_html_(self) -> str:
         first, _, _ = str(self).partition("\n")
-        return f"<p>{escape(first)}</p>{as_html(self.table)}"
+        return f"<p>{escape(first)}</p>{self._drawn().svg()}{as_html(self.table)}"
+
+    def _drawn(self) -> Picture:
+        """Requests within the SLO: the bar of after grows, or shrinks, from before's."""
+        scale, body = Scale(0, 1, 60, WIDTH - 60), ""
+        for y, name, share in ((4, "before", self.before), (28, "after", self.after)):
+            ends = {"from_": scale(self.before) - 60, "to": scale(share) - 60}
+            grow = tag("animate", attributeName="width", dur="1.2s", fill="freeze", **ends)
+            look = {"fill": COLOURS[0], "fill_opacity": 0.4 if name == "before" else 1.0}
+            body += tag("rect", grow, x=60, y=y, width=ends["to"], height=18, **look)
+            body += text(54, y + 13, name, text_anchor="end") + text(WIDTH - 54, y + 13, f"{share:.0%}")
+        goal = scale(self.target)
+        body += line(goal, 0, goal, 50, stroke=ALARM, stroke_dasharray="4 3")
+        return Picture("Requests within the SLO (dashed: the target)", body, 52)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""

@@ -9,7 +9,7 @@ from course.lab.incidents.generate import PAGED_AT, Hidden
 from course.lab.incidents.numbers import answered, latencies
 from course.lab.incidents.service import Play, Service
 from course.lab.run import percentile
-from course.lab.style import number, seconds
+from course.lab.style import ALARM, number, seconds
 
 NAMES = {"ttft": "TTFT", "itl": "largest gap between tokens", "tpot": "TPOT", "e2e": "E2E"}
 
@@ -34,7 +34,7 @@ class Page:
 
     def _repr_html_(self) -> str:
         first, *rest = (escape(line) for line in str(self).split("\n"))
-        look = "border-left:6px solid #D55E00;padding:6px 12px;max-width:840px"
+        look = f"border-left:6px solid {ALARM};padding:6px 12px;max-width:840px"
         return f'<div style="{look}"><b>{first}</b><br>{"<br>".join(rest)}</div>'
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from course.lab import services, slo
 from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
+from course.lab.ruler import buckets
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
 
@@ -57,6 +58,6 @@ EXPERIMENT = ("services.py", "slo.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A6": lambda lab: a6(services.two_ill_services(lab)),
     "B1": lambda lab: b1(lab.run(services.few_slots(lab), max_num_seqs=1)),
-    "E5": lambda lab: e5(services.ttft_by_length(lab.run(services.sample(lab), enable_prefix_caching=False))),
+    "E5": lambda lab: e5(buckets(lab.run(services.sample(lab), enable_prefix_caching=False), "TTFT")),
     "F3": lambda lab: f3(slo.attainments(services.two_ill_services(lab))),
 }

@@ -9,7 +9,7 @@ from course.lab.predict import Outcome
 from course.lab.run import Run, percentile, phases_of
 from course.lab.services_70b import BEFORE, INT8, MORE_SLOTS, Measured
 from course.lab.style import change, seconds
-from course.lab.tables import felt_ttft
+from course.lab.tables import felt_ttft, in_flight
 
 TIE = 0.1
 """Two services whose E2E fell within this share of each other are not told apart."""
@@ -44,6 +44,12 @@ def hidden(capped: Run) -> Outcome:
     """How many times the server's TTFT p99 the clients of the closed loop felt: the answer to a prediction."""
     server, felt = percentile(capped.ttft, 99), percentile(felt_ttft(capped), 99)
     return Outcome(felt / server, f"by the server's clock {seconds(server)}, as felt {seconds(felt)}")
+
+
+def where_it_went(capped: Run) -> Finding:
+    """Whether the cap moved the queue into the client, and Little's product."""
+    found = hidden(capped)
+    return tell("01", "cap", "client" if found.answer > 1.5 else "nowhere", told=found.evidence, mean=in_flight(capped))
 
 
 def tail(many: Run) -> Finding:

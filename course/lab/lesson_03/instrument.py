@@ -52,8 +52,7 @@ def flops_explorer(lab: Lab) -> Explorer:
     shapes = {short_name(lab): lab_shape(lab), BIG: shape_of(BIG)}
 
     return Explorer(
-        lambda tokens: draw_shares(shapes, tokens),
-        tokens=choices("prompt length, tokens", COUNTED_LENGTHS, 4096),
+        lambda tokens: draw_shares(shapes, tokens), tokens=choices("prompt length, tokens", COUNTED_LENGTHS, 4096)
     )
 
 

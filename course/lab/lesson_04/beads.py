@@ -86,7 +86,7 @@ def _time(ttft: float | None, slowest: float, y: float) -> str:
     if ttft is None:
         return text(TIMES, y + 4, "…", size=11, fill=SOFT)
     width = max((WIDTH - 62 - TIMES) * ttft / slowest, 1.5)
-    bar = rect(TIMES, y - 5, width, 10, fill=PHASE_COLOURS["first_token"])
+    bar = rect(TIMES, y - 5, width, 10, fill=SOFT)
     return bar + text(TIMES + width + 5, y + 4, seconds(ttft), size=11)
 
 

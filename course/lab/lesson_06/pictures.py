@@ -6,20 +6,14 @@ from course.lab.explorer import Explorer, slider
 from course.lab.lesson_06.roofline import Roof
 from course.lab.lesson_06.steps import Dot, largest_within
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import PHASE_COLOURS, WIDTH, number, seconds
-from course.lab.svg import HALO, SOFT, Picture, Scale, phase_fill, rect, tag, text, time_axis
+from course.lab.style import COLOURS, PHASE_COLOURS, WIDTH, number, seconds
+from course.lab.svg import HALO, SOFT, Picture, Scale, phase_fill, rect, text, time_axis
 from minillm.bench.report import with_unit
 
-READ = "#56B4E9"
+READ, KV_FILL = "#56B4E9", "#B9E0F7"
 MULTIPLY = "#F0E442"
-"""Okabe and Ito's sky blue and yellow: what a step has to do. What it took has decode's green."""
-STRIPES = tag(
-    "pattern",
-    rect(0, 0, 6, 6, fill=READ) + tag("path", d="M0 6L6 0", stroke="#fff", stroke_width=1.6),
-    id="@kv-stripes", width=6, height=6, patternUnits="userSpaceOnUse",
-)  # fmt: skip
-KV_FILL = "url(#@kv-stripes)"
-NEITHER = "#999999"
+"""Okabe and Ito's sky blue, pale for KV, and yellow: what a step has to do. What it took has decode's green."""
+NEITHER = COLOURS[4]
 LEFT, RIGHT = 118, 150
 
 
@@ -28,7 +22,7 @@ def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
     longest = max(max(dot.itl, roof.reading(dot.bytes), roof.multiplying(dot.flops)) for dot in dots)
     scale = Scale(0, 1.02 * longest, LEFT, WIDTH - RIGHT)
     bottom = 68 * len(dots) + 4
-    body, told = tag("defs", STRIPES) + time_axis(scale, 0, bottom, "one decode step"), []
+    body, told = time_axis(scale, 0, bottom, "one decode step"), []
     for i, dot in enumerate(dots):
         y, weights, kv = 8 + 68 * i, roof.reading(dot.shape.weight_bytes), roof.reading(dot.kv_bytes)
         reads, products, rest = weights + kv, roof.multiplying(dot.flops), dot.rest(roof)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from course.lab import simulated_70b
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
-from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES
+from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ
 from course.lab.simulated_70b import OLD, STACKS, TODAY
-from course.lab.style import ALARM, WIDTH, number, seconds
-from course.lab.svg import HALO, SOFT, Picture, Scale, line, rect, swatches, tag, text, time_axis
+from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
+from course.lab.svg import HALO, SOFT, Picture, Scale, line, rect, swatches, text, time_axis
 from minillm.model.arithmetic import share_woken
 from minillm.simulate.cost.profile import Profile, find_profile
 from minillm.simulate.cost.roofline import StepTime
@@ -31,9 +31,9 @@ CAUSES = {
     "weights": READ,
     "KV": KV_FILL,
     "compute, past the knee": MULTIPLY,
-    "communication": "#0072B2",
-    "kernel gaps, launches": "#999999",
-    "host, per step and request": "#CC79A7",
+    "communication": COLOURS[0],
+    "kernel gaps, launches": COLOURS[4],
+    "host, per step and request": COLOURS[2],
 }
 
 
@@ -119,7 +119,7 @@ def draw_parts(on: Deployment, context: int, slo: float) -> Picture:
     scale = Scale(0, max([step.itl for step in steps] + [slo]) * 1.02, LEFT, WIDTH - RIGHT)
     top, bottom = 58, 58 + 24 * len(BATCHES)
     causes = list(CAUSES.items())
-    body = tag("defs", STRIPES) + swatches(LEFT, 12, dict(causes[:3])) + swatches(LEFT, 30, dict(causes[3:]))
+    body = swatches(LEFT, 12, dict(causes[:3])) + swatches(LEFT, 30, dict(causes[3:]))
     body += time_axis(scale, top - 6, bottom, "one decode step (ITL)") + text(
         LEFT - 8, top - 8, "batch", size=11, fill=SOFT, text_anchor="end"
     )

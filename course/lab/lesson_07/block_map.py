@@ -16,23 +16,18 @@ from course.lab.lesson_07.trace import (
     Frame,
     Trace,
 )
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, tint
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, boxes, line, phase_fill, rect, short, tag, text
 
 LEFT, RIGHT = 112, 12
 TOP = 26.0
 LANE = 15.0
 STRIP = 56.0
-SHARED = "url(#@block-shared)"
 EVICTION = "url(#@block-evicted)"
 READING = "url(#@block-again)"
 PATTERNS = tag(
     "defs",
     tag(
-        "pattern", tag("path", d="M0 8L8 0M-2 2L2 -2M6 10L10 6", stroke=PAPER, stroke_width=2.2),
-        id="@block-shared", width=8, height=8, patternUnits="userSpaceOnUse",
-    )
-    + tag(
         "pattern", tag("path", d="M0 0L6 6M6 0L0 6", stroke=ALARM, stroke_width=1),
         id="@block-evicted", width=6, height=6, patternUnits="userSpaceOnUse",
     )
@@ -128,39 +123,26 @@ def told_of(trace: Trace, frame: Frame) -> str:
 
 def _grid(trace: Trace, frame: Frame) -> str:
     grid, held, filled = Grid(trace.num_blocks), frame.holders(), frame.filled(trace.block_size)
-    free, cached, shared, labels = [], [], [], []
-    outline: dict[str, list[tuple[float, float, float, float]]] = {}
-    full: dict[str, list[tuple[float, float, float, float]]] = {}
+    free, cached, taken, labels = [], [], [], []
+    full: dict[int, list[tuple[float, float, float, float]]] = {}
     for block in range(trace.num_blocks):
         box = x, y, wide, tall = grid.box(block)
         if block not in held:
             (cached if block in frame.cached else free).append(box)
             continue
         who = held[block]
-        fill = _fill(frame.states[who[0]])
-        part = (x, y, wide * filled[block] / trace.block_size, tall)
-        outline.setdefault(fill, []).append(box)
-        full.setdefault(fill, []).append(part)
-        if len(who) > 1:
-            shared.append(part)
+        part = wide * filled[block] / trace.block_size / len(who)
+        for i, each in enumerate(who):  # what several share has the tints of all
+            full.setdefault(each, []).append((x + i * part, y, part, tall))
+        taken.append(box)
         words = "+".join(map(str, who)) if len(who) < 3 else f"{len(who)} ×"
         labels.append((x + wide / 2, y + tall / 2 + 3.8, words))
     body = boxes(free, fill="none", stroke=FAINT, stroke_width=1)
     body += boxes(cached, fill=FAINT, fill_opacity=0.5, stroke=SOFT, stroke_width=1, stroke_dasharray="3 2")
-    for fill, cells in outline.items():
-        body += boxes(cells, fill="none", stroke=_edge(fill), stroke_width=1.2)
-        body += boxes(full[fill], fill=fill)
-    body += boxes(shared, fill=SHARED, fill_opacity=0.75)
+    body += "".join(boxes(cells, fill=tint(each)) for each, cells in full.items())
+    body += boxes(taken, fill="none", stroke=SOFT, stroke_width=1)
     halo = {"stroke": PAPER, "stroke_width": 3.5, "paint_order": "stroke", "text_anchor": "middle"}
     return body + "".join(text(*label, size=min(12, 0.75 * grid.row), font_weight="bold", **halo) for label in labels)
-
-
-def _fill(state: str) -> str:
-    return READING if state == AGAIN else phase_fill("decode" if state == DECODE else "prefill")
-
-
-def _edge(fill: str) -> str:
-    return ALARM if fill == READING else PHASE_COLOURS["decode" if "decode" in fill else "prefill"]
 
 
 def _joined(grid: Grid, table: Sequence[int]) -> str:
@@ -183,7 +165,8 @@ def _lanes(trace: Trace, scale: Scale, top: float, follow: int | None) -> str:
     for i in range(len(trace.frames[0].states)):
         y = top + LANE * i
         weight = "bold" if i == follow else "normal"
-        body += text(LEFT - 8, y + 11, f"request {i}", size=11, text_anchor="end", font_weight=weight)
+        body += text(LEFT - 10, y + 11, f"request {i}", size=11, text_anchor="end", font_weight=weight)
+        body += rect(LEFT - 7, y + 1, 5, LANE - 3, fill=tint(i), stroke=SOFT, stroke_width=0.8)
         start = 0
         for step in range(1, len(trace.frames) + 1):
             state = trace.frames[start].states[i]
@@ -203,15 +186,15 @@ def _strip(trace: Trace, scale: Scale, top: float) -> str:
     filled = [sum(frame.filled(trace.block_size).values()) / trace.block_size for frame in trace.frames]
     body = line(LEFT, top, WIDTH - RIGHT, top, stroke=ALARM, stroke_dasharray="4 3")
     body += line(LEFT, top + STRIP, WIDTH - RIGHT, top + STRIP, stroke=FAINT)
-    for values, fill in ((held, FAINT), (filled, PHASE_COLOURS["decode"])):
+    for values, fill in ((held, FAINT), (filled, SOFT)):
         bars = [
             (scale(i), rise(value), scale(i + 1) - scale(i), rise(0) - rise(value)) for i, value in enumerate(values)
         ]
         body += boxes(bars, fill=fill)
     for y, words, fill in (
         (top + 8, f"{trace.num_blocks} blocks", ALARM),
-        (top + 26, "held (grey)", SOFT),
-        (top + 42, "filled (green)", SOFT),
+        (top + 26, "held (faint)", SOFT),
+        (top + 42, "filled (strong)", SOFT),
     ):
         body += text(LEFT - 8, y, words, size=11, fill=fill, text_anchor="end")
     return body
@@ -221,8 +204,8 @@ def _legend(trace: Trace, frame: Frame) -> str:
     held = frame.holders()
     shared = sum(len(who) > 1 for who in held.values())
     entries = (
-        (phase_fill("decode"), {}, f"{len(held)} held"),
-        (SHARED, {"stroke": SOFT, "stroke_width": 0.8}, f"{shared} of them shared"),
+        (tint(0), {"stroke": SOFT}, f"{len(held)} held, by request"),
+        (tint(0), {"stroke": SOFT}, f"{shared} of them shared"),
         (FAINT, {"stroke": SOFT, "stroke_dasharray": "3 2"}, f"{len(frame.cached)} free, prefix kept"),
         ("none", {"stroke": FAINT}, f"{trace.num_blocks - len(held) - len(frame.cached)} free"),
         (EVICTION, {"stroke": ALARM, "stroke_width": 0.8}, "evicted"),
@@ -230,7 +213,7 @@ def _legend(trace: Trace, frame: Frame) -> str:
     )
     body, x = "", 4.0
     for fill, look, words in entries:
-        under = rect(x, 3, 14, 12, fill=PHASE_COLOURS["decode"]) if fill == SHARED else ""
-        body += under + rect(x, 3, 14, 12, fill=fill, **look) + text(x + 19, 13, words, size=11, fill=SOFT)
-        x += 34 + 5.9 * len(words)
+        body += rect(x, 3, 14, 12, fill=fill, **look) + text(x + 19, 13, words, size=11, fill=SOFT)
+        body += rect(x + 7, 4, 6, 10, fill=tint(1)) if words.endswith(" shared") else ""
+        x += 28 + 5.6 * len(words)
     return body

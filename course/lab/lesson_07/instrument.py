@@ -30,8 +30,8 @@ class Pool(Explorer):
             self._shoot,
             button="Run these",
             pool=choices("pool, blocks", POOLS, traffic.SMALL_POOL),
-            reservation=buttons("blocks are given", ["on_demand", "max_len"]),
-            preemption=buttons("the evicted", ["recompute", "swap"]),
+            reservation=buttons("KV reservation", ["on_demand", "max_len"]),
+            preemption=buttons("preemption", ["recompute", "swap"]),
             prefixes=switch("keep prefixes", True),
         )
         self.step = slider("step", 0, len(trace.frames) - 1, trace.fullest)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from course.lab.explorer import Explorer, buttons, choices
-from course.lab.lesson_06.pictures import KV_FILL, READ, STRIPES
+from course.lab.lesson_06.pictures import KV_FILL, READ
 from course.lab.lesson_07.kv_bytes import GQA, HEADS, Account, kinds_of
 from course.lab.style import ALARM, WIDTH, size
-from course.lab.svg import INK, PAPER, SOFT, Picture, Scale, rect, tag, text
+from course.lab.svg import INK, PAPER, SOFT, Picture, Scale, rect, text
 
 CONTEXTS = (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 16000, 32000)
 WINDOWS = {"none": None, "512": 512, "2048": 2048, "4096": 4096}
@@ -35,7 +35,7 @@ def kv_bytes_explorer(by_name: Mapping[str, Account], start: str) -> Explorer:
 
 def draw_kv_bytes(account: Account) -> Picture:
     """One account; everything in bytes, powers of ten."""
-    body = tag("defs", STRIPES) + _words(account) + _memory(account) + _kinds(account)
+    body = _words(account) + _memory(account) + _kinds(account)
     kept = f"{size(account.chat_bytes)} for a chat of {account.context:,} tokens"
     told = (
         f"{account.shape.name}, {account.kv.kind}: {account.formula()} = {account.token_bytes:,} bytes a token; "

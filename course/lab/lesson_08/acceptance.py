@@ -7,9 +7,9 @@ from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.lesson_08 import traffic
 from course.lab.lesson_08.formulas import emitted, popular
-from course.lab.pictures.chart import COLOURS, Axis, Curve, Mark, draw_chart
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import Run
-from course.lab.style import number
+from course.lab.style import COLOURS, number
 from course.lab.svg import Picture
 
 SWEEP = ((0.3, 4), (0.3, 8), (0.6, 8), (0.9, 8))
@@ -106,9 +106,9 @@ def draw_emitted(points: Sequence[Point], k: int, newest: Point | None = None) -
     sparse = [i / 8 for i in range(9)]
     mine = [point for point in points if point.k == k]
     curves = [
-        Curve("1 + α + α² + … + α^k", alphas, [emitted(a, k) for a in alphas], "dashes", "#009E73"),
-        Curve("k × α, never below 1", sparse, [popular(a, k) for a in sparse], "line", "#D55E00"),
-        Curve("measured", [p.alpha for p in mine], [p.emitted for p in mine], "points", "#0072B2"),
+        Curve("1 + α + α² + … + α^k", alphas, [emitted(a, k) for a in alphas], "dashes"),
+        Curve("k × α, never below 1", sparse, [popular(a, k) for a in sparse], "line"),
+        Curve("measured", [p.alpha for p in mine], [p.emitted for p in mine], "points"),
     ]
     marks = [Mark(f"{number(newest.emitted)}", newest.alpha, newest.emitted)] if newest and newest.k == k else []
     found = "; ".join(

@@ -85,12 +85,8 @@ def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
     taken: dict[tuple[int, int], tuple[float, ...]] = {}
     with lab.alone():
         for batch in with_progress(batches, "decode steps with drafts, batch"):
-            taken |= _measure(lab, batch, rounds=_rounds(lab, batch))
+            taken |= _measure(lab, batch, rounds=(7 if batch <= 8 else 5) if lab.scale == 1 else 4)
     return VerifyCosts(taken)
-
-
-def _rounds(lab: Lab, batch: int) -> int:
-    return (7 if batch <= 8 else 5) if lab.scale == 1 else 4
 
 
 def _measure(lab: Lab, batch: int, rounds: int) -> dict[tuple[int, int], tuple[float, ...]]:

@@ -6,11 +6,12 @@ from course.lab.finding import Finding, tell
 from course.lab.lesson_08.bets import CROWDED
 from course.lab.lesson_08.bets import crowded as crowded_outcome
 from course.lab.lesson_08.costs import VerifyCosts
-from course.lab.lesson_08.formulas import break_even
+from course.lab.lesson_08.formulas import break_even, emitted
 from course.lab.lesson_08.served import WITHOUT, Served, base_of, faster
 from course.lab.lesson_08.watch import Story
 
-K = 4
+K, ORDINARY = 4, 0.6
+"""A draft's length, and the acceptance of text that isn't a copy."""
 
 
 def watched(told: Mapping[str, tuple[Story, Story]]) -> Finding:
@@ -43,11 +44,11 @@ def kinds(every: Sequence[Served]) -> Finding:
     return tell("08", "kinds", "here", told="; ".join(lines))
 
 
-def crowd(every: Sequence[Served]) -> Finding:
-    """Many copying at once, gates open, against one at a time."""
+def crowd(every: Sequence[Served], costs: VerifyCosts) -> Finding:
+    """Many copying at once, gates open, against one at a time; and what an ordinary acceptance would give."""
     outcome = dict(zip(CROWDED, ("faster", "same", "slower")))[crowded_outcome(every).answer]
     always, gates = (next(each for each in every if each.way == way) for way in ("always", "gates"))
     base = next(each for each in every if each.way == WITHOUT)
-    return tell(
-        "08", "crowd", outcome, gain=faster(always, base), gates=faster(gates, base), passed=always.acceptance or 0.0
-    )
+    told = {"share": ORDINARY, "yields": emitted(ORDINARY, K), "takes": costs.relative(costs.batches[-1], K)}
+    gains = {"gain": faster(always, base), "gates": faster(gates, base), "ordinary": told["yields"] / told["takes"]}
+    return tell("08", "crowd", outcome, passed=always.acceptance or 0.0, **gains, **told)

@@ -6,7 +6,7 @@ from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_08.formulas import break_even
 from course.lab.lesson_08.sim_70b import BATCHES, CONTEXTS, DRAFTERS, Round, price_round, stack
 from course.lab.simulated_70b import OLD, TODAY
-from course.lab.style import ALARM, PHASE_COLOURS, number
+from course.lab.style import ALARM, COLOURS, number
 from course.lab.svg import INK, PAPER, SOFT, Picture, rect, tag, text
 
 ALPHAS = tuple(i / 20 for i in range(21))
@@ -23,7 +23,7 @@ def rounds(k: int, context: int, drafts: str, under: str) -> dict[int, Round]:
 
 
 def draw_map(k: int, context: int, drafts: str, under: str) -> Picture:
-    """A cell for each acceptance and batch; green gains, orange loses."""
+    """A cell for each acceptance and batch; violet gains, red loses."""
     found = rounds(k, context, drafts, under)
     body, numbers, line = "", "", []
     halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
@@ -33,7 +33,7 @@ def draw_map(k: int, context: int, drafts: str, under: str) -> Picture:
         for i, alpha in enumerate(ALPHAS):
             gain = each.gain(alpha, k)
             strength = min(abs(gain - 1) / STRONGEST, 1.0)
-            fill = PHASE_COLOURS["decode"] if gain >= 1 else ALARM
+            fill = COLOURS[0] if gain >= 1 else ALARM
             body += rect(LEFT + WIDE * i, y, WIDE - 1, HIGH - 1, fill=fill, fill_opacity=0.12 + 0.6 * strength)
             if i % 4 == 0:
                 numbers += text(LEFT + WIDE * (i + 0.5), y + 16, number(gain), size=11, text_anchor="middle", **halo)

@@ -12,7 +12,6 @@ from course.lab.lab import Lab
 from course.lab.lesson_08.tiles import shown
 from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import percentile
-from course.lab.style import ALARM, PHASE_COLOURS
 from course.lab.svg import Picture
 from minillm.bench.scoring import decode_texts
 from minillm.runner.rejection_sampler import check_drawn
@@ -136,9 +135,9 @@ def draw_overlap(choice: Choice, skill: float, rule: str) -> Picture:
     return draw_chart(
         title,
         [
-            Curve("p: the model", places, p.tolist(), colour=PHASE_COLOURS["prefill"]),
-            Curve("q: the drafter", places, q.tolist(), "dashes", ALARM),
-            Curve("what comes out", places, out.tolist(), "points", PHASE_COLOURS["decode"]),
+            Curve("p: the model", places, p.tolist()),
+            Curve("q: the drafter", places, q.tolist(), "dashes"),
+            Curve("what comes out", places, out.tolist(), "points"),
         ],
         Axis(f"next token; a guess passes in {passed:.0%} of cases", names=(*map(shown, choice.names), "all others")),
         Axis("probability", low=0),

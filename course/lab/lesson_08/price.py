@@ -4,7 +4,6 @@ from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_08.costs import VerifyCosts, gain
 from course.lab.lesson_08.formulas import best_k, break_even
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import PHASE_COLOURS
 from course.lab.svg import Picture
 
 LONGEST = 8
@@ -30,7 +29,7 @@ def draw_gain(costs: VerifyCosts, alpha: float, k: int, c: float, batch: int) ->
     best = best_k(alpha, c, lambda length: costs.relative(batch, length), LONGEST)
     return draw_chart(
         f"{costs.doubt}×{here:.2f} at batch {batch}: {words}; the best k here is {best}",
-        [Curve("speedup", costs.batches, gains, colour=PHASE_COLOURS["decode"])],
+        [Curve("speedup", costs.batches, gains)],
         Axis("batch, requests", log=True),
         Axis("speedup (×)", low=0, high=max(2.0, *gains) * 1.15),
         [Mark("below: it loses", y=1.0), Mark(f"×{here:.2f}", batch, here)],

@@ -76,7 +76,7 @@ def draw_load(on: Deployment, alpha: float, k: int, context: int, draft_model: s
     )
     return draw_chart(
         f"70B on four H100s: ×{gains[0]:.2f} at batch {batches[0]}, ×{gains[-1]:.2f} at batch {batches[-1]}",
-        [Curve("speedup", batches, gains, colour="#009E73")],
+        [Curve("speedup", batches, gains)],
         Axis("batch, requests", log=True),
         Axis("speedup (×)", low=0, high=max(3.2, *gains) * 1.05),
         [Mark("below: it loses", y=1.0)],

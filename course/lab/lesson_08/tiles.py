@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from course.lab.explorer import Explorer, buttons, player, slider
 from course.lab.lesson_08.watch import Step, Story
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
+from course.lab.style import ALARM, COLOURS, WIDTH
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, rect, text
 
-PASSED, OWN = PHASE_COLOURS["decode"], PHASE_COLOURS["prefill"]
+PASSED, OWN = COLOURS[:2]
 LEFT, TILE, GAP = 118, 30, 5
 LINE_CHARACTERS = 92
 FRAME_MS = 700
@@ -109,7 +109,7 @@ def _outcome(step: Step) -> str:
     else:
         role = "the model's own"
     x = places[step.passed] + _width(step.own) + 8
-    return body + text(x, 138, role, size=12, fill=OWN)
+    return body + text(x, 138, role, size=12, fill=SOFT)
 
 
 def _tile(x: float, y: float, token: str, fill: str, opacity: float = 1.0) -> str:

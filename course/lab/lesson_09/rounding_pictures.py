@@ -5,13 +5,13 @@ from torch import Tensor
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_09.rounding import BITS, GROUPS, Matrix, bits_per_weight, error, grids, rounded
-from course.lab.style import WIDTH, number
+from course.lab.style import ALARM, COLOURS, WIDTH, number
 from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, boxes, line, rect, tag, text
 
 SHOWN = 128
 """Inputs of the row that are drawn: those around the largest weight."""
 LEFT, RIGHT, TOP, TALL = 62, 12, 22, 230
-GRID, MOVED = "#0072B2", "#D55E00"
+GRID, MOVED = COLOURS[0], ALARM
 FINEST = 2.6
 """Grid lines closer than so many units are drawn as a tint."""
 KINDS = ("as it came", "never rounded before")
@@ -45,7 +45,7 @@ def draw_row(matrix: Matrix, bits: int, group: int | str, outlier: int = 1) -> P
     for i in _groups_in_sight(first, shown, group, len(row)):
         ends += [low[i], low[i] + step[i] * (2**bits - 1)]
     upwards = Scale(min(ends), max(ends), TOP + TALL, TOP)
-    body = text(LEFT, 12, f"blue: lines of the grid ({2**bits} in each group)   ", size=11, fill=SOFT)
+    body = text(LEFT, 12, f"violet: lines of the grid ({2**bits} in each group)   ", size=11, fill=SOFT)
     body += text(LEFT + 330, 12, "● a weight   — where it is moved to", size=11, fill=SOFT)
     body += _axis(upwards, "weight")
     for i in _groups_in_sight(first, shown, group, len(row)):

@@ -9,10 +9,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from sse_starlette.sse import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from course.lab.display import Html, table_by_name
@@ -96,7 +95,7 @@ class _Front:
         self.app = Starlette(routes=[Route("/", self.answer)])
 
     async def answer(self, request: Request) -> Response:
-        return EventSourceResponse(self.events(int(request.query_params["stream"])), sep="\n")
+        return StreamingResponse(self.events(int(request.query_params["stream"])), media_type="text/event-stream")
 
     async def events(self, stream: int) -> AsyncIterator[bytes]:
         shape = AnswerShape(self._body, f"cmpl-{stream:032d}", 0, NAME, self._texts)

@@ -12,7 +12,7 @@ from course.lab.lesson_10.relay import Way, relay
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.predict import Outcome
 from course.lab.server import LabServer
-from course.lab.style import PHASE_COLOURS, seconds
+from course.lab.style import seconds
 from course.lab.svg import Picture
 from course.lab.texts import CHAT_QUESTIONS
 from minillm.core.timeline import StepRecord
@@ -98,7 +98,7 @@ def draw_leaving(found: Mapping[str, Left]) -> Picture:
     for name, each in found.items():
         moments = [step.end - each.heard.sent for step in each.steps]
         blocks = [step.kv_blocks_used for step in each.steps]
-        held = Curve(name, [*moments, each.ended - each.heard.sent], [*blocks, 0], colour=PHASE_COLOURS["decode"])
+        held = Curve(name, [*moments, each.ended - each.heard.sent], [*blocks, 0])
         words = f"{name}: the client leaves after {len(each.heard.arrivals)} tokens"
         marks = [Mark(words, x=each.heard.ended - each.heard.sent)]
         panels.append(Panel([held], Axis("KV blocks", low=0, high=1.4 * max(blocks)), marks, height=130))
@@ -182,7 +182,7 @@ def crowds_table(found: Mapping[tuple[str, str], Crowd]) -> Html:
         if each is not base:
             saved = f"{each.tokens_saved(base):.0%}", f"{each.steps_saved(base):.0%}"
         rows.append((room, name, f"{each.written} of {each.asked}", saved[0], str(each.steps), saved[1]))
-    return as_table(("server", "clients connect", "tokens generated", "tokens saved", "steps", "steps saved"), rows)
+    return as_table(("server", "connection", "tokens generated", "saved of all tokens", "steps", "steps saved"), rows)
 
 
 def saved_share(leaving: float, read: float, prompt_share: float) -> float:

@@ -8,7 +8,7 @@ from course.lab.http_client import Heard, ask
 from course.lab.lesson_10 import traffic
 from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.server import LabServer
-from course.lab.style import PHASE_COLOURS, seconds
+from course.lab.style import COLOURS, seconds
 from course.lab.svg import Picture
 
 
@@ -65,17 +65,16 @@ def reading(forms: dict[str, Answer]) -> Explorer:
 
 def draw_reading(forms: dict[str, Answer], words_per_minute: float) -> Picture:
     """Lines: text that has come. Dashes: text that has been read."""
-    colours = {"streamed": PHASE_COLOURS["stream"], "whole": PHASE_COLOURS["prefill"]}
     curves, told, ends = [], [], []
-    for name, answer in forms.items():
+    for colour, (name, answer) in zip(COLOURS, forms.items()):
         per_token = answer.words / len(answer.arrivals)
         words = [per_token * (i + 1) for i in range(len(answer.arrivals))]
         done = answer.read(words_per_minute)
         there = (0.0, *answer.arrivals), (0.0, *words)
         if answer.arrivals[0] == answer.arrivals[-1]:
             there = (0.0, answer.arrivals[0], answer.arrivals[0]), (0.0, 0.0, words[-1])
-        curves.append(Curve(f"{name}: there", *there, colour=colours[name]))
-        curves.append(Curve(f"{name}: read", (answer.arrivals[0], *done), (0.0, *words), "dashes", colours[name]))
+        curves.append(Curve(f"{name}: there", *there, colour=colour))
+        curves.append(Curve(f"{name}: read", (answer.arrivals[0], *done), (0.0, *words), "dashes", colour))
         ends.append((answer.arrivals[0], done[-1]))
         told.append(f"{name}: begins at {seconds(answer.arrivals[0])}, has read it at {seconds(done[-1])}")
     paces = f"the reader's pace: {words_per_minute:g} words a minute; the engine's: {forms['streamed'].engine_pace:.0f}"

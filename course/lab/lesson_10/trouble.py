@@ -51,13 +51,9 @@ def send_all(lab: Lab) -> list[Trouble]:
         return [_try(server, name, send) for name, send in KINDS.items()]
 
 
-def _length(lab: Lab) -> int:
-    return 48 if lab.scale == 1 else 16
-
-
 def _try(server: LabServer, name: str, send: Callable[[LabServer], tuple[str, bool]]) -> Trouble:
     heard: list[Heard] = []
-    length = _length(server.lab)
+    length = 48 if server.lab.scale == 1 else 16
     neighbour = threading.Thread(target=lambda: heard.append(ask(server.port, traffic.PROMPT, length)), daemon=True)
     neighbour.start()
     answer, is_typed = send(server)

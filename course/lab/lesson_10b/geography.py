@@ -5,7 +5,7 @@ import math
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.pictures.cascade import draw_cascade
-from course.lab.style import PHASE_COLOURS, seconds
+from course.lab.style import COLOURS, PHASE_COLOURS, seconds
 from course.lab.svg import Picture
 
 CITIES = {
@@ -75,7 +75,7 @@ def hops(
 def draw_hops(budget: float = 500.0, **each: float) -> Picture:
     """The hops as a waterfall against the budget."""
     found = {name: value / 1e3 for name, value in hops(**each).items()}
-    colours = ("#CC79A7", "#56B4E9", *list(PHASE_COLOURS.values())[:3], "#CC79A7")
+    colours = (*COLOURS[:2], *list(PHASE_COLOURS.values())[:3], COLOURS[0])
     words = f"{1e3 * sum(found.values()):.0f} ms of a budget of {budget:.0f} ms"
     title = f"Where does the TTFT budget go? {words}"
     return draw_cascade(title, words, found, budget / 1e3, "time to first token", colours)

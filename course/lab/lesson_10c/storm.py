@@ -25,7 +25,6 @@ from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.predict import Outcome as Answer
 from course.lab.scale import is_short
 from course.lab.server import LabServer
-from course.lab.style import ALARM, PHASE_COLOURS
 from course.lab.svg import Picture
 from course.lab.waiting import with_progress
 from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange, Failure, now
@@ -40,6 +39,7 @@ from minillm.simulate.workload.lengths import Fixed, LogNormal
 from minillm.simulate.workload.requests import make_workload
 
 Series = Literal["due", "offered", "good", "refused"]
+REFUSALS = (Failure.RATE_LIMITED, Failure.SERVER_ERROR)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _play(server: LabServer, policy: RetryPolicy, tokens: int, capacity: float, 
         due=tuple(_known(r.due) for r in requests),
         offered=_moments(start, (each.sent for each in tried)),
         good=_moments(start, (each.ended for each in tried if _is_good(each))),
-        refused=_moments(start, (each.ended for each in tried if _is_refused(each))),
+        refused=_moments(start, (e.ended for e in tried if e.sent is None or e.failure in REFUSALS)),
         goodput_after=sum(index in answered for index in after) / max(len(after), 1),
     )
 
@@ -183,10 +183,6 @@ async def _send_all(
 
 def _is_good(each: Exchange) -> bool:
     return each.is_over and each.failure is None
-
-
-def _is_refused(each: Exchange) -> bool:
-    return each.sent is None or each.failure in (Failure.RATE_LIMITED, Failure.SERVER_ERROR)
 
 
 def _known(moment: float | None) -> float:
@@ -270,10 +266,9 @@ def draw(storms: Mapping[str, Storm], title: str, bin_s: float = 1.0) -> Picture
     panels = []
     for name, storm in storms.items():
         rates = {series: storm.per_second(series, bin_s) for series in ("offered", "due", "good")}
-        colours = (ALARM, PHASE_COLOURS["queue"], PHASE_COLOURS["decode"])
         curves = [
-            Curve(words, [moment + bin_s / 2 for moment in rates[series]], list(rates[series].values()), colour=colour)
-            for (series, words), colour in zip(WORDS.items(), colours)
+            Curve(words, [moment + bin_s / 2 for moment in rates[series]], list(rates[series].values()))
+            for series, words in WORDS.items()
         ]
         axis = Axis(name, low=0, high=highest)
         panels.append(Panel(curves, axis, [Mark("", x=moment) for moment in ends], height=150))

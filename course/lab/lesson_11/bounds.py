@@ -69,10 +69,10 @@ class Ask:
 
     def bounds(self) -> dict[str, float]:
         """Requests per second: what each resource alone would allow, then what a simulation served."""
-        traffic = fleet.asking(self.prompt, self.answer, spread=False)
+        traffic = fleet.asking(self.prompt, self.answer)
         return {
             "arithmetic, all of the data sheet's FLOP/s": self.peak / self.flops,
-            f"arithmetic, the {self.share_reached:.0%} that are reached": self.share_reached * self.peak / self.flops,
+            f"arithmetic, the {self.share_reached:.0%} products reach": self.share_reached * self.peak / self.flops,
             f"{self.slots} slots": self.slots / self.shortest_stay,
             "KV memory": self.room / self.shortest_stay,
             "all of it together, simulated": fleet.capacity(traffic, self.stack, tp=self.gpus, max_num_seqs=self.slots),
@@ -110,7 +110,7 @@ def envelope(ask: Ask) -> Html:
         (f"{ask.qps:.0f} of them a second", f"{ask.qps:.0f} x {ask.flops_of_prompt:.2g}", f"{need:.2g} FLOP/s"),
         ("all there is", f"{ask.gpus} H100s, data sheet", f"{ask.peak:.2g} FLOP/s"),
         ("so prompts alone need", f"{need:.2g} / {ask.peak:.2g}", f"{need / ask.peak:.1f} times the data sheet"),
-        ("and of what is reached", f"/ {ask.share_reached:.0%}", f"{need / ask.peak / ask.share_reached:.1f} times"),
+        ("of what products reach", f"/ {ask.share_reached:.0%}", f"{need / ask.peak / ask.share_reached:.1f} times"),
         ("a lone request keeps a slot for", "its prompt, then one step a token", seconds(stay)),
         ("slots that are needed at least", f"{ask.qps:.0f} x {seconds(stay)} (Little's law)",
          f"{ask.qps * stay:.0f}, not {ask.slots}"),

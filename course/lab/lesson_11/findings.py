@@ -29,7 +29,8 @@ def operating_point(found: RealKnee) -> Finding:
     """How many slots this machine needed, and what more of them did."""
     first, best, last = found.sweep.points[0], found.sweep.best, found.sweep.points[-1]
     told = {"slots": best.slots, "kept": best.in_time, "first": first.slots, "first_kept": first.in_time}
-    return tell("11", "point", "here", last=last.slots, last_kept=last.in_time, **told)
+    outcome = "last" if best is last else "here"
+    return tell("11", "point", outcome, last=last.slots, last_kept=last.in_time, **told)
 
 
 def spike(day: Mapping[str, Story]) -> Finding:
@@ -38,9 +39,10 @@ def spike(day: Mapping[str, Story]) -> Finding:
     best = max((name for name in shares if "spare" not in name), key=shares.get)
     told = "; ".join(f"*{name}*: {share:.0%} within SLO" for name, share in shares.items())
     refused = max(each.share("refused") for each in day.values())
-    late = day["autoscaler"].back
+    late, nothing = day["autoscaler"].back, day["do nothing"].back
     outcome = "never" if late == float("inf") else "late"
-    return tell("11", "spike", outcome, told=told, best=best, refused=refused, late=late)
+    alone = "not in this picture" if nothing == float("inf") else f"after {seconds(nothing)}"
+    return tell("11", "spike", outcome, told=told, best=best, refused=refused, late=late, alone=alone)
 
 
 def mends(troubles: Mapping[str, Trouble]) -> Finding:

@@ -8,7 +8,7 @@ import numpy as np
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
-from course.lab.style import PHASE_COLOURS, number
+from course.lab.style import number
 from course.lab.svg import Picture
 from minillm.observe.summary import SLO
 from minillm.simulate.workload.arrivals import AllAtOnce
@@ -17,7 +17,6 @@ SLOTS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
 PROMPTS = (500, 1500, 4000)
 ANSWERS = (150, 600)
 LOADS = {f"{load}%": load / 100 for load in (50, 70, 80, 90, 100, 120)}
-BLUE = "#0072B2"
 
 
 @dataclass(frozen=True)
@@ -98,17 +97,17 @@ def draw_knee(found: Sweep, at: int, who: str) -> Picture:
     if found.room and found.room <= slots[-1]:
         lines.append(Mark("KV full", x=found.room))
 
-    def panel(y: Axis, value: Callable[[Point], float], colour: str, limit: float | None = None) -> Panel:
+    def panel(y: Axis, value: Callable[[Point], float], limit: float | None = None) -> Panel:
         marks = [*lines, Mark(number(value(here)), here.slots, value(here))]
         if limit is not None:
             marks.append(Mark(f"SLO {number(limit)}", y=limit))
-        return Panel([Curve(y.label, slots, [value(point) for point in found.points], colour=colour)], y, marks)
+        return Panel([Curve(y.label, slots, [value(point) for point in found.points])], y, marks)
 
     panels = [
-        panel(Axis("tokens/s", low=0), lambda point: point.throughput, BLUE),
-        panel(Axis("TTFT p99, s", log=True), lambda point: point.ttft, PHASE_COLOURS["first_token"], found.slo.ttft),
-        panel(Axis("TPOT p99, s", low=0), lambda point: point.tpot, PHASE_COLOURS["decode"], found.slo.tpot),
-        panel(Axis("goodput, 1/s", low=0), lambda point: point.goodput, PHASE_COLOURS["stream"]),
+        panel(Axis("tokens/s", low=0), lambda point: point.throughput),
+        panel(Axis("TTFT p99, s", log=True), lambda point: point.ttft, found.slo.ttft),
+        panel(Axis("TPOT p99, s", low=0), lambda point: point.tpot, found.slo.tpot),
+        panel(Axis("goodput, 1/s", low=0), lambda point: point.goodput),
     ]
     title = f"{who}, {number(found.rate)} requests/s: max-batch {here.slots} keeps {here.in_time:.0%} within SLO"
     title += f", {here.preemptions} preemptions" if here.preemptions else ""

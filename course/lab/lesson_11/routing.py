@@ -69,7 +69,7 @@ def draw_routing(easy: float, wrong: float, caught: float, harm: float, price: f
     curves = [
         Curve("routed", xs, [PER * route.routed(rate) for rate in RATES]),
         Curve("routed, every wrong answer caught", xs, [PER * noticed.routed(rate) for rate in RATES], "dashes"),
-        Curve("all to the large model", xs, [PER * large] * len(xs), "dashes", "#999999"),
+        Curve("all to the large model", xs, [PER * large] * len(xs), "dashes"),
     ]
     border = route.break_even
     pays = "at any misroute rate" if border is None else "never" if border == 0 else f"below {border:.0%} misrouted"

@@ -13,7 +13,7 @@ from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.run import percentile
-from course.lab.style import ALARM, PHASE_COLOURS, seconds
+from course.lab.style import seconds
 from course.lab.svg import Picture
 from course.lab.waiting import with_progress
 from minillm.simulate.cluster.run import FleetRun
@@ -162,13 +162,13 @@ def draw_story(spike: Spike, measure: str) -> Picture:
     """Arrivals, TTFT p99, replicas over time; doing nothing is the dashed ghost."""
     here, ghost = story(spike, measure), story(spike, "do nothing")
     middle = [start + WINDOW_S / 2 for start in here.windows()]
-    arrivals = [Curve("all", middle, here.rate(), colour=PHASE_COLOURS["prefill"])]
+    arrivals = [Curve("all", middle, here.rate())]
     if any(overflow := here.rate(only_overflow=True)):
-        arrivals.append(Curve("overflow", middle, overflow, colour=ALARM))
-    ttft = [Curve("this measure", middle, here.ttft(), colour=PHASE_COLOURS["first_token"])]
+        arrivals.append(Curve("overflow", middle, overflow))
+    ttft = [Curve("this measure", middle, here.ttft())]
     if measure != "do nothing":
-        ttft.append(Curve("do nothing", middle, ghost.ttft(), "dashes", PHASE_COLOURS["queue"]))
-    replicas = Curve("replicas of the large model", *zip(*here.up), colour=PHASE_COLOURS["decode"])
+        ttft.append(Curve("do nothing", middle, ghost.ttft(), "dashes"))
+    replicas = Curve("replicas of the large model", *zip(*here.up))
     ends = [] if spike.gentle else [Mark("", x=STARTS), Mark("", x=min(STARTS + spike.length, ENDS))]
     panels = [
         Panel(arrivals, Axis("requests/s", low=0), ends),

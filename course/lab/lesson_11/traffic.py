@@ -152,4 +152,4 @@ def stories_table(stories: Mapping[str, spike.Story], price: float) -> Html:
         back = "not here" if each.back == float("inf") else "never left" if each.back == 0 else seconds(each.back)
         shares = (f"{each.share(kind):.0%}" for kind in ("within SLO", "small", "refused"))
         rows.append((name, back, *shares, f"${each.gpu_hours * price:.2f}"))
-    return as_table(("measure", "SLO met again after", "within SLO", "by the small model", "refused", "GPUs"), rows)
+    return as_table(("measure", "answered: SLO met after", "within SLO", "by the small model", "refused", "GPUs"), rows)

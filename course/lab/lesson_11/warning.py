@@ -94,7 +94,8 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     found = alarm(load, patience, waits_for, answer)
     starts = np.arange(0, ENDS, WINDOW_S)
     middle = [float(start + WINDOW_S / 2) for start in starts]
-    waits = [_worst(found.wait[(found.slot_at >= s) & (found.slot_at < s + WINDOW_S)]) for s in starts]
+    groups = [found.wait[(found.slot_at >= s) & (found.slot_at < s + WINDOW_S)] for s in starts]
+    waits = [float(group.max()) if len(group) else None for group in groups]
     left = [float(((found.gave_up >= s) & (found.gave_up < s + WINDOW_S)).sum() / WINDOW_S) for s in starts]
     moments = {"alarm": found.fired, "first time-out": found.first_timeout}
     marks = [Mark(name, x=moment) for name, moment in moments.items() if moment < ENDS]
@@ -115,10 +116,6 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     x = Axis(f"time, seconds; the load steps up at {STARTS:.0f}", low=0, high=ENDS)
     told = f"Load {load:.0%} of capacity, patience {number(patience)} s for {waits_for}: {words}."
     return draw_panels(f"Load {load:.0%}: {words}", panels, x, description=told)
-
-
-def _worst(values: np.ndarray) -> float | None:
-    return float(values.max()) if len(values) else None
 
 
 def alarms() -> Explorer:

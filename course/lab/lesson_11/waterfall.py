@@ -5,7 +5,7 @@ import math
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import worksheet
 from course.lab.lesson_11.bounds import Ask
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number
+from course.lab.style import ALARM, COLOURS, WIDTH, number
 from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text
 
 TOP, ROW = 14, 34
@@ -35,7 +35,7 @@ def draw(qps: float, prompt: int, headroom: float) -> Picture:
         body += text(242, y + 16, name, text_anchor="end")
         if before is not None:
             body += rect(scale(value), y, scale(before) - scale(value), 22, fill=ALARM, fill_opacity=0.18)
-        body += rect(scale(0), y, scale(value) - scale(0), 22, fill=PHASE_COLOURS["prefill"])
+        body += rect(scale(0), y, scale(value) - scale(0), 22, fill=COLOURS[0])
         body += text(scale(max(value, before or 0)) + 6, y + 16, f"{number(value)}/s", fill=SOFT)
         before = value
     replicas = math.ceil(qps / value)

@@ -95,7 +95,8 @@ def explained(filled: Filled) -> Html:
         ("dollars an hour", dollars(found.cost_per_hour), f"replicas x GPUs x price; {priced}"),
         ("dollars for 1000 requests", dollars(1000 * found.cost_per_request),
          "if as many come at every hour; an idle GPU costs the same"),
-        ("a million input tokens", dollars(million[0]), f"prompts take {found.prefill_share:.0%} of the busy time"),
+        ("a million input tokens", dollars(million[0]),
+         f"at the knee prompts add {found.prefill_share:.0%} of the busy time; more on a full replica, lesson 11c's"),
         ("a million output tokens", dollars(million[1]), "the rest of the bill, over the answers' tokens"),
     ]  # fmt: skip
     return as_table(("line", "value", "where it comes from"), rows)
@@ -119,7 +120,7 @@ def sheet() -> Explorer:
         prompt=choices("prompts, tokens (mean)", (200, 500, 1500, 4000), 1500),
         answer=choices("answers, tokens (mean)", (20, 150, 400), 150),
         ttft=choices("TTFT at most, s", (0.5, 1.0, 2.0, 5.0), 2.0),
-        tpot=choices("TPOT at most, ms", (25, 40, 60, 100, 200), 100),
+        tpot=choices("TPOT at most, ms", (25, 40, 50, 100, 200), 50),
         hardware=buttons("GPU", [name for name in HARDWARE if name in CATALOGUE]),
         gpus=choices("GPUs in a replica", (2, 4, 8), 4),
         headroom=slider("left unused, %", 0, 60, 20),

@@ -5,7 +5,7 @@ import math
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider, switch
 from course.lab.pictures.cascade import draw_cascade
-from course.lab.style import PHASE_COLOURS, seconds
+from course.lab.style import COLOURS, seconds
 from course.lab.svg import Picture
 from minillm.model.arithmetic import find_model
 
@@ -37,7 +37,7 @@ def draw(patience_s: float = 30.0, **setting: object) -> Picture:
     found = pieces(**setting)
     words = f"{seconds(sum(found.values()))} in all; the dashed line is the clients' patience"
     title, axis = f"What is a cold start made of? {words}", "since the replica was ordered"
-    return draw_cascade(title, words, found, patience_s, axis, [PHASE_COLOURS["queue"]])
+    return draw_cascade(title, words, found, patience_s, axis, COLOURS[:1])
 
 
 def explorer() -> Explorer:
@@ -59,8 +59,9 @@ def explorer() -> Explorer:
 def idle_table(per_hour: float, keep_s: float, start: str) -> Html:
     """A replica that is let go after `keep_s` seconds without a request, on paper, at random arrivals."""
     gone = math.exp(-per_hour / 3600 * keep_s)
-    p99 = STARTS[start] if gone > 0.01 else 0.0
-    row = (f"{gone:.1%}", seconds(gone * STARTS[start]), seconds(p99), f"{gone:.1%} of the time")
+    # A request that comes during the start waits as well: half of the start on average.
+    added = gone * STARTS[start] * (1 + per_hour / 3600 * STARTS[start] / 2)
+    row = (f"{gone:.1%}", seconds(added), seconds(STARTS[start] if gone > 0.01 else 0.0), f"{gone:.1%} of the time")
     return as_table(
         ("requests that find it gone", "added to mean TTFT", "added to p99 TTFT", "its GPUs are free"), [row]
     )

@@ -11,7 +11,7 @@ from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.predict import Outcome
-from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
+from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from course.lab.waiting import with_progress
 
@@ -73,10 +73,9 @@ def draw(change: str, rate: float, window: int, limit: float, undo: str) -> Pict
     found = rehearse(change, rate, window, limit, UNDO[undo])
     control = rehearse("nothing (an A/A test)", rate, window, limit, 0.0)
     curves = [
-        Curve("canary", list(found.moments), [100 * each for each in found.share], colour=ALARM),
-        Curve("the other replicas", list(control.moments), [100 * each for each in control.share], "dashes",
-              PHASE_COLOURS["prefill"]),
-    ]  # fmt: skip
+        Curve("canary", list(found.moments), [100 * each for each in found.share]),
+        Curve("the other replicas", list(control.moments), [100 * each for each in control.share], "dashes"),
+    ]
     marks = [Mark(f"roll back above {limit:.0%}", y=100 * limit)]
     words = "not rolled back in this run"
     if math.isfinite(found.detected):

@@ -14,7 +14,7 @@ from course.lab.lesson_14 import export
 from course.lab.lesson_14.measuring import Experiment, find_experiments
 from course.lab.lesson_14.records import KINDS, Book, Record
 from course.lab.lesson_14.rows import Row, rows_table
-from course.lab.waiting import with_progress
+from course.lab.waiting import Stopped, with_progress
 from minillm.bench.report import describe_machine, describe_versions
 
 REPRESENTATIVE = ("A1", "A9", "A17", "B1", "D3", "D18", "E4", "F1")
@@ -109,8 +109,11 @@ class Ledger:
 
     def _run_all(self, claims: Sequence[str]) -> None:
         """One by one; the cell's line tells which."""
-        for claim in with_progress(claims, "measuring claims"):
-            self.run(claim)
+        try:
+            for claim in with_progress(claims, "measuring claims"):
+                self.run(claim)
+        except KeyboardInterrupt:
+            raise Stopped(f"Stopped at {claim}. What was measured before is kept; run this again to go on.") from None
 
     def _check(self, claim: str) -> None:
         entry = _entry(claim)

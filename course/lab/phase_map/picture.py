@@ -41,25 +41,34 @@ LINK = "var(--jp-content-link-color, #0a5ea8)"
 """Names can be clicked."""
 
 
-def draw_map(found: PhaseMap) -> Picture:
-    """Techniques down, phases across; each cell has two halves, one for each pair of runs."""
+def draw_map(found: PhaseMap, before: PhaseMap | None = None) -> Picture:
+    """Techniques down, phases across; each cell has two halves, one for each pair of runs.
+
+    Args:
+        before: what has changed since then is underlined.
+    """
     height = HEAD + ROW_HEIGHT * len(found.rows) + 30
     body, told = _heads(height - 30), []
     for i, row in enumerate(found.rows):
         top = HEAD + ROW_HEIGHT * i
         body += text(4, top + 17, row.name, size=12.5, fill=LINK)
         body += line(4, top + ROW_HEIGHT, WIDTH - 4, top + ROW_HEIGHT, stroke_width=0.6)
+        was = {old.name: old for old in (before or found).rows}.get(row.name, row)
         for j, what in enumerate(COLUMNS):
-            for k, pair in enumerate((row.helps, row.hurts)):
-                body += _half(NAME_WIDTH + CELL_WIDTH * j + k * (HALF + 2), top + 3, pair, what)
+            for k, (pair, old) in enumerate(((row.helps, was.helps), (row.hurts, was.hurts))):
+                x = NAME_WIDTH + CELL_WIDTH * j + k * (HALF + 2)
+                body += _half(x, top + 3, pair, what)
+                if label(pair, what) != label(old, what):
+                    body += line(x, top + ROW_HEIGHT - 1, x + HALF, top + ROW_HEIGHT - 1, stroke=INK, stroke_width=2.5)
         told.append(f"{row.name}: {_moved(row.helps)} where it should help; {_moved(row.hurts)} where it should not")
     body += _legend(height - 10)
-    return Picture("What helps where, and where it hurts?", body, height, description=". ".join(told))
+    title = "What helps where, and where it hurts?" + (" Underlined: measured now, and not as stored" if before else "")
+    return Picture(title, body, height, description=". ".join(told))
 
 
-def show_map(found: PhaseMap) -> Html:
+def show_map(found: PhaseMap, before: PhaseMap | None = None) -> Html:
     """The map; a click on a technique opens the lesson that shows it. The mouse is told what ran."""
-    picture, known = draw_map(found), lessons()
+    picture, known = draw_map(found, before), lessons()
     tall = picture.height + TITLE_HEIGHT
     drawn = ""
     for i, row in enumerate(found.rows):
@@ -141,14 +150,15 @@ def _when_and_where(kept: dict[str, Any]) -> str:
 
 def remeasure(lab: Lab | None = None, found: PhaseMap | None = None) -> Explorer:
     """Choose a technique, or everything, and measure it again, here and now. What was stored stays as it is."""
-    state = {"map": found or PhaseMap.stored(), "lab": lab}
+    before = found or PhaseMap.stored()
+    state = {"map": before, "lab": lab}
 
     def draw(technique: str) -> Iterator[Html]:
         state["lab"] = state["lab"] or Lab()
         for row in ROWS:
             if technique in (row.name, EVERYTHING):
                 state["map"] = state["map"].measured_again([measure(row, state["lab"])])
-                yield show_map(state["map"])
+                yield show_map(state["map"], before)
 
     names = [EVERYTHING, *(row.name for row in ROWS)]
     return Explorer(draw, button="Measure again", technique=choices("technique", names, "prefix caching"))

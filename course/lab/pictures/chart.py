@@ -17,11 +17,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from course.lab.style import ALARM, WIDTH, number
+from course.lab.style import ALARM, COLOURS, WIDTH, number
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture
 
-COLOURS = ("#7A7DD0", "#A6763F", "#C2416B", "#2F9E9E", "#7A8B99", "#B8951E")
-"""Of curves: none is a phase's, so that a colour means one thing."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: dict[str, str] = {"line": "-", "dashes": "--", "points": ""}
 MOST_MARKERS = 40

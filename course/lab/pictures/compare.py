@@ -53,7 +53,7 @@ def slowest(run: Run) -> RequestView:
 
 
 def draw_phase_bars(runs: Mapping[str, Run], subject: str = "") -> Picture:
-    """Mean seconds per phase, a group a phase and a bar a run: the longer bar is the phase that grew."""
+    """Mean seconds per phase, a group a phase and a bar a run (the last one solid): the longer bar is what grew."""
     means = {name: run.mean_phases() for name, run in runs.items()}
     scale = Scale(0, 1.05 * max(max(m.values()) for m in means.values()), LEFT, WIDTH - RIGHT - 90)
     pitch = 18 * len(runs) + 12
@@ -63,7 +63,8 @@ def draw_phase_bars(runs: Mapping[str, Run], subject: str = "") -> Picture:
         body += text(LEFT - 10, y + pitch / 2 - 2, PHASE_LABELS[phase], size=13, text_anchor="end")
         for j, (name, mean) in enumerate(means.items()):
             width = max(scale(mean[phase]) - scale(0), 1.0)
-            body += rect(LEFT, y + 18 * j, width, 15, fill=phase_fill(phase), stroke=PHASE_COLOURS[phase])
+            look = {"fill_opacity": 0.3 if j < len(means) - 1 else 1.0, "stroke": PHASE_COLOURS[phase]}
+            body += rect(LEFT, y + 18 * j, width, 15, fill=phase_fill(phase), **look)
             body += text(LEFT + width + 5, y + 18 * j + 12, f"{seconds(mean[phase])}  {name}", size=11)
     found = "; ".join(
         f"{name}: " + ", ".join(f"{PHASE_LABELS[p]} {seconds(value)}" for p, value in mean.items())

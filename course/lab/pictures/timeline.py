@@ -2,8 +2,9 @@
 
 from course.lab.pictures.outside import draw_bar_from_outside, first_token_flag
 from course.lab.run import Row, Run, phases_of
-from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
+from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds, tint
 from course.lab.svg import (
+    HALO,
     INK,
     PAPER,
     SOFT,
@@ -47,13 +48,15 @@ def draw_timeline(
     title: str = "Where did each request's time go?",
     whole: Run | None = None,
     size: tuple[float, float] = (WIDTH, 330),
+    ghost_name: str = "previous",
 ) -> Picture:
     """The requests of a run.
 
     Args:
         ghost: an earlier run of the same workload, drawn as thin outlines.
         whole: a run whose length the time axis has, when `run` is only a part of it.
-        size: width of the picture, and height of all rows at most; a narrow one has no legend of the phases.
+        size: width of the picture, and height of all rows at most; a narrow one stands beside the KV blocks: no legend,
+            and each request wears the tint of its blocks.
     """
     ghost = ghost if run.same_workload(ghost) else None
     width, tall = size
@@ -62,7 +65,7 @@ def draw_timeline(
     bottom = TOP + pitch * len(run.rows)
     body = (legend(LEFT, 14) if width >= WIDTH else "") + time_axis(scale, TOP - 4, bottom + 2)
     if ghost:
-        body += text(width - 4, 14, "thin outline: previous run", size=11, fill=SOFT, text_anchor="end")
+        body += text(width - 4, 14, f"thin outline: {ghost_name} run", size=11, fill=SOFT, text_anchor="end")
     if any(map(is_held_back, run.rows)):
         body += text(width - 4, 14, "dotted: held back by the client", size=11, fill=ALARM, text_anchor="end")
     if run.remote and run.remote.inferred:
@@ -70,6 +73,8 @@ def draw_timeline(
     for row in run.rows:
         y = TOP + pitch * row.index
         drawn = _row(run, row, scale, y, pitch, with_ghost=ghost is not None)
+        if width < WIDTH and run.snapshot.block_owners:
+            drawn += rect(LEFT - 7, y, 5, pitch * 0.64, fill=tint(row.index), stroke=SOFT, stroke_width=0.8)
         if ghost and ghost.rows[row.index].view:
             drawn += _ghost(ghost, ghost.rows[row.index].view, scale, y + pitch * 0.74, pitch * 0.18)
         body += tag("g", drawn, data_request=row.index, data_tip=_tip(row))
@@ -167,17 +172,8 @@ def _steps(run: Run, view: RequestView, scale: Scale, y: float, height: float) -
             lost_from = None
         (chunks if share.is_prefill else decodes).append((x, y, max(end - x - 0.7, 0.5), height))
         if share.is_prefill and end - x > 26 and height > 11:
-            labels += text(
-                (x + end) / 2,
-                y + height / 2 + 4,
-                str(share.num_tokens),
-                size=11,
-                fill="#fff",
-                text_anchor="middle",
-                stroke=PHASE_COLOURS["prefill"],
-                stroke_width=3,
-                paint_order="stroke",
-            )
+            look = {**HALO, "fill": "#fff", "stroke": PHASE_COLOURS["prefill"], "text_anchor": "middle"}
+            labels += text((x + end) / 2, y + height / 2 + 4, str(share.num_tokens), size=11, **look)
     if lost_from is not None:
         body += _gap(scale(lost_from - run.start), scale(view.borders[-1] - run.start), y, height)
     return boxes(chunks, fill=phase_fill("prefill")) + boxes(decodes, fill=phase_fill("decode")) + body + labels
@@ -193,18 +189,9 @@ def _gap(x: float, end: float, y: float, height: float) -> str:
 
 def _ghost(ghost: Run, view: RequestView, scale: Scale, y: float, height: float) -> str:
     """The same request in the previous run: outlines only."""
-    borders = [scale(border - ghost.start) for border in view.borders]
+    borders, look = [scale(border - ghost.start) for border in view.borders], {"fill_opacity": 0.3, "stroke_width": 0.8}
     return "".join(
-        rect(
-            start,
-            y,
-            end - start,
-            height,
-            fill=PHASE_COLOURS[phase],
-            fill_opacity=0.3,
-            stroke=PHASE_COLOURS[phase],
-            stroke_width=0.8,
-        )
+        rect(start, y, end - start, height, fill=PHASE_COLOURS[phase], stroke=PHASE_COLOURS[phase], **look)
         for phase, start, end in zip(PHASES, borders, borders[1:])
         if end - start > 0.3
     )

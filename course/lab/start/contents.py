@@ -9,8 +9,8 @@ from course.lab.build import COURSE, lesson_sources, read_source
 
 WORDS_A_MINUTE = 180
 """Adults read 240 words of plain English a minute (Brysbaert, 2019); technical text, with pictures, goes slower."""
-MINUTES_A_CELL = 0.5
-"""To run a cell and look at what it shows."""
+MINUTES_A_CELL = 0.75
+"""To run a cell, look at what it shows and try it: between what two readers took, one new to serving, one not."""
 MINUTES_A_BET = 1.0
 """To think before a prediction is locked."""
 MINUTES_A_QUESTION = 2.0
@@ -20,9 +20,9 @@ HEADING = re.compile(r"^(#{1,6}) (.+?)\s*$", re.M)
 SURFACE, GUIDED, DEEP = "Surface", "Guided", "Deep dive"
 SAY, CHECK = "Say it in an interview", "Check yourself"
 HOW_ESTIMATED = (
-    f"Estimated from the lesson's own text: {WORDS_A_MINUTE} words a minute, half a minute for each cell that you "
-    f"run, {MINUTES_A_BET:g} for each prediction, {MINUTES_A_QUESTION:g} for each question of a check. Playing with "
-    "the instruments takes extra time."
+    f"Estimated from the lesson's own text: {WORDS_A_MINUTE} words a minute, three quarters of a minute for each "
+    f"cell that you run, {MINUTES_A_BET:g} for each prediction, {MINUTES_A_QUESTION:g} for each question of a check, "
+    "and what a drill or an incident takes. The mock interview of lesson 13 isn't counted."
 )
 
 
@@ -96,7 +96,8 @@ def _minutes(kind: str, text: str) -> float:
     if kind == "markdown":
         return len(re.findall(r"[^\W_][\w'’-]*", text)) / WORDS_A_MINUTE
     bets, questions = len(re.findall(r"lab\.predict\(", text)), len(re.findall(r"\bcheck\(", text))
-    return MINUTES_A_CELL + MINUTES_A_BET * bets + MINUTES_A_QUESTION * questions
+    drills = sum(map(int, re.findall(r"Desk\(.*# (\d+) minutes", text)))
+    return MINUTES_A_CELL + MINUTES_A_BET * bets + MINUTES_A_QUESTION * questions + drills
 
 
 def lessons(folder: Path = COURSE) -> dict[str, Lesson]:

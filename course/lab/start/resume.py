@@ -74,7 +74,7 @@ def where_next() -> Html:
         return Html("<p><b>Everything is done.</b> The cards below keep it that way.</p>", "Everything is done.")
     lead = "Go on" if done.lessons else "Begin here"
     many = sum(state(lesson, done.lessons.get(number)) == DONE for number, lesson in known.items())
-    look = "border-left:6px solid #009E73;padding:6px 14px;font-size:15px"
+    look = "border-left:6px solid;padding:6px 14px;font-size:15px"
     link = link_to(place.link, place.words)
     html = f'<div style="{look}"><b>{lead}:</b> {link.html}<br><small>{many} of {len(known)} lessons done</small></div>'
     return Html(html, f"{lead}: {place.words} ({place.link}). {many} of {len(known)} lessons done")

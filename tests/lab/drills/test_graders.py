@@ -24,6 +24,8 @@ from course.lab.drills.sitting import Sitting
 CASES = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
 EACH = pytest.mark.parametrize("drill", ALL, ids=lambda drill: drill.id)
 MANY_SEEDS = range(60)
+OF_A_DRILL = [("Quantizing the weights shortens the queue.", ""), ("Speculative decoding shortens the queue.", "")]
+"""False of most drills' queues, and left alone in general: it depends on what the queue waits for."""
 
 
 def ideal(drawn: DrawnDrill, sample: str) -> Sitting:
@@ -93,12 +95,16 @@ def test_words_alone_earn_nothing(drill: Drill) -> None:
 
 @pytest.mark.parametrize("text", CASES["false"])
 def test_what_is_false_is_caught(text: str) -> None:
-    assert false_claims(text)
+    assert false_claims(text, OF_A_DRILL)
 
 
 @pytest.mark.parametrize("text", CASES["true"])
 def test_what_is_true_or_not_said_is_left_alone(text: str) -> None:
-    assert not false_claims(text)
+    assert not false_claims(text, OF_A_DRILL)
+
+
+def test_what_lessons_01_02_and_09_measure_is_not_false_in_general() -> None:
+    assert not any(false_claims(says) for says, _ in OF_A_DRILL) and false_claims(OF_A_DRILL[0][0], OF_A_DRILL)
 
 
 @pytest.mark.parametrize("text", CASES["right_sums"] + CASES["no_sums"] + CASES["wrong_sums"])

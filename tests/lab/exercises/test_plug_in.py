@@ -34,10 +34,6 @@ SAME = {"prompts": [[1, 2, 3, 4] * 3, *RETURNING]}
 """In the first, one block comes three times."""
 
 
-def first_unplanned(running: list, planned: set[str]):
-    return next(each for each in running if each.request_id not in planned)
-
-
 class Leaking(BLOCK_POOL):
     def release(self, block_ids) -> None:
         super().release(block_ids[1:])
@@ -103,7 +99,7 @@ def test_a_right_part_does_what_the_engines_own_does(parts: Parts, fields: dict)
     ("parts", "fields"),
     [
         (Parts(scheduler_step=one_at_a_time), {}),
-        (Parts(pick_victim=first_unplanned), {"num_kv_blocks": 19}),
+        (Parts(pick_victim=lambda run, plan: next(r for r in run if r.request_id not in plan)), {"num_kv_blocks": 19}),
         (Parts(eviction_order=HeadsFirst), {"num_kv_blocks": 22, "prompts": RETURNING}),
     ],
     ids=["plan", "victim", "eviction order"],
@@ -157,7 +153,8 @@ def test_the_lab_shows_both(open_lab: OpenLab) -> None:
     engine = open_lab._engine
     assert open_lab.notes == []
     total = len(yours.outputs)
-    assert f"{total} of {total} answers" in open_lab.beside(ours, yours).text
+    shown = open_lab.beside(ours, yours)
+    assert f"{total} of {total} answers" in shown.text and "thin outline: built-in run" in shown.html
     open_lab.run("burst")
     assert type(engine._engine.scheduler) is Scheduler
 

@@ -131,14 +131,10 @@ def test_a_conversation_ends_with_its_first_failure() -> None:
     assert len(run.request_records()) == 2  # what was never sent has no latency
 
 
-def twice_the_capacity() -> Workload:
-    """... of one_seat(0.1)."""
-    return make_workload(ONE_TOKEN, Deterministic(rate=20), num_requests=200)
-
-
 def test_a_closed_loop_hides_the_queue_that_an_open_loop_shows() -> None:
     def measured(clients: ClientConfig) -> FleetRun:
-        return simulate(twice_the_capacity(), ClusterConfig(clients=clients), one_seat(0.1))
+        twice_the_capacity = make_workload(ONE_TOKEN, Deterministic(rate=20), num_requests=200)
+        return simulate(twice_the_capacity, ClusterConfig(clients=clients), one_seat(0.1))
 
     open_loop, closed = measured(ClientConfig()), measured(ClientConfig(max_in_flight=2))
     slo = SLO(ttft=0.5)
