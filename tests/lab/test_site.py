@@ -41,11 +41,14 @@ def test_every_link_leads_to_a_page_and_a_heading_of_it(site: Path) -> None:
 
 
 def test_pages_are_small_and_load_nothing_from_elsewhere(site: Path) -> None:
+    assert len(list(site.glob("incident_[0-9]*.html"))) == len(RECORDED), "two have one number"
     for path in site.glob("*.html"):
         text = path.read_text()
         assert len(text.encode()) < MOST_BYTES, path.name
+        bets = re.findall(r'data-bet="[^"]*"', text)
+        assert len(set(bets)) == len(bets), f"{path.name}: a bet is kept under its words, and two have the same"
         assert not re.findall(r'<(?:script|img|link|iframe)\b[^>]*(?:src|href)="https?:', text), path.name
-        assert "$$" not in text, f"{path.name}: LaTeX that was left as it is"
+        assert not re.search(r"\$\$|\$[^$<]*\\(?!n)[a-z]+ ", text), f"{path.name}: LaTeX that was left as it is"
 
 
 def test_an_explorer_is_recorded_at_all_positions_and_shows_what_it_showed_before(tmp_path, monkeypatch) -> None:
@@ -104,9 +107,7 @@ def test_recorded_incidents_are_all_there_and_have_the_words_and_rules_of_their_
         assert kept["rules"] == {rule: getattr(marking, rule) for rule in incidents.RULES}, RECORD_AGAIN
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.slow] * (each not in QUICK)) for each in RECORDED]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in RECORDED])
 def test_a_recorded_incident_is_what_is_simulated_today(name: str) -> None:
     cause, _, seed = name.rpartition("-")
     kept, today = kept_incident(name), rounded(incidents.recorded(cause, int(seed)))

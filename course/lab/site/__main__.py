@@ -87,10 +87,10 @@ def write(folder: Path, url: str = "") -> list[Path]:
     for before, page, after in zip((None, *lessons), lessons, (*lessons[1:], None)):
         rendered[page.name] = rendering("page", page=page, before=before, after=after)
     played = recorded_incidents()
-    alarms = json.dumps([each["alarm"] for each in played])
+    alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
     rendered |= {"index": rendering("index", **common, opening=opening(lessons), alarms=alarms)}
     rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
-    for number, each in enumerate(played, 1):
+    for number, each in played.items():
         data = in_script({**each, "id": str(number)})
         rendered[f"incident_{number}"] = rendering("incident", number=number, alarm=each["alarm"], data=data)
     rendered |= {"drills": rendering("drills", drills=DRILLS), "calculator": rendering("calculator")}
@@ -107,10 +107,10 @@ def rendering(template: str, **values: object) -> str:
     return TEMPLATES.get_template(f"{template}.html").render(values)
 
 
-def recorded_incidents() -> list[dict[str, Any]]:
-    """In an order that tells nothing of their causes."""
-    paths = sorted(incidents.FOLDER.glob("*.json.gz"), key=lambda path: zlib.crc32(path.name.encode()))
-    return [read_recording(path) for path in paths]
+def recorded_incidents() -> dict[int, dict[str, Any]]:
+    """By a number that tells nothing of the cause, and stays when other incidents are added."""
+    numbered = {zlib.crc32(path.name.encode()) % 10_000: path for path in incidents.FOLDER.glob("*.json.gz")}
+    return {number: read_recording(numbered[number]) for number in sorted(numbered)}
 
 
 def in_script(value: object) -> str:

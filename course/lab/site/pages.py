@@ -25,7 +25,7 @@ FOLD = re.compile(r"\A<details><summary>.*?</summary>(.*)</details>\Z", re.S)
 LINK = re.compile(r'href="(?!https?:|#|mailto:)([^"#]*)(#[^"]*)?"')
 HEADING = re.compile(r'<h([1-3]) id="([^"]*)">(.*?)<a class="anchor-link"')
 FRAMES_HERE = re.compile(rf'{FRAMES}="(\d+)"')
-MATH_BLOCK, MATH = re.compile(r"\$\$(.+?)\$\$", re.S), re.compile(r"(?<![\\$\w])\$([^$\n]+?)\$(?![\d\w])")
+MATH_BLOCK, MATH = re.compile(r"\$\$(.+?)\$\$", re.S), re.compile(r"(?<![\\$\w])\$([^$<]+?)\$(?![\d\w])")
 SIGNPOST = "\n\n---\n\n"
 highlighted = Highlight2HTML()
 

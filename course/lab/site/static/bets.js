@@ -104,12 +104,13 @@
   function play(section) {
     const holder = section.querySelector("[data-bet]");
     if (!holder) return;
-    const bet = /** @type {Bet} */ (JSON.parse(holder.getAttribute("data-bet") ?? "{}"));
-    const key = `minillm:bet:${bet.question}`; // the front page's stands in a lesson, too
+    const asked = holder.getAttribute("data-bet") ?? "{}";
+    const bet = /** @type {Bet} */ (JSON.parse(asked));
+    const key = `minillm:bet:${asked}`; // with all of its answers: on whatever page it stands, it is the same bet
     const outcomes = /** @type {HTMLDetailsElement[]} */ ([...document.querySelectorAll(`details.outcome[data-of="${section.id}"]`)]);
     const scored = outcomes.map((each) => each.querySelector("[data-outcome]")).find(Boolean);
     const outcome = scored ? /** @type {Outcome} */ (JSON.parse(scored.getAttribute("data-outcome") ?? "{}")) : null;
-    const { element, chosen, set } = picker(bet, key);
+    const { element, chosen, set } = picker(bet, section.id);
     const lock = /** @type {HTMLButtonElement} */ (make("button", { type: "button" }, "Lock it, and see"));
     const again = make("button", { type: "button", class: "quiet" }, "Bet again");
     const told = make("div", { role: "status" });
@@ -157,8 +158,7 @@
       again.focus();
     });
     again.addEventListener("click", () => { remember(key, null); show(null); element.querySelector("input")?.focus(); });
-    const found = remembered(key);
-    const kept = found !== null && bet.options && !bet.options.includes(found) ? null : found; // it had other answers once
+    const kept = remembered(key);
     if (kept !== null) set(kept);
     show(kept === null ? null : bet.options ? kept : Number(kept));
   }

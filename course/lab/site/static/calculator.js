@@ -35,20 +35,21 @@
   const decodeWork = (batch, context) =>
     ({ tokens: batch, logits: batch, requests: batch, pairs: batch * context, context: batch * context, prefills: 0 });
 
-  /** What one replica does with requests of one length, at the largest batch that fits and keeps the ITL.
+  /** What one replica does with requests of one length, at the largest batch that fits and keeps the mean ITL. While a request
+   * decodes, a whole batch of others comes and goes, so it waits for as many prompts as the batch has requests.
    * @param {Prices} prices @param {{prompt: number, output: number, itl: number}} asked itl in seconds */
   function envelope(prices, asked) {
     const context = asked.prompt + asked.output / 2;
     const fits = Math.floor((prices.kv_tokens ?? 0) / (asked.prompt + asked.output));
     const step = (/** @type {number} */ batch) => price(prices, decodeWork(batch, context));
     const prefill = price(prices, promptWork(asked.prompt));
+    const gap = (/** @type {number} */ size) => step(size) + (size * prefill) / asked.output;
     let batch = 0;
     for (let size = 1; size <= Math.min(fits, 1024); size = Math.max(size + 1, Math.floor(size * 1.05))) {
-      if (step(size) <= asked.itl) batch = size;
+      if (gap(size) <= asked.itl) batch = size;
     }
-    // Each request costs its prompt, and its share of the steps that its output takes.
-    const rate = batch ? 1 / (prefill + (asked.output * step(batch)) / batch) : 0;
-    return { fits, batch, prefill, one: step(1), step: batch ? step(batch) : NaN, rate };
+    const rate = batch ? batch / (asked.output * gap(batch)) : 0;
+    return { fits, batch, prefill, one: step(1), step: batch ? step(batch) : NaN, gap: batch ? gap(batch) : NaN, rate };
   }
 
   Object.assign(window, { minillmCalculator: { price, envelope } });
@@ -94,8 +95,8 @@
       ["Requests that fit", String(got.fits), `${(prices.kv_tokens ?? 0).toLocaleString("en")} tokens of KV cache`],
       ["TTFT, nothing queued", time(got.prefill), got.prefill > ttft ? "over your SLO before anything queues" : "the whole prompt in one step"],
       ["ITL of one request", time(got.one), "batch 1"],
-      ["Largest batch in your ITL", got.batch ? String(got.batch) : "none", got.batch ? `its steps take ${time(got.step)}` : "a single request is slower than your SLO"],
-      ["Requests/s of one replica", got.rate ? written(got.rate, "") : "0", `${written(got.rate * output, "output tokens/s")}, if nothing queues`],
+      ["Largest batch in your ITL", got.batch ? String(got.batch) : "none", got.batch ? `a step takes ${time(got.step)}, a token ${time(got.gap)} with the others' prompts` : "a single request is slower than your SLO"],
+      ["Knee of one replica", `${written(got.rate, "requests/s")}`, `${written(got.rate * output, "output tokens/s")}; from here on a queue grows`],
       ["Replicas", Number.isFinite(replicas) ? String(replicas) : "–", Number.isFinite(replicas) ? `${replicas * Number(gpus)} GPUs; at two thirds load ${Math.ceil((qps * 1.5) / got.rate)} replicas` : "no batch keeps the ITL"],
     ];
     const list = document.createElement("dl");

@@ -259,7 +259,7 @@
     const history = make("ol");
     done.forEach(([minute, what]) => history.append(make("li", `minute ${minute}: ${what}`)));
     section.append(make("h2", `${Math.round(total)} of 100`), table, make("h3", "What it was"), truth, make("h3", "What each change does, alone"), tried, make("h3", "What you did"), history,
-      make("p", `minillm incident ${incident.id}: ${healed === null ? "still down" : "restored"}, ${Math.round(total)}/100, ${asked.size} questions, ${minutes} min`, { class: "yours" }),
+      make("p", `minillm incident ${incident.id}: ${healed === null ? "still down" : "restored"}, ${Math.round(total)}/100, ${asked.size} questions, ${minutes} min, ${rollout.canariesUndone + rollout.allUndone} rolled back`, { class: "yours" }),
       button("Play it again", () => location.reload()), make("a", "Another incident", { href: "incidents_to_play.html" }));
     arrive(section);
   }

@@ -2,9 +2,9 @@
 "use strict";
 
 document.querySelectorAll("[data-today]").forEach((link) => {
-  const alarms = /** @type {string[]} */ (JSON.parse(link.getAttribute("data-today") ?? "[]"));
-  const place = Math.floor(Date.now() / 864e5) % alarms.length;
-  link.setAttribute("href", `incident_${place + 1}.html`);
+  const alarms = /** @type {[number, string][]} */ (JSON.parse(link.getAttribute("data-today") ?? "[]"));
+  const [number, alarm] = alarms[Math.floor(Date.now() / 864e5) % alarms.length];
+  link.setAttribute("href", `incident_${number}.html`);
   const told = link.parentElement?.querySelector("[data-alarm]");
-  if (told) told.textContent = alarms[place];
+  if (told) told.textContent = alarm;
 });
