@@ -122,6 +122,8 @@ def test_axe_finds_nothing_serious(page: Any) -> None:
 
 def test_a_blank_commit_is_refused(page: Any) -> None:
     page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(3, 'start')")
+    page.get_by_placeholder("What do you think it is").fill("too few slots")
+    page.locator("button", has_text="Write it down").click()
     commit = page.locator("button", has_text="Commit to this")
     commit.click()
     page.wait_for_selector("text=dominant")
