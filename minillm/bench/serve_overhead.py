@@ -10,6 +10,7 @@ import json
 import random
 import selectors
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -42,7 +43,10 @@ from minillm.simulate.cluster.events import rare_collections
 STREAMS = (8, 64)
 OUTPUT_TOKENS = {"cpu": 48, "cuda": 256}
 QUICK_STREAMS, QUICK_TOKENS = (2,), 4
-READ_BYTES = 64 * 1024
+READ_BYTES, ANCILLARY_BYTES, SO_TIMESTAMPNS = 64 * 1024, 64, 35
+NAP_S = 0.001
+"""The client waits so long for the rest of a step's tokens. Woken by each, it would take turns with the server on a
+core, which a client elsewhere does not."""
 WORD_TOKENS = 2
 """Tokens of a prompt's word, at most: it is one in most vocabularies."""
 
@@ -104,10 +108,10 @@ class Served(Baseline):
         sizes = zip(workload.prompts, workload.output_lens)
         bodies = [json.dumps({**asked, "prompt": prompt, "max_tokens": length}).encode() for prompt, length in sizes]
         with rare_collections():
-            start, cpu = time.perf_counter(), time.process_time()
+            start, cpu = time.time(), time.process_time()
             streams = [Stream(self.url, body) for body in bodies]
             read_all(streams)
-            self.client_cpu.append((time.process_time() - cpu) / (time.perf_counter() - start))
+            self.client_cpu.append((time.process_time() - cpu) / (time.time() - start))
         answers = [stream.answer() for stream in streams]
         failed = [answer.error for answer in answers if answer.error is not None]
         if failed:
@@ -128,6 +132,8 @@ class Stream:
         connection = HTTPConnection(url.removeprefix("http://"))
         connection.request("POST", "/v1/completions", body, {"connection": "close"})
         self.socket: socket.socket = connection.sock
+        if sys.platform == "linux":
+            self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.reads: list[Read] = []
         self._pieces: list[Read] = []
 
@@ -145,15 +151,20 @@ class Stream:
 
 
 def read_all(streams: Sequence[Stream]) -> None:
-    """Stamp every read of every stream until each has ended."""
+    """Read every stream to its end. A stamp is the kernel's, of when the bytes came (elsewhere than on Linux, of when
+    they were read): seconds since 1970."""
     with selectors.DefaultSelector() as selector:
         for stream in streams:
             selector.register(stream.socket, selectors.EVENT_READ, stream)
         while selector.get_map():
-            for key, _ in selector.select():
+            selector.select()
+            time.sleep(NAP_S)
+            for key, _ in selector.select(0):
                 stream = key.data
-                if data := stream.socket.recv(READ_BYTES):
-                    stream.reads.append((time.perf_counter(), data))
+                data, stamps, *_ = stream.socket.recvmsg(READ_BYTES, ANCILLARY_BYTES)
+                if data:
+                    seconds, nanoseconds = struct.unpack("qq", stamps[0][2]) if stamps else (time.time(), 0)
+                    stream.reads.append((seconds + 1e-9 * nanoseconds, data))
                 else:
                     selector.unregister(stream.socket)
                     stream.socket.close()
