@@ -12,12 +12,7 @@ import typer
 
 from minillm.bench.cli import bench_app
 from minillm.bench.options import DEFAULT_MODEL, Json, Sample, Set, check_writable, with_options
-from minillm.core.errors import (
-    InvalidSamplingParamsError,
-    MinillmError,
-    MissingPackageError,
-    UnknownModelError,
-)
+from minillm.core.errors import InvalidSamplingParamsError, MinillmError, MissingPackageError, UnknownModelError
 from minillm.server.cli import serve
 from minillm.simulate.cli import calibrate, simulate
 
@@ -170,9 +165,7 @@ add_course_command(
     "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
 )
 add_course_command(
-    "proxy",
-    "course.lab.proxy",
-    "A proxy that spoils streams on purpose, to show latency that no GPU has caused.",
+    "proxy", "course.lab.proxy", "A proxy that spoils streams on purpose, to show latency that no GPU has caused."
 )
 
 

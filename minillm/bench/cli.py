@@ -130,11 +130,7 @@ def throughput(
 @bench_app.command()
 @with_shared_options
 def step_breakdown(
-    shared: Shared,
-    batch: Batch = 1,
-    context: Context = 512,
-    steps: Steps = None,
-    repeats: Repeats = 8,
+    shared: Shared, batch: Batch = 1, context: Context = 512, steps: Steps = None, repeats: Repeats = 8
 ) -> None:
     """Where a decode step's microseconds go; then again with each optimisation switched alone.
 
