@@ -159,7 +159,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_answering:
             raise ApiError(400, "a request came before the answer to the last one was out", "pipelined")
         super().on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
         self._in_head = True
 
     def on_url(self, url: bytes) -> None:
