@@ -148,9 +148,7 @@ def serve_overhead(
     shared: Shared,
     streams: Annotated[list[int] | None, typer.Option(min=1, help="At once; may be repeated. Default: 8, 64.")] = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
-    output_tokens: Annotated[
-        int | None, typer.Option(min=2, help="Of each answer; default: what suits the device.")
-    ] = None,
+    output_tokens: Annotated[int, typer.Option(min=2, help="Of each answer.")] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Of the prompts.")] = 0,
     repeats: Repeats = 5,
 ) -> None:

@@ -3,7 +3,8 @@
 The same prompts, in turns: first the bare engine in this process, stepped in a loop; then `minillm serve` in a
 process of its own, over loopback, each request an SSE stream. In both, a gap is between two moments at which
 the client had new text. So the server's side has all of it: HTTP, the event loop, JSON, the
-kernel, and the client's reading, which takes its share of the same cores.
+kernel, and the client's reading, which takes its share of the same cores. The engine alone has all requests at once, and
+the server one after another: in short answers that weighs more than all the rest.
 """
 
 import json
@@ -38,8 +39,6 @@ from minillm.server.flags import as_flags
 from minillm.simulate.cluster.events import rare_collections
 
 STREAMS = (8, 64)
-OUTPUT_TOKENS = {"cpu": 128, "cuda": 256}
-"""So many that arrivals and prefills, which the engine alone does all at once, are a small part of the whole."""
 QUICK_STREAMS, QUICK_TOKENS = (2,), 4
 READ_BYTES, ANCILLARY_BYTES, SO_TIMESTAMPNS = 64 * 1024, 64, 35
 NAP_S = 0.001
@@ -152,21 +151,21 @@ def run(
     quick: bool,
     streams: Sequence[int] | None,
     prompt_words: int,
-    output_tokens: int | None,
+    output_tokens: int,
     repeats: int,
     seed: int,
 ) -> Measured:
     """Measure.
 
     Args:
-        streams, output_tokens: None = what suits the device.
+        streams: None = 8 and 64.
         prompt_words: of each prompt.
     Raises:
         BenchmarkError: the server does not start, or a side did not do the work.
         ConfigError, ModelError: see Engine.
     """
     counts = sorted(set(streams or (QUICK_STREAMS if quick else STREAMS)))
-    length = QUICK_TOKENS if quick else output_tokens or OUTPUT_TOKENS[target.torch_device().type]
+    length = QUICK_TOKENS if quick else output_tokens
     room = prompt_words * WORD_TOKENS + length + LARGEST_BLOCK
     # Without the prefix cache: every round after the first would find its prompts there.
     config = target.config(counts[-1] * room, max_num_seqs=counts[-1], enable_prefix_caching=False)
