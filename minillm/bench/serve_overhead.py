@@ -3,8 +3,8 @@
 The same prompts, in turns: first the bare engine in this process, stepped in a loop; then `minillm serve` in a
 process of its own, over loopback, each request an SSE stream. In both, a gap is between two moments at which
 the client had new text. So the server's side has all of it: HTTP, the event loop, JSON, the
-kernel, and the client's reading, which takes its share of the same cores. The engine alone has all requests at once, and
-the server one after another: in short answers that weighs more than all the rest.
+kernel, and the client's reading, which takes its share of the same cores. The engine alone has all requests at
+once, and the server one after another: in short answers that weighs more than all the rest.
 """
 
 import json
