@@ -109,8 +109,8 @@ class Served(Baseline):
         if failed:
             lines = failed[0].decode().split("\r\n")
             raise BenchmarkError(
-                f"{len(failed)} of {len(answers)} streams were not answered ({lines[0]}: {lines[-1]}): there is nothing "
-                "to compare. Check --set max_num_seqs and the KV pool's size"
+                f"{len(failed)} of {len(answers)} streams were not answered ({lines[0]}: {lines[-1]}): there is "
+                "nothing to compare. Check --set max_num_seqs and the KV pool's size"
             )
         check_counts(self.name, workload, (answer.usage["completion_tokens"] for answer in answers))
         stamps = [answer.deliveries for answer in answers]
