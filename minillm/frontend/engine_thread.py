@@ -2,7 +2,7 @@
 
 The thread owns the engine: no other thread touches it. Everything that others want done is a command on a
 queue, carried out between two steps; so an abort or a stop takes effect within one step. What others
-want to see is an immutable snapshot, published a few times a second while somebody looks.
+want to see is an immutable snapshot, published a few times a second while it is looked at.
 """
 
 import gc
@@ -127,7 +127,7 @@ class EngineThread:
         self._stopping = False
         self._closed = False
         self._is_watched = False
-        """Somebody has looked at the last snapshot."""
+        """The last snapshot has been looked at."""
         self._closing = threading.Lock()
         self._death: BaseException | None = None
         built: Future[None] = Future()

@@ -145,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def lags(self) -> bool:
-        """What is written now would have to wait, or nobody would read it."""
+        """What is written now would have to wait, or would never be read."""
         return self.flow.write_paused or self.cycle.disconnected
 
     def write_chunk(self, body: bytes) -> None:
