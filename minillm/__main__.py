@@ -166,9 +166,7 @@ add_course_command(
     "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
 )
 add_course_command(
-    "proxy",
-    "course.lab.proxy",
-    "A proxy that spoils streams on purpose, to show latency that no GPU has caused.",
+    "proxy", "course.lab.proxy", "A proxy that spoils streams on purpose, to show latency that no GPU has caused."
 )
 
 
@@ -249,16 +247,10 @@ def output_as_dict(output: "RequestOutput") -> dict[str, Any]:
         "num_cached_tokens": output.num_cached_tokens,
         "completions": [
             {
-                "text": completion.text,
-                "token_ids": completion.token_ids,
-                "finish_reason": completion.finish_reason,
-                "error": completion.error,
+                **{name: getattr(completion, name) for name in ("text", "token_ids", "finish_reason", "error")},
                 "logprobs": completion.logprobs and [asdict(logprob) for logprob in completion.logprobs],
                 "phases": completion.timeline.phases(),
-                "e2e": completion.timeline.e2e,
-                "ttft": completion.timeline.ttft,
-                "tpot": completion.timeline.tpot,
-                "itl": completion.timeline.itl,
+                **{name: getattr(completion.timeline, name) for name in ("e2e", "ttft", "tpot", "itl")},
             }
             for completion in output.completions
         ],

@@ -111,14 +111,7 @@ def applicable(config: EngineConfig, device_type: str) -> list[str]:
     return found
 
 
-def run(
-    target: Target,
-    quick: bool,
-    batch: int,
-    context: int,
-    steps: int | None,
-    repeats: int,
-) -> Measured:
+def run(target: Target, quick: bool, batch: int, context: int, steps: int | None, repeats: int) -> Measured:
     """Measure. All variants' engines live at once on one set of weights, and take turns.
 
     Args:

@@ -130,11 +130,7 @@ def throughput(
 @bench_app.command()
 @with_shared_options
 def step_breakdown(
-    shared: Shared,
-    batch: Batch = 1,
-    context: Context = 512,
-    steps: Steps = None,
-    repeats: Repeats = 8,
+    shared: Shared, batch: Batch = 1, context: Context = 512, steps: Steps = None, repeats: Repeats = 8
 ) -> None:
     """Where a decode step's microseconds go; then again with each optimisation switched alone.
 
@@ -152,9 +148,7 @@ def serve_overhead(
     shared: Shared,
     streams: Annotated[list[int] | None, typer.Option(min=1, help="At once; may be repeated. Default: 8, 64.")] = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
-    output_tokens: Annotated[
-        int | None, typer.Option(min=2, help="Tokens of each answer; default: what suits the device.")
-    ] = None,
+    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts.")] = 0,
     repeats: Repeats = 5,
 ) -> None:

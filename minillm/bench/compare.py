@@ -82,11 +82,7 @@ def measure(engines: Sequence[Baseline], workload: Workload, repeats: int) -> di
 
 
 def summarize(
-    workload: Workload,
-    runs: dict[str, list[Run]],
-    baselines: Sequence[str],
-    bandwidth: Bandwidth,
-    size: ModelBytes,
+    workload: Workload, runs: dict[str, list[Run]], baselines: Sequence[str], bandwidth: Bandwidth, size: ModelBytes
 ) -> WorkloadResult:
     """Turn runs into medians, speedups over the `baselines`, and shares of the floor."""
     floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None

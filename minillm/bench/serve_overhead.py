@@ -3,13 +3,15 @@
 The same prompts, in turns: first the bare engine in this process, stepped in a loop; then `minillm serve` in a
 process of its own, over loopback, each request an SSE stream. In both, a gap is between two moments at which
 the client had new text. So the server's side has all of it: HTTP, the event loop, JSON, the
-kernel, and the client's reading, which takes its share of the same cores.
+kernel, and the client's reading, which takes its share of the same cores. The engine alone has all requests at
+once, and the server one after another: in short answers that weighs more than all the rest.
 """
 
 import json
 import random
 import selectors
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -20,14 +22,11 @@ from dataclasses import replace
 from http.client import HTTPConnection
 from typing import Any
 
-import numpy as np
-from httptools import HttpResponseParser
-
 from minillm.bench.baselines.base import Baseline, Minillm, Run, check_counts
 from minillm.bench.compare import compete
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.loadgen.planned_requests import common_words
-from minillm.bench.loadgen.stream import Answer, Read, read_answer
+from minillm.bench.loadgen.stream import Read, read_answer
 from minillm.bench.report import Measured
 from minillm.bench.target import LARGEST_BLOCK, Target
 from minillm.bench.workloads import Workload
@@ -40,9 +39,11 @@ from minillm.server.flags import as_flags
 from minillm.simulate.cluster.events import rare_collections
 
 STREAMS = (8, 64)
-OUTPUT_TOKENS = {"cpu": 48, "cuda": 256}
 QUICK_STREAMS, QUICK_TOKENS = (2,), 4
-READ_BYTES = 64 * 1024
+READ_BYTES, ANCILLARY_BYTES, SO_TIMESTAMPNS = 64 * 1024, 64, 35
+NAP_S = 0.001
+"""The client waits so long for the rest of a step's tokens. Woken by each, it would take turns with the server on a
+core, which a client elsewhere does not."""
 WORD_TOKENS = 2
 """Tokens of a prompt's word, at most: it is one in most vocabularies."""
 
@@ -87,16 +88,12 @@ class Served(Baseline):
 
     def __init__(self, url: str, model: str) -> None:
         self.url, self.model = url, model
-        self.client_cpu: list[float] = []
-        """Of the last workload's rounds."""
+        self.client_cpu = 0.0
+        """Of the last run: the client's share of one core."""
 
     def describe(self) -> dict[str, Any]:
-        """The client's mean share of one core: of that, the server's side pays."""
-        return {"client_cpu": float(np.mean(self.client_cpu))}
-
-    def warm_up(self, workload: Workload) -> None:
-        super().warm_up(workload)
-        self.client_cpu.clear()
+        """What of a core the client took: the server's side pays that."""
+        return {"client_cpu": self.client_cpu}
 
     def run(self, workload: Workload) -> Run:
         asked = {"model": self.model, "temperature": 0, "ignore_eos": True}
@@ -104,59 +101,50 @@ class Served(Baseline):
         sizes = zip(workload.prompts, workload.output_lens)
         bodies = [json.dumps({**asked, "prompt": prompt, "max_tokens": length}).encode() for prompt, length in sizes]
         with rare_collections():
-            start, cpu = time.perf_counter(), time.process_time()
-            streams = [Stream(self.url, body) for body in bodies]
-            read_all(streams)
-            self.client_cpu.append((time.process_time() - cpu) / (time.perf_counter() - start))
-        answers = [stream.answer() for stream in streams]
-        failed = [answer.error for answer in answers if answer.error is not None]
+            start, cpu = time.time(), time.process_time()
+            streams = read_streams(self.url, bodies)
+            self.client_cpu = (time.process_time() - cpu) / (time.time() - start)
+        answers = [read_answer(reads) for reads in streams]
+        failed = [b"".join(data for _, data in reads) for reads, said in zip(streams, answers) if not said.is_whole]
         if failed:
+            lines = failed[0].decode().split("\r\n")
             raise BenchmarkError(
-                f"{len(failed)} of {len(answers)} streams were not answered ({failed[0]}): there is nothing to "
-                "compare. Check --set max_num_seqs and the KV pool's size"
+                f"{len(failed)} of {len(answers)} streams were not answered ({lines[0]}: {lines[-1]}): there is "
+                "nothing to compare. Check --set max_num_seqs and the KV pool's size"
             )
-        check_counts(self.name, workload, (answer.usage.get("completion_tokens", 0) for answer in answers))
+        check_counts(self.name, workload, (answer.usage["completion_tokens"] for answer in answers))
         stamps = [answer.deliveries for answer in answers]
         check_text(stamps)
         return Run.of(start, stamps, workload.num_output_tokens, max(own[-1] for own in stamps))
 
 
-class Stream:
-    """A request on a connection of its own. What comes back is only stamped; `answer` reads it afterwards."""
+def read_streams(url: str, bodies: Sequence[bytes]) -> list[list[Read]]:
+    """Send the requests, each on a connection of its own, and read all answers to their ends. Nothing is done with
+    them meanwhile. HTTP's framing is left in: a reader of events passes over it, for no line of it begins with "data".
 
-    def __init__(self, url: str, body: bytes) -> None:
-        connection = HTTPConnection(url.removeprefix("http://"))
-        connection.request("POST", "/v1/completions", body, {"connection": "close"})
-        self.socket: socket.socket = connection.sock
-        self.reads: list[Read] = []
-        self._pieces: list[Read] = []
-
-    def answer(self) -> Answer:
-        parser = HttpResponseParser(self)
-        for self._now, data in self.reads:  # noqa: B020
-            parser.feed_data(data)
-        if (status := parser.get_status_code()) != 200:
-            return Answer(error=f"{status}: {b''.join(piece for _, piece in self._pieces)!r}")
-        return read_answer(self._pieces)
-
-    def on_body(self, body: bytes) -> None:
-        """Called by the parser."""
-        self._pieces.append((self._now, body))
-
-
-def read_all(streams: Sequence[Stream]) -> None:
-    """Stamp every read of every stream until each has ended."""
+    A stamp is in seconds since 1970: the kernel's, of when the bytes came (elsewhere than on Linux, of their reading).
+    """
+    streams: list[list[Read]] = [[] for _ in bodies]
     with selectors.DefaultSelector() as selector:
-        for stream in streams:
-            selector.register(stream.socket, selectors.EVENT_READ, stream)
+        for body, reads in zip(bodies, streams):
+            connection = HTTPConnection(url.removeprefix("http://"))
+            connection.request("POST", "/v1/completions", body, {"connection": "close"})
+            if sys.platform == "linux":
+                connection.sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            selector.register(connection.sock, selectors.EVENT_READ, (connection.sock, reads))
         while selector.get_map():
-            for key, _ in selector.select():
-                stream = key.data
-                if data := stream.socket.recv(READ_BYTES):
-                    stream.reads.append((time.perf_counter(), data))
+            selector.select()
+            time.sleep(NAP_S)
+            for key, _ in selector.select(0):
+                sock, reads = key.data
+                data, stamps, *_ = sock.recvmsg(READ_BYTES, ANCILLARY_BYTES)
+                if data:
+                    seconds, nanoseconds = struct.unpack("qq", stamps[0][2]) if stamps else (time.time(), 0)
+                    reads.append((seconds + 1e-9 * nanoseconds, data))
                 else:
-                    selector.unregister(stream.socket)
-                    stream.socket.close()
+                    selector.unregister(sock)
+                    sock.close()
+    return streams
 
 
 def run(
@@ -164,21 +152,21 @@ def run(
     quick: bool,
     streams: Sequence[int] | None,
     prompt_words: int,
-    output_tokens: int | None,
+    output_tokens: int,
     repeats: int,
     seed: int,
 ) -> Measured:
     """Measure.
 
     Args:
-        streams, output_tokens: None = what suits the device.
+        streams: None = 8 and 64.
         prompt_words: of each prompt.
     Raises:
         BenchmarkError: the server does not start, or a side did not do the work.
         ConfigError, ModelError: see Engine.
     """
     counts = sorted(set(streams or (QUICK_STREAMS if quick else STREAMS)))
-    length = QUICK_TOKENS if quick else output_tokens or OUTPUT_TOKENS[target.torch_device().type]
+    length = QUICK_TOKENS if quick else output_tokens
     room = prompt_words * WORD_TOKENS + length + LARGEST_BLOCK
     # Without the prefix cache: every round after the first would find its prompts there.
     config = target.config(counts[-1] * room, max_num_seqs=counts[-1], enable_prefix_caching=False)

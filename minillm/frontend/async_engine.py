@@ -28,11 +28,11 @@ class OutputCollector:
         self._error: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
         self._take: Callable[[RequestOutput], bool] | None = None
-        """While the reader waits."""
 
     def put(self, item: Item) -> None:
         """Add an output, or an error, which `get` then raises."""
-        if self._take is not None and not self._outputs and not isinstance(item, Exception):
+        reader = None if self._reader is None or self._reader.done() else self._reader
+        if reader and self._take and not isinstance(item, Exception):
             try:
                 if self._take(item):
                     return
@@ -43,8 +43,8 @@ class OutputCollector:
         else:
             unread = self._outputs.get(item.request_id)
             self._outputs[item.request_id] = item if unread is None else merge(unread, item)
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        if reader:
+            reader.set_result(None)
 
     async def get(self, take: Callable[[RequestOutput], bool] | None = None) -> list[RequestOutput]:
         """Wait for news. Returns one output for each request that has some.
@@ -56,12 +56,9 @@ class OutputCollector:
             Exception: the one that was put in, or raised by `take`.
         """
         self._take = take
-        try:
-            while not self._outputs and self._error is None:
-                self._reader = asyncio.get_running_loop().create_future()
-                await self._reader
-        finally:
-            self._take = None
+        while not self._outputs and self._error is None:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         if self._error is not None:
             raise self._error
         outputs, self._outputs = list(self._outputs.values()), {}

@@ -89,10 +89,7 @@ class Detokenizer:
     """
 
     def __init__(
-        self,
-        tokenizer: TextDecoder | None,
-        prompt_token_ids: Sequence[int],
-        stop: tuple[str, ...] = (),
+        self, tokenizer: TextDecoder | None, prompt_token_ids: Sequence[int], stop: tuple[str, ...] = ()
     ) -> None:
         """
         Args:

@@ -2,7 +2,7 @@
 
 The thread owns the engine: no other thread touches it. Everything that others want done is a command on a
 queue, carried out between two steps; so an abort or a stop takes effect within one step. What others
-want to see is an immutable snapshot, published a few times a second.
+want to see is an immutable snapshot, published a few times a second while it is looked at.
 """
 
 import gc
@@ -126,6 +126,8 @@ class EngineThread:
         self._views: dict[int, RequestView] = {}
         self._stopping = False
         self._closed = False
+        self._is_watched = False
+        """The last snapshot has been looked at."""
         self._closing = threading.Lock()
         self._death: BaseException | None = None
         built: Future[None] = Future()
@@ -191,7 +193,9 @@ class EngineThread:
         self._send(lambda: self._replace_engine(config, same_weights)).result()
 
     def snapshot(self) -> EngineSnapshot:
-        """The last published look at the engine. Costs nothing, never waits."""
+        """The last published look at the engine. Never waits. While steps run, the first look may be an old one; it has
+        the next ones published."""
+        self._is_watched = True
         return self._snapshot
 
     def check_alive(self) -> None:
@@ -246,7 +250,7 @@ class EngineThread:
                 if self._engine.has_unfinished:
                     self._dispatch(self._engine.step())
                 idle = not self._engine.has_unfinished
-                if idle or self.clock.now() - published >= PUBLISH_INTERVAL_S:
+                if idle or (self._is_watched and self.clock.now() - published >= PUBLISH_INTERVAL_S):
                     self._publish()
                     published = self.clock.now()
         except BaseException as error:  # a bug in the engine: no caller may wait forever
@@ -315,6 +319,7 @@ class EngineThread:
         self._publish()
 
     def _publish(self) -> None:
+        self._is_watched = False
         self._snapshot = take_snapshot(self._engine, self._views)
 
     def _begin_stop(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from minillm.core.errors import MinillmError
-from minillm.server.endpoint import GenerationEndpoint
+from minillm.server.endpoint import Exchange
 from minillm.server.errors import ApiError, as_api_error
 from minillm.server.protocol import Body, ChatBody, CompletionBody, DetokenizeBody, ResponsesBody, TokenizeBody, parse
 from minillm.server.service import Service
@@ -71,9 +72,9 @@ def make_app(service: Service) -> Starlette:
 
     app = Starlette(
         routes=[
-            Route("/v1/chat/completions", GenerationEndpoint(service, ChatBody), methods=["POST"]),
-            Route("/v1/completions", GenerationEndpoint(service, CompletionBody), methods=["POST"]),
-            Route("/v1/responses", GenerationEndpoint(service, ResponsesBody), methods=["POST"]),
+            Route("/v1/chat/completions", partial(Exchange, service, ChatBody), methods=["POST"]),
+            Route("/v1/completions", partial(Exchange, service, CompletionBody), methods=["POST"]),
+            Route("/v1/responses", partial(Exchange, service, ResponsesBody), methods=["POST"]),
             Route("/tokenize", on_tokens(TokenizeBody, service.tokenize), methods=["POST"]),
             Route("/detokenize", on_tokens(DetokenizeBody, service.detokenize), methods=["POST"]),
             Route("/v1/models", models),

@@ -33,13 +33,10 @@ def serve(as_json: bool, **values: Any) -> None:
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     if config.replicas is not None:
-        from minillm.server.deploy_ray import run_replicas
-
-        run_replicas(engine, config, ready)
+        from minillm.server.deploy_ray import run_replicas as run
     else:
         from minillm.server.server import run
-
-        run(engine, config, ready)
+    run(engine, config, ready)
 
 
 def _with_flags() -> None:

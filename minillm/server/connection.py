@@ -145,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def lags(self) -> bool:
-        """What is written now would have to wait, or nobody would read it."""
+        """What is written now would have to wait, or would never be read."""
         return self.flow.write_paused or self.cycle.disconnected
 
     def write_chunk(self, body: bytes) -> None:
@@ -159,7 +159,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_answering:
             raise ApiError(400, "a request came before the answer to the last one was out", "pipelined")
         super().on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
         self._in_head = True
 
     def on_url(self, url: bytes) -> None:

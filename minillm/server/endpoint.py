@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -37,19 +37,9 @@ MANY_LOGPROBS = 1000
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 
-class GenerationEndpoint:
-    """An ASGI application that answers one kind of request."""
-
-    def __init__(self, service: Service, kind: type[GenerationBody]) -> None:
-        self.service = service
-        self.kind = kind
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Exchange(self.service, self.kind, scope, receive, send).run()
-
-
 class Exchange:
-    """One request and its answer.
+    """One request and its answer; to be awaited. (So a class with its first two arguments is an ASGI application, as
+    Starlette's own endpoints are.)
 
     Headers are sent with the first token, not before: a request that is refused by the engine, or that waits
     too long in the queue, still gets a proper status.
@@ -58,8 +48,7 @@ class Exchange:
     def __init__(
         self, service: Service, kind: type[GenerationBody], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self.service = service
-        self.kind = kind
+        self.service, self.kind = service, kind
         self.scope, self.receive, self._send = scope, receive, send
         self.request = Request(scope, receive)
         headers = self.request.headers
@@ -71,6 +60,9 @@ class Exchange:
             unix_time=time.time(),
             trace_parent={name: headers[name] for name in TRACE_HEADERS if name in headers},
         )
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.run().__await__()
 
     async def run(self) -> None:
         """Answer it, or say why not; then close the call, however it ended."""
@@ -147,9 +139,8 @@ class Exchange:
         """What one engine step brings goes out in one write. The deadline is the engine's: how long a finished answer
         takes to be read is the reader's affair."""
         news = await generation.news()
-        connection: BoundedProtocol | None = self.scope.get(CONNECTION)
-        if any(completion.logprobs for _, completion in news):
-            connection = None  # they may be many, and are then shaped in a thread
+        has_logprobs = any(completion.logprobs for _, completion in news)  # if many, they are shaped in a thread
+        connection: BoundedProtocol | None = None if has_logprobs else self.scope.get(CONNECTION)
 
         def write(news: News) -> bool:
             if connection is None or connection.lags:

@@ -69,7 +69,7 @@ class Generation:
         """What has come so far, in the prompts' order."""
         return [output for output in self._latest.values() if output is not None]
 
-    async def news(self, take: Callable[[News], bool] | None = None) -> News:
+    async def news(self, take: Callable[[News], bool] = lambda _: False) -> News:
         """Wait for what comes next.
 
         Args:
@@ -81,20 +81,15 @@ class Generation:
         """
 
         def taken(output: RequestOutput) -> bool:
-            for completion in output.completions:
-                if completion.finish_reason is not None:
-                    return False
-            self._latest[output.request_id] = output
-            return take is not None and take(self._news_of(output))
+            return not any(one.finish_reason for one in output.completions) and take(self._news_of(output))
 
         outputs = await self._collector.get(taken)
-        for output in outputs:
-            self._latest[output.request_id] = output
-            if output.finished:
-                self._unfinished.discard(output.request_id)
         return [one for output in outputs for one in self._news_of(output)]
 
     def _news_of(self, output: RequestOutput) -> News:
+        self._latest[output.request_id] = output
+        if output.finished:
+            self._unfinished.discard(output.request_id)
         news = []
         first = self._places[output.request_id] * len(output.completions)
         for index, completion in enumerate(output.completions, first):

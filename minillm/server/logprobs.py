@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from minillm.core.request import TokenLogprob
@@ -59,13 +60,9 @@ def completion_logprobs(logprobs: Sequence[TokenLogprob], texts: TokenTexts, off
         offset: characters of the output before the first of these tokens.
     """
     tokens = [texts.look_up(entry.token_id)[0] for entry in logprobs]
-    offsets = []
-    for token in tokens:
-        offsets.append(offset)
-        offset += len(token)
     return {
         "tokens": tokens,
         "token_logprobs": [entry.logprob for entry in logprobs],
         "top_logprobs": [{texts.look_up(t)[0]: p for t, p in entry.top.items()} for entry in logprobs],
-        "text_offset": offsets,
+        "text_offset": list(accumulate(map(len, tokens), initial=offset))[:-1],
     }

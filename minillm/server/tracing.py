@@ -79,10 +79,8 @@ def attributes_of(call: Call) -> dict[str, Any]:
         attributes = {f"gen_ai.request.{name}": value for name, value in asked.items()}
         if call.body.n != 1:
             attributes["gen_ai.request.choice.count"] = call.body.n
-        if call.body.stop:
-            attributes["gen_ai.request.stop_sequences"] = [
-                *([call.body.stop] if isinstance(call.body.stop, str) else call.body.stop)
-            ]
+        if stop := call.body.stop:
+            attributes["gen_ai.request.stop_sequences"] = [stop] if isinstance(stop, str) else stop
         if form := call.body.response_format:
             attributes["gen_ai.output.type"] = "text" if form.type == "text" else "json"
     if call.max_tokens is not None:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
 Shape = Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")]
 HardwareName = Annotated[str | None, typer.Option(help="A GPU such as h100-sxm, or a .json file with its peaks.")]
 TensorParallel = Annotated[
-    int | None,
-    typer.Option("--tp", min=1, help="Tensor parallel degree; default: the meta.json's of a log, else 1."),
+    int | None, typer.Option("--tp", min=1, help="Tensor parallel degree; default: the meta.json's of a log, else 1.")
 ]
 KVBlocks = Annotated[int | None, typer.Option(min=1, help="KV blocks; default: what the memory holds.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="Requests that run at once; default 256.")]

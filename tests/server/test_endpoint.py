@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from server.running import CHAT, MODEL, Running, Serve
 
-from minillm.server.endpoint import GenerationEndpoint
+from minillm.server.endpoint import Exchange
 from minillm.server.protocol import ChatBody
 
 SCOPE = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "client": ("10.0.0.1", 1)}
@@ -21,7 +21,7 @@ def call(server: Running, body: dict, send: Callable[[dict], Awaitable[None]]) -
     async def receive() -> dict:
         return messages.pop() if messages else await asyncio.Event().wait()
 
-    return GenerationEndpoint(server.service, ChatBody)(SCOPE, receive, send)
+    return Exchange(server.service, ChatBody, SCOPE, receive, send).run()
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -82,6 +82,6 @@ def test_the_wait_in_the_queue_begins_when_the_body_is_in(serve: Serve):
     async def send(message: dict) -> None:
         pass
 
-    asyncio.run(GenerationEndpoint(server.service, ChatBody)(SCOPE, receive, send))
+    asyncio.run(Exchange(server.service, ChatBody, SCOPE, receive, send).run())
     assert calls[0].outputs[0].timeline.arrival == calls[0].arrival > half_sent[1]
     assert calls[0].upload_s >= half_sent[1] - half_sent[0] and calls[0].outcome == "ok"

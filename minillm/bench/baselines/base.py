@@ -32,11 +32,7 @@ class Run:
 
     @classmethod
     def of(
-        cls,
-        start: float,
-        stamps: Sequence[Sequence[float]],
-        num_tokens: int | None = None,
-        end: float | None = None,
+        cls, start: float, stamps: Sequence[Sequence[float]], num_tokens: int | None = None, end: float | None = None
     ) -> "Run":
         """Args:
         stamps: of each request, when tokens were delivered.

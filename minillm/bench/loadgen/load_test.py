@@ -68,10 +68,7 @@ async def find_model(client: Client) -> str:
 
 
 async def run_load_test(
-    endpoint: Endpoint,
-    requests: Sequence[PlannedRequest],
-    settings: LoadSettings,
-    show_progress: bool = False,
+    endpoint: Endpoint, requests: Sequence[PlannedRequest], settings: LoadSettings, show_progress: bool = False
 ) -> LoadTest:
     """Play `requests` to the endpoint. With an empty model name, the first that it serves.
 

@@ -48,11 +48,7 @@ def survey(device: torch.device, demands: Demands = Demands()) -> dict[str, str 
     return {name: _objection(backend, device, demands) for name, backend in BACKENDS.items()}
 
 
-def select_backend(
-    name: str,
-    device: torch.device,
-    demands: Demands = Demands(),
-) -> type[AttentionBackend]:
+def select_backend(name: str, device: torch.device, demands: Demands = Demands()) -> type[AttentionBackend]:
     """The backend called `name` in EngineConfig.attention_backend; auto = the fastest that can run here.
 
     Raises:

@@ -61,10 +61,7 @@ def step_causes(deployment: Deployment) -> Callable[[ScheduledBatch], dict[str, 
         time, without_memory = model.price(work), computing.price(work)
         reading = sum(
             seconds
-            for seconds, computed in (
-                (time.linear, without_memory.linear),
-                (time.attention, without_memory.attention),
-            )
+            for seconds, computed in ((time.linear, without_memory.linear), (time.attention, without_memory.attention))
             if seconds > computed
         )
         causes = {
