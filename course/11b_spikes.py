@@ -123,8 +123,8 @@ warning.alarms()
 #
 # **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So from a wait of
 # $w$ to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and
-# near 100% this overestimates the warning: at 110% it says 88 s for a patience of ten seconds, and E2 below measures
-# 69.
+# near 100% this overestimates the warning: at 110%, for a patience of ten seconds, by about a quarter of what E2 below
+# measures.
 #
 # **The code.** How an autoscaler decides. Note what it can't know: what comes next.
 

@@ -176,6 +176,6 @@ def test_a_wrong_answer_would_be_noticed(four_layers: Any) -> None:
     assert four_layers.assert_identical(right, [name]) == 0
     tokens = right[name].token_ids
     for wrong in (tokens[:-1], [*tokens[:2], tokens[2] ^ 1, *tokens[3:]], [*tokens, tokens[0]], []):
-        completion = right[name].completions[0]._replace(token_ids=wrong)
+        completion = right[name].completions[0]._replace(request_token_ids=wrong, num_tokens=len(wrong))
         with pytest.raises(AssertionError):
             four_layers.assert_identical({name: right[name]._replace(completions=[completion])}, [name])

@@ -54,7 +54,7 @@ def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
     return conclude("F3", "only_when" if split else "not_shown", found=found, **counts)
 
 
-EXPERIMENT = ("services.py", "slo.py")
+EXPERIMENT = ("services.py", "slo.py", "ruler.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A6": lambda lab: a6(services.two_ill_services(lab)),
     "B1": lambda lab: b1(lab.run(services.few_slots(lab), max_num_seqs=1)),
