@@ -30,7 +30,7 @@ from typing import Literal
 from pydantic import BaseModel
 URL, MODEL = os.environ["CLIENT_URL"], os.environ["CLIENT_MODEL"]
 CHAT = [{"role": "user", "content": "Where is it warm?"}]
-class Place(BaseModel):
+class Place(BaseModel, extra="forbid"):  # else random weights write other fields until the window is full
     city: Literal["Oslo", "Rome"]
 """
 

@@ -144,7 +144,9 @@ def start(model: Path, port: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "minillm", "serve", "--model", str(model), "--served-model-name", "tiny", "--json"]
     flags = ["--port", str(port), "--num-kv-blocks", "512", "--dtype", "float32", "--no-access-log"]
     process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline(), "it does not start"
+    assert process.stdout is not None and process.stdout.readline(), (
+        f"it ended with {process.wait()} instead of starting"
+    )
     return process
 
 

@@ -12,6 +12,7 @@ import pytest
 from server.running import CHAT, GREEDY, MODEL, Running, Serve
 
 from minillm.server.answers import AnswerShape
+from minillm.server.connection import BoundedProtocol
 from minillm.server.unsupported import ENDPOINTS
 
 
@@ -44,6 +45,14 @@ def test_streamed_equals_whole_byte_for_byte(server: Running, sampling: dict):
     assert not any(server.engine(lambda engine: [request.logprobs for request in engine.recent_requests]))
     written = [bytes(entry.bytes) for entry in logprobs if not entry.token.startswith("<")]  # but special tokens
     assert b"".join(written).decode(errors="replace") == content
+
+
+def test_tokens_pass_straight_from_a_step_to_the_connection(server: Running, monkeypatch: pytest.MonkeyPatch):
+    written, write = [], BoundedProtocol.write_chunk
+    monkeypatch.setattr(BoundedProtocol, "write_chunk", lambda self, body: (written.append(body), write(self, body)))
+    wanted = {**GREEDY, "max_tokens": 100}
+    assert text_of(server.client().chat.completions.create(model=MODEL, messages=CHAT, **wanted, stream=True))
+    assert len(written) > 10 and all(body.startswith(b"data: {") for body in written)
 
 
 def test_usage_comes_at_the_end_of_a_stream(server: Running):
