@@ -112,7 +112,8 @@ findings.eight_together(one, eight)
 # The same engine, live. Pick traffic, press **Run**, change one control, press **Run** again: the previous run stays as
 # a thin outline, and the bar under **Run** shows what each phase gained or lost. **Stop** takes effect within one step,
 # **Pin** keeps a run to compare with, and **Patterns** hatches the colours. Hover over a control to see what it does.
-# In the map of KV blocks, a request's blocks have the same tint as its row. After two runs it looks like this:
+# In the map of KV blocks, a request's blocks have the same tint as its row. After two runs it looks like this (here on
+# a slower, busy machine):
 #
 # ![The dashboard after two runs: the five-phase timeline with the previous run as thin outlines, the engine's steps,
 # the KV block map, and the difference per phase](images/dashboard.png)
@@ -291,10 +292,11 @@ check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "..
 #
 # ## What this lab cannot tell you
 #
-# - **Proportions on a GPU.** On a few CPU cores prefill is expensive, and a decode step takes around ten milliseconds. On
+# - **Proportions on a GPU.** On a few CPU cores prefill is expensive, and a decode step takes five to thirty
+#   milliseconds. On
 #   four H100s a decode step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY
 #   leaderboard, vLLM). Phases, order and causes carry over; shares don't.
-# - **The network.** Client and engine share one process here, so *stream* is microseconds. Behind a slow proxy it
+# - **The network.** Client and engine share one process here, so *stream* is next to nothing. Behind a slow proxy it
 #   isn't.
 # - **The cost of looking.** Sending six pictures a second to the browser takes CPU time from the engine. Runs without
 #   the dashboard (`lab.run`) are a little faster.

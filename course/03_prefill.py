@@ -166,7 +166,8 @@ simulated_70b.error_band(sim_70b.deployment())
 # %% [markdown]
 # From the right: halving the chunk halves the others' longest gap and costs the long prompt next to nothing. That's the
 # bargain people mean. Then it stops paying. The gap reaches a floor (what a step costs, however little of the prompt is
-# in it), while the long prompt's TTFT doubles with every further halving. A chunk left of that bend buys nothing. Where
+# in it), while the long prompt's TTFT nearly doubles with every further halving. A chunk left of that bend buys
+# nothing. Where
 # the bend is depends on model, hardware and software, so find your own before you copy someone's number.
 
 # %% [markdown]

@@ -170,7 +170,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # - A chunk of 512 costs little TTFT at low load and some at high load, and it shortens the gaps.
 # - At the lowest load hardly any difference is left.
-# - A distant client on a new connection pays more in round trips than any policy can save.
+# - At low load, a distant client on a new connection pays more in round trips than any policy can save.
 #
 # </details>
 

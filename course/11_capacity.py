@@ -25,7 +25,7 @@ lab = open_lab()
 # limits on TTFT and on TPOT, the mean time per token after the first).
 #
 # Here's the real engine on this machine: the same requests with the same arrival times, once for each number of slots.
-# With enough slots, it has capacity to spare.
+# With enough slots, it can keep up.
 
 # %%
 here = traffic.real_knee(lab)

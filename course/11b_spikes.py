@@ -121,7 +121,8 @@ warning.alarms()
 # %% [markdown]
 # ## Deep dive
 #
-# **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So from a wait of
+# **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So growing from a
+# wait of
 # $w$ to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and
 # near 100% this overestimates the warning: at 110%, for a patience of ten seconds, by about a quarter of what E2 below
 # measures.
@@ -179,7 +180,8 @@ e3(cold.played())
 #
 # On paper: with $\lambda$ requests per second and a timeout of $K$ seconds, a request finds it gone with probability
 # $e^{-\lambda K}$, which is also about the share of time its GPUs are free. (E3 also counts those that come during a
-# start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$.) Bring it back from sleep instead of from nothing. What
+# start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. Their waits are in the means below, too.) Bring it back from
+# sleep instead of from nothing. What
 # changes, and what doesn't?
 
 # %%

@@ -145,7 +145,7 @@ print(truth)
 # ### What its numbers imply
 #
 # **Little's law**: requests in flight = arrivals per second × the time each one stays. Compare that with how many the
-# pool can hold.
+# pool can hold. (The rate is what arrived in this run so far; the page has the traffic's average.)
 
 # %%
 services.sums(second)
@@ -197,7 +197,8 @@ months_beside
 # %% [markdown]
 # Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill waits for arithmetic. It's 2% of a
 # request's own time, but three times the prompt tokens fill everyone's steps, and the seconds were lost queueing for
-# those. The story is often told with a moral: "there were too many slots, lower them". Does that fix it?
+# those. (int8 even costs a little: its weights are widened before every product, lesson 09.) The story is often told
+# with a moral: "there were too many slots, lower them". Does that fix it?
 
 # %%
 a18(*claims.post_mortem())
@@ -274,7 +275,8 @@ print(inspect.getsource(generate._try))
 #
 # $$v(c) = \text{kept after}\cdot(1 - \text{lost}) - \text{kept before} - 0.4\,\min(\text{growth of the bill}, 1)$$
 #
-# *Lost* is the share of their tokens, prompt or answer, that users no longer get, measured against last week. If
+# *Kept* is the share of requests within the SLO. *Lost* is the share of their tokens, prompt or answer, that users no
+# longer get, measured against last week. If
 # prompts tripled, trimming them back costs nothing; if they didn't, it costs what it cuts.
 
 # %%

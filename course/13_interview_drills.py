@@ -9,7 +9,7 @@
 # numbers can all be true, and rank what you'd do, naming the phase each step acts on.
 #
 # - **Surface** (ten minutes): one drill against the clock, and a bet on what scores.
-# - **Guided** (thirty): a long drill, what separates the levels, a mock interview, your history.
+# - **Guided** (thirty, and 45 for the mock interview): a long drill, what separates the levels, your history.
 # - **Deep dive** (five): what the graders read, and what they can't.
 
 # %%
