@@ -96,8 +96,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 # - **Slow links.** See above. Within a node NVLink (links between GPUs, hundreds of GB/s) makes the transfer vanish;
 #   across data centres it dominates.
 # - **Small fleets.** Below a handful of replicas the rounding alone (1 + 3? 2 + 2?) costs more than the stalls did.
-# - **Prefix caches.** Hits live where prefill happened. Decode GPUs keep the conversation's KV, and the next turn's
-#   prefill GPU doesn't have it, unless a shared tier does ([07b](07b_smaller_kv.ipynb)).
+# - **Prefix caches.** Hits live where prefill happened, so a conversation has to come back to the same prefill GPU. And
+#   an answer's KV was made on the decode GPU: the next turn prefills the answer again, unless a shared tier has it
+#   ([07b](07b_smaller_kv.ipynb)).
 #
 # <details><summary>On a real server</summary>
 #

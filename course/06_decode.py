@@ -305,7 +305,8 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 #
 # **Tensor parallelism** splits every matrix over $n$ GPUs, so $F$ and $M$ both grow $n$-fold: the floor drops, and the
 # bend stays where it was. That would hold if communication were free. But twice per layer the GPUs have to add up their
-# partial results (an **all-reduce**), and that isn't free (batch 64, contexts of 1024):
+# partial results (an **all-reduce**), and that isn't free (batch 64, contexts of 1024; two H100s have no room for that
+# much KV, so take that row as a step's time only):
 
 # %%
 sim_70b.tp_table()

@@ -47,7 +47,8 @@ tokens.told(money.gpu_price())
 
 # %% [markdown]
 # That's a replica that is always full. Put in your price, and your **fill**: how much of its capacity is really
-# used, on average over a day.
+# used, on average over a day. (As if it were full for that share of the day, and empty for the rest. Partly full all
+# day costs the same per request, but output tokens take more of it: lesson 11's worksheet.)
 
 # %%
 tokens.explorer()
@@ -117,7 +118,7 @@ a20(list(money.TROUBLES.values()), money.gpu_price())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are: at a third of the load, a token
+# > "Cost per token is rent over tokens, so first I'd ask how full the replicas are: at a third of the load, a request
 # > costs three times as much. Then I'd price input and output separately, because output is produced one step at a
 # > time. Reasoning is the expensive kind: long outputs, and KV that shrinks the batch. Before I buy replicas, I'd check
 # > whether a setting fixes it, such as too few slots. And I'd quote the price at our real load, next to the SLO."

@@ -144,8 +144,10 @@ print(truth)
 #
 # ### What its numbers imply
 #
-# **Little's law**: requests in flight = arrivals per second × the time each one stays. Compare that with how many the
-# pool can hold. (The rate is what arrived in this run so far; the page has the traffic's average.)
+# **Little's law**: requests in flight = arrivals per second × the time each one stays. That's for a steady state: this
+# queue was still growing, and its last requests stayed longest, so the product is where it was heading, not how many
+# there were. Compare it with how many the pool can hold. (The rate is what arrived in this run so far; the page has
+# the traffic's average.)
 
 # %%
 services.sums(second)
@@ -217,7 +219,8 @@ contract.page
 contract.ask("per_bucket")
 
 # %% [markdown]
-# Look at the rows with short prompts: they wait, too. Prefill is chunked here, so no single step is long, but a
+# Look at the rows with short prompts: they wait, too. Prefill is chunked here, so no step holds a whole contract (a
+# full one still takes half a second), but a
 # contract fills the token budget of many steps in a row, and everything behind it queues.
 
 # %%

@@ -170,7 +170,8 @@ simulated_70b.error_band(simulated_70b.deployment(**claims.SERVER))
 # usually overestimates, and it isn't any request's time; say so when you use it.
 #
 # **The statements.** A sentence is checked against a table of what techniques do, where that can be said without an "it
-# depends". These lines are about the queue:
+# depends". Where all three effects are listed it does depend: a plain statement about those passes, unless the drill
+# itself settles it. These lines are about the queue:
 
 # %%
 from course.lab.drills.claims import table
