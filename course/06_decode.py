@@ -377,7 +377,7 @@ check("q5", ...)
 # - **Graphs off, at 70B,** is a what-if: today's stack with the launch times of 2023's. Measure yours with
 #   `--enforce-eager`.
 # - **Caches.** A CPU with a very large cache keeps part of a small model in it, and MBU can then exceed 100%.
-# - **Noise.** Each point is the median of a few steps, so two cells can differ on the same batch by a fifth; "restless"
+# - **Noise.** Each point is the median of a few steps; "restless"
 #   means that the machine was doing something else, too.
 #
 # ## Sources

@@ -31,7 +31,7 @@ lab = open_lab()
 # Below is one incident: a simulated service, run by this course's own scheduler. Every question costs minutes on the
 # incident's clock, not on yours, and the incident goes on: queues grow, and the SLO's error budget burns. Ask what you
 # need and write down what you suspect; the menus come after that. Commit, try your change on a canary, roll it out or
-# back, and press *Grade me*. Three questions are enough.
+# back, and press *Grade me*.
 
 # %%
 first = services.first()
@@ -39,7 +39,7 @@ desk = Desk(first)  # 10 minutes
 desk
 
 # %% [markdown]
-# *Phase*: where are the seconds lost? It may be outside the engine: in clients, the network, or a gateway. *What proves
+# *Phase*: where are the seconds lost? It may be outside the engine. *What proves
 # it*: the evidence that would look different without the problem. *Spike or steady*: will it pass by itself?
 #
 # **Split, ask, commit, canary, deploy, look.** When you're graded, compare your timeline with what was really going on.
@@ -49,7 +49,7 @@ desk
 #
 # ### The page, and two numbers
 #
-# Another service. The page gives one alarming number.
+# Another service, one alarming number.
 
 # %%
 second = services.second()
@@ -144,10 +144,8 @@ print(truth)
 #
 # ### What its numbers imply
 #
-# **Little's law**: requests in flight = arrivals per second × the time each one stays. That's for a steady state: this
-# queue was still growing, and its last requests stayed longest, so the product is where it was heading, not how many
-# there were. Compare it with how many the pool can hold. (The rate is what arrived in this run so far; the page has
-# the traffic's average.)
+# **Little's law**: requests in flight = arrivals per second × the time each one stays. Compare that with how many the
+# pool can hold. (In a steady state; this queue was still growing.)
 
 # %%
 services.sums(second)
@@ -199,8 +197,7 @@ months_beside
 # %% [markdown]
 # Fewer bits make weights cheaper to read, and that's what decode waits for. Prefill waits for arithmetic. It's 2% of a
 # request's own time, but three times the prompt tokens fill everyone's steps, and the seconds were lost queueing for
-# those. (int8 even costs a little: its weights are widened before every product, lesson 09.) The story is often told
-# with a moral: "there were too many slots, lower them". Does that fix it?
+# those. The story is often told with a moral: "there were too many slots, lower them". Does that fix it?
 
 # %%
 a18(*claims.post_mortem())
@@ -219,8 +216,7 @@ contract.page
 contract.ask("per_bucket")
 
 # %% [markdown]
-# Look at the rows with short prompts: they wait, too. Prefill is chunked here, so no step holds a whole contract (a
-# full one still takes half a second), but a
+# Look at the rows with short prompts: they wait, too. Prefill is chunked here, so no step holds a whole contract, but a
 # contract fills the token budget of many steps in a row, and everything behind it queues.
 
 # %%
