@@ -142,7 +142,7 @@ worksheet.sheet()
 worksheet.explained(worksheet.plan())
 
 # %% [markdown]
-# Try H200s at their price, and eight GPUs per replica. Then two H100s with a TPOT of 25 ms: the sheet refuses, because
+# Try H200s at their price, and eight GPUs per replica. Then two H100s with the tightest TPOT: the sheet refuses, because
 # even an idle replica misses it, and no number of replicas can help. In a terminal: `minillm simulate --plan`, and
 # `--search` for the cheapest card and number of GPUs.
 #

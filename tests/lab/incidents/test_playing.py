@@ -21,8 +21,9 @@ Draw = Callable[[str, int], Incident]
 
 
 @pytest.fixture
-def slots(draw: Draw) -> Incident:
-    """Too few slots; untouched."""
+def slots(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> Incident:
+    """Too few slots; untouched, and its cause told to no other test."""
+    monkeypatch.setattr("course.lab.incidents.incident._TOLD_HERE", set())
     return draw("few_slots", 1).fresh()
 
 
@@ -232,8 +233,7 @@ def test_the_daily_incident_is_everyones_and_told_in_a_line(monkeypatch: pytest.
 
 
 def test_the_reveal_tells_what_everything_would_have_done(slots: Incident) -> None:
-    expert_result = expert(slots)
-    assert expert_result.max_score == 100
+    assert expert(slots).max_score == 100
     slots.suspect("the settings")
     slots.ask("batch")
     slots.answer("queue", ranked=["int8_kv"])
