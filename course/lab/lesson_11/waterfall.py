@@ -18,7 +18,7 @@ def stages(ask: Ask, headroom: float) -> dict[str, float]:
     knee = worksheet.plan(ask.qps, ask.prompt, ask.answer, gpus=ask.gpus, headroom=headroom).found.knee
     return {
         "FLOPs on the data sheet": flops,
-        "x MFU": flops * ask.share_reached,
+        "x what products reach": flops * ask.share_reached,
         "+ weights, links, launches (simulated)": simulated,
         "within the SLO (the knee)": knee,
         f"less {headroom:.0%} headroom": knee * (1 - headroom),

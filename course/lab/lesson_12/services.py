@@ -79,7 +79,7 @@ def sums(incident: Incident) -> Html:
         ("TTFT, mean", seconds(found.ttft)),
         ("E2E, mean", seconds(found.e2e)),
         ("KV pool, tokens", str(found.pool)),
-        ("requests in flight: rate x E2E", number(found.in_flight)),
+        ("rate x E2E (in flight, if it were steady)", number(found.in_flight)),
         ("prefill of all prompts, over the peak of the GPUs", f"{found.prefill_share:.0%}"),
     ]
     return as_table(("number", "value"), rows)
