@@ -20,10 +20,10 @@ def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_expe
     (package / "claims.py").write_text("a = 1")
     others = ("tools", "one.py")
     seen = {fingerprint(package, others)}
-    for path in ("lesson_77/part.py", "tools/inner/part.py", "one.py"):
+    for path in ("lesson_77/part.py", "tools/inner/part.py", "one.py", "one.toml"):
         (tmp_path / path).write_text("b = 1")
         seen.add(fingerprint(package, others))
-    assert len(seen) == 4 and fingerprint(package, others) in seen
+    assert len(seen) == 5 and fingerprint(package, others) in seen
 
 
 SHARED = {"simulated_70b", "claims", "lab", "run", "scale", "style", "waiting"}

@@ -24,6 +24,9 @@ BLOCK_SIZE = 16
 ROUNDS = 5
 MAX_SCORE_BYTES = 8e9
 """Textbook attention with larger score matrices is not tried."""
+ALLOCATOR_BYTES = 30 * 2**20
+"""Until glibc has freed a block of nearly 32 MiB, it gives smaller ones back to the system at once, and each call pays
+for its pages anew: 512 tokens then take longer than 1024."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ def measure(config: ModelConfig, tokens: int, device: torch.device, rounds: int 
 def compare(lab: Lab) -> list[Point]:
     """A point for each length of the ladder but the shortest; one step beyond the ladder where it is whole."""
     config, device = lab_shape(lab), torch.device(traffic.device(lab))
+    torch.empty(ALLOCATOR_BYTES, dtype=torch.uint8)
     ladder = traffic.lengths(lab)
     lengths = (*ladder[1:], *((2 * ladder[-1],) if lab.scale == 1 else ()))
     small_enough = (tokens for tokens in lengths if tokens * tokens * config.num_heads * 4 <= MAX_SCORE_BYTES)

@@ -38,10 +38,11 @@ def fingerprint(package: Path, others: Sequence[str] = ()) -> str:
     """Of a lesson's package, and of other code that its experiments run.
 
     Args:
-        others: files and folders under course/lab; the lesson's claims list them as EXPERIMENT.
+        others: modules (each with its .toml) and folders under course/lab; the lesson's claims list them as EXPERIMENT.
     """
     found = hashlib.sha256()
     for part in (package, *(package.parent / name for name in others)):
-        for path in [part] if part.is_file() else sorted(p for p in part.rglob("*") if p.suffix in (".py", ".toml")):
-            found.update(f"{path.name}\n".encode() + path.read_bytes())
+        for path in sorted(part.rglob("*") if part.is_dir() else part.parent.glob(f"{part.stem}.*")):
+            if path.suffix in (".py", ".toml"):  # a claim's words are in the .toml beside its module
+                found.update(f"{path.name}\n".encode() + path.read_bytes())
     return found.hexdigest()[:12]
