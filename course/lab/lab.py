@@ -23,6 +23,7 @@ from course.lab.session import Session
 from course.lab.workloads import Arrival, Workload, workload
 from minillm import Engine, EngineConfig
 from minillm.core.errors import EngineDeadError
+from minillm.kernels.openmp import end_team
 from minillm.model.checkpoints import load_tokenizer, resolve
 from minillm.model.loader import LoadedModel
 
@@ -175,6 +176,7 @@ class Lab:
                 self._session.join()
             if self._closed:
                 raise EngineDeadError("this lab was closed: run the cell that makes the lab, then this one again")
+            end_team()  # of a cell that computed: it would slow the engine's steps
             yield
         finally:
             self._turn.release()

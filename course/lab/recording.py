@@ -46,7 +46,10 @@ def record(explorer: Drawn, most: int) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     stops = _stops(explorer.controls, most)
     start = [_nearest(stops[name], control.value) for name, control in explorer.controls.items()]
-    drawn = {",".join(map(str, at)): explorer.drawn_at(**_values(stops, at)) for at in _all(stops, start, most)}
+    drawn = {
+        ",".join(map(str, at)): explorer.drawn_at(**{name: stops[name][i] for name, i in zip(stops, at, strict=True)})
+        for at in _all(stops, start, most)
+    }
     controls = [
         {
             "label": control.description,
@@ -113,10 +116,6 @@ def _all(stops: Mapping[str, Sequence[Any]], start: Sequence[int], most: int) ->
         return
     moves = ((i, place) for i, each in enumerate(stops.values()) for place in range(len(each)))
     yield from dict.fromkeys((*start[:i], place, *start[i + 1 :]) for i, place in moves)
-
-
-def _values(stops: Mapping[str, Sequence[Any]], at: Sequence[int]) -> dict[str, Any]:
-    return {name: stops[name][i] for name, i in zip(stops, at, strict=True)}
 
 
 def _kind(control: widgets.ValueWidget) -> str:

@@ -151,7 +151,7 @@ class Session:
         self._began = self._engine.clock.now()
         due = list(enumerate(self.workload.arrivals))
         while (due and not self._stopped) or self._open:
-            if due and not self._stopped and self._may_send(due[0][1].offset):
+            if due and not self._stopped and self._now >= due[0][1].offset and not self._client_is_full():
                 self._send(*due.pop(0))
             else:
                 self._listen(self._patience(due))
@@ -168,9 +168,6 @@ class Session:
     def _client_is_full(self) -> bool:
         limit = self.workload.max_in_flight
         return limit is not None and self._open >= limit
-
-    def _may_send(self, offset: float) -> bool:
-        return self._now >= offset and not self._client_is_full()
 
     def _patience(self, due: list) -> float | None:
         """Seconds to listen before the next request is due; None = until something is heard."""

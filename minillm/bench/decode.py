@@ -1,12 +1,12 @@
 """`minillm bench decode`: how near to the speed of memory a decode step comes, batch by batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
-from minillm.bench.idle import idle_share, kernel_times
 from minillm.bench.options import Sample, Steps
 from minillm.bench.report import Measured, with_unit
 from minillm.bench.steady import GREEDY, SteadyDecode, check_fits, pool_tokens
@@ -24,6 +24,9 @@ STEPS = {"cpu": 32, "cuda": 128}
 PREFILL_BUDGET = 8192
 """Tokens a step: prefills the batch in few steps, so that its sequences are almost equally long."""
 QUICK_BATCHES, QUICK_CONTEXT, QUICK_STEPS = (1, 2), 16, 3
+SHORTEST_GAP_S = 10e-6
+"""Shorter gaps are no idleness: in a CUDA graph, too, a kernel begins a microsecond or two after the one before has
+ended, and waits for nothing."""
 COLUMNS = ("batch", "tok/s", "step ms", "p99", "floor ms", "GB/s", "MBU")
 
 
@@ -139,3 +142,26 @@ def run(
 def _cells(row: DecodeResult) -> list[str]:
     milliseconds = [f"{1e3 * seconds:.3f}" for seconds in (row.step_s, row.step_p99_s, row.floor_s)]
     return [f"{row.batch}", f"{row.tokens_per_s:.1f}", *milliseconds, f"{row.bandwidth / 1e9:.1f}", f"{row.mbu:.1%}"]
+
+
+def idle_share(intervals: Iterable[tuple[float, float]]) -> float:
+    """The share of the time from first start to last end in which nothing ran, short gaps left out.
+
+    Args:
+        intervals: at least one (start, end), seconds; they may overlap, in any order.
+    """
+    (begin, reached), *rest = sorted(intervals)
+    idle = 0.0
+    for start, end in rest:
+        if start - reached >= SHORTEST_GAP_S:
+            idle += start - reached
+        reached = max(reached, end)
+    return idle / (reached - begin)
+
+
+def kernel_times(decode: SteadyDecode, num_steps: int) -> list[tuple[float, float]]:
+    """Start and end, seconds, of each kernel and copy that the GPU runs in some steps."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        decode.run(num_steps)
+    times = [event.time_range for event in profile.events() if event.device_type.name == "CUDA"]
+    return [(each.start / 1e6, each.end / 1e6) for each in times]

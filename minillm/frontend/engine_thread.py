@@ -21,6 +21,7 @@ from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
 from minillm.kernels.device import let_go
+from minillm.kernels.openmp import end_team
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 
@@ -98,9 +99,7 @@ class RequestStream:
 class EngineThread:
     """A daemon thread that steps an engine while there is work, and sleeps while there is none.
 
-    It also loads and builds there: OpenMP keeps a team of workers for each thread that ever computed, and once all
-    teams together outnumber the cores, it puts its workers to sleep between any two operations. On 2 cores that
-    made each decode step a third longer (bench/serve_overhead.py).
+    It also loads and builds there, so that no other thread has a team of OpenMP's workers (kernels/openmp.py).
 
     Args:
         config: the engine's configuration.
@@ -258,7 +257,9 @@ class EngineThread:
         self._close()
 
     def _run_commands(self, wait: bool) -> None:
-        """Carry out the commands that have come; with nothing else to do, wait for one."""
+        """Carry out the commands that have come; with nothing else to do, wait for one, and be in nobody's way."""
+        if wait and self._commands.empty():
+            end_team()
         while wait or not (self._stopping or self._commands.empty()):
             command, reply = self._commands.get()
             wait = False

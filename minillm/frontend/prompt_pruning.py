@@ -42,7 +42,8 @@ def prune_context(context: str, question: str, keep: float, count_tokens: Callab
     Raises:
         ConfigError: `keep` is not a share.
     """
-    check_keep(keep)
+    if not 0 < keep <= 1:
+        raise ConfigError(f"keep is the share of tokens that may stay, above 0 and at most 1; got {keep}")
     count = count_tokens or (lambda text: len(text.split()))
     sentences = split_sentences(context)
     sizes = [count(sentence) for sentence in sentences]
@@ -56,12 +57,6 @@ def prune_context(context: str, question: str, keep: float, count_tokens: Callab
     order = sorted(kept)
     text = context if len(order) == len(sentences) else " ".join(sentences[i] for i in order)
     return Pruned(text, order, sum(sizes[i] for i in order))
-
-
-def check_keep(keep: float) -> None:
-    """Raise ConfigError unless it is a share, and not of nothing."""
-    if not 0 < keep <= 1:
-        raise ConfigError(f"keep is the share of tokens that may stay, above 0 and at most 1; got {keep}")
 
 
 def split_sentences(text: str) -> list[str]:

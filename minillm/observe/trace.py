@@ -73,7 +73,7 @@ def chrome_trace(
         now: where requests in flight are cut off, clock seconds; None = the latest stamp there is.
     """
     records = as_records(requests)
-    moments = [moment for record in records for moment in _stamps(record)]
+    moments = [at for record in records for name in STAMPS if (at := getattr(record.timeline, name)) is not None]
     moments += [moment for step in steps for moment in (step.start, step.end)]
     builder = TraceBuilder(origin=min(moments, default=0.0))
     now = max(moments, default=0.0) if now is None else now
@@ -97,10 +97,6 @@ def write_chrome_trace(
 ) -> None:
     """Write `chrome_trace` to a file."""
     Path(path).write_text(json.dumps(chrome_trace(requests, steps, now)), encoding="utf-8")
-
-
-def _stamps(record: RequestRecord) -> list[float]:
-    return [stamp for name in STAMPS if (stamp := getattr(record.timeline, name)) is not None]
 
 
 def _track_at(tracks: dict[str, list[Track]], request_id: str, moment: float) -> Track | None:

@@ -9,9 +9,8 @@ import torch
 from typer.testing import Result
 
 from minillm.bench import decode
-from minillm.bench.decode import summarize
+from minillm.bench.decode import idle_share, summarize
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.idle import idle_share
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError

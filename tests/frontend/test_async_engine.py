@@ -3,6 +3,7 @@
 import asyncio
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.llm import LLM
 from minillm.frontend.loading import warm_up
 from minillm.frontend.snapshot import CACHED, FREE, SHARED
+from minillm.kernels.openmp import BUNDLED
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 
@@ -63,6 +65,27 @@ def test_many_threads_may_submit_at_once(thread: EngineThread, expected: list[in
     for one in clients:
         one.join()
     assert results == [expected] * 8
+
+
+@pytest.mark.skipif(BUNDLED is None, reason="PyTorch computes with another OpenMP here")
+def test_an_idle_engine_keeps_no_workers(thread: EngineThread):
+    """They would slow whoever computes next (kernels/openmp.py)."""
+
+    def compute(_: Engine) -> int:
+        torch.set_num_threads(4)  # for this thread; the first call in a process makes a pool that stays
+        torch.ones(10**6).exp()
+        return num_tasks()
+
+    cores = torch.get_num_threads()
+    torch.set_num_threads(4)
+    before = num_tasks()
+    assert thread.call(compute).result() == before + 3
+    torch.set_num_threads(cores)
+    assert any(num_tasks() == before or time.sleep(0.01) for _ in range(1000))
+
+
+def num_tasks() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def test_errors_at_the_door_reach_the_caller_and_harm_nobody(thread: EngineThread, expected: list[int]):

@@ -94,7 +94,7 @@ def draw_policies(
     """
     left = Scale(0, 1.3 * _end_of_axis([sum(b.values()) for b in ttfts.values()]), 112, MIDDLE - 20)
     right = Scale(0, 1.55 * max(max(paid.values()), 1e-9), MIDDLE, WIDTH - 8)
-    used = [cause for cause in CAUSES if any(_visible(b, cause, left) for b in ttfts.values())]
+    used = [cause for cause in CAUSES if any(left(b.get(cause, 0.0)) - left(0) > 1.0 for b in ttfts.values())]
     pitch, top = 34, 22
     bottom = top + pitch * len(ttfts)
     body = text(112, 12, who, size=12, font_weight="bold") + text(MIDDLE, 12, payer, size=12, font_weight="bold")
@@ -123,10 +123,6 @@ def _end_of_axis(values: list[float]) -> float:
     """The longest bar; or, if it would dwarf all others, an end at which it is broken off."""
     longest, second = [*sorted(values, reverse=True), 0.0][:2]
     return max(min(longest, 2 * second) if longest > 5 * second > 0 else longest, 1e-9)
-
-
-def _visible(causes: Breakdown, cause: str, scale: Scale) -> bool:
-    return scale(causes.get(cause, 0.0)) - scale(0) > 1.0
 
 
 def _legend(used: list[str], y: float) -> str:

@@ -12,7 +12,6 @@ from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.scale import enough
 from course.lab.svg import Picture
-from minillm.simulate.cluster.record import ClientRecord
 from minillm.simulate.workload.arrivals import Poisson
 from minillm.simulate.workload.requests import make_workload
 
@@ -125,10 +124,6 @@ def play(wrong: float, load: float = 0.9, easy: float = 0.7) -> Played:
     routing = {"easy_share": easy, "misroute_rate": wrong} if wrong >= 0 else None
     run = simulated_70b.play(fleet.deployment(max_num_seqs=fleet.SLOTS), workload, small, model_routing=routing)
     ended = [r for r in run.records if r.completed]
-    twice = [r.misrouted and r.replica.startswith("main") and _waited_for_small(r) for r in ended]
-    return Played(np.array([r.e2e() for r in ended]), np.array([r.ttft() for r in ended]), np.array(twice, dtype=bool))
-
-
-def _waited_for_small(record: ClientRecord) -> bool:
-    """Its engine saw it much later than its client sent it: another model had it first."""
-    return record.timeline.arrival - record.intended > 0.1
+    # Another model had it first: this one's engine saw it much later than its client sent it.
+    again = [r.misrouted and r.replica.startswith("main") and r.timeline.arrival - r.intended > 0.1 for r in ended]
+    return Played(np.array([r.e2e() for r in ended]), np.array([r.ttft() for r in ended]), np.array(again, dtype=bool))

@@ -153,10 +153,6 @@ def _other_traffic(e: Evidence) -> Facts:
     return {"counted": counted, "answered": answered}
 
 
-def _few(e: Evidence) -> Facts:
-    return {"total": len(e.completed)} if 0 < len(e.completed) < FEW else None
-
-
 CHECKS = {
     "failures": _failures,
     "closed_loop": _closed_loop,
@@ -167,6 +163,6 @@ CHECKS = {
     "token_counts": _counting,
     "short_answers": _short_answers,
     "other_traffic": _other_traffic,
-    "few_samples": _few,
+    "few_samples": lambda e: {"total": len(e.completed)} if 0 < len(e.completed) < FEW else None,
 }
 """By the message's name in validity.toml, the gravest first."""

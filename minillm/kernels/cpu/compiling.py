@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from minillm.kernels.openmp import BUNDLED
 from minillm.kernels.storage import cache_home
 
 FOLDER = Path(__file__).parent
@@ -79,8 +80,7 @@ def why_none() -> str | None:
 
 def openmp() -> list[str]:
     """The OpenMP library to link with: PyTorch's own, so that both share one team of threads."""
-    bundled = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))
-    return [str(bundled[0])] if bundled else ["-fopenmp"]
+    return ["-fopenmp"] if BUNDLED is None else [str(BUNDLED)]
 
 
 def cpu_identity() -> str:

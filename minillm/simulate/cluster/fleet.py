@@ -114,7 +114,8 @@ class Cluster:
         if config.degrading is not None:
             self._path = SmallUnderLoad(config.degrading, self._small_pool(make_small_engine), main, answer)
         if config.disaggregation is not None:
-            require_prefix_cache(main)
+            if not all(replica.engine.config.enable_prefix_caching for replica in main.replicas):
+                raise WorkloadError("disaggregation hands KV caches over through prefix caches: enable_prefix_caching")
             num_prefill = config.disaggregation.prefill_replicas
             prefill = self._pool("prefill", make_prefill_engine or make_engine, num_prefill, config.shedding)
             self._path = TwoPools(config.disaggregation, prefill, main, answer, self.events)
@@ -167,16 +168,6 @@ class Cluster:
     def _sample(self) -> None:
         for pool in self.pools.values():
             self._samples += [Sample.of(self.events.now, replica) for replica in pool.serving]
-
-
-def require_prefix_cache(pool: Pool) -> None:
-    """A decode pool finds the KV caches it is sent in its prefix cache.
-
-    Raises:
-        WorkloadError: its engines have none.
-    """
-    if not all(replica.engine.config.enable_prefix_caching for replica in pool.replicas):
-        raise WorkloadError("disaggregation hands KV caches over through the prefix cache: set enable_prefix_caching")
 
 
 def simulate(workload: Workload, config: ClusterConfig, make_engine: EngineFactory, **others: Any) -> FleetRun:
