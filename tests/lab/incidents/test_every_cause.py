@@ -99,7 +99,9 @@ def test_a_cause_over_many_seeds(cause: str, seed: int) -> None:
     check(Incident.generate(seed, difficulty=1 + seed % 3, cause=cause))
 
 
-@pytest.mark.parametrize("causes", [SEVERAL, pytest.param(tuple(CAUSES), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "causes", [SEVERAL, pytest.param(tuple(CAUSES), marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
+)
 def test_those_who_do_not_know_do_not_score(draw: Draw, causes: tuple[str, ...]) -> None:
     """Also where more machines do help, where one setting does, and where decoding is to blame."""
     check_those_who_do_not_know([draw(cause, 1) for cause in causes])
