@@ -377,8 +377,8 @@ check("q5", ...)
 # - **Graphs off, at 70B,** is a what-if: today's stack with the launch times of 2023's. Measure yours with
 #   `--enforce-eager`.
 # - **Caches.** A CPU with a very large cache keeps part of a small model in it, and MBU can then exceed 100%.
-# - **Noise.** Each point is the median of a few steps; "restless"
-#   means that the machine was doing something else, too.
+# - **Noise.** Each point is the median of a few steps; "restless" means that something else ran. The limits vary, too:
+#   compare lesson 09's.
 #
 # ## Sources
 #

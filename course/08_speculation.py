@@ -257,7 +257,8 @@ print(inspect.getsource(DraftLength.num_drafts))
 print(inspect.getsource(check_drawn))
 
 # %% [markdown]
-# **The other four claims, measured.** (int8's gain varies from run to run: lesson 09 measures it by itself.)
+# **The other four claims, measured.** (What int8 gains, and drafts on chat, varies from run to run: compare lesson 09
+# and the table above.)
 
 # %%
 a14(quantized_or_drafted(lab))

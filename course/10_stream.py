@@ -152,10 +152,10 @@ costs = front.by_size(lab)
 front.chunk_cost_table(costs)
 
 # %% [markdown]
-# A chunk costs about the same whatever's in it (the rows differ by noise), so putting several tokens into each divides
-# the cost (vLLM's `--stream-interval` does that). This pace is calm: the event loop wakes up for each chunk. Flat out,
-# in the next cell, one wake-up serves many, and a chunk costs less. Streams × chunks per second × CPU seconds per chunk
-# is the number of cores that streaming takes. What happens beyond one core?
+# A chunk of sixteen tokens costs far less than sixteen chunks (neighbouring rows differ by noise), so putting several
+# tokens into each divides the cost (vLLM's `--stream-interval` does that). This pace is calm: the event loop wakes up
+# for each chunk. Flat out, in the next cell, one wake-up serves many, and a chunk costs less. Streams × chunks per
+# second × CPU seconds per chunk is the number of cores that streaming takes. What happens beyond one core?
 
 # %%
 busy = front.too_many(lab)

@@ -85,8 +85,8 @@ LedgerPanel(ledger)
 # - *Queue, wrong or holds only when*: most of these claims leave out the load.
 # - *Decode*: a claim without a batch size is usually about a batch of one.
 # - *Holds*: mostly statements about *what to look at*, not figures.
-# - *The same claim, measured twice*: the figures vary with this machine's noise, and a verdict that changes rests on an
-#   effect no larger than that (here: what int8 weights gain on two cores, A7 and A14, or short prompts' attention, F4).
+# - *The same claim, measured twice*: the figures vary with this machine's noise. A verdict that changes, or a part of
+#   one, rests on an effect near that noise, or on a disturbed run: measure it a third time.
 # - *A17, A18, D23*: an interview question and two post-mortems, replayed on the simulator. In A17 two lines of
 #   arithmetic show that the numbers don't fit one server, before anything is measured. In A18 the time was in the
 #   queue, as the story says, but the slots weren't the cause. In D23, look at which requests make up the p99.

@@ -42,7 +42,7 @@ def telling(cells: Sequence[NotebookNode]) -> list[int]:
             found.append(index)
             decisive |= set() if is_decided else names_made(cell.source)
             is_decided = is_decided or SCORES in cell.source
-        elif decisive & names_used(cell.source):
+        elif decisive & {node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)}:
             found.append(index)
     return found
 
@@ -67,10 +67,6 @@ def _of_the_cell(node: ast.AST) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, SCOPES):
             yield from _of_the_cell(child)
-
-
-def names_used(source: str) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
 
 
 def folded_outcomes(notebook: NotebookNode) -> NotebookNode:

@@ -41,7 +41,9 @@ def launches(whole: Sequence[Dot], apart: Sequence[Dot]) -> Finding:
     """Where one call for all layers helps."""
     small, large = (one.itl / other.itl for one, other in ((apart[0], whole[0]), (apart[-1], whole[-1])))
     outcome = "shrinks" if small > large * 1.05 else "stays" if small > ALIKE else "none"
-    return tell("06", "launches", outcome, small=small, large=large, batch=whole[-1].batch)
+    more, more_large = apart[0].itl - whole[0].itl, apart[-1].itl - whole[-1].itl
+    told = {"small": small, "large": large, "more": more, "more_large": more_large, "batch": whole[-1].batch}
+    return tell("06", "launches", outcome, **told)
 
 
 def profiled(found: StepProfile) -> Finding:

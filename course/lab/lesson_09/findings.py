@@ -20,7 +20,8 @@ def decode_gain(found: Mapping[str, Pair]) -> Outcome:
 
 def alone(found: Mapping[str, Pair]) -> Finding:
     """One request, a long answer: which phases moved."""
-    moved = [PHASE_LABELS[name] for name, pair in found.items() if name in PHASE_LABELS and pair.is_clear]
+    way = {True: "shorter", False: "longer"}
+    moved = [f"{PHASE_LABELS[n]} ({way[p.is_faster]})" for n, p in found.items() if n in PHASE_LABELS and p.is_clear]
     outcome = "faster" if found["decode"].is_faster else "slower" if found["decode"].is_slower else "same"
     told = {"was": found["decode"].was, "now": found["decode"].now, "gain": 1 / found["decode"].ratio}
     return tell("09", "alone", outcome, moved=", ".join(moved) or "none", **told)

@@ -1,6 +1,5 @@
 """Streaming, batching, both, neither: which of them shortens what?"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,8 +46,3 @@ def _serve(server: LabServer, streamed: bool, batched: bool, load: str) -> Serve
     heard = [client() for client in clients] if LOADS[load] else together(clients)
     first = tuple((each.arrivals[0] if streamed else each.ended) - each.sent for each in heard)
     return Served(streamed, batched, load, first, tuple(each.ended - each.sent for each in heard))
-
-
-def by_way(found: list[Served]) -> Mapping[tuple[str, bool, bool], Served]:
-    """By load, whether it was batched, whether it was streamed."""
-    return {(each.load, each.batched, each.streamed): each for each in found}
