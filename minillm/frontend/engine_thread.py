@@ -257,7 +257,7 @@ class EngineThread:
         self._close()
 
     def _run_commands(self, wait: bool) -> None:
-        """Carry out the commands that have come; with nothing else to do, wait for one, and be in nobody's way."""
+        """Carry out the commands that have come; with nothing else to do, wait for one, without any workers."""
         if wait and self._commands.empty():
             end_team()
         while wait or not (self._stopping or self._commands.empty()):
