@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from pathlib import Path
 from dataclasses import replace
 from datetime import date
 from html import escape
@@ -21,8 +22,8 @@ Draw = Callable[[str, int], Incident]
 
 
 @pytest.fixture
-def slots(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> Incident:
-    """Too few slots; untouched, and its cause told to no other test."""
+def slots(draw: Draw, home: Path, monkeypatch: pytest.MonkeyPatch) -> Incident:
+    """Too few slots; untouched, and its cause told to no other test, nor in a learner's file."""
     monkeypatch.setattr("course.lab.incidents.incident._TOLD_HERE", set())
     return draw("few_slots", 1).fresh()
 
