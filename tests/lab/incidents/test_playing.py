@@ -2,10 +2,10 @@
 
 import gc
 from collections.abc import Callable
-from pathlib import Path
 from dataclasses import replace
 from datetime import date
 from html import escape
+from pathlib import Path
 
 import pytest
 from players import expert
