@@ -37,6 +37,9 @@ function render({ model, el }) {
       width: attribute(element, "width"),
       grow: attribute(element, "data-grow"),
       move: attribute(element, "data-move"),
+      most: element.tagName === "text" // a label stays inside its picture
+        ? element.ownerSVGElement.viewBox.baseVal.width - element.getComputedTextLength()
+        : Infinity,
     }));
     if (moving.length && !timer) timer = requestAnimationFrame(tick);
     if (mouse) point(mouse);
@@ -48,7 +51,7 @@ function render({ model, el }) {
       if (each.grow) each.element.setAttribute("width", Math.max(each.width + each.grow * age, 0));
       if (each.move && each.element.tagName === "line") {
         each.element.setAttribute("transform", `translate(${each.move * age} 0)`);
-      } else if (each.move) each.element.setAttribute("x", each.x + each.move * age);
+      } else if (each.move) each.element.setAttribute("x", Math.min(each.x + each.move * age, each.most));
     }
     model.live.drawn += 1;
     timer = moving.length && page.isConnected ? requestAnimationFrame(tick) : 0;

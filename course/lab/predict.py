@@ -10,6 +10,7 @@ import ipywidgets as widgets
 
 from course.lab import progress, svg
 from course.lab.display import Html, LivePanel
+from course.lab.live_view import LiveView
 from course.lab.marks import EXAMPLE
 from course.lab.recording import BET, OUTCOME, data_attribute
 from course.lab.run import Run, percentile
@@ -70,9 +71,10 @@ class Prediction(LivePanel):
         self.picker.observe(lambda _: self._say(), names="value")
         self.lock_button = widgets.Button(description="Lock it", icon="lock", button_style="warning")
         self.lock_button.on_click(lambda _: self._try_lock())
-        self.message = widgets.HTML(HOW)
+        self.message = LiveView(value=HOW)
         heading = widgets.HTML(f"<b>Predict.</b> {escape(question)}")
-        self.widget = widgets.VBox([heading, self.picker, widgets.HBox([self.lock_button, self.message])])
+        locking = widgets.HBox([self.lock_button, self.message], layout=widgets.Layout(align_items="center"))
+        self.widget = widgets.VBox([heading, self.picker, locking])
 
     @property
     def choice(self) -> str | float | None:
