@@ -176,7 +176,7 @@ def _number(unit: str, between: tuple[float, float] | None, whole: bool) -> widg
         ends = {"min": 0.0, "max": 1e9}  # seconds, tokens, requests: none is negative
         return widgets.BoundedFloatText(value=0.0, **ends, description=unit, layout=widgets.Layout(width="200px"))
     low, high = between
-    look = {"description": unit, "continuous_update": False, "layout": widgets.Layout(width="420px")}
+    look = {"description": unit, "continuous_update": False, "layout": widgets.Layout(width="420px", max_width="100%")}
     if whole:
         return widgets.IntSlider(value=int(low), min=int(low), max=int(high), **look)
     if low > 0 and high >= 10 * low:

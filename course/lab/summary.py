@@ -167,6 +167,4 @@ def phase_table(run: Run) -> Html:
     means = run.mean_phases()
     total = sum(means.values())
     rows = [(PHASE_LABELS[phase], seconds(means[phase]), f"{means[phase] / (total or 1):.0%}") for phase in PHASES]
-    return as_table(
-        ("phase, mean per request", "time", "share"), [*rows, ("E2E, their sum", seconds(total), "100%")]
-    )
+    return as_table(("phase, mean per request", "time", "share"), [*rows, ("E2E, their sum", seconds(total), "100%")])
