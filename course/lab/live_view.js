@@ -21,8 +21,13 @@ function render({ model, el }) {
   model.live = { drawn: 0 }; // for the benchmark: pictures drawn in the browser
 
   // ipywidgets puts no tooltip on most controls: those in the strip above get theirs here, in order.
+  // And the arrow keys are theirs: JupyterLab would go to the next cell.
   function explain() {
-    const strip = el.closest(".jp-OutputArea, .widget-vbox, body").querySelectorAll(".mm-strip > *");
+    const around = el.closest(".jp-OutputArea, .widget-vbox, body");
+    around.querySelectorAll(".widget-radio-box, .widget-slider, select").forEach((each) => {
+      each.setAttribute("data-lm-suppress-shortcuts", "true");
+    });
+    const strip = around.querySelectorAll(".mm-strip > *");
     model.get("tips").forEach((words, i) => {
       if (strip[i]) for (const part of [strip[i], ...strip[i].querySelectorAll("*")]) part.title = words;
     });

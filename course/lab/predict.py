@@ -71,7 +71,7 @@ class Prediction(LivePanel):
         self.picker.observe(lambda _: self._say(), names="value")
         self.lock_button = widgets.Button(description="Lock it", icon="lock", button_style="warning")
         self.lock_button.on_click(lambda _: self._try_lock())
-        self.message = LiveView(value=HOW)
+        self.message = LiveView(value=HOW, layout=widgets.Layout(margin="0 8px"))
         heading = widgets.HTML(f"<b>Predict.</b> {escape(question)}")
         locking = widgets.HBox([self.lock_button, self.message], layout=widgets.Layout(align_items="center"))
         self.widget = widgets.VBox([heading, self.picker, locking])

@@ -19,6 +19,7 @@ NOT_SAID = "not said"
 """Nearly all incidents are of one of the two kinds: a preset answer would be points for nothing."""
 NUM_RANKED = 3
 WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="840px")  # beside its margins
+CLOCK = widgets.Layout(margin="6px 2px")
 AUTO, WHOLE_LINE = widgets.Layout(width="auto"), widgets.Layout(flex="0 0 100%", margin="0 2px")
 WORDS = {"description_width": "150px"}
 HINT = "<i>What you ask is answered here, the newest on top.</i>"
@@ -37,7 +38,7 @@ class Desk(LivePanel):
         self.incident = incident
         self._is_warned = False
         self._revealing: threading.Thread | None = None
-        self.clock, self.board, self.verdict = LiveView(), widgets.HTML(), widgets.HTML(HINT)
+        self.clock, self.board, self.verdict = LiveView(layout=CLOCK), widgets.HTML(), widgets.HTML(HINT)
         self.refused = widgets.HTML()  # beside the buttons: the verdict may be out of sight
         self.ask_buttons = {
             question.id: widgets.Button(
