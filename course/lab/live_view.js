@@ -21,16 +21,24 @@ function render({ model, el }) {
   model.live = { drawn: 0 }; // for the benchmark: pictures drawn in the browser
 
   // ipywidgets puts no tooltip on most controls: those in the strip above get theirs here, in order.
-  // And the arrow keys are theirs: JupyterLab would go to the next cell.
+  // And ipywidgets' radio buttons are no group: the arrow keys would not go from one to the next.
   function explain() {
+    if (!el.isConnected) return setTimeout(explain, 500);
     const around = el.closest(".jp-OutputArea, .widget-vbox, body");
-    around.querySelectorAll(".widget-radio-box, .widget-slider, select").forEach((each) => {
-      each.setAttribute("data-lm-suppress-shortcuts", "true");
-    });
+    for (const box of around.querySelectorAll(".widget-radio-box")) {
+      const group = String(Math.random());
+      for (const each of box.querySelectorAll("input")) each.name = group;
+    }
     const strip = around.querySelectorAll(".mm-strip > *");
     model.get("tips").forEach((words, i) => {
       if (strip[i]) for (const part of [strip[i], ...strip[i].querySelectorAll("*")]) part.title = words;
     });
+  }
+
+  // On a control, the arrow keys are its own: JupyterLab would go to the next cell.
+  function keep({ key, target }) {
+    if (!target.matches?.(".widget-radio-box input, .noUi-handle, select")) return;
+    target.toggleAttribute("data-lm-suppress-shortcuts", key.startsWith("Arrow"));
   }
 
   function show() {
@@ -114,11 +122,13 @@ function render({ model, el }) {
   }
   page.addEventListener("mousemove", move);
   page.addEventListener("mouseleave", leave);
+  window.addEventListener("keydown", keep, true); // before JupyterLab, which listens on the document
   model.on("change:value", show);
   setTimeout(explain, 500);
   show();
   return () => {
     cancelAnimationFrame(timer);
+    window.removeEventListener("keydown", keep, true);
     model.off("change:value", show);
   };
 }

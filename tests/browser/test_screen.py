@@ -111,7 +111,7 @@ def test_the_keyboard_alone_runs_it_and_reaches_every_control(page: Any) -> None
 def test_the_arrow_keys_are_a_bets_own(page: Any) -> None:
     page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 5")
     page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(5, 'start')")
-    options = page.locator(".widget-radio-box[data-lm-suppress-shortcuts] input")
+    options = page.locator(".widget-radio-box input[name]")
     options.first.focus()
     page.keyboard.press("Space")
     page.keyboard.press("ArrowDown")
