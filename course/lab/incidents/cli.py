@@ -164,7 +164,7 @@ def play_along(current: Incident) -> None:
                 continue
             print(fitted(reply(current, command, rest), sys.stdout))
         except (MinillmError, ValueError) as error:
-            print(error)
+            print(fitted(str(error), sys.stdout))
             continue
         if command == "grade":
             return
