@@ -15,23 +15,21 @@ if TYPE_CHECKING:
 
 WIDEST = 100
 """Columns; wider text is hard to read."""
+COLUMNS = re.compile(r"^ *(.{0,32}\S {2,})?")
+"""What stands before the last column's text."""
 
 
 def fitted(text: str, screen: TextIO) -> str:
     """Broken between words where a terminal ends, further lines indented under its text; for a pipe as it is."""
     width = min(shutil.get_terminal_size().columns, WIDEST) if screen.isatty() else sys.maxsize
     return "\n".join(
-        textwrap.fill(line, width, subsequent_indent=" " * _text_column(line), break_on_hyphens=False)
+        textwrap.fill(
+            line, width, subsequent_indent=" " * (len(line) - len(COLUMNS.sub("", line))), break_on_hyphens=False
+        )
         if len(line) > width
         else line
         for line in text.split("\n")
     )
-
-
-def _text_column(line: str) -> int:
-    """Where its last column begins, or else a little further in than the line."""
-    columns = re.match(r".{0,32}\S {2,}(?=\S)", line)
-    return columns.end() if columns else len(line) - len(line.lstrip()) + 2
 
 
 class Lines:

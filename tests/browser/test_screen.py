@@ -112,9 +112,8 @@ def test_the_arrow_keys_are_a_bets_own(page: Any) -> None:
     page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 5")
     page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(5, 'start')")
     options = page.locator(".widget-radio-box input[name]")
-    options.first.focus()
-    page.keyboard.press("Space")
-    page.keyboard.press("ArrowDown")
+    options.first.press("Space")
+    options.first.press("ArrowDown")
     assert options.nth(1).is_checked()
     page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
 

@@ -21,7 +21,7 @@ NUM_RANKED = 3
 WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="840px")  # beside its margins
 CLOCK = widgets.Layout(margin="6px 2px")
 AUTO, WHOLE_LINE = widgets.Layout(width="auto"), widgets.Layout(flex="0 0 100%", margin="0 2px")
-WORDS = {"description_width": "150px"}
+WORDS, TIGHT = {"description_width": "150px"}, {"description_width": "initial"}
 HINT = "<i>What you ask is answered here, the newest on top.</i>"
 PANE = widgets.Layout(flex="1 1 390px", min_width="0", margin="0 12px 0 0")
 """What is done stands left, what is seen right; under each other on a narrow page."""
@@ -62,12 +62,11 @@ class Desk(LivePanel):
         self.commit = widgets.Button(
             description="Commit to this", icon="lock", button_style="warning", tooltip="A diagnosis is committed once."
         )
-        self.chosen = widgets.SelectMultiple(options=known, description="deploy", rows=6, layout=WIDE)
-        self.chosen.style.description_width = "initial"  # its lines are long
-        self.canary_button = widgets.Button(description="To a canary", icon="flask")
-        self.deploy_button = widgets.Button(description="Deploy to all", icon="rocket")
-        self.roll_back_button = widgets.Button(description="Roll back", icon="undo")
-        self.grade_button = widgets.Button(description="Grade me", icon="check")
+        self.chosen = widgets.SelectMultiple(options=known, description="deploy", rows=6, style=TIGHT, layout=WIDE)
+        self.canary_button = widgets.Button(description="To a canary", icon="flask", layout=AUTO)
+        self.deploy_button = widgets.Button(description="Deploy to all", icon="rocket", layout=AUTO)
+        self.roll_back_button = widgets.Button(description="Roll back", icon="undo", layout=AUTO)
+        self.grade_button = widgets.Button(description="Grade me", icon="check", layout=AUTO)
         actions = {
             self.suspect_button: self.suspect, self.commit: self.answer, self.canary_button: self.canary,
             self.deploy_button: self.deploy, self.roll_back_button: self.roll_back, self.grade_button: self.grade,
@@ -83,8 +82,6 @@ class Desk(LivePanel):
         ])  # fmt: skip
         self._form = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked]
         rollout = [self.canary_button, self.deploy_button, self.roll_back_button, self.grade_button]
-        for button in rollout:
-            button.layout = AUTO
         self.menus = widgets.VBox([
             widgets.HTML("<b>Diagnosis</b>"), *self._form, self.commit, widgets.HTML("<b>Rollout</b>"), self.chosen,
             widgets.HBox(rollout),
