@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import ipywidgets as widgets
 
 from course.lab.display import LivePanel, trouble, words_of
+from course.lab.live_view import LiveView
 from course.lab.recording import MOST, MOST_SLOW, record
 from course.lab.waiting import telling
 
@@ -83,7 +84,7 @@ class Explorer(LivePanel):
         """What is in sight, or None before the button was pressed."""
         self.error: str | None = None
         self._thread: threading.Thread | None = None
-        self.view = widgets.HTML(layout=widgets.Layout(width="100%"))
+        self.view = LiveView(layout=widgets.Layout(width="100%"))
         self.busy = widgets.HTML("")
         parts: list[widgets.Widget] = list(controls.values())
         self.button: widgets.Button | None = None

@@ -21,11 +21,24 @@ function render({ model, el }) {
   model.live = { drawn: 0 }; // for the benchmark: pictures drawn in the browser
 
   // ipywidgets puts no tooltip on most controls: those in the strip above get theirs here, in order.
+  // And ipywidgets' radio buttons are no group: the arrow keys would not go from one to the next.
   function explain() {
-    const strip = el.closest(".jp-OutputArea, .widget-vbox, body").querySelectorAll(".mm-strip > *");
+    if (!el.isConnected) return setTimeout(explain, 500);
+    const around = el.closest(".jp-OutputArea, .widget-vbox, body");
+    for (const box of around.querySelectorAll(".widget-radio-box")) {
+      const group = String(Math.random());
+      for (const each of box.querySelectorAll("input")) each.name = group;
+    }
+    const strip = around.querySelectorAll(".mm-strip > *");
     model.get("tips").forEach((words, i) => {
       if (strip[i]) for (const part of [strip[i], ...strip[i].querySelectorAll("*")]) part.title = words;
     });
+  }
+
+  // On a control, the arrow keys are its own: JupyterLab would go to the next cell.
+  function keep({ key, target }) {
+    if (!target.matches?.(".widget-radio-box input, .noUi-handle, select")) return;
+    target.toggleAttribute("data-lm-suppress-shortcuts", key.startsWith("Arrow"));
   }
 
   function show() {
@@ -37,6 +50,9 @@ function render({ model, el }) {
       width: attribute(element, "width"),
       grow: attribute(element, "data-grow"),
       move: attribute(element, "data-move"),
+      most: element.tagName === "text" // a label stays inside its picture
+        ? element.ownerSVGElement.viewBox.baseVal.width - element.getComputedTextLength()
+        : Infinity,
     }));
     if (moving.length && !timer) timer = requestAnimationFrame(tick);
     if (mouse) point(mouse);
@@ -48,7 +64,7 @@ function render({ model, el }) {
       if (each.grow) each.element.setAttribute("width", Math.max(each.width + each.grow * age, 0));
       if (each.move && each.element.tagName === "line") {
         each.element.setAttribute("transform", `translate(${each.move * age} 0)`);
-      } else if (each.move) each.element.setAttribute("x", each.x + each.move * age);
+      } else if (each.move) each.element.setAttribute("x", Math.min(each.x + each.move * age, each.most));
     }
     model.live.drawn += 1;
     timer = moving.length && page.isConnected ? requestAnimationFrame(tick) : 0;
@@ -106,11 +122,13 @@ function render({ model, el }) {
   }
   page.addEventListener("mousemove", move);
   page.addEventListener("mouseleave", leave);
+  window.addEventListener("keydown", keep, true); // before JupyterLab, which listens on the document
   model.on("change:value", show);
   setTimeout(explain, 500);
   show();
   return () => {
     cancelAnimationFrame(timer);
+    window.removeEventListener("keydown", keep, true);
     model.off("change:value", show);
   };
 }

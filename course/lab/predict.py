@@ -10,6 +10,7 @@ import ipywidgets as widgets
 
 from course.lab import progress, svg
 from course.lab.display import Html, LivePanel
+from course.lab.live_view import LiveView
 from course.lab.marks import EXAMPLE
 from course.lab.recording import BET, OUTCOME, data_attribute
 from course.lab.run import Run, percentile
@@ -70,9 +71,10 @@ class Prediction(LivePanel):
         self.picker.observe(lambda _: self._say(), names="value")
         self.lock_button = widgets.Button(description="Lock it", icon="lock", button_style="warning")
         self.lock_button.on_click(lambda _: self._try_lock())
-        self.message = widgets.HTML(HOW)
+        self.message = LiveView(value=HOW, layout=widgets.Layout(margin="0 8px"))
         heading = widgets.HTML(f"<b>Predict.</b> {escape(question)}")
-        self.widget = widgets.VBox([heading, self.picker, widgets.HBox([self.lock_button, self.message])])
+        locking = widgets.HBox([self.lock_button, self.message], layout=widgets.Layout(align_items="center"))
+        self.widget = widgets.VBox([heading, self.picker, locking])
 
     @property
     def choice(self) -> str | float | None:
@@ -174,7 +176,7 @@ def _number(unit: str, between: tuple[float, float] | None, whole: bool) -> widg
         ends = {"min": 0.0, "max": 1e9}  # seconds, tokens, requests: none is negative
         return widgets.BoundedFloatText(value=0.0, **ends, description=unit, layout=widgets.Layout(width="200px"))
     low, high = between
-    look = {"description": unit, "continuous_update": False, "layout": widgets.Layout(width="420px")}
+    look = {"description": unit, "continuous_update": False, "layout": widgets.Layout(width="420px", max_width="100%")}
     if whole:
         return widgets.IntSlider(value=int(low), min=int(low), max=int(high), **look)
     if low > 0 and high >= 10 * low:

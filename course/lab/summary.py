@@ -139,7 +139,7 @@ def _counts(run: Run) -> str:
     if refused:
         bad.append(f"{len(refused)} refused ({refused[0].refused})")
     alarm = f' · <span style="color:{ALARM};font-weight:600">{escape(" · ".join(bad))}</span>' if bad else ""
-    return f'<div style="font-size:12px;grid-column:1/-1">{line}{alarm}</div>'
+    return f'<div style="font-size:12px;grid-column:1/-1;padding-bottom:4px">{line}{alarm}</div>'
 
 
 def _engine_says(run: Run) -> list[str]:
@@ -167,6 +167,4 @@ def phase_table(run: Run) -> Html:
     means = run.mean_phases()
     total = sum(means.values())
     rows = [(PHASE_LABELS[phase], seconds(means[phase]), f"{means[phase] / (total or 1):.0%}") for phase in PHASES]
-    return as_table(
-        ("phase, mean per request", "seconds", "share"), [*rows, ("E2E, their sum", seconds(total), "100%")]
-    )
+    return as_table(("phase, mean per request", "time", "share"), [*rows, ("E2E, their sum", seconds(total), "100%")])

@@ -81,7 +81,7 @@ class WaitingLine:
         warning = f'<b style="color:{ALARM}">{escape(self._warning)}</b> ' if self._warning else ""
         is_known = self.share is not None and not self._over.is_set()
         bar = f'<progress value="{self.share:.2f}"></progress> ' if is_known else ""
-        html = f'<div style="font-size:12px;opacity:.75">{warning}{bar}{escape(words)}</div>'
+        html = f'<div style="font-size:12px">{warning}{bar}<span style="opacity:.75">{escape(words)}</span></div>'
         self._write(html, f"{self._warning} {words}".strip())
 
 

@@ -1,5 +1,6 @@
 """Lines typed in a terminal, with editing, completion and a history that outlives the process; lines shown there."""
 
+import re
 import shutil
 import sys
 import textwrap
@@ -14,13 +15,15 @@ if TYPE_CHECKING:
 
 WIDEST = 100
 """Columns; wider text is hard to read."""
+COLUMNS = re.compile(r"^(?: *(?:.{0,32}\S {2,})?)")
+"""What stands before the last column's text."""
 
 
 def fitted(text: str, screen: TextIO) -> str:
-    """Broken between words where a terminal ends, further lines indented like their first; for a pipe as it is."""
+    """Broken between words where a terminal ends, further lines indented under its text; for a pipe as it is."""
     width = min(shutil.get_terminal_size().columns, WIDEST) if screen.isatty() else sys.maxsize
     return "\n".join(
-        textwrap.fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2), break_on_hyphens=False)
+        textwrap.fill(line, width, subsequent_indent=len(COLUMNS.findall(line)[0]) * " ", break_on_hyphens=False)
         if len(line) > width
         else line
         for line in text.split("\n")

@@ -19,6 +19,7 @@ CODE = (
     "from course.lab.incidents import Incident\nfrom course.lab.incidents.desk import Desk",
     "Desk(Incident.generate(seed=1))",
     "import time\ntime.sleep(2.5)",
+    'open_lab().predict("arrows", "Which?", ["queue", "prefill"])',
 )
 READY = "button.widget-button:enabled:has-text('Run')"
 NAMED = "document.activeElement.closest('.jupyter-widgets')?.textContent.replace('\u200b', '').trim().slice(0, 5)"
@@ -105,6 +106,16 @@ def test_the_keyboard_alone_runs_it_and_reaches_every_control(page: Any) -> None
         page.keyboard.press("Tab")
         reached.add(page.evaluate(NAMED))
     assert {"Pin", "Reset", "slots", "KV bl", "prefi"} <= reached
+
+
+def test_the_arrow_keys_are_a_bets_own(page: Any) -> None:
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 5")
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(5, 'start')")
+    options = page.locator(".widget-radio-box input[name]")
+    options.first.press("Space")
+    options.first.press("ArrowDown")
+    assert options.nth(1).is_checked()
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
 
 
 def test_controls_and_pictures_explain_themselves_on_hover(page: Any) -> None:

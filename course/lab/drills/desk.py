@@ -23,7 +23,8 @@ from course.lab.drills.mock import MINUTES, debrief, plan
 from course.lab.drills.sitting import Sitting, solution_text
 from course.lab.drills.stages import Field, Stages, stages
 
-WIDE = widgets.Layout(width="100%", max_width="900px")
+MENU = widgets.Layout(width="560px", max_width="calc(100% - 4px)")
+WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="900px")  # beside its margins
 NAMED = {"description_width": "170px"}
 
 
@@ -164,7 +165,7 @@ def _widget(field: Field) -> widgets.ValueWidget:
     if field.options is None:
         return widgets.Text(description=field.label, style=NAMED, layout=WIDE)
     options = [("–", ""), *((label, key) for key, label in field.options.items())]
-    return widgets.Dropdown(description=field.label, options=options, style=NAMED, layout=widgets.Layout(width="560px"))
+    return widgets.Dropdown(description=field.label, options=options, style=NAMED, layout=MENU)
 
 
 def _about(field: Field) -> widgets.HTML:

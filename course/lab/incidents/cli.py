@@ -20,7 +20,7 @@ from course.lab.incidents.generate import IncidentError, find_intervention
 from course.lab.incidents.incident import DIAGNOSE_FIRST, GRADED, TOLD, Incident, find_question
 from course.lab.incidents.numbers import PLACES
 from minillm.core.errors import MinillmError
-from minillm.frontend.terminal import Lines
+from minillm.frontend.terminal import Lines, fitted
 from minillm.kernels.storage import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -149,7 +149,7 @@ def as_text(current: Incident, report: dict[str, Any]) -> str:
 
 def play_along(current: Incident) -> None:
     """Play it in a terminal, until the grade, or until there is nothing more to read."""
-    print(current.page, current.status, HELP, sep="\n\n")
+    print(fitted(f"{current.page}\n\n{current.status}\n\n{HELP}", sys.stdout))
     is_warned, names = False, [q.id for q in current.questions()] + [i.id for i in current.interventions()]
     lines = Lines("incident", [*COMMANDS, *(f"{field}=" for field in ANSWER_FIELDS), *PLACES, *names])
     while True:
@@ -162,9 +162,9 @@ def play_along(current: Incident) -> None:
                 is_warned = True
                 print("nothing is deployed: type grade again to be graded without it")
                 continue
-            print(reply(current, command, rest))
+            print(fitted(reply(current, command, rest), sys.stdout))
         except (MinillmError, ValueError) as error:
-            print(error)
+            print(fitted(str(error), sys.stdout))
             continue
         if command == "grade":
             return

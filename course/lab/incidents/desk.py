@@ -11,14 +11,18 @@ from course.lab.display import LivePanel
 from course.lab.incidents.generate import IncidentError
 from course.lab.incidents.incident import GRADED, Incident
 from course.lab.incidents.numbers import PLACES
+from course.lab.live_view import LiveView
 from course.lab.style import ALARM
 
 NONE = "none"
 NOT_SAID = "not said"
 """Nearly all incidents are of one of the two kinds: a preset answer would be points for nothing."""
 NUM_RANKED = 3
-WIDE = widgets.Layout(width="100%", max_width="840px")
-WORDS = {"description_width": "150px"}
+WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="840px")  # beside its margins
+CLOCK = widgets.Layout(margin="6px 2px")
+AUTO, WHOLE_LINE = widgets.Layout(width="auto"), widgets.Layout(flex="0 0 100%", margin="0 2px")
+WORDS, TIGHT = {"description_width": "150px"}, {"description_width": "initial"}
+HINT = "<i>What you ask is answered here, the newest on top.</i>"
 PANE = widgets.Layout(flex="1 1 390px", min_width="0", margin="0 12px 0 0")
 """What is done stands left, what is seen right; under each other on a narrow page."""
 
@@ -34,10 +38,11 @@ class Desk(LivePanel):
         self.incident = incident
         self._is_warned = False
         self._revealing: threading.Thread | None = None
-        self.clock, self.board, self.verdict = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.clock, self.board, self.verdict = LiveView(layout=CLOCK), widgets.HTML(), widgets.HTML(HINT)
+        self.refused = widgets.HTML()  # beside the buttons: the verdict may be out of sight
         self.ask_buttons = {
             question.id: widgets.Button(
-                description=f"{question.text} · {question.minutes} min", layout=widgets.Layout(width="auto")
+                description=f"{question.minutes} min · {question.text}", tooltip=question.text, layout=AUTO
             )
             for question in incident.questions()
         }
@@ -57,11 +62,11 @@ class Desk(LivePanel):
         self.commit = widgets.Button(
             description="Commit to this", icon="lock", button_style="warning", tooltip="A diagnosis is committed once."
         )
-        self.chosen = widgets.SelectMultiple(options=known, description="deploy", rows=6, style=WORDS, layout=WIDE)
-        self.canary_button = widgets.Button(description="To a canary", icon="flask")
-        self.deploy_button = widgets.Button(description="Deploy to all", icon="rocket")
-        self.roll_back_button = widgets.Button(description="Roll back", icon="undo")
-        self.grade_button = widgets.Button(description="Grade me", icon="check")
+        self.chosen = widgets.SelectMultiple(options=known, description="deploy", rows=6, style=TIGHT, layout=WIDE)
+        self.canary_button = widgets.Button(description="To a canary", icon="flask", layout=AUTO)
+        self.deploy_button = widgets.Button(description="Deploy to all", icon="rocket", layout=AUTO)
+        self.roll_back_button = widgets.Button(description="Roll back", icon="undo", layout=AUTO)
+        self.grade_button = widgets.Button(description="Grade me", icon="check", layout=AUTO)
         actions = {
             self.suspect_button: self.suspect, self.commit: self.answer, self.canary_button: self.canary,
             self.deploy_button: self.deploy, self.roll_back_button: self.roll_back, self.grade_button: self.grade,
@@ -70,7 +75,7 @@ class Desk(LivePanel):
             button.on_click(lambda _, action=action: self._guarded(action))
         questions = widgets.VBox([
             widgets.Box(
-                [widgets.HTML(f"<i>{group}</i>"), *(self.ask_buttons[question.id] for question in asked)],
+                [widgets.HTML(f"<i>{group}</i>", layout=WHOLE_LINE), *(self.ask_buttons[each.id] for each in asked)],
                 layout=widgets.Layout(flex_flow="row wrap"),
             )
             for group, asked in groupby(incident.questions(), lambda question: question.group)
@@ -81,7 +86,7 @@ class Desk(LivePanel):
             widgets.HTML("<b>Diagnosis</b>"), *self._form, self.commit, widgets.HTML("<b>Rollout</b>"), self.chosen,
             widgets.HBox(rollout),
         ], layout=widgets.Layout(display="none"))  # fmt: skip
-        doing = [questions, self.hypothesis, self.suspect_button, self.menus]
+        doing = [questions, self.hypothesis, self.suspect_button, self.menus, self.refused]
         panes = [widgets.VBox(each, layout=PANE) for each in (doing, [self.verdict, self.board])]
         side_by_side = widgets.Box(panes, layout=widgets.Layout(flex_flow="row wrap", align_items="flex-start"))
         self.widget = widgets.VBox([widgets.HTML(incident.page._repr_html_()), self.clock, side_by_side])
@@ -172,10 +177,11 @@ class Desk(LivePanel):
 
     def _guarded(self, action: Callable[[], None]) -> None:
         """What comes out of turn is told, not raised."""
+        self.refused.value = ""
         try:
             action()
         except IncidentError as error:
-            self.verdict.value = f'<p style="color:{ALARM}">{escape(str(error))}</p>'
+            self.verdict.value = self.refused.value = f'<p style="color:{ALARM}">{escape(str(error))}</p>'
 
     def _tell_time(self) -> None:
         minutes = "1 minute" if self.incident.minutes == 1 else f"{self.incident.minutes} minutes"

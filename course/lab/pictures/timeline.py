@@ -188,7 +188,7 @@ def _gap(x: float, end: float, y: float, height: float) -> str:
 
 def _ghost(ghost: Run, view: RequestView, scale: Scale, y: float, height: float) -> str:
     """The same request in the previous run: outlines only."""
-    borders, look = [scale(border - ghost.start) for border in view.borders], {"fill_opacity": 0.3, "stroke_width": 0.8}
+    borders, look = [scale(border - ghost.start) for border in view.borders], {"fill_opacity": 0.4, "stroke_width": 0.8}
     return "".join(
         rect(start, y, end - start, height, fill=PHASE_COLOURS[phase], stroke=PHASE_COLOURS[phase], **look)
         for phase, start, end in zip(PHASES, borders, borders[1:])

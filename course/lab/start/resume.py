@@ -153,7 +153,7 @@ class Keeping(LivePanel):
         data = b64encode(json.dumps(kept, indent=1).encode()).decode()
         link = f'<a download="minillm-progress.json" href="data:application/json;base64,{data}">Save a copy</a>'
         counts = (f"{len(found)} {WHAT_IS_COUNTED[name]}" for name, found in kept.items() if found)
-        self.view.value = f"<p>{', '.join(counts) or 'Nothing is kept yet'}. {link}</p>"
+        self.view.value = f"<p>{', '.join(counts)}. {link}</p>" if any(kept.values()) else "<p>Nothing is kept yet.</p>"
 
     def static_html(self) -> str:
         return "<p>Run this cell to save a copy of it, or to erase it.</p>"
