@@ -6,9 +6,9 @@ from typing import Any
 
 from course.lab.grading.tools import Answer, Mistake, expect, in_time, listed, number, refused, whole
 
-LARGE, CHUNKS, OPERATIONS = 400_000, 50, 1500
+LARGE, CHUNKS, OPERATIONS = 1_000_000, 50, 1500
 FILL_S = 1.5
-SLOWEST_S = 0.0002
+SLOWEST_S = 0.0001
 """Per operation on the large pool. One that touches a few blocks takes microseconds, one that looks at all takes ten
 times this."""
 
@@ -117,13 +117,18 @@ def refuses_too_many(answer: Answer, rng: random.Random) -> None:
 
 
 def refuses_nonsense(answer: Answer, rng: random.Random) -> None:
+    for free in (0, rng.randint(1, 3)):  # block 0 is one like all others
+        refuses_free(answer, rng, free)
+
+
+def refuses_free(answer: Answer, rng: random.Random, b: int) -> None:
     watched = Watched(answer.BlockPool, rng.randint(4, 8))
-    a, b, c = watched.allocate(3)
-    watched.release([b])
+    a, c, *rest = (block for block in watched.allocate(watched.size) if block != b)
+    watched.release([b, *rest])
     free = f"the reference count of block {b} is 0"
     watched.refuses(ValueError, "release", [b], " after its release", free)
     watched.refuses(ValueError, "share", [b], " of a free block", free)
-    for together in ([a, b], [b, a], [a, b, c]):
+    for together in ([a, b], [b, a], [a, b, c], [a, c, b]):
         for name in ("release", "share"):
             why = f"{free}, and nothing may be done by halves"
             watched.refuses(ValueError, name, together, f", of which {b} is free", why)
@@ -147,8 +152,8 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     pool = answer.BlockPool(LARGE)
-    for _ in in_time(FILL_S, range(CHUNKS), "pool_too_slow"):  # half of the pool is given away
-        listed(pool.allocate(LARGE // 2 // CHUNKS), "allocate(...)", LARGE // 2 // CHUNKS)
+    for _ in in_time(FILL_S, range(CHUNKS), "pool_too_slow"):  # a fifth of the pool is given away
+        listed(pool.allocate(LARGE // 5 // CHUNKS), "allocate(...)", LARGE // 5 // CHUNKS)
     budget = SLOWEST_S * OPERATIONS
     for _ in in_time(budget, range(0, OPERATIONS, 5), "pool_too_slow"):
         pair = list(pool.allocate(2))

@@ -156,9 +156,9 @@ def written(acts: list[Act]) -> str:
 
 
 def goes_first(answer: Answer, rng: random.Random) -> None:
-    ids = rng.sample(range(90), 9)
-    short = [("release", ids[:4]), ("release", ids[4:6]), ("evict", 3), ("release", ids[6:]), ("evict", 6)]
-    judge_acts(answer, [[("release", ids), ("evict", 9)], short, *[some_acts(rng, 12, False) for _ in range(8)]])
+    ids = rng.sample(range(90), 40)
+    short = [("release", ids[:4]), ("release", ids[4:6]), ("evict", 3), ("release", ids[6:9]), ("evict", 6)]
+    judge_acts(answer, [[("release", ids), ("evict", 40)], short, *[some_acts(rng, 12, False) for _ in range(8)]])
 
 
 def revives(answer: Answer, rng: random.Random) -> None:

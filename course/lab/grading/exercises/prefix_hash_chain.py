@@ -88,6 +88,8 @@ def tells_apart(answer: Answer, rng: random.Random) -> None:
         ([a, b], [a + 256, b], "token ids above 255 are cut to a byte"),
         ([a, b], [a + 65_536, b], "token ids above 65,535 are cut to two bytes"),
         ([a, 0], [a, 0xFFFF], "token ids are cut"),
+        ([a, b], [a + 2**24, b], "token ids above 16,777,215 are cut to three bytes"),
+        ([2**31 - 2, a], [2**31 - 1, a], "large token ids are rounded, as float32 does"),
         ([a, b], [b, a], "the order of tokens is lost"),
         ([a, a], [b, b], "tokens cancel each other"),
         ([0, a], [a, 0], "a token 0 is lost"),
@@ -178,3 +180,4 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
             "tokens_took_s", size=size,
         )  # fmt: skip
         expect(len(found) == size // 16, "tokens_blocks_names", size=size, size_2=size // 16, found=len(found))
+    expect(len(set(found)) == len(found), "of 5,000 blocks of random tokens, two have the same name: is the hash cut short?")

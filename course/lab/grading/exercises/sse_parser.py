@@ -239,6 +239,7 @@ def over(answer: Answer, rng: random.Random) -> None:
     streams = [cut(body + last + some_stream(rng, 1), rng, 30, EMPTY) for body in bodies]
     streams += [[some_stream(rng, 1), *cut(some_stream(rng, 1)[:-1], rng, 9, EMPTY)] for _ in range(4)]
     streams.append([b"data: [DONE] or not\n\n", b"data: [DONE", b"\n\ndata: x"])
+    streams += [[b"event: e\nid: 1\ndata:[DONE]\n\ndata: z\n\n"], [b"data:  [DONE]\n\ndata: [done]\n\ndata: z\n\n"]]
     judge_streams(answer, [*streams, [b"data: [DONE]\ndata: y\n\n", b"data: z\n\n"]])
     parser = answer.EventParser()
     for chunk, wanted in ((bodies[0], False), (last[:-1], False), (last[-1:], True), (bodies[1], True)):
@@ -251,7 +252,7 @@ def byte_order_mark(answer: Answer, rng: random.Random) -> None:
     mark = "\ufeff".encode()
     body = some_stream(rng, 2)
     streams = [[mark + body], [mark[:1], mark[1:2], mark[2:] + body[:3], body[3:]], [body, b"data: " + mark + b"\n\n"]]
-    judge_streams(answer, [*streams, [body, mark + b"data: no field of this name\n\n", body]])
+    judge_streams(answer, [*streams, [mark + mark + body], [body, mark + b"data: no field of this name\n\n", body]])
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
