@@ -232,7 +232,7 @@ def close(found: float, wanted: float, relative: float = 1e-6) -> bool:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """`close` for numbers, equal for two integers, and for lists, tuples and dictionaries of them; None equals None only."""
+    """`close` for numbers, equal for whole ones, and so for lists, tuples and dictionaries; None equals None only."""
     if isinstance(wanted, Mapping):
         keys = found.keys() if isinstance(found, Mapping) else ()
         return keys == wanted.keys() and all(same(found[key], wanted[key]) for key in wanted)

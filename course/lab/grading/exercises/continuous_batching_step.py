@@ -144,7 +144,8 @@ def admits(answer: Answer, rng: random.Random) -> None:
         cases.append((running, [new_request(rng, f"w{i}") for i in range(5)], rng.randint(200, 900), slots))
     new = [Request("w0", 300, 0), Request("w1", 1, 0), Request("w2", 64, 32), Request("w3", 9, 0)]
     pair = [decoding(rng, "r0"), decoding(rng, "r1")]
-    cases += [(pair, new, 120, 8), (pair, new, 5000, 4), (pair, new, 5000, 2), (pair, new, 5000, 1), ([], new, 5000, 3), ([], [], 64, 3)]
+    cases += [(pair, new, budget, slots) for budget, slots in ((120, 8), (5000, 4), (5000, 2), (5000, 1))]
+    cases += [([], new, 5000, 3), ([], [], 64, 3)]
     judge_cases(answer, cases)
 
 

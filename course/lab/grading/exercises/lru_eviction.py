@@ -180,10 +180,8 @@ def counts(answer: Answer, rng: random.Random) -> None:
             listed(gone, what, value)
         found = whole(len(order), "len(order)")
         expect(found == wanted, "after_len_order_expected", what=what, found=found, wanted=wanted)
-    given = list(ids)
     other = answer.EvictionOrder()
-    other.release(given)
-    given.clear()  # the caller may do as it likes with its list
+    other.release(ids)
     expect(not (len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids)), "two_orders_mixed_up")
 
 

@@ -189,8 +189,11 @@ def masked(answer: Answer, rng: random.Random) -> None:
 
 def large(answer: Answer, rng: random.Random) -> str:
     for far in (900.0, 5000.0):
-        cases = ("overflows", (far, far + 3, far)), ("vanishes", (-far, -far - 3, -far)), ("far_from_others", (-far, far, far - 2))
-        for tip, centers in cases:
+        for tip, centers in (
+            ("overflows", (far, far + 3, far)),
+            ("vanishes", (-far, -far - 3, -far)),
+            ("far_from_others", (-far, far, far - 2)),
+        ):
             judge([computed(answer, some_tiles(rng, (4, 5, 3), each, 2), 2) for each in (centers, centers[::-1])], tip)
     return "scores of thousands, on either side of zero, neither overflow nor vanish"
 

@@ -137,12 +137,6 @@ def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
                 raise Mistake(name, 0.3, **told)
 
 
-CLAUSES = (
-    b"data\n\n", b"data:\n\ndata: \n\n", b"data\ndata\n\n", b"data: a\ndata:\ndata: b\n\n", b"event:\ndata: x\n\n", b"event: e\n\ndata: x\n\n",
-    b"id: 7\ndata: a\n\ndata: b\n\n", b"id: 7\n\ndata: b\n\n", b"id: 7\ndata: a\n\nid\ndata: b\n\n", b"id: 7\nid: a\0b\ndata: c\n\n",
-    b": c\n\n\n\ndata: x\n\n", b"Data: x\n\ndata : y\n\n data: z\n\n", b"data: \xff\xc3\n\n", b"data: x\n", b"data: x", b"event: e\nevent: f\ndata: x\n\n",
-)  # fmt: skip
-"""A stream for each sentence of the statement that needs one of its own."""
 JSON = '{"id": "a:1", "text": "%s"}'
 NO_LINE_ENDS = "\u2028\u2029\x0b\x0c\x85\x1c"
 WORDS = ("tea", "日本", "🦜", "é: è", "a  b", "{}", "x:y")
@@ -219,11 +213,12 @@ def line_ends(answer: Answer, rng: random.Random) -> None:
     judge_streams(answer, [[some_stream(rng, 2, end, spice) for _ in range(2)] for end in ("\n", "\r\n", "\r", "") * 3])
 
 
-def fields(answer: Answer, rng: random.Random) -> None:
+def fields(answer: Answer, rng: random.Random, clauses: list[str]) -> None:
+    """Args: clauses: a stream for each sentence of the statement that needs one of its own, a byte a letter."""
     spice = ("data", "bare", "comment", "event", "id", "unknown", "no data")
     judge_streams(answer, [[some_stream(rng, 5, "\n", spice)] for _ in range(14)])
-    judge_streams(answer, [[clause] for clause in CLAUSES])
-    judge_streams(answer, [[bytes([byte]) for byte in clause] for clause in CLAUSES])
+    judge_streams(answer, [[clause.encode("latin-1")] for clause in clauses])
+    judge_streams(answer, [[letter.encode("latin-1") for letter in clause] for clause in clauses])
 
 
 def cut_anywhere(answer: Answer, rng: random.Random) -> None:
