@@ -132,8 +132,8 @@ def step_seconds(step, tokens):
 
 def largest_chunk(step, decodes, itl_s):
     # [solution]
-    most = (itl_s - step["fixed_s"]) / step["per_token_s"]
-    tokens = min(int(most + 1e-6), step["max_tokens"])  # rounding must not turn 200 tokens into 199.9999
+    spare = itl_s - step["fixed_s"] + 1e-9  # a nanosecond, so that rounding doesn't make 199 of 200 tokens
+    tokens = min(int(spare // step["per_token_s"]), step["max_tokens"])
     # [stub]
     # raise NotImplementedError("how many tokens may the step have in all? then take this line out")
     # tokens = ...

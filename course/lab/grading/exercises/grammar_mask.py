@@ -206,9 +206,9 @@ def steps(answer: Answer, rng: random.Random) -> None:
             expect(left == may, f"{about} was refused, and the mask is another one afterwards", 0.3)
         if eos in may:
             matcher.accept(eos)
-            refused(ValueError, "accept() after the end", "it is over", lambda m=matcher, e=eos: m.accept(e))
             after = read_mask(matcher.allowed(), "allowed()", len(vocabulary))
             expect(not after, f"after the end, allowed() has {len(after)} tokens: nothing comes behind it", 0.3)
+            refused(ValueError, "accept() after the end", "it is over", lambda m=matcher, e=eos: m.accept(e))
 
 
 def on_their_own(answer: Answer, rng: random.Random) -> None:

@@ -179,8 +179,7 @@ def split_with(value: Callable[[str], str]) -> Callable[[str], list[str]]:
 
 
 def one_line(answer: Answer, rng: random.Random, lines_asked: list[str]) -> None:
-    lines = list(lines_asked)
-    rng.shuffle(lines)
+    lines = rng.sample(lines_asked, len(lines_asked))
     cases = [((line,), listed(answer.field_of(line), f"field_of({line!r})", 2)) for line in lines]
     slips: Slips = {
         "all_spaces_stripped": split_with(str.strip),
