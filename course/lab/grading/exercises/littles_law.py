@@ -207,9 +207,7 @@ def _arrivals_first(stays: Sequence[Stay]) -> int | None:
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     for many in MANY:
-        stays = capped_client(
-            rng, 64, many, grain=2**20
-        )  # hardly two stamps are equal, and sums are exact all the same
+        stays = capped_client(rng, 64, many, grain=2**20)  # hardly two stamps are equal, and sums are exact
         window = (0.0, max(departure for _, departure in stays))
         calls = {"mean_in_system": window, "little": window, "busy_periods": (), "client_cap": ()}
         for name in in_time(SLOWEST_S, calls, "stays_took_time_over", many=many):

@@ -88,9 +88,8 @@ def some_requests(rng: random.Random, count: int) -> list[Request]:
         moment += rng.expovariate(2)
         for _ in range((0, 1, 2, 9)[i] if i < 4 else rng.randint(2, 14)):
             deliveries.append(round(moment, 4))
-            moment += rng.choice(
-                (0.0, 0.03 + rng.random() * 0.02, 0.03 + rng.random() * 0.02, 0.03 + rng.expovariate(2))
-            )
+            gap = 0.03 + (rng.expovariate(2) if rng.random() < 0.15 else rng.random() * 0.02)
+            moment += rng.choice((0.0, gap, gap, gap))
         made.append((arrival, deliveries))
     rng.shuffle(made)
     return made
