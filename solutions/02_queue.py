@@ -33,7 +33,7 @@ from course.lab import check, hint
 # 2. **Running** requests come first. Among them, decodes come before prefills; otherwise keep their order. (vLLM goes
 #    through the running list as it is; decodes first is this engine's own rule.)
 # 3. Then **waiting** requests, first come, first served, while there are slots: at most `max_num_seqs` requests run,
-#    including those already running.
+#    including those already running. If more are running than that, none is admitted.
 # 4. Each gets all it's missing, or what is left of the budget. (A prompt that is cut continues in the next step:
 #    *chunked prefill*.) A request that gets nothing isn't in the dictionary, and no request overtakes the first that
 #    gets nothing.

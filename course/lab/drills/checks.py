@@ -91,9 +91,9 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
 
 def claims(drill: DrawnDrill, text: str) -> list[Claim]:
     """What is false in a text, as far as it is recognised; what the drill's rubric says holds."""
-    rubric = drill.rubric
-    facts = "\n\n".join([drill.impossible, *rubric.must_say, *(each.right for each in rubric.must_not_say)])
-    return false_claims(text, [(each.says, each.right) for each in rubric.must_not_say], facts)
+    told = drill.rubric.must_not_say
+    facts = "\n\n".join([drill.impossible, *drill.rubric.must_say, *(each.right for each in told)])
+    return false_claims(text, [(f.says, f.right) for f in told], facts, [(f.like, f.right) for f in told if f.like])
 
 
 def total(checks: Sequence[Check]) -> float:

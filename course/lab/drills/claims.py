@@ -5,9 +5,10 @@ Questions, conditions, hedges, and whatever has no line in the table are left to
 """
 
 import functools
+import itertools
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ LEAD_IN = 3
 NEGATION = 9
 """Characters before what is denied, at most: "no one's "."""
 _GOOD_HIGH = ("throughput", "hit_rate")
+_Pairs = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -97,20 +99,23 @@ def declared_innocent(text: str) -> dict[str, str]:
     return found
 
 
-def false_claims(text: str, falsehoods: Iterable[tuple[str, str]] = (), facts: str = "") -> list[Claim]:
+def false_claims(text: str, falsehoods: _Pairs = (), facts: str = "", likes: _Pairs = ()) -> list[Claim]:
     """What is false in a text by the table or by one of the (falsehood, right statement), each once.
 
     Args:
         facts: what holds, whatever the table says.
+        likes: (pattern of a falsehood, right statement).
     """
     false = {each.meaning: right for says, right in falsehoods for each in statements_in(says)}
     true = {each.meaning for each in statements_in(facts)}
-    found = [claim for each in asserted(text) for claim in _myths(*each)]
+    found = [*_alike(text, likes), *(claim for each in asserted(text) for claim in _myths(*each))]
     for said in statements_in(text):
         effect, unless, right = table()["effects"].get(f"{said.technique}.{said.quantity}", (None, "", ""))
         low = _lowered(said.quote)
         is_of_one_case = said.denied and _grammar("of_one_case").search(low)
-        if (unless and re.search(unless, low)) or is_of_one_case or said.meaning in true:
+        at_all = (said.technique, "moves", True, said.quantity)  # what does nothing does not lower either
+        is_true = said.meaning in true or (said.denied and at_all in true)
+        if (unless and re.search(unless, low)) or is_of_one_case or is_true:
             continue
         if said.meaning in false:
             found.append(Claim(said.quote, false[said.meaning]))
@@ -170,6 +175,18 @@ def _myths(sentence: str, low: str) -> Iterator[Claim]:
     for says, unless, right in table()["myths"]:
         if says.search(low) and not unless.search(low) and not _grammar("denies").search(low):
             yield Claim(sentence, right)
+
+
+def _alike(text: str, likes: _Pairs) -> Iterator[Claim]:
+    """A drill's own falsehoods. "Only" takes nothing back of these, where no condition follows."""
+    gated = asserted(_grammar("only").sub("", text))
+    for sentence, (_, is_asserted) in zip(sentences(text), gated):
+        low = _grammar("quoted").sub(" ", _lowered(sentence))
+        parts = re.split("[:;–—]", low) if is_asserted and not _grammar("turned").search(low) else []
+        for part, (like, right) in itertools.product(parts, likes):
+            said = re.search(like, part)
+            if said and not _grammar("denies").search(part.replace(said.groupdict().get("no") or "\0", " ")):
+                yield Claim(sentence, right)
 
 
 _Place = tuple[str, int, int]

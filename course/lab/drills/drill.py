@@ -117,6 +117,8 @@ class Falsehood(_FromFile):
 
     says: str
     right: str
+    like: str = ""
+    """Where no plain statement of claims.py says it: a pattern for what does. Its group `no` denies nothing."""
 
 
 class FollowUp(_FromFile):

@@ -120,7 +120,11 @@ class Desk:
         return self.names[name]
 
     def call(self, kind: str, which: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
-        return self.target(kind, which)(*arguments, **keywords)
+        target = self.target(kind, which)
+        result = target(*arguments, **keywords)
+        if (kind == "held" or isinstance(target, type)) and not wire.travels(type(result)):
+            self.number_of(result)  # an object that has methods, even if it is a kind of list
+        return result
 
 
 class Printed(io.TextIOBase):
@@ -138,7 +142,7 @@ class Printed(io.TextIOBase):
 
 def spoil(value: Any) -> None:
     """A caller may do as it likes with its own lists and arrays afterwards."""
-    if isinstance(value, (list, tuple)):
+    if type(value) in (list, tuple):
         for each in value:
             spoil(each)
     if type(value) in (list, dict, set, bytearray):
@@ -177,11 +181,11 @@ def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> byte
     began = time.process_time()
     try:
         desk.result = result = getattr(desk, work)(*content)
-        if hasattr(result, "__next__"):
+        if hasattr(type(result), "__next__"):
             desk.result = result = [listed(each) for each in wire.itertools.islice(result, wire.LONGEST + 1)]
         now = desk.now if work == "play" else now
         took = time.process_time() - began
-        reply = wire.packed((True, result, now, printed.end, took), desk.number_of)
+        reply = wire.packed((True, result, now, printed.end, took), desk.number_of, desk.numbers)
         if len(reply) > LARGEST_REPLY:
             raise MemoryError(f"{len(reply) // 2**20} MB were given back")
         return reply
@@ -194,7 +198,7 @@ def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> byte
 
 def listed(value: Any) -> Any:
     """An iterator inside an iterator is read before the next one comes."""
-    return list(wire.itertools.islice(value, wire.LONGEST + 1)) if hasattr(value, "__next__") else value
+    return list(wire.itertools.islice(value, wire.LONGEST + 1)) if hasattr(type(value), "__next__") else value
 
 
 class NoImports:

@@ -171,10 +171,11 @@ class Link:
         return self.noted(of._number, "play", (acts,), lambda: self.ask("play", of._number, acts))
 
     def changing(self, name: str, *arguments: Any) -> tuple[Any, list[Any]]:
-        """Call a function that is to change what it is given: the result, and the arguments afterwards."""
+        """Call a function that is to change what it is given: the result, and the arguments afterwards. A result of
+        the answer's own class, even a kind of list, stays there."""
         before = self.changed
         try:
-            return self._asked("call", "name", name, list(arguments), {})
+            return self._asked("call", "held", name, list(arguments), {})
         finally:
             self.changed = before
 

@@ -232,7 +232,7 @@ def close(found: float, wanted: float, relative: float = 1e-6) -> bool:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """`close` for numbers, and for lists, tuples and dictionaries of them; None equals None only."""
+    """`close` for numbers, equal for whole ones, and so for lists, tuples and dictionaries; None equals None only."""
     if isinstance(wanted, Mapping):
         keys = found.keys() if isinstance(found, Mapping) else ()
         return keys == wanted.keys() and all(same(found[key], wanted[key]) for key in wanted)
@@ -240,7 +240,7 @@ def same(found: Any, wanted: Any) -> bool:
         return isinstance(found, (list, tuple)) and len(found) == len(wanted) and all(map(same, found, wanted))
     if wanted is None or found is None or isinstance(wanted, str):
         return found is wanted or (isinstance(wanted, str) and found == wanted)
-    return close(found, wanted)
+    return found == wanted if isinstance(found, int) and isinstance(wanted, int) else close(found, wanted)
 
 
 def alike(found: np.ndarray, wanted: Any, tolerance: float) -> bool:

@@ -12,7 +12,7 @@ import io
 import itertools
 import pickle
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 LONGEST = 100_000
@@ -48,11 +48,12 @@ class Packer(pickle.Pickler):
 
     Args:
         number_of: a name for what stays where it is.
+        stay: `id` of what does, though it could be sent.
     """
 
-    def __init__(self, file: io.BytesIO, number_of: Callable[[Any], Any]) -> None:
+    def __init__(self, file: io.BytesIO, number_of: Callable[[Any], Any], stay: Container[int]) -> None:
         super().__init__(file, protocol=4)
-        self._number_of = number_of
+        self._number_of, self._stay = number_of, stay
 
     def persistent_id(self, value: Any) -> Any:
         kind = type(value)
@@ -63,7 +64,8 @@ class Packer(pickle.Pickler):
             is_ours = isinstance(value, type) and travels(value)
             is_known = is_ours or (where.partition(".")[0] == "numpy" and name in NUMPY)
             return None if is_known else self._number_of(value)
-        return None if travels(kind) or becomes_plain(value) else self._number_of(value)
+        goes = travels(kind) or (becomes_plain(value) and id(value) not in self._stay)
+        return None if goes else self._number_of(value)
 
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
@@ -100,9 +102,9 @@ class Unpacker(pickle.Unpickler):
         return self._thing_of(number)
 
 
-def packed(value: Any, number_of: Callable[[Any], Any]) -> bytes:
+def packed(value: Any, number_of: Callable[[Any], Any], stay: Container[int] = ()) -> bytes:
     file = io.BytesIO()
-    Packer(file, number_of).dump(value)
+    Packer(file, number_of, stay).dump(value)
     return file.getvalue()
 
 

@@ -34,7 +34,7 @@ TO_CANARY, TO_ALL, TO_ROLL_BACK = 5, 10, 3
 MINUTES_A_DAY = 24 * 60
 REGIMES = ("steady", "spike")
 DIAGNOSE_FIRST = "diagnose first: commit to an answer, then deploy"
-GRADED = "What is in place at the end is graded; a change you roll back costs points, a canary the fewest."
+GRADED = "What is in place at the end is graded; a change you roll back costs points, the first canary the fewest."
 OTHER_NAMES = dict.fromkeys(("outside", "network", "client", "clients"), OUTSIDE)
 
 

@@ -20,7 +20,8 @@ HALFWAY = 0.3
 AT_ONCE = 2
 """Changes in one deployment. Of more, no one knows which it was: the points shrink in proportion."""
 CANARY_UNDONE, ALL_UNDONE = 0.9, 0.6
-"""What is left of the points after a change that a tenth of the users had for nothing, or all of them."""
+"""What is left of the points after a change that a tenth of the users had for nothing, or all of them. The second
+canary counts twice, the third three times: trying one thing after another is no diagnosis."""
 TOLERATED = 1.25
 """A bill that is so much above that of the most expensive cure is no worse; beyond, the SLO was bought."""
 ENOUGH = 2
@@ -202,7 +203,7 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
     counts = {
         f"{len(effect.chosen)} changes at once, no one can say which one did it": AT_ONCE / len(effect.chosen),
         f"taken back on the way: {rollout.canaries_undone} canaries, {rollout.all_undone} full rollouts": (
-            CANARY_UNDONE**rollout.canaries_undone * ALL_UNDONE**rollout.all_undone
+            CANARY_UNDONE ** math.comb(rollout.canaries_undone + 1, 2) * ALL_UNDONE**rollout.all_undone
         ),
         f"bought for {1 / fair:.1f} times the bill of a cure": (TOLERATED * fair) ** 2,
         f"users lose {effect.lost:.0%} of what they asked for": 1 - effect.lost,

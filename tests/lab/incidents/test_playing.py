@@ -157,8 +157,8 @@ def test_the_tempting_fix_is_answered_with_the_number_that_rules_it_out(slots: I
 
 
 def test_what_stands_in_the_end_is_graded_and_what_was_taken_back_costs(slots: Incident) -> None:
-    canary, everyone = slots.fresh(), slots.fresh()
-    for incident in (canary, everyone):
+    canary, everyone, searching = slots.fresh(), slots.fresh(), slots.fresh()
+    for incident in (canary, everyone, searching):
         incident.answer("queue", ranked=["more_slots"])
     assert not canary.deploy(["larger_k"], canary=True).restored
     canary.roll_back()
@@ -168,8 +168,11 @@ def test_what_stands_in_the_end_is_graded_and_what_was_taken_back_costs(slots: I
     canary.deploy(["more_slots"])
     everyone.deploy(["larger_k"])
     everyone.deploy(["more_slots"])
-    first, second = (criteria(each)["SLO restored"][0] for each in (canary, everyone))
-    assert RESTORED > first == 0.9 * RESTORED > second == 0.6 * RESTORED
+    for name in ("larger_k", "unbuffer", "gate_speculation"):
+        searching.deploy([name], canary=True)
+    searching.deploy(["more_slots"])
+    first, second, third = (criteria(each)["SLO restored"][0] for each in (canary, everyone, searching))
+    assert RESTORED > first == 0.9 * RESTORED > second == 0.6 * RESTORED > third == round(0.9**6 * RESTORED, 2)
     everyone.deploy(["larger_k"])
     assert everyone._standing[0].restored, "after the grade nothing counts"
     with pytest.raises(IncidentError, match="nothing to roll back"):

@@ -176,7 +176,7 @@ def with_slots(answer: Answer, rng: random.Random, choices: list[int]) -> None:
 def at_the_border(answer: Answer, rng: random.Random) -> None:
     cases = []
     for slots in (1, 2, 3):
-        server = some_server(rng, slots)
+        server = replace(some_server(rng, slots), prefill_s=2**-16)
         fits = round(server.slo_s / server.prefill_s)  # prompt tokens that are read in exactly slo_s
         long = (0.0, fits // 2, 64)
         until = long[1] * server.prefill_s + 64 * server.decode_s

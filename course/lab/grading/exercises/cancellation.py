@@ -215,7 +215,7 @@ def late_and_twice(answer: Answer, rng: random.Random) -> None:
     watched.play("unknown")
     watched.submit_some(4, lambda: 1, lambda: 2)
     # Twice in the queue, during a step, between steps; then late.
-    watched.play("r3 r3 begin r0 r0 end r0 step r1 r1 drain r0 r1 r2 r3")
+    watched.play("r r3 r3 begin r0 r0 end r0 step r1 r1 drain r0 r1 r2 r3")
     watched.submit("new", 2, 1)
     watched.play("r2 drain")
 

@@ -248,8 +248,9 @@ def replicas(answer: Answer, rng: random.Random) -> None:
 
 def cost(answer: Answer, rng: random.Random) -> None:
     questions = usual(rng)
-    judge_plan(answer, questions, "usd_per_million_tokens", right_price, PRICE_SLIPS)
     replica, load, limit_s = questions[0]
+    questions.append((replica, {**load, "rate": 0.02}, limit_s))
+    judge_plan(answer, questions, "usd_per_million_tokens", right_price, PRICE_SLIPS)
     unsold, too_slow = (replica, {**load, "rate": 0.0}, limit_s), (replica, load, replica["fixed_s"] / 2)
     for question, why in ((unsold, "nothing is sold"), (too_slow, "nothing fits")):
         found = planned(answer, question)["usd_per_million_tokens"]

@@ -187,9 +187,8 @@ def times(answer: Answer, rng: random.Random, shapes: Sequence[Case]) -> None:
 
 def bounds(answer: Answer, rng: random.Random) -> None:
     cases = []
-    while len(cases) < 6:
-        case = rng.uniform(0.02, 0.2), rng.uniform(0.001, 0.02), rng.uniform(1e-5, 1e-3)
-        if 0.1 < exact_budget(*case) % 1 < 0.9:  # rounding errors decide nothing
-            cases.append(case)
+    for part in (0.02, 0.45, 0.98) * 2:  # rounding errors decide nothing
+        fixed_s, token_s = rng.uniform(0.001, 0.02), rng.uniform(1e-5, 1e-3)
+        cases.append((fixed_s + (rng.randint(20, 900) + part) * token_s, fixed_s, token_s))
     cases += [(0.004, 0.01, 0.0003), (0.0105, 0.01, 0.001), (0.75, 0.5, 0.0625)]  # none, none, exactly 4
     hold(answer.largest_budget, cases, lambda *case: max(math.floor(exact_budget(*case)), 0), BUDGET_SLIPS, whole)

@@ -122,7 +122,7 @@ def some_running(rng: random.Random, count: int) -> list[Request]:
 
 def running_only(answer: Answer, rng: random.Random) -> None:
     cases = [(some_running(rng, n), [], rng.randint(n + 1, 400), n + 2) for n in (1, 2, 3, 4, 5, 6)]
-    mixed = [reading(rng, "r0"), decoding(rng, "r1"), reading(rng, "r2"), decoding(rng, "r3")]
+    mixed = [Request("r0", 300, 100), decoding(rng, "r1"), reading(rng, "r2", 99), decoding(rng, "r3")]
     cases += [(mixed, [], 4, 8), (mixed, [], 10, 8)]
     judge_cases(answer, cases)
 
@@ -142,9 +142,10 @@ def admits(answer: Answer, rng: random.Random) -> None:
     for slots in (1, 3, 4, 6):
         running = some_running(rng, rng.randint(0, slots))
         cases.append((running, [new_request(rng, f"w{i}") for i in range(5)], rng.randint(200, 900), slots))
-    new = [Request("w0", 300, 0), Request("w1", 6, 0), Request("w2", 64, 32), Request("w3", 9, 0)]
+    new = [Request("w0", 300, 0), Request("w1", 1, 0), Request("w2", 64, 32), Request("w3", 9, 0)]
     pair = [decoding(rng, "r0"), decoding(rng, "r1")]
-    cases += [(pair, new, 120, 8), (pair, new, 5000, 4), (pair, new, 5000, 2), ([], new, 5000, 3), ([], [], 64, 3)]
+    cases += [(pair, new, budget, slots) for budget, slots in ((120, 8), (5000, 4), (5000, 2), (5000, 1))]
+    cases += [([], new, 5000, 3), ([], [], 64, 3)]
     judge_cases(answer, cases)
 
 

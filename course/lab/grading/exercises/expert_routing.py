@@ -92,7 +92,8 @@ def questions(rng: random.Random) -> list[tuple[Array, int, bool]]:
     shapes = [(1, 4, 1), (3, 8, 2), (6, 8, 3), (5, 16, 4), (4, 5, 5), (2, 64, 8)]
     found = [(some_logits(rng, t, n), k, normalize) for t, n, k in shapes for normalize in (True, False)]
     found += [(some_logits(rng, 4, 8, ties=True), 2, normalize) for normalize in (True, False)]
-    return [*found, (some_logits(rng, 3, 6, large=300), 2, True), (some_logits(rng, 3, 6, large=300), 2, False)]
+    far = np.array([[-400.0, 900.0, -300.0, 0.0]])  # so far apart that a softmax gives 0 for most
+    return [*found, (far, 3, False), *((some_logits(rng, 3, 6, large=300), 2, each) for each in (True, False))]
 
 
 def routed(answer: Answer, question: tuple[Array, int, bool]) -> list[Any]:
@@ -118,14 +119,15 @@ def shares(answer: Answer, rng: random.Random) -> None:
 
 
 def rows(answer: Answer, rng: random.Random) -> None:
-    asked = [(right_experts(some_logits(rng, t, n), k), n) for t, n, k in ((5, 4, 2), (1, 8, 2), (9, 6, 1), (3, 3, 3))]
-    hold(answer.rows_of, [*asked, ([[0, 2], [2, 0]], 4), ([], 3)], right_rows, ROW_SLIPS, each(each(whole)))
+    chosen = [(right_experts(some_logits(rng, t, n), k), n) for t, n, k in ((5, 4, 2), (1, 8, 2), (9, 6, 1), (3, 3, 3))]
+    asked = [*chosen, ([[0, 2], [2, 0]], 4), *((np.array(experts), n) for experts, n in chosen)]
+    hold(answer.rows_of, asked, right_rows, ROW_SLIPS, each(each(whole)))
 
 
 def layers(rng: random.Random) -> list[tuple[Array, Array, int, int, bool]]:
     """x, logits, k, the seed of the MLPs, normalize."""
     draws = np.random.default_rng(rng.getrandbits(48))
-    shapes = ((1, 4, 1), (6, 8, 2), (5, 4, 3), (12, 16, 4), (3, 6, 2))
+    shapes = ((1, 4, 1), (6, 8, 2), (6, 8, 2), (5, 4, 3), (12, 16, 4), (3, 6, 2))
     return [
         (draws.normal(size=(t, DIM)), some_logits(rng, t, n), k, rng.randrange(10**6), i % 2 == 0)
         for i, (t, n, k) in enumerate(shapes)

@@ -10,7 +10,7 @@ from course.lab.grading.tools import Answer, Slips, broken, compare, each, expec
 
 Grammar = dict[str, Any]
 """start, final (a set of states), next (state -> character -> state)"""
-STEPS, SLOWEST_S = 300, 0.5
+STEPS, SLOWEST_S = 900, 0.5
 """Masks asked for in a few states, over LARGE tokens, and the CPU time for all. One mask a state takes a tenth of it."""
 LARGE = 4000
 LETTERS = "abc"
@@ -90,24 +90,27 @@ FOLLOW_SLIPS: Slips = {
 
 
 def some_grammar(rng: random.Random, size: int, dead: bool) -> Grammar:
-    """A chain to a final state, other arrows at random, one final state that goes on, and perhaps a trap."""
-    names = [f"q{i}" for i in rng.sample(range(90), size)]
+    """A chain to a final state, other arrows at random, a final state that goes on, and perhaps a trap. One state is ""; with
+    a trap the last state has no arrows, without one the answer may be empty."""
+    names = ["", *(f"q{i}" for i in rng.sample(range(90), size))]
+    names[:2] = names[1::-1]
     arrows: dict[str, dict[str, str]] = {name: {rng.choice(LETTERS): after} for name, after in pairwise(names)}
-    arrows[names[-1]] = {rng.choice(LETTERS): rng.choice(names)}
     for _ in range(size):
-        arrows[rng.choice(names)].setdefault(rng.choice(LETTERS), rng.choice(names))
+        arrows[rng.choice(names[:-1])].setdefault(rng.choice(LETTERS), rng.choice(names))
     if dead:  # a trap that is entered with a letter of its own, and goes round for ever
         arrows[names[0]]["x"] = arrows[names[2]]["x"] = "trap"
         arrows["trap"] = {"x": "trap", "a": "sink"}
-    return {"start": names[0], "final": {names[-1], names[size // 2]}, "next": arrows}
+    else:
+        arrows[names[-1]] = {rng.choice(LETTERS): rng.choice(names)}
+    return {"start": names[0], "final": {names[-1], names[size // 2], names[-1 if dead else 0]}, "next": arrows}
 
 
 def some_vocabulary(rng: random.Random, size: int) -> tuple[list[str], int]:
     """Tokens of one to three characters, an empty one, and the end somewhere among them."""
     tokens = [*LETTERS, "x", "", *("".join(rng.choices(LETTERS + "x", k=rng.randint(2, 3))) for _ in range(size))]
     rng.shuffle(tokens)
-    eos = rng.randrange(len(tokens))
-    return [*tokens[:eos], "a", *tokens[eos:]], eos  # the end's own text looks like any other, and counts for nothing
+    eos, own = rng.choice((0, rng.randrange(len(tokens)))), rng.choice(tokens)
+    return [*tokens[:eos], own, *tokens[eos:]], eos  # the end's own text looks like any other, and counts for nothing
 
 
 def texts(answer: Answer, rng: random.Random) -> None:
@@ -189,22 +192,23 @@ def dead_ends(answer: Answer, rng: random.Random) -> None:
 
 def steps(answer: Answer, rng: random.Random) -> None:
     judge_paths(answer, [some_path(rng, dead=True, length=9) for _ in range(4)])
-    for _ in range(3):
-        grammar, vocabulary, eos, taken = some_path(rng, dead=True)
+    for length in (0, 1, 2, 9, 9, 9):
+        grammar, vocabulary, eos, taken = some_path(rng, dead=True, length=length)
         matcher, state = answer.Matcher(grammar, vocabulary, eos), grammar["start"]
         for token in taken:
             matcher.accept(token)
             state = right_follow(grammar, state, vocabulary[token])
         may = right_mask(grammar, vocabulary, eos, state)
-        wrong = rng.choice([i for i in range(len(vocabulary)) if i not in may])
-        about = f"accept({wrong}) of {vocabulary[wrong]!r} in state {state!r}"
-        refused(ValueError, about, "the mask rules it out", lambda m=matcher, w=wrong: m.accept(w))
-        left = read_mask(matcher.allowed(), "allowed()", len(vocabulary))
-        expect(left == may, f"{about} was refused, and the mask is another one afterwards: it stays where it was", 0.3)
+        for wrong in {*range(len(vocabulary))} - {*may}:
+            about = f"accept({wrong}) of {vocabulary[wrong]!r} in state {state!r}"
+            refused(ValueError, about, "the mask rules it out", lambda m=matcher, w=wrong: m.accept(w))
+            left = read_mask(matcher.allowed(), "allowed()", len(vocabulary))
+            expect(left == may, f"{about} was refused, and the mask is another one afterwards", 0.3)
         if eos in may:
             matcher.accept(eos)
             after = read_mask(matcher.allowed(), "allowed()", len(vocabulary))
             expect(not after, f"after the end, allowed() has {len(after)} tokens: nothing comes behind it", 0.3)
+            refused(ValueError, "accept() after the end", "it is over", lambda m=matcher, e=eos: m.accept(e))
 
 
 def on_their_own(answer: Answer, rng: random.Random) -> None:
@@ -221,7 +225,8 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     grammar = some_grammar(rng, 6, dead=True)
-    grammar["next"][grammar["start"]]["a"] = grammar["start"]  # it may go on for ever in few states
+    grammar["next"][grammar["start"]]["a"] = ""  # two states in turns, for ever
+    grammar["next"][""]["a"] = grammar["start"]
     grammar["final"].add(grammar["start"])
     vocabulary, eos = some_vocabulary(rng, LARGE)
     matcher = answer.Matcher(grammar, vocabulary, eos)

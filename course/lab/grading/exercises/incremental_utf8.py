@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from course.lab.grading.tools import Answer, Mistake, compare, cut, expect, in_time, shown, text, whole
 
 UNKNOWN = "\ufffd"
-LETTERS = "a Z\n0é߿ࠀ日本\ud7ff\ue000\uffff\ufeff😀🦜𐀀\U0010ffff"
+LETTERS = (*"a Z\n\0é߿ࠀ日本\ud7ff\ue000\uffff\ufeff😀🦜𐀀\U0010ffff", "\r\n")
 """Characters of one to four bytes, those at the borders of each length, and a byte order mark in the middle of a text."""
 
 LONG_BYTES, TOKENS = 300_000, 2000
@@ -69,7 +69,7 @@ def certain(data: bytes) -> str:
 def whole_characters(answer: Answer, rng: random.Random) -> str:
     seen = 0
     for turn in range(60):
-        content = "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 12)))
+        content = "".join([LETTERS[turn % len(LETTERS)], *rng.choices(LETTERS, k=rng.randint(0, 11))])
         tokens = split(content.encode(), rng, longest=1 if turn % 4 == 0 else 5)
         steps, _ = shown_after_each(answer, tokens)
         came = b""

@@ -222,7 +222,7 @@ def first_row(told: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
 def groups(answer: Answer, rng: random.Random) -> str:
     cases: list[tuple[tuple[np.ndarray, int], np.ndarray]] = []
     errors = {}
-    for out, inputs, group in ((3, 12, 4), (4, 6, 2), (2, 8, 8), (3, 5, 1), (2, 96, 32)):
+    for out, inputs, group in ((3, 12, 4), (1, 12, 3), (4, 6, 2), (2, 8, 8), (3, 5, 1), (2, 96, 32)):
         weight = some_weights(rng, out, inputs)
         weight[:, 0] *= 60  # an outlier in the first group
         what = f"quantize_groups of a {[out, inputs]} matrix, group={group}"

@@ -169,7 +169,8 @@ def fits(answer: Answer, rng: random.Random) -> None:
     shape = some_shape(rng)
     about = rng.randint(50, 5000) * right_request(shape, "bfloat16", 1500, 16) + rng.randint(10**5, 10**6)
     cases += [(shape, "bfloat16", about, 1500, 16, window) for window in (None, 1000, 200)]
-    cases += [(shape, "bfloat16", 0, 1500, 16)]
+    wide = {"layers": 80, "num_heads": 64, "num_kv_heads": 8, "head_dim": 128}  # one byte is far less than its blocks
+    cases += [(shape, "bfloat16", 0, 1500, 16), (wide, "float32", 3 * right_request(wide, "float32", 9, 16) - 1, 9, 16)]
     hold(answer.requests_that_fit, cases, right_fit, FIT_SLIPS, whole)
 
 

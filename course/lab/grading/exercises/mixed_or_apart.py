@@ -128,7 +128,11 @@ def mixed(answer: Answer, rng: random.Random) -> None:
         for rest in (0, 1, rng.randint(2, chunk - 1)):
             if times or rest:
                 questions.append((step, decodes, times * chunk + rest, seconds(step, decodes + chunk)))
-    questions.append((step, 9, 50, seconds(step, 8)))
+    questions += [
+        (step, 9, 50, seconds(step, 8)),
+        (step, 0, 50, seconds(step, 8)),
+        ({**step, "max_tokens": 25}, 9, 50, 1.0),
+    ]
     hold(answer.mixed_ttft, questions, right_mixed, MIXED_SLIPS, maybe(number))
 
 
@@ -139,24 +143,24 @@ def arrivals(answer: Answer, rng: random.Random) -> None:
             ready = [rng.randint(8, 40) * GRAIN]
             while len(ready) < layers:
                 ready.append(ready[-1] + rng.choice((4, 16, 64)) * GRAIN)
-            questions.append((ready, round(16 * speed) * GRAIN, rng.randint(1, 9) * GRAIN))
+            questions.append((ready, round(16 * speed) * GRAIN, rng.choice((1, 5, 90)) * GRAIN))
     hold(answer.kv_arrival, questions, right_arrival, ARRIVAL_SLIPS)
 
 
-def plan_questions(rng: random.Random) -> list[tuple[Any, ...]]:
-    found = []
+def plan_questions(rng: random.Random, equal: list[Any]) -> list[tuple[Any, ...]]:
+    found = [tuple(equal)]
     for slow in (1, 4, 16, 64, 1, 4, 256):
         step, decodes, prompt = some_step(rng), rng.randint(1, 40), rng.randint(100, 900)
-        prefill = {"fixed_s": step["fixed_s"], "per_token_s": step["per_token_s"] / 2, "layers": rng.choice((4, 8, 16))}
+        prefill = {"fixed_s": step["fixed_s"], "per_token_s": step["per_token_s"] / 2, "layers": rng.choice((1, 8, 16))}
         layer_s = seconds(prefill, prompt) / prefill["layers"]
         link = {"kv_bytes": 1024.0, "latency_s": 4 * GRAIN, "bytes_per_s": 16 * prompt * 1024.0 / (layer_s * slow)}
         found.append((step, decodes, prompt, seconds(step, decodes + rng.randint(30, 90)), prefill, link))
-    step, decodes, prompt, _, prefill, link = found[0]
+    step, decodes, prompt, _, prefill, link = found[1]
     return [*found, (step, decodes, prompt, seconds(step, decodes), prefill, link)]
 
 
-def plans(answer: Answer, rng: random.Random) -> None:
-    questions = plan_questions(rng)
+def plans(answer: Answer, rng: random.Random, equal: list[Any]) -> None:
+    questions = plan_questions(rng, equal)
     rows = []
     for question in questions:
         row = table(answer.plan(*question), "plan(...)")

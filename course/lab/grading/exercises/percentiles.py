@@ -80,15 +80,16 @@ def alone(answer: Answer, rng: random.Random) -> None:
 
 
 def some_requests(rng: random.Random, count: int) -> list[Request]:
-    """Requests in any order; some get one token, some none."""
+    """Requests in any order; some get one token, some none, some two at once."""
     made = []
     for i in range(count):
-        moment = arrival = round(rng.uniform(100, 200), 3)
+        moment = arrival = 0.0 if i == 3 else round(rng.uniform(100, 200), 3)
         deliveries = []
         moment += rng.expovariate(2)
         for _ in range((0, 1, 2, 9)[i] if i < 4 else rng.randint(2, 14)):
             deliveries.append(round(moment, 4))
-            moment += 0.03 + (rng.expovariate(2) if rng.random() < 0.15 else rng.random() * 0.02)
+            gap = 0.03 + (rng.expovariate(2) if rng.random() < 0.15 else rng.random() * 0.02)
+            moment += rng.choice((0.0, gap, gap, gap))
         made.append((arrival, deliveries))
     rng.shuffle(made)
     return made

@@ -80,25 +80,10 @@ def check_break(ids: list[int], at: int, size: int, right: list[Any], found: lis
         raise Mistake("block_same_name_before", about=about, block=same[0])
 
 
-def tells_apart(answer: Answer, rng: random.Random) -> None:
-    a, b = rng.randint(1, 9), rng.randint(10, 99)
-    pairs = [
-        ([a, b], [a * 10 + b // 10, b % 10], "digits run together without a sign between them"),
-        ([a * 10 + 3, a], [a, 30 + a], "digits run together without a sign between them"),
-        ([a, b], [a + 256, b], "token ids above 255 are cut to a byte"),
-        ([a, b], [a + 65_536, b], "token ids above 65,535 are cut to two bytes"),
-        ([a, 0], [a, 0xFFFF], "token ids are cut"),
-        ([a, b], [b, a], "the order of tokens is lost"),
-        ([a, a], [b, b], "tokens cancel each other"),
-        ([0, a], [a, 0], "a token 0 is lost"),
-    ]
+def tells_apart(answer: Answer, rng: random.Random, pairs: list[tuple[list[int], list[int], str]]) -> None:
     for one, other, why in pairs:
-        if str(one) == str(other):
-            continue
         first, second = names(answer, one, 2)[0], names(answer, other, 2)[0]
         expect(first != second, "blocks_same_name_user", one=one, other=other, why=why)
-    for large in (65_535, 70_000, 200_000, 2**31 - 1):
-        names(answer, [large, a], 2)
 
 
 def extra_keys(answer: Answer, rng: random.Random, kinds: list[list[str]]) -> None:
@@ -178,3 +163,4 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
             "tokens_took_s", size=size,
         )  # fmt: skip
         expect(len(found) == size // 16, "tokens_blocks_names", size=size, size_2=size // 16, found=len(found))
+    expect(len(set(found)) == len(found), "of {size} random tokens, two blocks have the same name", size=size)

@@ -132,8 +132,15 @@ def first_token(answer: Answer, rng: random.Random) -> str:
     return f"distributed as p, and each draft passes as often as it should ({12 * ROUNDS} rounds)"
 
 
+def telling_rows(target: list[Probs]) -> float:
+    """How far apart the second token is under the rule and where the first row is taken for the second."""
+    p, q, other = target[1], np.roll(target[1], 1), np.roll(target[0], 1)
+    mistakes = mix(p, q, ratio(p, q), np.maximum(p - other, 0)), mix(p, q, ratio(p, other), np.maximum(p - q, 0))
+    return least_difference([p, target[0], *mistakes])
+
+
 def later_tokens(answer: Answer, rng: random.Random) -> None:
-    target = [distribution(rng, 4) for _ in range(3)]
+    target = max(([distribution(rng, 4) for _ in range(3)] for _ in range(CANDIDATES)), key=telling_rows)
     proposal = [np.roll(p, 1) for p in target[:2]]
     lead = int(np.argmin([abs(p / q - 0.6) for p, q in zip(target[0], proposal[0])]))
     second, bonus, weight = np.zeros(4), np.zeros(4), 0.0

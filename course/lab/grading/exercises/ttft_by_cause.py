@@ -92,7 +92,7 @@ def a_case(rng: random.Random, *, company: bool = True, skips: bool = False, que
     if skips:
         plan.insert(plan.index("mine") + 1, "skip")
     for i, kind in enumerate(plan):
-        tokens = {"w1": 1, "w2": 1} if company else {}
+        tokens = {"w1": 1, f"{me}0": 1} if company else {}
         reading = set()
         if company and (rng.random() < 0.7 or i % 2):
             tokens["p1"] = rng.randint(8, 200)
@@ -109,9 +109,9 @@ def a_case(rng: random.Random, *, company: bool = True, skips: bool = False, que
         if kind == "mine" and not queued and plan[i - 1] == "before":
             arrival = clock
         steps.append({"start": clock, "end": clock + length, "tokens": tokens, "reading": reading})
-        clock += length + rng.uniform(0.0005, 0.004)
+        clock += length + rng.choice((0.0001, rng.uniform(0.0005, 0.004)))  # soon: while the first token is on its way
     last = steps[max(i for i, kind in enumerate(plan) if kind == "mine")]
-    return me, arrival, last["end"] + 0.0004 * rng.random(), steps
+    return me, arrival, last["end"] + 0.0004 * rng.choice((0, 1, rng.random())), steps
 
 
 def asked(answer: Answer, case: tuple[Any, ...]) -> Cut:

@@ -28,7 +28,7 @@
       const fair = Math.min(Math.max(effect.bill_before, incident.needed) / Math.max(effect.bill_after, 1e-9), 1);
       /** @type {[string, number][]} */
       const counts = [
-        [`Taken back on the way: ${rollout.canariesUndone} canaries, ${rollout.allUndone} full rollouts`, rule.CANARY_UNDONE ** rollout.canariesUndone * rule.ALL_UNDONE ** rollout.allUndone],
+        [`Taken back on the way: ${rollout.canariesUndone} canaries, ${rollout.allUndone} full rollouts`, rule.CANARY_UNDONE ** (rollout.canariesUndone * (rollout.canariesUndone + 1) / 2) * rule.ALL_UNDONE ** rollout.allUndone],
         [`Bought for ${(1 / fair).toFixed(1)} times the bill of a cure`, (rule.TOLERATED * fair) ** 2],
         [`Users lose ${percent(effect.lost)} of what they asked for`, 1 - effect.lost],
       ];
