@@ -17,13 +17,13 @@ function render({ model, el }) {
   el.classList.add("mm-live");
   el.style.position = "relative";
   el.append(gone, page, tip);
-  let moving = [], shownAt = 0, mouse = null, timer = 0;
+  let moving = [], shownAt = 0, mouse = null, timer = 0, waiting = setTimeout(explain, 500);
   model.live = { drawn: 0 }; // for the benchmark: pictures drawn in the browser
 
   // ipywidgets puts no tooltip on most controls: those in the strip above get theirs here, in order.
   // And ipywidgets' radio buttons are no group: the arrow keys would not go from one to the next.
   function explain() {
-    if (!el.isConnected) return setTimeout(explain, 500);
+    if (!el.isConnected) return void (waiting = setTimeout(explain, 500));
     const around = el.closest(".jp-OutputArea, .widget-vbox, body");
     for (const box of around.querySelectorAll(".widget-radio-box")) {
       const group = String(Math.random());
@@ -124,9 +124,9 @@ function render({ model, el }) {
   page.addEventListener("mouseleave", leave);
   window.addEventListener("keydown", keep, true); // before JupyterLab, which listens on the document
   model.on("change:value", show);
-  setTimeout(explain, 500);
   show();
   return () => {
+    clearTimeout(waiting);
     cancelAnimationFrame(timer);
     window.removeEventListener("keydown", keep, true);
     model.off("change:value", show);

@@ -33,11 +33,6 @@ INSTEAD = "or use speculative.method=ngram or draft_model"
 """What drafts where there is no head."""
 
 
-def packaged_heads() -> list[str]:
-    """Names of the models for which a head comes with minillm."""
-    return sorted(path.parent.name for path in HEADS.glob(f"*/{FACTS}"))
-
-
 def load_head(name: str, model: LoadedModel) -> DraftHead:
     """A head ready to draft for the model, in the model's dtype and on its device.
 
@@ -73,7 +68,7 @@ def read_head(name: str, model: LoadedModel) -> tuple[dict[str, Tensor], Tensor]
     """The trained weights, and the tokens [N] that the head can name. See `load_head`."""
     folder = HEADS / name if (HEADS / name).is_dir() else Path(name).expanduser()
     if not (folder / FACTS).is_file():
-        packaged = ", ".join(packaged_heads()) or "none"
+        packaged = ", ".join(sorted(path.parent.name for path in HEADS.glob(f"*/{FACTS}"))) or "none"
         raise ConfigError(
             f"there is no draft head for {name!r} (minillm has: {packaged}): set speculative.model to a folder "
             f"with one, {INSTEAD}"

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from course.lab.incidents.classics import CLASSICS
@@ -75,7 +76,7 @@ def incident(
         play_along(current)
         return
     report = step_by_step(current, asked, fields, tried, deployed)
-    print(json.dumps(report, default=_plain) if as_json else as_text(current, report))
+    print(json.dumps(report, default=np.generic.item) if as_json else as_text(current, report))
 
 
 def read_answer(ask: list[str], answer: str | None, deploy: list[str]) -> dict[str, Any] | None:
@@ -234,8 +235,3 @@ def typed_answer(words: list[str]) -> dict[str, Any]:
 def wait(reason: str) -> None:
     """Say what takes so long, if there is a screen to say it on."""
     say(f"{reason} ...", progress=sys.stderr.isatty())
-
-
-def _plain(value: Any) -> Any:
-    """Numbers of numpy as those of Python."""
-    return value.item() if hasattr(value, "item") else str(value)

@@ -132,13 +132,10 @@ def some_shape(rng: random.Random) -> Shape:
     return {**sizes, "head_dim": rng.choice((64, 80, 128))}
 
 
-def as_mha(shape: Shape) -> Shape:
-    return {**shape, "num_kv_heads": shape["num_heads"]}
-
-
 def per_token(answer: Answer, rng: random.Random) -> None:
     cases: list[tuple[Any, ...]] = [(some_shape(rng), dtype) for dtype in NUMBER_BYTES for _ in range(2)]
-    cases += [(as_mha(some_shape(rng)), "bfloat16"), ({**some_shape(rng), "num_kv_heads": 1}, "int8")]
+    mha = some_shape(rng)
+    cases += [({**mha, "num_kv_heads": mha["num_heads"]}, "bfloat16"), ({**some_shape(rng), "num_kv_heads": 1}, "int8")]
     hold(answer.bytes_per_token, cases, right_token, TOKEN_SLIPS, whole)
 
 
