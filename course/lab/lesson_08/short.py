@@ -20,7 +20,8 @@ PROMPTS = (100, 1000, 4000)
 def measure(lab: Lab) -> list[Served]:
     """Answers of a few lengths, without drafts and with every draft that can be looked up."""
     lengths = LENGTHS if lab.scale == 1 else SHORT_LENGTHS
-    work = [traffic.short_answers(lab, tokens) for tokens in lengths]
+    # Cut short: there is little text to gain back in what drafting cost.
+    work = [traffic.workload(traffic.CHAT, 3 if lab.scale == 1 else 2, tokens) for tokens in lengths]
     return compare(lab, work, {WITHOUT: traffic.OFF, ALWAYS: traffic.ALWAYS}, rounds=5 if lab.scale == 1 else 3)
 
 

@@ -75,11 +75,6 @@ def crowd(lab: Lab, at_once: int) -> Workload:
     return workload(COPYING, at_once, 24, at_once)
 
 
-def short_answers(lab: Lab, tokens: int) -> Workload:
-    """Questions whose answers are cut short: nothing to gain back what drafting cost."""
-    return workload(CHAT, 3 if lab.scale == 1 else 2, tokens)
-
-
 def play(lab: Lab, traffic: Workload, way: dict[str, Any]) -> Run:
     """One run, nothing reused: every request reads its own prompt.
 
