@@ -149,19 +149,9 @@ def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
 def test_hostile_texts_are_read_at_once() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     for piece in (
-        "1 x ",
-        "1-",
-        "quantization ",
-        "queue lowers ",
-        "kv ",
-        "(",
-        " and it",
-        "9",
-        "a",
-        "not ",
-        "\x00?\n",
+        "1 x ", "1-", "quantization ", "queue lowers ", "kv ", "(", " and it", "9", "a", "not ", "\x00?\n",
         "2 x 3 = 1e999. 1e999 x 1e999 = 3. 1 / 0 = 0. ",
-    ):
+    ):  # fmt: skip
         begin = time.process_time()
         text = piece * (20_000 // len(piece))
         check(drawn, text, Commit(number=text)), follow_ups(drawn, text, Commit()), named_in(text)

@@ -54,20 +54,10 @@ def test_playing_by_hand(run: Run, ends: str) -> None:
     status, out, _ = run("incident", *SLOTS, stdin="\n".join(words))
     assert status == 0
     told = (
-        "PAGE",
-        "at least one question",
-        "no question 'gremlins'",
-        "diagnose first",
-        "no command 'dance'",
-        "no phase 'gpu': choose one of queue",
-        "in your own words",
-        "Eight times the slots",
-        "nothing to roll back",
-        "of the day's error budget burned",
-        "type grade again",
-        "no intervention 'gremlins'",
-        "at least one change",
-    )
+        "PAGE", "at least one question", "no question 'gremlins'", "diagnose first", "no command 'dance'",
+        "no phase 'gpu': choose one of queue", "in your own words", "Eight times the slots", "nothing to roll back",
+        "of the day's error budget burned", "type grade again", "no intervention 'gremlins'", "at least one change",
+    )  # fmt: skip
     assert all(words in out for words in told)
     for told in ("incident: ", "max_num_seqs too low"):
         assert (told in out) == (ends == "grade")
