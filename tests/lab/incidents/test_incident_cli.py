@@ -1,13 +1,22 @@
 """`minillm incident`: step by step from a script, and by hand."""
 
+import functools
 import json
 from collections.abc import Callable
 
 import pytest
 
+from course.lab.incidents import Incident
+
 Run = Callable[..., tuple[int, str, str]]
 SLOTS = ("--seed", "1", "--cause", "few_slots")
 ANSWER = {"dominant_phase": "queue", "evidence": ["kv_use", "batch"], "ranked": ["more_slots"]}
+GENERATED = functools.cache(Incident.generate)
+
+
+@pytest.fixture(autouse=True)
+def _generated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Incident, "generate", lambda *of: GENERATED(*of).fresh())
 
 
 def test_json_step_by_step(run: Run) -> None:
