@@ -95,6 +95,8 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab -y --log-level=WARN --LabApp.log_level=WARN \
 		--ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/my/course/$(LANDING).ipynb $(LAB_ARGS)
 
+# A hundred processes are started: where no bytecode may be written, each compiles minillm and the course anew.
+test: export PYTHONDONTWRITEBYTECODE =
 test: model ## run every check: style, types, notebook drift, tests, notebooks
 	@failed=; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \

@@ -1,6 +1,8 @@
 """What many tests share: models made once per run, the command in this process, and Triton kernels without a GPU."""
 
 import contextlib
+import functools
+import gc
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from minillm.__main__ import main
 from minillm.core.errors import ModelError
 from minillm.frontend.engine_thread import EngineThread
 from minillm.kernels.cpu import NativeKernels, native_kernels
+from minillm.model import checkpoints
 from minillm.model.checkpoints import resolve
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
@@ -28,6 +31,21 @@ with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, an
 
     settings.register_profile("any machine", deadline=None)  # a busy one would fail tests
     settings.load_profile("any machine")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_tokenizers() -> Iterator[None]:
+    """Reading one takes longer than making a tiny model, and no engine changes it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "load_tokenizer", functools.lru_cache(4)(checkpoints.load_tokenizer))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_stays() -> None:
+    """A search for garbage, as each lab that closes makes one, need not walk libraries and collected tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

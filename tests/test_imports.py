@@ -54,6 +54,7 @@ HELD = {"minillm": 19_521, "minillm/core": 1_204, "course": 30_738, "tests": 27_
 """Code lines (no blanks, comments, docstrings): where they are to go, and what they must not grow beyond on the way."""
 
 
+@functools.cache
 def source_files() -> list[Path]:
     return sorted([*ROOT.glob("minillm/**/*.py"), *ROOT.glob("course/lab/**/*.py")])
 
@@ -86,9 +87,15 @@ def layer(module: str) -> str:
     return parts[0] if parts[0] == "course" or len(parts) == 1 else parts[1]
 
 
+@functools.cache
+def known_modules() -> set[str]:
+    return set(map(module_name, source_files()))
+
+
+@functools.cache
 def ours(file: Path) -> set[str]:
     """The modules of ours that the file imports; a lazy name of `minillm` itself counts as its home."""
-    known = {module_name(path) for path in source_files()} - {module_name(file)}
+    known = known_modules() - {module_name(file)}
     found = set()
     for name in imports_of(file):
         assert not name.startswith("."), f"{file}: write imports out in full"
@@ -243,11 +250,13 @@ def declared_in(*extras: str) -> set[str]:
     return {normal(name) for name in project["dependencies"] + optional}
 
 
+installed = functools.cache(importlib.metadata.packages_distributions)
+
+
 @functools.cache
 def providers_of(module: str) -> frozenset[str]:
     """Packages that an imported module may come from; of a namespace such as opentelemetry there are several."""
-    installed = importlib.metadata.packages_distributions()
-    return frozenset(normal(name) for name in [*PROVIDERS.get(module, []), *installed.get(module, [module])])
+    return frozenset(normal(name) for name in [*PROVIDERS.get(module, []), *installed().get(module, [module])])
 
 
 def third_party(files: list[Path]) -> dict[str, Path]:

@@ -37,10 +37,12 @@ def refuse(event, arguments):
 
 sys.addaudithook(refuse)
 """
-COMMAND = """
-import runpy
-sys.argv = ["minillm", *ARGUMENTS]
-runpy.run_module("minillm", run_name="__main__")
+COMMANDS = """
+import contextlib, runpy, sys
+for words in COMMANDS:
+    sys.argv = ["minillm", *words]
+    with contextlib.suppress(SystemExit):
+        runpy.run_module("minillm", run_name="__main__")
 """
 COURSE = """
 import importlib, pkgutil
@@ -87,29 +89,16 @@ def test_the_guard_sees_an_attempt(run: Run) -> None:
 def test_a_hub_id_is_asked_for(run: Run) -> None:
     """Who names a model of the Hub wants it fetched: the guard sees that, so it would see the others, too."""
     arguments = ["generate", "hello", "--model", "nobody/nothing"]
-    assert "huggingface.co" in run(COMMAND, must_end_well=False, ARGUMENTS=arguments)[1]
+    assert "huggingface.co" in run(COMMANDS, COMMANDS=[arguments])[1]
 
 
-def test_generate_on_a_local_model(run: Run, tiny_llama_path: Path) -> None:
-    arguments = ["generate", "hello", "--model", str(tiny_llama_path), "--max-tokens", "2", "--json"]
-    out, asked = run(COMMAND, ARGUMENTS=[*arguments, "--set", "num_kv_blocks=64"])
-    assert len(json.loads(out)["outputs"]) == 1
-    assert asked == ""
-
-
-def test_the_engine_on_a_local_model(run: Run, tiny_llama_path: Path) -> None:
-    out, asked = run(ENGINE, MODEL=str(tiny_llama_path))
-    assert len(json.loads(out)) == 4
-    assert asked == ""
-
-
-def test_the_course_is_imported(run: Run) -> None:
-    assert run(COURSE)[1] == ""
-
-
-def test_doctor(run: Run) -> None:
-    out, asked = run(COMMAND, must_end_well=False, ARGUMENTS=["doctor", "--json"])
-    assert json.loads(out)["checks"]
+def test_what_works_on_local_files_asks_nobody(run: Run, tiny_llama_path: Path) -> None:
+    """The engine, two commands and all modules of the course, in one process: importing torch takes seconds."""
+    generate = ["generate", "hello", "--model", str(tiny_llama_path), "--max-tokens", "2", "--json"]
+    commands = [[*generate, "--set", "num_kv_blocks=64"], ["doctor", "--json"]]
+    out, asked = run(ENGINE + COMMANDS + COURSE, MODEL=str(tiny_llama_path), COMMANDS=commands)
+    token_ids, generated, doctor = map(json.loads, out.split("\n", 2))
+    assert len(token_ids) == 4 and len(generated["outputs"]) == 1 and doctor["checks"]
     assert asked == ""
 
 

@@ -98,14 +98,9 @@ def test_caches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--backend", "magic"], "there are fa3, triton"),
-        (["--backend", "fa3"], "cannot run here"),
-        (["--set", "max_num_seqs=4"], "drop --set max_num_seqs"),
-    ],
-    ids=str,
-)
+    ("arguments", "said"), [ (["--backend", "magic"], "there are fa3, triton"),
+    (["--backend", "fa3"], "cannot run here"), (["--set", "max_num_seqs=4"], "drop --set max_num_seqs"), ], ids=str,
+)  # fmt: skip
 def test_bad_settings_are_refused(bench: Callable[..., Result], arguments: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         bench("attention", *arguments)

@@ -63,13 +63,9 @@ def logprobs(folder: Path, device: str = "cuda", **fields: Any) -> torch.Tensor:
     """[prompts, V] of random weights, the same on one device whatever the fields."""
     (folder / "config.json").write_text(json.dumps(SHAPE))
     config = EngineConfig(
-        model=str(folder / "config.json"),
-        load_format="dummy",
-        dtype="bfloat16",
-        device=device,
-        num_kv_blocks=64,
+        model=str(folder / "config.json"), load_format="dummy", dtype="bfloat16", device=device, num_kv_blocks=64,
         **fields,
-    )
+    )  # fmt: skip
     engine, rows = Engine(config), []
     forward = engine.torch_runner.forward
 

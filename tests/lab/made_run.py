@@ -75,16 +75,9 @@ def made_run(
         num_preemptions=sum(len(step.preempted) for step in steps), num_recomputed_tokens=0,
     )  # fmt: skip
     return Run(
-        "made",
-        config,
-        rows,
-        tuple(steps),
-        snapshot,
-        snapshot,
-        (),
-        START,
+        "made", config, rows, tuple(steps), snapshot, snapshot, (), START,
         done=all(view.finish_reason for view in views),
-    )
+    )  # fmt: skip
 
 
 def _view(i: int, line: Timeline, now: float, prompt: int, written: int, output: int) -> RequestView:

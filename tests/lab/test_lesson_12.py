@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from asserting import refuses_garbage
 
+from course.lab.grading import Checks
 from course.lab.incidents import Incident
 from course.lab.incidents.dumps.sums import sums_of
 from course.lab.incidents.interventions import BY_ID as CHANGES
@@ -117,12 +118,16 @@ def test_two_illnesses_of_a_real_engine_differ_in_what_is_full(tiny_lab: Lab) ->
 # ---------------------------------------------------------------- the check
 
 
-def test_a_check_asks_nothing_on_the_learners_clock(first: Incident, second: Incident, truth: Reveal) -> None:
-    mine, other = first.fresh(), second.fresh()
-    check = checks(mine, other, truth)
+@pytest.fixture(scope="module")
+def check(first: Incident, second: Incident, truth: Reveal) -> Checks:
+    """It asks both incidents everything, once."""
+    return checks(first, second, truth)
+
+
+def test_a_check_asks_nothing_on_the_learners_clock(first: Incident, second: Incident, check: Checks) -> None:
     check("q1", "gpu")
     check("q3", 0.5)
-    assert mine.minutes == other.minutes == 0
+    assert first.minutes == second.minutes == 0
 
 
 def test_where_nothing_helped_any_order_is_the_best(first: Incident, second: Incident, truth: Reveal) -> None:
@@ -130,8 +135,7 @@ def test_where_nothing_helped_any_order_is_the_best(first: Incident, second: Inc
     assert checks(first, second, hopeless)("q4", list(truth.effects.index[:3])).score == 3
 
 
-def test_right_answers_earn_everything(first: Incident, second: Incident, truth: Reveal) -> None:
-    check = checks(first.fresh(), second.fresh(), truth)
+def test_right_answers_earn_everything(first: Incident, second: Incident, truth: Reveal, check: Checks) -> None:
     shares = second.fresh().ask("phases").data["share"]
     best = list(truth.effects.index[:3])
     price = first.window.service.price_per_hour()
@@ -141,5 +145,5 @@ def test_right_answers_earn_everything(first: Incident, second: Incident, truth:
         assert result.score == result.max_score, str(result)
 
 
-def test_garbage_never_raises(first: Incident, second: Incident, truth: Reveal) -> None:
-    refuses_garbage(checks(first.fresh(), second.fresh(), truth), 5)
+def test_garbage_never_raises(check: Checks) -> None:
+    refuses_garbage(check, 5)

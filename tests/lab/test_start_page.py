@@ -72,14 +72,9 @@ def test_vs_code_names_its_notebook_in_a_variable(home: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     "session",
-    [
-        "course/start.ipynb",
-        "elsewhere/notes.ipynb",
-        "exercises/04_prefix_caching.ipynb",
-        "/home/ada/minillm/solutions/04_prefix_caching.ipynb",
-        "C:\\minillm\\exercises\\04_prefix_caching.ipynb",
-    ],
-)
+    ["course/start.ipynb", "elsewhere/notes.ipynb", "exercises/04_prefix_caching.ipynb",
+    "/home/ada/minillm/solutions/04_prefix_caching.ipynb", "C:\\minillm\\exercises\\04_prefix_caching.ipynb"],
+)  # fmt: skip
 def test_other_notebooks_are_no_lessons(session: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", session)
     progress.note_opened()

@@ -66,19 +66,10 @@ def test_rates_and_lost_time():
 
 @pytest.mark.parametrize(
     ("slo", "met"),
-    [
-        (SLO(), True),
-        (SLO(ttft=3.5), True),
-        (SLO(ttft=3.49), False),
-        (SLO(itl=0.75), True),
-        (SLO(itl=0.74), False),
-        (SLO(tpot=1.375 / 3), True),
-        (SLO(tpot=0.45), False),
-        (SLO(e2e=4.875), True),
-        (SLO(e2e=4.8), False),
-        (SLO(ttft=9, itl=9, tpot=9, e2e=1), False),
-    ],
-)
+    [(SLO(), True), (SLO(ttft=3.5), True), (SLO(ttft=3.49), False), (SLO(itl=0.75), True),
+    (SLO(itl=0.74), False), (SLO(tpot=1.375 / 3), True), (SLO(tpot=0.45), False), (SLO(e2e=4.875), True),
+    (SLO(e2e=4.8), False), (SLO(ttft=9, itl=9, tpot=9, e2e=1), False)],
+)  # fmt: skip
 def test_an_slo_is_met_when_every_stated_limit_is(slo, met):
     assert slo.met_by(timeline(0.0, 1.0, 2.0, 0.5, 0.25, 0.75, 0.25, 0.125)) is met
 

@@ -1,8 +1,8 @@
 """Whatever is switched on, greedy output is Hugging Face's, token by token (fp32, CPU).
 
-Tiers: every combination on 4 layers of the model, here. In test_whole_model.py, on all 30 layers: a few that cover
-every pair of settings, of which four run in `make test`, and every combination (slow). Every answer of every prompt is
-compared.
+Tiers: every combination on 4 layers of the model, here, with either attention backend in turn (with both: slow). In
+test_whole_model.py, on all 30 layers: a few that cover every pair of settings, of which four run in `make test`, and
+every combination (slow). Every answer of every prompt is compared.
 """
 
 import itertools
@@ -65,6 +65,8 @@ FACTORS = (
     ("eager", "sdpa"),
 )
 EVERY_COMBINATION = [c for c in itertools.starmap(Combination, itertools.product(*FACTORS)) if c.is_possible]
+ONE_BACKEND = [c for c in EVERY_COMBINATION if sum(map(tuple.index, FACTORS, c)) % 2]
+"""Half of them: each of the others' settings with one of the two backends, in turn, so that every pair occurs."""
 
 # Every possible pair of two settings occurs in one of these; True = requests arrive between steps.
 COVERING = [
@@ -89,7 +91,10 @@ def check(parity: Any, combination: Combination, names: list[str], *, interleave
     assert (engine.scheduler.prefix_hits > 0) == combination.prefix_caching
 
 
-@pytest.mark.parametrize("combination", EVERY_COMBINATION, ids=str)
+@pytest.mark.parametrize(
+    "combination",
+    [pytest.param(c, id=str(c), marks=[pytest.mark.slow] * (c not in ONE_BACKEND)) for c in EVERY_COMBINATION],
+)
 def test_every_combination_on_four_layers(four_layers: Any, combination: Combination) -> None:
     """Under pressure every prompt; else every length, and a quarter of the texts in turn, which show as much."""
     names = four_layers.short_names
@@ -166,6 +171,8 @@ def test_covering_combinations_cover_every_pair() -> None:
 
     possible = set().union(*(pairs((*c, interleaved)) for c in EVERY_COMBINATION for interleaved in (True, False)))
     assert possible == set().union(*(pairs((*c, interleaved)) for c, interleaved in COVERING))
+    assert set().union(*map(pairs, EVERY_COMBINATION)) == set().union(*map(pairs, ONE_BACKEND))
+    assert {c[:-1] for c in EVERY_COMBINATION} == {c[:-1] for c in ONE_BACKEND}
 
 
 def test_a_wrong_answer_would_be_noticed(four_layers: Any) -> None:

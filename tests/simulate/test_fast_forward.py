@@ -80,15 +80,10 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     beside=st.booleans(),
     chunks=st.sampled_from([{}, {"enable_chunked_prefill": False}, {"long_prefill_token_threshold": 64}]),
     others=st.fixed_dictionaries(
-        {},
-        optional={
-            "scheduler_reserve_full_isl": st.just(True),
-            "kv_reservation": st.just("max_len"),
-            "batching": st.just("static"),
-            "queue_timeout_s": st.just(0.5),
-        },
+        {}, optional={"scheduler_reserve_full_isl": st.just(True), "kv_reservation": st.just("max_len"),
+        "batching": st.just("static"), "queue_timeout_s": st.just(0.5)},
     ),
-)
+)  # fmt: skip
 def test_fast_forward_changes_nothing(
     seed: int, gap: float, blocks: int, seats: int, budget: int, caching: bool, preemption: str, order: str,
     eviction: dict, shared: int, beside: bool, chunks: dict, others: dict,

@@ -105,16 +105,8 @@ def test_the_terminal_lists_shows_and_grades(home: Path) -> None:
     sheet.write_text(json.dumps({"samples": good.samples, "own": good.own_written}))
     fixes = [part for each in good.commit.fixes for part in ("--fix", each)]
     options = (
-        "--dominant",
-        "queue",
-        "--second",
-        "kv_room",
-        "--number",
-        good.commit.number,
-        *fixes,
-        "--sheet",
-        str(sheet),
-    )
+        "--dominant", "queue", "--second", "kv_room", "--number", good.commit.number, *fixes, "--sheet", str(sheet),
+    )  # fmt: skip
     graded = run("grade", FLAGSHIP, "--answer", str(answer), *options)
     assert graded["computed"]["points"] > 8 and graded["calibration"]["weight"] == 1
     assert set(graded["model_answers"]) == set(LEVELS) and all(each["own"]["counts"] for each in graded["criteria"])
@@ -127,16 +119,9 @@ def test_the_terminal_lists_shows_and_grades(home: Path) -> None:
 def test_a_terminal_asks_for_every_stage() -> None:
     criteria = len(find_drill(FLAGSHIP).rubric.criteria)
     said = [
-        "The queue it is, and 80 ms x 180 = 14.4 s.",
-        ".",
-        "queue",
-        "nonsense",
-        "decode",
-        "5.4 times",
-        "admission",
-        "",
-        "",
-    ]
+        "The queue it is, and 80 ms x 180 = 14.4 s.", ".", "queue", "nonsense", "decode", "5.4 times", "admission",
+        "", "",
+    ]  # fmt: skip
     said += (
         ["because of that"] * 3
         + ["weak"] * (2 * criteria)

@@ -93,24 +93,19 @@ def test_words_alone_earn_nothing(drill: Drill) -> None:
     assert plain >= stuffed
 
 
-@pytest.mark.parametrize("text", CASES["false"])
-def test_what_is_false_is_caught(text: str) -> None:
-    assert false_claims(text, OF_A_DRILL)
-
-
-@pytest.mark.parametrize("text", CASES["true"])
-def test_what_is_true_or_not_said_is_left_alone(text: str) -> None:
-    assert not false_claims(text, OF_A_DRILL)
+def test_what_is_false_is_caught_and_what_is_true_or_not_said_is_left_alone() -> None:
+    assert [text for text in CASES["false"] if not false_claims(text, OF_A_DRILL)] == []
+    assert [text for text in CASES["true"] if false_claims(text, OF_A_DRILL)] == []
 
 
 def test_what_lessons_01_02_and_09_measure_is_not_false_in_general() -> None:
     assert not any(false_claims(says) for says, _ in OF_A_DRILL) and false_claims(OF_A_DRILL[0][0], OF_A_DRILL)
 
 
-@pytest.mark.parametrize("text", CASES["right_sums"] + CASES["no_sums"] + CASES["wrong_sums"])
-def test_written_out_sums_are_recomputed(text: str) -> None:
-    found = {each.holds for each in sums_in(text.lower(), amounts_in(text.lower()))}
-    assert (False in found) == (text in CASES["wrong_sums"])
+def test_written_out_sums_are_recomputed() -> None:
+    for text in CASES["right_sums"] + CASES["no_sums"] + CASES["wrong_sums"]:
+        found = {each.holds for each in sums_in(text.lower(), amounts_in(text.lower()))}
+        assert (False in found) == (text in CASES["wrong_sums"]), text
 
 
 def test_a_cause_is_acquitted_outright_only() -> None:
@@ -154,19 +149,9 @@ def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
 def test_hostile_texts_are_read_at_once() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     for piece in (
-        "1 x ",
-        "1-",
-        "quantization ",
-        "queue lowers ",
-        "kv ",
-        "(",
-        " and it",
-        "9",
-        "a",
-        "not ",
-        "\x00?\n",
+        "1 x ", "1-", "quantization ", "queue lowers ", "kv ", "(", " and it", "9", "a", "not ", "\x00?\n",
         "2 x 3 = 1e999. 1e999 x 1e999 = 3. 1 / 0 = 0. ",
-    ):
+    ):  # fmt: skip
         begin = time.process_time()
         text = piece * (20_000 // len(piece))
         check(drawn, text, Commit(number=text)), follow_ups(drawn, text, Commit()), named_in(text)

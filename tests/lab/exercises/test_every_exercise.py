@@ -15,7 +15,9 @@ HERE = Path(__file__).parent
 EXERCISES = catalogue()
 WRONG = [wrong for path in sorted(HERE.glob("wrong/*.diff")) for wrong in wrong_answers(path)]
 RIGHT = sorted(HERE.glob("right/*/*.py"))
-SEEDS = (0, 1, 2, 3)
+SEEDS = pytest.mark.parametrize("seeds", [(0, 1), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str)
+SEED = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+"""A judge has as many questions as there are seeds: `make slow` asks more of them."""
 
 GARBAGE = {
     "None": "{name} = None",
@@ -56,29 +58,31 @@ def test_the_stub_earns_nothing_and_says_what_to_do(exercise: Exercise, grade) -
     assert "not written yet" in words_of(graded)
 
 
+@SEEDS
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
-def test_the_solution_earns_everything_whatever_the_seed(exercise: Exercise, grade) -> None:
-    for seed in SEEDS:
+def test_the_solution_earns_everything_whatever_the_seed(exercise: Exercise, seeds: tuple, grade) -> None:
+    for seed in seeds:
         graded = grade(exercise, answer_file(exercise, "solution"), seed)
         assert earned(graded) == exercise.max_score, words_of(graded)
 
 
+@SEEDS
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_another_style_earns_everything(path: Path, grade) -> None:
+def test_another_style_earns_everything(path: Path, seeds: tuple, grade) -> None:
     exercise = find(path.parent.name)
-    for seed in SEEDS:
+    for seed in seeds:
         graded = grade(exercise, path.read_text(), seed)
         assert earned(graded) == exercise.max_score, words_of(graded)
 
 
+@SEED
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{wrong.exercise_id}/{wrong.name}")
-def test_a_wrong_answer_is_told_its_mistake(wrong: WrongAnswer, grade) -> None:
-    exercise, text = find(wrong.exercise_id), wrong.text()
-    for seed in SEEDS[:2]:
-        graded = grade(exercise, text, seed)
-        assert earned(graded) < exercise.max_score
-        assert wrong.words.lower() in words_of(graded).lower()
-        assert not any(own in words_of(graded) for own in ("Mistake", "StopIteration"))  # the judges' own
+def test_a_wrong_answer_is_told_its_mistake(wrong: WrongAnswer, seed: int, grade) -> None:
+    exercise = find(wrong.exercise_id)
+    graded = grade(exercise, wrong.text(), seed)
+    assert earned(graded) < exercise.max_score
+    assert wrong.words.lower() in words_of(graded).lower()
+    assert not any(own in words_of(graded) for own in ("Mistake", "StopIteration"))  # the judges' own
 
 
 @pytest.mark.parametrize(("patch", "words"), [("-y = 1", "0 times"), ("-x = 1", "2 times"), ("x = 1", "begins")])

@@ -14,7 +14,7 @@ from course.lab.incidents import Incident
 Draw = Callable[[str, int], Incident]
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=16)
 def _drawn(cause: str, seed: int) -> Incident:
     return Incident.generate(seed, difficulty=1 + seed % 3, cause=cause)
 

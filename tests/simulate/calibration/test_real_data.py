@@ -18,13 +18,9 @@ from minillm.simulate.workload.lengths import Fixed
 from minillm.simulate.workload.requests import make_workload
 
 SERVER = {
-    "num_kv_blocks": 2588,
-    "max_model_len": 32768,
-    "max_num_seqs": 256,
-    "max_num_batched_tokens": 2048,
-    "scheduler_reserve_full_isl": True,
-    "null_block": True,
-}
+    "num_kv_blocks": 2588, "max_model_len": 32768, "max_num_seqs": 256, "max_num_batched_tokens": 2048,
+    "scheduler_reserve_full_isl": True, "null_block": True,
+}  # fmt: skip
 CLOSE = 4.0
 """Percent, on every mean, p50, p90 and p99 of TTFT, TPOT and E2E."""
 
