@@ -41,8 +41,8 @@ def test_a_pipe_has_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_text_is_broken_where_a_terminal_ends_and_left_alone_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
-    text = "short\n  a line of more than twenty columns"
+    text = "short\n  name  a line of more than twenty columns"
     terminal = io.StringIO()
     assert fitted(text, terminal) == text
     terminal.isatty = lambda: True
-    assert fitted(text, terminal) == "short\n  a line of more\n    than twenty\n    columns"
+    assert fitted(text, terminal) == "short\n  name  a line of\n        more than\n        twenty\n        columns"

@@ -37,7 +37,7 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
         "words": [[name, each.pattern] for group in NAMED for name, (_, each) in table()[group].items()],
         "criteria": [{**each.model_dump(), "name": each.name} for each in rubric.criteria],
         "must_say": rubric.must_say,
-        "must_not_say": [each.model_dump() for each in rubric.must_not_say],
+        "must_not_say": [each.model_dump(include={"says", "right"}) for each in rubric.must_not_say],
         "follow_ups": [*(each.model_dump(exclude_defaults=True) for each in rubric.follow_ups), *general],
         "most_follow_ups": checks.MOST_FOLLOW_UPS,
         "ranks": checks.RANKS,
