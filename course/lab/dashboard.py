@@ -45,9 +45,7 @@ def note(words: str) -> str:
 
 
 IDLE_HTML = note("Press <b>Run</b>: the requests appear here as they arrive.")
-LOADING_HTML = note(
-    "<progress></progress> Preparing the engine. The first time, the model is loaded: about ten seconds."
-)
+LOADING_HTML = note("<progress></progress> Preparing the engine; to load its model, once, takes about ten seconds.")
 
 
 def render(compared: Comparison, status: str, pinned: Mapping[str, Run] | None = None) -> str:
@@ -63,7 +61,8 @@ def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: st
     """The five phases and the two numbers, and below them two columns: under each other on a narrow page."""
     beside = {compared.name: compared.before} if compared.before else {}
     beside = {name: run for name, run in {**beside, **pinned}.items() if compared.run.same_workload(run)}
-    said = f'<div style="{ROW}gap:2px 10px;font-size:12px;line-height:20px">{status} {compared.chips()}</div>'
+    look = "gap:2px 10px;margin-bottom:4px;font-size:12px;line-height:20px"
+    said = f'<div style="{ROW}{look}">{status} {compared.chips()}</div>'
     return (
         said
         + beside_each_other(draw_phases(compared, beside).svg(), headline(compared))
@@ -181,9 +180,11 @@ class Dashboard(LivePanel):
     def stop(self) -> None:
         """End the run within one step. Returns at once."""
         self._stop_requested.set()
-        session = self._session  # the worker forgets it the moment it is done
-        if session is not None:
+        self.stop_button.disabled = True
+        if session := self._session:  # the worker forgets it the moment it is done
             session.stop()
+        elif self.view.value == LOADING_HTML:
+            self.view.value = note("<progress></progress> Stopping as soon as the engine is ready.")
 
     def pin(self) -> None:
         """Keep the run on show beside later ones; the oldest of three makes room for a fourth."""
@@ -214,7 +215,7 @@ class Dashboard(LivePanel):
         chosen = self.workload_picker.value
         if chosen == OWN:
             if not self.prompt.value.strip():
-                raise ConfigError("Type a prompt into the field beside the traffic, then press Run.")
+                raise ConfigError("Type a prompt into the field above, then press Run.")
             said = [{"role": "user", "content": self.prompt.value}]
             return Workload(OWN, self.prompt.value, (Arrival(0.0, said, OWN_TOKENS, ends=True),))
         own = self._own if self._own is not None and chosen == self._own.name else None
@@ -224,8 +225,7 @@ class Dashboard(LivePanel):
         """For scripts and tests: wait until the run has ended. True if it has."""
         if self._worker is not None:
             self._worker.join(timeout)
-            return not self._worker.is_alive()
-        return True
+        return self._worker is None or not self._worker.is_alive()
 
     def static_html(self) -> str:
         if self.run is None:

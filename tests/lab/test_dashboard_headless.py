@@ -5,7 +5,7 @@ import time
 import pytest
 
 from course.lab.controls import OFF
-from course.lab.dashboard import Dashboard
+from course.lab.dashboard import LOADING_HTML, Dashboard
 from course.lab.lab import Lab
 from course.lab.run import phases_of
 from course.lab.svg import PATTERNS
@@ -60,19 +60,19 @@ def test_a_toggle_reaches_the_engine_and_the_previous_run_becomes_the_ghost(tiny
 
 def test_stop_ends_everything_soon_and_frees_the_seats(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, long_traffic())
+    dash.view.value = LOADING_HTML
+    dash.stop_button.click()
+    assert "Stopping" in dash.view.value  # a model takes seconds to load
     dash.run_button.click()
     while dash.run is None or not dash.run.steps:
         time.sleep(0.01)
     assert not dash.stop_button.disabled
     dash.stop_button.click()
-    assert dash.wait(WAIT_S)
-    assert dash.run.stopped
+    assert dash.wait(WAIT_S) and dash.run.stopped
     assert any(view.finish_reason == "abort" for view in dash.run.views)
     assert all(view.finish_reason is not None for view in dash.run.views)
     assert all(owner < 0 for owner in dash.run.snapshot.block_owners)
-    assert dash.stop_button.disabled
-    assert not dash.run_button.disabled
-    assert "stopped" in dash.view.value
+    assert dash.stop_button.disabled and not dash.run_button.disabled and "stopped" in dash.view.value
 
 
 def test_reset_puts_the_controls_back_and_runs_stay(tiny_lab: Lab) -> None:
