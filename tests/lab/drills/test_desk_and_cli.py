@@ -83,7 +83,7 @@ def test_a_mock_interview_ends_with_what_went_wrong() -> None:
     short.hand_in()
     for pressed in (1, 1, 2, 2):
         short.go_on(pressed)
-    assert short.is_over and not short.sitting.samples, "a short one is over after the pushback"
+    assert short.is_over and short._on.disabled and not short.sitting.samples, "a short one is over after the pushback"
     mock.finish()
     assert "Wrong" in mock.told.value and "Most points were lost" in mock.told.value
 
