@@ -265,7 +265,7 @@ class Dashboard(LivePanel):
             if done:
                 self.noise.add(self.run)
             state = "stopped" if self.run.stopped else "done" if done else "running"
-            self._show(f"<b>{state}</b> · {about}")
+            self._show(f"<span><b>{state}</b> · {about}</span>")
             if not done:
                 session.wait(max(FRAME_S - (time.perf_counter() - started), 0.02))
 
