@@ -62,9 +62,8 @@ def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: st
     beside = {compared.name: compared.before} if compared.before else {}
     beside = {name: run for name, run in {**beside, **pinned}.items() if compared.run.same_workload(run)}
     look = "gap:2px 10px;margin-bottom:4px;font-size:12px;line-height:20px"
-    said = f'<div style="{ROW}{look}">{status} {compared.chips()}</div>'
     return (
-        said
+        f'<div style="{ROW}{look}">{status} {compared.chips()}</div>'
         + beside_each_other(draw_phases(compared, beside).svg(), headline(compared))
         + beside_each_other(left, right)
     )
@@ -190,8 +189,7 @@ class Dashboard(LivePanel):
         """Keep the run on show beside later ones; the oldest of three makes room for a fourth."""
         if self.run is None or self.run in self.pinned.values():
             return
-        free = [letter for letter in PINS if letter not in self.pinned]
-        letter = free[0] if free else next(iter(self.pinned))
+        letter = next((each for each in PINS if each not in self.pinned), next(iter(self.pinned), ""))
         self.pinned.pop(letter, None)
         self.pinned[letter] = self.run
         self._show(f"<b>pinned as {letter}</b>")

@@ -46,4 +46,4 @@ def test_text_is_broken_where_a_terminal_ends_and_left_alone_in_a_pipe(monkeypat
     terminal = io.StringIO()
     assert fitted(text, terminal) == text
     terminal.isatty = lambda: True
-    assert fitted(text, terminal) == "short\n  a line of more\n    than twenty\n    columns"
+    assert fitted(text, terminal) == "short\n  a line of more\n  than twenty\n  columns"
