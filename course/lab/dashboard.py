@@ -51,10 +51,9 @@ LOADING_HTML = note("<progress></progress> Preparing the engine; to load its mod
 def render(compared: Comparison, status: str, pinned: Mapping[str, Run] | None = None) -> str:
     """One frame of the dashboard as HTML: two columns on a wide page, one on a narrow one."""
     run, ghost = compared.run, compared.before
-    timeline = draw_timeline(run, ghost, size=(WIDTH, TALL), ghost_name=compared.name)
-    left = f"{timeline.svg()}{draw_steps(run, ghost, WIDTH).svg()}"
+    rows, steps = draw_timeline(run, ghost, size=(WIDTH, TALL), ghost_name=compared.name), draw_steps(run, ghost, WIDTH)
     right = f"{draw_blocks(run).svg()}{draw_distributions(run, ghost).svg()}"
-    return frame(compared, status, pinned or {}, left, right)
+    return frame(compared, status, pinned or {}, rows.svg() + steps.svg(), right)
 
 
 def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: str, right: str) -> str:

@@ -65,8 +65,7 @@ class Desk(LivePanel):
         if self._began is None:
             self._began = self._now()
             self.start.disabled, self.submit.disabled, self.answer.disabled = True, False, False
-            shown = _paragraphs(self.sitting.drill.prompt)
-            self.prompt.value = f'<div style="font-size:15px;line-height:1.5">{shown}</div>'
+            self.prompt.value = f'<div style="font-size:15px">{_paragraphs(self.sitting.drill.prompt)}</div>'
 
     def hand_in(self) -> None:
         """Stop the clock, and open the first stage; once."""
@@ -77,8 +76,7 @@ class Desk(LivePanel):
             return
         self.sitting.text, self.sitting.seconds = self.answer.value, self._now() - self._began
         self.submit.disabled, self.answer.disabled, self.answer.rows = True, True, 5
-        allowed = 60 * self.sitting.drill.drill.minutes
-        self.result.value = f"<p>On the clock: {written(self.sitting.seconds)} of {written(allowed)}.</p>"
+        self.result.value = f"<p>You took {written(self.sitting.seconds)} of {self.sitting.drill.drill.minutes}:00.</p>"
         self.go_on()
 
     def go_on(self, stage_number: int | None = None) -> None:
@@ -91,6 +89,9 @@ class Desk(LivePanel):
         if not self.sitting.text or self.is_over or stage_number not in (None, place):
             return
         filled = {key: (widget.value or "").strip() for key, widget in self.fields.items()}
+        if place == 1 and not any(filled.values()):
+            self._on.description = "Commit first"
+            return
         for each in (*self.fields.values(), self._on):
             each.disabled = True
         try:
