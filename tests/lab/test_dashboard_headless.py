@@ -37,8 +37,7 @@ def test_run_shows_a_picture_and_phases_that_sum(tiny_lab: Lab) -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_workload_runs(tiny_lab: Lab, name: str) -> None:
     run = tiny_lab.run(name)
-    assert run.done
-    assert len(run.finished) == len(run.rows) > 1
+    assert run.done and len(run.finished) == len(run.rows) > 1
     assert [row.view.num_output_tokens for row in run.rows] == [a.max_tokens for a in tiny_lab.workload(name).arrivals]
 
 
@@ -46,8 +45,7 @@ def test_a_toggle_reaches_the_engine_and_the_previous_run_becomes_the_ghost(tiny
     dash = Dashboard(tiny_lab, "rag")
     dash.run_button.click()
     assert dash.wait(WAIT_S)
-    first = dash.run
-    assert first.snapshot.prefix_hits > 0
+    assert (first := dash.run).snapshot.prefix_hits > 0
     dash.controls["enable_prefix_caching"].value = False
     dash.controls["max_num_seqs"].value = 1
     dash.run_button.click()
