@@ -100,8 +100,8 @@ draw_phase_bars({"before": before["B"], "half the bytes": half["B"], "more slots
 # ### A ruler over the tail
 #
 # The traffic is mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag
-# the slider from p50 to p99.9. Red ticks are the requests beyond it; ✕ is the mean. Below the first line are the same
-# requests, by prompt length. Switch to ITL, too: there are many more gaps than requests.
+# the slider from p50 to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line are the
+# same requests, by prompt length. Switch to ITL, too: there are many more gaps than requests.
 
 # %%
 many = lab.run(services.sample(lab), enable_prefix_caching=False)

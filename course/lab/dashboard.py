@@ -45,27 +45,24 @@ def note(words: str) -> str:
 
 
 IDLE_HTML = note("Press <b>Run</b>: the requests appear here as they arrive.")
-LOADING_HTML = note(
-    "<progress></progress> Preparing the engine. The first time, the model is loaded: about ten seconds."
-)
+LOADING_HTML = note("<progress></progress> Preparing the engine; to load its model, once, takes about ten seconds.")
 
 
 def render(compared: Comparison, status: str, pinned: Mapping[str, Run] | None = None) -> str:
     """One frame of the dashboard as HTML: two columns on a wide page, one on a narrow one."""
     run, ghost = compared.run, compared.before
-    timeline = draw_timeline(run, ghost, size=(WIDTH, TALL), ghost_name=compared.name)
-    left = f"{timeline.svg()}{draw_steps(run, ghost, WIDTH).svg()}"
+    rows, steps = draw_timeline(run, ghost, size=(WIDTH, TALL), ghost_name=compared.name), draw_steps(run, ghost, WIDTH)
     right = f"{draw_blocks(run).svg()}{draw_distributions(run, ghost).svg()}"
-    return frame(compared, status, pinned or {}, left, right)
+    return frame(compared, status, pinned or {}, rows.svg() + steps.svg(), right)
 
 
 def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: str, right: str) -> str:
     """The five phases and the two numbers, and below them two columns: under each other on a narrow page."""
     beside = {compared.name: compared.before} if compared.before else {}
     beside = {name: run for name, run in {**beside, **pinned}.items() if compared.run.same_workload(run)}
-    said = f'<div style="{ROW}gap:2px 10px;font-size:12px;line-height:20px">{status} {compared.chips()}</div>'
+    look = "gap:2px 10px;margin-bottom:4px;font-size:12px;line-height:20px"
     return (
-        said
+        f'<div style="{ROW}{look}">{status} {compared.chips()}</div>'
         + beside_each_other(draw_phases(compared, beside).svg(), headline(compared))
         + beside_each_other(left, right)
     )
@@ -181,16 +178,17 @@ class Dashboard(LivePanel):
     def stop(self) -> None:
         """End the run within one step. Returns at once."""
         self._stop_requested.set()
-        session = self._session  # the worker forgets it the moment it is done
-        if session is not None:
+        self.stop_button.disabled = True
+        if session := self._session:  # the worker forgets it the moment it is done
             session.stop()
+        elif self.view.value == LOADING_HTML:
+            self.view.value = note("<progress></progress> Stopping as soon as the engine is ready.")
 
     def pin(self) -> None:
         """Keep the run on show beside later ones; the oldest of three makes room for a fourth."""
         if self.run is None or self.run in self.pinned.values():
             return
-        free = [letter for letter in PINS if letter not in self.pinned]
-        letter = free[0] if free else next(iter(self.pinned))
+        letter = next((each for each in PINS if each not in self.pinned), next(iter(self.pinned), ""))
         self.pinned.pop(letter, None)
         self.pinned[letter] = self.run
         self._show(f"<b>pinned as {letter}</b>")
@@ -214,7 +212,7 @@ class Dashboard(LivePanel):
         chosen = self.workload_picker.value
         if chosen == OWN:
             if not self.prompt.value.strip():
-                raise ConfigError("Type a prompt into the field beside the traffic, then press Run.")
+                raise ConfigError("Type a prompt into the field above, then press Run.")
             said = [{"role": "user", "content": self.prompt.value}]
             return Workload(OWN, self.prompt.value, (Arrival(0.0, said, OWN_TOKENS, ends=True),))
         own = self._own if self._own is not None and chosen == self._own.name else None
@@ -224,8 +222,7 @@ class Dashboard(LivePanel):
         """For scripts and tests: wait until the run has ended. True if it has."""
         if self._worker is not None:
             self._worker.join(timeout)
-            return not self._worker.is_alive()
-        return True
+        return self._worker is None or not self._worker.is_alive()
 
     def static_html(self) -> str:
         if self.run is None:
@@ -265,7 +262,7 @@ class Dashboard(LivePanel):
             if done:
                 self.noise.add(self.run)
             state = "stopped" if self.run.stopped else "done" if done else "running"
-            self._show(f"<b>{state}</b> · {about}")
+            self._show(f"<span><b>{state}</b> · {about}</span>")
             if not done:
                 session.wait(max(FRAME_S - (time.perf_counter() - started), 0.02))
 

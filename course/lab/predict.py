@@ -72,7 +72,7 @@ class Prediction(LivePanel):
         self.lock_button = widgets.Button(description="Lock it", icon="lock", button_style="warning")
         self.lock_button.on_click(lambda _: self._try_lock())
         self.message = LiveView(value=HOW, layout=widgets.Layout(margin="0 8px"))
-        heading = widgets.HTML(f"<b>Predict.</b> {escape(question)}")
+        heading = widgets.HTML(f'<div style="line-height:1.5"><b>Predict.</b> {escape(question)}</div>')
         locking = widgets.HBox([self.lock_button, self.message], layout=widgets.Layout(align_items="center"))
         self.widget = widgets.VBox([heading, self.picker, locking])
 

@@ -148,5 +148,7 @@ class Run:
         return view
 
     def same_workload(self, other: "Run | None") -> bool:
-        """Whether a comparison row by row makes sense."""
-        return other is not None and other.workload == self.workload and len(other.rows) == len(self.rows)
+        """Whether a comparison row by row makes sense: it doesn't where one was stopped."""
+        if other is None or self.stopped or other.stopped:
+            return False
+        return other.workload == self.workload and len(other.rows) == len(self.rows)

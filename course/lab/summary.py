@@ -36,7 +36,7 @@ class Comparison:
 
     @property
     def is_possible(self) -> bool:
-        """The run before had the same traffic."""
+        """The run before had the same traffic, and both came to their end."""
         return self.run.same_workload(self.before)
 
     @property
@@ -66,7 +66,7 @@ class Comparison:
         if self.before is None:
             return "the first run", "change one control and press Run again, or run it twice to see the noise"
         if not self.is_possible:
-            return "other traffic than in the run before", "so they aren't compared"
+            return "other traffic than in the run before, or one was stopped", "so they aren't compared"
         changed = ", ".join(
             f"{LABELS.get(name, name)} {_shown(a)} → {_shown(b)}" for name, (a, b) in self.changed.items()
         )

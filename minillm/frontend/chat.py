@@ -8,7 +8,7 @@ from minillm.core.params import SamplingParams
 from minillm.core.timeline import Timeline
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.outputs import RequestOutput
-from minillm.frontend.terminal import Lines
+from minillm.frontend.terminal import Lines, fitted
 from minillm.policies.config import parse_fields
 
 HELP = """\
@@ -29,22 +29,20 @@ class Chat:
 
     def __init__(self, engine: EngineThread, params: SamplingParams, system: str | None, screen: TextIO) -> None:
         self._engine, self.params, self._screen = engine, params, screen
-        self._opening = [{"role": "system", "content": system}] if system else []
-        self._messages = self._opening
+        self._messages = self._opening = [{"role": "system", "content": system}] if system else []
         self.turns: list[tuple[str, RequestOutput]] = []
         """What the user said, and the answer."""
 
     def talk(self) -> None:
         """Until the input ends."""
-        fields = [f"{name}=" for name in SamplingParams.model_fields]
-        lines = Lines("chat", [*COMMANDS, *fields], self._screen)
+        lines = Lines("chat", [*COMMANDS, *(f"{name}=" for name in SamplingParams.model_fields)], self._screen)
         self._show("/help tells what can be typed; Ctrl-C ends an answer, Ctrl-D leaves.\n")
-        while (line := lines.read("> ")) is not None:
+        while (line := lines.read("> ", ignored=KeyboardInterrupt)) is not None:
             if line.startswith("/"):
                 try:
                     self._show(f"{self._obey(line)}\n")
                 except (MinillmError, ValueError) as error:
-                    self._show(f"{error}\n")
+                    self._show(f"{fitted(str(error), self._screen)}\n")
             elif line.strip():
                 self._ask(line.strip())
 
@@ -61,9 +59,8 @@ class Chat:
             case "/set":
                 changed = {**self.params.model_dump(exclude_unset=True), **parse_fields(rest, "/set")}
                 self.params = SamplingParams(**{**changed, "n": 1})
-                return ", ".join(
-                    f"{name}={value}" for name, value in self.params.model_dump(exclude_unset=True).items()
-                )
+                fields = self.params.model_dump(exclude_unset=True)
+                return ", ".join(f"{name}={value}" for name, value in fields.items())
         return f"no command {command}\n{HELP}"
 
     def _ask(self, line: str) -> None:
@@ -74,7 +71,7 @@ class Chat:
             self._show(f"{error}\n/reset starts over.\n")
             return
         self.turns.append((line, output))
-        self._show(f"\n[{phase_line(output.timeline)}]\n")
+        self._show(f"\n{fitted(f'[{phase_line(output.timeline)}]', self._screen)}\n")
         if failure := output.completions[0].error:
             self._show(f"this answer is not complete, and the conversation goes on without it: {failure}\n")
         else:

@@ -51,8 +51,8 @@ class Lines:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._session = Session(history=FileHistory(str(path)), completer=WordCompleter(list(words), WORD=True))
 
-    def read(self, prompt: str) -> str | None:
-        """The next line; None at the end of the input."""
+    def read(self, prompt: str, ignored: type[BaseException] | tuple[()] = ()) -> str | None:
+        """The next line; None at the end of the input, and an empty one where `ignored` was raised at the prompt."""
         if self._session is None:
             print(prompt, end="", file=self._screen, flush=True)
             return sys.stdin.readline() or None
@@ -60,3 +60,5 @@ class Lines:
             return self._session.prompt(prompt)
         except EOFError:
             return None
+        except ignored:
+            return ""

@@ -13,7 +13,7 @@ from prompt_toolkit.output import DummyOutput
 
 from minillm.frontend.terminal import Lines, fitted
 
-UP, TAB, ENTER, END = "\x1b[A", "\t", "\r", "\x04"
+UP, TAB, ENTER, END, STOP = "\x1b[A", "\t", "\r", "\x04", "\x03"
 
 
 def test_a_terminal_has_history_and_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,8 +26,9 @@ def test_a_terminal_has_history_and_completion(tmp_path: Path, monkeypatch: pyte
             for i, part in enumerate([*typed, ENTER]):  # history and completions come in threads of their own
                 Timer(0.2 * (i + 1), keys.send_text, [part]).start()
             assert lines.read("> ") == got
-        keys.send_text(END)
-        assert lines.read("> ") is None
+        for typed, got in ((STOP, ""), (END, None)):
+            keys.send_text(typed)
+            assert lines.read("> ", ignored=KeyboardInterrupt) == got
     assert "+deploy" in (tmp_path / "trial.history").read_text()
 
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from course.lab.controls import OFF
-from course.lab.dashboard import Dashboard
+from course.lab.dashboard import LOADING_HTML, Dashboard
 from course.lab.lab import Lab
 from course.lab.run import phases_of
 from course.lab.svg import PATTERNS
@@ -37,8 +37,7 @@ def test_run_shows_a_picture_and_phases_that_sum(tiny_lab: Lab) -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_workload_runs(tiny_lab: Lab, name: str) -> None:
     run = tiny_lab.run(name)
-    assert run.done
-    assert len(run.finished) == len(run.rows) > 1
+    assert run.done and len(run.finished) == len(run.rows) > 1
     assert [row.view.num_output_tokens for row in run.rows] == [a.max_tokens for a in tiny_lab.workload(name).arrivals]
 
 
@@ -46,33 +45,31 @@ def test_a_toggle_reaches_the_engine_and_the_previous_run_becomes_the_ghost(tiny
     dash = Dashboard(tiny_lab, "rag")
     dash.run_button.click()
     assert dash.wait(WAIT_S)
-    first = dash.run
-    assert first.snapshot.prefix_hits > 0
+    assert (first := dash.run).snapshot.prefix_hits > 0
     dash.controls["enable_prefix_caching"].value = False
     dash.controls["max_num_seqs"].value = 1
     dash.run_button.click()
     assert dash.wait(WAIT_S)
-    assert dash.previous is first
-    assert dash.run.snapshot.prefix_hits == 0
+    assert dash.previous is first and dash.run.snapshot.prefix_hits == 0
     assert max(step.num_running for step in dash.run.steps) == 1
     assert "previous" in dash.view.value
 
 
 def test_stop_ends_everything_soon_and_frees_the_seats(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, long_traffic())
+    dash.view.value = LOADING_HTML
+    dash.stop_button.click()
+    assert "Stopping" in dash.view.value  # a model takes seconds to load
     dash.run_button.click()
     while dash.run is None or not dash.run.steps:
         time.sleep(0.01)
     assert not dash.stop_button.disabled
     dash.stop_button.click()
-    assert dash.wait(WAIT_S)
-    assert dash.run.stopped
+    assert dash.wait(WAIT_S) and dash.run.stopped
     assert any(view.finish_reason == "abort" for view in dash.run.views)
     assert all(view.finish_reason is not None for view in dash.run.views)
     assert all(owner < 0 for owner in dash.run.snapshot.block_owners)
-    assert dash.stop_button.disabled
-    assert not dash.run_button.disabled
-    assert "stopped" in dash.view.value
+    assert dash.stop_button.disabled and not dash.run_button.disabled and "stopped" in dash.view.value
 
 
 def test_reset_puts_the_controls_back_and_runs_stay(tiny_lab: Lab) -> None:

@@ -89,9 +89,9 @@ def test_the_log_knows_repeats_of_the_same_traffic_only() -> None:
     assert log.of(FAST).num_repeats == 1 and log.of(made_run(num_requests=4)) is None
 
 
-def test_runs_of_other_traffic_are_not_compared() -> None:
-    compared = Comparison(SLOW, made_run(num_requests=4))
-    assert "other traffic" in compared.chips() and "was" not in headline(compared)
+def test_runs_of_other_traffic_and_stopped_ones_are_not_compared() -> None:
+    for other in (made_run(num_requests=4), replace(SLOW, stopped=True)):
+        assert "other traffic" in (compared := Comparison(SLOW, other)).chips() and "was" not in headline(compared)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@
     state.listening = true;
     document.addEventListener("click", event => {
       if (hit(event, "start")) state.started ??= Date.now();
-      if (hit(event, "stop") && state.started) state.stopped ??= Date.now();
+      const stop = hit(event, "stop"), written = stop?.closest(".widget-vbox")?.querySelector("textarea")?.value.trim();
+      if (stop && state.started && written !== "") state.stopped ??= Date.now(); // blank: desk.py refuses it
       draw();
     }, true);
   }

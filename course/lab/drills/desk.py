@@ -49,7 +49,7 @@ class Desk(LivePanel):
         self._now, self._began = now, None
         self._name = f"drill-{uuid4().hex[:8]}"
         self.start = _button(f"Start {drawn.drill.minutes} minutes", self.begin)
-        self.submit = _button("Hand in", self.hand_in)
+        self.submit = self._on = _button("Hand in", self.hand_in)
         self.start.add_class(f"{self._name}-start")
         self.submit.add_class(f"{self._name}-stop")
         self.prompt = widgets.HTML("<p><em>The prompt appears when the clock starts.</em></p>", layout=WIDE)
@@ -65,8 +65,7 @@ class Desk(LivePanel):
         if self._began is None:
             self._began = self._now()
             self.start.disabled, self.submit.disabled, self.answer.disabled = True, False, False
-            shown = _paragraphs(self.sitting.drill.prompt)
-            self.prompt.value = f'<div style="font-size:15px;line-height:1.5">{shown}</div>'
+            self.prompt.value = f'<div style="font-size:15px">{_paragraphs(self.sitting.drill.prompt)}</div>'
 
     def hand_in(self) -> None:
         """Stop the clock, and open the first stage; once."""
@@ -76,9 +75,8 @@ class Desk(LivePanel):
             self.result.value = "<p>Nothing is written yet, so there's nothing to grade. The clock's running.</p>"
             return
         self.sitting.text, self.sitting.seconds = self.answer.value, self._now() - self._began
-        self.submit.disabled = self.answer.disabled = True
-        allowed = 60 * self.sitting.drill.drill.minutes
-        self.result.value = f"<p>On the clock: {written(self.sitting.seconds)} of {written(allowed)}.</p>"
+        self.submit.disabled, self.answer.disabled, self.answer.rows = True, True, 5
+        self.result.value = f"<p>You took {written(self.sitting.seconds)} of {self.sitting.drill.drill.minutes}:00.</p>"
         self.go_on()
 
     def go_on(self, stage_number: int | None = None) -> None:
@@ -91,7 +89,10 @@ class Desk(LivePanel):
         if not self.sitting.text or self.is_over or stage_number not in (None, place):
             return
         filled = {key: (widget.value or "").strip() for key, widget in self.fields.items()}
-        for each in self.fields.values():
+        if place == 1 and not any(filled.values()):
+            self._on.description = "Commit first"
+            return
+        for each in (*self.fields.values(), self._on):
             each.disabled = True
         try:
             stage = self._stages.send(filled) if place else next(self._stages)
@@ -103,8 +104,8 @@ class Desk(LivePanel):
         self.fields = {field.key: _widget(field) for field in stage.fields}
         rows = [part for field in stage.fields for part in (_about(field), self.fields[field.key])]
         head = widgets.HTML(f"<h4>{escape(stage.title)}</h4>{_paragraphs(stage.text)}", layout=WIDE)
-        on = _button("Go on", functools.partial(self.go_on, place + 1))
-        self.asked.children = (*self.asked.children, widgets.VBox([head, *rows, on]))
+        self._on = _button("Go on", functools.partial(self.go_on, place + 1))
+        self.asked.children = (*self.asked.children, widgets.VBox([head, *rows, self._on]))
 
     def _ipython_display_(self) -> None:
         """The clock is HTML with a script of its own; the rest is a widget."""

@@ -46,7 +46,7 @@ def explain(error: BaseException, files: frozenset[str] = frozenset()) -> str:
     where = f"line {line}, `{code}`" if code else f"line {line}"
     if isinstance(error, NotImplementedError):
         said = message_of(error)
-        return f"`{function}` is not written yet (line {line}){f': {said}' if said else ''}"
+        return f"{function} is not written yet (line {line}){f': {said}' if said else ''}"
     if isinstance(error, SystemExit):
         return f"your code asked Python to exit, in {where}: return a value instead"
     if isinstance(error, MemoryError):

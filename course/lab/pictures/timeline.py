@@ -23,7 +23,7 @@ from course.lab.svg import (
 from minillm.core.timeline import PHASES
 from minillm.frontend.snapshot import RequestView
 
-LEFT, RIGHT, TOP = 104, 62, 30
+LEFT, RIGHT, TOP = 104, 76, 30
 
 
 def span(run: Run, ghost: Run | None) -> float:

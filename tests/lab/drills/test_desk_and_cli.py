@@ -40,8 +40,7 @@ def fill_in(desk: Desk, **values: str) -> None:
 
 
 def test_a_desk_goes_through_its_stages_in_order() -> None:
-    clock = MadeClock()
-    desk = Desk(FLAGSHIP, now=clock)
+    desk = Desk(FLAGSHIP, now=(clock := MadeClock()))
     good = ideal(desk.sitting.drill, "strong")
     assert "A100" not in desk.prompt.value
     desk.hand_in()
@@ -55,6 +54,7 @@ def test_a_desk_goes_through_its_stages_in_order() -> None:
     clock.now += 742
     desk.hand_in()
     assert "12:22 of 12:00" in desk.result.value
+    desk.go_on()  # nothing is committed yet: refused
     fill_in(desk, dominant="queue", number="5.4 times", fix_1="admission", fix_2="admission")
     assert desk.sitting.commit == Commit(dominant="queue", number="5.4 times", fixes=("admission",))
     first = next(iter(desk.fields))
@@ -81,9 +81,10 @@ def test_a_mock_interview_ends_with_what_went_wrong() -> None:
     short.begin()
     short.answer.value = "Replicas shorten each decode step."
     short.hand_in()
+    short.fields["dominant"].value = "queue"
     for pressed in (1, 1, 2, 2):
         short.go_on(pressed)
-    assert short.is_over and not short.sitting.samples, "a short one is over after the pushback"
+    assert short.is_over and short._on.disabled and not short.sitting.samples, "a short one is over after the pushback"
     mock.finish()
     assert "Wrong" in mock.told.value and "Most points were lost" in mock.told.value
 
