@@ -2,7 +2,7 @@
 it, stands in validity.toml."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -153,7 +153,7 @@ def _other_traffic(e: Evidence) -> Facts:
     return {"counted": counted, "answered": answered}
 
 
-CHECKS = {
+CHECKS: dict[str, Callable[[Evidence], Facts]] = {
     "failures": _failures,
     "closed_loop": _closed_loop,
     "held_back": _held_back,
