@@ -56,7 +56,7 @@ def page(open_notebook: Open, root: Path) -> Any:
     nbformat.write(notebook, root / FILE)
     opened = open_notebook(FILE)
     opened.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
-    opened.wait_for_selector(READY)
+    opened.wait_for_selector("button:has-text('Lock')")  # of the last cell: none is left to run
     return opened
 
 
