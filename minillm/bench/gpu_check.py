@@ -52,7 +52,10 @@ class Section:
 
     def command(self, out: Path) -> list[str]:
         if self.name == "parity":
-            return [sys.executable, "-m", "pytest", *self.arguments.split()]
+            # Side by side where that can be: most of its time is Python's, and the CPU's that it is compared with.
+            workers = max(1, min(8, (os.cpu_count() or 1) // 2))
+            beside = ["-n", f"{workers}"] if importlib.util.find_spec("xdist") else []
+            return ["env", "OMP_NUM_THREADS=2", sys.executable, "-m", "pytest", *self.arguments.split(), *beside]
         return [sys.executable, "-m", "minillm", "bench", *self.arguments.split(), "--out", str(out)]
 
 
@@ -62,7 +65,7 @@ def sections() -> list[Section]:
         f"--model {name} {RANDOM}" for name in ("qwen3-0.6b", "llama-3.2-1b", "llama-3-8b", "llama-3.1-8b")
     )
     # Without a flash kernel, transformers' cache wants a dense mask of all its tokens: a quarter of the requests.
-    requests = 256 if importlib.util.find_spec("flash_attn") else 64
+    requests = 256 if transformers_has_flash() else 64
     # Random logits spread out so little that a nucleus would be most of the vocabulary: at 0.1 it is a few tokens.
     top_p = "--sample temperature=0.1 --sample top_p=0.9"
     return [
@@ -84,6 +87,14 @@ def sections() -> list[Section]:
         Section("serve_overhead", "serve-overhead --device cuda --streams 64 --repeats 2", 60),
         Section("breakdown_0.6b", f"step-breakdown {small} --repeats 3", 60),
     ]
+
+
+def transformers_has_flash() -> bool:
+    """Whether transformers finds FlashAttention. It goes by the name of the distribution, so a wheel of FlashAttention-3
+    under another name than flash-attn-3 is none to it."""
+    from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
+
+    return bool(is_flash_attn_2_available() or is_flash_attn_3_available())
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +153,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns the exit status: 1 if a section failed, or was not reached in time: run it again to go on.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    names = [section.name for section in sections()]
     parser = argparse.ArgumentParser("gpu-check", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        parser.error(f"this Python lacks {', '.join(missing)}: docs/gpu-box.md says how to bring packages along")
+    names = [section.name for section in sections()]
     parser.add_argument("--out", type=Path, default=Path("gpu-check"), help="Where sections leave their files.")
     parser.add_argument("--only", action="append", choices=names, help="Only this section; may be repeated.")
     parser.add_argument("--redo", action="store_true", help="Run sections again that have a file already.")
     parser.add_argument("--time-limit", type=int, default=TIME_LIMIT_S, help="Seconds; run it again to go on.")
     given = parser.parse_args(arguments)
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        parser.error(f"this Python lacks {', '.join(missing)}: docs/gpu-box.md says how to bring packages along")
     import torch
 
     if not torch.cuda.is_available():

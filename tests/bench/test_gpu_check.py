@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from typer.testing import CliRunner, Result
 
 from minillm.__main__ import app
@@ -117,7 +118,8 @@ def test_every_command_is_one_that_bench_understands() -> None:
 def test_without_a_flash_kernel_transformers_gets_a_quarter(
     monkeypatch: pytest.MonkeyPatch, flash: bool, requests: int
 ) -> None:
-    monkeypatch.setattr(gpu_check.importlib.util, "find_spec", lambda name: flash or None)
+    monkeypatch.setattr(transformers.utils, "is_flash_attn_2_available", lambda: False)
+    monkeypatch.setattr(transformers.utils, "is_flash_attn_3_available", lambda: flash)
     [section] = [section for section in sections() if section.name == "hf_0.6b"]
     assert f"--requests {requests} " in section.arguments
 

@@ -42,14 +42,14 @@ def test_auto_on_a_gpu_is_the_fastest_that_is_there(hopper: None, installed: set
     installed.add("triton")
     assert select_backend("auto", CUDA) is BACKENDS["triton"]
     installed.add("flash_attn_interface")
-    assert select_backend("auto", CUDA) is BACKENDS["fa3"]
+    assert select_backend("auto", CUDA) is BACKENDS["hopper"]
     assert select_backend("auto", CUDA, Demands(kv_dtype=torch.int8)) is BACKENDS["triton"]
 
 
 def test_auto_passes_over_what_lacks_the_dtype(hopper: None, installed: set[str]) -> None:
-    installed.add("flash_attn_interface")
-    assert select_backend("auto", CUDA, Demands(dtype=torch.bfloat16)) is BACKENDS["fa3"]
-    assert select_backend("auto", CUDA, Demands(dtype=torch.float32)) is BACKENDS["sdpa"]
+    installed.update(["flash_attn_interface", "triton"])
+    assert select_backend("auto", CUDA, Demands(dtype=torch.bfloat16)) is BACKENDS["hopper"]
+    assert select_backend("auto", CUDA, Demands(dtype=torch.float32)) is BACKENDS["triton"]
     with pytest.raises(ConfigError, match=r"no kernels for torch.float32"):
         select_backend("fa3", CUDA, Demands(dtype=torch.float32))
 

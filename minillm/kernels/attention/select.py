@@ -8,6 +8,7 @@ from minillm.core.errors import ConfigError
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
 from minillm.kernels.attention.eager import EagerAttention
 from minillm.kernels.attention.flash import FlashAttention2, FlashAttention3, TorchVarlenAttention
+from minillm.kernels.attention.hopper import HopperAttention
 from minillm.kernels.attention.native import NativeAttention
 from minillm.kernels.attention.sdpa import SDPAAttention
 from minillm.kernels.quantization import dtype_name
@@ -15,6 +16,7 @@ from minillm.kernels.triton.attention import TritonAttention
 from minillm.policies.window import Window
 
 BACKENDS: dict[str, type[AttentionBackend]] = {
+    "hopper": HopperAttention,
     "fa3": FlashAttention3,
     "triton": TritonAttention,
     "fa2": FlashAttention2,
@@ -23,10 +25,9 @@ BACKENDS: dict[str, type[AttentionBackend]] = {
     "sdpa": SDPAAttention,
     "eager": EagerAttention,
 }
-PREFERENCE = {"cuda": ("fa3", "triton", "sdpa"), "cpu": ("native", "sdpa")}
-"""auto takes the first of these that can run. FlashAttention-3 is written for Hopper's asynchronous copies and tensor
-cores, which Triton reaches in part only: expected, not yet measured (`make gpu-check` does). FlashAttention-2's large
-pages (256 tokens) waste KV memory and prefix hits, so it is there to be compared with, not chosen."""
+PREFERENCE = {"cuda": ("hopper", "triton", "sdpa"), "cpu": ("native", "sdpa")}
+"""auto takes the first of these that can run. FlashAttention-2's large pages (256 tokens) waste KV memory and prefix
+hits, so it is there to be compared with, not chosen."""
 
 
 @dataclass(frozen=True, slots=True)
