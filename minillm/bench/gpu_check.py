@@ -90,8 +90,8 @@ def sections() -> list[Section]:
 
 
 def transformers_has_flash() -> bool:
-    """Whether transformers finds FlashAttention. It goes by the name of the distribution, so a wheel of FlashAttention-3
-    under another name than flash-attn-3 is none to it."""
+    """Whether transformers finds FlashAttention: by the name of the distribution, so a wheel of FlashAttention-3 under
+    another name than flash-attn-3 is none to it."""
     from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
     return bool(is_flash_attn_2_available() or is_flash_attn_3_available())

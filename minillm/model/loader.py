@@ -69,7 +69,7 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
             f"its weights are stored as {stored.get('quant_method')!r}: take 16-bit ones, and set quantization"
         )
     dtype = choose_dtype(config.dtype, model_config, device)
-    recipe = make_recipe(config, device, dtype)
+    recipe = make_recipe(config, device)
     # Weights that are to be quantized come through the host, so that a GPU never holds them in 16 bits.
     make: Callable[..., Decoder] = Decoder if ranks.size == 1 else partial(ParallelDecoder, ranks)
     decoder = make(model_config, dtype, device if recipe is None or is_dummy else torch.device("cpu"))

@@ -121,7 +121,7 @@ class Recipe:
     """int4: inputs that share a scale."""
 
 
-def make_recipe(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Recipe | None:
+def make_recipe(config: EngineConfig, device: torch.device) -> Recipe | None:
     """What `config.quantization` asks for; None if nothing.
 
     Raises:
@@ -133,7 +133,7 @@ def make_recipe(config: EngineConfig, device: torch.device, dtype: torch.dtype) 
     if device.type == "cuda":
         from minillm.model import quantized_cuda
 
-        return Recipe(*quantized_cuda.makers(config, device, dtype), group)
+        return Recipe(*quantized_cuda.makers(config, device), group)
     if config.quantization == "fp8":
         raise ConfigError('quantization="fp8" needs a GPU that multiplies fp8: on a CPU, choose "int8" or "int4"')
     return Recipe(make_int8 if group is None else partial(make_int4, group=group), make_int8, group)

@@ -1,7 +1,7 @@
 """Quantized linear layers on a GPU. Each says what it wants, or ConfigError does.
 
-int8 is multiplied by our own kernel, where Triton runs; int4 and fp8 by PyTorch's operations, which are not documented.
-`checked` compares each with the plain product before it is used. Not yet run on a GPU.
+int8 and int4 are multiplied by our own kernel, where Triton runs; fp8 by an operation of PyTorch's that is not
+documented. `checked` compares each with the plain product before it is used.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.core.errors import ConfigError
-from minillm.kernels.quantization import FP8, dequantize, quantize, quantize_int4, quantize_rows
+from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
 from minillm.kernels.triton.attention import TritonAttention
 from minillm.model.linear import AnyLinear, Linear, relative_error
 from minillm.policies.config import EngineConfig
@@ -22,10 +22,23 @@ ROUGH = {"int8": 0.03, "fp8": 0.12, "int4": 0.25}
 is off by about 1."""
 
 Maker = Callable[[Linear], AnyLinear]
-Int8Product = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
-"""x W^T + b, given x, W as int8 numbers [out, in] and float32 scales [out], and b."""
+Product = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""x W^T + b, given x, W as numbers and their scales, and b: see int8_linear and int4_linear."""
 RowRounding = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Rows [T, in] to fp8 numbers and their scales [T]."""
+
+
+def pack_int4(numbers: Tensor, group: int) -> Tensor:
+    """[out, in] uint8 in 0 .. 15 to bytes [out, in / 2]: input j of a group, and 16 times input j + group / 2."""
+    low, high = numbers.unflatten(1, (-1, 2, group // 2)).unbind(2)
+    return (low | high << 4).flatten(1)
+
+
+def unpacked_product(x: Tensor, packed: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """Without Triton, and slower than 16 bits."""
+    half = x.shape[1] // scales.shape[1] // 2
+    numbers = torch.stack((packed & 15, packed >> 4), dim=1).unflatten(2, (-1, half)).transpose(1, 2).flatten(1)
+    return F.linear(x, dequantize_int4(numbers, scales).to(x.dtype), bias)
 
 
 def widened_product(x: Tensor, numbers: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
@@ -37,7 +50,7 @@ def widened_product(x: Tensor, numbers: Tensor, scales: Tensor, bias: Tensor | N
 class CudaInt8Linear(AnyLinear):
     """int8 holds -127 .. 127, and so does bfloat16, exactly: the scale of an output can come after the product."""
 
-    def __init__(self, linear: Linear, product: Int8Product) -> None:
+    def __init__(self, linear: Linear, product: Product) -> None:
         super().__init__()
         numbers, scales = quantize_rows(linear.weight, torch.int8)
         self.numbers, self.scales = nn.Parameter(numbers, False), nn.Parameter(scales, False)
@@ -51,27 +64,17 @@ class CudaInt8Linear(AnyLinear):
 
 
 class CudaInt4Linear(AnyLinear):
-    """PyTorch's tinygemm: (q - 8) x scale + zero, by groups of inputs; bfloat16 only."""
+    """Two weights in a byte; each group of inputs of an output has a scale and an offset."""
 
-    def __init__(self, linear: Linear, group: int) -> None:
+    def __init__(self, linear: Linear, product: Product, group: int) -> None:
         super().__init__()
-        out, width = linear.weight.shape
         numbers, scales = quantize_int4(linear.weight, group)
-        step, low = scales.float().unbind(2)
-        zeros = low + 8 * step  # the value of q = 8
-        tiles = next((tiles for tiles in (8, 4, 2) if width % (16 * tiles) == 0), None)
-        if tiles is None or out % 8:
-            raise ConfigError(
-                f'quantization="int4" on a GPU wants widths in multiples of 32 and heights of 8; a matrix is {out} x '
-                f'{width}: choose "int8"'
-            )
-        pairs = numbers[:, ::2] << 4 | numbers[:, 1::2]
-        self.packed = nn.Parameter(torch._convert_weight_to_int4pack(pairs.contiguous(), tiles), False)
-        self.scales = nn.Parameter(torch.stack((step, zeros), dim=2).transpose(0, 1).bfloat16().contiguous(), False)
-        self.group, self.bias = group, linear.bias
+        self.packed = nn.Parameter(pack_int4(numbers, group), False)
+        self.scales = nn.Parameter(scales, False)
+        self.bias, self.product = linear.bias, product
 
-    def multiply(self, x: Tensor) -> Tensor:
-        return torch._weight_int4pack_mm(x.contiguous(), self.packed, self.group, self.scales)
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x, self.packed, self.scales, self.bias)
 
 
 class CudaFP8Linear(AnyLinear):
@@ -96,11 +99,11 @@ class CudaFP8Linear(AnyLinear):
         return dequantize(self.numbers[ids], self.scales[0, ids])
 
 
-def makers(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> tuple[Maker, Maker]:
+def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
     """What makes the layers' matrices, and the head.
 
     Raises:
-        ConfigError: this GPU or this dtype has no kernel for it.
+        ConfigError: this GPU has no kernel for it.
     """
     capability = torch.cuda.get_device_capability(device)
     if config.quantization == "fp8" and capability < (8, 9):
@@ -108,25 +111,24 @@ def makers(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> tu
             f'quantization="fp8" needs a GPU of compute capability 8.9 or more, and this one has '
             f'{capability[0]}.{capability[1]}: choose "int8" or "int4"'
         )
-    if config.quantization == "int4" and (capability < (8, 0) or dtype != torch.bfloat16):
-        raise ConfigError('quantization="int4" on a GPU needs compute capability 8.0 and dtype="bfloat16": or "int8"')
-    product, round_rows = choose_kernels(device)
+    int8_product, int4_product, round_rows = choose_kernels(device)
     if config.quantization == "fp8":
         fp8 = checked(partial(CudaFP8Linear, round_rows=round_rows), ROUGH["fp8"])
         return fp8, fp8
-    int8 = checked(partial(CudaInt8Linear, product=product), ROUGH["int8"])
+    int8 = checked(partial(CudaInt8Linear, product=int8_product), ROUGH["int8"])
     if config.quantization == "int8":
         return int8, int8
-    return checked(partial(CudaInt4Linear, group=config.int4_group_size), ROUGH["int4"]), int8
+    int4 = partial(CudaInt4Linear, product=int4_product, group=config.int4_group_size)
+    return checked(int4, ROUGH["int4"]), int8
 
 
-def choose_kernels(device: torch.device) -> tuple[Int8Product, RowRounding]:
+def choose_kernels(device: torch.device) -> tuple[Product, Product, RowRounding]:
     """Ours, each one launch or two; PyTorch's operations where Triton is missing, or doesn't run on this GPU."""
     if TritonAttention.missing(device):
-        return widened_product, partial(quantize, dtype=FP8)
-    from minillm.kernels.triton.linear import int8_linear, quantize_fp8
+        return widened_product, unpacked_product, partial(quantize, dtype=FP8)
+    from minillm.kernels.triton.linear import int4_linear, int8_linear, quantize_fp8
 
-    return int8_linear, quantize_fp8
+    return int8_linear, int4_linear, quantize_fp8
 
 
 def checked(make: Maker, rough: float) -> Maker:

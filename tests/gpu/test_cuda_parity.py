@@ -179,7 +179,8 @@ def logits_of(model: LoadedModel, backend: str, fused: bool) -> torch.Tensor:
 
 def test_dummy_shapes_run_at_once(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    config.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **SHAPE, "num_hidden_layers": 2}))
+    sizes = dict(num_attention_heads=6, num_key_value_heads=2, head_dim=64)
+    config.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **SHAPE, **sizes}))
     engine = Engine(
         EngineConfig(model=str(config), load_format="dummy", device="cuda", dtype="bfloat16", num_kv_blocks=64)
     )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,24 @@ def small_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[s
 
 
 def linear_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
-    pointers = dict(x=f"*{dtype}", bias=f"*{dtype}", numbers="*i8", scales="*fp32", HAS_BIAS=True)
-    for num_rows, splits in [(1, 8), (32, 1), (64, 1), (8192, 1)]:
+    pointers = dict(x=f"*{dtype}", bias=f"*{dtype}", HAS_BIAS=True)
+    kinds = {
+        "int8": dict(numbers="*i8", scales="*fp32", GROUP=0),
+        "int4": dict(numbers="*u8", scales="*bf16", GROUP=32),
+    }
+    for (kind, given), (num_rows, splits) in product(kinds.items(), [(1, 8), (32, 1), (64, 1), (8192, 1)]):
         tile = triton_linear.tile_for(num_rows, 4 if dtype == "fp32" else 2)
         options = dict(num_warps=tile.pop("num_warps"), num_stages=tile.pop("num_stages"))
-        arguments = pointers | tile | dict(sums="*fp32" if splits > 1 else f"*{dtype}", SPLITS=splits)
-        yield f"int8 linear {dtype} rows={num_rows}", triton_linear._multiply, arguments, options
-    arguments = pointers | dict(parts="*fp32", result=f"*{dtype}", SPLITS=64, ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM)
+        arguments = pointers | given | tile | dict(sums="*fp32" if splits > 1 else f"*{dtype}", SPLITS=splits)
+        yield f"{kind} linear {dtype} rows={num_rows}", triton_linear._multiply, arguments, options
+    arguments = pointers | dict(
+        scales="*fp32",
+        HAS_SCALES=True,
+        parts="*fp32",
+        result=f"*{dtype}",
+        SPLITS=64,
+        ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM,
+    )
     yield f"int8 linear {dtype} parts", triton_linear._add_parts, arguments, {}
     arguments = pointers | dict(numbers="*i8", SIZE=14336, PADDED=16384)
     options = dict(num_warps=triton_ops.warps_for(16384))

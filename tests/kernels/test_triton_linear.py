@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from minillm.kernels.quantization import FP8, quantize
+from minillm.kernels.quantization import FP8, dequantize_int4, quantize, quantize_int4
 from minillm.kernels.triton.attention import Gpu
+from minillm.model.quantized_cuda import pack_int4
 
 linear = pytest.importorskip("minillm.kernels.triton.linear", reason="triton is for Linux", exc_type=ImportError)
 
@@ -30,6 +31,20 @@ def test_int8_product(size: int, out: int, bias: bool, rows: int, dtype: torch.d
     b = torch.randn(out).to(dtype) if bias else None
     exact = F.linear(x.double(), numbers.double() * scales.double()[:, None], b.double() if bias else None)
     found = linear.int8_linear(x, numbers, scales, b)
+    assert found.dtype == dtype
+    assert (found - exact).abs().max() <= max(torch.finfo(dtype).eps, 1e-6) * exact.abs().max()
+
+
+@pytest.mark.parametrize(("rows", "dtype"), [*((n, torch.float16) for n in (1, 17, 130)), (17, torch.float32)])
+@pytest.mark.parametrize(
+    ("size", "out", "bias", "group"), [(64, 33, True, 32), (96, 130, False, 32), (1088, 40, True, 64)], ids=str
+)
+def test_int4_product(size: int, out: int, bias: bool, group: int, rows: int, dtype: torch.dtype) -> None:
+    x, weight = torch.randn(rows, size).to(dtype), torch.randn(out, size)
+    b = torch.randn(out).to(dtype) if bias else None
+    numbers, scales = quantize_int4(weight, group)
+    exact = F.linear(x.double(), dequantize_int4(numbers, scales).double(), b.double() if bias else None)
+    found = linear.int4_linear(x, pack_int4(numbers, group), scales, b)
     assert found.dtype == dtype
     assert (found - exact).abs().max() <= max(torch.finfo(dtype).eps, 1e-6) * exact.abs().max()
 
