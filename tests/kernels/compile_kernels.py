@@ -78,7 +78,7 @@ def linear_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[
     pointers = dict(x=f"*{dtype}", bias=f"*{dtype}", HAS_BIAS=True)
     kinds = {
         "int8": dict(numbers="*i8", scales="*fp32", GROUP=0),
-        "int4": dict(numbers="*u8", scales="*bf16", GROUP=32),
+        "int4": dict(numbers="*u8", scales="*i32", GROUP=32),
     }
     for (kind, given), (num_rows, splits) in product(kinds.items(), [(1, 8), (32, 1), (64, 1), (8192, 1)]):
         tile = triton_linear.tile_for(num_rows, 4 if dtype == "fp32" else 2)

@@ -3,8 +3,9 @@
 The kernels are in attention_kernels.py. Here is what surrounds them: how large the tiles are, how many
 programs share a sequence's keys, and the launches. One launch computes the decodes, another one the rest.
 
-Tile sizes follow from the sizes of registers and shared memory. That of decodes was the fastest of a dozen on an H100,
-by up to 13% (head_dim 128, bfloat16).
+Tile sizes follow from the sizes of registers and shared memory. Tried on an H100 (d = 128, bfloat16), none of a dozen
+others for decodes was faster at every shape; for prompts, two were faster by a tenth, and need more registers than a
+quantized cache leaves.
 """
 
 import functools
@@ -25,8 +26,8 @@ MAX_ACCUMULATOR = 128 * 128
 KEY_TILE = 64 * 128
 """Numbers in the keys of one step: 16 KB of 16-bit ones, and as much again for the values."""
 STAGES = 5
-"""Half of the pipeline's stages look up blocks, so this is two steps of keys and values on their way while a third one
-is computed."""
+"""Half of the pipeline's stages look up blocks, so this is two steps of keys and values on their way while a
+third one is computed: 72 KB for decodes, so that three programs fit into a multiprocessor's 228 KB."""
 PROGRAMS_PER_PROCESSOR = 2
 """Splitting stops where every multiprocessor has this many programs: more only adds parts to combine."""
 MIN_KEYS_PER_SPLIT = 256
@@ -94,8 +95,8 @@ def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) ->
     if itemsize == 4:  # no tensor cores for float32: every product goes through registers, so little at once
         return Tile(16, max(16, min(64, 2048 // head_dim)), num_warps=4, num_stages=1)
     keys = KEY_TILE // head_dim
-    if num_rows <= 16:  # decodes: the fewest rows that tensor cores multiply, and 64 KB of keys and values on their way
-        return Tile(16, min(128, 2 * keys), num_warps=4, num_stages=STAGES if head_dim <= 64 else STAGES - 2)
+    if num_rows <= 16:  # decodes: the fewest rows that tensor cores multiply
+        return Tile(16, min(128, keys), num_warps=4, num_stages=STAGES)
     # Hopper: 132 KB at d = 128. Before it, a thread's registers don't hold the addresses of so long a pipeline.
     stages = STAGES if shared_memory >= 200 * 1024 else STAGES - 2
     if num_rows <= 64 or 128 * head_dim > MAX_ACCUMULATOR:  # drafts: the rows of a Hopper matrix instruction
