@@ -33,8 +33,6 @@ CALLS = {"cpu": 4, "cuda": 20}
 ROTATION_BYTES = 512_000_000
 """Caches take turns until this much lies between two uses of one: more than any processor's own cache holds."""
 MOST_CACHES = 16
-EAGER_SCORES = 1 << 28
-"""Eager attention holds a whole score matrix. Above this many entries (1 GB in float32) it is left out."""
 TOLERANCE = 0.05
 """Most that two backends may differ, relative to the largest output: rounding in bfloat16 is far below."""
 COLUMNS = ("shape", "backend", "us a call", "reached", "of peak", "vs best")
@@ -81,11 +79,6 @@ def make_shapes(
     decodes = [Shape("decode", batch, 1, context - 1) for context in contexts for batch in batches]
     prefills = [Shape("prefill", 1, prompt, 0) for prompt in prompts]
     return decodes + prefills + [Shape("extend", 1, prompt, before) for before in cached for prompt in prompts]
-
-
-def usable(name: str, shape: Shape, heads: HeadShape) -> bool:
-    """Whether a backend is to be measured on a shape: eager would need too much memory for large ones."""
-    return name != "eager" or shape.num_scores * heads.num_heads <= EAGER_SCORES
 
 
 def measure_shape(shape: Shape, setup: Setup, backends: Backends) -> tuple[dict[str, list[float]], dict[str, float]]:
@@ -156,8 +149,8 @@ def with_fastest_matmul(peaks: MachinePeaks, device: torch.device, quick: bool) 
     return replace(peaks, matmul=single, matmul_dtype="float32") if single > peaks.matmul else peaks
 
 
-def choose_backends(names: Sequence[str] | None, device: torch.device, block_size: int) -> Backends:
-    """By name; None = all that can run here, with these blocks.
+def choose_backends(names: Sequence[str] | None, device: torch.device, demands: Demands) -> Backends:
+    """By name; None = all that can do what is demanded here, but for eager: it holds whole score matrices.
 
     Raises:
         ConfigError: there is no such backend, or it cannot run.
@@ -165,9 +158,9 @@ def choose_backends(names: Sequence[str] | None, device: torch.device, block_siz
     if unknown := [name for name in names or [] if name not in BACKENDS]:
         raise ConfigError(f"no attention backend {unknown[0]!r}: there are {', '.join(BACKENDS)}")
     if names is not None:
-        return {name: select_backend(name, device, Demands(block_size)) for name in names}
-    able = [name for name, objection in survey(device).items() if not objection]
-    return {name: BACKENDS[name] for name in able if block_size % BACKENDS[name].block_size_step == 0}
+        return {name: select_backend(name, device, demands) for name in names}
+    able = [name for name, objection in survey(device, demands).items() if not objection]
+    return {name: BACKENDS[name] for name in able if name != "eager"}
 
 
 @torch.inference_mode()
@@ -204,7 +197,7 @@ def run(
         calls=1 if quick else CALLS[kind],
         rotation_bytes=0 if quick else ROTATION_BYTES,
     )
-    chosen = choose_backends(backends, device, setup.block_size)
+    chosen = choose_backends(backends, device, Demands(setup.block_size, dtype))
     shapes = make_shapes(
         batches or (QUICK_BATCHES if quick else BATCHES[kind]),
         contexts or (QUICK_TOKENS if quick else CONTEXTS[kind]),
@@ -214,9 +207,7 @@ def run(
     peaks = with_fastest_matmul(measure_peaks(device, dtype, quick), device, quick)
     results: list[AttentionResult] = []
     for shape in tqdm(shapes, unit="shape"):
-        able = {name: backend for name, backend in chosen.items() if usable(name, shape, setup.heads)}
-        if able:
-            results += summarize(shape, *measure_shape(shape, setup, able), setup, peaks)
+        results += summarize(shape, *measure_shape(shape, setup, chosen), setup, peaks)
     settings = {
         "heads": asdict(setup.heads),
         "query_dtype": dtype_name(setup.query_dtype),

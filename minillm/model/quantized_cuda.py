@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.core.errors import ConfigError
-from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
+from minillm.kernels.quantization import FP8, dequantize, quantize_int4, quantize_rows
 from minillm.kernels.triton.attention import TritonAttention
 from minillm.model.linear import AnyLinear, Linear, relative_error
 from minillm.policies.config import EngineConfig
@@ -32,13 +32,6 @@ def pack_int4(numbers: Tensor, group: int) -> Tensor:
     """[out, in] uint8 in 0 .. 15 to bytes [out, in / 2]: input j of a group, and 16 times input j + group / 2."""
     low, high = numbers.unflatten(1, (-1, 2, group // 2)).unbind(2)
     return (low | high << 4).flatten(1)
-
-
-def unpacked_product(x: Tensor, packed: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
-    """Without Triton, and slower than 16 bits."""
-    half = x.shape[1] // scales.shape[1] // 2
-    numbers = torch.stack((packed & 15, packed >> 4), dim=1).unflatten(2, (-1, half)).transpose(1, 2).flatten(1)
-    return F.linear(x, dequantize_int4(numbers, scales).to(x.dtype), bias)
 
 
 def widened_product(x: Tensor, numbers: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
@@ -105,30 +98,25 @@ def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
     Raises:
         ConfigError: this GPU has no kernel for it.
     """
-    capability = torch.cuda.get_device_capability(device)
-    if config.quantization == "fp8" and capability < (8, 9):
+    capability, kind = torch.cuda.get_device_capability(device), config.quantization
+    if kind == "fp8" and capability < (8, 9):
         raise ConfigError(
             f'quantization="fp8" needs a GPU of compute capability 8.9 or more, and this one has '
             f'{capability[0]}.{capability[1]}: choose "int8" or "int4"'
         )
-    int8_product, int4_product, round_rows = choose_kernels(device)
-    if config.quantization == "fp8":
-        fp8 = checked(partial(CudaFP8Linear, round_rows=round_rows), ROUGH["fp8"])
-        return fp8, fp8
-    int8 = checked(partial(CudaInt8Linear, product=int8_product), ROUGH["int8"])
-    if config.quantization == "int8":
+    if without := TritonAttention.missing(device):
+        if kind != "int8":
+            raise ConfigError(
+                f'quantization="{kind}" needs our Triton kernels, and they cannot run: {without}; or "int8"'
+            )
+        int8 = checked(partial(CudaInt8Linear, product=widened_product), ROUGH["int8"])
         return int8, int8
-    int4 = partial(CudaInt4Linear, product=int4_product, group=config.int4_group_size)
-    return checked(int4, ROUGH["int4"]), int8
-
-
-def choose_kernels(device: torch.device) -> tuple[Product, Product, RowRounding]:
-    """Ours, each one launch or two; PyTorch's operations where Triton is missing, or doesn't run on this GPU."""
-    if TritonAttention.missing(device):
-        return widened_product, unpacked_product, partial(quantize, dtype=FP8)
     from minillm.kernels.triton.linear import int4_linear, int8_linear, quantize_fp8
 
-    return int8_linear, int4_linear, quantize_fp8
+    fp8 = checked(partial(CudaFP8Linear, round_rows=quantize_fp8), ROUGH["fp8"])
+    int8 = checked(partial(CudaInt8Linear, product=int8_linear), ROUGH["int8"])
+    int4 = checked(partial(CudaInt4Linear, product=int4_linear, group=config.int4_group_size), ROUGH["int4"])
+    return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[kind or "int8"]
 
 
 def checked(make: Maker, rough: float) -> Maker:

@@ -10,7 +10,7 @@ it. All other operations see T tokens in a row, so the forward pass is cut at at
     recorded   output projection and MLP of the last layer; norm
 
 No length is part of a recording, so any attention backend will do. Numbers of tokens are rounded up to buckets; padding
-writes its keys and values to the null block, and attention never sees it. Speed on a GPU: not yet measured.
+writes its keys and values to the null block, and attention never sees it.
 """
 
 from collections.abc import Callable

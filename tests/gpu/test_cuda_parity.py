@@ -29,7 +29,7 @@ SHAPE = dict(
     **dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=128, norm_topk_prob=True),
 )
 GREEDY = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
-HALF_ONLY = ("hopper", "fa3", "fa2", "torch_varlen")
+HALF_ONLY = ("hopper", "fa3", "fa2")
 """Kernels without float32."""
 
 

@@ -94,7 +94,7 @@ def linear_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[
         ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM,
     )
     yield f"int8 linear {dtype} parts", triton_linear._add_parts, arguments, {}
-    arguments = pointers | dict(numbers="*i8", SIZE=14336, PADDED=16384)
+    arguments = pointers | dict(numbers="*i8", scales="*fp32", SIZE=14336, PADDED=16384)
     options = dict(num_warps=triton_ops.warps_for(16384))
     yield f"fp8 rows {dtype}", triton_linear._quantize_row, arguments, options
 

@@ -3,7 +3,6 @@
 They read the paged cache through the block table, in plain torch, so a swapped or missing argument shows.
 """
 
-import importlib
 import sys
 from types import ModuleType
 
@@ -12,12 +11,11 @@ import torch
 from kernels.ragged import SPANS, Ragged, Span, slow_attention
 from torch import Tensor
 
-from minillm.core.errors import ConfigError
 from minillm.kernels.attention.base import AttentionBackend
-from minillm.kernels.attention.flash import FlashAttention2, FlashAttention3, FlashBackend, TorchVarlenAttention
+from minillm.kernels.attention.flash import FlashAttention2, FlashAttention3, FlashBackend
 from minillm.kernels.attention.hopper import HopperAttention
 
-BACKENDS = [FlashAttention3, FlashAttention2, TorchVarlenAttention]
+BACKENDS = [FlashAttention3, FlashAttention2]
 WITH_OURS = [*BACKENDS, HopperAttention]
 
 
@@ -76,17 +74,6 @@ def fa2_varlen(
     return paged(q, k, v, cu_seqlens_q, lens, block_table, softmax_scale, window_size)
 
 
-def torch_varlen(
-    query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1),
-    enable_gqa=False, seqused_k=None, block_table=None, num_splits=None,
-):  # fmt: skip
-    assert enable_gqa or query.shape[1] == key.shape[2]
-    assert key.shape[1] % 256 == 0 and num_splits is None  # splits are FlashAttention-3's
-    assert torch.equal(cu_seq_k.diff(), seqused_k) and cu_seq_k.dtype == torch.int32
-    assert max_q >= cu_seq_q.diff().max() and max_k >= seqused_k.max() and cu_seq_q[0] == 0
-    return paged(query, key, value, cu_seq_q, seqused_k, block_table, scale, window_size)
-
-
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     fa3, fa2 = ModuleType("flash_attn_interface"), ModuleType("flash_attn")
@@ -94,7 +81,6 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     fa2.flash_attn_with_kvcache, fa2.flash_attn_varlen_func = fa2_with_kvcache, fa2_varlen
     monkeypatch.setitem(sys.modules, "flash_attn_interface", fa3)
     monkeypatch.setitem(sys.modules, "flash_attn", fa2)
-    monkeypatch.setattr(importlib.import_module("torch.nn.attention.varlen"), "varlen_attn", torch_varlen)
 
 
 def ragged(spans: list[Span], backend: type[AttentionBackend], window: int | None = None, seed: int = 0) -> Ragged:
@@ -134,13 +120,3 @@ def test_lengths_of_a_replay_come_from_the_tensors(backend: type[AttentionBacken
     before.metadata.context_lens_tensor.copy_(after.metadata.context_lens_tensor)
     before.metadata.block_tables.copy_(after.metadata.block_tables)
     assert after.error_of(attention.attend(after.query, after.kv_cache, after.scale)) < 2e-3
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_dtypes_it_has_no_kernel_for(backend: type[FlashBackend]) -> None:
-    wide = Ragged(SPANS["one decode"], block_size=backend.block_size)
-    with pytest.raises(ConfigError, match=r"choose attention_backend"):
-        wide.error(backend)
-    mixed = Ragged(SPANS["one decode"], block_size=backend.block_size, query_dtype=torch.bfloat16)
-    with pytest.raises(ConfigError, match=r"not torch.bfloat16 and torch.float32"):
-        mixed.error(backend)

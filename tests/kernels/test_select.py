@@ -1,7 +1,6 @@
 """Which backend runs where, and what is said when it cannot."""
 
 import importlib.util
-import sys
 
 import pytest
 import torch
@@ -90,18 +89,8 @@ def test_triton_on_a_cpu_only_in_its_interpreter(monkeypatch: pytest.MonkeyPatch
     assert triton_paged.TritonAttention.missing(CPU) is None
 
 
-def test_torch_varlen_needs_a_block_table(monkeypatch: pytest.MonkeyPatch, hopper: None) -> None:
-    import torch.nn.attention.varlen as varlen
-
-    assert BACKENDS["torch_varlen"].missing(CUDA) is None
-    monkeypatch.setattr(varlen, "varlen_attn", lambda query, key, value: query)
-    assert "upgrade torch" in (BACKENDS["torch_varlen"].missing(CUDA) or "")
-    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
-    assert "upgrade torch" in (BACKENDS["torch_varlen"].missing(CUDA) or "")
-
-
 def test_survey_names_every_backend(hopper: None, installed: set[str]) -> None:
     choices = survey(CUDA)
     assert list(choices) == list(BACKENDS)
-    assert [name for name, missing in choices.items() if missing is None] == ["torch_varlen", "sdpa", "eager"]
+    assert [name for name, missing in choices.items() if missing is None] == ["sdpa", "eager"]
     assert all("install" in choices[name] for name in ("fa3", "triton", "fa2"))

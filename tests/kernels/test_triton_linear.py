@@ -67,7 +67,7 @@ def test_launches_follow_from_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
             x = torch.empty(rows, 4096, dtype=torch.bfloat16)
             linear.int8_linear(x, numbers, scales, None)
         linear.quantize_fp8(x)
-        few, some, many = [(64, 1, 4), (1, 4)], [(32, 1, 4), (64, 4)], [(32, 64, 1)]
+        few, some, many = [(64, 1, 8), (1, 4)], [(64, 1, 4), (64, 4)], [(32, 64, 1)]
         assert grids == [*few, *some, *many, (8192,)]
         linear.int8_linear(x[:0], numbers, scales, None)  # the head, in a step that ends no prompt
 

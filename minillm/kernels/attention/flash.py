@@ -1,25 +1,23 @@
-"""Other people's paged kernels behind our interface: FlashAttention-3, FlashAttention-2, and PyTorch's copy of it.
+"""Other people's paged kernels behind our interface: FlashAttention-3 and FlashAttention-2.
 
 Each is one call with our tensors under its own names. All want keys and values as two tensors
 [num_blocks, block_size, n_kv_heads, d]. Our cache interleaves them, so they get two strided views of it:
 the kernels take any strides as long as the last dimension is contiguous, and nothing is copied.
 
-Not yet measured on a GPU. Signatures: hopper/flash_attn_interface.py and
-flash_attn/flash_attn_interface.py in github.com/Dao-AILab/flash-attention; torch/nn/attention/varlen.py.
+FlashAttention-3 has run on an H100; FlashAttention-2 has not been tried. Signatures: hopper/flash_attn_interface.py
+and flash_attn/flash_attn_interface.py in github.com/Dao-AILab/flash-attention.
 """
 
 import importlib
 import importlib.util
-import inspect
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from minillm.core.errors import ConfigError
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
-from minillm.kernels.attention.cache import KVCache, QuantizedKV
+from minillm.kernels.attention.cache import KVCache
 
 
 class FlashBackend(AttentionBackend):
@@ -38,20 +36,12 @@ class FlashBackend(AttentionBackend):
 
     def __init__(self, metadata: AttentionMetadata) -> None:
         super().__init__(metadata)
-        self.max_context = metadata.block_tables.shape[1] * metadata.block_size
-        """What the block table has room for: it depends on shapes only, unlike the longest length of a step."""
         self.max_query_len = metadata.max_query_len
         # Keys to see on the left and on the right of oneself; -1 = all.
         self.window = (-1 if metadata.window is None else metadata.window - 1, 0)
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
-        if isinstance(kv_cache, QuantizedKV):
-            raise ConfigError(f"{type(self).__name__} reads no quantized KV cache: choose attention_backend='triton'")
-        if query.dtype not in self.dtypes or query.dtype != kv_cache.dtype:
-            raise ConfigError(
-                f"{type(self).__name__} wants query and cache both in float16 or both in bfloat16, not "
-                f"{query.dtype} and {kv_cache.dtype}: choose attention_backend='triton', or another dtype"
-            )
+        assert isinstance(kv_cache, Tensor)  # select_backend lets no quantized one come here
         return self.call(query, kv_cache[:, :, 0], kv_cache[:, :, 1], scale)
 
     def call(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
@@ -130,49 +120,12 @@ class FlashAttention2(FlashBackend):
                 cu_seqlens_q=metadata.query_starts_tensor[num_decodes:] - num_decodes,
                 cu_seqlens_k=starts_of(metadata.context_lens_tensor[num_decodes:]),
                 max_seqlen_q=self.max_query_len,
-                max_seqlen_k=self.max_context,
+                # What the block table has room for: it depends on shapes only, unlike the longest length of a step.
+                max_seqlen_k=metadata.block_tables.shape[1] * metadata.block_size,
                 block_table=metadata.block_tables[num_decodes:],
                 **shared,
             )
         return output
-
-
-class TorchVarlenAttention(FlashBackend):
-    """PyTorch's own build of FlashAttention-2, which takes a block table since 2.12. Pages of 256 tokens."""
-
-    block_size = 256
-    block_size_step = 256
-    module = "torch.nn.attention.varlen"
-    cure = "upgrade torch"
-
-    def call(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        metadata = self.metadata
-        return importlib.import_module(self.module).varlen_attn(
-            query,
-            keys,
-            values,
-            metadata.query_starts_tensor,
-            starts_of(metadata.context_lens_tensor),
-            self.max_query_len,
-            self.max_context,
-            scale=scale,
-            window_size=self.window,
-            enable_gqa=True,
-            seqused_k=metadata.context_lens_tensor,
-            block_table=metadata.block_tables,
-        )
-
-    @classmethod
-    def missing(cls, device: torch.device) -> str | None:
-        if reason := super().missing(device):
-            return reason
-        try:
-            paged = "block_table" in inspect.signature(importlib.import_module(cls.module).varlen_attn).parameters
-        except ImportError:
-            paged = False
-        if not paged:
-            return f"torch {torch.__version__} has no paged varlen_attn: upgrade torch to 2.12 or later"
-        return None
 
 
 def starts_of(lengths: Tensor) -> Tensor:

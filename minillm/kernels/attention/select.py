@@ -7,7 +7,7 @@ import torch
 from minillm.core.errors import ConfigError
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
 from minillm.kernels.attention.eager import EagerAttention
-from minillm.kernels.attention.flash import FlashAttention2, FlashAttention3, TorchVarlenAttention
+from minillm.kernels.attention.flash import FlashAttention2, FlashAttention3
 from minillm.kernels.attention.hopper import HopperAttention
 from minillm.kernels.attention.native import NativeAttention
 from minillm.kernels.attention.sdpa import SDPAAttention
@@ -20,7 +20,6 @@ BACKENDS: dict[str, type[AttentionBackend]] = {
     "fa3": FlashAttention3,
     "triton": TritonAttention,
     "fa2": FlashAttention2,
-    "torch_varlen": TorchVarlenAttention,
     "native": NativeAttention,
     "sdpa": SDPAAttention,
     "eager": EagerAttention,
