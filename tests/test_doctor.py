@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from minillm.bench.doctor import hardware, software
-from minillm.bench.doctor.hardware import MemoryBandwidth, find_bandwidth
+from minillm.bench.doctor.hardware import find_bandwidth
 from minillm.core.params import default_of
 from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
@@ -18,7 +18,7 @@ from minillm.runner.machine_peaks import Bandwidth
 from minillm.simulate.cost.hardware import GIGA
 
 CPU = torch.device("cpu")
-QUICK = MemoryBandwidth(10 * GIGA, "made up")
+QUICK = 10 * GIGA, "made up"
 
 Doctor = Callable[..., tuple[int, str]]
 
@@ -130,12 +130,13 @@ def test_the_pins_are_found_in_a_checkout() -> None:
 
 def test_the_memory_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "measure_read", lambda buffer, reads: 7.0 * GIGA)
-    assert find_bandwidth(CPU).check().found.startswith("7.0 GB/s read, measured now")
+    assert find_bandwidth(CPU)[0] == 7 * GIGA
     monkeypatch.setattr(hardware, "measure_bandwidth", lambda device: Bandwidth(read=9.0 * GIGA, copy=5.0 * GIGA))
-    assert find_bandwidth(torch.device("cuda")).check().found.startswith("5.0 GB/s copied on the GPU")
+    assert find_bandwidth(torch.device("cuda"))[0] == 5 * GIGA
 
 
-def test_the_floor_is_bytes_over_bandwidth() -> None:
+def test_the_floor_is_bytes_over_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "find_bandwidth", lambda _: QUICK)
     cost = find_model(default_of(EngineConfig, "model"))
     step_bytes = cost.read_bytes("bfloat16") + hardware.CONTEXT * cost.kv_bytes_per_token("bfloat16")
-    assert f"{1e3 * step_bytes / QUICK.bytes_per_s:.2f} ms per token" in hardware.roofline(QUICK).found
+    assert f"{1e3 * step_bytes / QUICK[0]:.2f} ms per token" in list(hardware.memory(CPU))[1].found

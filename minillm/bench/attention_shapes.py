@@ -34,11 +34,6 @@ class Shape:
         """Tokens of one sequence that attention looks at, the new ones included."""
         return self.new + self.cached
 
-    @property
-    def num_scores(self) -> int:
-        """Entries of all score matrices of one head."""
-        return self.batch * self.new * self.context
-
     def kv_bytes(self, heads: HeadShape, element_size: int) -> int:
         """Bytes of one layer's keys and values, of all contexts."""
         return self.batch * self.context * 2 * heads.num_kv_heads * heads.head_dim * element_size

@@ -53,19 +53,21 @@ class Section:
     def command(self, out: Path) -> list[str]:
         if self.name == "parity":
             # Side by side where that can be: most of its time is Python's, and the CPU's that it is compared with.
-            workers = max(1, min(8, (os.cpu_count() or 1) // 2))
-            beside = ["-n", f"{workers}"] if importlib.util.find_spec("xdist") else []
+            beside = ["-n", "8"] if importlib.util.find_spec("xdist") else []
             return ["env", "OMP_NUM_THREADS=2", sys.executable, "-m", "pytest", *self.arguments.split(), *beside]
         return [sys.executable, "-m", "minillm", "bench", *self.arguments.split(), "--out", str(out)]
 
 
 def sections() -> list[Section]:
     """Those first that answer most in a second: goals, then what has none. Their limits fill two calls."""
+    from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
+
     small, middle, large, long = (
         f"--model {name} {RANDOM}" for name in ("qwen3-0.6b", "llama-3.2-1b", "llama-3-8b", "llama-3.1-8b")
     )
-    # Without a flash kernel, transformers' cache wants a dense mask of all its tokens: a quarter of the requests.
-    requests = 256 if transformers_has_flash() else 64
+    # Without a flash kernel, transformers' cache wants a dense mask of all its tokens: a quarter of the requests. It sees
+    # no FlashAttention-3 in a wheel that isn't called flash-attn-3.
+    requests = 256 if is_flash_attn_2_available() or is_flash_attn_3_available() else 64
     # Random logits spread out so little that a nucleus would be most of the vocabulary: at 0.1 it is a few tokens.
     top_p = "--sample temperature=0.1 --sample top_p=0.9"
     return [
@@ -87,14 +89,6 @@ def sections() -> list[Section]:
         Section("serve_overhead", "serve-overhead --device cuda --streams 64 --repeats 2", 60),
         Section("breakdown_0.6b", f"step-breakdown {small} --repeats 3", 60),
     ]
-
-
-def transformers_has_flash() -> bool:
-    """Whether transformers finds FlashAttention: by the name of the distribution, so a wheel of FlashAttention-3 under
-    another name than flash-attn-3 is none to it."""
-    from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
-
-    return bool(is_flash_attn_2_available() or is_flash_attn_3_available())
 
 
 @dataclass(frozen=True, slots=True)

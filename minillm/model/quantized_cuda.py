@@ -24,8 +24,6 @@ is off by about 1."""
 Maker = Callable[[Linear], AnyLinear]
 Product = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """x W^T + b, given x, W as numbers and their scales, and b: see int8_linear and int4_linear."""
-RowRounding = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Rows [T, in] to fp8 numbers and their scales [T]."""
 
 
 def pack_int4(numbers: Tensor, group: int) -> Tensor:
@@ -73,7 +71,7 @@ class CudaInt4Linear(AnyLinear):
 class CudaFP8Linear(AnyLinear):
     """Both sides in e4m3: each row of x gets a scale as it comes, each output has one. Twice the speed of 16 bits."""
 
-    def __init__(self, linear: Linear, round_rows: RowRounding) -> None:
+    def __init__(self, linear: Linear, round_rows: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
         super().__init__()
         numbers, scales = quantize_rows(linear.weight, FP8)
         if any(size % 16 for size in numbers.shape):

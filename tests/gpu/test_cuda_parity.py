@@ -181,9 +181,8 @@ def test_dummy_shapes_run_at_once(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     sizes = dict(num_attention_heads=6, num_key_value_heads=2, head_dim=64)
     config.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **SHAPE, **sizes}))
-    engine = Engine(
-        EngineConfig(model=str(config), load_format="dummy", device="cuda", dtype="bfloat16", num_kv_blocks=64)
-    )
+    fields = dict(load_format="dummy", device="cuda", dtype="bfloat16", num_kv_blocks=64)
+    engine = Engine(EngineConfig(model=str(config), **fields))
     engine.add_request([1, 2, 3], GREEDY.replace(max_tokens=8), stream=False)
     while engine.has_unfinished:
         outputs = engine.step()

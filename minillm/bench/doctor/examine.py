@@ -12,11 +12,9 @@ def examine() -> list[Check]:
     from minillm.bench.doctor import hardware, software
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    bandwidth = hardware.find_bandwidth(device)
     return [
         *hardware.machine(),
-        bandwidth.check(),
-        hardware.roofline(bandwidth),
+        *hardware.memory(device),
         *hardware.compute(),
         *hardware.attention(device),
         *software.storage(),

@@ -4,7 +4,6 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import psutil
 import torch
@@ -50,44 +49,34 @@ def machine() -> Iterator[Check]:
     yield Check.of(MACHINE, "memory", found, wanted if available < ENOUGH_MEMORY else None)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBandwidth:
-    """How fast the memory is read that a decode step has to read."""
-
-    bytes_per_s: float
-    source: str
-    """Where the number comes from."""
-
-    def check(self) -> Check:
-        return Check.of(MACHINE, "memory bandwidth", f"{self.bytes_per_s / GB:.1f} GB/s {self.source}")
-
-
-def find_bandwidth(device: torch.device) -> MemoryBandwidth:
-    """What is measured now."""
-    if device.type == "cuda":
-        return MemoryBandwidth(measure_bandwidth(device=device).copy, "copied on the GPU, measured now")
-    size = min(BUFFER_BYTES, available_bytes() // 8)
-    measured = measure_read(torch.ones(max(size // 4, 1)), READS)
-    cores, load = os.cpu_count() or 1, psutil.getloadavg()[0]
-    busy = f" (load {load:.1f} on {cores} cores: more when it is idle)" if load > BUSY_SHARE * cores else ""
-    return MemoryBandwidth(measured, f"read, measured now{busy}")
-
-
-def roofline(bandwidth: MemoryBandwidth) -> Check:
-    """The floor of a decode step of the default model.
+def memory(device: torch.device) -> Iterator[Check]:
+    """How fast what a decode step reads is read, and the floor of such a step of the default model.
 
     At batch 1 it reads every weight and the request's keys and values once, and computes next to nothing: no engine
     gets below the bytes over the bandwidth.
     """
+    bandwidth, source = find_bandwidth(device)
+    yield Check.of(MACHINE, "memory bandwidth", f"{bandwidth / GB:.1f} GB/s {source}")
     name = default_of(EngineConfig, "model")
     cost = find_model(name)
     step_bytes = cost.read_bytes("bfloat16") + CONTEXT * cost.kv_bytes_per_token("bfloat16")
-    floor = step_bytes / bandwidth.bytes_per_s
+    floor = step_bytes / bandwidth
     found = (
         f"{name} at batch 1, {CONTEXT} tokens of context: {1e3 * floor:.2f} ms per token, {1 / floor:.0f} tokens/s at "
-        f"most ({step_bytes / 1e6:.0f} MB at {bandwidth.bytes_per_s / GB:.1f} GB/s)"
+        f"most ({step_bytes / 1e6:.0f} MB at {bandwidth / GB:.1f} GB/s)"
     )
-    return Check.of(MACHINE, "roofline", found)
+    yield Check.of(MACHINE, "roofline", found)
+
+
+def find_bandwidth(device: torch.device) -> tuple[float, str]:
+    """Bytes per second, measured now, and of what."""
+    if device.type == "cuda":
+        return measure_bandwidth(device=device).copy, "copied on the GPU, measured now"
+    size = min(BUFFER_BYTES, available_bytes() // 8)
+    measured = measure_read(torch.ones(max(size // 4, 1)), READS)
+    cores, load = os.cpu_count() or 1, psutil.getloadavg()[0]
+    busy = f" (load {load:.1f} on {cores} cores: more when it is idle)" if load > BUSY_SHARE * cores else ""
+    return measured, f"read, measured now{busy}"
 
 
 def compute() -> Iterator[Check]:
