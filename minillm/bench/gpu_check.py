@@ -65,8 +65,8 @@ def sections() -> list[Section]:
     small, middle, large, long = (
         f"--model {name} {RANDOM}" for name in ("qwen3-0.6b", "llama-3.2-1b", "llama-3-8b", "llama-3.1-8b")
     )
-    # Without a flash kernel, transformers' cache wants a dense mask of all its tokens: a quarter of the requests. It sees
-    # no FlashAttention-3 in a wheel that isn't called flash-attn-3.
+    # Without a flash kernel, transformers' cache wants a dense mask of all its tokens: a quarter of the requests. It
+    # sees no FlashAttention-3 in a wheel that isn't called flash-attn-3.
     requests = 256 if is_flash_attn_2_available() or is_flash_attn_3_available() else 64
     # Random logits spread out so little that a nucleus would be most of the vocabulary: at 0.1 it is a few tokens.
     top_p = "--sample temperature=0.1 --sample top_p=0.9"
