@@ -1,8 +1,8 @@
 """Two kernels for the two phases: FlashAttention-3 for prompts, our Triton kernel for decodes.
 
 Prefill is arithmetic, which FlashAttention-3 does with Hopper's asynchronous tensor cores. Decode is reading, where
-ours has less to prepare. On an H100 each was the faster one at its own (`minillm bench attention`, docs/measured.md).
-SGLang, too, has a backend for each phase.
+ours has less to prepare. On an H100 each was the faster one at its own, or as fast (docs/measured.md). SGLang and
+mini-sglang, too, let each phase have its own backend.
 """
 
 from dataclasses import replace
