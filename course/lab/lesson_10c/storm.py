@@ -104,7 +104,7 @@ PATIENCE_S = 4 * SERVICE_S
 """For the whole answer."""
 LOAD, OVERLOAD = 0.5, 4.0
 """Of what the server can do, before and after the spike, and in it."""
-START_S, LENGTH_S, ENDS_S = 2.0, 2.0, 12.0
+START_S, LENGTH_S, ENDS_S, SHORT_ENDS_S = 2.0, 2.0, 12.0, 7.0
 TRIAL_TOKENS, FEWEST, MOST = 8, 4, 96
 
 
@@ -114,7 +114,7 @@ def live(
     """Each policy against a server of its own. The load follows what this machine's server can do, measured first.
 
     Args:
-        only: these policies. In the lab's short form, the first two.
+        only: these policies. In the lab's short form, the first two, cut off at SHORT_ENDS_S.
         ends_s: when a storm is cut off, seconds.
         fields: of EngineConfig; max_queue_len is what the server does about it.
     """
@@ -122,7 +122,8 @@ def live(
     with LabServer(lab, **fields) as server:
         tokens, capacity = _calibrate(server)
     found = {}
-    for name in with_progress(only[:2] if is_short() else only, "retry storms"):
+    only, ends_s = (only[:2], SHORT_ENDS_S) if is_short() else (only, ends_s)
+    for name in with_progress(only, "retry storms"):
         with LabServer(lab, **fields) as server:
             found[name] = _play(server, policies(PATIENCE_S)[name], tokens, capacity, ends_s)
     return found
@@ -198,6 +199,8 @@ def _moments(start: float, moments: Iterable[float | None]) -> tuple[float, ...]
 
 COUNT_70B = 1200
 """Requests: five minutes, most of them after the spike. With fewer the queue has no time to drain."""
+LEAST_70B = 500
+"""In the short form: the spike, and a minute after it."""
 TRAFFIC = Independent(
     prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)
 )
@@ -228,7 +231,7 @@ def played(policy: str, server: str = WORKS_ON) -> Storm:
     clients, fields = SERVERS[server]
     clients = {"first_byte_timeout_s": PATIENCE_70B_S, **clients, **policies(PATIENCE_70B_S)[policy].model_dump()}
     on = simulated_70b.deployment(max_num_seqs=64, **fields)
-    count = {"num_requests": COUNT_70B, "least": COUNT_70B}
+    count = {"num_requests": COUNT_70B, "least": LEAST_70B}
     return _of_run(simulated_70b.serve(on, TRAFFIC, arrivals=SPIKES, clients=clients, **count))
 
 
