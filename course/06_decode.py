@@ -373,9 +373,7 @@ check("q5", ...)
 # ## What this lab cannot tell you
 #
 # - **Your GPU's knee.** The data sheet says where the roof bends; kernels reach a share of either limit, and not the
-#   same share. On an H100 this engine [reached](../docs/measured.md#on-an-h100) an MBU of 81% at batch 1 with an 8B
-#   model, and of 32% with a 0.6B one, CUDA graphs and all: a small model's step is hundreds of kernels of two
-#   microseconds each. Measure ITL against batch on your own server. It takes ten minutes.
+#   same share. Measure ITL against batch on your own server. It takes ten minutes.
 # - **Graphs off, at 70B,** is a what-if: today's stack with the launch times of 2023's. Measure yours with
 #   `--enforce-eager`.
 # - **Caches.** A CPU with a very large cache keeps part of a small model in it, and MBU can then exceed 100%.
@@ -389,6 +387,8 @@ check("q5", ...)
 #   clocks for decoding: Pope et al., *Efficiently Scaling Transformer Inference*, 2022. GQA: Ainslie et al., 2023.
 # - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024).
 #   Today's: vLLM 0.19 on an RTX 4090, from the validation data of LLMServingSim, moved to the H100.
+# - This engine on an H100: [measured](../docs/measured.md#on-an-h100). At batch 1 an MBU of 81% with an 8B model and of
+#   32% with a 0.6B one, against a copy's bandwidth.
 # - MBU: Agarwal et al., *LLM Inference Performance Engineering: Best Practices* (Databricks, 2023).
 # - CUDA graphs and compilation: vLLM's documentation, *Optimization Levels* and *CUDA Graphs*. Profiling: vLLM's
 #   *Profiling vLLM*; the profiler of PyTorch.

@@ -97,16 +97,15 @@ def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
         ConfigError: this GPU has no kernel for it.
     """
     capability, kind = torch.cuda.get_device_capability(device), config.quantization
+    assert kind is not None
     if kind == "fp8" and capability < (8, 9):
         raise ConfigError(
             f'quantization="fp8" needs a GPU of compute capability 8.9 or more, and this one has '
             f'{capability[0]}.{capability[1]}: choose "int8" or "int4"'
         )
-    if without := TritonAttention.missing(device):
+    if TritonAttention.missing(device):
         if kind != "int8":
-            raise ConfigError(
-                f'quantization="{kind}" needs our Triton kernels, and they cannot run: {without}; or "int8"'
-            )
+            raise ConfigError(f'quantization="{kind}" needs Triton and compute capability 8.0 or more: choose "int8"')
         int8 = checked(partial(CudaInt8Linear, product=widened_product), ROUGH["int8"])
         return int8, int8
     from minillm.kernels.triton.linear import int4_linear, int8_linear, quantize_fp8
@@ -114,7 +113,7 @@ def makers(config: EngineConfig, device: torch.device) -> tuple[Maker, Maker]:
     fp8 = checked(partial(CudaFP8Linear, round_rows=quantize_fp8), ROUGH["fp8"])
     int8 = checked(partial(CudaInt8Linear, product=int8_linear), ROUGH["int8"])
     int4 = checked(partial(CudaInt4Linear, product=int4_linear, group=config.int4_group_size), ROUGH["int4"])
-    return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[kind or "int8"]
+    return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[kind]
 
 
 def checked(make: Maker, rough: float) -> Maker:

@@ -203,7 +203,8 @@ class EngineConfig(StrictModel):
     swap_space_gb: float = Field(0.5, gt=0, description="host memory for swapped-out KV, GB")
 
     attention_backend: Literal["auto", "eager", "sdpa", "native", "triton", "hopper", "fa3", "fa2"] = Field(
-        "auto", description="eager = the textbook one, native and triton = our own kernels; auto = the fastest here"
+        "auto",
+        description="eager = the textbook; native, triton = ours; hopper = fa3 and triton; auto = the fastest here",
     )
     cuda_graphs: bool = Field(
         True, description="GPU: replay recorded kernels; where a step has prompts in it, all but those of attention"

@@ -10,7 +10,7 @@ it. All other operations see T tokens in a row, so the forward pass is cut at at
     recorded   output projection and MLP of the last layer; norm
 
 No length is part of a recording, so any attention backend will do. Numbers of tokens are rounded up to buckets; padding
-writes its keys and values to the null block, and attention never sees it.
+writes its keys and values to the null block, and attention never sees it. What it gains is not yet measured.
 """
 
 from collections.abc import Callable

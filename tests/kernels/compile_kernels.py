@@ -76,23 +76,15 @@ def small_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[s
 
 def linear_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
     pointers = dict(x=f"*{dtype}", bias=f"*{dtype}", HAS_BIAS=True)
-    kinds = {
-        "int8": dict(numbers="*i8", scales="*fp32", GROUP=0),
-        "int4": dict(numbers="*u8", scales="*i32", GROUP=32),
-    }
+    int8, int4 = dict(numbers="*i8", scales="*fp32", GROUP=0), dict(numbers="*u8", scales="*i32", GROUP=32)
+    kinds = {"int8": int8, "int4": int4}
     for (kind, given), (num_rows, splits) in product(kinds.items(), [(1, 8), (32, 1), (64, 1), (8192, 1)]):
         tile = triton_linear.tile_for(num_rows, 4 if dtype == "fp32" else 2)
         options = dict(num_warps=tile.pop("num_warps"), num_stages=tile.pop("num_stages"))
         arguments = pointers | given | tile | dict(sums="*fp32" if splits > 1 else f"*{dtype}", SPLITS=splits)
         yield f"{kind} linear {dtype} rows={num_rows}", triton_linear._multiply, arguments, options
-    arguments = pointers | dict(
-        scales="*fp32",
-        HAS_SCALES=True,
-        parts="*fp32",
-        result=f"*{dtype}",
-        SPLITS=64,
-        ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM,
-    )
+    arguments = pointers | dict(scales="*fp32", parts="*fp32", result=f"*{dtype}", HAS_SCALES=True, SPLITS=64)
+    arguments |= dict(ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM)
     yield f"int8 linear {dtype} parts", triton_linear._add_parts, arguments, {}
     arguments = pointers | dict(numbers="*i8", scales="*fp32", SIZE=14336, PADDED=16384)
     options = dict(num_warps=triton_ops.warps_for(16384))

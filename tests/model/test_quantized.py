@@ -220,11 +220,13 @@ def test_what_a_gpu_gets(kind: str, precision: float, monkeypatch: pytest.Monkey
         return quantized_cuda.makers(config, CPU)[0](layer)(torch.eye(64).half()).T - layer.bias[:, None]
 
     assert (weights() - layer.weight).abs().max() < precision
+    head = quantized_cuda.makers(config, CPU)[1](layer)
+    assert (head.rows(torch.arange(48)) - layer.weight.float()).abs().max() < precision, "the table of tied models"
     monkeypatch.setattr(TritonAttention, "missing", lambda device: "not here")
     if kind == "int8":  # by PyTorch's operations
         assert (weights() - layer.weight).abs().max() < precision
     else:
-        with pytest.raises(ConfigError, match="they cannot run: not here"):
+        with pytest.raises(ConfigError, match="needs Triton"):
             weights()
 
 

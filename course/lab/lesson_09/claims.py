@@ -99,7 +99,8 @@ def b5(found: Sequence[Timed]) -> Claim:
 
 
 def d10(found: steps.Sweep, scores: gate.Scores, big: Mapping[str, float]) -> Claim:
-    """One figure for the gain, one for the loss.
+    """One figure for the gain, one for the loss. The simulated 70B alone spans the figure today, so that it "holds only
+    when"; were its stack or card another one, it could be wrong.
 
     Args:
         found: decode steps here, by batch.

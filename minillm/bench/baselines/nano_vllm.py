@@ -1,6 +1,6 @@
 """nano-vllm, the compact engine closest in spirit, on the same token ids and the same GPU.
 
-Written against version 0.2.0, and run beside it on an H100. Two things about it: it samples
+Written against version 0.2.0; it ran on an H100 at bb823b3, with FlashAttention-3 in flash-attn's place. It samples
 only (a temperature of 0 is refused), and its prefix cache is always on.
 """
 

@@ -1,7 +1,7 @@
 """Two kernels for the two phases: FlashAttention-3 for prompts, our Triton kernel for decodes.
 
 Prefill is arithmetic, which FlashAttention-3 does with Hopper's asynchronous tensor cores. Decode is reading, where
-ours has less to prepare. On an H100 each was the faster one at its own, or as fast (docs/measured.md). SGLang and
+ours has less to prepare. On an H100 each was the faster at its own phase, or level (docs/measured.md). SGLang and
 mini-sglang, too, let each phase have its own backend.
 """
 

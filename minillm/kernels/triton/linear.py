@@ -122,7 +122,7 @@ def _multiply(
             bits, step, low = _load_groups(numbers, scales, outputs, num_outputs, start, size, GROUP, INPUTS)
             at = start + tl.arange(0, INPUTS // 2) // (GROUP // 2) * GROUP + tl.arange(0, INPUTS // 2) % (GROUP // 2)
             for half in tl.static_range(2):
-                # The float32 whose mantissa begins with q is 128 + q. An instruction that converts would take four
+                # The float32 whose mantissa begins with q is 128 + q. An instruction that converts would take several
                 # times as long as the one that multiplies and adds.
                 nibbles = (bits & 15) * 65536 if half == 0 else (bits & 240) * 4096
                 weights = (nibbles + 0x43000000).to(tl.float32, bitcast=True) * step + low

@@ -3,7 +3,8 @@
 How many tokens a nucleus has only the device knows. To sort as many, the host would have to wait for it; to sort the
 whole vocabulary, whatever the nucleus, costs more than a small model's step. Here nothing is sorted: a token is found
 by the mass of what ranks before it, and its logit by bisection. One program a row, which ends at once where the few
-that were sorted are enough. (FlashInfer and vLLM find theirs by such searches, too.)
+that were sorted are enough. (FlashInfer and vLLM find theirs by such searches, too.) The search itself has
+not been measured on a GPU.
 """
 
 import torch

@@ -5,7 +5,7 @@ launch costs a microsecond or more, whatever it does. PyTorch needs a dozen laun
 cache writes and SwiGLU, or 16 with norms of queries and keys. These need 4.
 
 Numbers are computed in float32 and rounded where Ops rounds them, but for the rotation, which rounds once.
-On an H100 at batch 1 each of the four took 1.6 to 2 µs.
+On an H100 at batch 1 each of three took 1.6 to 2 µs (course/data/measured/gpu_check_h100.json).
 """
 
 import torch
