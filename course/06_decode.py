@@ -387,7 +387,7 @@ check("q5", ...)
 #   clocks for decoding: Pope et al., *Efficiently Scaling Transformer Inference*, 2022. GQA: Ainslie et al., 2023.
 # - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024).
 #   Today's: vLLM 0.19 on an RTX 4090, from the validation data of LLMServingSim, moved to the H100.
-# - This engine on an H100: [measured](../docs/measured.md#on-an-h100). At batch 1 an MBU of 81% with an 8B model and of
+# - This engine on an H100: [measured](../docs/measured.md). At batch 1 an MBU of 81% with an 8B model and of
 #   32% with a 0.6B one, against a copy's bandwidth.
 # - MBU: Agarwal et al., *LLM Inference Performance Engineering: Best Practices* (Databricks, 2023).
 # - CUDA graphs and compilation: vLLM's documentation, *Optimization Levels* and *CUDA Graphs*. Profiling: vLLM's
