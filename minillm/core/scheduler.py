@@ -193,9 +193,8 @@ class Scheduler:
             return self.waiting.allot(request, missing)
         if missing == 1 or self.config.enable_chunked_prefill:
             return self.waiting.allot(request, min(step.budget, self.max_chunk))
-        # Without chunking it is all or nothing; a prompt over the whole budget gets a step to itself.
-        fits = missing <= step.budget or not step.has_prefill
-        return self.waiting.allot(request, missing) if fits else 0
+        # Without chunking it is all or nothing; a prompt over what is left of the budget is its step's only one.
+        return 0 if step.has_prefill else self.waiting.allot(request, missing)
 
     def commit(self, scheduled: ScheduledRequest, num_new: int) -> None:
         """A step's outcome is known: the request got so many tokens. All but one are its draft's; the rest of that is

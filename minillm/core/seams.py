@@ -154,9 +154,13 @@ class SortedQueue:
         self._waiting[request] = None
 
     def peek(self, num_running: int) -> Request | None:
-        while self._heap and self._heap[0][-1] not in self._waiting:
+        return self.first() if self._waiting else None
+
+    def first(self) -> Request:
+        """Of those that wait; there is one."""
+        while self._heap[0][-1] not in self._waiting:
             heapq.heappop(self._heap)  # it was removed earlier
-        return self._heap[0][-1] if self._heap else None
+        return self._heap[0][-1]
 
     def pop(self) -> Request:
         request = heapq.heappop(self._heap)[-1]

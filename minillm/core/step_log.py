@@ -83,8 +83,7 @@ class StepLog:
         self.records.append(record)
         for listener in self.listeners:
             listener(record)
-        num_prefill_tokens = record.num_prefill_tokens
-        stalled = (end - start) * num_prefill_tokens / record.num_tokens if num_prefill_tokens else 0.0
+        stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
         for scheduled, share, preemptions, lives in zip(batch.requests, record.shares, begun.num_preemptions, alive):
             if lives:
                 if share.num_drafts:
@@ -105,8 +104,7 @@ class StepLog:
             request.timeline.lost["stalled_by_prefill"] += stalled
         if request.num_preemptions > num_preemptions:
             return  # it was preempted while this step was in flight: what it recomputes comes later
-        if scheduled.start < request.recompute_until:
-            self.num_recomputed_tokens += min(scheduled.end, request.recompute_until) - scheduled.start
+        self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
         if request.preempted_at is not None and scheduled.end >= request.recompute_until:
             close_preemption(request, end)
 

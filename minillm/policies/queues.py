@@ -46,11 +46,14 @@ class Lanes:
         self.lanes.setdefault(self.lane_of(request), SortedQueue()).push(request)
 
     def peek(self, num_running: int) -> Request | None:
-        return self.lanes[self.next_lane()].peek(num_running) if self.lanes else None
+        return self.first() if self.lanes else None
+
+    def first(self) -> Request:
+        """Of those that wait; there is one."""
+        return self.lanes[self.next_lane()].first()
 
     def pop(self) -> Request:
-        request = self.peek(0)
-        assert request is not None
+        request = self.first()
         self.remove(request)
         return request
 
@@ -120,7 +123,7 @@ class FairQueue(Lanes):
 
     def next_lane(self) -> Hashable:
         # Equal ones in order of arrival.
-        heads = [head for lane in self.lanes.values() if (head := lane.peek(0)) is not None]
+        heads = [lane.first() for lane in self.lanes.values()]
         return min(heads, key=lambda head: (self.served[head.tenant], head.arrival_index)).tenant
 
     def push(self, request: Request) -> None:
@@ -135,9 +138,9 @@ class FairQueue(Lanes):
             self.served[request.tenant] = max(self.served[request.tenant], lowest)
         super().push(request)
 
-    def peek(self, num_running: int) -> Request | None:
+    def first(self) -> Request:
         self._charge()
-        return super().peek(num_running)
+        return super().first()
 
     def pop(self) -> Request:
         request = super().pop()

@@ -11,7 +11,7 @@ from minillm.core.block_pool import BlockPool, FreeBlocks
 def test_blocks_run_out_and_come_back():
     pool = BlockPool(4)
     table = pool.allocate(4)
-    assert sorted(table) == [0, 1, 2, 3] and pool.num_free == 0
+    assert table == [0, 1, 2, 3] and pool.num_free == 0
     with pytest.raises(IndexError, match="1 blocks wanted, 0 free"):
         pool.allocate(1)
     pool.release(table)

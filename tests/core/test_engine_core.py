@@ -206,6 +206,15 @@ def test_nothing_is_computed_after_a_last_token_that_is_on_its_way() -> None:
         assert sum(record.num_tokens for record in core.log.records) == last.num_known_tokens - 1
 
 
+def test_what_depends_on_earlier_tokens_waits_until_they_are_known() -> None:
+    for penalty, grammar, waits in ((0, None, False), (1, None, True), (0, "grammar", True)):
+        core, asked = make_core(1), request("a")
+        asked.params, asked.matcher = SamplingParams(max_tokens=4, presence_penalty=penalty), grammar
+        core.add(asked)
+        core.step(), core.step()
+        assert asked.num_output_tokens == 1 and asked.num_pending_tokens == (not waits)
+
+
 def test_without_free_blocks_the_last_admitted_waits_again_and_computes_again() -> None:
     core = make_core()
     first, last = request("first", 15, 8), request("last", 14, 8)

@@ -1,5 +1,7 @@
 """Prefix hashes, and what the manager makes of them."""
 
+from itertools import product
+
 import pytest
 from core.room import make_room
 from hypothesis import given
@@ -16,15 +18,16 @@ def make_request(token_ids: list[int], request_id: str = "r") -> Request:
     return Request(request_id, token_ids, SamplingParams(), Timeline(0.0))
 
 
-def make_manager(num_blocks: int = 16, caching: bool = True, reserve_tokens: int = 0) -> BlockManager:
-    return BlockManager(num_blocks, 4, enable_prefix_caching=caching, reserve_tokens=reserve_tokens)
+def make_manager(num_blocks: int = 16, reserve_tokens: int = 0) -> BlockManager:
+    return BlockManager(num_blocks, 4, reserve_tokens=reserve_tokens)
 
 
-@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
-def test_a_slice_of_a_request_is_one_of_prompt_and_output(num_prompt: int, num_output: int, start: int, end: int):
-    request = make_request(list(range(num_prompt)))
-    request.output_token_ids = list(range(num_prompt, num_prompt + num_output))
-    assert request.token_ids(start, end) == list(range(num_prompt + num_output))[start:end]
+def test_a_slice_of_a_request_is_one_of_prompt_output_and_draft():
+    for prompt, output, draft, start, end in product(*[range(4)] * 3, *[range(10)] * 2):
+        request, everything = make_request(list(range(prompt))), list(range(prompt + output + draft))
+        request.output_token_ids = everything[prompt : prompt + output]
+        request.draft.token_ids = everything[prompt + output :]
+        assert request.token_ids(start, end) == everything[start:end]
 
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.lists(st.integers(0, 5), max_size=40))
@@ -61,12 +64,6 @@ def test_a_complete_hit_leaves_one_token_to_compute():
     request = make_request(list(range(8)), "first")
     make_room(manager, request, 8)
     assert len(manager.find_prefix(make_request(list(range(8))))) == 1  # not 2: the last token is needed
-
-
-def test_off_means_that_nothing_is_found():
-    manager = make_manager(caching=False)
-    make_room(manager, make_request(list(range(8)), "first"), 8)
-    assert manager.find_prefix(make_request(list(range(9)))) == []
 
 
 def test_a_prefix_outlives_its_request_and_is_counted_when_revived():

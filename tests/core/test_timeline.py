@@ -63,13 +63,12 @@ def test_who_is_cut_off_ends_in_decode(reason: FinishReason) -> None:
     request = Request("a", [1], SamplingParams(), Timeline(0.0, 0.0, 0.0))
     request.timeline.deliver(1.0, 1)
     request.finish_reason, request.preempted_at = reason, 1.5
+    request.timeline.lost["preempted"] += 0.5
     close_timeline(request, 3.0)
     cut_off = reason in (FinishReason.ABORT, FinishReason.ERROR)
     assert (request.timeline.phases()["decode"], request.timeline.phases()["stream"]) == ((2, 0) if cut_off else (0, 2))
-    assert request.timeline.lost == {"preempted": 1.5} and request.preempted_at is None
+    assert request.timeline.lost == {"preempted": 2.0} and request.preempted_at is None
     assert request.timeline.last_token == (3.0 if cut_off else 1.0)
-    request.timeline.lost["preempted"] += 0.5
-    assert request.timeline.lost == {"preempted": 2.0}
 
 
 def test_stages_hidden_behind_the_step_before_count_nothing() -> None:

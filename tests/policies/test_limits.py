@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minillm.core.errors import ConfigError, PromptTooLongError, QueueFullError
-from minillm.core.params import SamplingParams
+from minillm.core.params import SamplingParams, default_of
 from minillm.core.request import Request, RequestStatus
 from minillm.core.seams import KeepAll, SortedQueue
 from minillm.core.timeline import Timeline
@@ -204,3 +204,4 @@ def test_a_gpu_gets_larger_steps_unless_told_otherwise() -> None:
     ]  # fmt: skip
     assert EngineConfig(batching="none").for_device("cuda").max_num_seqs == EngineConfig().max_num_seqs
     assert EngineConfig().for_device("cpu") == EngineConfig()
+    assert default_of(EngineConfig, "max_num_batched_tokens") == EngineConfig().max_num_batched_tokens
