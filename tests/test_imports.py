@@ -50,7 +50,7 @@ WITHOUT_TORCH = (
 """Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer at once."""
 
 AIMS = {"minillm": 14_000, "minillm/core": 1_500, "course": 24_000, "tests": 24_000}
-HELD = {"minillm": 19_520, "minillm/core": 1_204, "course": 30_738, "tests": 27_400}
+HELD = {"minillm": 19_520, "minillm/core": 1_203, "course": 30_734, "tests": 27_391}
 """Code lines (no blanks, comments, docstrings): where they are to go, and what they must not grow beyond on the way."""
 
 

@@ -112,6 +112,7 @@ def test_keys_and_values_are_views_of_the_cache(backend: type[FlashBackend], mon
 
 @pytest.mark.parametrize("backend", WITH_OURS)
 def test_lengths_of_a_replay_come_from_the_tensors(backend: type[AttentionBackend]) -> None:
+    assert backend.capturable
     before = ragged([(1, 9), (1, 300), (3, 40)], backend)
     after = ragged([(1, 298), (1, 7), (3, 3)], backend, seed=1)
     assert before.metadata.block_tables.shape == after.metadata.block_tables.shape
