@@ -111,12 +111,12 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
 
-slow: model mutation ## run what `make test` leaves out: every combination on the whole model, and the mutants (hours)
+slow: model ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (hours)
 	$(BIN)/pytest tests -m slow
 
 mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children $(TEST_WORKERS)
-	PYTHONPATH=tests $(BIN)/python -m core.survivors
+	$(BIN)/mutmut results
 
 $(BIN)/mutmut: $(INSTALLED)
 	$(BIN)/python -m pip install -q -c constraints.txt mutmut
@@ -141,10 +141,11 @@ docs: setup ## write the API reference, from the docstrings, into build/api
 site: setup ## write the course as a static site, into build/site
 	$(BIN)/python -m course.lab.site build/site --url "$(SITE_URL)"
 
-lint: setup ## check the style, and the types of minillm/
+lint: setup ## check the style, and the types of minillm/; print the sizes of the parts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@$(BIN)/python -m docs.sizes
 
 # Its tools come from npm, and are no dependency of anything here.
 lint-site: ## check types and style of the static site's scripts (needs Node.js, and the network)
