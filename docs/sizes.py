@@ -1,6 +1,6 @@
 """Sizes of the project's parts, beside what CONTRIBUTING.md says they should stay under. Nothing fails on them.
 
-    python -m docs.sizes
+python -m docs.sizes
 """
 
 import ast

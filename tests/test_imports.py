@@ -46,6 +46,7 @@ WITHOUT_TORCH = (
 )
 """Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer at once."""
 
+
 @functools.cache
 def source_files() -> list[Path]:
     return sorted([*ROOT.glob("minillm/**/*.py"), *ROOT.glob("course/lab/**/*.py")])
