@@ -1,0 +1,191 @@
+"""Whose seconds were they? What each kind of work added to a step: the marginal cost of prompts and of drafts.
+
+A step costs something whatever is in it: the weights are read once, kernels are launched, Python runs. Sharing its
+seconds out by tokens would hand most of that to whatever has most tokens. A request that decodes would have paid it
+anyway; a prompt beside it costs it only what the step takes *longer*:
+
+    charge = seconds of the step - seconds of the same step without the prompt
+
+The second term is never measured, so it is estimated from the steps around it. Let a step have d decodes, whose
+contexts have c tokens in all, p prompt tokens and g drafts. Its seconds are close to
+
+    s  =  fixed  +  d * decode  +  c * context  +  p * prompt  +  g * draft
+
+with five prices that depend on model, machine and runner. Least squares over the recent steps finds them:
+
+- Residuals are relative (a step weighs 1 / s^2), so that one step that compiled for seconds doesn't hide a thousand of
+  milliseconds.
+- A step of decodes alone weighs 1000 times one with prompts or drafts: the sum above needs to be good for `fixed +
+  d * decode + c * context`, which those steps measure. (A prompt's own cost isn't quite linear. It needn't be: what it
+  is charged is the difference to the step's measured seconds, not p * prompt.)
+- Without such steps, prompts alone and mixed steps determine the prices, too. What the evidence leaves open is settled
+  by two weak preferences: a token costs the same whatever it is, and what could be `fixed` is. So where nothing is
+  known, nothing is charged.
+- No price is negative, and no charge exceeds the step.
+
+So the charge is an estimate. The first steps of an engine may be charged too little, none is corrected later, and on a
+noisy machine a charge is as uncertain as a step's duration. It is exact where a runner's steps follow the sum above.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+from minillm.core.timeline import StepRecord
+
+MEMORY = 50
+"""Steps after which evidence weighs 1/e of what it did: a few seconds of a server's life."""
+BESIDE = 0.001
+"""Weight of a step with prompts or drafts, beside that of a step of decodes alone."""
+SAME_PRICE = 1e-5
+"""Strength of the first preference, in token^2 of one step: about a millionth of a step's evidence."""
+NO_PRICE = (0.0, 1e-6, 1e-2, 1e-6, 1e-6)
+"""Strength of the second, by price. Contexts have many more tokens than steps."""
+TOKENS = (1, 3, 4)
+"""Prices of which the first preference speaks."""
+RESCALE = 1e100
+
+
+class StepTokens(NamedTuple):
+    """The work in one step, by kind."""
+
+    decodes: int
+    """Requests that decode: their own tokens, one each."""
+    context: int
+    """Tokens of these requests so far, all that they attend to."""
+    prompts: int
+    """Prompt tokens, and tokens computed again after a preemption."""
+    drafts: int
+    """Guesses that are checked."""
+
+    @classmethod
+    def of(cls, record: StepRecord) -> Self:
+        drafts = sum([share.num_drafts for share in record.shares])
+        prompts = sum([share.num_tokens - share.num_drafts for share in record.shares if share.is_prefill])
+        return cls(record.num_tokens - prompts - drafts, record.num_context_tokens, prompts, drafts)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a request waited for more than its own next token: the step's seconds are more than one request's."""
+        return bool((self.prompts and self.decodes) or self.drafts)
+
+
+class StepCost(NamedTuple):
+    """Seconds of one step, by what they went to. They sum to the step's."""
+
+    fixed: float
+    """What it would take without any tokens: reading the weights, launching kernels, Python."""
+    decodes: float
+    prompts: float
+    """What its prompt tokens added."""
+    drafts: float
+    """What checking drafts added; making them is not in it."""
+
+
+NO_CHARGE = StepCost(0.0, 0.0, 0.0, 0.0)
+"""Of a step of one kind, in which no request waited for another's work."""
+
+
+class StepCostModel:
+    """Estimates prices from steps as they come, and splits steps by them. O(1) a step; deterministic.
+
+    Args:
+        memory: steps after which evidence weighs 1/e; infinite to look back at a run whose steps all count alike.
+    """
+
+    def __init__(self, memory: float = MEMORY) -> None:
+        self._growth = 1 + 1 / memory  # the newest step weighs more, which is the same as all others weighing less
+        self._weight = 1.0
+        self._moments = [[0.0] * 5 for _ in range(5)]
+        """Weighted sums over steps of amount i * amount j, by kind: one step, decodes, context, prompts, drafts."""
+        self._seconds = [0.0] * 5
+        """Weighted sums of amount i * seconds."""
+
+    def observe(self, tokens: StepTokens, seconds: float) -> None:
+        """Learn from a step that took this long, the making of its drafts left out."""
+        if seconds <= 0:
+            return
+        weight = self._weight / max(seconds, self._typical_s) ** 2
+        if tokens.prompts or tokens.drafts:
+            weight *= BESIDE
+        amounts = (1, *tokens)
+        for i, amount in enumerate(amounts):
+            if amount:
+                moments, weighted = self._moments[i], weight * amount
+                for j, other in enumerate(amounts):
+                    moments[j] += weighted * other
+                self._seconds[i] += weighted * seconds
+        self._weight *= self._growth
+        if self._weight > RESCALE:
+            self._rescale()
+
+    def split(self, tokens: StepTokens, seconds: float) -> StepCost:
+        """Split the seconds of a step. What exceeds the estimate without prompts and drafts goes to these, in
+        proportion to their prices."""
+        fixed, decode, context, prompt, draft = self.prices()
+        decodes = tokens.decodes * decode + tokens.context * context
+        extra = seconds - fixed - decodes
+        prompts, drafts = tokens.prompts * prompt, tokens.drafts * draft
+        if not prompts + drafts:
+            prompts, drafts = tokens.prompts, tokens.drafts
+        if extra <= 0 or not prompts + drafts:
+            plain = fixed + decodes
+            part = fixed / plain if plain else 1.0
+            return StepCost(seconds * part, seconds * (1 - part), 0.0, 0.0)
+        part = prompts / (prompts + drafts)
+        return StepCost(fixed, decodes, extra * part, extra * (1 - part))
+
+    def prices(self) -> list[float]:
+        """Seconds of a step as such, of a decode, of a token of context, of a prompt token, of a draft."""
+        found = [0.0] * 5
+        kinds = [kind for kind in range(5) if self._moments[kind][kind] > 0]
+        if kinds:
+            while True:
+                matrix = self._with_preferences(kinds)
+                some = solve([[matrix[i][j] for j in kinds] for i in kinds], [self._seconds[i] for i in kinds])
+                # Amounts differ in size: by what they contribute to a step, the most negative one leaves.
+                least, kind = min((price * matrix[kind][kind] ** 0.5, kind) for price, kind in zip(some, kinds))
+                if least >= 0:
+                    break
+                kinds.remove(kind)
+            for kind, price in zip(kinds, some):
+                found[kind] = price
+        return found
+
+    @property
+    def _typical_s(self) -> float:
+        """A mean over the steps so far, seconds; one that is much longer than the others counts little."""
+        steps = self._moments[0][0]
+        return self._seconds[0] / steps if steps else 0.0
+
+    def _with_preferences(self, kinds: Sequence[int]) -> list[list[float]]:
+        matrix = [[*moments] for moments in self._moments]
+        unit = self._weight / self._typical_s**2
+        for kind, strength in enumerate(NO_PRICE):
+            matrix[kind][kind] += unit * strength
+        for one, other in pairwise(kind for kind in kinds if kind in TOKENS):
+            for i, j, sign in ((one, one, 1), (other, other, 1), (one, other, -1), (other, one, -1)):
+                matrix[i][j] += sign * unit * SAME_PRICE
+        return matrix
+
+    def _rescale(self) -> None:
+        """Weights grow without end: make all of them smaller."""
+        self._moments = [[each / self._weight for each in moments] for moments in self._moments]
+        self._seconds = [each / self._weight for each in self._seconds]
+        self._weight = 1.0
+
+
+def solve(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
+    """The x with matrix @ x = vector. The matrix is symmetric and positive definite, so no pivots are needed."""
+    size = len(vector)
+    rows = [[*row, right] for row, right in zip(matrix, vector)]
+    for i in range(size):
+        for row in rows[i + 1 :]:
+            factor = row[i] / rows[i][i]
+            for j in range(i, size + 1):
+                row[j] -= factor * rows[i][j]
+    found = [0.0] * size
+    for i in reversed(range(size)):
+        known = sum(rows[i][j] * found[j] for j in range(i + 1, size))
+        found[i] = (rows[i][size] - known) / rows[i][i]
+    return found
