@@ -52,7 +52,8 @@ class FirstInFirstOut(FreeBlocks):
 class TimeToLive(BlockPool):
     """LRU, and a block that no request has held for longer than `ttl_s` seconds is found no more.
 
-    A lookup forgets all that have expired, so nothing runs beside the scheduler; until then they count as cached.
+    Each step begins by forgetting all that have expired, so nothing runs beside the scheduler; until then they count as
+    cached.
     """
 
     def __init__(self, num_blocks: int, ttl_s: float, clock: Clock) -> None:
@@ -67,11 +68,9 @@ class TimeToLive(BlockPool):
         for block_id in block_ids:
             self._last_held[block_id] = now
 
-    def find(self, block_hash: bytes) -> int | None:
-        # All, not only this one: an expired block behind it would keep a newly computed equal one out of the index.
-        limit = self._clock.now() - self._ttl_s
+    def expire(self, now: float) -> None:
+        limit = now - self._ttl_s
         self.forget(list(takewhile(lambda block_id: self._last_held[block_id] < limit, self.free.cached)))
-        return super().find(block_hash)
 
 
 def make_pool(config: EngineConfig, num_blocks: int, clock: Clock) -> BlockPool:

@@ -80,6 +80,7 @@ def test_the_pool_forgets_what_the_model_forgets(policy: str, script: list[tuple
         else:
             names = [bytes([event[0], i]) for i in range(event[1])]
             table = []
+            pool.expire(clock.now())
             for name in names:
                 if (block_id := pool.find(name)) is None:
                     break
