@@ -223,7 +223,11 @@ class Scheduler:
         request.finish_reason = reason
 
     def invalidate(self, batch: ScheduledBatch) -> None:
-        """The batch was never (wholly) computed: nothing that it should have written may be read."""
+        """The batch was never (wholly) computed: nothing that it should have written may be read.
+
+        Which blocks that spoils can't be told (copies and later steps may have built on them), so the whole prefix
+        cache is emptied. Running requests keep their blocks; preempted ones lose what was saved of them.
+        """
         self.kv.pool.forget_prefixes()
         for request in batch.preempted:
             if request.status is RequestStatus.PREEMPTED:

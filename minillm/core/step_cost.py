@@ -23,8 +23,10 @@ with five prices that depend on model, machine and runner. Least squares over th
   known, nothing is charged.
 - No price is negative, and no charge exceeds the step.
 
-So the charge is an estimate. The first steps of an engine may be charged too little, none is corrected later, and on a
-noisy machine a charge is as uncertain as a step's duration. It is exact where a runner's steps follow the sum above.
+So the charge is an estimate, exact where a runner's steps follow the sum. Until an engine has taken a step of decodes
+alone it may be off by what a decode costs more than a prompt token, and it isn't corrected later. On a noisy machine a
+single charge is as uncertain as a step's duration; where prompts add less than the noise, their sum comes out too
+large, since no charge is negative.
 """
 
 from collections.abc import Sequence
@@ -34,16 +36,16 @@ from typing import NamedTuple, Self
 from minillm.core.timeline import StepRecord
 
 MEMORY = 50
-"""Steps after which evidence weighs 1/e of what it did: a few seconds of a server's life."""
+"""Steps after which evidence weighs 1/e of what it did."""
 BESIDE = 0.001
-"""Weight of a step with prompts or drafts, beside that of a step of decodes alone."""
-SAME_PRICE = 1e-5
-"""Strength of the first preference, in token^2 of one step: about a millionth of a step's evidence."""
-NO_PRICE = (0.0, 1e-6, 1e-2, 1e-6, 1e-6)
-"""Strength of the second, by price. Contexts have many more tokens than steps."""
-TOKENS = (1, 3, 4)
-"""Prices of which the first preference speaks."""
-RESCALE = 1e100
+"""Weight of a step with prompts or drafts; one of decodes alone has weight 1."""
+SAME_PRICE = 0.01
+"""How firmly the first preference is held: as though a step with this many tokens had shown it."""
+NO_PRICE = (0.0, 1e-4, 1.0, 1e-4, 1e-4)
+"""The same of the second, for each price."""
+OF_A_TOKEN = (1, 3, 4)
+"""Prices of which the first preference speaks: of a decode, a prompt token, a draft."""
+LARGEST_WEIGHT = 1e100
 
 
 class StepTokens(NamedTuple):
@@ -116,7 +118,7 @@ class StepCostModel:
                     moments[j] += weighted * other
                 self._seconds[i] += weighted * seconds
         self._weight *= self._growth
-        if self._weight > RESCALE:
+        if self._weight > LARGEST_WEIGHT:
             self._rescale()
 
     def split(self, tokens: StepTokens, seconds: float) -> StepCost:
@@ -162,10 +164,10 @@ class StepCostModel:
         matrix = [[*moments] for moments in self._moments]
         unit = self._weight / self._typical_s**2
         for kind, strength in enumerate(NO_PRICE):
-            matrix[kind][kind] += unit * strength
-        for one, other in pairwise(kind for kind in kinds if kind in TOKENS):
+            matrix[kind][kind] += unit * strength**2
+        for one, other in pairwise(kind for kind in kinds if kind in OF_A_TOKEN):
             for i, j, sign in ((one, one, 1), (other, other, 1), (one, other, -1), (other, one, -1)):
-                matrix[i][j] += sign * unit * SAME_PRICE
+                matrix[i][j] += sign * unit * SAME_PRICE**2
         return matrix
 
     def _rescale(self) -> None:
