@@ -45,7 +45,11 @@ NO_PRICE = (0.0, 1e-4, 1.0, 1e-4, 1e-4)
 """The same of the second, for each price."""
 OF_A_TOKEN = (1, 3, 4)
 """Prices of which the first preference speaks: of a decode, a prompt token, a draft."""
+SHORTEST_S = 1e-9
+"""A shorter step is a clock that stands still, and says nothing."""
 LARGEST_WEIGHT = 1e100
+SINGULAR = 1e-12
+"""What is left of a number after so much of it was subtracted is rounding."""
 
 
 class StepTokens(NamedTuple):
@@ -105,7 +109,7 @@ class StepCostModel:
 
     def observe(self, tokens: StepTokens, seconds: float) -> None:
         """Learn from a step that took this long, the making of its drafts left out."""
-        if seconds <= 0:
+        if seconds < SHORTEST_S:
             return
         weight = self._weight / max(seconds, self._typical_s) ** 2
         if tokens.prompts or tokens.drafts:
@@ -178,16 +182,25 @@ class StepCostModel:
 
 
 def solve(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
-    """The x with matrix @ x = vector. The matrix is symmetric and positive definite, so no pivots are needed."""
+    """The x with matrix @ x = vector, by elimination.
+
+    Args:
+        matrix: symmetric and positive semidefinite, so no pivoting is needed. Where, but for rounding, a row follows from
+            those before it, its unknown is 0.
+    """
     size = len(vector)
     rows = [[*row, right] for row, right in zip(matrix, vector)]
+    usable = []
     for i in range(size):
-        for row in rows[i + 1 :]:
-            factor = row[i] / rows[i][i]
-            for j in range(i, size + 1):
-                row[j] -= factor * rows[i][j]
+        usable.append(rows[i][i] > SINGULAR * matrix[i][i])
+        if usable[i]:
+            for row in rows[i + 1 :]:
+                factor = row[i] / rows[i][i]
+                for j in range(i, size + 1):
+                    row[j] -= factor * rows[i][j]
     found = [0.0] * size
     for i in reversed(range(size)):
-        known = sum(rows[i][j] * found[j] for j in range(i + 1, size))
-        found[i] = (rows[i][size] - known) / rows[i][i]
+        if usable[i]:
+            known = sum(rows[i][j] * found[j] for j in range(i + 1, size))
+            found[i] = (rows[i][size] - known) / rows[i][i]
     return found

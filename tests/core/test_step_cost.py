@@ -127,14 +127,16 @@ def test_prompts_and_drafts_in_one_step_share_what_they_add() -> None:
 
 
 def test_a_split_tiles_its_step_and_no_part_is_negative() -> None:
-    rng, model = random.Random(1), StepCostModel()
-    for _ in range(500):
-        step = StepTokens(*(rng.choice([0, 1, rng.randrange(500)]) for _ in range(4)))
-        seconds = rng.choice([0.0, rng.expovariate(100), rng.random()])
-        cost = model.split(step, seconds)
-        assert min(cost) >= 0 and sum(cost) == pytest.approx(seconds)
-        if seconds:
+    """Whatever the sizes: one step lasts an hour, one has 10 million tokens of context, a clock stands still."""
+    for seed in range(20):
+        rng, model = random.Random(seed), StepCostModel()
+        for _ in range(100):
+            most = rng.choice([3, 500, 10_000_000])
+            step = StepTokens(*(rng.choice([0, 1, rng.randrange(most)]) for _ in range(4)))
+            seconds = rng.choice([0.0, 1e-300, 1e-6, 3600.0, rng.expovariate(100), rng.random()])
             model.observe(step, seconds)
+            cost = model.split(step, seconds)
+            assert min(cost) >= 0 and sum(cost) == pytest.approx(seconds)
 
 
 def test_old_evidence_fades_and_weights_stay_finite() -> None:
