@@ -185,8 +185,8 @@ def solve(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[fl
     """The x with matrix @ x = vector, by elimination.
 
     Args:
-        matrix: symmetric and positive semidefinite, so no pivoting is needed. Where, but for rounding, a row follows from
-            those before it, its unknown is 0.
+        matrix: symmetric and positive semidefinite, so no pivoting is needed. Where, but for rounding, a row follows
+            from those before it, its unknown is 0.
     """
     size = len(vector)
     rows = [[*row, right] for row, right in zip(matrix, vector)]

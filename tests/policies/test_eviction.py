@@ -8,7 +8,11 @@ from fake_runner import FakeRunner, drain, greedy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minillm.core.timeline import VirtualClock
+from minillm.core.block_manager import BlockManager
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason, Request
+from minillm.core.scheduler import Scheduler, SchedulerConfig
+from minillm.core.timeline import Timeline, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.policies.eviction import make_pool
@@ -109,6 +113,31 @@ def test_a_block_that_was_forgotten_is_born_again() -> None:
     pool.register(first, b"c")
     pool.release([first])
     assert pool.allocate(1) == [second], "c is younger than b"
+
+
+def test_a_prefix_does_not_expire_between_a_lookup_and_its_use() -> None:
+    """Three cached blocks reach their age while a request that wants them is admitted; the clock goes on meanwhile."""
+
+    class Ticking(VirtualClock):
+        def now(self) -> float:
+            self.advance(1e-6)
+            return super().now()
+
+    clock = Ticking()
+    pool = make_pool(EngineConfig(**POLICIES["ttl"]), 8, clock)
+    scheduler = Scheduler(SchedulerConfig(max_model_len=64), BlockManager(8, 4, pool=pool))
+    first, again = (Request(name, list(range(13)), SamplingParams(), Timeline(0.0)) for name in ("first", "again"))
+    scheduler.add(first)
+    scheduler.schedule(clock.now())
+    scheduler.finish(first, FinishReason.ABORT)
+    for lead in (5e-6, 4e-6, 3e-6, 2e-6, 1e-6, 0.0):
+        clock.advance_to(max(TTL_S - lead, clock.now()))
+        scheduler.add(again)
+        scheduler.schedule(clock.now())
+        assert again.num_cached_tokens in (0, 12)
+        scheduler.check_integrity()
+        scheduler.finish(again, FinishReason.ABORT)
+        again = Request("again", list(range(13)), SamplingParams(), Timeline(0.0))
 
 
 @pytest.mark.parametrize("simulated", [False, True])
