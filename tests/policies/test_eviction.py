@@ -115,29 +115,31 @@ def test_a_block_that_was_forgotten_is_born_again() -> None:
     assert pool.allocate(1) == [second], "c is younger than b"
 
 
+class TickingClock(VirtualClock):
+    """Time goes on between any two looks at it."""
+
+    def now(self) -> float:
+        self.advance(1e-6)
+        return super().now()
+
+
 def test_a_prefix_does_not_expire_between_a_lookup_and_its_use() -> None:
-    """Three cached blocks reach their age while a request that wants them is admitted; the clock goes on meanwhile."""
-
-    class Ticking(VirtualClock):
-        def now(self) -> float:
-            self.advance(1e-6)
-            return super().now()
-
-    clock = Ticking()
-    pool = make_pool(EngineConfig(**POLICIES["ttl"]), 8, clock)
-    scheduler = Scheduler(SchedulerConfig(max_model_len=64), BlockManager(8, 4, pool=pool))
-    first, again = (Request(name, list(range(13)), SamplingParams(), Timeline(0.0)) for name in ("first", "again"))
-    scheduler.add(first)
-    scheduler.schedule(clock.now())
-    scheduler.finish(first, FinishReason.ABORT)
-    for lead in (5e-6, 4e-6, 3e-6, 2e-6, 1e-6, 0.0):
-        clock.advance_to(max(TTL_S - lead, clock.now()))
+    """Three cached blocks reach their age about when a request that wants them is admitted."""
+    found = []
+    for early in range(10):
+        clock = TickingClock()
+        pool = make_pool(EngineConfig(**POLICIES["ttl"]), 8, clock)
+        scheduler = Scheduler(SchedulerConfig(max_model_len=64), BlockManager(8, 4, pool=pool))
+        first, again = (Request(name, list(range(13)), SamplingParams(), Timeline(0.0)) for name in ("first", "again"))
+        scheduler.add(first)
+        scheduler.schedule(clock.now())
+        scheduler.finish(first, FinishReason.ABORT)
+        clock.advance(TTL_S - early * 1e-6)
         scheduler.add(again)
         scheduler.schedule(clock.now())
-        assert again.num_cached_tokens in (0, 12)
         scheduler.check_integrity()
-        scheduler.finish(again, FinishReason.ABORT)
-        again = Request("again", list(range(13)), SamplingParams(), Timeline(0.0))
+        found.append(again.num_cached_tokens)
+    assert set(found) == {0, 12} and found == sorted(found), "all three or none"
 
 
 @pytest.mark.parametrize("simulated", [False, True])

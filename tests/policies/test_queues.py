@@ -42,7 +42,7 @@ def request(num_tokens: int = 3, priority: int = 0, tenant: str = "") -> Request
 
 
 def admissions(queue: QueuePolicy) -> Iterator[Request]:
-    """All that wait, as they are admitted if none arrives or ends: into free slots, then each when another has ended."""
+    """All that wait, as they're admitted if none arrives or gives up: into free slots, then each when another ends."""
     num_running = 0
     while len(queue):
         head = queue.peek(num_running)
