@@ -29,6 +29,7 @@ single charge is as uncertain as a step's duration; where prompts add less than 
 large, since no charge is negative.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, Self
@@ -106,6 +107,8 @@ class StepCostModel:
         """Weighted sums over steps of amount i * amount j, by kind: one step, decodes, context, prompts, drafts."""
         self._seconds = [0.0] * 5
         """Weighted sums of amount i * seconds."""
+        self._prices: list[float] | None = None
+        """As of the last step that was observed; None until they are asked for."""
 
     def observe(self, tokens: StepTokens, seconds: float) -> None:
         """Learn from a step that took this long, the making of its drafts left out."""
@@ -122,6 +125,7 @@ class StepCostModel:
                     moments[j] += weighted * other
                 self._seconds[i] += weighted * seconds
         self._weight *= self._growth
+        self._prices = None
         if self._weight > LARGEST_WEIGHT:
             self._rescale()
 
@@ -143,6 +147,11 @@ class StepCostModel:
 
     def prices(self) -> list[float]:
         """Seconds of a step as such, of a decode, of a token of context, of a prompt token, of a draft."""
+        if self._prices is None:
+            self._prices = self._estimate()
+        return self._prices
+
+    def _estimate(self) -> list[float]:
         found = [0.0] * 5
         kinds = [kind for kind in range(5) if self._moments[kind][kind] > 0]
         if kinds:
@@ -179,6 +188,16 @@ class StepCostModel:
         self._moments = [[each / self._weight for each in moments] for moments in self._moments]
         self._seconds = [each / self._weight for each in self._seconds]
         self._weight = 1.0
+
+
+def split_steps(records: Sequence[StepRecord]) -> list[StepCost]:
+    """Split the steps of a run that is over: with hindsight, so with the same prices for all of them. The seconds in
+    which drafts were made are left out."""
+    model, steps = StepCostModel(memory=math.inf), []
+    for record in records:
+        steps.append((StepTokens.of(record), record.end - record.start - record.stages.get("draft", 0.0)))
+        model.observe(*steps[-1])
+    return [model.split(tokens, seconds) for tokens, seconds in steps]
 
 
 def solve(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
