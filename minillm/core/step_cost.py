@@ -117,13 +117,12 @@ class StepCostModel:
         weight = self._weight / max(seconds, self._typical_s) ** 2
         if tokens.prompts or tokens.drafts:
             weight *= BESIDE
-        amounts = (1, *tokens)
-        for i, amount in enumerate(amounts):
-            if amount:
-                moments, weighted = self._moments[i], weight * amount
-                for j, other in enumerate(amounts):
-                    moments[j] += weighted * other
-                self._seconds[i] += weighted * seconds
+        amounts = [(kind, amount) for kind, amount in enumerate((1, *tokens)) if amount]
+        for i, amount in amounts:
+            moments, weighted = self._moments[i], weight * amount
+            for j, other in amounts:
+                moments[j] += weighted * other
+            self._seconds[i] += weighted * seconds
         self._weight *= self._growth
         self._prices = None
         if self._weight > LARGEST_WEIGHT:

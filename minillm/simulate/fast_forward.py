@@ -257,12 +257,12 @@ class FastForwardCore(EngineCore):
         """Show the cost model the steps of a run, which end at these moments."""
         count, in_flight = len(self._parked), len(self._steps)
         start = max(self._steps[0].start if in_flight else run.start, self._ends[-1])
-        tokens = StepTokens(count, self._parked_context - count * in_flight, prompts=0, drafts=0)
+        context = self._parked_context - count * in_flight
         for begin, end in itertools.pairwise([start, *ends]):
-            self.log.costs.observe(tokens, end - begin)
-            tokens = tokens._replace(context=tokens.context + count)
+            self.log.costs.observe(StepTokens(count, context, 0, 0), end - begin)
+            context += count
         for step in self._steps:
-            step.tokens = tokens
+            step.tokens = StepTokens(count, context, 0, 0)
 
     def fast_forward_until(self, moment: float) -> bool:
         """Fast-forward over the decode steps that begin before this moment. False: there are none."""
