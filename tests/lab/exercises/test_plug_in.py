@@ -34,8 +34,8 @@ SAME = {"prompts": [[1, 2, 3, 4] * 3, *RETURNING]}
 """In the first, one block comes three times."""
 
 TIGHT = {
-    "num_kv_blocks": 9,
-    "prompts": [[i] * n for i, n in enumerate((9, 11, 12, 5, 6))],
+    "num_kv_blocks": 10,
+    "prompts": [[i] * n for i, n in enumerate((12, 7, 14, 8, 14))],
     "enable_prefix_caching": False,
 }
 """Requests take each other's blocks, and one that was preempted waits before those that came after it."""
