@@ -73,7 +73,7 @@ class StepTokens(NamedTuple):
 
     @property
     def is_mixed(self) -> bool:
-        """Whether a request waited for more than its own next token: the step's seconds are more than one request's."""
+        """Whether any request waited for more than its own next token."""
         return bool((self.prompts and self.decodes) or self.drafts)
 
 
@@ -114,6 +114,7 @@ class StepCostModel:
         """Learn from a step that took this long, the making of its drafts left out."""
         if seconds < SHORTEST_S:
             return
+        # One that seems short, because its work was done while Python was busy elsewhere, must not outweigh all others.
         weight = self._weight / max(seconds, self._typical_s) ** 2
         if tokens.prompts or tokens.drafts:
             weight *= BESIDE
