@@ -63,7 +63,7 @@ class AnswerShape:
         else:
             self._greeted.add(index)
             content = b',"delta":{"role":"assistant","content":' + text + b"}"
-        logprobs = orjson.dumps(self._logprobs(index, news, len(news.token_ids) - news.num_new_tokens))
+        logprobs = orjson.dumps(self._logprobs(index, news, news.num_old_tokens))
         tail = b',"logprobs":' + logprobs + b',"finish_reason":' + reason
         return self._chunk_start + str(index).encode() + content + tail + self._chunk_end
 
@@ -87,9 +87,9 @@ class AnswerShape:
 
     def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any] | None:
         """Of the tokens from `start` on; None if they were not asked for."""
-        if completion.logprobs is None:
+        if completion.request_logprobs is None:
             return None
-        entries = completion.logprobs[start:]
+        entries = completion.request_logprobs[start : completion.num_tokens]
         if self.is_chat:
             return chat_logprobs(entries, self.texts)
         offset = self._token_characters.get(index, 0)
@@ -117,7 +117,7 @@ class AnswerShape:
 
 def num_new_logprobs(news: Completion) -> int:
     """Log-probabilities that a chunk would show: those of its new tokens, and of the likeliest ones beside them."""
-    return news.num_new_tokens * (1 + len(news.logprobs[-1].top)) if news.logprobs else 0
+    return news.num_new_tokens * (1 + len(news.request_logprobs[-1].top)) if news.request_logprobs else 0
 
 
 def usage(outputs: list[RequestOutput]) -> dict[str, Any]:

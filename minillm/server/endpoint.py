@@ -139,7 +139,8 @@ class Exchange:
         """What one engine step brings goes out in one write. The deadline is the engine's: how long a finished answer
         takes to be read is the reader's affair."""
         news = await generation.news()
-        has_logprobs = any(completion.logprobs for _, completion in news)  # if many, they are shaped in a thread
+        # Log-probabilities may be many: then they are shaped in a thread.
+        has_logprobs = any(completion.request_logprobs for _, completion in news)
         connection: BoundedProtocol | None = None if has_logprobs else self.scope.get(CONNECTION)
 
         def write(news: News) -> bool:
