@@ -155,7 +155,7 @@ def iter_weights(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
     found_in: dict[str, Path] = {}
     for shard in weight_files(path):
         with opened(shard) as file:
-            for name in file.keys():
+            for name in list(file.keys()):
                 tensor = file.get_tensor(name)
                 if name not in found_in:
                     found_in[name] = shard
@@ -199,7 +199,7 @@ def has_own_head(path: Path) -> bool:
     stored: dict[str, Path] = {}
     for shard in weight_files(path):
         with opened(shard) as file:
-            stored |= {name: shard for name in (EMBEDDINGS, HEAD) if name in file.keys()}
+            stored |= {name: shard for name in {EMBEDDINGS, HEAD}.intersection(file.keys())}
     if len(stored) < 2:
         return False
     return not is_same(*(read_tensor(stored[name], name) for name in (EMBEDDINGS, HEAD)))

@@ -110,9 +110,9 @@ class ModelConfig:
         attention_bias = bool(hf.get("attention_bias", False)) and (llama or qwen3)
         try:
             num_heads = _count(hf, "num_attention_heads")
-            # Only Llama has as many as heads where the field is absent; the others' defaults are those of one size.
-            absent = llama and "num_key_value_heads" not in hf
-            num_kv_heads = num_heads if absent or hf["num_key_value_heads"] is None else _count(hf, "num_key_value_heads")
+            # Null means one for each head, and so does an absent field of Llama: the others' defaults are of one size.
+            stated = hf.get("num_key_value_heads") if llama else hf["num_key_value_heads"]
+            num_kv_heads = num_heads if stated is None else _count(hf, "num_key_value_heads")
             if num_heads % num_kv_heads:
                 raise CorruptCheckpointError(
                     f"config.json: {num_heads} num_attention_heads cannot share {num_kv_heads} num_key_value_heads"
