@@ -7,7 +7,6 @@ A checkpoint is a Hugging Face folder: config.json, safetensors files, tokenizer
 import codecs
 import difflib
 import json
-import logging
 import re
 import tempfile
 from collections.abc import Iterator
@@ -23,8 +22,6 @@ from minillm.model.pull import EMBEDDED_MODELS, pull, pull_gguf
 if TYPE_CHECKING:
     import torch
 
-logger = logging.getLogger(__name__)
-
 HUB_FILES = ["*.json", "*.jinja", "*.safetensors", "*.model", "merges.txt", "vocab.txt"]
 HUB_SKIPPED = ["consolidated*", "*/*"]
 """Weights that some repositories hold twice, and sub-folders for other programs."""
@@ -36,6 +33,7 @@ PRICED_SHAPES = {file.stem: file for file in sorted((Path(__file__).parent / "sh
 """Shapes that only the simulator has a use for: loading one raises UnsupportedArchitectureError."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOT_WEIGHTS = ("consolidated", "adapter_model")
 """How the names of safetensors files begin that are no part of the model: a second copy, and adapters."""
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -190,7 +188,7 @@ def read_tensor(file: Path, name: str) -> "torch.Tensor":
 
 def is_same(one: "torch.Tensor", other: "torch.Tensor") -> bool:
     """Whether two tensors have one shape and the same numbers, whatever their types."""
-    return one.shape == other.shape and bool((one == other).all())
+    return one.shape == other.shape and bool((one.float() == other.float()).all())
 
 
 def has_own_head(path: Path) -> bool:
@@ -199,7 +197,7 @@ def has_own_head(path: Path) -> bool:
     stored: dict[str, Path] = {}
     for shard in weight_files(path):
         with opened(shard) as file:
-            stored |= {name: shard for name in {EMBEDDINGS, HEAD}.intersection(file.keys())}
+            stored |= dict.fromkeys({EMBEDDINGS, HEAD}.intersection(file.keys()), shard)
     if len(stored) < 2:
         return False
     return not is_same(*(read_tensor(stored[name], name) for name in (EMBEDDINGS, HEAD)))
@@ -218,10 +216,8 @@ def weight_files(path: Path) -> list[Path]:
             f"{adapter} asks for an adapter on top of the weights, and minillm applies none: merge it into them "
             "(PEFT's merge_and_unload), or, if that was done, delete this file"
         )
-    whole, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    whole, index = path / WHOLE, path / INDEX
     if whole.is_file():
-        if index.is_file():
-            logger.warning("%s has %s and %s: the first is read, as transformers does", path, whole.name, index.name)
         return [whole]
     if index.is_file():
         weight_map = read_json(index).get("weight_map")

@@ -255,7 +255,7 @@ class GGUFFile:
         return found
 
     def _get(self, key: str, default: Any) -> Any:
-        """A value of the architecture's metadata. Some are lists, of one value for each layer: it has to be the same."""
+        """A value of the architecture's metadata. Some are lists of one value a layer: these have to be the same."""
         self._read.add(key)
         found = self._general(f"{self.architecture}.{key}", default)
         if isinstance(found, list):
@@ -276,7 +276,7 @@ class GGUFFile:
         for key in (name.removeprefix(prefix) for name in self._fields if name.startswith(prefix)):
             if key not in self._read and key not in SAYS_NOTHING:
                 value = self._general(prefix + key, None)
-                if value and value != NEUTRAL.get(key) or value is False and NEUTRAL.get(key) is True:
+                if (value and value != NEUTRAL.get(key)) or (value is False and NEUTRAL.get(key) is True):
                     raise self._unsupported(key, value, "no decoder here computes it")
 
     def _unsupported(self, key: str, value: Any, reason: str) -> UnsupportedArchitectureError:

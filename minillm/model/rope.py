@@ -43,7 +43,10 @@ class RotaryEmbedding:
 def inverse_frequencies(rope: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:
     """The d/2 frequencies, radians per position, and the factor that cos and sin are multiplied by."""
     if rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UnsupportedArchitectureError("partial_rotary_factor: these decoders turn the whole head")
+        raise UnsupportedArchitectureError(
+            f"config.json: rope_parameters has partial_rotary_factor={rope['partial_rotary_factor']!r}, and these "
+            "decoders turn the whole head"
+        )
     kind = rope["rope_type"]
     base = 1.0 / (rope["rope_theta"] ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim))
     try:

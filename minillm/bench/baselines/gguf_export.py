@@ -26,6 +26,7 @@ from minillm.core.errors import UnsupportedArchitectureError
 from minillm.kernels.storage import build_once, cache_home, say
 from minillm.model.checkpoints import iter_weights, load_config
 from minillm.model.config import ModelConfig
+from minillm.model.loader import stored_config
 from minillm.model.pull import sha256_of
 from minillm.model.rope import inverse_frequencies
 
@@ -78,7 +79,7 @@ def write_gguf(folder: Path, file: Path, dtype: str) -> None:
     """
     if dtype not in FILE_TYPES:
         raise BenchmarkError(f"llama.cpp is compared in {' or '.join(FILE_TYPES)}, not in {dtype}")
-    config = ModelConfig.from_hf(load_config(folder))
+    config = stored_config(folder, load_config(folder))
     if config.architecture not in GGUF_ARCHITECTURES:
         raise UnsupportedArchitectureError(f"{config.architecture} is not compared with llama.cpp: leave it out")
     architecture = GGUF_ARCHITECTURES[config.architecture]
