@@ -255,13 +255,11 @@ class GGUFFile:
         return found
 
     def _get(self, key: str, default: Any) -> Any:
-        """A value of the architecture's metadata. Some are lists of one value a layer: these have to be the same."""
+        """A value of the architecture's metadata."""
         self._read.add(key)
         found = self._general(f"{self.architecture}.{key}", default)
         if isinstance(found, list):
-            if len(set(found)) != 1:
-                raise self._unsupported(key, found, "all layers have one size here")
-            return found[0]
+            raise self._unsupported(key, found, "all layers have one size here")
         return found
 
     def _token(self, name: str) -> int | None:
