@@ -13,12 +13,18 @@ END, TURN = len(TOKENS) - 1, len(TOKENS) - 2
 
 
 def write_gguf(
-    path: Path, model: Any, architecture: str, tensors: dict[str, Any] | None = None, **metadata: Any
+    path: Path,
+    model: Any,
+    architecture: str,
+    tensors: dict[str, Any] | None = None,
+    pre: str = "default",
+    **metadata: Any,
 ) -> Path:
     """A transformers model as llama.cpp's converter writes it.
 
     Args:
         tensors: further ones, or others; None takes one out.
+        pre: how the vocabulary splits texts into words.
         metadata: further keys of the architecture, or others; None takes one out. Two underscores stand for a dot.
     """
     config = model.config
@@ -37,6 +43,7 @@ def write_gguf(
         if value is not None:
             add(writer, f"{architecture}.{key}", value)
     add_tokenizer(writer)
+    writer.add_tokenizer_pre(pre)
     for name, values in (gguf_tensors(model, architecture) | (tensors or {})).items():
         if values is not None:
             writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))

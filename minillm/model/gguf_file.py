@@ -52,6 +52,9 @@ NEUTRAL: dict[str, Any] = {"attention.causal": True, "logit_scale": 1.0, "embedd
 """Values at which a key says nothing. The others say nothing when they are 0, False or empty."""
 END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """llama.cpp ends an output at the end of the text, of a turn and of a message."""
+GPT2_SPLITS = ("default", "gpt-2", "mpt", "olmo", "phi-2", "codeshell", "exaone", "refact", "smollm", "starcoder")
+"""tokenizer.ggml.pre of vocabularies that are split like GPT-2's, which is what transformers does where it doesn't know
+the name. Some split digits apart besides: these vocabularies have no tokens that would join them."""
 SHOWN = 8
 
 
@@ -137,6 +140,18 @@ class GGUFFile:
             "pad_token_id": self._token("padding_token_id"),
         }
 
+    def check_tokenizer(self) -> None:
+        """Raise UnsupportedArchitectureError if transformers would split texts otherwise than the vocabulary wants."""
+        from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+        pre = self._general("tokenizer.ggml.pre", "default")
+        is_bytes = self._general("tokenizer.ggml.model", "gpt2") == "gpt2"
+        if is_bytes and pre not in GPT2_SPLITS and pre not in GGUF_PRE_TOKENIZER_SPLITS:
+            raise UnsupportedArchitectureError(
+                f"{self.file}: tokenizer.ggml.pre is {pre!r}, and transformers, which reads the tokenizer, does not "
+                "know how that one splits words: use the model's safetensors folder"
+            )
+
     def tensors(self, config: dict[str, Any]) -> "Iterator[tuple[str, torch.Tensor]]":
         """Every tensor of the checkpoint, dequantized, in bfloat16.
 
@@ -163,7 +178,7 @@ class GGUFFile:
         whole = {part: place for part, place in WHOLE.items() if part != "output" or not config["tie_word_embeddings"]}
         places = {f"{part}.weight": f"{place}.weight" for part, place in whole.items()}
         per_layer = PER_LAYER | (QK_NORMS if self.architecture == "qwen3" else {})
-        biased = QKV if self.architecture == "qwen2" else ()
+        biased: tuple[str, ...] = QKV if self.architecture == "qwen2" else ()
         if config.get("attention_bias"):
             biased = (*QKV, "attn_output")
         if config.get("mlp_bias"):

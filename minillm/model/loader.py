@@ -39,6 +39,7 @@ class LoadedModel:
     tokenizer: Any | None
     """transformers' tokenizer; None if the checkpoint has none."""
     eos_token_ids: frozenset[int]
+    """Tokens of the vocabulary that end an output; see `checkpoints.eos_token_ids`."""
     model_config: ModelConfig
     dtype: torch.dtype
     """Of the weights and the KV cache, as far as they are not quantized."""
@@ -96,7 +97,9 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
         name=config.model,
         decoder=decoder.eval(),
         tokenizer=tokenizer,
-        eos_token_ids=checkpoints.eos_token_ids(path, tokenizer),
+        eos_token_ids=frozenset(
+            token for token in checkpoints.eos_token_ids(path, tokenizer) if token < model_config.vocab_size
+        ),
         model_config=decoder.config,
         dtype=dtype,
         device=device,

