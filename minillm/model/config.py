@@ -186,7 +186,7 @@ def _head_dim(hf: dict[str, Any], qwen3: bool) -> int:
 
 
 def _experts(hf: dict[str, Any]) -> dict[str, Any]:
-    step, dense = hf.get("decoder_sparse_step", 1), hf.get("mlp_only_layers") or ()
+    step, dense = _count({"decoder_sparse_step": 1, **hf}, "decoder_sparse_step"), hf.get("mlp_only_layers") or ()
     num_experts = _count(hf, "num_local_experts" if hf.get("num_local_experts") else "num_experts")  # transformers 5, 4
     per_token = _count(hf, "num_experts_per_tok")
     if per_token > num_experts:

@@ -15,18 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minillm.core.errors import CorruptCheckpointError, UnsupportedArchitectureError
+from minillm.model.config import MODEL_TYPES
 
 if TYPE_CHECKING:
     import torch
 
-ARCHITECTURES = {
-    "llama": ("LlamaForCausalLM", "llama"),
-    "mistral": ("MistralForCausalLM", "mistral"),
-    "qwen2": ("Qwen2ForCausalLM", "qwen2"),
-    "qwen3": ("Qwen3ForCausalLM", "qwen3"),
-}
-"""`general.architecture`, with transformers' names of the decoder that computes it."""
-INTERLEAVED = ("llama", "mistral")
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+"""`general.architecture`, with transformers' name of the decoder that computes it. Mistral's files say `llama`."""
+INTERLEAVED = ("llama",)
 """Rotary embeddings turn dimensions 2i and 2i + 1 of a head there; i and i + d/2 in the others, and here."""
 
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -98,10 +94,12 @@ class GGUFFile:
             if (found := self._get(key, head_dim)) != head_dim:
                 raise self._unsupported(key, found, f"heads have {head_dim} dimensions here, and all of them turn")
         window = self._get("attention.sliding_window", None) or None
-        name, model_type = ARCHITECTURES["mistral" if window and self.architecture == "llama" else self.architecture]
+        name = ARCHITECTURES[self.architecture]
+        if window and self.architecture == "llama":
+            name = "MistralForCausalLM"  # the same decoder, with a window
         config = {
             "architectures": [name],
-            "model_type": model_type,
+            "model_type": MODEL_TYPES[name],
             "dtype": "bfloat16",
             "vocab_size": self._shape("token_embd.weight")[0],
             "hidden_size": hidden,

@@ -36,6 +36,8 @@ GGUF_ARCHITECTURES = {
     "Qwen2ForCausalLM": MODEL_ARCH.QWEN2,
     "Qwen3ForCausalLM": MODEL_ARCH.QWEN3,
 }
+EXPORT = 2
+"""The version of what :func:`write_gguf` writes. 1 left out a stored output head that config.json ties."""
 FILE_TYPES = {
     "bfloat16": (LlamaFileType.MOSTLY_BF16, GGMLQuantizationType.BF16),
     "float16": (LlamaFileType.MOSTLY_F16, GGMLQuantizationType.F16),
@@ -55,7 +57,7 @@ def export_once(folder: Path, dtype: str, *, progress: bool = True) -> Path:
     """
     shards = sorted(folder.glob("*.safetensors"))
     digest = hashlib.sha256("".join(map(sha256_of, [folder / "config.json", *shards])).encode()).hexdigest()
-    target = cache_home() / "gguf" / f"{folder.name}-{dtype}-{digest[:16]}"
+    target = cache_home() / "gguf" / f"{folder.name}-{dtype}-{digest[:16]}-v{EXPORT}"
 
     def build(work: Path) -> None:
         say(f"writing {folder.name} as a {dtype} GGUF file once, for llama.cpp", progress)
