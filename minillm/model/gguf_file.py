@@ -80,6 +80,8 @@ class GGUFFile:
         self._fields = reader.fields
         self._tensors = {tensor.name: tensor for tensor in reader.tensors}
         self._read: set[str] = set()
+        if (kind := self._general("general.type", "model")) != "model":
+            raise UnsupportedArchitectureError(f"{file} holds no whole model: its general.type is {kind!r}")
         if int(self._general("split.count", 1)) > 1:
             raise UnsupportedArchitectureError(
                 f"{file} is one of several parts of a model (split.count): join them with llama.cpp's "

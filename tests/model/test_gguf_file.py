@@ -221,6 +221,22 @@ def test_a_tokenizer_that_transformers_does_not_know_is_refused(tmp_path: Path) 
         resolve(str(file), progress=False)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "tensors", "before", "after"),
+    [
+        ({}, {"blk.0.attn_x.weight": np.ones((32, 32))}, b"attn_x", b"attn_q"),
+        ({"rope__freq_bass": 500.0}, {}, b"freq_bass", b"freq_base"),
+    ],
+)
+def test_a_second_tensor_or_key_of_one_name_is_refused(
+    tmp_path: Path, metadata: dict[str, Any], tensors: dict[str, Any], before: bytes, after: bytes
+) -> None:
+    file = write_gguf(tmp_path / "a.gguf", make_model(), "llama", tensors, **metadata)
+    file.write_bytes(file.read_bytes().replace(before, after))
+    with pytest.raises(CorruptCheckpointError, match=f"uplicate.*{after.decode()}"):
+        resolve(str(file), progress=False)
+
+
 def test_what_an_older_version_converted_is_converted_anew(tmp_path: Path, home: Path) -> None:
     file = write_gguf(tmp_path / "a.gguf", make_model(), "llama", **YARN)
     outdated = home / "models" / f"gguf-a-{sha256_of(file)[:16]}"
