@@ -122,8 +122,8 @@ class Detokenizer:
 
     @property
     def unfinished(self) -> str:
-        """Text that waits for the rest of a character, which is U+FFFD as long as it hasn't come. That of a stop string's
-        beginning isn't part of it."""
+        """Text that waits for the rest of a character, which is U+FFFD as long as it hasn't come. What waits because it
+        may begin a stop string isn't part of it."""
         return self._cut.decode(errors="replace") or self._window_text[self._taken :]
 
     def add(self, token_id: int) -> str:

@@ -82,7 +82,7 @@ def token_names(token_ids: Iterable[int], texts: TokenTexts) -> dict[int, str]:
         text, raw = texts.look_up(token_id)
         possible = [] if REPLACEMENT in text and text.encode() != raw else [text]
         if raw:
-            possible.append("bytes:" + "".join(f"\\x{byte:02x}" for byte in raw))
+            possible.append("bytes:" + repr(raw)[2:-1])
         names[token_id] = next((name for name in possible if name not in taken), f"token_id:{token_id}")
         taken.add(names[token_id])
     return names

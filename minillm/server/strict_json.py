@@ -1,26 +1,61 @@
-"""The base of all that clients send: a JSON object in which nothing is ignored."""
+"""The base of all that clients send: a JSON object in which nothing that asks for something is ignored."""
 
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from minillm.server.unsupported import PARTS, Unsupported, without_effect
 
 T = TypeVar("T")
 List = Annotated[list[T], Field(fail_fast=True)]
 """The first bad item is enough: a body has room for half a million, and the event loop waits meanwhile."""
 
+TEXT, LIST, OBJECT = Tag("(text)"), Tag("(list)"), Tag("(object)")
+"""Of the types that a field may have, in a union with `one_of`: only the one that was sent is checked, and errors are
+about that one."""
+
+
+def tag_of_type(value: Any) -> Tag | None:
+    """The tag of a value from JSON; also of one that is a model already."""
+    if isinstance(value, BaseModel):
+        return OBJECT
+    tags: dict[type, Tag] = {str: TEXT, list: LIST, dict: OBJECT}
+    return tags.get(type(value))
+
+
+def one_of(wanted: str, tag_of: Callable[[Any], Tag | None] = tag_of_type) -> Discriminator:
+    """Chooses among the types of a union, each with a Tag.
+
+    Args:
+        wanted: what they are, in words.
+        tag_of: the tag of the type that a value should have; None = of none.
+    """
+
+    def choose(value: Any) -> str | None:
+        tag = tag_of(value)
+        return None if tag is None else tag.tag
+
+    return Discriminator(choose, "wrong_type", f"Input should be {wanted}")
+
 
 class StrictJson(BaseModel):
-    """A JSON object in which unknown fields and wrong types are errors."""
+    """A JSON object in which unknown fields and wrong types are errors. But null is as good as absent, and an unknown
+    field that asks for nothing is left out: clients send back all of an answer that they got."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    unsupported: ClassVar[Mapping[str, Unsupported]] = PARTS
+    """Fields that others know here."""
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_absent(cls, fields: Any) -> Any:
+    def _leave_out(cls, fields: Any) -> Any:
         """Of unknown fields only the first stays, to be refused: one is enough, and there may be very many."""
         if not isinstance(fields, dict):
             return fields
-        given = {name: value for name, value in fields.items() if value is not None}
         known = {field.alias or name for name, field in cls.model_fields.items()}
-        unknown = next((name for name in given if name not in known), None)
-        return {name: value for name, value in given.items() if name in known or name == unknown}
+        kept = {name: value for name, value in fields.items() if name in known and value is not None}
+        for name, value in fields.items():
+            if name not in known and not without_effect(value, cls.unsupported.get(name)):
+                return {**kept, name: value}
+        return kept
