@@ -28,6 +28,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from minillm.core.timeline import Clock
 from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
+from minillm.server.cors import cors_headers
 from minillm.server.errors import ApiError
 from minillm.server.wire import CONNECTION, SLOW_READER
 
@@ -278,7 +279,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self.cycle.response_started:
                 self.transport.close()
                 return
-        self.transport.write(raw_answer(error))
+        self.transport.write(raw_answer(error, cors_headers(self.headers or (), self._limits.cors_origin)))
         self._linger()
 
     def _linger(self) -> None:
@@ -318,8 +319,8 @@ def until_close(cycle: RequestResponseCycle, message: Message) -> None:
         cycle.chunked_encoding = False
 
 
-def raw_answer(error: ApiError) -> bytes:
-    """A whole HTTP/1.1 response, after which the connection is closed."""
-    headers = {**error.headers, "content-length": str(len(error.body)), "connection": "close"}
+def raw_answer(error: ApiError, more: dict[str, str]) -> bytes:
+    """A whole HTTP/1.1 response with some more headers, after which the connection is closed."""
+    headers = {**error.headers, **more, "content-length": str(len(error.body)), "connection": "close"}
     lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}", *(f"{k}: {v}" for k, v in headers.items())]
-    return "\r\n".join([*lines, "", ""]).encode() + error.body
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + error.body
