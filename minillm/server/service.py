@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from minillm.core.errors import EngineDeadError
+from minillm.core.errors import EmptyPromptError, EngineDeadError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, Timeline
 from minillm.frontend.async_engine import AsyncEngine
@@ -135,15 +135,21 @@ class Service:
         """As vLLM's /tokenize. Raises ApiError, RequestError."""
         self.check_model(body.model)
         messages = [message.as_template_message() for message in body.messages or ()]
-        [tokens] = self._encode([messages or body.prompt or ""])
+        tokens = self._encode_or_none(messages or body.prompt or "")
         texts = [self.texts.look_up(token)[0] for token in tokens] if body.return_token_strs else None
         return {"count": len(tokens), "max_model_len": self.context_limit, "tokens": tokens, "token_strs": texts}
 
     def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
         """As vLLM's /detokenize. Raises ApiError, RequestError."""
         self.check_model(body.model)
-        [tokens] = self._encode([body.tokens])
-        return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(tokens)}
+        return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(self._encode_or_none(body.tokens))}
+
+    def _encode_or_none(self, prompt: Prompt) -> list[int]:
+        """Its token ids. That there are none is an error only where they are to be continued."""
+        try:
+            return self._encode([prompt])[0]
+        except EmptyPromptError:
+            return []
 
     def _output_limit(self, call: Call, body: GenerationBody, num_prompt_tokens: int) -> int:
         """Output tokens to ask the engine for. Less than the client asked for only if the server degrades."""
