@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 MAX_LINES = 400
 
 LAYERS = (
+    "text_files",
     "core",
     "policies",
     "kernels",

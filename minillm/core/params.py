@@ -5,12 +5,14 @@ import difflib
 import reprlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from pydantic_core import ErrorDetails
 
 from minillm.core.errors import InvalidSamplingParamsError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 MAX_PROBLEMS = 3
 """Bad fields that one error message explains. A client of the server could send a hundred thousand."""
@@ -57,7 +59,7 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
     return explain_problems(model, error.errors(include_url=False, include_context=False))
 
 
-def explain_problems(model: type[BaseModel], problems: Sequence[ErrorDetails]) -> str:
+def explain_problems(model: type[BaseModel], problems: Sequence["ErrorDetails"]) -> str:
     """The same, of pydantic's list of errors."""
     lines = [_explain(model, problem) for problem in problems[:MAX_PROBLEMS]]
     if len(problems) > MAX_PROBLEMS:
@@ -65,7 +67,7 @@ def explain_problems(model: type[BaseModel], problems: Sequence[ErrorDetails]) -
     return "\n".join(lines)
 
 
-def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
+def _explain(model: type[BaseModel], problem: "ErrorDetails") -> str:
     place = [str(part)[:MAX_NAME] for part in problem["loc"]]
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):  # the second, of a dataclass
         *outer, name = place

@@ -5,19 +5,18 @@ A parameter is either honoured or refused. Those that we do not have are accepte
 """
 
 import math
-from collections.abc import Sequence
+from codecs import BOM_UTF8
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import orjson
 from pydantic import Field, Tag, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
-from pydantic_core import ErrorDetails
 
 from minillm.core.errors import InvalidSamplingParamsError
-from minillm.core.params import MAX_NAME, SamplingParams, explain_problems, kind_at
+from minillm.core.params import MAX_NAME, SamplingParams
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.server.errors import ApiError
-from minillm.server.strict_json import LIST, OBJECT, TEXT, List, StrictJson, one_of, tag_of_type
+from minillm.server.strict_json import LIST, LISTS, OBJECT, TEXT, TEXTS, List, StrictJson, one_of, refusal, tag_of_type
 from minillm.server.tools import NamedTool, Tool, tool_grammar
 from minillm.server.unsupported import PARAMETERS
 
@@ -25,9 +24,6 @@ MAX_PROMPTS = 64
 """Prompts in one /v1/completions request."""
 COMPLETION_TOKENS = 16
 """max_tokens of a completion that names none, as in OpenAI's API."""
-
-MAX_MESSAGE = 1000
-"""Characters of an error message: it quotes what it got, which may be long."""
 
 Body = TypeVar("Body", bound=StrictJson)
 TokenId = Annotated[int, Field(strict=False)]
@@ -173,13 +169,10 @@ def prompt_tag(prompt: Any) -> Tag | None:
     return {int: LIST, str: TEXTS, list: LISTS}.get(type(prompt[0]))
 
 
-TEXTS, LISTS = Tag("(texts)"), Tag("(lists)")
 CompletionPrompt = Annotated[
     Annotated[str, TEXT] | Annotated[List[int], LIST] | Annotated[List[str], TEXTS] | Annotated[List[List[int]], LISTS],
     one_of("a string, token ids (a list of integers), or a list of strings or of lists of token ids", prompt_tag),
 ]
-NO_NAMES = {"[key]", *(tag.tag for tag in (TEXT, LIST, OBJECT, TEXTS, LISTS))}
-"""What pydantic adds to a place: the branches of unions, and that a key is wrong."""
 
 
 class GenerationBody(StrictJson):
@@ -409,7 +402,7 @@ def parse(body: bytes, kind: type[Body]) -> Body:
         ApiError: 400: not JSON, an unknown or unsupported parameter, a value of the wrong type or out of range.
     """
     try:
-        fields = orjson.loads(body)
+        fields = orjson.loads(body.removeprefix(BOM_UTF8))  # the body may be a file that someone wrote
     except orjson.JSONDecodeError as error:
         raise ApiError(400, f"the body is not valid JSON: {error}", "invalid_json") from None
     if not isinstance(fields, dict):
@@ -419,36 +412,4 @@ def parse(body: bytes, kind: type[Body]) -> Body:
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", "invalid_value") from None
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False)
-        for problem in problems:
-            problem["loc"] = place_of(problem)
-        raise refusal(kind, problems) from None
-
-
-def place_of(problem: ErrorDetails) -> tuple[str | int, ...]:
-    """Where it is, as the client knows it."""
-    place = problem["loc"]
-    name = place[-1:] if problem["type"] == "extra_forbidden" else ()  # the client's own: it may be anything
-    return (*(part for part in place[: len(place) - len(name)] if part not in NO_NAMES), *name)
-
-
-def refusal(kind: type[StrictJson], problems: Sequence[ErrorDetails]) -> ApiError:
-    """What is wrong with a body of this kind, and which field is to blame."""
-    first = problems[0]
-    param = ".".join(str(part)[:MAX_NAME] for part in first["loc"]) or None
-    if first["type"] != "extra_forbidden":
-        return ApiError(400, _explain(kind, problems), "invalid_value", param)
-    place = kind_at(kind, first["loc"])
-    known = place.unsupported.get(str(first["loc"][-1])) if issubclass(place, StrictJson) else None
-    if known is None:
-        return ApiError(400, _explain(kind, problems), "unknown_parameter", param)
-    message = f"{param} is not supported by this server: {known['instead']}"
-    return ApiError(400, message, "unsupported_parameter", param)
-
-
-def _explain(kind: type[StrictJson], problems: Sequence[ErrorDetails]) -> str:
-    try:
-        message = explain_problems(kind, problems)
-    except RecursionError:  # it quotes what it got
-        return "a value is nested too deeply"
-    return message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + " ..."
+        raise refusal(kind, error) from None
