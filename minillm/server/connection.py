@@ -228,7 +228,7 @@ class BoundedProtocol(HttpToolsProtocol):
         begins = message["type"] == "http.response.start"
         ends = not begins and not message.get("more_body", False)
         if begins and cycle.waiting_for_100_continue:
-            cycle.keep_alive = False  # nobody knows whether the body comes next, or another request
+            cycle.keep_alive = False  # what comes next may be the body, or another request
         lingers = ends and not cycle.keep_alive and (self._in_body or self._is_deaf)
         if lingers:
             cycle.keep_alive = True

@@ -121,9 +121,9 @@ class Exchange:
     async def _generate(self, body: GenerationBody, generation: Generation) -> Callable[[], Awaitable[None]]:
         """Have the answer generated, and stream all but its end. Returns what sends the rest.
 
-        That has to be the last thing that is waited for: whoever has read the last byte and asks again finds its slot
-        free and its request counted. And the deadline is the engine's: how long a finished answer takes to be read is
-        the reader's affair.
+        Sending the end has to be the last thing that's awaited: a client that has read the last byte and asks again
+        must find its slot free and its request counted. And the deadline is the engine's: how long a finished answer
+        takes to be read is the reader's affair.
         """
         service, call = self.service, self.call
         prompts, params = await service.prepare(call, body)

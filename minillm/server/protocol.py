@@ -184,6 +184,8 @@ class GenerationBody(StrictJson):
     is_chat: ClassVar[bool]
     limit_name: ClassVar[str] = "max_tokens"
     """The parameter that names a limit."""
+    prompt_name: ClassVar[str]
+    """The parameter that is the prompt."""
     default_tokens: ClassVar[float]
     """Output tokens of a request that names no limit, if the window has room for them."""
 
@@ -260,6 +262,8 @@ class GenerationBody(StrictJson):
         """What the answer must follow, under whatever name it was asked for."""
         kinds = ("json", "regex", "choice", "grammar")
         guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
+        if self.guided_choice == []:
+            raise ApiError(400, "guided_choice: send at least one string", "invalid_value", "guided_choice")
         by_format = self.response_format.as_params() if self.response_format else None
         asked = [by_format, self.structured_outputs, StructuredOutputsParams(**guided) if guided else None]
         return [params for params in asked if params is not None]
@@ -269,6 +273,7 @@ class CompletionBody(GenerationBody):
     """/v1/completions."""
 
     id_prefix: ClassVar[str] = "cmpl-"
+    prompt_name: ClassVar[str] = "prompt"
     is_chat: ClassVar[bool] = False
     default_tokens: ClassVar[float] = COMPLETION_TOKENS
 
@@ -292,6 +297,7 @@ class ChatBody(GenerationBody):
     """/v1/chat/completions."""
 
     id_prefix: ClassVar[str] = "chatcmpl-"
+    prompt_name: ClassVar[str] = "messages"
     is_chat: ClassVar[bool] = True
     limit_name: ClassVar[str] = "max_completion_tokens"
     default_tokens: ClassVar[float] = math.inf
@@ -308,12 +314,14 @@ class ChatBody(GenerationBody):
     top_logprobs: int | None = Field(None, ge=0, le=20)
 
     @model_validator(mode="after")
-    def _one_limit_and_logprobs(self) -> "ChatBody":
+    def _consistent(self) -> "ChatBody":
         both = self.max_tokens is not None and self.max_completion_tokens is not None
         if both and self.max_tokens != self.max_completion_tokens:
             raise ValueError("max_tokens and max_completion_tokens differ: send one (max_tokens is the old name)")
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: true")
+        if self.tool_choice not in ("none", "auto") and not self.tools:
+            raise ValueError("tool_choice needs tools: send them, or leave it out")
         return self
 
     @property
@@ -342,6 +350,7 @@ class ResponsesBody(GenerationBody):
     """/v1/responses: one answer of plain text."""
 
     id_prefix: ClassVar[str] = "resp_"
+    prompt_name: ClassVar[str] = "input"
     is_chat: ClassVar[bool] = True
     limit_name: ClassVar[str] = "max_output_tokens"
     default_tokens: ClassVar[float] = math.inf

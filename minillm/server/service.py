@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from minillm.core.errors import EmptyPromptError, EngineDeadError
+from minillm.core.errors import EmptyPromptError, EngineDeadError, RequestError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, Timeline
 from minillm.frontend.async_engine import AsyncEngine
@@ -17,7 +17,7 @@ from minillm.policies.admission import RequestLimits
 from minillm.server.admission import AdmissionLimiter, ApiKeys
 from minillm.server.calls import Call, Observer
 from minillm.server.config import ServeConfig
-from minillm.server.errors import ApiError
+from minillm.server.errors import ApiError, as_api_error
 from minillm.server.logprobs import TokenTexts
 from minillm.server.metrics import EngineMetrics, Metrics
 from minillm.server.protocol import ChatBody, DetokenizeBody, GenerationBody, TokenizeBody
@@ -112,14 +112,20 @@ class Service:
         """The prompts' token ids, and how to continue them.
 
         Raises:
-            ApiError, RequestError: 400: the prompt is too long, or cannot be tokenized; there are no priorities here.
+            ApiError: 400: the prompt is too long, or cannot be tokenized; there are no priorities here.
+            InvalidSamplingParamsError: the engine does not take these values.
         """
         if body.priority != 0 and self.thread.config.scheduling_order != "priority":
             message = "this server serves in another order than by priority: leave it out"
             raise ApiError(400, message, "unsupported_parameter", "priority")
         prompts = body.prompts()
         tools = template_tools(self.thread.model.tokenizer, body.offered_tools) if isinstance(body, ChatBody) else None
-        token_ids = await self.in_thread(self._encode, prompts, tools)
+        try:
+            token_ids = await self.in_thread(self._encode, prompts, tools)
+        except RequestError as error:
+            problem = as_api_error(error)
+            problem.param = body.prompt_name
+            raise problem from None
         call.max_tokens = self._output_limit(call, body, max(map(len, token_ids)))
         return token_ids, body.sampling(call.max_tokens)
 

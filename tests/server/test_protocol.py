@@ -87,7 +87,7 @@ def test_structured_outputs_by_their_names_in_vllm(server: Running, asked: dict,
         ({"structured_outputs": {"choice": ["a"], "regex": "b"}}, "want one of"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structural_tag"),
         ({"guided_choice": ["a"], "response_format": {"type": "json_object"}}, "send one"),
-        ({"guided_choice": []}, "choice wants strings"),
+        ({"guided_choice": []}, "guided_choice: send at least one"),
     ],
     ids=lambda value: str(value)[:40],
 )

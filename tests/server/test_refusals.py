@@ -61,6 +61,7 @@ OF_CHATS = [
     ({"tool_choice": "never"}, "tool_choice", "'none', 'auto' or 'required' (got 'never')"),
     ({"tool_choice": {**WEATHER, "x": 1}}, "tool_choice.x", "tool_choice has no field 'x': fields: type, function"),
     ({"tool_choice": 1}, "tool_choice", "or a function's name"),
+    ({"tool_choice": "required"}, None, "tool_choice needs tools"),
     (schema(schema={}, schem=1), "response_format.json_schema.schem", "did you mean 'schema'?"),
     (schema(name="a"), "response_format", "json_schema.schema"),
     (schema(schema=5), "response_format.json_schema.schema", "JSON schema"),
@@ -98,10 +99,21 @@ WRONG = {
 @pytest.mark.parametrize(
     ("kind", "fields", "param", "words"), [(kind, *case) for kind, cases in WRONG.items() for case in cases]
 )
-def test_the_field_and_the_remedy_are_named(kind: type[StrictJson], fields: dict, param: str, words: str) -> None:
+def test_the_field_and_the_remedy_are_named(
+    kind: type[StrictJson], fields: dict, param: str | None, words: str
+) -> None:
     refusal = refused(kind, **fields)
     assert refusal.param == param and words in refusal.message
     assert not any(word in refusal.message for word in ("function-after", "list[", ".str", "(list)", "instance of"))
+
+
+@pytest.mark.parametrize("prompt", ["", [], [10**9], "a" * 9000], ids=lambda prompt: repr(prompt)[:12])
+def test_a_prompt_that_cannot_be_served_is_named(server: Running, prompt: str | list[int]) -> None:
+    refusal = server.http.post("/v1/completions", json={"model": MODEL, "prompt": prompt, "max_tokens": 1})
+    assert refusal.status_code == 400 and refusal.json()["error"]["param"] == "prompt"
+    if isinstance(prompt, str):
+        refusal = server.http.post("/v1/responses", json={"model": MODEL, "input": prompt or []})
+        assert refusal.status_code == 400 and refusal.json()["error"]["param"] == "input"
 
 
 NOTHING: list[Any] = [None, "", [], {}]
