@@ -27,7 +27,8 @@ class AnswerShape:
         created: Unix time, seconds.
         model: the name that the API knows it by.
         texts: for log-probabilities.
-        prompts: their token ids.
+        prompts: their token ids, which decide how an answer's first token reads. Only needed for the log-probabilities
+            of completions.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class AnswerShape:
         created: int,
         model: str,
         texts: TokenTexts,
-        prompts: Sequence[Sequence[int]],
+        prompts: Sequence[Sequence[int]] = (),
     ) -> None:
         self.is_chat, self.include_usage = body.is_chat, body.include_usage
         self.texts = texts
