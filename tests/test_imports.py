@@ -18,6 +18,7 @@ import minillm
 ROOT = Path(__file__).parent.parent
 
 LAYERS = (
+    "text_files",
     "core",
     "policies",
     "kernels",

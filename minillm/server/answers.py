@@ -1,7 +1,7 @@
 """Answers in OpenAI's shapes. A stream's chunks differ in a few bytes only: the rest is built once a request."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -27,9 +27,19 @@ class AnswerShape:
         created: Unix time, seconds.
         model: the name that the API knows it by.
         texts: for log-probabilities.
+        prompts: their token ids, which decide how an answer's first token reads. Only needed for the log-probabilities
+            of completions.
     """
 
-    def __init__(self, body: GenerationBody, request_id: str, created: int, model: str, texts: TokenTexts) -> None:
+    def __init__(
+        self,
+        body: GenerationBody,
+        request_id: str,
+        created: int,
+        model: str,
+        texts: TokenTexts,
+        prompts: Sequence[Sequence[int]] = (),
+    ) -> None:
         self.is_chat, self.include_usage = body.is_chat, body.include_usage
         self.texts = texts
         kind = ("chat.completion.chunk" if body.stream else "chat.completion") if body.is_chat else "text_completion"
@@ -39,8 +49,9 @@ class AnswerShape:
         self._chunk_end = b'}],"usage":null}\n\n' if self.include_usage else b"}]}\n\n"
         self._greeted: set[int] = set()
         """Choices whose role has been sent."""
-        self._token_characters: dict[int, int] = {}
-        """By choice: characters of the tokens whose log-probabilities have been sent."""
+        has_offsets = body.num_logprobs is not None and not body.is_chat
+        self._offsets = [texts.offsets(prompt) for prompt in prompts for _ in range(body.n)] if has_offsets else []
+        """By choice: where its tokens begin in its text."""
         self._has_tools = isinstance(body, ChatBody) and bool(body.offered_tools)
         self._readers: defaultdict[int, ToolCallReader] = defaultdict(ToolCallReader)
 
@@ -92,10 +103,10 @@ class AnswerShape:
         entries = completion.request_logprobs[start : completion.num_tokens]
         if self.is_chat:
             return chat_logprobs(entries, self.texts)
-        offset = self._token_characters.get(index, 0)
-        shaped = completion_logprobs(entries, self.texts, offset)
-        self._token_characters[index] = offset + sum(map(len, shaped["tokens"]))
-        return shaped
+        offsets = self._offsets[index].add(completion.token_ids[start:])
+        if completion.finish_reason is not None:  # a stop string may have cut off the text of the last tokens
+            offsets = [min(offset, len(completion.text)) for offset in offsets]
+        return completion_logprobs(entries, self.texts, offsets)
 
     # ---------------------------------------------------------------- whole
 
