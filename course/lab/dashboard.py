@@ -17,7 +17,7 @@ import ipywidgets as widgets
 from course.lab.controls import Controls
 from course.lab.display import LivePanel
 from course.lab.live_view import LiveView
-from course.lab.noise import NoiseLog
+from course.lab.noise import Noise, NoiseLog
 from course.lab.pictures.blocks import draw_blocks
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.phases import draw_phases
@@ -267,7 +267,8 @@ class Dashboard(LivePanel):
                 session.wait(max(FRAME_S - (time.perf_counter() - started), 0.02))
 
     def _compared(self) -> Comparison:
-        return Comparison(self.run, self.previous, self.noise.of(self.run))
+        noise = self.noise.of(self.run) if self.run.done else Noise()  # not judged before its end
+        return Comparison(self.run, self.previous, noise)
 
     def _show(self, status: str) -> None:
         self._status = status
