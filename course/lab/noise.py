@@ -39,6 +39,7 @@ from scipy.stats import t as student
 
 from course.lab.json_store import JsonStore, StoredModel
 from course.lab.run import Run, percentile
+from minillm.core.brief import brief
 
 Figures = dict[str, float]
 """Of a run, by name: seconds, or tokens per second."""
@@ -101,6 +102,8 @@ class Noise:
     """
 
     repeats: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    __repr__ = brief
 
     @property
     def num_repeats(self) -> int:

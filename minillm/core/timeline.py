@@ -13,6 +13,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from minillm.core.brief import brief
+
 
 class Clock(Protocol):
     """A source of time: real (WallClock) or simulated (VirtualClock)."""
@@ -96,6 +98,8 @@ class Timeline:
     """Seconds lost inside phases, by cause: preempted, stalled_by_prefill, rejected_drafts, detokenize, ..."""
     verifications: list[Verification] = field(default_factory=list)
     """Every step that checked a draft; see observe/speculation.py."""
+
+    __repr__ = brief
 
     def deliver(self, now: float, num_tokens: int) -> None:
         """`num_tokens` were handed over at `now`; the first call also ends the first-token phase."""
@@ -195,6 +199,8 @@ class StepRecord:
     stages: dict[str, float]
     """Seconds in draft (if there was any), schedule, build, forward, sample, detokenize; they sum to at most
     end - start."""
+
+    __repr__ = brief
 
     @property
     def num_tokens(self) -> int:
