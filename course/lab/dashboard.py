@@ -227,7 +227,7 @@ class Dashboard(LivePanel):
     def static_html(self) -> str:
         if self.run is None:
             return "<p><em>A live dashboard: run this cell, then press Run in it.</em></p>"
-        return self.render(self._compared(), "The last run before this page was saved.")
+        return self.render(self.compared(), "The last run before this page was saved.")
 
     # ---------------------------------------------------------------- the publisher's thread
 
@@ -266,13 +266,14 @@ class Dashboard(LivePanel):
             if not done:
                 session.wait(max(FRAME_S - (time.perf_counter() - started), 0.02))
 
-    def _compared(self) -> Comparison:
+    def compared(self) -> Comparison:
+        """The run on show, beside the one before it."""
         noise = self.noise.of(self.run) if self.run.done else Noise()  # not judged before its end
         return Comparison(self.run, self.previous, noise)
 
     def _show(self, status: str) -> None:
         self._status = status
-        self.view.value = self.render(self._compared(), status + self._answer())
+        self.view.value = self.render(self.compared(), status + self._answer())
 
     def _answer(self) -> str:
         """The text that came so far, where the prompt was typed here."""

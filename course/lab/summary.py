@@ -60,14 +60,22 @@ class Comparison:
 
         '' = not to be compared.
         """
-        words = change(before, after) if self.run.done else ""
-        if before is None or after is None or not words:
+        if before is None or after is None or not self.run.done:
+            return ""
+        words = "new" if before == 0 < after else change(before, after)
+        if not words:
             return ""
         verdict = self.verdict(name, before, after)
         if verdict is Verdict.SAME:
             return SAME
         is_doubtful = verdict is Verdict.UNSURE and not self.is_repeat and self.noise.limit(name) is not None
         return f"{words}?" if is_doubtful else words
+
+    def told_of_phase(self, phase: str) -> str:
+        """The same of a phase's mean; '' too for a change by a negligible share of E2E."""
+        was, now = self.before.mean_phases()[phase], self.run.mean_phases()
+        is_negligible = abs(now[phase] - was) <= NEGLIGIBLE * sum(now.values())
+        return "" if is_negligible else self.told(phase, was, now[phase])
 
     def chips(self) -> str:
         """What was changed since the run before, whether the difference exceeds the noise, and that; HTML."""

@@ -32,5 +32,7 @@ def test_an_answer_to_a_drill(tmp_path: Path) -> None:
 def test_a_learners_export_and_what_is_kept_of_them(tmp_path: Path, home: Path) -> None:
     learner = classroom.Learner(name="A", exported="2026-01-01", version="0")
     assert classroom.read(marked(tmp_path / "export.json", learner.model_dump_json())) == learner
-    marked(home / "progress.json", progress.Progress(latest="06").model_dump_json())
-    assert progress.FILE.read().latest == "06"
+    kept = progress.Progress()
+    kept.lesson("06")
+    marked(home / "progress.json", kept.model_dump_json())
+    assert progress.FILE.read() == kept

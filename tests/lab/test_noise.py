@@ -173,6 +173,11 @@ def test_equal_settings_differ_by_noise_but_a_bar_that_doubled_is_not_called_unc
     assert yours.told("E2E p50", 1.0, 1.1) == "+10%", "another scheduler on the same settings is no repeat"
 
 
+def test_what_was_nothing_before_is_new() -> None:
+    compared = Comparison(SLOW, FAST, noise_of(*[1.0] * 5))
+    assert compared.told("E2E p50", 0.0, 0.7) == "new" and compared.told("E2E p50", 0.0, 0.0) == ""
+
+
 @pytest.mark.parametrize("noise", [Noise(), noise_of(5.0), Noise({"queue": [2.0, -2.0] * 9, "prefill": [1.0]})])
 def test_a_phase_that_doubled_is_never_grey(noise: Noise) -> None:
     picture = draw_phases(Comparison(SLOW, FAST, noise), {}).svg()
