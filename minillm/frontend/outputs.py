@@ -28,7 +28,8 @@ class Completion(NamedTuple):
     num_tokens: int | None = None
     """Of that list; None = all."""
 
-    __repr__ = brief
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def token_ids(self) -> list[int]:

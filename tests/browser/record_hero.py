@@ -26,8 +26,9 @@ CELLS = (
     "print(Hero.of(dashboard).model_dump_json())",
 )
 RUN, STOP = (f"button.widget-button:enabled:has-text('{name}')" for name in ("Run", "Stop"))
-SIZE, SHARPNESS = {"width": 1440, "height": 1100}, 1.5
+SIZE, SHARPNESS = {"width": 1440, "height": 1300}, 1.5
 """Higher than a laptop's screen: nothing of the dashboard is cut."""
+MARGIN = 6
 
 
 def main() -> int:
@@ -90,7 +91,9 @@ def recorded(address: str, root: Path, picture: Path, dark: bool) -> Hero:
         page.wait_for_function("() => [...window.jupyterapp.shell.currentWidget.content.model.cells][2].outputs.length")
         page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
         page.mouse.move(0, 0)
-        page.locator(".jp-OutputArea-output .widget-vbox").first.screenshot(path=picture)
+        box = page.locator(".jp-OutputArea-output .widget-vbox").first.bounding_box()
+        sides = {"x": box["x"] - MARGIN, "y": box["y"] - MARGIN}
+        page.screenshot(path=picture, clip={**sides, **{side: box[side] + 2 * MARGIN for side in ("width", "height")}})
         (output,) = code_cells(page)[2]["outputs"]
         chromium.close()
     return Hero.model_validate_json("".join(output["text"]))
