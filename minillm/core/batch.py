@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from minillm.core.brief import brief
 from minillm.core.request import Request, TokenLogprob
 
 
@@ -119,6 +120,8 @@ class ScheduledBatch:
     timed_out: tuple[Request, ...] = ()
     """Waited too long; already finished, reported with this step."""
 
+    __repr__ = brief
+
     @property
     def num_tokens(self) -> int:
         return sum(scheduled.num_tokens for scheduled in self.requests)
@@ -139,6 +142,8 @@ class StepOutput:
     """One per new token, for requests that asked for them."""
     errors: dict[str, str] = field(default_factory=dict)
     """What went wrong, by request id, for requests that could not be sampled. Only they fail."""
+
+    __repr__ = brief
 
 
 class LaunchedStep(Protocol):

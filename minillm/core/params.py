@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
@@ -42,6 +42,10 @@ class StrictModel(BaseModel):
     def replace(self, **changes: Any) -> Self:
         """A validated copy with some fields changed."""
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What differs from the defaults."""
+        return [(name, value) for name, value in super().__repr_args__() if value != default_of(type(self), str(name))]
 
     def _only_with(self, switch: bool, needs: str, name: str) -> None:
         """For validators: without the switch nothing reads the field, so a value but the default is refused."""

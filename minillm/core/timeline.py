@@ -13,6 +13,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from minillm.core.brief import brief
+
 
 class Clock(Protocol):
     """A source of time: real (WallClock) or simulated (VirtualClock)."""
@@ -104,6 +106,8 @@ class Timeline:
     """
     verifications: list[Verification] = field(default_factory=list)
     """Every step that checked a draft; see observe/speculation.py."""
+
+    __repr__ = brief
 
     def deliver(self, now: float, num_tokens: int) -> None:
         """`num_tokens` were handed over at `now`; the first call also ends the first-token phase."""
@@ -205,6 +209,8 @@ class StepRecord:
     end - start."""
     num_context_tokens: int = 0
     """Tokens that the requests which decode attend to, their newest ones included."""
+
+    __repr__ = brief
 
     @property
     def num_tokens(self) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from minillm.core.brief import brief, cut
 from minillm.core.request import FinishReason, Request, TokenLogprob
 from minillm.core.timeline import Timeline
 from minillm.frontend.detokenizer import Detokenizer
@@ -27,6 +28,9 @@ class Completion(NamedTuple):
     error: str | None = None
     num_tokens: int | None = None
     """Output tokens so far, which both lists begin with; None = all that are in them."""
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def token_ids(self) -> list[int]:
@@ -53,6 +57,13 @@ class RequestOutput(NamedTuple):
     prompt_token_ids: list[int]
     completions: list[Completion]
     num_cached_tokens: int = 0
+
+    def __repr__(self) -> str:
+        first, *more = self.completions
+        others = f" and {len(more)} more" if more else ""
+        ended = first.finish_reason or "not finished"
+        told = f"{len(first.token_ids)} tokens, {ended}: {cut(repr(first.text))}{others}"
+        return f"RequestOutput({cut(self.request_id)}: {told})"
 
     @property
     def finished(self) -> bool:

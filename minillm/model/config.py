@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from minillm.core.brief import brief
 from minillm.core.errors import CorruptCheckpointError, UnsupportedArchitectureError
 
 ARCHITECTURES = (
@@ -90,6 +91,8 @@ class ModelConfig:
     """The shares of a token's experts sum to 1. If not, they are the router's probabilities."""
     sparse_layers: tuple[int, ...] = ()
     """Layers with experts (mlp_only_layers, decoder_sparse_step). The others have one MLP of intermediate_size."""
+
+    __repr__ = brief
 
     @classmethod
     def from_hf(cls, hf: dict[str, Any]) -> "ModelConfig":

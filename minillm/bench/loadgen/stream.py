@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 from httpx_sse import EventSource, ServerSentEvent
 
+from minillm.core.brief import brief
+
 Read = tuple[float, bytes]
 """When bytes were read from the connection, and the bytes. Seconds of the client's clock."""
 
@@ -36,6 +38,8 @@ class Answer:
     """It ended as an answer ends: with a finish reason or `[DONE]`."""
     error: str | None = None
     """What is wrong with it: the server reports an error in mid-stream, or it is not what the API says."""
+
+    __repr__ = brief
 
     @property
     def text(self) -> str:
