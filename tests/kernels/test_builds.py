@@ -1,4 +1,4 @@
-"""The C++ kernels in other builds than the engine's own: hardened, under sanitizers, of other compilers, for other CPUs.
+"""The C++ kernels in other builds than the engine's own: hardened, with sanitizers, of other compilers, for other CPUs.
 
 In each build the self-test compares every function with plain loops, in arrays of exactly their size; with a hardened
 library the kernels' own tests run, too. What this machine has no tools for is skipped.
@@ -32,6 +32,7 @@ EMULATED_AMX = ["-include", str(HERE / "amx_emulated.h")]
 SANITIZERS = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 CPUS = ["native", "x86-64", "x86-64-v3", "x86-64-v4", "AMX"]
 """What -march can be on a PC: vectors of 16, 32 and 64 bytes, without and with products of bfloat16."""
+COMPILERS = ["g++", "g++-11", "g++-12", "g++-13", "g++-14", "clang++", "clang++-16", "clang++-18", "clang++-19"]
 ARM = ["armv8-a", "armv8.2-a+bf16", "armv8.6-a+bf16+i8mm+dotprod"]
 TESTS = ["tests/kernels/test_native.py", "tests/kernels/test_ops.py", "tests/model/test_linear.py"]
 
@@ -67,6 +68,14 @@ def run_selftest(compiler: str, flags: list[str], folder: Path, emulator: tuple[
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[-3000:]
 
 
+def run_tests(environment: dict[str, str]) -> None:
+    """The kernels' own tests, but for those that compile, in a process with this environment."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not triton and not compile"]
+    ran = subprocess.run([*command, *TESTS], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, (ran.stdout + ran.stderr)[-3000:]
+    assert "passed" in ran.stdout
+
+
 def needed(program: str) -> str:
     """It, or the test is skipped."""
     if shutil.which(program) is None:
@@ -83,16 +92,12 @@ def test_a_hardened_library_is_right(cpu: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_kernels_tests_pass_on_a_hardened_library() -> None:
     environment = {**os.environ, "MINILLM_CXXFLAGS": " ".join(HARDENED)}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not triton and not compile", *TESTS]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stdout[-3000:]
-    assert "passed" in ran.stdout.splitlines()[-1]
+    run_tests(environment)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("compiler", ["g++", "g++-11", "g++-12", "g++-13", "g++-14", "clang++", "clang++-16", "clang++-19"])
+@pytest.mark.parametrize("compiler", COMPILERS)
 def test_sanitizers_find_nothing(compiler: str, cpu: str, tmp_path: Path) -> None:
     run_selftest(needed(compiler), [*SANITIZERS, *flags_for(cpu)], tmp_path)
 
@@ -125,6 +130,4 @@ def test_the_kernels_tests_pass_under_sanitizers() -> None:
         "LD_PRELOAD": runtime,
         "ASAN_OPTIONS": "detect_leaks=0",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not triton and not compile", *TESTS]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, (ran.stdout + ran.stderr)[-3000:]
+    run_tests(environment)

@@ -97,9 +97,7 @@ def test_it_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("trouble", ["no compiler", "compiler fails", "wrong result"])
-def test_without_it_pytorchs_kernel_serves_all_rows(
-    trouble: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_it_pytorchs_kernel_serves_all_rows(trouble: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     native_kernels.cache_clear()
     if trouble == "no compiler":
         monkeypatch.setattr(compiling.shutil, "which", lambda name: None)

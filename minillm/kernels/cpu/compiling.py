@@ -67,8 +67,8 @@ class Compiler:
         return cache_home() / "native" / f"kernels-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
     def openmp(self) -> list[str]:
-        """The OpenMP library to link with: PyTorch's own, so that both share one team of threads. Clang's code calls one
-        that only its own library has."""
+        """The OpenMP library to link with: PyTorch's own, so that both share one team of threads. Clang's code calls
+        functions that only Clang's has."""
         if BUNDLED is None or "clang" in self.version:
             return ["-fopenmp"]
         return [str(BUNDLED), f"-Wl,-rpath,{BUNDLED.parent}"]
@@ -85,6 +85,7 @@ class Compiler:
         raise failure
 
     def compile_with(self, flags: tuple[str, ...], work: Path) -> None:
+        """The same, with these flags or not at all."""
         objects = {name: work / f"{name}.o" for name in SOURCES}
         for name, made in objects.items():
             run([self.path, *flags, "-c", str(FOLDER / name), "-o", str(made)])
@@ -99,7 +100,7 @@ class Compiler:
     def report(self, fault: str, flags: tuple[str, ...]) -> str:
         """What somebody who mends it must know."""
         return f"""\
-The C++ kernels failed their self-test on this machine, so minillm uses PyTorch's: answers are right, decoding is slower.
+The C++ kernels failed their self-test on this machine, so minillm uses PyTorch's: results are right, decoding slower.
 Its self-test: {fault}
 Please report that to minillm's authors, with these lines:
   compiler: {self.path}, {self.version}
@@ -196,4 +197,5 @@ def cpu_name() -> str:
     """What the processor is called."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part"))), "CPU")
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part")))
+    return next(names, "an unnamed processor")

@@ -1,7 +1,7 @@
 """Runs the library's self-test (selftest.cpp) before the engine loads it, in a process that may crash.
 
-A library can end the process that it's loaded into: a fortified build that finds a fault aborts, and an instruction that
-the CPU doesn't have is a signal. So it's tried where nothing else is lost, once, and the verdict is kept beside it.
+A library can end the process that it's loaded into: a fortified build that finds a fault aborts, and an instruction
+that the CPU doesn't have is a signal. So it's tried once, where nothing else is lost; the verdict is kept beside it.
 """
 
 import os
