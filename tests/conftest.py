@@ -21,6 +21,7 @@ from minillm.__main__ import main
 from minillm.core.errors import ModelError
 from minillm.frontend.engine_thread import EngineThread
 from minillm.kernels.cpu import NativeKernels, native_kernels
+from minillm.kernels.cpu.compiling import known_fault, why_none
 from minillm.model import checkpoints
 from minillm.model.checkpoints import resolve
 from minillm.model.loader import LoadedModel, load_model
@@ -86,7 +87,8 @@ def kernels() -> NativeKernels:
     """The CPU's kernels, compiled."""
     found = native_kernels()
     if found is None:
-        pytest.skip("no C++ compiler here")
+        assert known_fault() is None, known_fault()
+        pytest.skip(why_none() or "they could not be compiled: see the log")
     return found
 
 

@@ -13,7 +13,7 @@ from minillm.bench.report import describe_cpu
 from minillm.core.params import default_of
 from minillm.kernels.attention.select import BACKENDS, PREFERENCE, Demands, select_backend, survey
 from minillm.kernels.cpu import native_kernels
-from minillm.kernels.cpu.compiling import how_to_get_a_compiler
+from minillm.kernels.cpu.compiling import how_to_get_a_compiler, known_fault
 from minillm.kernels.device import available_bytes
 from minillm.model.arithmetic import find_model
 from minillm.model.packing import former_trials
@@ -97,6 +97,9 @@ def compute() -> Iterator[Check]:
         yield Check.of(COMPUTE, "native kernels", "compiled for this processor")
         for trial in former_trials():
             yield Check.of(COMPUTE, "matrix products", f"{trial.threads} threads, {trial.model}: {trial.text()}")
+    elif known_fault():
+        found = "they failed their self-test, so PyTorch's do their work: decode on the CPU is slower"
+        yield Check.of(COMPUTE, "native kernels", found, "please report what `python -m minillm.kernels.cpu` prints")
     elif sys.platform == "linux":
         found = "not compiled: decode on the CPU is slower"
         yield Check.of(COMPUTE, "native kernels", found, how_to_get_a_compiler())
