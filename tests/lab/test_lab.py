@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 
 import pytest
+from patience import PATIENCE_S
 
 from course.lab.lab import Lab
 from course.lab.lesson_03 import reading
@@ -17,7 +18,7 @@ from course.lab.session import Session
 from minillm import Engine
 from minillm.core.errors import EngineDeadError
 
-WAIT_S = 60
+WAIT_S = PATIENCE_S
 
 
 def another(lab: Lab, **options: object) -> Lab:
