@@ -111,8 +111,11 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
 
-slow: model mutation ## run what `make test` leaves out: every combination on the whole model, and the mutants (hours)
-	$(BIN)/pytest tests -m slow
+slow: model ## run what `make test` leaves out: the mutants, and every combination on the whole model (an hour, then hours)
+	@echo "It is $$(date +%H:%M). First the mutants of core and policies: about an hour on 2 cores."
+	@$(MAKE) --no-print-directory mutation
+	@echo "It is $$(date +%H:%M). Now a thousand slow tests: some hours on 2 cores. The slowest are listed at the end."
+	$(BIN)/pytest tests -m slow --durations=20
 
 mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children $(TEST_WORKERS)
