@@ -26,6 +26,8 @@ from typing import Any, NoReturn
 MODULE = "answer"
 """The name an answer's file is imported under."""
 PARENT_CHECK_S = 1.0
+FAST_CORE_S = 0.005
+"""What `slowness` measures on a fast core of 2024."""
 LARGEST_FILE = 64 * 2**20
 LARGEST_REPLY = 32 * 2**20
 OURS = ("course", "minillm", "solutions", "exercises", "tests")
@@ -56,11 +58,13 @@ class Desk:
             self.things.append(thing)
         return self.numbers[id(thing)], type(thing).__name__, blame.shown(thing), callable(thing)
 
-    def prepare(self, environment: dict[str, str], needs: list[str], memory_mb: int) -> None:
+    def prepare(self, environment: dict[str, str], needs: list[str], memory_mb: int) -> float:
+        """All that is not the answer's own affair. Gives back by how much this machine is slow."""
         os.environ.update(environment)
         for name in ("numpy", *needs):
             importlib.import_module(name)
         limit_memory(memory_mb)
+        return slowness()
 
     def load(self, task: dict[str, Any]) -> dict[str, tuple[bool, str]]:
         """Run the answer's file, or unpack what a notebook sent. Gives back its names: callable, and of which type."""
@@ -127,6 +131,17 @@ class Desk:
         if (kind == "held" or isinstance(target, type)) and not wire.travels(type(result)):
             self.number_of(result)  # an object that has methods, even if it is a kind of list
         return result
+
+
+def slowness() -> float:
+    """How many times as long as on a fast core a piece of Python takes here, in CPU time; at least 1."""
+    seconds = []
+    for _ in range(3):
+        began, total = time.process_time(), 0
+        for i in range(100_000):
+            total += i * i & 7
+        seconds.append(time.process_time() - began)
+    return max(min(seconds) / FAST_CORE_S, 1.0)
 
 
 class Printed(io.TextIOBase):
