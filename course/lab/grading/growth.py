@@ -6,6 +6,7 @@ work is in proportion, both cost the same but for caches; where each unit looks 
 times more as there is more. The sizes leave room for `MARGIN` on both sides.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,13 +41,17 @@ def cost_of(act: Callable[[], Any], units: int) -> Cost:
 
 
 def unit_cost(work: Callable[[], Cost]) -> float:
-    """CPU seconds of one unit of work. `work` begins afresh each time it is called."""
+    """CPU seconds of one unit of work; at least what a clock of coarse ticks can tell.
+
+    Args:
+        work: begins afresh each time it is called.
+    """
     total = work()
     for _ in range(MOST_REPEATS):
         if total.seconds >= LEAST_S:
             break
         total += work()
-    return max(total.seconds, 1e-9) / total.units
+    return max(total.seconds, LEAST_S) / total.units
 
 
 def times_as_costly(one: Callable[[], Cost], other: Callable[[], Cost], limit: float) -> float:
@@ -56,11 +61,13 @@ def times_as_costly(one: Callable[[], Cost], other: Callable[[], Cost], limit: f
         limit: what decides. A ratio above it is measured anew, `TRIES` times in all, and the smallest is given back.
             `other` is measured before and after `one`, and the larger of the two counts: so much is noise.
     """
-    ratios: list[float] = []
-    while len(ratios) < TRIES and min(ratios, default=limit + 1) > limit:
+    smallest = math.inf
+    for _ in range(TRIES):
         before, cost, after = unit_cost(other), unit_cost(one), unit_cost(other)
-        ratios.append(cost / max(before, after))
-    return min(ratios)
+        smallest = min(smallest, cost / max(before, after))
+        if smallest <= limit:
+            break
+    return smallest
 
 
 def hold_steady(
