@@ -165,7 +165,7 @@ def test_an_answer_that_never_ends_is_given_up() -> None:
     with FakeEndpoint(answer(gate=threading.Event())) as fake:
         run = RemoteLab(fake.url, timeout_s=1.0).run(together())
         assert fake.disconnected.wait(WAIT_S), "the server hears of it"
-    assert [row.refused for row in run.rows] == ["no whole answer within 1 s"] * 3
+    assert [row.refused for row in run.rows] == ["no whole answer within 1.0 s"] * 3
 
 
 def test_nobody_there_is_said_and_the_button_comes_back() -> None:
