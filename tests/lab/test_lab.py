@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 
 import pytest
+from patience import PATIENCE_S
 
 from course.lab import waiting
 from course.lab.lab import Lab
@@ -20,7 +21,7 @@ from course.lab.workloads import Arrival, Workload
 from minillm import Engine
 from minillm.core.errors import EngineDeadError
 
-WAIT_S = 60
+WAIT_S = PATIENCE_S
 
 
 def another(lab: Lab, **options: object) -> Lab:

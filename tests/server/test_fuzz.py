@@ -64,7 +64,8 @@ def answers_properly(server: Running, path: str, content: bytes) -> None:
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
-relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+relaxed = settings(max_examples=60, suppress_health_check=CHECKS)
 
 
 @relaxed
@@ -140,7 +141,7 @@ def check_answers(received: bytes, method: bytes) -> None:
         received = rest[length:]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=CHECKS)
 @given(method=methods, target=targets, headers=odd_headers, content=contents)
 @example(method=b"GET", target=b"/x?\xff", headers=[], content=b"")
 @example(method=b"GET", target=b"/v1/models/?\xff", headers=[], content=b"")
@@ -155,7 +156,7 @@ def test_requests_of_any_kind(hasty: Running, method: bytes, target: bytes, head
     check_answers(hasty.raw(b"\r\n".join([*lines, b"", b""]) + content), method)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=CHECKS)
 @given(sent=st.binary(min_size=1, max_size=300))
 def test_bytes_of_any_kind(hasty: Running, sent: bytes):
     check_answers(hasty.raw(sent), b"")

@@ -212,7 +212,8 @@ class Exercise:
     feedback: Mapping[str, str] = field(default_factory=dict)
     """Texts of mistakes, by the names that the judges use."""
     limit_s: float = 3.0
-    """Most seconds of CPU time that all parts may take together; the model answer should need less than a fifth."""
+    """Most seconds of CPU time that all parts may take together on a fast core; a slow one gets more. The model answer
+    should need less than a fifth."""
     memory_mb: int = 1024
     """Most memory the answer may take on top of what the checker has."""
     needs: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ from course.lab.grading.blame import explain
 from course.lab.grading.exercise import Answer, Exercise
 from course.lab.grading.remote import EndedError, Link
 
-START_LIMIT_S = 30.0
+START_LIMIT_S = 180.0
 """For Python to start and import the exercise: our part, so it is long."""
 KEPT_OUTPUT = 2000
 """Characters of what an answer prints that are shown."""
@@ -102,8 +102,8 @@ class Worker:
         child = self._child(hash_seed)
         child.printed.forget()
         link = Link(child, START_LIMIT_S)
-        link.ask("prepare", dict(exercise.environment), list(exercise.needs), exercise.memory_mb)
-        link, child.limit_s = Link(child, exercise.limit_s), exercise.limit_s
+        slowness = link.ask("prepare", dict(exercise.environment), list(exercise.needs), exercise.memory_mb)
+        link, child.limit_s = Link(child, exercise.limit_s * slowness), exercise.limit_s
         link.load(submission.task)
         return link
 
