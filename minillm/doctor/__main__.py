@@ -9,7 +9,7 @@ from minillm.doctor.children import examine
 
 
 def main(as_json: bool) -> int:
-    """Examine, and print. Returns the exit status: 1 where minillm can't work, or nobody can tell."""
+    """Examine, and print. Returns the exit status: 1 where minillm can't work, or may not."""
     report = examine()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a folder's name may be none of this terminal's letters

@@ -85,7 +85,7 @@ def system() -> Iterator[Finding]:
     here = platforms.Platform.here()
     library = f", glibc {platforms.dotted(here.glibc)}" if here.glibc else ", musl" if here.musl else ""
     yield Finding.of(MACHINE, "system", f"{here.name} on {here.machine}{library}")
-    torch_is_there = importlib.util.find_spec("torch") is not None  # somebody may have built it there
+    torch_is_there = importlib.util.find_spec("torch") is not None  # it may have been built there
     for note in platforms.notes(here):
         yield Finding.of(MACHINE, note.topic, note.says, note.fix, needed=note.blocks and not torch_is_there)
     name, present = platforms.describe_cpu()

@@ -37,7 +37,7 @@ class Report:
 
     findings: list[Finding]
     undecided: list[str]
-    """Checks without which nobody can say whether minillm works here, and which could not finish."""
+    """Checks that decide whether minillm works here, and could not finish."""
 
     @property
     def ok(self) -> bool:
