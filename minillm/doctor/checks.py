@@ -165,14 +165,13 @@ def native() -> Iterator[Finding]:
         yield Finding.of(COMPUTE, name, f"none without a compiler: {instead}")
         return
     said = io.StringIO()
-    logging.basicConfig(stream=said)
+    logging.basicConfig(stream=said, level=logging.INFO, format="%(message)s")
     if native_kernels() is not None:
         yield Finding.of(COMPUTE, name, "compiled for this processor, and tried")
     else:
-        found = f"they can't be had, so decode on the CPU is slower: {instead}"
-        yield Finding(
-            COMPUTE, name, "absent", found, f"look at the details of --json; else {PLEASE_REPORT}", said.getvalue()
-        )
+        found = " ".join(said.getvalue().split()) or f"{instead}, and decode on the CPU is slower"
+        fix = f"mend the compiler, or the cache folder; else {PLEASE_REPORT}"
+        yield Finding(COMPUTE, name, "absent", found, fix, said.getvalue())
 
 
 def bandwidth() -> Iterator[Finding]:
