@@ -187,9 +187,11 @@ def test_the_verdict_comes_first_and_names_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("columns", [0, 40, 80, 500])
 def test_lines_break_between_words(columns: int) -> None:
-    finding = Finding.of("machine", "processor", "many words " * 40, "do this " * 30)
+    path = "/a/very-long/path-that-stays/whole-to-be-copied-by-whoever-needs-it"
+    finding = Finding.of("machine", "processor", "many words " * 40, "do this " * 30 + path)
     lines = Report([finding], []).as_text(columns).splitlines()
-    assert max(map(len, lines)) <= max(40, min(columns, 120))
+    assert max(len(line) for line in lines if path not in line) <= max(40, min(columns, 120))
+    assert path in lines[-1].split()
     words = " ".join(lines).split()
     assert words.count("many") == words.count("words") == 40
 
@@ -212,6 +214,12 @@ def test_a_cache_that_cannot_be_made(home: str, monkeypatch: pytest.MonkeyPatch,
     found = next(finding for finding in checks.storage() if finding.name == "cache folder")
     assert (found.status, found.group) == ("bad", "storage")
     assert "MINILLM_HOME" in (found.fix or "")
+
+
+def test_a_damaged_model_keeps_it_from_working(no_cache: Path) -> None:
+    (no_cache / "models" / "smollm2-135m").mkdir(parents=True)
+    [found] = checks.generation()
+    assert found.status == "bad" and "smollm2-135m" in found.fix
 
 
 def test_models_of_the_cache_are_listed(no_cache: Path) -> None:

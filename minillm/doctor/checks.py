@@ -169,7 +169,7 @@ def native() -> Iterator[Finding]:
     if native_kernels() is not None:
         yield Finding.of(COMPUTE, name, "compiled for this processor, and tried")
     else:
-        found = " ".join(said.getvalue().split()) or f"{instead}, and decode on the CPU is slower"
+        found = said.getvalue().strip() or f"{instead}, and decode on the CPU is slower"
         fix = f"mend the compiler, or the cache folder; else {PLEASE_REPORT}"
         yield Finding(COMPUTE, name, "absent", found, fix, said.getvalue())
 
@@ -237,7 +237,8 @@ def attention() -> Iterator[Finding]:
     others = ", ".join(other for other, objection in objections.items() if objection is None) or "none"
     yield Finding.of(ENGINE, "attention", f"auto = {name} on {device.type} in bfloat16; also here: {others}")
     for other, objection in objections.items():
-        if objection is not None and device.type in BACKENDS[other].device_types:
+        # On a CPU it can only be `native`, of which the check of the native kernels tells more.
+        if objection is not None and device.type == "cuda" and "cuda" in BACKENDS[other].device_types:
             yield Finding.of(ENGINE, f"attention {other}", f"can't run on this {device.type}", objection)
 
 
@@ -256,11 +257,13 @@ def generation() -> Iterator[Finding]:
     if available_bytes() < ENOUGH_MEMORY:
         yield Finding.of(ENGINE, "generation", "not tried, since there is little memory")
         return
-    prompt = "The capital of France is"
-    [output] = LLM(model=name, kv_cache_memory_gb=0.1).generate(
-        prompt, SamplingParams(max_tokens=4, temperature=0), use_tqdm=False
-    )
-    yield Finding.of(ENGINE, "generation", f"{name} continues {prompt!r} with {output.text!r}")
+    prompt, params = "The capital of France is", SamplingParams(max_tokens=4, temperature=0)
+    try:
+        [output] = LLM(model=name, kv_cache_memory_gb=0.1).generate(prompt, params, use_tqdm=False)
+    except MinillmError as error:  # which says what to do
+        yield Finding.of(ENGINE, "generation", "it failed", str(error), needed=True)
+    else:
+        yield Finding.of(ENGINE, "generation", f"{name} continues {prompt!r} with {output.text!r}")
 
 
 # ---------------------------------------------------------------- storage and software

@@ -74,14 +74,18 @@ class Report:
 
     def as_text(self, columns: int) -> str:
         """The verdict, then the findings by group."""
-        wrap = functools.partial(textwrap.fill, width=max(FEWEST_COLUMNS, min(columns, MOST_COLUMNS)))
+        width = max(FEWEST_COLUMNS, min(columns, MOST_COLUMNS))
+        # A path or a command stays whole, to be copied.
+        wrap = functools.partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
         indent = " " * (NAME_WIDTH + 5)
         lines = [wrap(self.verdict)]
         for group, members in groupby(self.findings, key=lambda finding: finding.group):
             lines += ["", group]
             for finding in members:
                 head = f"  {MARKS[finding.status]} {finding.name:{NAME_WIDTH}} "
-                lines.append(wrap(finding.found, initial_indent=head, subsequent_indent=indent))
+                for paragraph in finding.found.splitlines():
+                    lines.append(wrap(paragraph, initial_indent=head, subsequent_indent=indent))
+                    head = indent
                 if finding.fix is not None:
                     lines.append(wrap(f"-> {finding.fix}", initial_indent=indent, subsequent_indent=indent + "   "))
         return "\n".join(lines)
