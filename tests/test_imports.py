@@ -30,6 +30,7 @@ LAYERS = (
     "simulate",
     "server",
     "bench",
+    "doctor",
     "__main__",
     "course",
 )
@@ -41,6 +42,7 @@ WITHOUT_TORCH = (
     "minillm.observe.summary",
     "minillm.simulate",
     "minillm.frontend.engine",
+    "minillm.doctor.children",
     "minillm.__main__",
     "course.lab.incidents.cli",
     "course.lab.drills.cli",

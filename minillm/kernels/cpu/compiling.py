@@ -15,6 +15,7 @@ import torch
 from minillm.core.errors import StorageError
 from minillm.kernels.cpu.selftest import run_selftest
 from minillm.kernels.openmp import BUNDLED
+from minillm.kernels.platforms import Platform, how_to_get_a_compiler, why_no_native_kernels
 from minillm.kernels.storage import build_once, cache_home
 
 FOLDER = Path(__file__).parent
@@ -170,18 +171,14 @@ def find_compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "g++"))
 
 
-def how_to_get_a_compiler() -> str:
-    """A command, or advice, for this machine."""
-    return "apt install g++" if shutil.which("apt") else "install g++, by this system's package manager"
-
-
 def why_none() -> str | None:
     """Why there's no library here, what that means for the course, and the cure. None: there should be one."""
     slower = "decoding will be slower, and lessons 06 and 09 will show other proportions"
-    if sys.platform != "linux":
-        return f"the C++ kernels are for Linux only so far; PyTorch's own take their place: {slower}"
+    here = Platform.here()
+    if unavailable := why_no_native_kernels(here):
+        return f"{unavailable}, so {slower}"
     if find_compiler() is None:
-        return f"no C++ compiler found (g++): {slower}. {how_to_get_a_compiler()}, then start this again"
+        return f"no C++ compiler found (g++): {slower}. {how_to_get_a_compiler(here)}, then start this again"
     return known_fault()
 
 
