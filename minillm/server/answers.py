@@ -41,8 +41,9 @@ class AnswerShape:
         """Choices whose role has been sent."""
         self._token_characters: dict[int, int] = {}
         """By choice: characters of the tokens whose log-probabilities have been sent."""
-        self._has_tools = isinstance(body, ChatBody) and bool(body.offered_tools)
-        self._readers: defaultdict[int, ToolCallReader] = defaultdict(ToolCallReader)
+        offered = {tool.function.name for tool in body.offered_tools} if isinstance(body, ChatBody) else set()
+        self._has_tools = bool(offered)
+        self._readers: defaultdict[int, ToolCallReader] = defaultdict(lambda: ToolCallReader(offered))
 
     # ---------------------------------------------------------------- streamed
 

@@ -121,7 +121,8 @@ class Service:
         tools = template_tools(self.thread.model.tokenizer, body.offered_tools) if isinstance(body, ChatBody) else None
         token_ids = await self.in_thread(self._encode, prompts, tools)
         call.max_tokens = self._output_limit(call, body, max(map(len, token_ids)))
-        return token_ids, body.sampling(call.max_tokens)
+        # Schemas are counted, which takes a while if they are large.
+        return token_ids, await self.in_thread(body.sampling, call.max_tokens)
 
     def _encode(self, prompts: Sequence[Prompt], tools: list[dict[str, Any]] | None = None) -> list[list[int]]:
         model = self.thread.model
