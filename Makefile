@@ -112,7 +112,7 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 	echo "everything passed"
 
 slow: model mutation ## run what `make test` leaves out: every combination on the whole model, and the mutants (hours)
-	$(BIN)/pytest tests -m slow
+	$(BIN)/pytest tests -m slow  # an hour of it are grammars that clients might send: MINILLM_FUZZ_S=600 for less
 
 mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children $(TEST_WORKERS)

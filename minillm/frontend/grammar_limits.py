@@ -27,7 +27,7 @@ MAX_COUNT = 1_000_000
 """Of minLength, maxItems and so on: no answer is as long."""
 
 EDGE = 2**63 - 1024
-"""The largest double below 2^63: bounds of numbers are within ±EDGE, or llguidance cannot write them as an automaton."""
+"""The largest double below 2^63: llguidance makes automata of bounds within ±EDGE only."""
 NO_BOUND = 1e300
 """A bound as far away as this means "any number": it rules out next to nothing that a double can hold."""
 TINY = 1e-60

@@ -73,7 +73,7 @@ class Worker:
         return self._owner == os.getpid() and self._process.poll() is None
 
     def run(self, text: str, may_be_gbnf: bool, timeout_s: float) -> str:
-        """Try a grammar. Returns it in Lark's notation. If that fails by a crash or the deadline, this worker has ended.
+        """Try a grammar. Returns it in Lark's notation. After a crash, or at the deadline, this worker has ended.
 
         Raises:
             TrialError: it is wrong, or exceeds a limit.

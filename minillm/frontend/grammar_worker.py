@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
 LIMITS: dict[str, Any] = {
@@ -128,6 +127,8 @@ def limit_memory() -> None:
 
 def main() -> None:
     """Serve trials until the parent closes its end, or is gone."""
+    from multiprocessing.connection import Connection
+
     from llguidance import LLTokenizer
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal, and the parent decides

@@ -7,8 +7,8 @@ its state after the output so far it walks a trie of the vocabulary, and the tok
 and Louf 2023, "Efficient Guided Generation for Large Language Models", is the idea; Dong et al. 2024, "XGrammar", what
 it takes to be fast.
 
-It is native code that reads what a client sent. So a grammar is counted first (grammar_limits.py), then tried in a child
-process with a deadline (grammar_trials.py), and only then compiled here, beside the engine's thread.
+It is native code that reads what a client sent. So a grammar is counted first (grammar_limits.py), then tried in a
+child process with a deadline (grammar_trials.py), and only then compiled here, beside the engine's thread.
 """
 
 import json
@@ -169,14 +169,14 @@ class GrammarCompiler:
         self._changing, self._making_trie = threading.Lock(), threading.Lock()
         self.num_compiled = 0
         self.compile_s = 0.0
-        """Seconds they took together in this process; trials not counted, and what is found in the cache adds nothing."""
+        """Seconds they took in this process, without their trials; what is found in the cache adds nothing."""
 
     def compile(self, params: Any) -> "LLMatcher | None":
         """A matcher at the beginning of the grammar, for one sequence; None if nothing is asked for. Waits for it.
 
         Raises:
             InvalidGrammarError: the grammar is wrong, too large, takes too long, or no output satisfies it.
-            InvalidSamplingParamsError: it is no StructuredOutputsParams, or the model has no tokenizer that can be read.
+            InvalidSamplingParamsError: no StructuredOutputsParams, or the model has no tokenizer that can be read.
         """
         return None if params is None else self.start(params).result().deep_copy()
 
@@ -205,15 +205,19 @@ class GrammarCompiler:
                 threading.stack_size(before)
         return future
 
+    def tokenize(self, text: str) -> list[int]:
+        """In tokens of the model's vocabulary. Raises InvalidSamplingParamsError: its tokenizer cannot be read."""
+        return self._trie.tokenize_str(text)
+
     def close(self) -> None:
         """End the processes in which grammars are tried: nothing more is compiled."""
         self.trials.close()
 
     def _look_up(self, params: StructuredOutputsParams) -> "LLMatcher | None":
         """What is compiled already. Only if its text has been written, too: that may take a while."""
-        text = params.__dict__.get("lark")
+        text: str | None = params.__dict__.get("lark")
         with self._changing:
-            if text not in self._compiled:
+            if text is None or text not in self._compiled:
                 return None
             self._compiled.move_to_end(text)
             return self._compiled[text]

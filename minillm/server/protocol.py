@@ -98,7 +98,9 @@ class Message(StrictJson):
         """For the model's chat template. OpenAI renamed `system` to `developer`; templates know the old name."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         told: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
-        told |= self.model_dump(include={"name", "tool_calls", "tool_call_id"}, exclude_defaults=True)
+        told |= self.model_dump(include={"name", "tool_call_id"}, exclude_defaults=True)
+        if self.tool_calls:
+            told["tool_calls"] = [call.model_dump() for call in self.tool_calls]
         return told
 
 

@@ -113,9 +113,8 @@ def tool_grammar(tools: Sequence[Tool], choice: str | NamedTool, parallel: bool)
     """Lark's notation, as llguidance reads it: text and calls, or calls alone where one is required.
 
     Each tool's parameters are a schema of their own, so that what they refer to moves with them. Keywords that
-    llguidance has not (uniqueItems, look-ahead in a pattern) are passed over, unless the tool is `strict`: the arguments
-    are then an object that follows all the others. The tags are special tokens where the tokenizer has them, and spelled
-    out elsewhere (`resolve_tokens`).
+    llguidance doesn't have (uniqueItems, look-ahead in a pattern) are passed over unless the tool is `strict`, and the
+    others hold. The tags are special tokens where the tokenizer has them, and spelled out elsewhere (resolve_tokens).
 
     Raises:
         ApiError: 400: the tool that is chosen is not there, or its parameters are too large or describe no object.
@@ -174,7 +173,7 @@ class ToolCallReader:
         """The text that is certain to be no call, and the calls that are whole, in OpenAI's shape. A call that the
         answer breaks off in is text."""
         self._held += piece
-        text, calls = "", []
+        text, calls = "", list[dict[str, Any]]()
         while (start := self._held.find(OPEN + "\n")) >= 0:
             call, may_come = self._call_at(start)
             if call is not None:
