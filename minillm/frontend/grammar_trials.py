@@ -15,16 +15,28 @@ from collections.abc import Callable
 from multiprocessing import Pipe
 from typing import NamedTuple
 
+from minillm.core.errors import QueueFullError
 from minillm.frontend import grammar_worker
 
 MAX_WORKERS = 4
 """So many trials run at once: one that takes until its deadline doesn't hold up the others."""
+PATIENCE = 4
+"""Deadlines that a grammar waits for a free worker, at most."""
 START_S = 60.0
 """Longest that a worker takes to start: it imports llguidance, and makes a trie of the vocabulary."""
 
 
 class TrialError(ValueError):
     """A grammar failed its trial."""
+
+
+class Tried(NamedTuple):
+    """What is known of a grammar that passed."""
+
+    text: str
+    """In Lark's notation."""
+    num_bytes: int
+    """That it takes, compiled and followed for some tokens."""
 
 
 class TokenizerSpec(NamedTuple):
@@ -72,8 +84,8 @@ class Worker:
         """False once it has ended, or in a process that was forked off the one that started it."""
         return self._owner == os.getpid() and self._process.poll() is None
 
-    def run(self, text: str, may_be_gbnf: bool, timeout_s: float) -> str:
-        """Try a grammar. Returns it in Lark's notation. After a crash, or at the deadline, this worker has ended.
+    def run(self, text: str, may_be_gbnf: bool, timeout_s: float) -> Tried:
+        """Try a grammar. After a crash, or at the deadline, this worker has ended.
 
         Raises:
             TrialError: it is wrong, or exceeds a limit.
@@ -89,7 +101,7 @@ class Worker:
             raise TrialError(self._why_it_ended(clock.is_over, timeout_s)) from None
         if "error" in answer:
             raise TrialError(answer["error"])
-        return str(answer["text"])
+        return Tried(answer["text"], answer["bytes"])
 
     def close(self) -> None:
         """End it, and wait until it has."""
@@ -153,19 +165,24 @@ class Trials:
         """Workers that a grammar ended, by a crash or by its deadline."""
         self._finalizer = weakref.finalize(self, _close_all, self._all)
 
-    def run(self, text: str, may_be_gbnf: bool = False) -> str:
-        """Try a grammar. Returns it in Lark's notation.
+    def run(self, text: str, may_be_gbnf: bool = False) -> Tried:
+        """Try a grammar.
 
         Raises:
             TrialError: it failed, or this is closed.
+            QueueFullError: all workers are busy, and stay so for some deadlines.
             RuntimeError: no worker starts.
         """
-        with self._free:
+        if not self._free.acquire(timeout=PATIENCE * self.timeout_s):
+            raise QueueFullError("too many grammars are being compiled: try again later")
+        try:
             worker = self._take()
             try:
                 return worker.run(text, may_be_gbnf, self.timeout_s)
             finally:
                 self._give_back(worker)
+        finally:
+            self._free.release()
 
     def close(self) -> None:
         """End the workers. Trials that run fail, and so do later ones."""

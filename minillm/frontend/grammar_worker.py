@@ -9,6 +9,7 @@ default. And both sides have the same LIMITS, which llguidance counts in its own
 token that would exceed them is an error of that matcher.
 """
 
+import ctypes
 import json
 import os
 import random
@@ -23,7 +24,7 @@ LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 1_000_000,
     "step_lexer_fuel": 200_000,
     "step_max_items": 50_000,
-    "max_lexer_states": 50_000,
+    "max_lexer_states": 20_000,
     "max_grammar_size": 500_000,
     "verbose_errors": False,
 }
@@ -34,7 +35,7 @@ cost each step 20 ms. The last line of this kind in a grammar holds."""
 
 COMPILING_STACK, WALKING_STACK = 4 << 20, 512 << 10
 """Bytes of stack that a trial may need."""
-MEMORY = 1 << 30
+MEMORY = 1 << 29
 """Bytes that a trial may need beyond what this process has at its start."""
 WALKS, STEPS = 4, 24
 """How often a grammar is followed, and for how many tokens."""
@@ -96,8 +97,9 @@ def in_thread(stack: int, work: Callable[[], Any]) -> Any:
     return result
 
 
-def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, str]:
-    """Try one grammar. Returns its text in Lark's notation, or an error."""
+def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
+    """Try one grammar. Returns its `text` in Lark's notation and the `bytes` that it takes, or an `error`."""
+    before = resident_bytes()
     try:
         text = task["text"]
         if task["may_be_gbnf"]:
@@ -111,7 +113,18 @@ def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, str]:
         return {"error": f"it takes more than {MEMORY >> 20} MB to compile: make it smaller or less nested"}
     except Exception as error:  # gbnf_to_lark raises plain ones, too
         return {"error": str(error) or type(error).__name__}
-    return {"text": text}
+    return {"text": text, "bytes": max(0, resident_bytes() - before)}
+
+
+def resident_bytes() -> int:
+    """Of this process; 0 where Linux doesn't say. What was freed has been given back first."""
+    if not os.path.exists("/proc/self/statm"):
+        return 0
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def limit_memory() -> None:

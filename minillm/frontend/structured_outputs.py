@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from minillm.core.errors import InvalidGrammarError, InvalidSamplingParamsError
+from minillm.core.errors import InvalidGrammarError, InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
 from minillm.frontend.detokenizer import special_tokens
 from minillm.frontend.grammar_limits import GrammarLimitError
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 CACHED_GRAMMARS = 64
 """Compiled grammars that an engine keeps, those used last."""
+CACHED_BYTES = 1 << 29
+"""Most memory that these take, as their trials measured it."""
 KINDS = dict[str, Any](json=(str, dict), regex=str, choice=(list, tuple), grammar=str, json_object=bool)
 """Fields of a StructuredOutputsParams, and the types of their values."""
 JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -164,7 +166,8 @@ class GrammarCompiler:
 
         self._tokenizer, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
         self.trials = Trials(self._spec, timeout_s)
-        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._compiled: OrderedDict[str, tuple[LLMatcher, int]] = OrderedDict()
+        """By text: with the bytes that it takes."""
         self._in_progress: dict[str, Future[LLMatcher]] = {}
         self._changing, self._making_trie = threading.Lock(), threading.Lock()
         self.num_compiled = 0
@@ -220,13 +223,13 @@ class GrammarCompiler:
             if text is None or text not in self._compiled:
                 return None
             self._compiled.move_to_end(text)
-            return self._compiled[text]
+            return self._compiled[text][0]
 
     def _work(self, params: StructuredOutputsParams, future: "Future[LLMatcher]") -> None:
         future.set_running_or_notify_cancel()
         try:
             future.set_result(self._compile(params))
-        except InvalidSamplingParamsError as error:
+        except RequestError as error:
             future.set_exception(error)
         except (ValueError, TypeError, RecursionError, OverflowError) as error:
             message = readable(str(error), params.kind)
@@ -238,7 +241,7 @@ class GrammarCompiler:
         text = params.lark
         with self._changing:
             if text in self._compiled:
-                return self._compiled[text]
+                return self._compiled[text][0]
             others = self._in_progress.get(text)
             if others is None:
                 ours: Future[LLMatcher] = Future()
@@ -250,13 +253,11 @@ class GrammarCompiler:
             resolved = resolve_tokens(text, self._special_tokens) if is_own else text
             tried = self.trials.run(resolved, may_be_gbnf=is_own)
             trie, start = self._trie, time.perf_counter()
-            matcher = compile_grammar(trie, tried)
+            matcher = compile_grammar(trie, tried.text)
             with self._changing:
                 self.num_compiled += 1
                 self.compile_s += time.perf_counter() - start
-                self._compiled[text] = matcher
-                if len(self._compiled) > CACHED_GRAMMARS:
-                    self._compiled.popitem(last=False)
+                self._keep(text, matcher, tried.num_bytes)
             ours.set_result(matcher)
             return matcher
         except BaseException as error:
@@ -265,6 +266,12 @@ class GrammarCompiler:
         finally:
             with self._changing:
                 del self._in_progress[text]
+
+    def _keep(self, text: str, matcher: "LLMatcher", num_bytes: int) -> None:
+        self._compiled[text] = matcher, num_bytes
+        num_cached = sum(size for _, size in self._compiled.values())
+        while len(self._compiled) > 1 and (len(self._compiled) > CACHED_GRAMMARS or num_cached > CACHED_BYTES):
+            num_cached -= self._compiled.popitem(last=False)[1][1]
 
     def _spec(self) -> "TokenizerSpec":
         """As llguidance.hf.from_tokenizer has it."""

@@ -9,6 +9,7 @@ from minillm.core.errors import (
     InvalidSamplingParamsError,
     MinillmError,
     PromptTooLongError,
+    QueueFullError,
     RequestError,
 )
 from minillm.core.request import GRAMMAR_ERROR, FinishReason
@@ -64,6 +65,7 @@ Answer = tuple[int, str | None, str]
 ERRORS: dict[type[Exception], Answer] = {
     PromptTooLongError: (400, "context_length_exceeded", "{}"),
     InvalidSamplingParamsError: (400, "invalid_value", "{}"),
+    QueueFullError: (503, "server_busy", "{}"),
     RequestError: (400, None, "{}"),
     RecursionError: (400, "invalid_value", "a value is nested too deeply"),
     EngineDeadError: (503, "engine_stopped", "the engine has stopped: this server must be started anew"),

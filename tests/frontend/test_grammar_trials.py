@@ -1,5 +1,6 @@
 """Grammars are tried in a child process: what kills it is one request's refusal, and nothing waits for it."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -7,18 +8,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from server.nasty_grammars import WORST
+from hypothesis import HealthCheck, given, settings
+from server.nasty_grammars import WORST, asked
 
 from minillm import EngineConfig, SamplingParams, StructuredOutputsParams
-from minillm.core.errors import EngineDeadError, InvalidGrammarError
-from minillm.frontend import structured_outputs
+from minillm.core.errors import EngineDeadError, InvalidGrammarError, InvalidSamplingParamsError, QueueFullError
+from minillm.frontend import grammar_trials, grammar_worker, structured_outputs
 from minillm.frontend.engine import Engine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.structured_outputs import GrammarCompiler, resolve_tokens
 from minillm.model.loader import LoadedModel
+from minillm.server.errors import ApiError
+from minillm.server.protocol import CompletionBody, parse
 
 ROOT = Path(__file__).parents[2]
 CRASHING = StructuredOutputsParams(grammar=f"start: %json {json.dumps(WORST)}")
@@ -87,9 +92,11 @@ def test_engines_leave_no_process_behind(config: EngineConfig, model: LoadedMode
 KILLED = """
 import os, signal
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
+from types import SimpleNamespace
 import psutil
-compiler = GrammarCompiler(AutoTokenizer.from_pretrained({folder!r}), None, [2], timeout_s=3)
+tokenizer = SimpleNamespace(backend_tokenizer=Tokenizer.from_file({folder!r} + "/tokenizer.json"))
+compiler = GrammarCompiler(tokenizer, None, [2], timeout_s=3)
 compiler.compile(StructuredOutputsParams(choice=["a"]))
 print(psutil.Process().children()[0].pid, flush=True)
 future = compiler.start(StructuredOutputsParams(regex="a?" * 16_000)) if {busy} else None
@@ -146,3 +153,42 @@ def test_a_request_that_is_cancelled_while_its_grammar_compiles_never_runs(
 def test_a_token_that_the_tokenizer_has_not_is_its_text() -> None:
     text = r'start: <a> "<a>" <b> /<a>/ [<a>] // <a>'
     assert resolve_tokens(text, {"<b>"}) == r'start: "<a>" "<a>" <b> /<a>/ [<a>] // <a>'
+
+
+def test_a_flood_of_endless_grammars_gets_an_answer(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_trials, "PATIENCE", 0.0)
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=120)
+    endless = [StructuredOutputsParams(regex="a?" * (16_000 - i)) for i in range(grammar_trials.MAX_WORKERS)]
+    futures = [compiler.start(params) for params in endless]
+    while len(workers()) < grammar_trials.MAX_WORKERS:
+        threading.Event().wait(0.01)
+    with pytest.raises(QueueFullError, match="try again later"):
+        compiler.compile(YES)
+    compiler.close()
+    for future in futures:
+        with pytest.raises(InvalidGrammarError):
+            future.result(60)
+
+
+def test_what_is_kept_is_bounded_in_bytes(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structured_outputs, "CACHED_BYTES", 250)
+    monkeypatch.setattr(grammars.trials, "run", lambda text, may_be_gbnf: grammar_trials.Tried(text, 100))
+    compiled = []
+    for choice in "abbcba":  # two have room
+        grammars.compile(StructuredOutputsParams(choice=[choice]))
+        compiled.append(grammars.num_compiled)
+    assert compiled == [1, 2, 2, 3, 3, 4]
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(fields=asked.filter(lambda fields: "tools" not in fields))
+def test_what_passed_its_trial_harms_nothing_here(grammars: GrammarCompiler, fields: dict[str, Any]) -> None:
+    """Compiled and followed in this process, for longer than in the trial: a crash would end the tests."""
+    try:
+        [params] = parse(json.dumps({"model": "m", "prompt": "", **fields}).encode(), CompletionBody).constraints()
+        matcher = grammars.compile(params)
+    except (ApiError, InvalidSamplingParamsError):
+        return
+    with contextlib.suppress(ValueError):  # too large, further on
+        for seed in range(grammar_worker.WALKS, 3 * grammar_worker.WALKS):
+            grammar_worker.walk(matcher.deep_copy(), seed)
