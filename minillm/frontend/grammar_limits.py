@@ -42,6 +42,10 @@ DATA = ("enum", "const", "default", "examples", "example")
 """Keywords whose values are data: nothing in them is a schema."""
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose values are schemas by name."""
+PARENTHESES = re.compile(r"\\[\s\S]?|[()]")
+"""And what is escaped. Patterns for a client's text match also where something is not closed: else each of a million
+quotes would have the rest of the text read."""
+QUOTES_OR_PARENTHESES = re.compile(r'"(?:\\[\s\S]?|[^"\\])*+"?|' + PARENTHESES.pattern)
 OTHER_REGEX = re.compile(r"\\[1-9]|\\k[<{]|\(\?(?:[=!]|<[=!]|P[=>])")
 """Look-around and back references: no automaton has them, and so neither has Rust's `regex`."""
 
@@ -81,11 +85,15 @@ def check_size(text: str, most: int = MAX_BYTES) -> str:
     return text
 
 
-def check_nesting(text: str) -> None:
-    """Raise GrammarLimitError: parentheses are nested too deeply. Those in quotes do not count."""
+def check_nesting(text: str, has_quotes: bool) -> None:
+    """Raise GrammarLimitError: parentheses are nested too deeply.
+
+    Args:
+        has_quotes: those in double quotes do not count.
+    """
     depth = 0
-    for one in re.findall(r"\\.|[()]", re.sub(r'"(?:\\.|[^"\\\n])*"', "", text)):
-        depth += {"(": 1, ")": -1}.get(one, 0)
+    for one in (QUOTES_OR_PARENTHESES if has_quotes else PARENTHESES).finditer(text):
+        depth += {"(": 1, ")": -1}.get(one[0], 0)
         if depth > MAX_NESTING:
             raise GrammarLimitError(f"parentheses are nested more than {MAX_NESTING} deep: write parts as rules")
 

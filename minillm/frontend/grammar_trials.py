@@ -42,7 +42,7 @@ class Tried(NamedTuple):
 class TokenizerSpec(NamedTuple):
     """What llguidance's tokenizer is made from, here and in a worker."""
 
-    json: str
+    json: bytes
     """As in tokenizer.json."""
     vocab_size: int | None
     eos_token_ids: list[int]
@@ -73,7 +73,7 @@ class Worker:
             with self._killed_after(START_S):
                 options = {"n_vocab": spec.vocab_size, "eos_token": spec.eos_token_ids or None}
                 ours.send_bytes(json.dumps(options).encode())
-                ours.send_bytes(spec.json.encode())
+                ours.send_bytes(spec.json)
                 ours.recv_bytes()
         except (EOFError, OSError):
             self.close()
@@ -104,11 +104,15 @@ class Worker:
         return Tried(answer["text"], answer["bytes"])
 
     def close(self) -> None:
-        """End it, and wait until it has."""
+        """End it, and wait until it has. For the thread that it belongs to."""
+        self.end()
+        self._pipe.close()
+
+    def end(self) -> None:
+        """The same for any thread: one that waits for an answer finds that none will come."""
         if self._owner == os.getpid():
             self._process.kill()
             self._process.wait()
-        self._pipe.close()
 
     def _why_it_ended(self, is_late: bool, timeout_s: float) -> str:
         code = self._process.returncode
@@ -163,7 +167,7 @@ class Trials:
         self._is_closed = False
         self.num_deaths = 0
         """Workers that a grammar ended, by a crash or by its deadline."""
-        self._finalizer = weakref.finalize(self, _close_all, self._all)
+        self._finalizer = weakref.finalize(self, _end_all, self._all)
 
     def run(self, text: str, may_be_gbnf: bool = False) -> Tried:
         """Try a grammar.
@@ -214,7 +218,7 @@ class Trials:
         worker.close()
 
 
-def _close_all(workers: set[Worker]) -> None:
+def _end_all(workers: set[Worker]) -> None:
     for worker in list(workers):
-        worker.close()
+        worker.end()
     workers.clear()

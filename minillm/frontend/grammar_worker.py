@@ -39,6 +39,8 @@ MEMORY = 1 << 29
 """Bytes that a trial may need beyond what this process has at its start."""
 WALKS, STEPS = 4, 24
 """How often a grammar is followed, and for how many tokens."""
+MAX_ERROR = 4000
+"""Characters of a message: it quotes the grammar."""
 GRACE_S = 2.0
 """After the deadline, if the parent has not ended it by then: it is gone, too."""
 
@@ -112,7 +114,7 @@ def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         return {"error": f"it takes more than {MEMORY >> 20} MB to compile: make it smaller or less nested"}
     except Exception as error:  # gbnf_to_lark raises plain ones, too
-        return {"error": str(error) or type(error).__name__}
+        return {"error": str(error)[:MAX_ERROR] or type(error).__name__}
     return {"text": text, "bytes": max(0, resident_bytes() - before)}
 
 

@@ -40,7 +40,13 @@ CACHED_BYTES = 1 << 29
 KINDS = dict[str, Any](json=(str, dict), regex=str, choice=(list, tuple), grammar=str, json_object=bool)
 """Fields of a StructuredOutputsParams, and the types of their values."""
 JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^]\\])*\]|(?://|#)[^\n]*|/(?:\\.|[^/\\\n])+/|(<[\w|/-]+>)')
+TOKEN = re.compile(
+    r'"(?:\\[\s\S]?|[^"\\])*+"?'  # a text
+    r"|\[(?:\\[\s\S]?|[^]\\])*+]?"  # an option, or a set of characters in GBNF
+    r"|(?://|#)[^\n]*"
+    r"|/(?:\\[\s\S]?|[^/\\\n])*+/?"  # a regular expression
+    r"|(<[\w|/-]+>)"
+)
 """A special token in Lark's notation; before it, what may have such letters in it and is none."""
 TIMEOUT_S = 5.0
 """Longest time to compile a grammar, if nothing else is said: vLLM's."""
@@ -100,12 +106,12 @@ class StructuredOutputsParams:
         """
         if self.grammar is not None:
             grammar_limits.check_size(self.grammar)
-            grammar_limits.check_nesting(self.grammar)
+            grammar_limits.check_nesting(self.grammar, has_quotes=True)
             grammar_limits.check_rules(self.grammar)
             return self.grammar
         if self.regex is not None:
             grammar_limits.check_size(self.regex, grammar_limits.MAX_REGEX)
-            grammar_limits.check_nesting(self.regex)
+            grammar_limits.check_nesting(self.regex, has_quotes=False)
             escaped = re.sub(r"\\.|/|\n", lambda one: {"/": r"\/", "\n": r"\n"}.get(one[0], one[0]), self.regex)
             return f"start: /{escaped}/"
         if self.choice is not None:
@@ -274,7 +280,12 @@ class GrammarCompiler:
             num_cached -= self._compiled.popitem(last=False)[1][1]
 
     def _spec(self) -> "TokenizerSpec":
-        """As llguidance.hf.from_tokenizer has it."""
+        with self._making_trie:
+            return self._shared_spec
+
+    @cached_property
+    def _shared_spec(self) -> "TokenizerSpec":
+        """As llguidance.hf.from_tokenizer has it. Made once: that holds up every thread of Python for a while."""
         from copy import copy
 
         from minillm.frontend.grammar_trials import TokenizerSpec
@@ -285,7 +296,7 @@ class GrammarCompiler:
         backend.no_padding()
         backend.no_truncation()
         eos = sorted(self._eos_token_ids) or [self._tokenizer.eos_token_id]
-        return TokenizerSpec(backend.to_str(), self._vocab_size, [token for token in eos if token is not None])
+        return TokenizerSpec(backend.to_str().encode(), self._vocab_size, [token for token in eos if token is not None])
 
     @cached_property
     def _special_tokens(self) -> set[str]:
@@ -302,8 +313,8 @@ class GrammarCompiler:
     def _shared_trie(self) -> "LLTokenizer":
         from llguidance import LLTokenizer
 
-        spec = self._spec()
-        return LLTokenizer(spec.json, n_vocab=spec.vocab_size, eos_token=spec.eos_token_ids or None)
+        spec = self._shared_spec
+        return LLTokenizer(spec.json.decode(), n_vocab=spec.vocab_size, eos_token=spec.eos_token_ids or None)
 
 
 def readable(message: str, kind: str) -> str:

@@ -10,8 +10,9 @@ from server.nasty_grammars import gbnf, rules, schemas
 
 from minillm.core.errors import InvalidSamplingParamsError
 from minillm.frontend.grammar_limits import EDGE, NO_BOUND, GrammarLimitError, check_chains, prepare_schema
-from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams
+from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams, resolve_tokens
 from minillm.model.loader import LoadedModel
+from minillm.server.tools import ToolCallReader
 
 I64 = 2**63
 
@@ -130,6 +131,31 @@ def test_what_is_too_large_or_too_deep_never_reaches_native_code(kind: dict[str,
 @pytest.mark.parametrize("kind", [{"json": referring(150)}, {"grammar": rules(150)}, {"json": deep(45)}], ids=str)
 def test_what_is_within_the_limits_compiles(grammars: GrammarCompiler, kind: dict[str, Any]) -> None:
     assert grammars.compile(StructuredOutputsParams(**kind)) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"' + '\\"' * 450_000, "[" * 900_000, "/" + "\\/" * 450_000, '"' + '\\"' * 450_000 + "\\", "<" * 900_000]
+    + [
+        "a" * 900_000,
+        "a.1" * 300_000,
+        "a[" * 450_000,
+        "\n" * 900_000,
+        " " * 900_000,
+        "(\n" * 90,
+        "a:\n" * 4999,
+        "a\n:" * 4999,
+    ],
+    ids=lambda text: text[:5],
+)
+def test_a_million_characters_of_any_kind_are_counted_at_once(text: str) -> None:
+    """In linear time, that is: this would take hours otherwise."""
+    for grammar in (text, f"start: {text}"):
+        assert StructuredOutputsParams(grammar=grammar).lark == grammar
+        resolve_tokens(grammar, ())
+    if len(text) <= 32_768:
+        assert StructuredOutputsParams(regex=text).lark
+    assert ToolCallReader().read(text, is_last=True) == (text, [])
 
 
 def test_chains_are_as_long_as_their_longest_way_and_cycles_have_no_length() -> None:
