@@ -115,7 +115,8 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 	echo "everything passed"
 
 slow: model ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (hours)
-	@echo "It is $$(date +%H:%M). A thousand slow tests: some hours on 2 cores. The slowest are listed at the end."
+	@echo "It is $$(date +%H:%M). A thousand slow tests: some hours on 2 cores, of which an hour is grammars that clients might"
+	@echo "send (MINILLM_FUZZ_S=600 for less). The slowest are listed at the end."
 	$(BIN)/pytest tests -m slow --durations=20
 
 mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)

@@ -66,6 +66,10 @@ class InvalidSamplingParamsError(RequestError):
     """A sampling parameter is unknown, out of range, or not a number."""
 
 
+class InvalidGrammarError(InvalidSamplingParamsError):
+    """What a structured output is to follow is wrong, too large, takes too long to compile, or allows no output."""
+
+
 class DuplicateRequestError(RequestError):
     """A request with this id is still in the engine."""
 

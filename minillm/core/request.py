@@ -19,6 +19,10 @@ class RequestStatus(enum.Enum):
     FINISHED = "finished"
 
 
+GRAMMAR_ERROR = "the grammar cannot be followed"
+"""How the error of a request begins that failed by its own grammar, and by nothing else in the step."""
+
+
 class FinishReason(enum.StrEnum):
     """Why a request has ended."""
 

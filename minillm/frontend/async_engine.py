@@ -126,8 +126,5 @@ class AsyncEngine:
         if self._dispatcher is None or self._dispatcher.loop is not loop:
             self._dispatcher = OutputDispatcher(loop)
         post = self._dispatcher.post
-        if params.structured_outputs is not None:  # compiled in a thread of its own, it delays no step
-            compiler = await asyncio.wrap_future(self.thread.call(lambda engine: engine.grammars))
-            await asyncio.to_thread(compiler.compile, params.structured_outputs)
         submitted = self.thread.submit_nowait(prompt, params, lambda item: post(collector, item), **options)
         return await asyncio.wrap_future(submitted)

@@ -25,6 +25,8 @@ from typing import Any, Protocol
 REPLACEMENT = "\ufffd"
 CONTEXT_TOKENS = 5
 """Prompt tokens decoded as left context of the first output token."""
+SHOWN = ("<tool_call>", "</tool_call>")
+"""Tags that are plain text in most vocabularies, and special tokens in some: a part of the output in all of them."""
 MAX_PENDING_TOKENS = 4
 """A character is at most 4 bytes of UTF-8, and a token at least one: with 4 tokens the first character is over."""
 
@@ -36,7 +38,8 @@ class TextDecoder(Protocol):
 
 
 class TokenBytes(dict[int, tuple[bytes, str, bytes]]):
-    """The bytes of each token of a byte-level vocabulary, looked up when it first comes. Special tokens have none.
+    """The bytes of each token of a byte-level vocabulary, looked up when it first comes. Special tokens have none, but
+    for those in SHOWN.
 
     With them, what they are as text where a character begins, and those at the end that only begin one.
 
@@ -46,12 +49,25 @@ class TokenBytes(dict[int, tuple[bytes, str, bytes]]):
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+        self._special = special_tokens(tokenizer) - set(SHOWN)
 
     def __missing__(self, token_id: int) -> tuple[bytes, str, bytes]:
         piece = self._tokenizer.id_to_token(token_id) or ""  # an id that it does not know leaves no trace
         text = b"" if piece in self._special else gpt2_bytes(piece) or piece.encode()
         return self.setdefault(token_id, (text, *decode_whole(text)))
+
+
+def special_tokens(tokenizer: Any) -> set[str]:
+    """Those that the library `tokenizers` leaves out of a text."""
+    return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+
+
+@lru_cache(2)
+def shown_tokens(tokenizer: Any) -> dict[int, str]:
+    """The special tokens that are a part of the output all the same, by id."""
+    if not hasattr(tokenizer, "get_added_tokens_decoder"):
+        return {}
+    return {tokenizer.token_to_id(tag): tag for tag in special_tokens(tokenizer).intersection(SHOWN)}
 
 
 def decode_whole(text: bytes) -> tuple[str, bytes]:
@@ -102,6 +118,7 @@ class Detokenizer:
         self._tokenizer: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
         self._stop = stop
         self._bytes = bytes_of(self._tokenizer)
+        self._shown = {} if self._bytes is not None else shown_tokens(self._tokenizer)
         self._cut = b""
         """The first bytes of a character, of tokens that are bytes."""
         self._window = [] if self._bytes is not None else list(prompt_token_ids[-CONTEXT_TOKENS:])
@@ -158,6 +175,9 @@ class Detokenizer:
 
     def _take(self, token_id: int) -> str:
         """Move the window over one more token; return the text that is certain by now."""
+        if token_id in self._shown:
+            pending, self._taken = self._window_text[self._taken :], len(self._window_text)
+            return pending + self._shown[token_id]
         text = self._decode([*self._window, token_id])
         if text == self._window_text and self._decode([token_id]) == "":
             return ""  # a special token, or an id the tokenizer does not know: it leaves no trace

@@ -33,6 +33,8 @@ from minillm.speculation.draft_length import COSTLY_ROW
 from minillm.speculation.speculator import Speculator
 
 if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
     from minillm.model.loader import LoadedModel
     from minillm.runner.torch_runner import TorchRunner
 
@@ -89,7 +91,7 @@ class Engine:
         self._make_scheduler = make_scheduler
         self.outputs = OutputProcessor()
         eos_token_ids: frozenset[int] = model.eos_token_ids if model else frozenset()
-        self.grammars = GrammarCompiler(self.tokenizer, self.vocab_size, eos_token_ids)
+        self.grammars = GrammarCompiler(self.tokenizer, self.vocab_size, eos_token_ids, self.config.grammar_timeout_s)
         ahead = runner.runs_beside_python if config.async_scheduling is None else config.async_scheduling
         self.core = make_core(
             self._new_scheduler(runner, clock),
@@ -114,6 +116,7 @@ class Engine:
         tenant: str = "",
         arrival: float | None = None,
         stream: bool = True,
+        matcher: "LLMatcher | None" = None,
     ) -> str:
         """Queue a request. Returns its id.
 
@@ -123,6 +126,7 @@ class Engine:
             tenant: whose request it is, with scheduling_order="fair".
             arrival: when it reached the server, clock seconds; None = now.
             stream: step() returns an output for every new token; otherwise only the final one.
+            matcher: of params.structured_outputs, if `grammars` has compiled it already; None = wait for that here.
         Raises:
             RequestError: it cannot be served; nothing has changed.
         """
@@ -137,6 +141,7 @@ class Engine:
             raise DuplicateRequestError(f"request id {request_id!r} is in flight: use another, or wait for it")
         self.admission.check(len(token_ids), len(ids), len(self.scheduler.waiting))
 
+        matcher = matcher or self.grammars.compile(params.structured_outputs)
         group = RequestGroup(request_id, text, stream)
         base_seed = self._seeds.getrandbits(48) if params.seed is None else params.seed
         for i, sequence_id in enumerate(ids):
@@ -144,7 +149,7 @@ class Engine:
             request = Request(
                 sequence_id, token_ids, params, Timeline(arrival), seed, priority, tenant=tenant, streams=stream
             )
-            request.matcher = self.grammars.compile(params.structured_outputs)
+            request.matcher = matcher and matcher.deep_copy()
             group.sequences.append(OutputSequence(request, Detokenizer(self.tokenizer, token_ids, params.stop)))
         # From here on nothing can fail: it comes in whole, or not at all.
         self.outputs.add(group)
@@ -190,8 +195,10 @@ class Engine:
         self.outputs.clear()
 
     def close(self) -> None:
-        """End what the engine has started beside this process: with tensor parallelism, nothing can be served after it.
-        Otherwise that happens when nothing refers to the engine any more, or when Python ends."""
+        """End what the engine has started beside this process: no grammar is compiled after it, and with tensor
+        parallelism nothing can be served. Otherwise that happens when nothing refers to the engine any more, or when
+        Python ends."""
+        self.grammars.close()
         if self.config.tensor_parallel_size > 1:
             self.torch_runner.close()
 

@@ -11,9 +11,9 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from minillm.core.errors import DeviceLostError, EngineDeadError
+from minillm.core.errors import DeviceLostError, EngineDeadError, RequestError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, WallClock
 from minillm.frontend.engine import Engine
@@ -24,6 +24,9 @@ from minillm.kernels.device import let_go
 from minillm.kernels.openmp import end_team
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 logger = logging.getLogger(__name__)
 
@@ -162,12 +165,31 @@ class EngineThread:
         if options.get("arrival") is None:
             options["arrival"] = self.clock.now()
 
-        def add() -> str:
-            added = self._engine.add_request(prompt, params, **options)
+        grammars = self._grammars
+
+        def add(matcher: "LLMatcher | None" = None) -> str:
+            if matcher is not None and self._grammars is not grammars:
+                raise RequestError(
+                    "the engine was reconfigured while the request's grammar was compiled: send it again"
+                )
+            added = self._engine.add_request(prompt, params, matcher=matcher, **options)
             self._sinks[added] = sink
             return added
 
-        return self._send(add)
+        if params is None or params.structured_outputs is None:
+            return self._send(add)
+        reply: Future[str] = Future()
+
+        def go_on(compiled: "Future[LLMatcher]") -> None:
+            """In the thread that compiled it: the engine's never waits for a grammar."""
+            error = compiled.exception()
+            if error is None:
+                self._send(lambda: add(compiled.result()), reply)
+            elif reply.set_running_or_notify_cancel():
+                reply.set_exception(self._dead_error() if self._closed else error)
+
+        grammars.start(params.structured_outputs).add_done_callback(go_on)
+        return reply
 
     def abort(self, request_id: str) -> None:
         """End a request within one step. Unknown ids are fine: it may just have finished."""
@@ -214,11 +236,12 @@ class EngineThread:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _send(self, command: Callable[[], Any]) -> Future[Any]:
-        reply: Future[Any] = Future()
+    def _send(self, command: Callable[[], Any], reply: Future[Any] | None = None) -> Future[Any]:
+        reply = Future() if reply is None else reply
         with self._closing:
             if self._closed:
-                reply.set_exception(self._dead_error())
+                if reply.set_running_or_notify_cancel():
+                    reply.set_exception(self._dead_error())
             else:
                 self._commands.put((command, reply))
         return reply
@@ -312,7 +335,7 @@ class EngineThread:
         self._set_engine(engine, model)
 
     def _set_engine(self, engine: Engine, model: LoadedModel | None) -> None:
-        self._engine, self.config = engine, engine.config
+        self._engine, self.config, self._grammars = engine, engine.config, engine.grammars
         loaded = engine.model or model
         assert loaded is not None, "an engine without a model was given one to be built with"
         self.model = loaded

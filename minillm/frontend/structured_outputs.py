@@ -6,25 +6,54 @@ llguidance compiles the grammar to an automaton over bytes: a lexer of regular e
 its state after the output so far it walks a trie of the vocabulary, and the tokens it can follow are the mask. Willard
 and Louf 2023, "Efficient Guided Generation for Large Language Models", is the idea; Dong et al. 2024, "XGrammar", what
 it takes to be fast.
+
+It is native code that reads what a client sent. So a grammar is counted first (grammar_limits.py), then tried in a
+child process with a deadline (grammar_trials.py), and only then compiled here, beside the engine's thread.
 """
 
 import json
+import re
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from minillm.core.errors import InvalidSamplingParamsError
+from minillm.core.errors import InvalidGrammarError, InvalidSamplingParamsError, RequestError
+from minillm.frontend import grammar_limits
+from minillm.frontend.detokenizer import special_tokens
+from minillm.frontend.grammar_limits import GrammarLimitError
+from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-CACHED_GRAMMARS = 128
+    from minillm.frontend.grammar_trials import TokenizerSpec
+
+CACHED_GRAMMARS = 64
 """Compiled grammars that an engine keeps, those used last."""
+CACHED_BYTES = 1 << 29
+"""Most memory that these take, as their trials measured it."""
 KINDS = dict[str, Any](json=(str, dict), regex=str, choice=(list, tuple), grammar=str, json_object=bool)
 """Fields of a StructuredOutputsParams, and the types of their values."""
 JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+TOKEN = re.compile(
+    r'"(?:\\[\s\S]?|[^"\\])*+"?'  # a text
+    r"|\[(?:\\[\s\S]?|[^]\\])*+]?"  # an option, or a set of characters in GBNF
+    r"|(?://|#)[^\n]*"
+    r"|/(?:\\[\s\S]?|[^/\\\n])*+/?"  # a regular expression
+    r"|(<[\w|/-]+>)"
+)
+"""A special token in Lark's notation; before it, what may have such letters in it and is none."""
+TIMEOUT_S = 5.0
+"""Longest time to compile a grammar, if nothing else is said: vLLM's."""
+STACK = 4 * COMPILING_STACK
+"""Bytes, of a thread that compiles: what passed its trial has room to spare."""
+_STARTING = threading.Lock()
+"""Stack sizes are set for the whole process."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +81,8 @@ class StructuredOutputsParams:
     __pydantic_config__ = {"extra": "forbid", "strict": False}  # noqa: RUF012  # where a request's body is read
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+        given = {name: getattr(self, name) for name in KINDS}
+        given = {name: value for name, value in given.items() if value is not None and value is not False}
         if len(given) != 1:
             raise InvalidSamplingParamsError(f"structured outputs want one of {', '.join(KINDS)}; got {len(given)}")
         [(name, value)] = given.items()
@@ -60,6 +90,65 @@ class StructuredOutputsParams:
             raise InvalidSamplingParamsError(f"structured outputs: {name} cannot be a {type(value).__name__}")
         if name == "choice" and not (value and all(isinstance(text, str) for text in value)):
             raise InvalidSamplingParamsError("structured outputs: choice wants strings, at least one")
+
+    @property
+    def kind(self) -> str:
+        """The field that is given."""
+        return next(name for name in KINDS if getattr(self, name) not in (None, False))
+
+    @cached_property
+    def lark(self) -> str:
+        """What is asked for, in Lark's notation as llguidance reads it; of a `grammar` it may be GBNF. Written once.
+
+        Raises:
+            GrammarLimitError: it is too large, too deep, or has a number that cannot be honoured.
+            ValueError and the like: it has a wrong form.
+        """
+        if self.grammar is not None:
+            grammar_limits.check_size(self.grammar)
+            grammar_limits.check_nesting(self.grammar, has_quotes=True)
+            grammar_limits.check_rules(self.grammar)
+            return self.grammar
+        if self.regex is not None:
+            grammar_limits.check_size(self.regex, grammar_limits.MAX_REGEX)
+            grammar_limits.check_nesting(self.regex, has_quotes=False)
+            escaped = re.sub(r"\\.|/|\n", lambda one: {"/": r"\/", "\n": r"\n"}.get(one[0], one[0]), self.regex)
+            return f"start: /{escaped}/"
+        if self.choice is not None:
+            if len(self.choice) > grammar_limits.MAX_CHOICES:
+                raise GrammarLimitError(
+                    f"{len(self.choice):,} texts, and at most {grammar_limits.MAX_CHOICES:,} are read"
+                )
+            return grammar_limits.check_size("start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, self.choice)))
+        schema = {"type": "object"} if self.json is None else self.json
+        return f"start: {json_rule(schema)}"
+
+
+def json_rule(schema: str | dict[str, Any], *, relaxed: bool = False) -> str:
+    """A part of a grammar in Lark's notation: a value that follows a JSON schema, which is a world of its own. What it
+    refers to is looked up in itself, whatever else the grammar has.
+
+    Args:
+        relaxed: keywords that cannot be followed are passed over, not refused.
+    Raises:
+        GrammarLimitError: it is too large, too deep, or has a number that cannot be honoured.
+        ValueError and the like: it has a wrong form.
+    """
+    if isinstance(schema, str):
+        schema = json.loads(grammar_limits.check_size(schema))
+    if not isinstance(schema, dict):
+        raise GrammarLimitError(f"a schema is an object, not {json.dumps(schema)[:40]}")
+    schema = grammar_limits.prepare_schema(schema, relaxed=relaxed)
+    layout = schema.get("x-guidance", {})
+    if not isinstance(layout, dict):
+        raise GrammarLimitError("x-guidance is an object")
+    schema["x-guidance"] = {**JSON_LAYOUT, **layout, **({"lenient": True} if relaxed else {})}
+    return grammar_limits.check_size("%json " + json.dumps(schema, allow_nan=False))
+
+
+def resolve_tokens(grammar: str, special: Collection[str]) -> str:
+    """In Lark's notation `<name>` is the special token of that name. Where the tokenizer has none, it is its text."""
+    return TOKEN.sub(lambda found: json.dumps(found[1]) if found[1] and found[1] not in special else found[0], grammar)
 
 
 class GrammarCompiler:
@@ -69,65 +158,167 @@ class GrammarCompiler:
         tokenizer: transformers' fast one; None = every grammar is refused.
         vocab_size: logits in a row.
         eos_token_ids: allowed where the grammar may end, and nowhere else.
+        timeout_s: longest time for one; beyond it the request is refused.
     """
 
-    def __init__(self, tokenizer: Any, vocab_size: int | None, eos_token_ids: Collection[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        vocab_size: int | None,
+        eos_token_ids: Collection[int],
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        from minillm.frontend.grammar_trials import Trials
+
         self._tokenizer, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
-        self._compile = lru_cache(CACHED_GRAMMARS)(self._compile_text)
+        self.trials = Trials(self._spec, timeout_s)
+        self._compiled: OrderedDict[str, tuple[LLMatcher, int]] = OrderedDict()
+        """By text: with the bytes that it takes."""
+        self._in_progress: dict[str, Future[LLMatcher]] = {}
+        self._changing, self._making_trie = threading.Lock(), threading.Lock()
         self.num_compiled = 0
         self.compile_s = 0.0
-        """Seconds they took together; what is found in the cache adds nothing."""
+        """Seconds they took in this process, without their trials; what is found in the cache adds nothing."""
 
     def compile(self, params: Any) -> "LLMatcher | None":
-        """A matcher at the beginning of the grammar, for one request; None if nothing is asked for.
+        """A matcher at the beginning of the grammar, for one sequence; None if nothing is asked for. Waits for it.
 
         Raises:
-            InvalidSamplingParamsError: not a StructuredOutputsParams, or a grammar that is wrong, too large, or that no
-                output satisfies; or the model has no tokenizer that can be read.
+            InvalidGrammarError: the grammar is wrong, too large, takes too long, or no output satisfies it.
+            InvalidSamplingParamsError: no StructuredOutputsParams, or the model has no tokenizer that can be read.
         """
-        if params is None:
-            return None
-        if not isinstance(params, StructuredOutputsParams):
-            raise InvalidSamplingParamsError(
-                f"structured_outputs wants StructuredOutputsParams, not {type(params).__name__}"
-            )
-        if self._tokenizer is None:
-            raise InvalidSamplingParamsError("structured outputs want a tokenizer, and this model has none")
+        return None if params is None else self.start(params).result().deep_copy()
+
+    def start(self, params: Any) -> "Future[LLMatcher]":
+        """Have a grammar compiled in a thread of its own. The future raises what `compile` does. Its matcher is shared:
+        make a deep_copy() for each sequence."""
+        future: Future[LLMatcher] = Future()
         try:
-            return self._compile(grammar_text(params)).deep_copy()
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidSamplingParamsError(f"structured outputs: {error}") from None
+            if not isinstance(params, StructuredOutputsParams):
+                kind = type(params).__name__
+                raise InvalidSamplingParamsError(f"structured_outputs wants StructuredOutputsParams, not {kind}")
+            if self._tokenizer is None:
+                raise InvalidSamplingParamsError("structured outputs want a tokenizer, and this model has none")
+        except InvalidSamplingParamsError as error:
+            future.set_exception(error)
+            return future
+        if (ready := self._look_up(params)) is not None:
+            future.set_result(ready)
+            return future
+        with _STARTING:
+            before = threading.stack_size(STACK)
+            try:
+                # Not one of concurrent.futures' threads: Python waits for those before it ends.
+                threading.Thread(target=self._work, args=(params, future), name="minillm-grammar", daemon=True).start()
+            finally:
+                threading.stack_size(before)
+        return future
 
-    def _compile_text(self, text: str) -> "LLMatcher":
-        from llguidance import LLMatcher, LLParserLimits
+    def tokenize(self, text: str) -> list[int]:
+        """In tokens of the model's vocabulary. Raises InvalidSamplingParamsError: its tokenizer cannot be read."""
+        return self._trie.tokenize_str(text)
 
-        tokenizer, start = self._trie, time.perf_counter()
-        matcher = LLMatcher(tokenizer, text, log_level=0, limits=LLParserLimits(verbose_errors=False))
-        begins = not matcher.is_error() and any(matcher.compute_bitmask())
-        if not begins or matcher.is_error():
-            raise ValueError(f"the grammar is wrong, or nothing satisfies it: {matcher.get_error()}")
-        self.num_compiled += 1
-        self.compile_s += time.perf_counter() - start
-        return matcher
+    def close(self) -> None:
+        """End the processes in which grammars are tried: nothing more is compiled."""
+        self.trials.close()
+
+    def _look_up(self, params: StructuredOutputsParams) -> "LLMatcher | None":
+        """What is compiled already. Only if its text has been written, too: that may take a while."""
+        text: str | None = params.__dict__.get("lark")
+        with self._changing:
+            if text is None or text not in self._compiled:
+                return None
+            self._compiled.move_to_end(text)
+            return self._compiled[text][0]
+
+    def _work(self, params: StructuredOutputsParams, future: "Future[LLMatcher]") -> None:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(self._compile(params))
+        except RequestError as error:
+            future.set_exception(error)
+        except (ValueError, TypeError, RecursionError, OverflowError) as error:
+            message = readable(str(error), params.kind)
+            future.set_exception(InvalidGrammarError(f"structured outputs: {params.kind}: {message}"))
+        except BaseException as error:
+            future.set_exception(error)
+
+    def _compile(self, params: StructuredOutputsParams) -> "LLMatcher":
+        text = params.lark
+        with self._changing:
+            if text in self._compiled:
+                return self._compiled[text][0]
+            others = self._in_progress.get(text)
+            if others is None:
+                ours: Future[LLMatcher] = Future()
+                self._in_progress[text] = ours
+        if others is not None:
+            return others.result()
+        try:
+            is_own = params.grammar is not None
+            resolved = resolve_tokens(text, self._special_tokens) if is_own else text
+            tried = self.trials.run(resolved, may_be_gbnf=is_own)
+            trie, start = self._trie, time.perf_counter()
+            matcher = compile_grammar(trie, tried.text)
+            with self._changing:
+                self.num_compiled += 1
+                self.compile_s += time.perf_counter() - start
+                self._keep(text, matcher, tried.num_bytes)
+            ours.set_result(matcher)
+            return matcher
+        except BaseException as error:
+            ours.set_exception(error)
+            raise
+        finally:
+            with self._changing:
+                del self._in_progress[text]
+
+    def _keep(self, text: str, matcher: "LLMatcher", num_bytes: int) -> None:
+        self._compiled[text] = matcher, num_bytes
+        num_cached = sum(size for _, size in self._compiled.values())
+        while len(self._compiled) > 1 and (len(self._compiled) > CACHED_GRAMMARS or num_cached > CACHED_BYTES):
+            num_cached -= self._compiled.popitem(last=False)[1][1]
+
+    def _spec(self) -> "TokenizerSpec":
+        with self._making_trie:
+            return self._shared_spec
 
     @cached_property
+    def _shared_spec(self) -> "TokenizerSpec":
+        """As llguidance.hf.from_tokenizer has it. Made once: that holds up every thread of Python for a while."""
+        from copy import copy
+
+        from minillm.frontend.grammar_trials import TokenizerSpec
+
+        backend = copy(getattr(self._tokenizer, "backend_tokenizer", None))
+        if backend is None:
+            raise InvalidSamplingParamsError("structured outputs want a fast tokenizer, and this model's is not")
+        backend.no_padding()
+        backend.no_truncation()
+        eos = sorted(self._eos_token_ids) or [self._tokenizer.eos_token_id]
+        return TokenizerSpec(backend.to_str().encode(), self._vocab_size, [token for token in eos if token is not None])
+
+    @cached_property
+    def _special_tokens(self) -> set[str]:
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        return special_tokens(backend) if backend is not None else set()
+
+    @property
     def _trie(self) -> "LLTokenizer":
         """The vocabulary as a trie. That takes about half a second, so it is made for the first grammar."""
-        from llguidance.hf import from_tokenizer
+        with self._making_trie:
+            return self._shared_trie
 
-        return from_tokenizer(self._tokenizer, self._vocab_size, sorted(self._eos_token_ids) or None)
+    @cached_property
+    def _shared_trie(self) -> "LLTokenizer":
+        from llguidance import LLTokenizer
+
+        spec = self._shared_spec
+        return LLTokenizer(spec.json.decode(), n_vocab=spec.vocab_size, eos_token=spec.eos_token_ids or None)
 
 
-def grammar_text(params: StructuredOutputsParams) -> str:
-    """What is asked for, in llguidance's own format. Raises ValueError and the like: it has a wrong form."""
-    from llguidance import LLMatcher, grammar_from
-
-    if params.json is not None or params.json_object:
-        schema = {"type": "object"} if params.json is None else params.json
-        return LLMatcher.grammar_from_json_schema(schema, JSON_LAYOUT)
-    if params.choice is not None:
-        return grammar_from("choice", json.dumps(params.choice))
-    if params.regex is not None:
-        return LLMatcher.grammar_from_regex(params.regex)
-    assert params.grammar is not None
-    return grammar_from("grammar", params.grammar)
+def readable(message: str, kind: str) -> str:
+    """llguidance's message; the place in the grammar, and its lines, only where the client wrote the grammar."""
+    if kind != "grammar":
+        message = re.sub(r"at \d+\(\d+\): ", "", message.partition("\n   1 | ")[0])
+    return message.strip()

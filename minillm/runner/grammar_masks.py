@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minillm.core.request import GRAMMAR_ERROR
 from minillm.kernels.device import to_device
 from minillm.runner.rows import Row
 
@@ -38,4 +39,4 @@ def apply_grammars(logits: Tensor, rows: Sequence[Row]) -> Tensor | None:
 def grammar_error(row: Row) -> str | None:
     """Why a row's grammar could not be followed; None if that is not so, or the request has ended."""
     matcher: Any = row.matcher
-    return f"the grammar cannot be followed: {matcher.get_error()}" if matcher and matcher.is_error() else None
+    return f"{GRAMMAR_ERROR}: {matcher.get_error()}" if matcher and matcher.is_error() else None

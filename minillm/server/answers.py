@@ -52,8 +52,9 @@ class AnswerShape:
         has_offsets = body.num_logprobs is not None and not body.is_chat
         self._offsets = [texts.offsets(prompt) for prompt in prompts for _ in range(body.n)] if has_offsets else []
         """By choice: where its tokens begin in its text."""
-        self._has_tools = isinstance(body, ChatBody) and bool(body.offered_tools)
-        self._readers: defaultdict[int, ToolCallReader] = defaultdict(ToolCallReader)
+        offered = {tool.function.name for tool in body.offered_tools} if isinstance(body, ChatBody) else set()
+        self._has_tools = bool(offered)
+        self._readers: defaultdict[int, ToolCallReader] = defaultdict(lambda: ToolCallReader(offered))
 
     # ---------------------------------------------------------------- streamed
 

@@ -9,9 +9,10 @@ from minillm.core.errors import (
     InvalidSamplingParamsError,
     MinillmError,
     PromptTooLongError,
+    QueueFullError,
     RequestError,
 )
-from minillm.core.request import FinishReason
+from minillm.core.request import GRAMMAR_ERROR, FinishReason
 from minillm.frontend.outputs import Completion
 
 INTERNAL_ERROR = "internal_error"
@@ -64,6 +65,7 @@ Answer = tuple[int, str | None, str]
 ERRORS: dict[type[Exception], Answer] = {
     PromptTooLongError: (400, "context_length_exceeded", "{}"),
     InvalidSamplingParamsError: (400, "invalid_value", "{}"),
+    QueueFullError: (503, "server_busy", "{}"),
     RequestError: (400, None, "{}"),
     RecursionError: (400, "invalid_value", "a value is nested too deeply"),
     EngineDeadError: (503, "engine_stopped", "the engine has stopped: this server must be started anew"),
@@ -90,9 +92,12 @@ def check_ending(completion: Completion) -> None:
     """Raise if an output ended in a way that is no answer.
 
     Raises:
-        ApiError: 503 after a queue timeout or an abort that the client did not ask for, 500 after a failed step.
+        ApiError: 503 after a queue timeout or an abort that the client did not ask for, 500 after a failed step, 400 if
+            the grammar that it asked for turned out to be too large on the way.
     """
     assert completion.finish_reason is not None
+    if completion.finish_reason is FinishReason.ERROR and (completion.error or "").startswith(GRAMMAR_ERROR):
+        raise ApiError(400, f"{completion.error}: make it smaller, or less ambiguous", "grammar_too_large")
     if completion.finish_reason in ENDINGS:
         status, code, message = ENDINGS[completion.finish_reason]
         raise ApiError(status, message.format(completion.error), code)

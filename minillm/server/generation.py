@@ -5,12 +5,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Self, Unpack
 
+from minillm.core.errors import InvalidGrammarError
 from minillm.core.params import SamplingParams
 from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.engine_thread import SubmitOptions
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.calls import Call
-from minillm.server.errors import check_ending
+from minillm.server.errors import ApiError, check_ending
+from minillm.server.protocol import MAX_MESSAGE
 
 News = list[tuple[int, Completion]]
 """Completions that have something new, each with its choice index."""
@@ -50,6 +52,7 @@ class Generation:
             params: the same for all.
             options: as the engine thread takes them.
         Raises:
+            ApiError: 400: the grammar that the answer is to follow is refused; it names the request's field.
             RequestError: one of them cannot be served.
             EngineDeadError: the engine thread has stopped.
         """
@@ -58,7 +61,11 @@ class Generation:
         self._places = {engine_id: place for place, engine_id in enumerate(ids)}
         options["arrival"] = self._call.arrival
         submit = functools.partial(self._engine.submit, params=params, collector=self._collector, **options)
-        await asyncio.gather(*(submit(prompt, request_id=engine_id) for engine_id, prompt in zip(ids, prompts)))
+        try:
+            await asyncio.gather(*(submit(prompt, request_id=engine_id) for engine_id, prompt in zip(ids, prompts)))
+        except InvalidGrammarError as error:
+            field = self._call.body.constrained_by if self._call.body else None
+            raise ApiError(400, str(error)[:MAX_MESSAGE], "invalid_value", field) from None
 
     @property
     def finished(self) -> bool:

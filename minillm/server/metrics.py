@@ -81,7 +81,7 @@ class EngineMetrics:
     def collect(self) -> Iterator[Metric]:
         """What the engine itself counts; for the registry."""
         scheduler = self._engine.scheduler
-        pool = scheduler.kv.pool
+        pool, trials = scheduler.kv.pool, self._engine.grammars.trials
         for kind, name, text, value in (
             (GaugeMetricFamily, "num_requests_running", "Sequences in the engine's batch.", len(scheduler.running)),
             (GaugeMetricFamily, "num_requests_waiting", "Sequences waiting to be scheduled.", len(scheduler.waiting)),
@@ -89,6 +89,7 @@ class EngineMetrics:
             (CounterMetricFamily, "prefix_cache_queries", "Prompt tokens looked up.", scheduler.prefix_queries),
             (CounterMetricFamily, "prefix_cache_hits", "Prompt tokens found there.", scheduler.prefix_hits),
             (CounterMetricFamily, "num_preemptions", "Times that blocks were taken away.", scheduler.num_preemptions),
+            (CounterMetricFamily, "grammar_worker_deaths", "Child processes ended by a grammar.", trials.num_deaths),
         ):
             family = kind(f"minillm:{name}", text, labels=LABELS)
             family.add_metric([self._model_name], value)

@@ -17,7 +17,7 @@ from minillm.frontend.prompts import Prompt
 from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.server.errors import ApiError
 from minillm.server.strict_json import LIST, LISTS, OBJECT, TEXT, TEXTS, List, StrictJson, one_of, refusal, tag_of_type
-from minillm.server.tools import NamedTool, Tool, tool_grammar
+from minillm.server.tools import NamedTool, Tool, ToolCall, tool_grammar
 from minillm.server.unsupported import PARAMETERS
 
 MAX_PROMPTS = 64
@@ -111,7 +111,7 @@ class Message(StrictJson):
         Annotated[str, TEXT] | Annotated[List[TextPart], LIST], one_of("a string, or a list of text parts")
     ] = ""
     name: str | None = None
-    tool_calls: List[dict[str, Any]] = Field(default_factory=list)
+    tool_calls: List[ToolCall] = Field(default_factory=list)
     tool_call_id: str | None = None
     refusal: Literal[""] = ""
     type: Literal["message"] = "message"
@@ -137,20 +137,12 @@ class Message(StrictJson):
         return self
 
     def as_template_message(self) -> dict[str, Any]:
-        """For the model's chat template. OpenAI renamed `system` to `developer`; templates know the old name.
-
-        Raises:
-            ApiError: 400: the arguments of a call are no JSON.
-        """
+        """For the model's chat template. OpenAI renamed `system` to `developer`; templates know the old name."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         told: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
-        told |= self.model_dump(include={"name", "tool_calls", "tool_call_id"}, exclude_defaults=True)
-        try:
-            for call in told.get("tool_calls", ()):
-                call["function"]["arguments"] = orjson.loads(call["function"]["arguments"])
-        except (KeyError, TypeError, orjson.JSONDecodeError) as error:
-            message = f"a tool call has a function with a name and arguments in JSON: {error!r}"
-            raise ApiError(400, message, "invalid_value", "messages") from None
+        told |= self.model_dump(include={"name", "tool_call_id"}, exclude_defaults=True)
+        if self.tool_calls:
+            told["tool_calls"] = [call.model_dump() for call in self.tool_calls]
         return told
 
 
@@ -237,6 +229,12 @@ class GenerationBody(StrictJson):
     def token_limit(self) -> int | None:
         """What the client asked for at most; None = it did not say."""
         return self.max_tokens
+
+    @property
+    def constrained_by(self) -> str:
+        """The field that says what the answer must follow, for error messages."""
+        names = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice")
+        return next((name for name in names if getattr(self, name) is not None), "guided_grammar")
 
     @property
     def num_logprobs(self) -> int | None:
@@ -336,6 +334,10 @@ class ChatBody(GenerationBody):
         return [[message.as_template_message() for message in self.messages]]
 
     @property
+    def constrained_by(self) -> str:
+        return "tools" if self.offered_tools else super().constrained_by
+
+    @property
     def offered_tools(self) -> list[Tool]:
         return [] if self.tool_choice == "none" else self.tools
 
@@ -364,6 +366,10 @@ class ResponsesBody(GenerationBody):
     @property
     def token_limit(self) -> int | None:
         return self.max_tokens if self.max_output_tokens is None else self.max_output_tokens
+
+    @property
+    def constrained_by(self) -> str:
+        return "text.format" if self.text.format else super().constrained_by
 
     @property
     def num_logprobs(self) -> None:

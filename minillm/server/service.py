@@ -127,7 +127,8 @@ class Service:
             problem.param = body.prompt_name
             raise problem from None
         call.max_tokens = self._output_limit(call, body, max(map(len, token_ids)))
-        return token_ids, body.sampling(call.max_tokens)
+        # Schemas are counted, which takes a while if they are large.
+        return token_ids, await self.in_thread(body.sampling, call.max_tokens)
 
     def _encode(self, prompts: Sequence[Prompt], tools: list[dict[str, Any]] | None = None) -> list[list[int]]:
         model = self.thread.model

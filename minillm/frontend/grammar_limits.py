@@ -1,0 +1,324 @@
+"""Counts and bounds what a client sent, before native code reads it.
+
+llguidance follows nesting, references and rules by recursion, and takes the numbers of a JSON schema for 64-bit ones. A
+request beyond these limits is refused by name, in microseconds; what they let through is tried in a child process first
+(grammar_trials.py), since no list of limits is complete.
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+MAX_BYTES = 1_000_000
+"""Of any grammar, as UTF-8: what a request's body has room for."""
+MAX_REGEX = 32_768
+"""Characters of a regular expression."""
+MAX_CHOICES = 100_000
+MAX_NESTING = 100
+"""Levels of a JSON schema, or of parentheses. llguidance's own JSON reader stops at 128."""
+MAX_PARTS = 200_000
+"""Objects and lists in a JSON schema."""
+MAX_RULES = 5_000
+MAX_CHAIN = 200
+"""Rules, terminals or references, each of which refers to the next."""
+MAX_COUNT = 1_000_000
+"""Of minLength, maxItems and so on: no answer is as long."""
+
+EDGE = 2**63 - 1024
+"""The largest double below 2^63: llguidance makes automata of bounds within ±EDGE only."""
+NO_BOUND = 1e300
+"""A bound as far away as this means "any number": it rules out next to nothing that a double can hold."""
+TINY = 1e-60
+"""Bounds closer to 0 would need an automaton of hundreds of digits."""
+FAR = 10**18
+"""Beyond it llguidance wants a bound on the other side, too."""
+
+BOUNDS = {"minimum": -1, "exclusiveMinimum": -1, "maximum": 1, "exclusiveMaximum": 1}
+"""Keywords that bound a number, and the sign of the direction in which they leave everything."""
+COUNTS = [f"{end}{what}" for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")]
+DATA = ("enum", "const", "default", "examples", "example")
+"""Keywords whose values are data: nothing in them is a schema."""
+MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Keywords whose values are schemas by name."""
+PARENTHESES = re.compile(r"\\[\s\S]?|[()]")
+"""And what is escaped. Patterns for a client's text match also where something is not closed: else each of a million
+quotes would have the rest of the text read."""
+QUOTES_OR_PARENTHESES = re.compile(r'"(?:\\[\s\S]?|[^"\\])*+"?|' + PARENTHESES.pattern)
+OTHER_REGEX = re.compile(r"\\[1-9]|\\k[<{]|\(\?(?:[=!]|<[=!]|P[=>])")
+"""Look-around and back references: no automaton has them, and so neither has Rust's `regex`."""
+
+
+class GrammarLimitError(ValueError):
+    """What a client sent is larger, deeper or further than a limit here, which the message names."""
+
+
+class _Place(NamedTuple):
+    """A value inside a schema, and how it is reached."""
+
+    holder: Any
+    key: Any
+    kind: str
+    """`schema`, `map` of schemas by name, or `data`."""
+    depth: int
+    above: "_Place | None"
+
+    def pointer(self) -> str:
+        """As in a reference: `#/properties/n`."""
+        keys: list[str] = []
+        place: _Place | None = self
+        while place is not None and place.above is not None:
+            keys.append(str(place.key).replace("~", "~0").replace("/", "~1"))
+            place = place.above
+        return "/".join(["#", *reversed(keys)])
+
+
+def check_size(text: str, most: int = MAX_BYTES) -> str:
+    """The text. Raises GrammarLimitError: it is longer than `most` bytes, or has half a surrogate pair in it."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise GrammarLimitError(f"it is no Unicode text: {error}") from None
+    if size > most:
+        raise GrammarLimitError(f"{size:,} bytes, and at most {most:,} are read: make it smaller")
+    return text
+
+
+def check_nesting(text: str, has_quotes: bool) -> None:
+    """Raise GrammarLimitError: parentheses are nested too deeply.
+
+    Args:
+        has_quotes: those in double quotes do not count.
+    """
+    depth = 0
+    for one in (QUOTES_OR_PARENTHESES if has_quotes else PARENTHESES).finditer(text):
+        depth += {"(": 1, ")": -1}.get(one[0], 0)
+        if depth > MAX_NESTING:
+            raise GrammarLimitError(f"parentheses are nested more than {MAX_NESTING} deep: write parts as rules")
+
+
+def check_rules(grammar: str) -> None:
+    """For Lark's notation and GBNF.
+
+    Raises:
+        GrammarLimitError: it has too many rules, or a chain of too many that refer to each other.
+    """
+    head = re.compile(r"(?m)^[ \t]*[?!]?([A-Za-z_][\w-]*)(?:\.-?\d+|\[[^\]\n]*\])*[ \t]*:(?::=)?")
+    heads = list(head.finditer(grammar))
+    if len(heads) > MAX_RULES:
+        raise GrammarLimitError(f"{len(heads):,} rules, and at most {MAX_RULES:,} are read: write fewer")
+    names = {one[1] for one in heads}
+    ends = [one.start() for one in heads[1:]] + [len(grammar)]
+    refers = {
+        one[1]: names.intersection(re.findall(r"[A-Za-z_][\w-]*", grammar[one.end() : end]))
+        for one, end in zip(heads, ends)
+    }
+    check_chains(refers, "rules")
+
+
+def check_chains(refers: Mapping[str, Collection[str]], what: str) -> None:
+    """Raise GrammarLimitError if there is a chain, without a cycle, of more than MAX_CHAIN names.
+
+    Args:
+        refers: which names each name refers to.
+        what: they are, for the message.
+    """
+    length: dict[str, int] = {}
+    """Of the longest chain from a name that is done."""
+    for start in refers:
+        path = [(start, iter(refers[start]))]
+        entered = {start}
+        while path:
+            name, rest = path[-1]
+            following = next((other for other in rest if other not in length and other not in entered), None)
+            if following is not None:
+                entered.add(following)
+                path.append((following, iter(refers.get(following, ()))))
+                continue
+            path.pop()
+            entered.discard(name)
+            length[name] = 1 + max((length.get(other, 0) for other in refers.get(name, ())), default=0)
+            if length[name] > MAX_CHAIN:
+                raise GrammarLimitError(
+                    f"more than {MAX_CHAIN} {what} in a chain, each of which refers to the next: write what they "
+                    "stand for"
+                )
+
+
+def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False) -> dict[str, Any]:
+    """A copy of a JSON schema that says the same within what llguidance can count.
+
+    Bounds beyond 64-bit integers are moved to ±EDGE, or left out where they mean "any number"; a maxLength and the like
+    beyond every answer is left out. `$anchor`s become pointers, which llguidance reads right.
+
+    Args:
+        relaxed: what cannot be expressed is left out, not refused: regular expressions with look-around or back
+            references, and bounds that only numbers beyond 64 bits satisfy.
+    Raises:
+        GrammarLimitError: it is nested too deeply, has too many parts or too long a chain of references, or a number
+            that cannot be honoured; the message has the place.
+    """
+    root = [schema]
+    todo = [_Place(root, 0, "schema", 1, None)]
+    anchors: dict[str, str] = {}
+    referring: list[dict[str, Any]] = []
+    has_inner_id = False
+    num_parts = 0
+    while todo:
+        place = todo.pop()
+        value = place.holder[place.key]
+        num_parts += 1
+        if place.depth > MAX_NESTING:
+            raise GrammarLimitError(f"nested more than {MAX_NESTING} deep: move inner parts to $defs")
+        if num_parts > MAX_PARTS:
+            raise GrammarLimitError(f"more than {MAX_PARTS:,} objects and lists: make it smaller")
+        if isinstance(value, dict):
+            value = place.holder[place.key] = dict(value)
+            if place.kind == "schema":
+                _bound_numbers(value, place, relaxed)
+                if relaxed:
+                    _leave_out_regexes(value)
+                if isinstance(value.get("$anchor"), str):
+                    anchors[value["$anchor"]] = place.pointer()
+                if isinstance(value.get("$ref"), str):
+                    referring.append(value)
+                has_inner_id |= place.above is not None and "$id" in value
+            inner: Iterable[Any] = value.keys()
+        else:
+            value = place.holder[place.key] = list(value)
+            inner = range(len(value))
+        for key in inner:
+            if isinstance(value[key], (dict, list, tuple)):
+                todo.append(_Place(value, key, _kind(place.kind, key), place.depth + 1, place))
+    [prepared] = root
+    if not has_inner_id:  # each has anchors of its own
+        _resolve_anchors(referring, anchors, prepared.get("$id"))
+    check_chains(_references(prepared), "references")
+    return prepared
+
+
+def _kind(outer: str, key: Any) -> str:
+    if outer == "data" or outer == "map":
+        return "data" if outer == "data" else "schema"
+    return "data" if key in DATA else "map" if key in MAPS else "schema"
+
+
+def _bound_numbers(schema: dict[str, Any], place: _Place, relaxed: bool) -> None:
+    """Bring its numbers into what llguidance can count, in place."""
+
+    def refuse(key: str, why: str) -> None:
+        if not relaxed:
+            value = str(schema[key])[:40]
+            raise GrammarLimitError(f"{key} at {place.pointer()} is {value}: {why}")
+        del schema[key]
+
+    for key in COUNTS:
+        number = _as_number(schema.get(key))
+        if number is None:
+            continue
+        if number > MAX_COUNT and key.startswith("max"):
+            del schema[key]
+        elif not 0 <= number <= MAX_COUNT or number != int(number):
+            refuse(key, f"give a whole number from 0 to {MAX_COUNT:,}")
+        else:
+            schema[key] = int(number)
+    for key, outward in BOUNDS.items():
+        number = _as_number(schema.get(key))
+        if number is None:
+            continue
+        if number * outward >= NO_BOUND:
+            del schema[key]
+        elif number * outward > EDGE:
+            schema[key] = outward * EDGE
+        elif number * outward < -EDGE:
+            refuse(key, "it leaves numbers beyond 64 bits only: give one within ±2^63, or leave it out")
+        elif 0 < abs(number) < TINY:
+            schema[key] = TINY * -outward if number * outward < 0 else 0
+        elif number.is_integer():
+            schema[key] = int(number)  # 1e18 is read less exactly than its digits
+    lower = max((schema[key] for key in ("minimum", "exclusiveMinimum") if _is_number(schema.get(key))), default=0)
+    upper = min((schema[key] for key in ("maximum", "exclusiveMaximum") if _is_number(schema.get(key))), default=0)
+    if lower >= FAR and not any(key in schema for key in ("maximum", "exclusiveMaximum")):
+        schema["maximum"] = EDGE
+    if upper <= -FAR and not any(key in schema for key in ("minimum", "exclusiveMinimum")):
+        schema["minimum"] = -EDGE
+    if relaxed and _is_number(schema.get("multipleOf")) and len(f"{schema['multipleOf']:g}") > 6:
+        del schema["multipleOf"]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _as_number(value: Any) -> float | None:
+    """As a double; infinite if it is too large for one. None: it is no number."""
+    if not _is_number(value) or value != value:
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _leave_out_regexes(schema: dict[str, Any]) -> None:
+    if isinstance(schema.get("pattern"), str) and OTHER_REGEX.search(schema["pattern"]):
+        del schema["pattern"]
+    if isinstance(named := schema.get("patternProperties"), dict):
+        schema["patternProperties"] = {key: one for key, one in named.items() if not OTHER_REGEX.search(str(key))}
+
+
+def _resolve_anchors(referring: list[dict[str, Any]], anchors: Mapping[str, str], own_id: Any) -> None:
+    own = own_id.rstrip("#") if isinstance(own_id, str) else ""
+    for one in referring:
+        base, mark, name = one["$ref"].partition("#")
+        if mark and base in ("", own) and name in anchors:
+            one["$ref"] = anchors[name]
+
+
+def _references(schema: dict[str, Any]) -> dict[str, set[str]]:
+    """Which `$ref`s the target of each `$ref` has in it; `#` is the schema itself."""
+    found: dict[str, set[str]] = {}
+    by_target: dict[int, set[str]] = {}
+    num_looks = 0
+    todo = ["#"]
+    while todo:
+        reference = todo.pop()
+        if reference in found:
+            continue
+        target = _target(schema, reference)
+        if id(target) not in by_target:
+            by_target[id(target)], looked_at = _references_in(target)
+            num_looks += looked_at
+            if num_looks > 10 * MAX_PARTS:
+                raise GrammarLimitError("too many references to parts that have each other in them: use $defs")
+        found[reference] = by_target[id(target)]
+        todo += found[reference]
+    return found
+
+
+def _references_in(part: Any) -> tuple[set[str], int]:
+    """And how many values were looked at."""
+    found: set[str] = set()
+    todo, num_looks = [part], 0
+    while todo:
+        value = todo.pop()
+        num_looks += 1
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str) and value["$ref"].startswith("#"):
+                found.add(value["$ref"])
+            todo += [inner for key, inner in value.items() if key not in ("$defs", "definitions", *DATA)]
+        elif isinstance(value, list):
+            todo += [inner for inner in value if isinstance(inner, (dict, list))]
+    return found, num_looks
+
+
+def _target(schema: Any, reference: str) -> Any:
+    """What a `#/...` points at; None if there is no such place."""
+    for key in unquote(reference).split("/")[1:]:
+        key = key.replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, dict):
+            schema = schema.get(key)
+        elif isinstance(schema, list):
+            schema = schema[int(key)] if key.isdecimal() and int(key) < len(schema) else None
+    return schema

@@ -1,0 +1,224 @@
+"""Tries grammars in child processes before this process compiles them: see grammar_worker.py.
+
+A matcher can't be sent from one process to another. So what comes back is that the grammar compiles in time, in bounded
+memory and with a small stack; then the same library compiles the same text here, with a larger stack.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from multiprocessing import Pipe
+from typing import NamedTuple
+
+from minillm.core.errors import QueueFullError
+from minillm.frontend import grammar_worker
+
+MAX_WORKERS = 4
+"""So many trials run at once: one that takes until its deadline doesn't hold up the others."""
+PATIENCE = 4
+"""Deadlines that a grammar waits for a free worker, at most."""
+START_S = 60.0
+"""Longest that a worker takes to start: it imports llguidance, and makes a trie of the vocabulary."""
+
+
+class TrialError(ValueError):
+    """A grammar failed its trial."""
+
+
+class Tried(NamedTuple):
+    """What is known of a grammar that passed."""
+
+    text: str
+    """In Lark's notation."""
+    num_bytes: int
+    """That it takes, compiled and followed for some tokens."""
+
+
+class TokenizerSpec(NamedTuple):
+    """What llguidance's tokenizer is made from, here and in a worker."""
+
+    json: bytes
+    """As in tokenizer.json."""
+    vocab_size: int | None
+    eos_token_ids: list[int]
+
+
+class Worker:
+    """One child process that tries grammars. Belongs to one thread at a time.
+
+    Raises:
+        RuntimeError: it does not start.
+    """
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        ours, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", grammar_worker.__file__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # a stack overflow says so there: that is no news
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C in the terminal does not reach it
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        self._pipe = ours
+        self._owner = os.getpid()
+        try:
+            with self._killed_after(START_S):
+                options = {"n_vocab": spec.vocab_size, "eos_token": spec.eos_token_ids or None}
+                ours.send_bytes(json.dumps(options).encode())
+                ours.send_bytes(spec.json)
+                ours.recv_bytes()
+        except (EOFError, OSError):
+            self.close()
+            raise RuntimeError("the process in which grammars are tried does not start") from None
+
+    @property
+    def is_alive(self) -> bool:
+        """False once it has ended, or in a process that was forked off the one that started it."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def run(self, text: str, may_be_gbnf: bool, timeout_s: float) -> Tried:
+        """Try a grammar. After a crash, or at the deadline, this worker has ended.
+
+        Raises:
+            TrialError: it is wrong, or exceeds a limit.
+        """
+        task = {"text": text, "may_be_gbnf": may_be_gbnf, "timeout_s": timeout_s}
+        clock = self._killed_after(timeout_s)
+        try:
+            with clock:
+                self._pipe.send_bytes(json.dumps(task).encode())
+                answer = json.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            self.close()
+            raise TrialError(self._why_it_ended(clock.is_over, timeout_s)) from None
+        if "error" in answer:
+            raise TrialError(answer["error"])
+        return Tried(answer["text"], answer["bytes"])
+
+    def close(self) -> None:
+        """End it, and wait until it has. For the thread that it belongs to."""
+        self.end()
+        self._pipe.close()
+
+    def end(self) -> None:
+        """The same for any thread: one that waits for an answer finds that none will come."""
+        if self._owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+
+    def _why_it_ended(self, is_late: bool, timeout_s: float) -> str:
+        code = self._process.returncode
+        if is_late or code == -signal.SIGALRM:
+            return (
+                f"it takes longer than {timeout_s:g} s to compile: make it smaller or less nested, or have "
+                "grammar_timeout_s raised"
+            )
+        if code == -signal.SIGABRT:
+            return f"it takes more than {grammar_worker.MEMORY >> 20} MB to compile: make it smaller or less nested"
+        return "the grammar library crashes on it: nest less, and refer less from one rule or schema to the next"
+
+    def _killed_after(self, seconds: float) -> "_Deadline":
+        return _Deadline(seconds, self._process.kill)
+
+
+class _Deadline:
+    """`with` one, what takes longer than that is ended: also what waits inside of a system call."""
+
+    def __init__(self, seconds: float, end: Callable[[], None]) -> None:
+        self.is_over = False
+        self._end = end
+        self._timer = threading.Timer(seconds, self._pass)
+        self._timer.daemon = True
+
+    def _pass(self) -> None:
+        self.is_over = True
+        self._end()
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+
+
+class Trials:
+    """Up to MAX_WORKERS workers, each started when all others are busy. Any thread may use it.
+
+    Args:
+        spec: what their tokenizers are made from; asked for when a worker starts.
+        timeout_s: the deadline of one trial. Neither a worker's start nor the wait for a free one counts.
+    """
+
+    def __init__(self, spec: Callable[[], TokenizerSpec], timeout_s: float) -> None:
+        self._spec, self.timeout_s = spec, timeout_s
+        self._idle: list[Worker] = []
+        self._all: set[Worker] = set()
+        self._free = threading.BoundedSemaphore(MAX_WORKERS)
+        self._changing = threading.Lock()
+        self._is_closed = False
+        self.num_deaths = 0
+        """Workers that a grammar ended, by a crash or by its deadline."""
+        self._finalizer = weakref.finalize(self, _end_all, self._all)
+
+    def run(self, text: str, may_be_gbnf: bool = False) -> Tried:
+        """Try a grammar.
+
+        Raises:
+            TrialError: it failed, or this is closed.
+            QueueFullError: all workers are busy, and stay so for some deadlines.
+            RuntimeError: no worker starts.
+        """
+        if not self._free.acquire(timeout=PATIENCE * self.timeout_s):
+            raise QueueFullError("too many grammars are being compiled: try again later")
+        try:
+            worker = self._take()
+            try:
+                return worker.run(text, may_be_gbnf, self.timeout_s)
+            finally:
+                self._give_back(worker)
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        """End the workers. Trials that run fail, and so do later ones."""
+        with self._changing:
+            self._is_closed = True
+        self._finalizer()
+
+    def _take(self) -> Worker:
+        with self._changing:
+            if self._is_closed:
+                raise TrialError("this engine is closed: make another")
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.is_alive:
+                    return worker
+                self._all.discard(worker)  # it was killed from outside, or belongs to the process this was forked off
+        worker = Worker(self._spec())
+        with self._changing:
+            self._all.add(worker)
+        return worker
+
+    def _give_back(self, worker: Worker) -> None:
+        with self._changing:
+            if worker.is_alive and not self._is_closed:
+                self._idle.append(worker)
+                return
+            self._all.discard(worker)
+            self.num_deaths += not self._is_closed
+        worker.close()
+
+
+def _end_all(workers: set[Worker]) -> None:
+    for worker in list(workers):
+        worker.end()
+    workers.clear()

@@ -1,0 +1,169 @@
+"""The child process in which grammars are tried: compiled, and followed for some tokens.
+
+Native code that reads what a client sent may crash, or take for ever, or all memory. Here that ends this process and
+nothing else. It is started as a script, with nothing but llguidance and the standard library, by grammar_trials.py.
+
+Every trial runs in threads whose stacks are smaller than those of the engine's process, so that what doesn't overflow
+here won't there: COMPILING's a quarter of the one that compiles there, WALKING's less than any thread of Python has by
+default. And both sides have the same LIMITS, which llguidance counts in its own units and not in seconds: a mask or a
+token that would exceed them is an error of that matcher.
+"""
+
+import ctypes
+import json
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+LIMITS: dict[str, Any] = {
+    "max_items_in_row": 2000,
+    "initial_lexer_fuel": 1_000_000,
+    "step_lexer_fuel": 200_000,
+    "step_max_items": 50_000,
+    "max_lexer_states": 20_000,
+    "max_grammar_size": 500_000,
+    "verbose_errors": False,
+}
+"""llguidance's defaults, but for fewer lexer states (1 to 2 kB each); about 15 ms for a step at the worst."""
+OPTIONS = '%llguidance {"no_forcing": true}'
+"""Without it llguidance writes out the text that a grammar forces, all of it for every token: a literal of 100 kB would
+cost each step 20 ms. The last line of this kind in a grammar holds."""
+
+COMPILING_STACK, WALKING_STACK = 4 << 20, 512 << 10
+"""Bytes of stack that a trial may need."""
+MEMORY = 1 << 29
+"""Bytes that a trial may need beyond what this process has at its start."""
+WALKS, STEPS = 4, 24
+"""How often a grammar is followed, and for how many tokens."""
+MAX_ERROR = 4000
+"""Characters of a message: it quotes the grammar."""
+GRACE_S = 2.0
+"""After the deadline, if the parent has not ended it by then: it is gone, too."""
+
+
+def compile_grammar(tokenizer: Any, text: str) -> Any:
+    """A matcher at the beginning of a grammar in Lark's notation, with its first mask computed.
+
+    Raises:
+        ValueError: it is wrong, or nothing satisfies it.
+    """
+    from llguidance import LLMatcher, LLParserLimits
+
+    grammar = LLMatcher.grammar_from_lark(f"{text}\n{OPTIONS}\n")
+    matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=LLParserLimits(**LIMITS))
+    begins = not matcher.is_error() and any(matcher.compute_bitmask())
+    if not begins or matcher.is_error():
+        raise ValueError(f"the grammar is wrong, or nothing satisfies it: {matcher.get_error()}")
+    return matcher
+
+
+def walk(matcher: Any, seed: int) -> None:
+    """Follow a grammar for some tokens, whichever it allows.
+
+    Raises:
+        ValueError: its automaton outgrows the limits on the way.
+    """
+    choose = random.Random(seed)
+    for _ in range(STEPS):
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        start = choose.randrange(max(1, mask.bit_length()))
+        allowed = mask >> start or mask
+        token = (allowed & -allowed).bit_length() - 1 + (start if mask >> start else 0)
+        if not mask or not matcher.consume_token(token) or matcher.is_stopped():
+            break
+    if matcher.is_error():
+        raise ValueError(f"the grammar is too large to be followed: {matcher.get_error()}")
+
+
+def in_thread(stack: int, work: Callable[[], Any]) -> Any:
+    """Do it in a thread with so many bytes of stack. Returns what it returns, or raises what it raises."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.extend((work(), None))
+        except BaseException as error:
+            outcome.extend((None, error))
+
+    threading.stack_size(stack)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    result, error = outcome
+    if error is not None:
+        raise error
+    return result
+
+
+def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
+    """Try one grammar. Returns its `text` in Lark's notation and the `bytes` that it takes, or an `error`."""
+    before = resident_bytes()
+    try:
+        text = task["text"]
+        if task["may_be_gbnf"]:
+            from llguidance.gbnf_to_lark import any_to_lark
+
+            text = in_thread(COMPILING_STACK, lambda: any_to_lark(text))
+        matcher = in_thread(COMPILING_STACK, lambda: compile_grammar(tokenizer, text))
+        for seed in range(WALKS):
+            in_thread(WALKING_STACK, lambda: walk(matcher.deep_copy(), seed))  # noqa: B023
+    except MemoryError:
+        return {"error": f"it takes more than {MEMORY >> 20} MB to compile: make it smaller or less nested"}
+    except Exception as error:  # gbnf_to_lark raises plain ones, too
+        return {"error": str(error)[:MAX_ERROR] or type(error).__name__}
+    return {"text": text, "bytes": max(0, resident_bytes() - before)}
+
+
+def resident_bytes() -> int:
+    """Of this process; 0 where Linux doesn't say. What was freed has been given back first."""
+    if not os.path.exists("/proc/self/statm"):
+        return 0
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def limit_memory() -> None:
+    """From here on an allocation beyond MEMORY fails, and llguidance then ends the process; it leaves no core file."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if os.path.exists("/proc/self/statm"):
+        with open("/proc/self/statm") as file:
+            most = int(file.read().split()[0]) * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def main() -> None:
+    """Serve trials until the parent closes its end, or is gone."""
+    from multiprocessing.connection import Connection
+
+    from llguidance import LLTokenizer
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal, and the parent decides
+    os.nice(5)  # the engine goes first
+    parent = Connection(int(sys.argv[1]))
+    options = json.loads(parent.recv_bytes())
+    tokenizer = LLTokenizer(parent.recv_bytes().decode(), **options)
+    compile_grammar(tokenizer, 'start: "a"')  # so that what is imported late does not count for the first trial
+    limit_memory()
+    parent.send_bytes(b"ready")
+    while True:
+        try:
+            task = json.loads(parent.recv_bytes())
+        except (EOFError, OSError):
+            return
+        signal.setitimer(signal.ITIMER_REAL, task["timeout_s"] + GRACE_S)
+        answer = json.dumps(attempt(tokenizer, task)).encode()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        parent.send_bytes(answer)
+
+
+if __name__ == "__main__":
+    main()

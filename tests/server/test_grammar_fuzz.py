@@ -1,0 +1,38 @@
+"""Nothing that is sent as a grammar ends the server. `make slow` tries for an hour: MINILLM_FUZZ_S says how long."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from server.grammar_fuzz import FuzzedServer, fuzz, fuzzed_server
+from server.nasty_grammars import CORPUS
+
+SECONDS = float(os.environ.get("MINILLM_FUZZ_S", "3600"))
+SHORT_S = 6.0
+
+
+@pytest.fixture(scope="module")
+def fuzzed(smollm_path: Path) -> Iterator[FuzzedServer]:
+    with fuzzed_server(smollm_path) as server:
+        yield server
+
+
+def test_worst_of_the_corpus(fuzzed: FuzzedServer) -> None:
+    """A crash that no limit foresees is a 400, and the next request is answered."""
+    assert (
+        fuzzed.ask({"guided_grammar": 'start: %json {"type": "integer", "minimum": -1e20, "maximum": -1e19}'})
+        == "killed"
+    )
+    fuzzed.check_children()
+    for fields in CORPUS[:4]:
+        fuzzed.ask(fields)
+
+
+def test_grammars_of_any_kind_for_a_few_seconds(fuzzed: FuzzedServer) -> None:
+    fuzz(fuzzed, SHORT_S, corpus=False)
+
+
+@pytest.mark.slow
+def test_grammars_of_any_kind_for_an_hour(fuzzed: FuzzedServer) -> None:
+    fuzz(fuzzed, SECONDS)
