@@ -12,7 +12,7 @@ from minillm.frontend.engine_thread import SubmitOptions
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.calls import Call
 from minillm.server.errors import ApiError, check_ending
-from minillm.server.protocol import MAX_MESSAGE
+from minillm.server.strict_json import MAX_MESSAGE
 
 News = list[tuple[int, Completion]]
 """Completions that have something new, each with its choice index."""
