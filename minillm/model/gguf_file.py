@@ -90,7 +90,7 @@ class GGUFFile:
 
     def config(self) -> dict[str, Any]:
         """What config.json has to say for transformers, and minillm, to compute what the file describes."""
-        hidden, heads = self._need("embedding_length"), self._need("attention.head_count")
+        hidden, heads = self._count("embedding_length"), self._count("attention.head_count")
         head_dim = self._get("attention.key_length", hidden // heads)
         for key in ("attention.value_length", "rope.dimension_count"):
             if (found := self._get(key, head_dim)) != head_dim:
@@ -105,13 +105,13 @@ class GGUFFile:
             "dtype": "bfloat16",
             "vocab_size": self._shape("token_embd.weight")[0],
             "hidden_size": hidden,
-            "intermediate_size": self._need("feed_forward_length"),
-            "num_hidden_layers": self._need("block_count"),
+            "intermediate_size": self._count("feed_forward_length"),
+            "num_hidden_layers": self._count("block_count"),
             "num_attention_heads": heads,
             "num_key_value_heads": self._get("attention.head_count_kv", heads),
             "head_dim": head_dim,
             "hidden_act": "silu",
-            "max_position_embeddings": self._need("context_length"),
+            "max_position_embeddings": self._count("context_length"),
             "rms_norm_eps": self._need("attention.layer_norm_rms_epsilon"),
             "rope_parameters": self._rope(head_dim),
             "tie_word_embeddings": "output.weight" not in self._tensors,
@@ -142,8 +142,10 @@ class GGUFFile:
 
     def check_tokenizer(self) -> None:
         """Raise UnsupportedArchitectureError if transformers would split texts otherwise than the vocabulary wants."""
-        from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
-
+        try:
+            from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+        except ImportError:  # another version of transformers keeps them elsewhere, or knows none
+            return
         pre = self._general("tokenizer.ggml.pre", "default")
         is_bytes = self._general("tokenizer.ggml.model", "gpt2") == "gpt2"
         if is_bytes and pre not in GPT2_SPLITS and pre not in GGUF_PRE_TOKENIZER_SPLITS:
@@ -222,7 +224,7 @@ class GGUFFile:
     def _rope(self, head_dim: int) -> dict[str, Any]:
         """rope_parameters. llama.cpp's scaling types are transformers'; rope_freqs has what each pair's frequency is
         divided by (Llama 3.1), which is transformers' longrope with one set of divisors for all lengths."""
-        context, theta = self._need("context_length"), self._get("rope.freq_base", 10_000.0)
+        context, theta = self._count("context_length"), self._get("rope.freq_base", 10_000.0)
         kind = self._get("rope.scaling.type", "linear")
         factor = self._get("rope.scaling.factor", 0.0) or self._get("rope.scale_linear", 0.0) or 1.0
         original = self._get("rope.scaling.original_context_length", context) or context
@@ -267,6 +269,12 @@ class GGUFFile:
         found = self._get(key, None)
         if found is None:
             raise CorruptCheckpointError(f"{self.file} has no {self.architecture}.{key}. Fetch it again")
+        return found
+
+    def _count(self, key: str) -> int:
+        found = self._need(key)
+        if not isinstance(found, int) or found < 1:
+            raise CorruptCheckpointError(f"{self.file}: {self.architecture}.{key} is {found!r}, which is no size")
         return found
 
     def _get(self, key: str, default: Any) -> Any:

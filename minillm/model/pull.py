@@ -23,6 +23,7 @@ from typing import Any
 
 from minillm.core.errors import CorruptCheckpointError, ModelError
 from minillm.kernels.storage import build_once, cache_home, say
+from minillm.model.config import ModelConfig
 from minillm.model.gguf_file import GGUFFile
 
 CONVERSION = 2
@@ -180,6 +181,7 @@ def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
 
     source = GGUFFile(gguf)
     config = source.config() | {CONVERTED_BY: CONVERSION}
+    ModelConfig.from_hf(config)  # raises for sizes that make no model
     source.check_tokenizer()
     state = dict(source.tensors(config))
     tokenizer = _read_tokenizer(gguf, progress)
