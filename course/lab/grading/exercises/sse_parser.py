@@ -19,9 +19,9 @@ EMPTY = 0.05
 LINE_BYTES, PIECES, PIECE_BYTES = (8_000, 80_000, 800_000), 400, 8
 """Lengths of an unfinished line, and the small pieces that follow it."""
 EVENTS, EVENT_BYTES = (100, 800, 5_000), 400
-"""Events in one chunk: few of them for Python, and many bytes for whoever copies what is left behind each."""
+"""Events in one chunk: little work for Python, and many bytes for code that copies the rest of the chunk."""
 COMMENTS = (1_000, 10_000, 80_000)
-"""Lines in one chunk, as short as lines can be: for whoever moves up the list of them."""
+"""Lines in one chunk, as short as lines can be: many of them, for code that moves the rest of the list."""
 
 
 def parse(
