@@ -180,7 +180,7 @@ PINNED_PLATFORMS := x86_64-manylinux_2_31 aarch64-manylinux_2_31 aarch64-apple-d
 pins: $(AUDIT)/bin/uv ## ask PyPI whether each pinned version has a wheel for every Python and platform (needs the network)
 	@for python in $(PINNED_PYTHONS); do for platform in $(PINNED_PLATFORMS); do echo "$$python $$platform"; \
 		MACOSX_DEPLOYMENT_TARGET=14.0 $(AUDIT)/bin/uv pip compile -q --no-build --no-header -c constraints.txt \
-		--python-version $$python --python-platform $$platform --extra docs --extra lab --extra test pyproject.toml \
+		--python-version $$python --python-platform $$platform --extra docs --extra lab --extra otel --extra ray --extra test pyproject.toml \
 		>/dev/null || exit 1; done; done
 
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile

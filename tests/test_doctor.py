@@ -310,9 +310,13 @@ def test_another_version_is_named_with_the_command(versions: dict[str, str | Non
 
 
 def test_what_is_not_installed(versions: dict[str, str | None]) -> None:
-    versions |= {"torch": "2", "numpy": None, "jupyterlab": None}
-    found = {finding.name: finding.status for finding in checks.packages()}
-    assert found == {"numpy": "bad", "jupyterlab": "absent", "versions": "ok"}
+    versions |= {"torch": "2", "numpy": None, "typer": None, "jupyterlab": None}
+    bad, absent, versions_found = checks.packages()
+    assert (bad.status, absent.status, versions_found.status) == ("bad", "absent", "ok")
+    assert "numpy" in bad.found and "typer" in bad.found and bad.fix == "make setup", "it says what to do, once"
+    assert "jupyterlab" in absent.found
+    checks.CONSTRAINTS.unlink()
+    assert next(checks.packages()).fix.endswith("pip install numpy typer"), "a wheel comes without a Makefile"
 
 
 def test_the_pins_are_found_in_a_checkout() -> None:

@@ -52,6 +52,7 @@ NEEDED = ("torch", "transformers", "safetensors", "numpy", "pydantic", "starlett
 LAB = ("jupyterlab", "ipywidgets", "ipykernel")
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 """There in a checkout, not where minillm was installed as a wheel."""
+ENVIRONMENT = CONSTRAINTS.with_name(".venv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,9 @@ def system() -> Iterator[Finding]:
     library = f", glibc {platforms.dotted(here.glibc)}" if here.glibc else ", musl" if here.musl else ""
     yield Finding.of(MACHINE, "system", f"{here.name} on {here.machine}{library}")
     torch_is_there = importlib.util.find_spec("torch") is not None  # it may have been built there
+    if not torch_is_there and (ENVIRONMENT / ".installed").exists():
+        fix = f"{ENVIRONMENT}/bin/python -m minillm.doctor"
+        yield Finding.of(MACHINE, "environment", f"not the one of make setup, {ENVIRONMENT}", fix)
     for note in platforms.notes(here):
         yield Finding.of(MACHINE, note.topic, note.says, note.fix, needed=note.blocks and not torch_is_there)
     name, present = platforms.describe_cpu()
@@ -305,18 +309,16 @@ def storage() -> Iterator[Finding]:
 def packages() -> Iterator[Finding]:
     """The packages that matter, held against constraints.txt."""
     pins = read_pins(CONSTRAINTS) if CONSTRAINTS.is_file() else {}
-    same = []
-    for name in (*NEEDED, *LAB):
-        version = installed_version(name)
-        install = f"{sys.executable} -m pip install {constrained()}"
-        if version is None:
-            yield Finding.of(SOFTWARE, name, "not installed", install + name, needed=name in NEEDED)
-        elif pins.get(name, version) != version:
-            found = f"{version}; minillm was tried with {pins[name]}"
-            yield Finding.of(SOFTWARE, name, found, f"{install}{name}=={pins[name]}")
-        else:
-            same.append(f"{name} {version}")
-    if same:
+    installed = {name: version for name in (*NEEDED, *LAB) if (version := installed_version(name)) is not None}
+    for names, what in ((NEEDED, "packages"), (LAB, "lab packages")):
+        if missing := [name for name in names if name not in installed]:
+            fix = "make setup" if pins else f"{sys.executable} -m pip install {' '.join(missing)}"
+            yield Finding.of(SOFTWARE, what, f"not installed: {', '.join(missing)}", fix, needed=names is NEEDED)
+    others = {name: version for name, version in installed.items() if pins.get(name, version) != version}
+    for name, version in others.items():
+        fix = f"{sys.executable} -m pip install {constrained()}{name}=={pins[name]}"
+        yield Finding.of(SOFTWARE, name, f"{version}; minillm was tried with {pins[name]}", fix)
+    if same := [f"{name} {version}" for name, version in installed.items() if name not in others]:
         compared = "as pinned" if pins else "not compared: there is no constraints.txt"
         yield Finding.of(SOFTWARE, "versions", f"{', '.join(same)} ({compared})")
 

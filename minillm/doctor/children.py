@@ -40,8 +40,9 @@ def examine(checks: Mapping[str, Check] | None = None) -> Report:
             for stage in sorted({check.stage for check in checks.values()}):
                 able = {name: check for name, check in checks.items() if check.stage == stage}
                 for name in [name for name, check in able.items() if check.with_torch and not torch_works]:
-                    found[name] = [unfinished(name, able.pop(name), "torch can't be imported", "mend that first")]
-                print(f"minillm: looking at {', '.join(able)} ...", file=sys.stderr, flush=True)
+                    found[name] = [unfinished(name, able.pop(name), "it needs torch", "mend that first")]
+                if able:
+                    print(f"minillm: looking at {', '.join(able)} ...", file=sys.stderr, flush=True)
                 found |= zip(able, pool.map(children.run, able, able.values()))
                 broken = [finding for finding in found.get("torch", []) if finding.status in ("bad", "unfinished")]
                 torch_works = not broken
@@ -69,7 +70,8 @@ class Children:
             return [unfinished(name, check, str(error), "close something, and try again")]
         try:
             out, said = child.communicate(timeout=check.deadline_s)
-            why, fix = why_it_ended(child.returncode, said), PLEASE_REPORT
+            why = why_it_ended(child.returncode, said)
+            fix = "make setup" if why.startswith(ModuleNotFoundError.__name__) else PLEASE_REPORT
         except subprocess.TimeoutExpired:
             out, said = end(child)
             why = f"it was not done after {check.deadline_s:.0f} s"
