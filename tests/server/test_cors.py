@@ -71,7 +71,7 @@ def test_also_what_is_refused_before_the_application_sees_it(serve: Serve) -> No
 
 def test_none_may_unless_it_is_told_so(server: Running) -> None:
     asked = preflight(server, HERE)
-    assert asked.status_code == 405 and "--cors-origin" in asked.json()["error"]["message"]
+    assert asked.status_code == 403 and "--cors-origin" in asked.json()["error"]["message"]
     for answer in (asked, server.http.get("/health", headers={"origin": HERE})):
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
