@@ -46,7 +46,7 @@ class NativeAttention(AttentionBackend):
     def missing(cls, device: torch.device) -> str | None:
         if reason := super().missing(device):
             return reason
-        why = "it needs Linux, and a C++ compiler (apt install g++) whose kernels pass their self-test: see `minillm doctor`"
+        why = "it needs Linux, and a C++ compiler (apt install g++) that passes a self-test: see `minillm doctor`"
         return None if native_kernels() else why
 
 
