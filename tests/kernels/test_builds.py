@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from minillm.kernels.cpu import compiling
-from minillm.kernels.cpu.compiling import FOLDER, SELFTEST, SOURCES, build
+from minillm.kernels.cpu.compiling import FOLDER, SELFTEST, SOURCES, build, run
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the library is built on Linux only"),
@@ -118,16 +118,22 @@ def test_on_arm_it_is_right(cpu: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_kernels_tests_pass_under_sanitizers() -> None:
+def test_the_kernels_tests_pass_under_sanitizers(tmp_path: Path) -> None:
     """PyTorch's tensors, too, then have a border that nobody may touch."""
-    runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    if not Path(runtime).is_file():
+    # With the sanitizer's library first, C++'s has to be there before it, too: it looks for what throws exceptions.
+    names = ("libasan.so", "libstdc++.so.6")
+    found = [run([needed("g++"), f"-print-file-name={name}"]).strip() for name in names]
+    if not all(Path(each).is_file() for each in found):
         pytest.skip("g++ has no AddressSanitizer here")
     environment = {
         **os.environ,
         "CXX": "g++",
         "MINILLM_CXXFLAGS": " ".join(SANITIZERS),
-        "LD_PRELOAD": runtime,
-        "ASAN_OPTIONS": "detect_leaks=0",
+        "LD_PRELOAD": " ".join(found),
+        "ASAN_OPTIONS": f"detect_leaks=0:log_path={tmp_path}/report",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={tmp_path}/report",
     }
-    run_tests(environment)
+    try:
+        run_tests(environment)
+    finally:
+        print(*(report.read_text()[:3000] for report in tmp_path.glob("report*")))

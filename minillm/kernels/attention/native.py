@@ -46,7 +46,8 @@ class NativeAttention(AttentionBackend):
     def missing(cls, device: torch.device) -> str | None:
         if reason := super().missing(device):
             return reason
-        return None if native_kernels() else "the C++ kernels are not there: `minillm doctor` says why"
+        why = "it needs Linux, and a C++ compiler (apt install g++) that passes a self-test: see `minillm doctor`"
+        return None if native_kernels() else why
 
 
 def suits(dtype: torch.dtype, num_heads: int, head_dim: int, kv_cache: KVCache) -> bool:

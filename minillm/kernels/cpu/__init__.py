@@ -2,9 +2,10 @@
 
 linear.cpp: matrix products   ops.cpp: the small operations   attention.cpp, prefill.cpp: paged attention
 layers.cpp: all layers of a decode step, made of these   tiles.h, matrix_units.h: what products are made of
+kernels.h: what the library offers   selftest.cpp: tries all of it, in a process of its own, before it is loaded
 
-Without a compiler, or on a platform where this was not tried, there is none of it, and minillm runs on
-PyTorch's own kernels.
+Without a compiler, on a platform where this was not tried, or where the self-test found a fault, there is none of it,
+and minillm runs on PyTorch's own kernels.
 """
 
 import ctypes
