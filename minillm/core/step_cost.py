@@ -107,6 +107,8 @@ class StepCostModel:
         """Weighted sums over steps of amount i * amount j, by kind: one step, decodes, context, prompts, drafts."""
         self._seconds = [0.0] * 5
         """Weighted sums of amount i * seconds."""
+        self._alone = (0.0, 0.0)
+        """The same sums over steps of decodes alone: of 1, and of seconds."""
         self._prices: list[float] | None = None
         """As of the last step that was observed; None until they are asked for."""
 
@@ -115,9 +117,12 @@ class StepCostModel:
         if seconds < SHORTEST_S:
             return
         # One that seems short, because its work was done while Python was busy elsewhere, must not outweigh all others.
-        weight = self._weight / max(seconds, self._typical_s) ** 2
+        steps, total_s = self._alone
+        weight = self._weight / max(seconds, total_s / steps if steps else 0.0) ** 2
         if tokens.prompts or tokens.drafts:
             weight *= BESIDE
+        else:
+            self._alone = (steps + weight, total_s + weight * seconds)
         amounts = [(kind, amount) for kind, amount in enumerate((1, *tokens)) if amount]
         for i, amount in amounts:
             moments, weighted = self._moments[i], weight * amount
@@ -163,19 +168,16 @@ class StepCostModel:
                 if least >= 0:
                     break
                 kinds.remove(kind)
+                if 0 not in kinds and not self._alone[0]:
+                    kinds = [0]  # the first prompts took longer than tokens explain: they tell of a start, of no price
             for kind, price in zip(kinds, some):
                 found[kind] = price
         return found
 
-    @property
-    def _typical_s(self) -> float:
-        """A mean over the steps so far, seconds; one that is much longer than the others counts little."""
-        steps = self._moments[0][0]
-        return self._seconds[0] / steps if steps else 0.0
-
     def _with_preferences(self, kinds: Sequence[int]) -> list[list[float]]:
         matrix = [[*moments] for moments in self._moments]
-        unit = self._weight / self._typical_s**2
+        typical_s = self._seconds[0] / self._moments[0][0]
+        unit = self._weight / typical_s**2
         for kind, strength in enumerate(NO_PRICE):
             matrix[kind][kind] += unit * strength**2
         for one, other in pairwise(kind for kind in kinds if kind in OF_A_TOKEN):
@@ -187,6 +189,7 @@ class StepCostModel:
         """Weights grow without end: make all of them smaller."""
         self._moments = [[each / self._weight for each in moments] for moments in self._moments]
         self._seconds = [each / self._weight for each in self._seconds]
+        self._alone = (self._alone[0] / self._weight, self._alone[1] / self._weight)
         self._weight = 1.0
 
 
