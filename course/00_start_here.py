@@ -112,9 +112,13 @@ findings.eight_together(one, eight)
 # The same engine, live. Pick traffic, press **Run**, change one control, press **Run** again: the previous run stays as
 # a thin outline, and the bar under **Run** shows what each phase gained or lost. **Stop** takes effect within one step,
 # **Pin** keeps a run to compare with, and **Patterns** hatches the colours. Hover over a control to see what it does.
-# In the map of KV blocks, a request's blocks have the same tint as its row. After two runs it looks like this:
+# In the map of KV blocks, a request's blocks have the same tint as its row.
 #
-# ![The dashboard after two runs: the five-phase timeline with the previous run as thin outlines, the engine's steps,
+# Two equal runs are never quite equal. Run the same settings twice, and the dashboard learns how far apart they lie on
+# this machine: **≈** beside a number means that the difference is no larger than that, and a question mark that there
+# aren't enough repeats yet to tell. After a few runs it looks like this:
+#
+# ![The dashboard after prefix caching was switched on: the five-phase timeline with the previous run as thin outlines, the engine's steps,
 # the KV block map, and the difference per phase](images/dashboard.png)
 
 # %%

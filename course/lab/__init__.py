@@ -7,7 +7,8 @@ explorer.py    a picture with sliders       simulated_70b.py  the same questions
 pictures/      one picture a module            svg.py, style.py   how they are drawn
 predict.py     locked predictions              grading/   checks, exercises      claims.py  the ledger's rows
 lesson_NN/     all helpers of one lesson       waiting.py     what a cell is waiting for
-control.py     the same run twice: how noisy the machine is
+control.py     the same run twice: how noisy the machine is       noise.py  the same of all runs of a dashboard
+hero.py        README's picture of the dashboard           plain_text.py  what a cell's last line prints
 build.py       lessons and exercises from .py to .ipynb           outcomes.py   how bets end, folded away
 """
 

@@ -14,6 +14,7 @@ from IPython import get_ipython
 from IPython.display import display
 
 from course.lab.marks import EXAMPLE, TRANSIENT
+from course.lab.plain_text import show_beginnings
 from course.lab.style import ALARM, seconds
 
 REFRESH_S = 0.9
@@ -154,11 +155,12 @@ def say_run(name: str, is_loading: bool) -> str:
 
 
 def watch_cells() -> None:
-    """From now on every cell of this notebook has a line, the one that runs now included."""
+    """From now on every cell of this notebook has a line, the one that runs now included, and a brief last one."""
     shell = get_ipython()
     if _now is None and getattr(shell, "kernel", None) is not None:
         shell.events.register("pre_run_cell", lambda info: _begin(_unlocked(info.raw_cell, shell.user_ns)))
         shell.events.register("post_run_cell", lambda _: _end())
+        show_beginnings(shell)
         _begin()
 
 

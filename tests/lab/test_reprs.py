@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from made_run import made_run
 
 import course.lab
 import minillm
+from course.lab.plain_text import show_beginnings
 from course.lab.workloads import MAKERS, workload
 from minillm import LLM, EngineConfig, SamplingParams
 from minillm.core.brief import brief
@@ -98,3 +100,15 @@ def test_generated_answers_are_a_line_each(tiny_llama_path: Path) -> None:
 def test_a_simulated_fleet_says_how_it_ended() -> None:
     fleet = FleetRun(tuple([ClientRecord(None)] * 5000), (), (), 12.0, {})
     assert len(repr(fleet)) < MOST
+
+
+def test_in_a_notebook_no_list_of_them_is_printed_whole() -> None:
+    shell = InteractiveShell()
+    plain = shell.display_formatter.formatters["text/plain"]
+    plain.for_type(complex, lambda value, printer, cycle: printer.text("i"))
+    show_beginnings(shell)
+    for long in (MADE.steps, MADE.views, ["word"] * 9999, "letters" * 9999, dict.fromkeys(range(99), MADE)):
+        told = shell.display_formatter.format(long)[0]["text/plain"]
+        assert len(told) < MOST + 100 and "print(repr(" in told
+    assert shell.display_formatter.format([1, 2, 3])[0]["text/plain"] == "[1, 2, 3]"
+    assert shell.display_formatter.format(1j)[0]["text/plain"] == "i", "what others have registered stays"
