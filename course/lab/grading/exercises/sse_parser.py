@@ -16,8 +16,8 @@ LINE_END = re.compile("\r\n|\r|\n")
 
 EMPTY = 0.05
 """Share of the pieces of a stream behind which an empty one comes."""
-LINE_BYTES, PIECES, PIECE_BYTES = (8_000, 80_000, 800_000), 400, 8
-"""Lengths of an unfinished line, and the small pieces that follow it."""
+LINE_BYTES, PIECES, PIECE_BYTES = (8_000, 120_000, 800_000), 400, 8
+"""Lengths of an unfinished line, which comes in pieces ten times as long as those that follow it."""
 EVENTS, EVENT_BYTES = (100, 800, 5_000), 400
 """Events in one chunk: little work for Python, and many bytes for code that copies the rest of the chunk."""
 COMMENTS = (1_000, 10_000, 80_000)
@@ -256,7 +256,7 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
 
     def pieces_of_a_line(size: int) -> Cost:
         parser = answer.EventParser()
-        parser.feed(b"data: " + letter * size)
+        answer.many(parser.feed, [[b"data: "], *[[letter * 10 * PIECE_BYTES]] * (size // (10 * PIECE_BYTES))])
         cost = cost_of(lambda: answer.many(parser.feed, [[letter * PIECE_BYTES]] * PIECES), PIECES)
         events = read_events(parser.feed(b"\n\n"), "feed(...)")
         expect([len(each["data"]) for each in events] == [size + PIECES * PIECE_BYTES], "long_line_lost", size=size)
