@@ -125,8 +125,11 @@ def answer(name: str) -> None:
     """In a child: write what the check called `name` finds. What libraries print goes to standard error."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
-        for finding in CHECKS[name].examine():
-            print(json.dumps(dataclasses.asdict(finding)), file=out, flush=True)
+        try:
+            for finding in CHECKS[name].examine():
+                print(json.dumps(dataclasses.asdict(finding)), file=out, flush=True)
+        finally:
+            sys.stdout.flush()  # before the traceback, whose end says why
         print(END, file=out)
 
 

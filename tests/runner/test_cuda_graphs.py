@@ -111,7 +111,7 @@ def test_between_calls_of_any_attention_everything_is_replayed(model: LoadedMode
         assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 5
 
 
-@pytest.mark.parametrize(("stream", "most"), [(False, 19), (True, 23)])
+@pytest.mark.parametrize(("stream", "most"), [(False, 20), (True, 23)])  # Python 3.14 counts 0.2 more of them
 def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any, stream: bool, most: int) -> None:
     """A clock would tell less: what a GPU waits for between two replays is Python, and Python is calls."""
     use_backend(TensorLengthAttention)

@@ -37,10 +37,12 @@ LOST = torch.AcceleratorError("CUDA error: an illegal memory access was encounte
 IMAGE = ["torch", "transformers", "triton", "pytest", "psutil", "setuptools", "pydantic"]
 """Packages that images for GPUs have, with what these require; pydantic some lack."""
 WITHOUT = """
-import functools, importlib.machinery, runpy, sys
-def find(known, name, *rest):
-    return None if name in {hidden} else known(name, *rest)
-importlib.machinery.PathFinder.find_spec = functools.partial(find, importlib.machinery.PathFinder.find_spec)
+import importlib.machinery, runpy, sys
+class Hiding:  # an object: wherever a class keeps it, it doesn't turn into a method
+    known = importlib.machinery.PathFinder.find_spec
+    def __call__(self, name, *rest):
+        return None if name in {hidden} else Hiding.known(name, *rest)
+importlib.machinery.PathFinder.find_spec = Hiding()
 sys.argv = sys.argv[1:]
 runpy.run_module(sys.argv[0], run_name="__main__")
 """
