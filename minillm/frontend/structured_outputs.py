@@ -48,6 +48,8 @@ TOKEN = re.compile(
     r"|(<[\w|/-]+>)"
 )
 """A special token in Lark's notation; before it, what may have such letters in it and is none."""
+MAX_MESSAGE = 1000
+"""Characters of a refusal, which quotes what it refuses."""
 TIMEOUT_S = 5.0
 """Longest time to compile a grammar, if nothing else is said: vLLM's."""
 STACK = 4 * COMPILING_STACK
@@ -321,4 +323,5 @@ def readable(message: str, kind: str) -> str:
     """llguidance's message; the place in the grammar, and its lines, only where the client wrote the grammar."""
     if kind != "grammar":
         message = re.sub(r"at \d+\(\d+\): ", "", message.partition("\n   1 | ")[0])
-    return message.strip()
+    message = message.strip()
+    return message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + " ..."
