@@ -11,10 +11,12 @@ INSTALLING := $(VENV)/.installing
 LOG := $(VENV)/setup.log
 STEP = @$(BIN)/python binder/step.py $(LOG)
 RIGHT_PYTHON := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+# Those that constraints.txt has wheels for. A newer one may be named, at one's own risk.
+TRIED_PYTHON := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
 
-# The first Python that is new enough. Choose another with `make setup PYTHON=/path/to/python3`.
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
-	$$python -c '$(RIGHT_PYTHON)' 2>/dev/null && echo $$python && break; done)
+# The first Python that was tried. Choose another with `make setup PYTHON=/path/to/python3`.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c '$(TRIED_PYTHON)' 2>/dev/null && echo $$python && break; done)
 
 # Without an NVIDIA GPU, Linux gets torch's CPU build (it is gigabytes smaller), if its index can be reached.
 SYSTEM := $(shell uname)
@@ -55,7 +57,7 @@ GPU_CHECK_ARGS ?=
 BINDER_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow mutation coverage soak notebooks docs site lint lint-site format audit bench gpu-check binder-check clean
+.PHONY: help setup model lab test slow mutation coverage soak notebooks docs site lint lint-site format audit pins bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -65,9 +67,10 @@ setup: $(INSTALLED) ## make .venv with the pinned dependencies
 
 $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyter_server_config.json
 	@$(or $(PYTHON),false) -c '$(RIGHT_PYTHON)' 2>/dev/null || { \
-		echo "minillm needs Python 3.11 or newer with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
-		echo "Install one (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install python@3.13),"; \
-		echo "or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
+		echo "minillm needs Python 3.11 to 3.14 with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
+		echo "Install one (Debian and Ubuntu: apt install python3-venv; Fedora and RHEL: dnf install python3.12;"; \
+		echo "macOS: brew install python@3.13), or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
+	@$(PYTHON) -m minillm.kernels.platforms  # where PyTorch can't be had, it says so, and what to do instead
 	@echo "Setting up minillm in $(VENV), once: $(if $(SMALL_TORCH),0.7,3) GB to fetch, a few minutes in all. Ctrl-C is safe; run it again to go on."
 	@$(if $(wildcard $(INSTALLING)),find $(VENV) -mindepth 1 ! -path $(INSTALLING) -delete &&) mkdir -p $(VENV)
 	@$(PYTHON) binder/step.py $(LOG) "1 of 4: an environment" $(PYTHON) -m venv $(VENV)
@@ -111,12 +114,14 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
 
-slow: model mutation ## run what `make test` leaves out: every combination on the whole model, and the mutants (hours)
-	$(BIN)/pytest tests -m slow  # an hour of it are grammars that clients might send: MINILLM_FUZZ_S=600 for less
+slow: model ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (hours)
+	@echo "It is $$(date +%H:%M). A thousand slow tests: some hours on 2 cores, of which an hour is grammars that clients might"
+	@echo "send (MINILLM_FUZZ_S=600 for less). The slowest are listed at the end."
+	$(BIN)/pytest tests -m slow --durations=20
 
 mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children $(TEST_WORKERS)
-	PYTHONPATH=tests $(BIN)/python -m core.survivors
+	$(BIN)/mutmut results
 
 $(BIN)/mutmut: $(INSTALLED)
 	$(BIN)/python -m pip install -q -c constraints.txt mutmut
@@ -141,10 +146,11 @@ docs: setup ## write the API reference, from the docstrings, into build/api
 site: setup ## write the course as a static site, into build/site
 	$(BIN)/python -m course.lab.site build/site --url "$(SITE_URL)"
 
-lint: setup ## check the style, and the types of minillm/
+lint: setup ## check the style, and the types of minillm/; print the sizes of the parts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@$(BIN)/python -m docs.sizes
 
 # Its tools come from npm, and are no dependency of anything here.
 lint-site: ## check types and style of the static site's scripts (needs Node.js, and the network)
@@ -163,6 +169,19 @@ audit: $(AUDIT)/bin/pip-audit ## ask PyPI's advisory database about every pinned
 $(AUDIT)/bin/pip-audit:
 	$(or $(PYTHON),false) -m venv $(AUDIT)
 	$(AUDIT)/bin/python -m pip install -q -c constraints.txt pip-audit
+
+$(AUDIT)/bin/uv: $(AUDIT)/bin/pip-audit
+	$(AUDIT)/bin/python -m pip install -q -c constraints.txt uv
+
+# The oldest glibc and macOS are those of minillm/kernels/platforms.py.
+PINNED_PYTHONS := 3.11 3.12 3.13 3.14
+PINNED_PLATFORMS := x86_64-manylinux_2_31 aarch64-manylinux_2_31 aarch64-apple-darwin
+
+pins: $(AUDIT)/bin/uv ## ask PyPI whether each pinned version has a wheel for every Python and platform (needs the network)
+	@for python in $(PINNED_PYTHONS); do for platform in $(PINNED_PLATFORMS); do echo "$$python $$platform"; \
+		MACOSX_DEPLOYMENT_TARGET=14.0 $(AUDIT)/bin/uv pip compile -q --no-build --no-header -c constraints.txt \
+		--python-version $$python --python-platform $$platform --extra docs --extra lab --extra otel --extra ray --extra test pyproject.toml \
+		>/dev/null || exit 1; done; done
 
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile
 	$(BIN)/minillm bench --compare hf

@@ -51,9 +51,10 @@ findings.waterfall(met.causes[-1], alone.causes[-1])
 # |---|---|
 # | way in, parsing, tokenizing | the server's front end: HTTP, JSON, text to token ids |
 # | **queue** | no step has included the request yet; perhaps one that began before it arrived is still running |
-# | **others' prompts, others' answers** | other requests in the same steps: their share of each step |
+# | **others' prompts, others' answers** | what other requests in the same steps added to them |
+# | **fixed cost** | what those steps take whatever is in them: the weights are read once for all, kernels are launched |
 # | **cold cache** | its own tokens in a prefix that other prompts share, if it wasn't cached |
-# | **own prefill** | what has to be computed for this request alone |
+# | **own prefill** | what this request's own tokens added |
 # | bookkeeping, sampling, detokenizing | scheduling, picking a token id, turning it into text |
 # | way out | from the engine's output to the client |
 #
@@ -178,16 +179,18 @@ simulated_70b.error_band(simulated_70b.deployment())
 # ## Deep dive
 #
 # **The split.** A request arrives at $t_0$ and gets its first token at $t_3$. Let $S$ be the steps it's in until its
-# last prompt token is computed, $f_s$ the forward pass of step $s$, $n_s$ its tokens, $o_s$ of them its own and $p_s$
-# other requests' prompt tokens:
+# last prompt token is computed. Step $s$ has $d_s$ decodes, whose contexts are $c_s$ tokens, and $p_s$ prompt tokens,
+# $o_s$ of them this request's own. Without the prompts its forward pass $f_s$ would have taken about
+# $F + D\,d_s + C\,c_s$. What it took longer, the prompts added:
 #
-# $$\text{TTFT} = \underbrace{\text{queue}}_{\text{before } S} \;+\; \sum_{s \in S} f_s\,\Big(
-# \underbrace{\tfrac{o_s}{n_s}}_{\text{own}} + \underbrace{\tfrac{p_s}{n_s}}_{\text{others' prompts}} +
-# \underbrace{\tfrac{n_s - o_s - p_s}{n_s}}_{\text{others' answers}}\Big) \;+\; \text{bookkeeping} +
+# $$\text{TTFT} = \underbrace{\text{queue}}_{\text{before } S} \;+\; \sum_{s \in S} \Big(
+# \underbrace{F}_{\text{fixed cost}} + \underbrace{D\,d_s + C\,c_s}_{\text{others' answers}} +
+# \big(f_s - F - D\,d_s - C\,c_s\big)\big(\underbrace{\tfrac{o_s}{p_s}}_{\text{own}} +
+# \underbrace{\tfrac{p_s - o_s}{p_s}}_{\text{others' prompts}}\big)\Big) \;+\; \text{bookkeeping} +
 # \underbrace{\text{sampling} + \text{detokenizing}}_{\text{first token}}$$
 #
-# The fractions add up to one, so no second is lost and none is counted twice. The next cell checks every request of
-# this lesson.
+# $F$, $D$ and $C$ are fitted to the steps of the run, above all to those without prompts. Whatever they are, the parts
+# add up to $f_s$: no second is lost and none is counted twice. The next cell checks every request of this lesson.
 
 # %%
 import inspect
@@ -198,8 +201,11 @@ print(f"{len(gaps)} first tokens; the causes miss TTFT by at most {max(gaps):.1e
 print(inspect.getsource(causes.share_out))
 
 # %% [markdown]
-# Splitting a step by tokens is a convention. It isn't the same as asking what would happen if the others left, because
-# a step's fixed cost is split, too. To answer that, run it alone, as the outline did.
+# Why not simply split a step by its tokens? Because a step has a fixed cost: most of a decode step goes into reading the
+# weights, however many tokens it has. By tokens, a prompt of 16 beside 3 decodes would be blamed for 84% of the step.
+# What it really costs the 3 is the *marginal* cost, what the step takes longer because of it; so that's what counts
+# here and in `timeline.lost["stalled_by_prefill"]`. The fixed cost is charged to no request: alone, this one would pay it as
+# well. How the engine estimates a step that it never took: `minillm/core/step_cost.py`.
 #
 # **Who goes first, in code.** *Mixed* is a few lines: running requests that decode, then those still in prefill, then
 # new ones, under one budget. (vLLM v1 goes through its running list in order, without sorting decodes to the front;

@@ -87,15 +87,8 @@ export()
 # %% [markdown]
 # ## What's stored about you
 #
-# Five files on this machine, in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves it.
-#
-# - `progress.json`: which lessons you have opened, which predictions you have locked, how your checks went.
-# - `cards.json`: the schedule of your review cards.
-# - `exercises.jsonl`: your attempts at exercises, and the hints you have read.
-# - `drills.json`: your drills, with the full text of every answer, including those given in a terminal.
-# - `ledger/ledger.json`: what lesson 14's experiments measured. It's about the machine, not about you.
-#
-# The button erases the other four.
+# These files, in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves this machine, and the
+# button erases all of them.
 
 # %%
 keep_or_reset()

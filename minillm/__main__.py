@@ -8,13 +8,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
-
-from minillm.bench.cli import bench_app
-from minillm.bench.options import DEFAULT_MODEL, Json, Sample, Set, check_writable, with_options
 from minillm.core.errors import InvalidSamplingParamsError, MinillmError, MissingPackageError, UnknownModelError
-from minillm.server.cli import serve
-from minillm.simulate.cli import calibrate, simulate
+from minillm.doctor.__main__ import main as examine_machine
+
+try:
+    import typer
+
+    from minillm.bench.cli import bench_app
+    from minillm.bench.options import DEFAULT_MODEL, Json, Sample, Set, check_writable, with_options
+    from minillm.server.cli import serve
+    from minillm.simulate.cli import calibrate, simulate
+except Exception as error:  # typer or pydantic is missing or broken: the doctor still answers, no other command can
+    if sys.argv[1:2] == ["doctor"]:
+        sys.exit(examine_machine("--json" in sys.argv))
+    sys.exit(f"minillm: a package is missing or broken ({error}). `{sys.executable} -m minillm.doctor` looks further")
 
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:
@@ -125,16 +132,7 @@ def pull(
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """What this machine can do, at what speed, and how to get what is missing. Exit status 1 if minillm cannot work."""
-    from minillm.bench.doctor.check import as_text, is_healthy
-    from minillm.bench.doctor.examine import examine
-
-    checks = examine()
-    healthy = is_healthy(checks)
-    if as_json:
-        print(json.dumps({"ok": healthy, "checks": [asdict(check) for check in checks]}, indent=2))
-    else:
-        print(as_text(checks))
-    raise typer.Exit(0 if healthy else 1)
+    raise typer.Exit(examine_machine(as_json))
 
 
 def add_course_command(name: str, module: str, about: str) -> None:

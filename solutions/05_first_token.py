@@ -20,6 +20,7 @@ from course.lab import check, hint
 # A step is a dictionary:
 #
 # - `step["start"]`, `step["end"]`: seconds.
+# - `step["fixed_s"]`: seconds of it that it takes whatever is in it: the weights are read once for all tokens.
 # - `step["tokens"]`: request id -> tokens of it that the step computed. A request that isn't in it had none computed.
 # - `step["reading"]`: the ids in **prefill** in this step; all others **decode**.
 #
@@ -30,21 +31,24 @@ from course.lab import check, hint
 # | key | what |
 # |---|---|
 # | `"queue"` | from the arrival to the start of its first own step |
-# | `"own prefill"` | in its own steps: its tokens' share |
-# | `"others' prompts"` | in its own steps: the share of other requests in prefill |
-# | `"others' answers"` | in its own steps: the share of other requests that decode |
+# | `"own prefill"` | in its own steps: what its tokens added |
+# | `"others' prompts"` | in its own steps: what the tokens of other requests in prefill added |
+# | `"others' answers"` | in its own steps: what the tokens of requests that decode added |
+# | `"fixed cost"` | in its own steps: `fixed_s` |
 # | `"between steps"` | everything else until the first token: pauses, steps that it sat out, sampling |
 #
-# Inside a step every token costs the same: the step's duration over all its tokens. The five sum to
-# `first_token - arrival`. Leave the records as they are.
+# Inside a step every token adds the same: the step's duration without `fixed_s`, over all its tokens. The six sum to
+# `first_token - arrival`. Leave the records as they are. (A real engine measures a step's duration only. What it takes
+# whatever is in it has to be estimated: lesson 05's deep dive.)
 
 # %% [markdown]
-# **A worked example.** One step of 100 ms: 30 tokens of your prompt, 60 of `p`'s, and 10 for `w`, which decodes (it verifies a long draft).
+# **A worked example.** One step of 120 ms, of which 20 are fixed: 30 tokens of your prompt, 60 of `p`'s, and 10 for `w`, which decodes (it
+# verifies a long draft).
 
 # %%
-step = {"start": 2.0, "end": 2.1, "tokens": {"me": 30, "p": 60, "w": 10}, "reading": {"me", "p"}}
-each = (step["end"] - step["start"]) / sum(step["tokens"].values())
-{"own prefill": 30 * each, "others' prompts": 60 * each, "others' answers": 10 * each}
+step = {"start": 2.0, "end": 2.12, "fixed_s": 0.02, "tokens": {"me": 30, "p": 60, "w": 10}, "reading": {"me", "p"}}
+each = (step["end"] - step["start"] - step["fixed_s"]) / sum(step["tokens"].values())
+{"own prefill": 30 * each, "others' prompts": 60 * each, "others' answers": 10 * each, "fixed cost": step["fixed_s"]}
 
 # %% [markdown]
 # **Now you.** `share_out` books one step and has one gap; which steps count, and what lies between them, is all yours.
@@ -53,7 +57,8 @@ each = (step["end"] - step["start"]) / sum(step["tokens"].values())
 # %% answer="ttft-by-cause"
 def share_out(spent, step, request_id):
     """Book one step's seconds under their causes."""
-    each = (step["end"] - step["start"]) / sum(step["tokens"].values())
+    spent["fixed cost"] += step["fixed_s"]
+    each = (step["end"] - step["start"] - step["fixed_s"]) / sum(step["tokens"].values())
     for who, tokens in step["tokens"].items():
         if who == request_id:
             cause = "own prefill"
@@ -67,7 +72,9 @@ def share_out(spent, step, request_id):
 
 
 def ttft_by_cause(request_id, arrival, first_token, steps):
-    spent = {"queue": 0.0, "own prefill": 0.0, "others' prompts": 0.0, "others' answers": 0.0, "between steps": 0.0}
+    spent = dict.fromkeys(
+        ["queue", "own prefill", "others' prompts", "others' answers", "fixed cost", "between steps"], 0.0
+    )
     # [solution]
     own_steps = [step for step in steps if request_id in step["tokens"] and step["end"] <= first_token]
     spent["queue"] = own_steps[0]["start"] - arrival

@@ -4,6 +4,7 @@ from html import escape
 from typing import Any
 
 from course.lab.marks import CONTROL_MOVED, QUIET
+from course.lab.noise import CEILING, ratio_of
 from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
 
@@ -22,7 +23,10 @@ class Control:
         """As a share of what it was: 0.2 = by 20%, either way."""
         what = "the slowest E2E" if q == 100 else f"p{q:g} of E2E"
         told = f"{why}: {what} went from {seconds(was)} to {seconds(now)} ({change(was, now)})."
-        told += " That's this machine's noise: a difference no larger than this means nothing."
+        if ratio_of(was, now) > CEILING:
+            told += " So much isn't noise: something else kept this machine busy during one of the two."
+        else:
+            told += " That's this machine's noise: a difference no larger than this means nothing."
         if self.moved > QUIET:
             told += " It's too large: run the lesson again while the machine does nothing else."
         self._told = told

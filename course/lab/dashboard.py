@@ -17,7 +17,7 @@ import ipywidgets as widgets
 from course.lab.controls import Controls
 from course.lab.display import LivePanel
 from course.lab.live_view import LiveView
-from course.lab.noise import NoiseLog
+from course.lab.noise import Noise, NoiseLog
 from course.lab.pictures.blocks import draw_blocks
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.phases import draw_phases
@@ -227,7 +227,7 @@ class Dashboard(LivePanel):
     def static_html(self) -> str:
         if self.run is None:
             return "<p><em>A live dashboard: run this cell, then press Run in it.</em></p>"
-        return self.render(self._compared(), "The last run before this page was saved.")
+        return self.render(self.compared(), "The last run before this page was saved.")
 
     # ---------------------------------------------------------------- the publisher's thread
 
@@ -266,12 +266,14 @@ class Dashboard(LivePanel):
             if not done:
                 session.wait(max(FRAME_S - (time.perf_counter() - started), 0.02))
 
-    def _compared(self) -> Comparison:
-        return Comparison(self.run, self.previous, self.noise.of(self.run))
+    def compared(self) -> Comparison:
+        """The run on show, beside the one before it."""
+        noise = self.noise.of(self.run) if self.run.done else Noise()  # not judged before its end
+        return Comparison(self.run, self.previous, noise)
 
     def _show(self, status: str) -> None:
         self._status = status
-        self.view.value = self.render(self._compared(), status + self._answer())
+        self.view.value = self.render(self.compared(), status + self._answer())
 
     def _answer(self) -> str:
         """The text that came so far, where the prompt was typed here."""

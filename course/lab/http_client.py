@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from course.lab.run import gaps_of
+from minillm.core.brief import brief
 
 NAME = "lab"
 """The model's name in the API of the lab's server."""
@@ -47,6 +48,8 @@ class Heard:
     body: bytes
     asked: int
     """Tokens that it asked for."""
+
+    __repr__ = brief
 
     @cached_property
     def arrivals(self) -> tuple[float, ...]:

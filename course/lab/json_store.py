@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -96,7 +97,7 @@ class JsonFile(Generic[Content]):
 
     def _understood(self) -> Content:
         try:
-            return self.kind.model_validate_json(self.path.read_bytes())
+            return self.kind.model_validate_json(self.path.read_bytes().removeprefix(BOM_UTF8))
         except FileNotFoundError:
             return self.kind()
 

@@ -100,9 +100,10 @@ class Lab:
             while not session.wait(waiting.REFRESH_S):
                 waiting.say(f"{named}: {session.num_ended} of {len(traffic.arrivals)} requests done")
         except KeyboardInterrupt:  # the square button above the notebook
+            ended = session.num_ended  # now: those that it aborts end as well
             session.stop()
             session.join()
-            told = f"Stopped after {session.num_ended} of {len(traffic.arrivals)} requests; the run is discarded."
+            told = f"Stopped after {ended} of {len(traffic.arrivals)} requests; the run is discarded."
             raise waiting.Stopped(told) from None
         waiting.say(waiting.RUNNING)
         return session.run()

@@ -1,26 +1,62 @@
-"""Which difference between two runs is noise? Measured: settings that were run more than once on this machine.
+"""Which difference between two runs is noise? Measured on this machine, by settings that were run more than once.
 
-Every run of the dashboard is kept by its traffic and its configuration. Runs that share both differ by noise alone;
-their spread (pooled, of logarithms, so that it is a ratio) and Student's t give what two runs may differ by. Nothing
-is claimed before something has been repeated.
+**The model.** A figure's logarithm scatters around the mean of its settings with a standard deviation s that is the
+machine's, whatever the traffic and the configuration. A *repeat* is a run whose settings had been run before. Its
+distance from the median of the k runs before it, times sqrt(k / (k + 1)), scatters by s: one estimate a repeat, pooled
+over all settings.
+
+**The prior.** A few repeats say little about s, so they are added to what other machines say: a scaled inverse
+chi-square prior for s², worth PRIOR_REPEATS repeats of PRIOR_SPREAD each. It comes from pairs of equal runs that
+builds of lessons 00 and 01 recorded (`course/data/measured/equal_runs_2core.json`): the middle one of 25 differed by
+4%, one in five by more than 13%, one in eight by more than 50%. With four repeats' worth, a spread of 0.06 fits them
+best; it's rounded up to 0.08, since a laptop does other things as well.
+
+**The band.** With that prior and repeats d, s² has the posterior mean square
+(PRIOR_REPEATS · PRIOR_SPREAD² + Σ w·d²) / (PRIOR_REPEATS + Σ w), and the difference of two runs follows Student's t
+with PRIOR_REPEATS + Σ w degrees of freedom, sqrt(2)·s wide. The band is where 95% of it lies: ×1.30 after one quiet
+repeat, ×1.14 after twenty. A repeat's weight w halves with every ten that follow it.
+
+**Outliers.** One run beside a busy browser tab must not hide what comes after it. So no repeat counts as further away
+than OUTLIER spreads, measured by the prior and the quieter half of the repeats: a single wild repeat makes the band
+×1.6, and no wider. If most repeats are wild, then that's how the machine is, and the band says so.
+
+**What is claimed.** Two equal runs are called different in at most 5% of cases on a machine whose runs scatter by
+up to 8%. On one whose runs scatter by 20%, it's one case in six after three repeats, one in nine after eight, and one
+in twelve after twenty. (`tests/lab/test_noise.py` simulates both.)
 """
 
+import enum
 import hashlib
 import math
 import platform
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import Field
 from scipy.stats import t as student
 
 from course.lab.json_store import JsonStore, StoredModel
 from course.lab.run import Run, percentile
+from minillm.core.brief import brief
 
 Figures = dict[str, float]
 """Of a run, by name: seconds, or tokens per second."""
 CONFIDENCE = 0.95
+CEILING = 1.5
+"""No larger ratio is called noise, and where the band is wider nothing is: there, repeats are missing."""
+ENOUGH = 3
+"""With fewer repeats, only a ratio beyond CEILING is called a change."""
+PRIOR_REPEATS, PRIOR_SPREAD = 4, 0.08
+HALF_LIFE = 10
+"""After so many more, a repeat counts half."""
+OUTLIER = 3.0
+"""Spreads: a repeat that lies further away counts as being this far away."""
+QUIETER_HALF = 0.1426
+"""Mean square of the half of normal deviates that is nearest to zero: by it, that half's gives the one of all."""
+LATEST = 30
+"""Repeats that are looked at."""
 MOST_REPEATS, MOST_SETTINGS = 8, 60
 """What is kept: the latest."""
 SHORTEST_S = 1e-4
@@ -29,10 +65,18 @@ SHORTEST_S = 1e-4
 
 class Repeats(StoredModel):
     settings: dict[str, list[Figures]] = Field(default_factory=dict)
-    """By `traffic/configuration`."""
+    """Runs by `machine-traffic/configuration`, oldest first; the settings that ran last stand last."""
 
 
 FILE = JsonStore("noise.json", Repeats)
+
+
+class Verdict(enum.Enum):
+    """What noise has to do with a difference."""
+
+    SAME = "within the noise"
+    CHANGED = "more than noise"
+    UNSURE = "not enough repeats"
 
 
 def figures(run: Run) -> Figures:
@@ -43,43 +87,75 @@ def figures(run: Run) -> Figures:
     return {name: value for name, value in found.items() if value}
 
 
+def ratio_of(before: float, after: float) -> float:
+    """How many times as large the larger one is; infinite if the other is nothing."""
+    low, high = sorted((before, after))
+    return 1.0 if low == high else high / low if low > 0 else math.inf
+
+
 @dataclass(frozen=True)
 class Noise:
-    """How far two runs of equal settings may lie apart, by figure."""
+    """How far two runs of equal settings may lie apart on this machine.
 
-    num_repeats: int
-    """Runs beyond the first of their settings: the degrees of freedom."""
-    deviations: Mapping[str, float]
-    """Standard deviation of one run's logarithm."""
+    Args:
+        repeats: by figure, each repeat's distance from the runs before it (`repeats_of`), newest last.
+    """
+
+    repeats: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    __repr__ = brief
+
+    @property
+    def num_repeats(self) -> int:
+        """Of the figure that has the most."""
+        return max(map(len, self.repeats.values()), default=0)
 
     def limit(self, name: str) -> float | None:
-        """The largest ratio of two runs that noise explains, such as 1.12; None if that wasn't measured."""
-        if name not in self.deviations:
-            return None
-        reach = student.ppf((1 + CONFIDENCE) / 2, self.num_repeats) * math.sqrt(2) * self.deviations[name]
-        return math.exp(min(reach, 50.0))
+        """The largest ratio of two equal runs to be expected, such as 1.2; None if the figure was never repeated."""
+        return band(self.repeats[name]) if self.repeats.get(name) else None
 
-    def explains(self, name: str, before: float, after: float) -> bool | None:
-        """Whether noise alone could have done it; None = it wasn't measured."""
-        limit = self.limit(name)
-        ratio = max(after, SHORTEST_S) / max(before, SHORTEST_S)
-        return None if limit is None else max(ratio, 1 / ratio) <= limit
-
-
-def noise_of(repeated: Iterable[Sequence[Figures]]) -> Noise | None:
-    """From runs, grouped by settings; None if no group has two."""
-    groups = [group for group in repeated if len(group) > 1]
-    freedom = sum(len(group) - 1 for group in groups)
-    if not freedom:
-        return None
-    names = set.intersection(*(set(each) for group in groups for each in group))
-    squares = {name: sum(_square(group, name) for group in groups) for name in names}
-    return Noise(freedom, {name: math.sqrt(total / freedom) for name, total in squares.items()})
+    def verdict(self, name: str, before: float, after: float) -> Verdict:
+        """Whether a figure changed between two runs, as far as this machine's repeats can tell."""
+        limit, ratio = self.limit(name), ratio_of(before, after)
+        if limit is None:
+            return Verdict.UNSURE
+        if ratio_of(max(before, SHORTEST_S), max(after, SHORTEST_S)) > limit:
+            is_known = len(self.repeats[name]) >= ENOUGH or ratio > CEILING
+            return Verdict.CHANGED if is_known else Verdict.UNSURE
+        return Verdict.SAME if max(ratio, limit) <= CEILING else Verdict.UNSURE
 
 
-def _square(group: Sequence[Figures], name: str) -> float:
-    logs = [math.log(max(each[name], SHORTEST_S)) for each in group]
-    return statistics.variance(logs) * (len(logs) - 1)
+def band(repeats: Sequence[float]) -> float:
+    """The ratio that two equal runs exceed in one of twenty cases, from the repeats of one figure, newest last."""
+    squares = [distance**2 for distance in repeats[-LATEST:]]
+    furthest = OUTLIER**2 * _quiet_square(squares)
+    weights = [0.5 ** (age / HALF_LIFE) for age in reversed(range(len(squares)))]
+    freedom = PRIOR_REPEATS + sum(weights)
+    total = sum(weight * min(square, furthest) for weight, square in zip(weights, squares))
+    spread = math.sqrt((PRIOR_REPEATS * PRIOR_SPREAD**2 + total) / freedom)
+    reach = student.ppf((1 + CONFIDENCE) / 2, freedom) * math.sqrt(2) * spread
+    return math.exp(min(reach, 50.0))
+
+
+def _quiet_square(squares: Sequence[float]) -> float:
+    """The spread's square by the prior and the quieter half: no outlier is in it, unless half of them are outliers."""
+    quiet = sorted(squares)[: len(squares) // 2]
+    return (PRIOR_REPEATS * PRIOR_SPREAD**2 + sum(quiet) / QUIETER_HALF) / (PRIOR_REPEATS + len(quiet))
+
+
+def repeats_of(groups: Iterable[Sequence[Figures]]) -> dict[str, list[float]]:
+    """By figure, how far each repeat lay from the median of the runs before it: logarithms, one spread each.
+
+    Args:
+        groups: runs of equal settings, oldest first; the groups in the order in which they ran last.
+    """
+    found = defaultdict[str, list[float]](list)
+    for group in groups:
+        for name in dict.fromkeys(name for each in group for name in each):
+            logs = [math.log(max(each[name], SHORTEST_S)) for each in group if 0 <= each.get(name, -1) < math.inf]
+            for k in range(1, len(logs)):
+                found[name].append((logs[k] - statistics.median(logs[:k])) * math.sqrt(k / (k + 1)))
+    return dict(found)
 
 
 class NoiseLog:
@@ -92,7 +168,7 @@ class NoiseLog:
         """A run that ended by itself; others say nothing."""
         if not run.done or run.stopped or not run.finished:
             return
-        setting, found = f"{_traffic(run)}/{_hash(run.config.model_dump_json())}", figures(run)
+        setting, found = f"{_machine(run)}-{_traffic(run)}/{_hash(run.config.model_dump_json())}", figures(run)
 
         def note(kept: dict[str, list[Figures]]) -> None:
             kept[setting] = [*kept.pop(setting, []), found][-MOST_REPEATS:]
@@ -102,10 +178,10 @@ class NoiseLog:
         note(self._all())
         FILE.change(lambda content: note(content.settings))
 
-    def of(self, run: Run) -> Noise | None:
-        """Of this traffic on this machine, whatever the configuration; None = nothing has been repeated yet."""
-        traffic = _traffic(run) + "/"
-        return noise_of(group for setting, group in self._all().items() if setting.startswith(traffic))
+    def of(self, run: Run) -> Noise:
+        """Of the machine that this run was made on, whatever the traffic and the configuration."""
+        machine = _machine(run) + "-"
+        return Noise(repeats_of(group for setting, group in self._all().items() if setting.startswith(machine)))
 
     def _all(self) -> dict[str, list[Figures]]:
         if self._kept is None:
@@ -113,10 +189,15 @@ class NoiseLog:
         return self._kept
 
 
+def _machine(run: Run) -> str:
+    """This one, or the server that was watched from it."""
+    return f"{run.remote.server} from {platform.node()}" if run.remote else platform.node()
+
+
 def _traffic(run: Run) -> str:
-    """The machine, and what was sent: the same requests at the same times."""
+    """The same requests at the same times."""
     sent = [(row.due, row.view.num_prompt_tokens, row.view.max_tokens) if row.view else row.due for row in run.rows]
-    return f"{platform.node()}-{run.workload}-{_hash(str(sent))}"
+    return f"{run.workload}-{_hash(str(sent))}"
 
 
 def _hash(text: str) -> str:

@@ -5,11 +5,14 @@ A Run can be looked at while it is still going on; it then speaks of the moment 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import pairwise
 
 import numpy as np
 
+from course.lab.style import PHASE_LABELS, seconds
 from minillm import EngineConfig
+from minillm.core.brief import brief
 from minillm.core.timeline import PHASES, StepRecord
 from minillm.frontend.snapshot import CACHED, FREE, EngineSnapshot, RequestView
 from minillm.observe.records import Recordable
@@ -57,6 +60,8 @@ class Row:
     texts: tuple[str, ...] = ()
     """The text that came with each delivery, as the client received it."""
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True)
 class Remote:
@@ -92,6 +97,20 @@ class Run:
     """Stop was pressed."""
     remote: Remote | None = None
     """None: on our own engine, which stamps every border. Otherwise there are no steps and no KV blocks to see."""
+
+    def __repr__(self) -> str:
+        state = "stopped" if self.stopped else "done" if self.done else "running"
+        felt = {"TTFT": self.ttft, "ITL": self.itl, "E2E": self.e2e}
+        told = "".join(f", {name} p50 {seconds(percentile(each, 50))}" for name, each in felt.items() if each)
+        return f"Run({self.workload}: {state}, {len(self.finished)} of {len(self.rows)} requests finished{told})"
+
+    def _repr_html_(self) -> str:
+        from course.lab.display import table  # with ipywidgets, which a terminal does without
+
+        phases = self.mean_phases()
+        row = ("mean per request", *map(seconds, phases.values()), seconds(sum(phases.values())))
+        header = ("", *(PHASE_LABELS[phase] for phase in phases), "E2E, their sum")
+        return f"<p>{escape(repr(self))}</p>{table(header, [row])}"
 
     @property
     def views(self) -> list[RequestView]:

@@ -1,20 +1,19 @@
 """The numbers of a run, beside those of the run before: what was changed, and which difference is more than noise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
 from course.lab.controls import LABELS
 from course.lab.display import Html, as_table
-from course.lab.noise import Noise, figures
+from course.lab.noise import CEILING, ENOUGH, Noise, Verdict, figures, ratio_of
 from course.lab.run import Remote, Run, percentile
 from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 from minillm.core.timeline import PHASES
 
 NEGLIGIBLE = 0.005
-"""A phase that changed by less than this share of E2E is shown as unchanged."""
+"""A phase that changed by less than this share of E2E is shown without a verdict."""
 FELT = ("TTFT p50", "ITL p50", "E2E p50")
-UNKNOWN = 3.0
-"""Noise of such a factor hasn't been measured well enough to be told."""
+SAME = "≈"
 PREVIOUS = "previous"
 ENOUGH_FOR_P99 = 100
 """The p99 of fewer values is just the slowest."""
@@ -25,12 +24,12 @@ class Comparison:
     """A run beside the one before it.
 
     Args:
-        noise: of this traffic on this machine; None = nothing has been repeated yet.
+        noise: of this machine.
     """
 
     run: Run
     before: Run | None = None
-    noise: Noise | None = None
+    noise: Noise = field(default_factory=Noise)
     name: str = PREVIOUS
     """Of the run before."""
 
@@ -45,12 +44,38 @@ class Comparison:
         was, now = (each.config.model_dump() for each in (self.before or self.run, self.run))
         return {field: (was[field], now[field]) for field in now if was.get(field) != now[field]}
 
+    @property
+    def is_repeat(self) -> bool:
+        """The same settings, on the same engine: whatever differs is noise."""
+        return self.name == PREVIOUS and not self.changed
+
+    def verdict(self, name: str, before: float, after: float) -> Verdict:
+        """Whether a figure changed. In a repeat none did; but a large difference is never called none."""
+        if self.is_repeat:
+            return Verdict.SAME if ratio_of(before, after) <= CEILING else Verdict.UNSURE
+        return self.noise.verdict(name, before, after)
+
     def told(self, name: str, before: float | None, after: float | None) -> str:
-        """'−48%', or '≈' where noise explains the difference, or where nothing was changed; '' = not to be compared."""
-        words = change(before, after) if self.run.done else ""
-        if not words or (self.noise is None and self.changed):
-            return words
-        return "≈" if not self.changed or self.noise.explains(name, before, after) else words
+        """'−48%', '≈' where noise explains the difference, '−20%?' where there are repeats, but not enough to tell.
+
+        '' = not to be compared.
+        """
+        if before is None or after is None or not self.run.done:
+            return ""
+        words = "new" if before == 0 < after else change(before, after)
+        if not words:
+            return ""
+        verdict = self.verdict(name, before, after)
+        if verdict is Verdict.SAME:
+            return SAME
+        is_doubtful = verdict is Verdict.UNSURE and not self.is_repeat and self.noise.limit(name) is not None
+        return f"{words}?" if is_doubtful else words
+
+    def told_of_phase(self, phase: str) -> str:
+        """The same of a phase's mean; '' too for a change by a negligible share of E2E."""
+        was, now = self.before.mean_phases()[phase], self.run.mean_phases()
+        is_negligible = abs(now[phase] - was) <= NEGLIGIBLE * sum(now.values())
+        return "" if is_negligible else self.told(phase, was, now[phase])
 
     def chips(self) -> str:
         """What was changed since the run before, whether the difference exceeds the noise, and that; HTML."""
@@ -73,22 +98,25 @@ class Comparison:
         said = f"changed: {changed}" if changed else "nothing changed: what differs from the run before is noise"
         if not self.run.done:
             return said, "compared when it's done"
-        if self.noise is None:
-            return said, "noise not measured yet: run the same settings twice"
+        if not self.noise.num_repeats:
+            return said, "noise: not enough repeats, run the same settings twice"
         limits = {name: self.noise.limit(name) for name in FELT}
-        told = ", ".join(f"{name} ×{limit:.2f}" for name, limit in limits.items() if limit and limit < UNKNOWN)
+        told = ", ".join(f"{name} ×{limit:.2f}" for name, limit in limits.items() if limit)
         count = f"{self.noise.num_repeats} repeat{'s' * (self.noise.num_repeats > 1)} here"
-        if not told:
-            return said, f"noise barely known after {count}: run the same settings once more"
-        verdict = [self._verdict()] if changed else []
-        return said, *verdict, f"noise: {told} ({count})"
+        few = f"; less than ×{CEILING:g} takes {ENOUGH}" if self.noise.num_repeats < ENOUGH else ""
+        return said, *(self._verdicts() if changed else ()), f"noise: {told} ({count}{few})"
 
-    def _verdict(self) -> str:
-        """Which of the numbers that users feel moved by more than noise."""
+    def _verdicts(self) -> list[str]:
+        """Which of the numbers that users feel moved by more than noise, and of which that can't be told."""
         was, now = figures(self.before), figures(self.run)
-        moved = {name: self.told(name, was.get(name), now.get(name)) for name in FELT}
-        beyond = ", ".join(f"{name} {words}" for name, words in moved.items() if words not in ("", "≈"))
-        return f"more than noise: {beyond}" if beyond else "within the noise"
+        moved = {name: change(was[name], now[name]) for name in FELT if name in was and name in now}
+        said = []
+        for verdict in (Verdict.CHANGED, Verdict.UNSURE):
+            found = [
+                f"{name} {by}" for name, by in moved.items() if self.verdict(name, was[name], now[name]) is verdict
+            ]
+            said += [f"{verdict.value}: {', '.join(found)}"] if found else []
+        return said or [Verdict.SAME.value]
 
 
 def _shown(value: object) -> str:

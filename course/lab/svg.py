@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, WIDTH
+from minillm.core.brief import brief
 
 INK = "var(--jp-ui-font-color1, #1f2328)"
 SOFT = "var(--jp-ui-font-color2, #57606a)"
@@ -98,6 +99,8 @@ class Picture:
     width: float = WIDTH
     description: str = ""
     """What the picture shows, in words and numbers: its text alternative."""
+
+    __repr__ = brief
 
     @property
     def alternative(self) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from minillm import SamplingParams
+from minillm.core.brief import brief
 from minillm.frontend.prompts import Prompt
 
 
@@ -26,6 +27,8 @@ class Arrival:
     ends: bool = False
     """Where the model ends it. Otherwise it is exactly max_tokens long: part of the traffic, not of the luck."""
 
+    __repr__ = brief
+
     @property
     def params(self) -> SamplingParams:
         """Greedy."""
@@ -42,6 +45,8 @@ class Workload:
     arrivals: tuple[Arrival, ...]
     max_in_flight: int | None = None
     """A client that never has more requests open than this; None = it sends whenever one is due."""
+
+    __repr__ = brief
 
 
 def document(rng: random.Random, paragraphs: int) -> str:

@@ -9,7 +9,6 @@ import platform
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,10 +16,9 @@ import torch
 from minillm import __version__
 from minillm.bench.writing import describe_command, without_folder
 from minillm.frontend.engine import Engine
+from minillm.kernels.platforms import describe_cpu
 from minillm.kernels.quantization import dtype_name
 
-CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
-"""Of /proc/cpuinfo's flags, those that decide how fast small matrices are multiplied."""
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
@@ -108,16 +106,6 @@ def driver_version() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return next(iter(answer.split()), None)
-
-
-def describe_cpu() -> tuple[str, list[str]]:
-    """Its name, and which of CPU_FLAGS it has."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    present = fields.get("flags", fields.get("Features", "")).split()
-    name = fields.get("model name", platform.processor() or platform.machine())
-    return name, [flag for flag in CPU_FLAGS if flag in present]
 
 
 def describe_machine() -> dict[str, Any]:

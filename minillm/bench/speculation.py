@@ -25,6 +25,7 @@ from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
 from minillm.policies.config import READ_BY, SpeculativeConfig
+from minillm.text_files import read_text
 
 OFF = "off"
 COLUMNS = ("", "tokens/s", "speedup", "decode alone", "per verify", "same text", "accepted by position")
@@ -92,7 +93,7 @@ def make_jobs(quick: bool, prompts: Path | None = None) -> list[Job]:
     """
     if prompts is not None:
         try:
-            lines = [line.strip() for line in prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
+            lines = [line.strip() for line in read_text(prompts).splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--prompts {prompts} cannot be read: {error}") from error
         if not lines:

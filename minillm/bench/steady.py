@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.target import LARGEST_BLOCK, random_prompts
 from minillm.core.block_pool import blocks_for
+from minillm.core.brief import brief
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
@@ -32,6 +33,8 @@ class SteadySteps:
     steps: list[DecodeStep]
     mean_context: float
     """Tokens of context of one sequence, over sequences and steps."""
+
+    __repr__ = brief
 
 
 class SteadyDecode:

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass
 
 from minillm.bench.target import random_prompts
+from minillm.core.brief import brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class Workload:
     output_lens: list[int]
     constant_batch: bool = False
     """All requests have one shape, so that one decode step is like another and has one floor."""
+
+    __repr__ = brief
 
     @property
     def num_output_tokens(self) -> int:

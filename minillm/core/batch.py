@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from minillm.core.brief import brief
 from minillm.core.request import Request, TokenLogprob
 
 
@@ -55,14 +56,19 @@ class Step:
     """
 
     def __init__(self, budget: int, num_running: int) -> None:
-        self.budget = budget
-        """Tokens that may still be scheduled."""
+        self._limit, self._num_tokens = budget, 0
         self.num_spare = budget - num_running
         """Tokens left for guesses if each running request gets one."""
         self.scheduled: dict[Request, ScheduledRequest] = {}
         self.preempted: list[Request] = []
         self.saves: list[BlockCopy] = []
         self.loads: list[BlockCopy] = []
+
+    @property
+    def budget(self) -> int:
+        """Tokens that may still be scheduled. A prompt that isn't cut into chunks may take more than there are: what it
+        took is remembered, so that taking it out gives back no more than there was."""
+        return max(self._limit - self._num_tokens, 0)
 
     @property
     def has_prefill(self) -> bool:
@@ -72,7 +78,7 @@ class Step:
         """Schedule the next tokens of a request."""
         part = ScheduledRequest(request, request.num_computed_tokens, num_tokens, block_ids, samples)
         self.scheduled[request] = part
-        self.budget = self.budget - num_tokens if num_tokens < self.budget else 0
+        self._num_tokens += num_tokens
         request.num_computed_tokens += num_tokens
         request.num_pending_tokens += samples
 
@@ -80,7 +86,7 @@ class Step:
         """Undo `add` (and `add_draft`), if the request is in this step. Returns what was scheduled."""
         part = self.scheduled.pop(request, None)
         if part is not None:
-            self.budget += part.num_tokens
+            self._num_tokens -= part.num_tokens
             request.num_computed_tokens = part.start
             request.num_pending_tokens -= part.samples
         return part
@@ -89,14 +95,14 @@ class Step:
         """Check so many tokens of its draft after its own."""
         part = self.scheduled[request]
         self.scheduled[request] = part._replace(num_tokens=part.num_tokens + num_drafts, num_drafts=num_drafts)
-        self.budget -= num_drafts
+        self._num_tokens += num_drafts
         request.num_computed_tokens += num_drafts
 
     def drop_draft(self, request: Request) -> None:
         """Undo `add_draft`."""
         part = self.scheduled[request]
         self.scheduled[request] = part._replace(num_tokens=part.num_tokens - part.num_drafts, num_drafts=0)
-        self.budget += part.num_drafts
+        self._num_tokens -= part.num_drafts
         request.num_computed_tokens -= part.num_drafts
 
 
@@ -113,6 +119,8 @@ class ScheduledBatch:
     preempted: tuple[Request, ...] = ()
     timed_out: tuple[Request, ...] = ()
     """Waited too long; already finished, reported with this step."""
+
+    __repr__ = brief
 
     @property
     def num_tokens(self) -> int:
@@ -134,6 +142,8 @@ class StepOutput:
     """One per new token, for requests that asked for them."""
     errors: dict[str, str] = field(default_factory=dict)
     """What went wrong, by request id, for requests that could not be sampled. Only they fail."""
+
+    __repr__ = brief
 
 
 class LaunchedStep(Protocol):

@@ -157,6 +157,10 @@ class BlockPool:
             self.index[block_hash] = block_id
             self.hashes[block_id] = block_hash
 
+    def expire(self, now: float) -> None:
+        """Forget the prefixes that may no longer be found at `now` (clock seconds). Called before each step is put
+        together and never during it, so that a lookup and what is done with its outcome see the same index."""
+
     def find(self, block_hash: bytes) -> int | None:
         """The block that caches this prefix, or None."""
         return self.index.get(block_hash)

@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
+from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Timeline
 
@@ -114,6 +115,8 @@ class Request:
     """Set from a preemption until it has caught up again; clock seconds."""
     recompute_until: int = 0
     """Most tokens it had in the cache before a preemption: computing below this is computing again."""
+
+    __repr__ = brief
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -87,6 +87,7 @@ class Scheduler:
         Args:
             now: seconds on the engine's clock.
         """
+        self.kv.pool.expire(now)
         timed_out = self.waiting.overdue(now)
         for request in timed_out:
             self.finish(request, FinishReason.TIMEOUT)
@@ -157,7 +158,7 @@ class Scheduler:
     def _admit_waiting(self, step: Step, now: float) -> None:
         """Let waiting requests join, as far as slots, budget and blocks go."""
         while self.num_running < self.config.max_num_seqs:
-            request = self.waiting.peek(len(self.running))
+            request = self.waiting.peek(self.num_running)
             if request is None:
                 return
             # What it has computed although it waits was saved when it was preempted.
@@ -222,7 +223,11 @@ class Scheduler:
         request.finish_reason = reason
 
     def invalidate(self, batch: ScheduledBatch) -> None:
-        """The batch was never (wholly) computed: nothing that it should have written may be read."""
+        """The batch was never (wholly) computed: nothing that it should have written may be read.
+
+        Which blocks that spoils can't be told (copies and later steps may have built on them), so the whole prefix
+        cache is emptied. Running requests keep their blocks; preempted ones lose what was saved of them.
+        """
         self.kv.pool.forget_prefixes()
         for request in batch.preempted:
             if request.status is RequestStatus.PREEMPTED:

@@ -20,7 +20,11 @@ from minillm.core.request import Request
 
 
 class QueuePolicy(Protocol):
-    """Who is next: the requests that wait, new and preempted, in the order in which they will be admitted."""
+    """Who is next: the requests that wait, new and preempted, in the order in which they will be admitted.
+
+    Queues get long. What a push, peek, pop or removal costs must not grow with the number of requests queued, or only
+    as its logarithm.
+    """
 
     def push(self, request: Request) -> None:
         """A request has arrived, or was preempted (`status` says which) and waits again."""
@@ -50,7 +54,11 @@ class QueuePolicy(Protocol):
         ...
 
     def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Request]: ...
+
+    def __iter__(self) -> Iterator[Request]:
+        """All that wait, in the order in which they would be admitted if none arrived or ended meanwhile. For a look at
+        the queue: it may take longer than the other methods, which are called in each step."""
+        ...
 
 
 class PreemptionPolicy(Protocol):
@@ -180,7 +188,7 @@ class SortedQueue:
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(self._waiting)
+        return iter(sorted(self._waiting, key=lambda request: (self._key(request), request.arrival_index)))
 
 
 class Recompute:

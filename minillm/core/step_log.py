@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from minillm.core.batch import LaunchedStep, ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.request import FinishReason, Request
+from minillm.core.step_cost import NO_CHARGE, StepCost, StepCostModel, StepTokens
 from minillm.core.timeline import StepRecord, StepShare, Verification
 
 STEP_HISTORY = 4096
@@ -47,6 +48,7 @@ class StepLog:
         self.num_kv_blocks = num_kv_blocks
         self.records: deque[StepRecord] = deque(maxlen=STEP_HISTORY)
         self.num_recomputed_tokens = 0
+        self.costs = StepCostModel()
         self.listeners: list[Callable[[StepRecord], None]] = []
         """Called with each record when it is written, by the thread that steps. They must not wait, nor raise."""
 
@@ -68,35 +70,40 @@ class StepLog:
         drafting = {"draft": begun.draft_s} if begun.draft_s else {}
         schedule_s = begun.scheduled - begun.start - begun.draft_s
         seconds = {**drafting, "schedule": schedule_s, **output.stages}
+        shares = tuple([share_of(scheduled, output) for scheduled in batch.requests])
         record = StepRecord(
             step_id=batch.step_id,
             start=start,
             end=end,
-            shares=tuple([share_of(scheduled, output) for scheduled in batch.requests]),
+            shares=shares,
             num_waiting=begun.num_waiting,
             num_running=begun.num_running,
             kv_blocks_used=begun.kv_blocks_used,
             kv_blocks_total=self.num_kv_blocks,
             preempted=tuple(request.request_id for request in batch.preempted),
             stages={**clip_stages(seconds, begun.start, start), "detokenize": end - executed},
+            num_context_tokens=sum([s.start + 1 for s, share in zip(batch.requests, shares) if not share.is_prefill]),
         )
         self.records.append(record)
         for listener in self.listeners:
             listener(record)
-        stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
-        for scheduled, share, preemptions, lives in zip(batch.requests, record.shares, begun.num_preemptions, alive):
+        tokens, worked_s = StepTokens.of(record), end - start - record.stages.get("draft", 0.0)
+        if not output.errors:  # a failed step doesn't tell what a step takes
+            self.costs.observe(tokens, worked_s)
+        cost = self.costs.split(tokens, worked_s) if tokens.is_mixed else NO_CHARGE
+        for scheduled, share, preemptions, lives in zip(batch.requests, shares, begun.num_preemptions, alive):
             if lives:
                 if share.num_drafts:
-                    book_draft(scheduled.request, share, record)
-                if stalled or scheduled.request.num_preemptions:  # else there is nothing to write down
-                    self.book(scheduled, preemptions, stalled, end)
+                    book_draft(scheduled.request, share, record, cost)
+                if cost.prompts or scheduled.request.num_preemptions:  # else there is nothing to write down
+                    self.book(scheduled, preemptions, cost.prompts, end)
 
     def book(self, scheduled: ScheduledRequest, num_preemptions: int, stalled: float, end: float) -> None:
         """Write a step's cost down in the timeline of one of its requests.
 
         Args:
             num_preemptions: the request's, when the step was launched.
-            stalled: seconds of the step that went into prompts. Time is shared out by tokens: if it decodes, it waited.
+            stalled: seconds that the step's prompts added to it. If it decodes, it waited for them.
             end: of the step.
         """
         request = scheduled.request
@@ -124,14 +131,14 @@ def share_of_decode(request_id: str) -> StepShare:
     return StepShare(request_id, 1, is_prefill=False)
 
 
-def book_draft(request: Request, share: StepShare, record: StepRecord) -> None:
-    """Write down in the request's timeline what became of its draft."""
-    seconds, draft_s = record.end - record.start, record.stages.get("draft", 0.0)
-    verification = Verification(share.num_drafts, share.num_accepted, draft_s, seconds - draft_s)
-    request.timeline.verifications.append(verification)
+def book_draft(request: Request, share: StepShare, record: StepRecord, cost: StepCost) -> None:
+    """Write down in the request's timeline what became of its draft. Each draft of a step costs the same."""
+    draft_s = record.stages.get("draft", 0.0)
+    verify_s = record.end - record.start - draft_s
+    request.timeline.verifications.append(Verification(share.num_drafts, share.num_accepted, draft_s, verify_s))
     if rejected := share.num_drafts - share.num_accepted:
-        # By tokens, as with everything that shares a step.
-        request.timeline.lost["rejected_drafts"] += seconds * rejected / record.num_tokens
+        part = rejected / sum(each.num_drafts for each in record.shares)
+        request.timeline.lost["rejected_drafts"] += part * (draft_s + cost.drafts)
 
 
 def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[str, float]:

@@ -13,6 +13,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from minillm.core.brief import brief
+
 
 class Clock(Protocol):
     """A source of time: real (WallClock) or simulated (VirtualClock)."""
@@ -93,9 +95,19 @@ class Timeline:
     num_tokens: int = 0
     """Output tokens delivered so far."""
     lost: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Seconds lost inside phases, by cause: preempted, stalled_by_prefill, rejected_drafts, detokenize, ..."""
+    """Seconds lost inside phases, by cause. Causes may overlap, so they don't add up to a phase.
+
+    preempted: from each preemption until it has caught up again
+    stalled_by_prefill: what others' prompts added to the steps in which it decoded (estimated: step_cost.py)
+    rejected_drafts: what checking its rejected drafts added to its steps (estimated, too), and their share of the
+        seconds in which the steps' drafts were made
+    detokenize: turning its tokens into text
+    kv_transfer: moving its KV cache to another replica (simulated)
+    """
     verifications: list[Verification] = field(default_factory=list)
     """Every step that checked a draft; see observe/speculation.py."""
+
+    __repr__ = brief
 
     def deliver(self, now: float, num_tokens: int) -> None:
         """`num_tokens` were handed over at `now`; the first call also ends the first-token phase."""
@@ -195,6 +207,10 @@ class StepRecord:
     stages: dict[str, float]
     """Seconds in draft (if there was any), schedule, build, forward, sample, detokenize; they sum to at most
     end - start."""
+    num_context_tokens: int = 0
+    """Tokens that the requests which decode attend to, their newest ones included."""
+
+    __repr__ = brief
 
     @property
     def num_tokens(self) -> int:

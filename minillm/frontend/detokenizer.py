@@ -137,6 +137,12 @@ class Detokenizer:
         self.stopped_by: str | None = None
         """The stop string that matched; of several, the one that was complete first."""
 
+    @property
+    def unfinished(self) -> str:
+        """Text that waits for the rest of a character, which is U+FFFD as long as it hasn't come. What waits because it
+        may begin a stop string isn't part of it."""
+        return self._cut.decode(errors="replace") or self._window_text[self._taken :]
+
     def add(self, token_id: int) -> str:
         """Take the next output token; return the text it releases, which may be "".
 
@@ -159,7 +165,7 @@ class Detokenizer:
         """No more tokens will come: return what was held back. A character cut short becomes U+FFFD."""
         if self.stopped_by is not None or self._tokenizer is None:
             return ""
-        rest = self._release(self._window_text[self._taken :] + self._cut.decode(errors="replace"))
+        rest = self._release(self.unfinished)
         self._taken = len(self._window_text)
         held, self._held = self._held, ""
         return rest + held if self.stopped_by is None else rest

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from minillm.core.brief import brief, cut
 from minillm.core.request import FinishReason, Request, TokenLogprob
 from minillm.core.timeline import Timeline
 from minillm.frontend.detokenizer import Detokenizer
@@ -19,18 +20,33 @@ class Completion(NamedTuple):
     request_token_ids: list[int]
     """The request's own list, which goes on growing: a copy with every token would cost more the longer the output."""
     finish_reason: FinishReason | None
-    logprobs: list[TokenLogprob] | None
+    request_logprobs: list[TokenLogprob] | None
+    """The request's own list, too: one for each token; None = they were not asked for."""
     timeline: Timeline
     new_text: str = ""
     num_new_tokens: int = 0
     error: str | None = None
     num_tokens: int | None = None
-    """Of that list; None = all."""
+    """Output tokens so far, which both lists begin with; None = all that are in them."""
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def token_ids(self) -> list[int]:
-        """The output tokens so far."""
+        """The output tokens so far, copied."""
         return self.request_token_ids[: self.num_tokens]
+
+    @property
+    def logprobs(self) -> list[TokenLogprob] | None:
+        """One for each token so far, copied; None = they were not asked for."""
+        return None if self.request_logprobs is None else self.request_logprobs[: self.num_tokens]
+
+    @property
+    def num_old_tokens(self) -> int:
+        """Output tokens that the last look showed."""
+        num_tokens = len(self.request_token_ids) if self.num_tokens is None else self.num_tokens
+        return num_tokens - self.num_new_tokens
 
 
 class RequestOutput(NamedTuple):
@@ -41,6 +57,13 @@ class RequestOutput(NamedTuple):
     prompt_token_ids: list[int]
     completions: list[Completion]
     num_cached_tokens: int = 0
+
+    def __repr__(self) -> str:
+        first, *more = self.completions
+        others = f" and {len(more)} more" if more else ""
+        ended = first.finish_reason or "not finished"
+        told = f"{len(first.token_ids)} tokens, {ended}: {cut(repr(first.text))}{others}"
+        return f"RequestOutput({cut(self.request_id)}: {told})"
 
     @property
     def finished(self) -> bool:
@@ -88,7 +111,7 @@ class OutputSequence:
         request, text, num_tokens = self.request, self.request.text, len(self.request.output_token_ids)
         new_text, num_new_tokens = text[self.seen_text :], num_tokens - self.seen_tokens
         self.seen_text, self.seen_tokens = len(text), num_tokens
-        logprobs = None if request.params.logprobs is None else [*request.logprobs]
+        logprobs = None if request.params.logprobs is None else request.logprobs
         so_far = (text, request.output_token_ids, request.finish_reason, logprobs, request.timeline)
         return Completion(*so_far, new_text, num_new_tokens, request.error, num_tokens)
 

@@ -7,6 +7,7 @@ the engine, so a reader can never see half a step.
 
 from dataclasses import dataclass
 
+from minillm.core.brief import brief
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import StepRecord
@@ -41,6 +42,8 @@ class RequestView:
     text: str
     """Output so far, whole."""
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
@@ -64,6 +67,8 @@ class EngineSnapshot:
     num_preemptions: int
     num_recomputed_tokens: int
     """Tokens computed again because their blocks had been taken away."""
+
+    __repr__ = brief
 
 
 def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> EngineSnapshot:

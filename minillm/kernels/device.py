@@ -1,27 +1,20 @@
-"""Host and device: copies between them that don't wait, memory that is free, and what to say when it isn't.
+"""Host and device: copies between them that don't wait, and what to say when memory has run out.
 
-**Copies.** A copy from ordinary memory makes the host wait until the device has caught up with everything it was given
+A copy from ordinary memory makes the host wait until the device has caught up with everything it was given
 before, which would undo asynchronous scheduling. From pinned memory it is queued like a kernel. PyTorch keeps freed
 pinned memory until the copies out of it are done, so it can be let go of at once.
-
-**Free memory.** Docker, Binder and Kubernetes limit a container by a control group. /proc/meminfo, and so psutil, still
-tells of the whole machine: a program that believes it is killed. Files: the kernel's admin-guide/cgroup-v2.rst ("Memory
-Interface Files") and cgroup-v1/memory.rst.
 """
 
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 
 from minillm.core.errors import DeviceLostError, OutOfMemoryError
 
-ROOT = Path("/")
 OF_THE_HOST = "can't allocate memory"
 """PyTorch's words, in a plain RuntimeError."""
 
@@ -54,47 +47,6 @@ class HostCopy:
         if self.event is not None:
             self.event.synchronize()
         return self.tensor
-
-
-def available_bytes(root: Path = ROOT) -> int:
-    """Bytes of host memory that a program may still take before something gets killed.
-
-    Args:
-        root: where /proc and /sys are, for tests.
-    """
-    return min([psutil.virtual_memory().available, *cgroup_room(root)])
-
-
-def cgroup_room(root: Path = ROOT) -> Iterator[int]:
-    """Free bytes of this process's control group and of the groups around it, those with a limit. Pages of files that
-    were not used for a while count as free: the kernel would give them back at once."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:  # not Linux
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            yield from _walk(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _walk(root / "sys/fs/cgroup/memory", path, *files)
-
-
-def _walk(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
-    """From the group up to the mount point. In a container the path may be the host's, which is not there."""
-    folder = mount / path.lstrip("/")
-    for group in (folder, *folder.parents):
-        try:
-            most = (group / limit).read_text().strip()
-            used = int((group / usage).read_text())
-            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        except OSError:
-            most = "max"
-        if most != "max":
-            yield max(0, int(most) - used + int(stat.get(reclaimable, 0)))
-        if group == mount:
-            return
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:

@@ -16,5 +16,5 @@ BUNDLED = next((Path(torch.__file__).parent / "lib").glob("libgomp*"), None)
 
 def end_team() -> None:
     """End the workers of the calling thread, softly (omp_pause_soft is 1). Its next operation makes new ones."""
-    if BUNDLED is not None:
-        ctypes.CDLL(str(BUNDLED)).omp_pause_resource_all(1)
+    if BUNDLED is not None and (pause := getattr(ctypes.CDLL(str(BUNDLED)), "omp_pause_resource_all", None)):
+        pause(1)  # OpenMP 5.0, GCC 9

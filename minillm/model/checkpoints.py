@@ -4,10 +4,13 @@ A checkpoint is a Hugging Face folder: config.json, safetensors files, tokenizer
 (a short name, a GGUF file, a Hub id) is turned into one first, by :func:`resolve`.
 """
 
+import codecs
 import difflib
 import json
 import re
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +33,31 @@ PRICED_SHAPES = {file.stem: file for file in sorted((Path(__file__).parent / "sh
 """Shapes that only the simulator has a use for: loading one raises UnsupportedArchitectureError."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+NOT_WEIGHTS = ("consolidated", "adapter_model")
+"""How the names of safetensors files begin that are no part of the model: a second copy, and adapters."""
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+CHANGES_GREEDY = {
+    "num_beams": 1,
+    "repetition_penalty": 1,
+    "encoder_repetition_penalty": 1,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "guidance_scale": 1,
+    "bad_words_ids": None,
+    "sequence_bias": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "exponential_decay_length_penalty": None,
+    "stop_strings": None,
+    "watermarking_config": None,
+}
+"""Fields of generation_config.json that change transformers' greedy output, and the value that is off."""
 
 
 def resolve(model: str, *, progress: bool = True) -> Path:
@@ -94,7 +122,7 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         CorruptCheckpointError: it is missing or is not a JSON object.
     """
-    return _read_json(path if path.is_file() else path / "config.json")
+    return read_json(path if path.is_file() else path / "config.json")
 
 
 def load_config(path: Path) -> dict[str, Any]:
@@ -119,37 +147,90 @@ def iter_weights(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
     """Every tensor of the checkpoint, as (name, tensor on the CPU in its stored dtype), one at a time.
 
     Raises:
-        CorruptCheckpointError: there are no weights, or a file is missing, truncated or damaged.
+        CorruptCheckpointError: there are no weights, a file is missing, truncated or damaged, or two files have
+            different tensors of one name.
     """
+    found_in: dict[str, Path] = {}
+    for shard in weight_files(path):
+        with opened(shard) as file:
+            for name in list(file.keys()):
+                tensor = file.get_tensor(name)
+                if name not in found_in:
+                    found_in[name] = shard
+                    yield name, tensor
+                elif not is_same(tensor, read_tensor(found_in[name], name)):
+                    raise CorruptCheckpointError(
+                        f"{found_in[name].name} and {shard.name} in {path} have different tensors of one name, {name}: "
+                        "delete the file that is not of this model, or fetch the model again"
+                    )
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Any]:
+    """A safetensors file. What goes wrong while it is open is a CorruptCheckpointError that names it."""
     from safetensors import SafetensorError, safe_open
 
-    for shard in _shards(path):
-        try:
-            with safe_open(shard, framework="pt") as file:
-                for name in list(file.keys()):
-                    yield name, file.get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise CorruptCheckpointError(
-                f"{shard} is missing, truncated or damaged ({error}). Delete it and fetch the model again; a model "
-                "with a short name comes back with `minillm pull --force`"
-            ) from error
+    try:
+        with safe_open(file, framework="pt") as content:
+            yield content
+    except (SafetensorError, OSError) as error:
+        raise CorruptCheckpointError(
+            f"{file} is missing, truncated or damaged ({error}). Delete it and fetch the model again; a model "
+            "with a short name comes back with `minillm pull --force`"
+        ) from error
 
 
-def _shards(path: Path) -> list[Path]:
-    """The safetensors files to read: those that the index names, if there is one."""
-    index = path / "model.safetensors.index.json"
+def read_tensor(file: Path, name: str) -> "torch.Tensor":
+    """One tensor of a safetensors file."""
+    with opened(file) as content:
+        return content.get_tensor(name)
+
+
+def is_same(one: "torch.Tensor", other: "torch.Tensor") -> bool:
+    """Whether two tensors have one shape and the same numbers, whatever their types."""
+    return one.shape == other.shape and bool((one.float() == other.float()).all())
+
+
+def has_own_head(path: Path) -> bool:
+    """Whether the checkpoint stores an output head that differs from its embeddings. transformers then uses it, also
+    if config.json ties the two. To read headers takes milliseconds; tensors are read only if there are both."""
+    stored: dict[str, Path] = {}
+    for shard in weight_files(path):
+        with opened(shard) as file:
+            stored |= dict.fromkeys({EMBEDDINGS, HEAD}.intersection(file.keys()), shard)
+    if len(stored) < 2:
+        return False
+    return not is_same(*(read_tensor(stored[name], name) for name in (EMBEDDINGS, HEAD)))
+
+
+def weight_files(path: Path) -> list[Path]:
+    """The safetensors files to read, as transformers chooses them: model.safetensors; if there is none, those that
+    the index names. Where there is neither, whatever has that suffix.
+
+    Raises:
+        CorruptCheckpointError: there are none.
+        UnsupportedArchitectureError: an adapter lies beside them.
+    """
+    if (adapter := path / "adapter_config.json").is_file():
+        raise UnsupportedArchitectureError(
+            f"{adapter} asks for an adapter on top of the weights, and minillm applies none: merge it into them "
+            "(PEFT's merge_and_unload), or, if that was done, delete this file"
+        )
+    whole, index = path / WHOLE, path / INDEX
+    if whole.is_file():
+        return [whole]
     if index.is_file():
-        shards = {path / file_name for file_name in _read_json(index).get("weight_map", {}).values()}
-        if not shards:
+        weight_map = read_json(index).get("weight_map")
+        if not weight_map or not isinstance(weight_map, dict):
             raise CorruptCheckpointError(f"{index} has no weight_map. Fetch the model again")
-    else:
-        shards = {file for file in path.glob("*.safetensors") if not file.name.startswith("consolidated")}
-        if not shards:
-            raise CorruptCheckpointError(
-                f"no .safetensors file in {path}. Convert other formats first (transformers' save_pretrained does), "
-                'or set load_format="dummy" for random weights'
-            )
-    return sorted(shards)
+        return sorted({path / str(file_name) for file_name in weight_map.values()})
+    others = [file for file in path.glob("*.safetensors") if not file.name.startswith(NOT_WEIGHTS)]
+    if not others:
+        raise CorruptCheckpointError(
+            f"no .safetensors file in {path}. Convert other formats first (transformers' save_pretrained does), "
+            'or set load_format="dummy" for random weights'
+        )
+    return sorted(others)
 
 
 def load_tokenizer(path: Path) -> Any | None:
@@ -163,28 +244,81 @@ def load_tokenizer(path: Path) -> Any | None:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(path)
+        with _without_marks(path) as folder:
+            return AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # The readers of broken tokenizer files raise a bare Exception.
         raise CorruptCheckpointError(
             f"the tokenizer in {path} cannot be read ({type(error).__name__}: {error}). Fetch the model again"
         ) from error
 
 
-def eos_token_ids(path: Path) -> frozenset[int]:
-    """Tokens that end an output: from generation_config.json, else config.json, else the tokenizer."""
-    sources = [path / "generation_config.json", path if path.is_file() else path / "config.json"]
-    for file in sources:
-        found = _read_json(file).get("eos_token_id") if file.is_file() else None
-        if found is not None:
-            return frozenset(found if isinstance(found, list) else [found])
-    tokenizer = load_tokenizer(path)
-    found = None if tokenizer is None else tokenizer.eos_token_id
-    return frozenset() if found is None else frozenset([found])
+@contextmanager
+def _without_marks(path: Path) -> Iterator[Path]:
+    """The folder's small files as transformers can read them: copied without byte order marks, if some have one."""
+    files = [file for suffix in ("*.json", "*.jinja", "*.txt") for file in path.glob(suffix)]
+    marked = [file for file in files if _begins_with_mark(file)]
+    if not marked:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for file in [*files, *path.glob("*.model")]:
+            content = file.read_bytes()
+            Path(folder, file.name).write_bytes(content.removeprefix(codecs.BOM_UTF8) if file in marked else content)
+        yield Path(folder)
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def _begins_with_mark(file: Path) -> bool:
+    with file.open("rb") as content:
+        return content.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+
+
+def eos_token_ids(path: Path, tokenizer: Any | None = None) -> frozenset[int]:
+    """Tokens that end an output: those of generation_config.json, or else of config.json, and the tokenizer's own.
+
+    A fine-tune's configs often name the base model's end of text while its chat template ends turns with the
+    tokenizer's: both end an output here, as in vLLM. transformers' `generate` stops at the configs' only.
+
+    Args:
+        tokenizer: the checkpoint's, if it has been loaded.
+    Raises:
+        CorruptCheckpointError: a file cannot be read, or what it says is no token id.
+    """
+    found: set[int] = set()
+    for file in (path / "generation_config.json", path if path.is_file() else path / "config.json"):
+        stated = read_json(file).get("eos_token_id") if file.is_file() else None
+        if stated is not None:
+            found = _token_ids(stated, file)
+            break
+    if tokenizer is None and path.is_dir():
+        tokenizer = load_tokenizer(path)
+    if tokenizer is not None and tokenizer.eos_token_id is not None:
+        found.add(tokenizer.eos_token_id)
+    return frozenset(found)
+
+
+def _token_ids(stated: Any, file: Path) -> set[int]:
+    ids = stated if isinstance(stated, list) else [stated]
+    if any(isinstance(each, bool) or not isinstance(each, int) for each in ids):
+        raise CorruptCheckpointError(f"{file}: eos_token_id is {stated!r}, and has to be a token id or a list of them")
+    return {each for each in ids if each >= 0}  # -1 is some exporters' word for none
+
+
+def other_greedy_output(path: Path) -> dict[str, Any]:
+    """What generation_config.json sets that changes the greedy output of transformers' `generate`, and that minillm
+    leaves to each request (repetition_penalty, logit_bias) or doesn't have."""
+    file = path / "generation_config.json"
+    stated = read_json(file) if file.is_file() else {}
+    return {name: stated[name] for name, off in CHANGES_GREEDY.items() if stated.get(name) not in (None, off, [], {})}
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object that somebody may have edited: a byte order mark at its beginning is no fault.
+
+    Raises:
+        CorruptCheckpointError: the file is missing or is not a JSON object.
+    """
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise CorruptCheckpointError(
             f"{file} is missing: a checkpoint is a folder with config.json, safetensors files and tokenizer.json"

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from minillm.policies.config import EngineConfig
 logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+READABLE = (*DTYPES.values(), torch.float64)
+"""Types of stored tensors. Those of 8 bits mean something only together with scales."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class LoadedModel:
     tokenizer: Any | None
     """transformers' tokenizer; None if the checkpoint has none."""
     eos_token_ids: frozenset[int]
+    """Tokens of the vocabulary that end an output; see `checkpoints.eos_token_ids`."""
     model_config: ModelConfig
     dtype: torch.dtype
     """Of the weights and the KV cache, as far as they are not quantized."""
@@ -63,11 +66,7 @@ def load_model(config: EngineConfig, ranks: Ranks = ALONE) -> LoadedModel:
 
 def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) -> LoadedModel:
     hf, is_dummy = checkpoints.load_config(path), config.load_format == "dummy"
-    model_config = ModelConfig.from_hf(hf)
-    if (stored := hf.get("quantization_config")) and not is_dummy:
-        raise UnsupportedArchitectureError(
-            f"its weights are stored as {stored.get('quant_method')!r}: take 16-bit ones, and set quantization"
-        )
+    model_config = ModelConfig.from_hf(hf) if is_dummy else stored_config(path, hf)
     dtype = choose_dtype(config.dtype, model_config, device)
     recipe = make_recipe(config, device)
     # Weights that are to be quantized come through the host, so that a GPU never holds them in 16 bits.
@@ -88,17 +87,58 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
         optimise_for_cpu(decoder)
     if isinstance(decoder, ParallelDecoder):
         decoder.connect()
+    tokenizer = checkpoints.load_tokenizer(path)
+    if asks := checkpoints.other_greedy_output(path):
+        logger.warning(
+            "generation_config.json in %s sets %s: transformers' generate applies that, and minillm only what each "
+            "request asks for", path, ", ".join(f"{name}={value!r}" for name, value in asks.items()),
+        )  # fmt: skip
     return LoadedModel(
         name=config.model,
         decoder=decoder.eval(),
-        tokenizer=checkpoints.load_tokenizer(path),
-        eos_token_ids=frozenset(checkpoints.eos_token_ids(path)),
+        tokenizer=tokenizer,
+        eos_token_ids=frozenset(
+            token for token in checkpoints.eos_token_ids(path, tokenizer) if token < model_config.vocab_size
+        ),
         model_config=decoder.config,
         dtype=dtype,
         device=device,
         quantization=config.quantization,
         ranks=ranks,
     )
+
+
+def stored_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
+    """The model that a folder's files hold.
+
+    Args:
+        hf: its config.json.
+    Raises:
+        UnsupportedArchitectureError: config.json names what minillm lacks, or weights that are kept in another way.
+        CorruptCheckpointError: a file cannot be read.
+    """
+    for field in ("quantization_config", "compression_config"):
+        if stored := hf.get(field):
+            method = stored.get("quant_method") if isinstance(stored, dict) else stored
+            raise UnsupportedArchitectureError(
+                f"config.json has a {field}: its weights are stored as {method!r}. Take 16-bit ones, and set "
+                "quantization"
+            )
+    if elsewhere := hf.get("transformers_weights"):
+        raise UnsupportedArchitectureError(
+            f"config.json: transformers_weights is {elsewhere!r}, and minillm reads model.safetensors: rename the file"
+        )
+    whole, index = checkpoints.WHOLE, checkpoints.INDEX
+    if (path / whole).is_file() and (path / index).is_file():
+        logger.warning("%s has %s and %s: the first is read, as transformers does", path, whole, index)
+    config = ModelConfig.from_hf(hf)
+    if config.tie_word_embeddings and checkpoints.has_own_head(path):
+        logger.warning(
+            "%s: config.json has tie_word_embeddings, and the weights have another lm_head.weight. It is used, as "
+            "transformers does; set tie_word_embeddings to false", path,
+        )  # fmt: skip
+        return replace(config, tie_word_embeddings=False)
+    return config
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -190,24 +230,23 @@ def fill(
     Args:
         when_complete: called with each matrix product whose last part has come.
     Raises:
-        CorruptCheckpointError: tensors are missing, left over, or of another shape; all are named.
+        CorruptCheckpointError: tensors are missing, left over, of another shape, stored as something else than
+            floating-point numbers of 16 bits or more, or not finite; all are named.
     """
     slots, tied = weight_slots(decoder), decoder.config.tie_word_embeddings
     parts_left = Counter(id(slot.linear) for slot in slots.values())
-    done: set[str] = set()
     problems = []
     for name, tensor in weights:
         if name not in slots:
-            # Old checkpoints store the rotary frequencies, and some store a tied head a second time.
-            if not (name.endswith("rotary_emb.inv_freq") or (tied and name == "lm_head.weight") or name in done):
+            # Old checkpoints store the rotary frequencies, and some store a tied head a second time: `stored_config`
+            # has compared it.
+            if not (name.endswith("rotary_emb.inv_freq") or (tied and name == checkpoints.HEAD)):
                 problems.append(f"unexpected tensor {name}")
             continue
         slot = slots.pop(name)  # so that its memory may go when the matrix is replaced
-        done.add(name)
-        if tensor.shape != slot.part.shape:
-            problems.append(f"{name} is {list(tensor.shape)}, config.json makes it {list(slot.part.shape)}")
+        if problem := copy_weight(tensor, slot.part):
+            problems.append(f"{name} {problem}")
             continue
-        slot.part.copy_(tensor)
         parts_left[id(slot.linear)] -= 1
         if slot.linear is not None and parts_left[id(slot.linear)] == 0 and when_complete is not None:
             when_complete(slot.linear)
@@ -215,6 +254,18 @@ def fill(
     if problems:
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
         raise CorruptCheckpointError(f"{source} does not hold the model that its config.json describes: {shown}")
+
+
+def copy_weight(stored: Tensor, part: Tensor, shaped_by: str = "config.json") -> str | None:
+    """Copy a checkpoint's tensor to where it belongs, or say what is wrong with it."""
+    if stored.shape != part.shape:
+        return f"is {list(stored.shape)}, {shaped_by} makes it {list(part.shape)}"
+    if stored.dtype not in READABLE:
+        return f"is stored as {stored.dtype}, and no quantization_config in config.json says what its numbers mean"
+    part.copy_(stored)
+    if not all(extreme.isfinite() for extreme in part.aminmax()):  # many times as fast as isfinite() of each
+        return f"has numbers that are infinite or no numbers, in {part.dtype}"
+    return None
 
 
 @torch.no_grad()

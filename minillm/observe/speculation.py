@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from minillm.core.brief import brief
 from minillm.core.timeline import StepRecord, Verification
 from minillm.observe.records import Recordable, as_records
 
@@ -25,6 +26,8 @@ class SpeculationSummary:
     """Steps that the two times are of."""
     decode_s: float | None = None
     """Seconds of a step of decodes without any drafts, where there were such steps."""
+
+    __repr__ = brief
 
     @classmethod
     def of_requests(cls, requests: Iterable[Recordable]) -> "SpeculationSummary":

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minillm.core.brief import brief
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES, Timeline
 from minillm.observe.records import Recordable, RequestRecord, as_records
@@ -114,6 +115,8 @@ class Summary:
     """Those requests as a share of all that ended, failures included."""
     speculation: SpeculationSummary
     """What became of the drafts of completed requests."""
+
+    __repr__ = brief
 
     def __str__(self) -> str:
         return "\n".join([text_table(("ms", *COLUMNS, "share"), self._table()), *self._notes()])

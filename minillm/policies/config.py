@@ -204,7 +204,8 @@ class EngineConfig(StrictModel):
 
     attention_backend: Literal["auto", "eager", "sdpa", "native", "triton", "hopper", "fa3", "fa2"] = Field(
         "auto",
-        description="eager = the textbook; native, triton = ours; hopper = fa3 and triton; auto = the fastest here",
+        description="eager = the textbook; native, triton = ours; hopper = fa3 and triton; auto = the first of a fixed "
+        "order that can run",
     )
     cuda_graphs: bool = Field(
         True, description="GPU: replay recorded kernels; where a step has prompts in it, all but those of attention"

@@ -1,6 +1,6 @@
 """Which cached prefix is evicted first: beside the core's LRU, first in first out, and a time to live."""
 
-import bisect
+import heapq
 from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
 
@@ -13,46 +13,53 @@ class FirstInFirstOut(FreeBlocks):
     """The oldest cached block goes first, and a hit makes none younger.
 
     A block's age counts from the moment when the request that computed it let go of it: before, it can't be evicted.
-    So a sequence's tail still goes before its head. O(log n) comparisons for each block, and one move of memory.
+    So a sequence's tail still goes before its head. O(log n) for each block.
     """
 
     def __init__(self, num_blocks: int) -> None:
         super().__init__(num_blocks)
         self._births = count()
         self._born: dict[int, int] = {}
-        """Of each block that caches a prefix and was free before, also while it is held: a count of births."""
-        self._youngest_first: list[tuple[int, int]] = []
-        """(minus birth, block) of those that are free."""
+        """Birth, a count, of each block that caches a prefix and was free before, also while it is held."""
+        self._oldest_first: list[tuple[int, int]] = []
+        """A heap of (birth, block): all that are free, some that are held, and births of what was forgotten since."""
+        self._listed: dict[int, int] = {}
+        """Block -> its latest birth in the heap."""
 
     def __iter__(self) -> Iterator[int]:
         yield from reversed(self.plain)
-        yield from (block_id for _, block_id in reversed(self._youngest_first))
+        yield from sorted(self.cached, key=self._born.__getitem__)
 
     def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
         super().add(block_ids, hashes)
         for block_id in block_ids:
             if hashes[block_id] is None:
                 self._born.pop(block_id, None)
-            else:
-                birth = self._born.setdefault(block_id, next(self._births))
-                bisect.insort(self._youngest_first, (-birth, block_id))
+                continue
+            birth = self._born.setdefault(block_id, next(self._births))
+            if self._listed.get(block_id) != birth:
+                self._listed[block_id] = birth
+                heapq.heappush(self._oldest_first, (birth, block_id))
 
     def take(self, count: int) -> tuple[list[int], list[int]]:
         plain, _ = super().take(min(count, len(self.plain)))
-        evicted = [self._youngest_first.pop()[1] for _ in range(count - len(plain))]
-        for block_id in evicted:
-            del self.cached[block_id], self._born[block_id]
-        return plain, evicted
+        return plain, [self._evict() for _ in range(count - len(plain))]
 
-    def take_cached(self, block_id: int) -> None:
-        super().take_cached(block_id)
-        del self._youngest_first[bisect.bisect_left(self._youngest_first, (-self._born[block_id], block_id))]
+    def _evict(self) -> int:
+        while True:
+            birth, block_id = heapq.heappop(self._oldest_first)
+            if self._listed[block_id] == birth:
+                del self._listed[block_id]
+            if block_id in self.cached and self._born[block_id] == birth:
+                del self.cached[block_id], self._born[block_id]
+                return block_id
 
 
 class TimeToLive(BlockPool):
     """LRU, and a block that no request has held for longer than `ttl_s` seconds is found no more.
 
-    A lookup forgets all that have expired, so nothing runs beside the scheduler; until then they count as cached.
+    Each step begins by forgetting all that have expired, so nothing runs beside the scheduler; until then they count as
+    cached.
     """
 
     def __init__(self, num_blocks: int, ttl_s: float, clock: Clock) -> None:
@@ -67,11 +74,9 @@ class TimeToLive(BlockPool):
         for block_id in block_ids:
             self._last_held[block_id] = now
 
-    def find(self, block_hash: bytes) -> int | None:
-        # All, not only this one: an expired block behind it would keep a newly computed equal one out of the index.
-        limit = self._clock.now() - self._ttl_s
+    def expire(self, now: float) -> None:
+        limit = now - self._ttl_s
         self.forget(list(takewhile(lambda block_id: self._last_held[block_id] < limit, self.free.cached)))
-        return super().find(block_hash)
 
 
 def make_pool(config: EngineConfig, num_blocks: int, clock: Clock) -> BlockPool:

@@ -1,8 +1,10 @@
 """Queue policies: orders of admission, batches that are admitted whole, and a limit on waiting."""
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
-from itertools import chain
+import heapq
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Hashable, Iterator
+from itertools import chain, count
+from typing import Generic, TypeVar
 
 from minillm.core.request import Request, RequestStatus
 from minillm.core.seams import QueuePolicy, SortedQueue, first_come
@@ -27,23 +29,28 @@ def by_priority(request: Request) -> tuple[int, ...]:
     return (request.priority,)
 
 
-class Lanes:
+Lane = TypeVar("Lane", bound=Hashable)
+
+
+class Lanes(Generic[Lane]):
     """Queues side by side, each first come, first served. A kind of lanes says which one is a request's, and whose turn
     it is."""
 
     def __init__(self) -> None:
-        self.lanes: dict[Hashable, SortedQueue] = {}
+        self.lanes: dict[Lane, SortedQueue] = {}
         """Those in which a request waits."""
+        self._num_waiting = 0
 
-    def lane_of(self, request: Request) -> Hashable:
+    def lane_of(self, request: Request) -> Lane:
         raise NotImplementedError
 
-    def next_lane(self) -> Hashable:
+    def next_lane(self) -> Lane:
         """Of those in which a request waits; there is one."""
         raise NotImplementedError
 
     def push(self, request: Request) -> None:
         self.lanes.setdefault(self.lane_of(request), SortedQueue()).push(request)
+        self._num_waiting += 1
 
     def peek(self, num_running: int) -> Request | None:
         return self.first() if self.lanes else None
@@ -60,6 +67,7 @@ class Lanes:
     def remove(self, request: Request) -> None:
         lane = self.lane_of(request)
         self.lanes[lane].remove(request)
+        self._num_waiting -= 1
         if not self.lanes[lane]:
             del self.lanes[lane]
 
@@ -70,13 +78,13 @@ class Lanes:
         return []
 
     def __len__(self) -> int:
-        return sum(map(len, self.lanes.values()))
+        return self._num_waiting
 
     def __iter__(self) -> Iterator[Request]:
-        return chain.from_iterable(self.lanes.values())
+        raise NotImplementedError
 
 
-class TwoLaneQueue(Lanes):
+class TwoLaneQueue(Lanes[bool]):
     """Short prompts do not wait behind long ones; long ones still get every fourth turn."""
 
     def __init__(self, threshold: int) -> None:
@@ -88,16 +96,27 @@ class TwoLaneQueue(Lanes):
         """Whether it is the slow one."""
         return request.num_prompt_tokens > self._threshold
 
-    def next_lane(self) -> Hashable:
-        return self._turn % SLOW_LANE_TURN == 0 if len(self.lanes) == 2 else next(iter(self.lanes))
+    def next_lane(self) -> bool:
+        return self._lane_at(self._turn, self.lanes)
 
     def pop(self) -> Request:
         request = super().pop()
         self._turn += 1
         return request
 
+    def __iter__(self) -> Iterator[Request]:
+        lanes = {lane: deque(queue) for lane, queue in self.lanes.items()}
+        for turn in count(self._turn):
+            lanes = {lane: queue for lane, queue in lanes.items() if queue}
+            if not lanes:
+                return
+            yield lanes[self._lane_at(turn, lanes)].popleft()
 
-class FairQueue(Lanes):
+    def _lane_at(self, turn: int, lanes: Collection[bool]) -> bool:
+        return turn % SLOW_LANE_TURN == 0 if len(lanes) == 2 else next(iter(lanes))
+
+
+class FairQueue(Lanes[str]):
     """The tenant that was served least is next: the Virtual Token Counter (Sheng et al., "Fairness in Serving Large
     Language Models", OSDI 2024).
 
@@ -117,14 +136,23 @@ class FairQueue(Lanes):
         """Requests that were admitted, until they end -> output tokens that were counted."""
         self._last = ""
         """The tenant whose request left the queue last."""
+        self._turns: list[tuple[int, int, str]] = []
+        """A heap of (tokens served, arrival of the first request, tenant). An entry may be outdated, but none of a
+        tenant in the queue comes later than it should."""
 
     def lane_of(self, request: Request) -> str:
         return request.tenant
 
-    def next_lane(self) -> Hashable:
-        # Equal ones in order of arrival.
-        heads = [lane.first() for lane in self.lanes.values()]
-        return min(heads, key=lambda head: (self.served[head.tenant], head.arrival_index)).tenant
+    def next_lane(self) -> str:
+        """The tenant served least; equal ones in order of arrival."""
+        while True:
+            *_, tenant = turn = self._turns[0]
+            if tenant not in self.lanes:
+                heapq.heappop(self._turns)
+            elif turn == (correct := self._turn_of(tenant)):
+                return tenant
+            else:  # it was served meanwhile, or its first request has left
+                heapq.heapreplace(self._turns, correct)
 
     def push(self, request: Request) -> None:
         self._charge()
@@ -133,10 +161,15 @@ class FairQueue(Lanes):
             kept = {name: n for name, n in self.served.items() if n > lowest or name in active}
             self.served = defaultdict(int, kept)
         else:
-            lowest = min(self.served[head.tenant] for head in self)
+            lowest = self.served[self.next_lane()]
         if request.tenant not in self.lanes:
             self.served[request.tenant] = max(self.served[request.tenant], lowest)
         super().push(request)
+        if len(self._turns) > 2 * len(self.lanes):  # most are outdated
+            self._turns = [self._turn_of(tenant) for tenant in self.lanes]
+            heapq.heapify(self._turns)
+        else:
+            heapq.heappush(self._turns, self._turn_of(request.tenant))
 
     def first(self) -> Request:
         self._charge()
@@ -152,6 +185,26 @@ class FairQueue(Lanes):
     def remove(self, request: Request) -> None:
         super().remove(request)
         self._last = request.tenant
+
+    def __iter__(self) -> Iterator[Request]:
+        self._charge()
+        served = dict(self.served)
+        lanes = {tenant: deque(lane) for tenant, lane in self.lanes.items()}
+        turns = [self._turn_of(tenant) for tenant in lanes]
+        heapq.heapify(turns)
+        while turns:
+            *_, tenant = turns[0]
+            request = lanes[tenant].popleft()
+            yield request
+            if request not in self._charged:
+                served[tenant] += PROMPT_WEIGHT * request.num_prompt_tokens
+            if lanes[tenant]:
+                heapq.heapreplace(turns, (served[tenant], lanes[tenant][0].arrival_index, tenant))
+            else:
+                heapq.heappop(turns)
+
+    def _turn_of(self, tenant: str) -> tuple[int, int, str]:
+        return self.served[tenant], self.lanes[tenant].first().arrival_index, tenant
 
     def _charge(self) -> None:
         """Count the output tokens that have come since the last time, and let go of requests that have ended."""
@@ -202,21 +255,41 @@ class StaticBatches(QueueWrapper):
     def __init__(self, inner: QueuePolicy, max_num_seqs: int) -> None:
         super().__init__(inner)
         self._max_num_seqs = max_num_seqs
-        self._num_open = 0
-        """Members of the batch that may still join it."""
+        self._batch: OrderedDict[Request, None] = OrderedDict()
+        """Members of the batch that wait: not admitted yet, or preempted. The inner queue has all others."""
 
     def push(self, request: Request) -> None:
-        super().push(request)
-        self._num_open += request.status is RequestStatus.PREEMPTED  # it stays a member of its batch
+        if request.status is RequestStatus.PREEMPTED:  # it stays a member of its batch
+            self._batch[request] = None
+            self._batch.move_to_end(request, last=False)
+        else:
+            self.inner.push(request)
 
     def peek(self, num_running: int) -> Request | None:
-        if num_running == 0:  # a new batch: what waits now
-            self._num_open = min(len(self), self._max_num_seqs)
-        return super().peek(num_running) if self._num_open > 0 else None
+        if num_running == 0 and not self._batch:
+            self._close_batch()
+        return next(iter(self._batch), None)
 
     def pop(self) -> Request:
-        self._num_open -= 1
-        return super().pop()
+        return self._batch.popitem(last=False)[0]
+
+    def remove(self, request: Request) -> None:
+        if request in self._batch:
+            del self._batch[request]  # its slot stays empty until the batch is over
+        else:
+            self.inner.remove(request)
+
+    def _close_batch(self) -> None:
+        """The last batch is over: a new one, of what waits now."""
+        while len(self._batch) < self._max_num_seqs and (request := self.inner.peek(len(self._batch))) is not None:
+            self.inner.pop()
+            self._batch[request] = None
+
+    def __len__(self) -> int:
+        return len(self._batch) + len(self.inner)
+
+    def __iter__(self) -> Iterator[Request]:
+        return chain(self._batch, self.inner)
 
 
 class QueueTimeout(QueueWrapper):
@@ -225,13 +298,20 @@ class QueueTimeout(QueueWrapper):
     def __init__(self, inner: QueuePolicy, limit_s: float) -> None:
         super().__init__(inner)
         self._limit_s = limit_s
+        self._arrivals: list[tuple[float, int, Request]] = []
+        """A heap of (arrival, its index, request); those that have run or ended since are among them."""
+        self._overdue: list[Request] = []
+
+    def push(self, request: Request) -> None:
+        if request.status is RequestStatus.WAITING:
+            heapq.heappush(self._arrivals, (request.timeline.arrival, request.arrival_index, request))
+        super().push(request)
 
     def overdue(self, now: float) -> list[Request]:
-        return [
-            request
-            for request in self
-            if request.status is RequestStatus.WAITING and now - request.timeline.arrival > self._limit_s
-        ]
+        while self._arrivals and now - self._arrivals[0][0] > self._limit_s:
+            self._overdue.append(heapq.heappop(self._arrivals)[-1])
+        self._overdue = [request for request in self._overdue if request.status is RequestStatus.WAITING]
+        return [*self._overdue]
 
 
 KEYS: dict[str, Callable[[Request], tuple[int, ...]]] = {

@@ -14,12 +14,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from minillm.core.errors import ConfigError
 from minillm.policies.config import EngineConfig
 from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
+from minillm.text_files import read_text
 
 LONGEST_RETRY_AFTER_S = 60
 KEPT_PART = 4
@@ -42,7 +42,7 @@ class ApiKeys:
         if file is None:
             return
         try:
-            lines = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
+            lines = [line.strip() for line in read_text(file).splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the API keys: {error}") from error
         self._keys = [line.encode() for line in lines if line and not line.startswith("#")]

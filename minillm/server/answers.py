@@ -1,7 +1,7 @@
 """Answers in OpenAI's shapes. A stream's chunks differ in a few bytes only: the rest is built once a request."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -27,9 +27,19 @@ class AnswerShape:
         created: Unix time, seconds.
         model: the name that the API knows it by.
         texts: for log-probabilities.
+        prompts: their token ids, which decide how an answer's first token reads. Only needed for the log-probabilities
+            of completions.
     """
 
-    def __init__(self, body: GenerationBody, request_id: str, created: int, model: str, texts: TokenTexts) -> None:
+    def __init__(
+        self,
+        body: GenerationBody,
+        request_id: str,
+        created: int,
+        model: str,
+        texts: TokenTexts,
+        prompts: Sequence[Sequence[int]] = (),
+    ) -> None:
         self.is_chat, self.include_usage = body.is_chat, body.include_usage
         self.texts = texts
         kind = ("chat.completion.chunk" if body.stream else "chat.completion") if body.is_chat else "text_completion"
@@ -39,8 +49,9 @@ class AnswerShape:
         self._chunk_end = b'}],"usage":null}\n\n' if self.include_usage else b"}]}\n\n"
         self._greeted: set[int] = set()
         """Choices whose role has been sent."""
-        self._token_characters: dict[int, int] = {}
-        """By choice: characters of the tokens whose log-probabilities have been sent."""
+        has_offsets = body.num_logprobs is not None and not body.is_chat
+        self._offsets = [texts.offsets(prompt) for prompt in prompts for _ in range(body.n)] if has_offsets else []
+        """By choice: where its tokens begin in its text."""
         offered = {tool.function.name for tool in body.offered_tools} if isinstance(body, ChatBody) else set()
         self._has_tools = bool(offered)
         self._readers: defaultdict[int, ToolCallReader] = defaultdict(lambda: ToolCallReader(offered))
@@ -64,7 +75,7 @@ class AnswerShape:
         else:
             self._greeted.add(index)
             content = b',"delta":{"role":"assistant","content":' + text + b"}"
-        logprobs = orjson.dumps(self._logprobs(index, news, len(news.token_ids) - news.num_new_tokens))
+        logprobs = orjson.dumps(self._logprobs(index, news, news.num_old_tokens))
         tail = b',"logprobs":' + logprobs + b',"finish_reason":' + reason
         return self._chunk_start + str(index).encode() + content + tail + self._chunk_end
 
@@ -88,15 +99,15 @@ class AnswerShape:
 
     def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any] | None:
         """Of the tokens from `start` on; None if they were not asked for."""
-        if completion.logprobs is None:
+        if completion.request_logprobs is None:
             return None
-        entries = completion.logprobs[start:]
+        entries = completion.request_logprobs[start : completion.num_tokens]
         if self.is_chat:
             return chat_logprobs(entries, self.texts)
-        offset = self._token_characters.get(index, 0)
-        shaped = completion_logprobs(entries, self.texts, offset)
-        self._token_characters[index] = offset + sum(map(len, shaped["tokens"]))
-        return shaped
+        offsets = self._offsets[index].add(completion.token_ids[start:])
+        if completion.finish_reason is not None:  # a stop string may have cut off the text of the last tokens
+            offsets = [min(offset, len(completion.text)) for offset in offsets]
+        return completion_logprobs(entries, self.texts, offsets)
 
     # ---------------------------------------------------------------- whole
 
@@ -118,7 +129,7 @@ class AnswerShape:
 
 def num_new_logprobs(news: Completion) -> int:
     """Log-probabilities that a chunk would show: those of its new tokens, and of the likeliest ones beside them."""
-    return news.num_new_tokens * (1 + len(news.logprobs[-1].top)) if news.logprobs else 0
+    return news.num_new_tokens * (1 + len(news.request_logprobs[-1].top)) if news.request_logprobs else 0
 
 
 def usage(outputs: list[RequestOutput]) -> dict[str, Any]:

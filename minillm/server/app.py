@@ -23,6 +23,7 @@ from minillm.server.unsupported import instead_of
 from minillm.server.wire import read_body
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+NO_CORS = ": web pages may call this server if it is started with --cors-origin ORIGIN"
 
 
 def make_app(service: Service) -> Starlette:
@@ -100,7 +101,9 @@ async def _error(request: Request, error: Exception) -> Response:
         headers = error.headers or {}
         # The path alone: the URL as a whole may be no text.
         path = request.scope["path"]
-        message = f"{request.method} {path[:100]}: {error.detail}{instead_of(path)}"
+        is_preflight = request.method == "OPTIONS" and "access-control-request-method" in request.headers
+        instead = NO_CORS if is_preflight else instead_of(path)
+        message = f"{request.method} {path[:100]}: {error.detail}{instead}"
         error = ApiError(error.status_code, message)
     problem = as_api_error(error)
     return Response(problem.body, problem.status, {**headers, **problem.headers})

@@ -1,11 +1,15 @@
 """ServeConfig: what the server does around the engine. Limits are here because overload is normal."""
 
-from pydantic import Field, model_validator
+import re
+
+from pydantic import Field, field_validator, model_validator
 
 from minillm.core.errors import ConfigError
 from minillm.core.params import StrictModel
 from minillm.policies.config import EngineConfig
 
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\sA-Z]+")
+"""As a browser sends it, and compares it letter by letter."""
 UNKEPT_BY_REPLICAS = {
     "queue_timeout_s": "the queue is Ray's router",
     "request_timeout_s": "a replica does not see how long a request waited in Ray's router",
@@ -24,6 +28,9 @@ class ServeConfig(StrictModel):
     port: int = Field(8000, ge=0, le=65535, description="0 = any free one; the ready line says which")
     served_model_name: str | None = Field(None, description="the model's name in the API; None = as --model says")
     api_key_file: str | None = Field(None, description="accepted keys, one a line (# begins a comment); None = no keys")
+    cors_origin: tuple[str, ...] = Field(
+        (), description="web pages from here may call the server, such as http://localhost:3000; * = from anywhere"
+    )
 
     max_connections: int = Field(800, ge=1, description="open connections, idle ones too; 503 beyond")
     head_timeout_s: float = Field(10, gt=0, description="longest time to send URL and headers; 408 beyond")
@@ -46,6 +53,17 @@ class ServeConfig(StrictModel):
 
     replicas: int | None = Field(None, ge=1, description="run so many engines, each a process, on Ray Serve")
     max_replicas: int | None = Field(None, ge=1, description="autoscale from replicas to so many")
+
+    @field_validator("cors_origin")
+    @classmethod
+    def _as_browsers_write_them(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin not in ("*", "null") and not ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin: write scheme, host and port, without a path and in lower case, such as "
+                    "http://localhost:3000; or * for all"
+                )
+        return origins
 
     @model_validator(mode="after")
     def _consistent(self) -> "ServeConfig":

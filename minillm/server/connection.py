@@ -7,6 +7,10 @@ beyond it gets an error in OpenAI's shape and is closed; no other request notice
 
 There is no pipelining: what comes behind a request that is not answered yet is not read, and the connection ends with
 the answer.
+
+A connection that ends while its client is sending isn't closed at once, which would reset it: many clients would never
+read why. It lingers: half closed, and whatever comes is read and dropped, until the client is silent or closes, too
+(nginx's lingering_close).
 """
 
 import asyncio
@@ -18,11 +22,13 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from minillm.core.timeline import Clock
 from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
+from minillm.server.cors import cors_headers
 from minillm.server.errors import ApiError
 from minillm.server.wire import CONNECTION, SLOW_READER
 
@@ -35,8 +41,9 @@ PROBES = (b"/health", b"/ready", b"/metrics")
 RESERVED = 32
 """So many connections beyond the limit may say, within a second, that they are a probe."""
 LINGER_S = 2
-"""A refused client may go on sending for so long. Closing at once would reset the connection, and it would not read
-why it was refused (as nginx's lingering_close)."""
+"""A client that was told that the connection ends may be silent for so long."""
+LONGEST_LINGER_S = 30
+"""And it may go on sending for so long."""
 
 
 class Backend(Protocol):
@@ -76,11 +83,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits = service.serve
         self._is_deaf = False
         """Nothing is read any more: a request was refused, or came before the answer to the last one was out."""
-        self._in_head = self._is_beyond = False
+        self._is_lingering = False
+        """Nothing is written any more, either."""
+        self._in_head = self._in_body = self._is_beyond = False
         self._unparsed = 0
         """Bytes that have come since a request began, or since the last piece of its body: its head, or trailers."""
         self._patience: asyncio.TimerHandle | None = None
-        """Runs while the client is waited for: for a head, or for the rest of a request that was answered already."""
+        """Runs while the client is waited for: for a head, for the rest of a request that was answered already, or for
+        it to stop sending."""
+        self._rest_until = 0.0
+        """When what it sends is no longer waited for, of a request that was answered or refused; the loop's clock."""
         self._stalled: asyncio.TimerHandle | None = None
         """Runs while the client takes nothing."""
 
@@ -105,6 +117,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
+            if self._is_lingering:
+                self._wait_for_rest(LINGER_S)
             return
         self._unparsed += len(data)
         super().data_received(data)
@@ -112,6 +126,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._unparsed > MAX_URL_BYTES + MAX_HEAD_BYTES:
             self._refuse(head_too_large())
+        elif not self._is_answering and self._in_body:
+            self._wait_for_rest(self._limits.head_timeout_s)
         elif not self._is_answering and self._patience is None:
             self._patience = self.loop.call_later(self._limits.head_timeout_s, self._lose_patience)
 
@@ -150,8 +166,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def write_chunk(self, body: bytes) -> None:
         """A piece of a stream that has begun, as uvicorn's `send` would write it. Not while it lags."""
-        if body:  # none would end the answer
-            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        if not body:  # an empty chunk would end the answer
+            return
+        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body) if self.cycle.chunked_encoding else body)
 
     # ---------------------------------------------------------------- the parser's news
 
@@ -172,7 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise head_too_large()
         if self._is_beyond and self.url not in PROBES:
             raise self._too_many()
-        self._in_head, self._unparsed = False, 0
+        self._in_head, self._in_body, self._unparsed = False, True, 0
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -185,8 +202,41 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._unparsed = 0
+        self._in_body, self._unparsed = False, 0
         super().on_message_complete()
+
+    # ---------------------------------------------------------------- the answer
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]
+        """uvicorn calls it with each request."""
+        is_old = cycle.scope["http_version"] < "1.1"
+        if is_old:  # it ends with the answer, and nothing is promised before
+            cycle.keep_alive = cycle.waiting_for_100_continue = False
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_framed(message: Message) -> None:
+                if is_old:
+                    until_close(cycle, message)
+                await self._send(cycle, send, message)
+
+            await app(scope, receive, send_framed)
+
+        super()._start_asgi_task(cycle, answer)  # type: ignore[arg-type]
+
+    async def _send(self, cycle: RequestResponseCycle, send: Send, message: Message) -> None:
+        """As uvicorn's `send`, which would close a connection that ends with the answer, whatever still comes."""
+        begins = message["type"] == "http.response.start"
+        ends = not begins and not message.get("more_body", False)
+        if begins and cycle.waiting_for_100_continue:
+            cycle.keep_alive = False  # what comes next may be the body, or another request
+        lingers = ends and not cycle.keep_alive and (self._in_body or self._is_deaf)
+        if lingers:
+            cycle.keep_alive = True
+        await send(message)
+        if lingers and not cycle.disconnected:
+            self._linger()
+        elif ends:
+            self._rest_until = self.loop.time() + LONGEST_LINGER_S
 
     # ---------------------------------------------------------------- refusing
 
@@ -203,7 +253,9 @@ class BoundedProtocol(HttpToolsProtocol):
         return ApiError(503, message, "too_many_connections")
 
     def _lose_patience(self) -> None:
-        if self._is_beyond and not self._is_answering:
+        if self._is_lingering:
+            self.transport.abort()
+        elif self._is_beyond and not self._is_answering:
             self._refuse(self._too_many())
         elif self._in_head:
             seconds = self._limits.head_timeout_s
@@ -227,9 +279,25 @@ class BoundedProtocol(HttpToolsProtocol):
             if self.cycle.response_started:
                 self.transport.close()
                 return
-        self.transport.write(raw_answer(error))
+        self.transport.write(raw_answer(error, cors_headers(self.headers or (), self._limits.cors_origin)))
+        self._linger()
+
+    def _linger(self) -> None:
+        """The answer is out, and the connection ends with it: once the client has stopped sending."""
+        self._is_deaf = self._is_lingering = True
+        self._cancel_timers()
         self.transport.write_eof()
-        self._patience = self.loop.call_later(LINGER_S, self.transport.abort)
+        self.flow.resume_reading()
+        is_short = self._is_beyond or self._service.draining
+        self._rest_until = self.loop.time() + (LINGER_S if is_short else LONGEST_LINGER_S)
+        self._wait_for_rest(LINGER_S)
+
+    def _wait_for_rest(self, silence_s: float) -> None:
+        """Bear what the client sends of a request that was answered or refused, and that it is silent for so long."""
+        if self._patience is not None:
+            self._patience.cancel()
+        left = self._rest_until - self.loop.time()
+        self._patience = self.loop.call_later(min(silence_s, left), self._lose_patience)
 
     def _cancel_timers(self) -> None:
         for timer in filter(None, (self._patience, self._stalled, self.timeout_keep_alive_task)):
@@ -242,8 +310,17 @@ def head_too_large() -> ApiError:
     return ApiError(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes: send fewer", "headers_too_large")
 
 
-def raw_answer(error: ApiError) -> bytes:
-    """A whole HTTP/1.1 response, after which the connection is closed."""
-    headers = {**error.headers, "content-length": str(len(error.body)), "connection": "close"}
+def until_close(cycle: RequestResponseCycle, message: Message) -> None:
+    """Prepare uvicorn's framing for HTTP/1.0, which knows no chunks: an answer of unknown length ends with the
+    connection."""
+    if message["type"] != "http.response.start":
+        cycle.expected_content_length = len(message.get("body", b""))
+    elif b"content-length" not in dict(message["headers"]):
+        cycle.chunked_encoding = False
+
+
+def raw_answer(error: ApiError, more: dict[str, str]) -> bytes:
+    """A whole HTTP/1.1 response with some more headers, after which the connection is closed."""
+    headers = {**error.headers, **more, "content-length": str(len(error.body)), "connection": "close"}
     lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}", *(f"{k}: {v}" for k, v in headers.items())]
-    return "\r\n".join([*lines, "", ""]).encode() + error.body
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + error.body

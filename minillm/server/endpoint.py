@@ -1,10 +1,11 @@
 """POST /v1/completions, /v1/chat/completions and /v1/responses, from the first byte in to the last byte out."""
 
 import asyncio
+import functools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -103,28 +104,36 @@ class Exchange:
     async def _answer(self, body: GenerationBody) -> None:
         service, call, limit = self.service, self.call, self.service.serve.request_timeout_s
         left = None if limit is None else limit - (service.clock.now() - call.arrival)
-        shape = make_shape(body, call.request_id, int(call.unix_time), service.model_name, service.texts)
         with Generation(service.engine, call) as generation:
-
-            async def work() -> None:
-                prompts, params = await service.prepare(call, body)
-                options = SubmitOptions(priority=body.priority, tenant=call.tenant, stream=body.stream)
-                await generation.submit(prompts, params, **options)
-                if body.stream:
-                    await self._stream(generation, shape, deadline)
-                else:
-                    await generation.result()
-
             try:
-                async with asyncio.timeout(left) as deadline:
-                    await unless_gone(self.receive, work())
+                async with asyncio.timeout(left):
+                    send_end = await unless_gone(self.receive, self._generate(body, generation))
             except TimeoutError:
                 if limit is None:
                     raise
                 message = f"the request took longer than {limit:g} s, and was ended"
                 raise ApiError(504, message, "deadline_exceeded") from None
-            if not body.stream:
-                await self._send_whole(generation, shape)
+            await send_end()
+            connection: BoundedProtocol | None = self.scope.get(CONNECTION)
+            if connection is not None and connection.cycle.disconnected:
+                raise ClientDisconnect
+
+    async def _generate(self, body: GenerationBody, generation: Generation) -> Callable[[], Awaitable[None]]:
+        """Have the answer generated, and stream all but its end. Returns what sends the rest.
+
+        Sending the end has to be the last thing that's awaited: a client that has read the last byte and asks again
+        must find its slot free and its request counted. And the deadline is the engine's: how long a finished answer
+        takes to be read is the reader's affair.
+        """
+        service, call = self.service, self.call
+        prompts, params = await service.prepare(call, body)
+        shape = make_shape(body, call.request_id, int(call.unix_time), service.model_name, service.texts, prompts)
+        options = SubmitOptions(priority=body.priority, tenant=call.tenant, stream=body.stream)
+        await generation.submit(prompts, params, **options)
+        if body.stream:
+            return await self._stream(generation, shape)
+        await generation.result()
+        return functools.partial(self._send_whole, generation, shape)
 
     async def _send_whole(self, generation: Generation, shape: Shape) -> None:
         outputs = generation.outputs
@@ -135,11 +144,11 @@ class Exchange:
         finally:
             self.service.accepted(completions)
 
-    async def _stream(self, generation: Generation, shape: Shape, deadline: asyncio.Timeout) -> None:
-        """What one engine step brings goes out in one write. The deadline is the engine's: how long a finished answer
-        takes to be read is the reader's affair."""
+    async def _stream(self, generation: Generation, shape: Shape) -> Callable[[], Awaitable[None]]:
+        """What one engine step brings goes out in one write. Returns what sends the end."""
         news = await generation.news()
-        has_logprobs = any(completion.logprobs for _, completion in news)  # if many, they are shaped in a thread
+        # Log-probabilities may be many: then they are shaped in a thread.
+        has_logprobs = any(completion.request_logprobs for _, completion in news)
         connection: BoundedProtocol | None = None if has_logprobs else self.scope.get(CONNECTION)
 
         def write(news: News) -> bool:
@@ -155,17 +164,18 @@ class Exchange:
                 completions = [completion for _, completion in news]
                 chunks = await self._shaped(completions, shape.chunks, news)
                 if generation.finished:
-                    break
+                    return functools.partial(self._send_end, chunks + shape.closing(generation.outputs), completions)
                 await self._send({"type": "http.response.body", "body": chunks, "more_body": True})
                 # Some of n end early. The last to end waits until the transport has taken everything.
                 self.service.accepted([one for one in completions if one.finish_reason is not None])
                 news = await generation.news(write)
         finally:
             pings.cancel()
-        if not deadline.expired():
-            deadline.reschedule(None)
+
+    async def _send_end(self, chunks: bytes, completions: Sequence[Completion]) -> None:
+        """Of a stream."""
         try:
-            await send_last(self._send, chunks + shape.closing(generation.outputs))
+            await send_last(self._send, chunks)
         finally:
             self.service.accepted(completions)
 

@@ -13,6 +13,8 @@ from minillm.core.params import StrictModel, default_of
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 SIMPLE = (bool, int, float, str)
+REPEATED = tuple[str, ...]
+"""The flag may be given several times."""
 ALIASES = {"max_queue_len": "--max-queue"}
 
 
@@ -34,7 +36,7 @@ def flags_of(
 def given(model: type[StrictModel], values: dict[str, Any]) -> dict[str, Any]:
     """The fields of `model` that were on the command line."""
     fields = model.model_fields.items()
-    return {name: _as_value(field, values[name]) for name, field in fields if values[name] is not None}
+    return {name: _as_value(field, values[name]) for name, field in fields if values[name] not in (None, [])}
 
 
 def as_flags(config: StrictModel) -> list[str]:
@@ -46,6 +48,8 @@ def as_flags(config: StrictModel) -> list[str]:
             continue  # which no flag can say, and which is what such a field is without one
         if _flag_type(type(config).model_fields[name]) == (bool | None):
             flags.append(f"--{words}" if value else f"--no-{words}")
+        elif isinstance(value, list):
+            flags += [word for one in value for word in (f"--{words}", one)]
         else:
             flags += [f"--{words}", value if isinstance(value, str) else json.dumps(value)]
     return flags
@@ -60,7 +64,8 @@ def _option(name: str, field: FieldInfo, default: Any, panel: str) -> Any:
         names.append(ALIASES[name])
     elif name.endswith("_s"):
         names.append(flag.removesuffix("-s"))
-    help_text = f"{field.description or ''}{'' if default is None else f' (default: {default})'}"
+    more = "; may be repeated" if _type_of(field) == REPEATED else ""
+    help_text = f"{field.description or ''}{more}{'' if default in (None, ()) else f' (default: {default})'}"
     return typer.Option(None, *names, help=help_text, show_default=False, rich_help_panel=panel)
 
 
@@ -75,6 +80,8 @@ def _type_of(field: FieldInfo) -> Any:
 def _flag_type(field: FieldInfo) -> Any:
     """What typer should read: a nested config comes as JSON."""
     kind = _type_of(field)
+    if kind == REPEATED:
+        return list[str] | None
     if get_origin(kind) is Literal:
         return Literal[tuple(map(str, get_args(kind)))] | None
     return kind | None if kind in SIMPLE else str | None
@@ -85,7 +92,7 @@ def _as_value(field: FieldInfo, value: Any) -> Any:
     kind = _type_of(field)
     if get_origin(kind) is Literal:
         return next(word for word in get_args(kind) if str(word) == value)
-    if kind in SIMPLE:
+    if kind in (*SIMPLE, REPEATED):
         return value
     try:
         return json.loads(value)

@@ -36,7 +36,8 @@ disable_created_metrics()  # a time of birth beside each counter: twice the line
 
 
 class Gaps:
-    """The histogram of inter-token latency. One value a token: the library's own takes a lock for each, and a long
+    """The histogram of inter-token latency. One value a delivery, which with drafts can bring several tokens: so with
+    them there are fewer values than tokens. The library's own histogram takes a lock for each, and a long
     answer's would hold up all streams when it ends."""
 
     def __init__(self, model_name: str) -> None:

@@ -1,30 +1,29 @@
 """What clients may send to /v1/completions, /v1/chat/completions and /v1/responses, and what it means for the engine.
 
-A parameter is either honoured or refused. Some that we do not have are accepted where their value asks for
-nothing (`store: false`): see unsupported.toml. A JSON null is as good as absent, as in OpenAI's API.
+A parameter is either honoured or refused. Those that we do not have are accepted where their value asks for nothing
+(`store: false`): see unsupported.toml. A JSON null is as good as absent, as in OpenAI's API.
 """
 
 import math
+from codecs import BOM_UTF8
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import orjson
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, Tag, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from minillm.core.params import MAX_NAME, SamplingParams, explain
+from minillm.core.errors import InvalidSamplingParamsError
+from minillm.core.params import MAX_NAME, SamplingParams
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.server.errors import ApiError
-from minillm.server.strict_json import List, StrictJson
+from minillm.server.strict_json import LIST, LISTS, OBJECT, TEXT, TEXTS, List, StrictJson, one_of, refusal, tag_of_type
 from minillm.server.tools import NamedTool, Tool, ToolCall, tool_grammar
-from minillm.server.unsupported import PARAMETERS, without_effect
+from minillm.server.unsupported import PARAMETERS
 
 MAX_PROMPTS = 64
 """Prompts in one /v1/completions request."""
 COMPLETION_TOKENS = 16
 """max_tokens of a completion that names none, as in OpenAI's API."""
-
-MAX_MESSAGE = 1000
-"""Characters of an error message: it quotes what it got, which may be long."""
 
 Body = TypeVar("Body", bound=StrictJson)
 TokenId = Annotated[int, Field(strict=False)]
@@ -32,7 +31,15 @@ TokenId = Annotated[int, Field(strict=False)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 MAX_BIASES = 1024
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-Stop = Annotated[List[Annotated[str, Field(min_length=1)]], Field(max_length=16)]
+StopString = Annotated[str, Field(min_length=1)]
+Stop = Annotated[
+    Annotated[StopString, TEXT] | Annotated[List[StopString], Field(max_length=16), LIST],
+    one_of("a string, or a list of at most 16 strings"),
+]
+Schema = Annotated[
+    Annotated[str, TEXT] | Annotated[dict[str, Any], OBJECT], one_of("a JSON schema: an object, or its text")
+]
+TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 class StreamOptions(StrictJson):
@@ -42,20 +49,35 @@ class StreamOptions(StrictJson):
     include_obfuscation: Literal[False] = False
 
 
-class ResponseFormat(StrictJson):
+class JsonSchema(StrictJson):
+    """`response_format.json_schema`."""
+
+    own_schema: Schema | None = Field(None, alias="schema")
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(JsonSchema):
     """OpenAI's `response_format`: of a `json_schema` its `schema` is read, and followed strictly in any case. In
     `text.format` of a response name and schema stand outside."""
 
     type: Literal["text", "json_object", "json_schema"]
-    json_schema: dict[str, Any] = Field(default_factory=dict)
-    name: str | None = None
-    description: str | None = None
-    strict: bool | None = None
-    own_schema: dict[str, Any] | None = Field(None, alias="schema")
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_a_schema(self) -> "ResponseFormat":
+        if self.type == "json_schema" and self.schema_to_follow is None:
+            raise ValueError("type json_schema needs a schema: json_schema.schema, or in text.format schema")
+        return self
+
+    @property
+    def schema_to_follow(self) -> str | dict[str, Any] | None:
+        return self.json_schema.own_schema if self.json_schema else self.own_schema
 
     def as_params(self) -> StructuredOutputsParams | None:
-        """For the engine. Raises InvalidSamplingParamsError if the schema is neither an object nor a string."""
-        schema = self.json_schema.get("schema", self.own_schema) if self.type == "json_schema" else {"type": "object"}
+        """For the engine."""
+        schema = self.schema_to_follow if self.type == "json_schema" else {"type": "object"}
         return None if self.type == "text" else StructuredOutputsParams(json=schema)
 
 
@@ -71,15 +93,23 @@ class TextPart(StrictJson):
 
     type: Literal["text", "input_text", "output_text"]
     text: str
-    annotations: List[Any] = Field(default_factory=list, max_length=0)
-    logprobs: List[Any] = Field(default_factory=list, max_length=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_text(cls, part: Any) -> Any:
+        """Said once, instead of once for each field of an image."""
+        if isinstance(part, dict) and isinstance(kind := part.get("type"), str) and kind not in TEXT_PARTS:
+            raise ValueError(f"a part of type {kind[:MAX_NAME]!r}: text is all that this server reads")
+        return part
 
 
 class Message(StrictJson):
     """One message of a chat, or of a response's input."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | List[TextPart] = ""
+    content: Annotated[
+        Annotated[str, TEXT] | Annotated[List[TextPart], LIST], one_of("a string, or a list of text parts")
+    ] = ""
     name: str | None = None
     tool_calls: List[ToolCall] = Field(default_factory=list)
     tool_call_id: str | None = None
@@ -88,10 +118,22 @@ class Message(StrictJson):
     id: str | None = None
     status: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_message(cls, item: Any) -> Any:
+        """The input of /v1/responses may have other items, too."""
+        if isinstance(item, dict) and isinstance(kind := item.get("type"), str) and kind != "message":
+            raise ValueError(
+                f"an item of type {kind[:MAX_NAME]!r}: messages are all that this server reads, and tools are in "
+                "/v1/chat/completions"
+            )
+        return item
+
     @model_validator(mode="after")
     def _says_something(self) -> "Message":
-        if not self.tool_calls and "content" not in self.model_fields_set:
-            raise ValueError("a message needs content")
+        """An answer without text, or with calls only, is sent back as it came."""
+        if self.role != "assistant" and "content" not in self.model_fields_set:
+            raise ValueError(f"a message of role {self.role!r} needs content")
         return self
 
     def as_template_message(self) -> dict[str, Any]:
@@ -104,14 +146,38 @@ class Message(StrictJson):
         return told
 
 
+def one_constraint(value: Any, make: ValidatorFunctionWrapHandler) -> StructuredOutputsParams | None:
+    """`structured_outputs`, whose own error pydantic should give a place. An object without fields asks for nothing."""
+    try:
+        return make(value or None)
+    except InvalidSamplingParamsError as error:
+        raise ValueError(str(error)) from None
+
+
+def prompt_tag(prompt: Any) -> Tag | None:
+    """By its first item, as a list may hold three things."""
+    if not isinstance(prompt, list) or not prompt:
+        return tag_of_type(prompt)
+    return {int: LIST, str: TEXTS, list: LISTS}.get(type(prompt[0]))
+
+
+CompletionPrompt = Annotated[
+    Annotated[str, TEXT] | Annotated[List[int], LIST] | Annotated[List[str], TEXTS] | Annotated[List[List[int]], LISTS],
+    one_of("a string, token ids (a list of integers), or a list of strings or of lists of token ids", prompt_tag),
+]
+
+
 class GenerationBody(StrictJson):
     """The parameters that all these endpoints share."""
 
+    unsupported = PARAMETERS
     id_prefix: ClassVar[str]
     """Of the answer's id."""
     is_chat: ClassVar[bool]
     limit_name: ClassVar[str] = "max_tokens"
     """The parameter that names a limit."""
+    prompt_name: ClassVar[str]
+    """The parameter that is the prompt."""
     default_tokens: ClassVar[float]
     """Output tokens of a request that names no limit, if the window has room for them."""
 
@@ -126,14 +192,14 @@ class GenerationBody(StrictJson):
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     logit_bias: dict[TokenId, Bias] = Field(default_factory=dict, max_length=MAX_BIASES)
     seed: Seed | None = None
-    stop: str | Stop = Field(default_factory=list)
+    stop: Stop = Field(default_factory=list)
     user: str | None = Field(None, description="names the end user: the tenant, with scheduling_order=fair")
     safety_identifier: str | None = Field(None, description="OpenAI's new name for user")
     prompt_cache_key: str | None = Field(None, description="changes nothing: any prefix that is cached is found")
     response_format: ResponseFormat | None = None
     # As in vLLM:
-    structured_outputs: StructuredOutputsParams | None = None
-    guided_json: str | dict[str, Any] | None = Field(None, description="vLLM's older names for structured_outputs")
+    structured_outputs: Annotated[StructuredOutputsParams | None, WrapValidator(one_constraint)] = None
+    guided_json: Schema | None = Field(None, description="vLLM's older names for structured_outputs")
     guided_regex: str | None = None
     guided_choice: List[str] | None = None
     guided_grammar: str | None = None
@@ -144,17 +210,10 @@ class GenerationBody(StrictJson):
     ignore_eos: bool = False
     priority: int = Field(0, ge=-(2**31), lt=2**31, description="lower is earlier, with scheduling_order=priority")
 
-    @field_validator("stop")
-    @classmethod
-    def _no_empty_stop(cls, stop: str | list[str]) -> str | list[str]:
-        if stop == "":
-            raise ValueError("a stop string must not be empty")
-        return stop
-
     @model_validator(mode="after")
-    def _stream_options_with_a_stream(self) -> "GenerationBody":
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is only for stream: true")
+    def _usage_in_a_stream(self) -> "GenerationBody":
+        if self.include_usage and not self.stream:
+            raise ValueError("stream_options.include_usage is only for stream: true; a whole answer has its usage")
         return self
 
     @property
@@ -201,6 +260,8 @@ class GenerationBody(StrictJson):
         """What the answer must follow, under whatever name it was asked for."""
         kinds = ("json", "regex", "choice", "grammar")
         guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
+        if self.guided_choice == []:
+            raise ApiError(400, "guided_choice: send at least one string", "invalid_value", "guided_choice")
         by_format = self.response_format.as_params() if self.response_format else None
         asked = [by_format, self.structured_outputs, StructuredOutputsParams(**guided) if guided else None]
         return [params for params in asked if params is not None]
@@ -210,10 +271,11 @@ class CompletionBody(GenerationBody):
     """/v1/completions."""
 
     id_prefix: ClassVar[str] = "cmpl-"
+    prompt_name: ClassVar[str] = "prompt"
     is_chat: ClassVar[bool] = False
     default_tokens: ClassVar[float] = COMPLETION_TOKENS
 
-    prompt: str | List[int] | List[str] | List[List[int]]
+    prompt: CompletionPrompt
     logprobs: int | None = Field(None, ge=0, le=20)
 
     @property
@@ -233,25 +295,31 @@ class ChatBody(GenerationBody):
     """/v1/chat/completions."""
 
     id_prefix: ClassVar[str] = "chatcmpl-"
+    prompt_name: ClassVar[str] = "messages"
     is_chat: ClassVar[bool] = True
     limit_name: ClassVar[str] = "max_completion_tokens"
     default_tokens: ClassVar[float] = math.inf
 
     messages: List[Message] = Field(min_length=1)
     tools: List[Tool] = Field(default_factory=list, max_length=128)
-    tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
+    tool_choice: Annotated[
+        Annotated[Literal["none", "auto", "required"], TEXT] | Annotated[NamedTool, OBJECT],
+        one_of("'none', 'auto', 'required', or a function's name: {'type': 'function', 'function': {'name': ...}}"),
+    ] = "auto"
     parallel_tool_calls: bool = True
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
 
     @model_validator(mode="after")
-    def _one_limit_and_logprobs(self) -> "ChatBody":
+    def _consistent(self) -> "ChatBody":
         both = self.max_tokens is not None and self.max_completion_tokens is not None
         if both and self.max_tokens != self.max_completion_tokens:
             raise ValueError("max_tokens and max_completion_tokens differ: send one (max_tokens is the old name)")
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: true")
+        if self.tool_choice not in ("none", "auto") and not self.tools:
+            raise ValueError("tool_choice needs tools: send them, or leave it out")
         return self
 
     @property
@@ -284,11 +352,12 @@ class ResponsesBody(GenerationBody):
     """/v1/responses: one answer of plain text."""
 
     id_prefix: ClassVar[str] = "resp_"
+    prompt_name: ClassVar[str] = "input"
     is_chat: ClassVar[bool] = True
     limit_name: ClassVar[str] = "max_output_tokens"
     default_tokens: ClassVar[float] = math.inf
 
-    input: str | List[Message]
+    input: Annotated[Annotated[str, TEXT] | Annotated[List[Message], LIST], one_of("a string, or a list of messages")]
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
     text: ResponsesText = Field(default_factory=ResponsesText)
@@ -320,6 +389,7 @@ class ResponsesBody(GenerationBody):
 class TokenizeBody(StrictJson):
     """/tokenize, as in vLLM: of a prompt, or of messages put through the chat template."""
 
+    unsupported = PARAMETERS
     model: str | None = None
     prompt: str | None = None
     messages: List[Message] | None = None
@@ -335,6 +405,7 @@ class TokenizeBody(StrictJson):
 class DetokenizeBody(StrictJson):
     """/detokenize, as in vLLM."""
 
+    unsupported = PARAMETERS
     model: str | None = None
     tokens: List[int]
 
@@ -346,29 +417,14 @@ def parse(body: bytes, kind: type[Body]) -> Body:
         ApiError: 400: not JSON, an unknown or unsupported parameter, a value of the wrong type or out of range.
     """
     try:
-        fields = orjson.loads(body)
+        fields = orjson.loads(body.removeprefix(BOM_UTF8))  # the body may be a file that someone wrote
     except orjson.JSONDecodeError as error:
         raise ApiError(400, f"the body is not valid JSON: {error}", "invalid_json") from None
     if not isinstance(fields, dict):
         raise ApiError(400, "the body must be a JSON object", "invalid_json")
-    for name in fields.keys() & PARAMETERS.keys() - kind.model_fields.keys():
-        if not without_effect(name, fields.pop(name)):
-            message = f"{name} is not supported by this server: {PARAMETERS[name]['instead']}"
-            raise ApiError(400, message, "unsupported_parameter", name)
     try:
         return kind.model_validate(fields)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", "invalid_value") from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        param = ".".join(str(part)[:MAX_NAME] for part in first["loc"]) or None
-        code = "unknown_parameter" if first["type"] == "extra_forbidden" else "invalid_value"
-        raise ApiError(400, _explain(kind, error), code, param) from None
-
-
-def _explain(kind: type[StrictJson], error: ValidationError) -> str:
-    try:
-        message = explain(kind, error)
-    except RecursionError:  # it quotes what it got
-        return "a value is nested too deeply"
-    return message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + " ..."
+        raise refusal(kind, error) from None

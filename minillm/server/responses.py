@@ -1,6 +1,6 @@
 """Answers of /v1/responses: one message of plain text, whole or as OpenAI's typed events."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -97,11 +97,18 @@ class ResponsesShape:
 Shape = AnswerShape | ResponsesShape
 
 
-def make_shape(body: GenerationBody, request_id: str, created: int, model: str, texts: TokenTexts) -> Shape:
+def make_shape(
+    body: GenerationBody,
+    request_id: str,
+    created: int,
+    model: str,
+    texts: TokenTexts,
+    prompts: Sequence[Sequence[int]],
+) -> Shape:
     """What the endpoint's answers look like."""
     if isinstance(body, ResponsesBody):
         return ResponsesShape(body, request_id, created, model)
-    return AnswerShape(body, request_id, created, model, texts)
+    return AnswerShape(body, request_id, created, model, texts, prompts)
 
 
 def text_part(text: str) -> dict[str, Any]:

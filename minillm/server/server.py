@@ -22,6 +22,7 @@ from minillm.server.app import make_app
 from minillm.server.calls import Observer
 from minillm.server.config import ServeConfig
 from minillm.server.connection import Backend, BoundedProtocol
+from minillm.server.cors import with_cors
 from minillm.server.service import Service
 
 logger = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class DrainingServer(uvicorn.Server):
 def make_server(app: ASGIApp, service: Backend, on_ready: Callable[[], Any]) -> DrainingServer:
     """uvicorn with our protocol, limits and way of stopping; `on_ready` is called once it listens."""
     config = uvicorn.Config(
-        app,
+        with_cors(app, service.serve.cors_origin),
         http=functools.partial(BoundedProtocol, service),  # type: ignore[arg-type]
         ws="none",
         lifespan="auto",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from minillm.core.errors import EngineDeadError
+from minillm.core.errors import EmptyPromptError, EngineDeadError, RequestError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, Timeline
 from minillm.frontend.async_engine import AsyncEngine
@@ -17,7 +17,7 @@ from minillm.policies.admission import RequestLimits
 from minillm.server.admission import AdmissionLimiter, ApiKeys
 from minillm.server.calls import Call, Observer
 from minillm.server.config import ServeConfig
-from minillm.server.errors import ApiError
+from minillm.server.errors import ApiError, as_api_error
 from minillm.server.logprobs import TokenTexts
 from minillm.server.metrics import EngineMetrics, Metrics
 from minillm.server.protocol import ChatBody, DetokenizeBody, GenerationBody, TokenizeBody
@@ -112,14 +112,20 @@ class Service:
         """The prompts' token ids, and how to continue them.
 
         Raises:
-            ApiError, RequestError: 400: the prompt is too long, or cannot be tokenized; there are no priorities here.
+            ApiError: 400: the prompt is too long, or cannot be tokenized; there are no priorities here.
+            InvalidSamplingParamsError: the engine does not take these values.
         """
         if body.priority != 0 and self.thread.config.scheduling_order != "priority":
             message = "this server serves in another order than by priority: leave it out"
             raise ApiError(400, message, "unsupported_parameter", "priority")
         prompts = body.prompts()
         tools = template_tools(self.thread.model.tokenizer, body.offered_tools) if isinstance(body, ChatBody) else None
-        token_ids = await self.in_thread(self._encode, prompts, tools)
+        try:
+            token_ids = await self.in_thread(self._encode, prompts, tools)
+        except RequestError as error:
+            problem = as_api_error(error)
+            problem.param = body.prompt_name
+            raise problem from None
         call.max_tokens = self._output_limit(call, body, max(map(len, token_ids)))
         # Schemas are counted, which takes a while if they are large.
         return token_ids, await self.in_thread(body.sampling, call.max_tokens)
@@ -136,15 +142,21 @@ class Service:
         """As vLLM's /tokenize. Raises ApiError, RequestError."""
         self.check_model(body.model)
         messages = [message.as_template_message() for message in body.messages or ()]
-        [tokens] = self._encode([messages or body.prompt or ""])
+        tokens = self._encode_or_none(messages or body.prompt or "")
         texts = [self.texts.look_up(token)[0] for token in tokens] if body.return_token_strs else None
         return {"count": len(tokens), "max_model_len": self.context_limit, "tokens": tokens, "token_strs": texts}
 
     def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
         """As vLLM's /detokenize. Raises ApiError, RequestError."""
         self.check_model(body.model)
-        [tokens] = self._encode([body.tokens])
-        return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(tokens)}
+        return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(self._encode_or_none(body.tokens))}
+
+    def _encode_or_none(self, prompt: Prompt) -> list[int]:
+        """Its token ids. That there are none is an error only where they are to be continued."""
+        try:
+            return self._encode([prompt])[0]
+        except EmptyPromptError:
+            return []
 
     def _output_limit(self, call: Call, body: GenerationBody, num_prompt_tokens: int) -> int:
         """Output tokens to ask the engine for. Less than the client asked for only if the server degrades."""

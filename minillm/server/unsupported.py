@@ -2,15 +2,31 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
-
-PARAMETERS, ENDPOINTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).values()
+from typing import Any, TypedDict
 
 
-def without_effect(name: str, value: Any) -> bool:
-    """Null, or equal and of the same type as a value that asks for nothing: 1 is not False here."""
-    neutral = PARAMETERS[name]["neutral"]
-    return value is None or any(type(value) is type(one) and value == one for one in neutral)
+class Unsupported(TypedDict):
+    """A field that we do not have."""
+
+    neutral: list[Any]
+    """Values for which doing nothing is the right thing to do; so are null, and whatever is empty."""
+    instead: str
+    """What to use instead."""
+
+
+PARAMETERS: dict[str, Unsupported]
+"""Of a request's body."""
+PARTS: dict[str, Unsupported]
+"""Of what is in it: messages, their parts, tools, options."""
+ENDPOINTS: dict[str, str]
+PARAMETERS, PARTS, ENDPOINTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).values()
+
+
+def without_effect(value: Any, field: Unsupported | None) -> bool:
+    """Null, empty, or equal and of the same type as a value that asks for nothing: 1 is not False here."""
+    if value is None or (isinstance(value, str | list | dict) and not value):
+        return True
+    return field is not None and any(type(value) is type(one) and value == one for one in field["neutral"])
 
 
 def instead_of(path: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from minillm.core.batch import ScheduledBatch
+from minillm.core.brief import brief
 from minillm.core.engine import EngineCore
 from minillm.core.errors import PricingError
 from minillm.core.timeline import VirtualClock
@@ -43,6 +44,8 @@ class Deployment:
     null_block: bool = False
     """One block of the pool is never given to a request. vLLM's null block is one of those that it reports; the one of
     our own engine comes on top."""
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         config, placement = self.config, self.placement

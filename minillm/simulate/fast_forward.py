@@ -16,6 +16,7 @@ every request is the same as without fast-forward. What is not kept are step rec
 import bisect
 import itertools
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from minillm.core.errors import ConfigError
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import KeepAll, NoDrafts
+from minillm.core.step_cost import NO_CHARGE, StepTokens
 from minillm.core.timeline import Clock
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 from minillm.simulate.cost.roofline import StepWork
@@ -71,7 +73,8 @@ class FastForwardStep:
     batch: ScheduledBatch
     launched: SimulatedStep
     start: float
-    num_parked: int
+    tokens: StepTokens
+    """What it computes, for the requests in sight and for the parked ones."""
     num_preemptions: list[int]
     """Of each request of the batch (and then of each late one), when it was launched."""
     late: list[ScheduledRequest] = field(default_factory=list)
@@ -169,12 +172,23 @@ class FastForwardCore(EngineCore):
                 self._admitted[scheduled.request] = next(self._admissions)
         self.scheduler.num_steps += not batch.requests
         preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
-        step = FastForwardStep(batch, self.runner.launch(batch), start, len(self._parked), preemptions)
+        step = FastForwardStep(batch, self.runner.launch(batch), start, self._tokens_of(batch), preemptions)
         self._parked_context += len(self._parked)
         self._num_launched += 1
         for scheduled in batch.requests:
             self._park(scheduled)
         return step
+
+    def _tokens_of(self, batch: ScheduledBatch) -> StepTokens:
+        """What a step computes, that of the parked requests included."""
+        decodes, context, prompts = len(self._parked), self._parked_context, 0
+        for scheduled in batch.requests:
+            if scheduled.is_prefill:
+                prompts += scheduled.num_tokens
+            else:
+                decodes += 1
+                context += scheduled.start + 1
+        return StepTokens(decodes, context, prompts, drafts=0)
 
     def _finish_step(self, step: FastForwardStep) -> list[Request]:
         """Wait for a step, hand out what those in sight got, and write down what the others will need."""
@@ -185,18 +199,17 @@ class FastForwardCore(EngineCore):
         end = self.clock.now()
         start = max(step.start, self._ends[-1]) if self._ends else step.start
         requests = step.batch.requests
-        stalled, changed = 0.0, []
+        self.log.costs.observe(step.tokens, end - start)
+        cost = self.log.costs.split(step.tokens, end - start) if step.tokens.is_mixed else NO_CHARGE
+        changed = []
         if requests:
             alive = [scheduled.request.finish_reason is None for scheduled in requests]
             changed = self.process(step.batch, output)
-            prefills = sum(s.num_tokens for s in requests if s.is_prefill)
-            num_tokens = step.num_parked - len(step.late) + sum(s.num_tokens for s in requests)
-            stalled = (end - start) * prefills / num_tokens
             for scheduled, preemptions, lives in zip(requests, step.num_preemptions, alive):
                 if lives:
-                    self.log.book(scheduled, preemptions, stalled, end)
+                    self.log.book(scheduled, preemptions, cost.prompts, end)
         self._ends.append(end)
-        self._stalls.append(self._stalls[-1] + stalled)
+        self._stalls.append(self._stalls[-1] + cost.prompts)
         return changed
 
     # ---------------------------------------------------------------- runs of decode steps
@@ -224,6 +237,7 @@ class FastForwardCore(EngineCore):
         """Take the first steps of a run that was planned from here."""
         first, count, returns = self._num_launched, len(self._parked), run.returns[:num_steps].tolist()
         self._stalls += [self._stalls[-1]] * num_steps
+        self._learn_from(run, returns)
         num_ended = 0
         for i in range(num_steps):
             if first + i in self._due:
@@ -238,6 +252,17 @@ class FastForwardCore(EngineCore):
         self.runner.clock.advance_to(returns[-1])
         for step in self._steps:  # the one in flight is another now
             step.launched = SimulatedStep(self.runner, NOTHING, returns[-1], returns[-1], end, end)
+
+    def _learn_from(self, run: DecodeRun, ends: Sequence[float]) -> None:
+        """Show the cost model the steps of a run, which end at these moments."""
+        count, in_flight = len(self._parked), len(self._steps)
+        start = max(self._steps[0].start if in_flight else run.start, self._ends[-1])
+        context = self._parked_context - count * in_flight
+        for begin, end in itertools.pairwise([start, *ends]):
+            self.log.costs.observe(StepTokens(count, context, 0, 0), end - begin)
+            context += count
+        for step in self._steps:
+            step.tokens = StepTokens(count, context, 0, 0)
 
     def fast_forward_until(self, moment: float) -> bool:
         """Fast-forward over the decode steps that begin before this moment. False: there are none."""

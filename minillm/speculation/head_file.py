@@ -5,7 +5,6 @@
 - head.json has, under `shape`, the SHAPE of the model that it is for. The rest says to readers how it was made.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from minillm.core.errors import ConfigError, CorruptCheckpointError
+from minillm.model.checkpoints import read_json
 from minillm.model.cpu import compute_in_float32
 from minillm.model.decoder import Decoder
 from minillm.model.linear import PackedInBands, replace_linears
-from minillm.model.loader import LoadedModel
+from minillm.model.loader import LoadedModel, copy_weight
 from minillm.model.packing import choose_packings, pack_linears
 from minillm.model.quantized import make_int8
 from minillm.speculation.head import DraftHead
@@ -74,10 +74,10 @@ def read_head(name: str, model: LoadedModel) -> tuple[dict[str, Tensor], Tensor]
             f"with one, {INSTEAD}"
         )
     try:
-        trained_for = json.loads((folder / FACTS).read_text(encoding="utf-8"))["shape"]
+        trained_for = dict(read_json(folder / FACTS)["shape"])
         tensors = load_file(folder / WEIGHTS)
-        token_ids = tensors.pop("token_ids").long()
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        token_ids = tensors.pop("token_ids")
+    except (OSError, TypeError, ValueError, KeyError, SafetensorError, CorruptCheckpointError) as error:
         raise CorruptCheckpointError(
             f"the draft head in {folder} cannot be read ({error}): fetch its files again, {INSTEAD}"
         ) from error
@@ -88,7 +88,14 @@ def read_head(name: str, model: LoadedModel) -> tuple[dict[str, Tensor], Tensor]
                 f"the draft head in {folder} is for a model with {field}={trained_for.get(field)}, and {model.name!r} "
                 f"has {wanted}: name one that is for it, {INSTEAD}"
             )
-    return tensors, token_ids
+    vocab_size = model.model_config.vocab_size
+    in_range = (token_ids >= 0) & (token_ids < vocab_size)
+    if token_ids.is_floating_point() or token_ids.ndim != 1 or not in_range.all():
+        raise CorruptCheckpointError(
+            f"token_ids of the draft head in {folder} are not a list of the model's {vocab_size} tokens: fetch its "
+            f"files again, {INSTEAD}"
+        )
+    return tensors, token_ids.long()
 
 
 def own_weights(head: DraftHead) -> dict[str, Tensor]:
@@ -101,15 +108,19 @@ def fill_head(head: DraftHead, tensors: dict[str, Tensor], source: Path) -> None
     """Copy weights into the head.
 
     Raises:
-        CorruptCheckpointError: tensors are missing, left over, or of another shape.
+        CorruptCheckpointError: tensors are missing, left over, of another shape, or no finite numbers; all are named.
     """
     slots = own_weights(head)
-    if {name: slot.shape for name, slot in slots.items()} != {name: each.shape for name, each in tensors.items()}:
+    problems = [f"missing tensor {name}" for name in sorted(slots.keys() - tensors.keys())]
+    problems += [f"unexpected tensor {name}" for name in sorted(tensors.keys() - slots.keys())]
+    for name in slots.keys() & tensors.keys():
+        if problem := copy_weight(tensors[name], slots[name], "the model's config.json"):
+            problems.append(f"{name} {problem}")
+    if problems:
         raise CorruptCheckpointError(
-            f"{source} does not hold the weights of a draft head: fetch its files again, {INSTEAD}"
+            f"{source} does not hold the weights of a draft head for this model: {'; '.join(problems)}. Fetch its "
+            f"files again, {INSTEAD}"
         )
-    for name, slot in slots.items():
-        slot.copy_(tensors[name])
 
 
 @torch.inference_mode()

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ def jupyter(root: Path, smollm_path: Path) -> Iterator[str]:
             (root / folder).mkdir(exist_ok=True)
             shutil.copy(file, root / folder)
     shutil.copytree(REPOSITORY / "course" / "images", root / "course" / "images")
+    with jupyterlab(root, {"MINILLM_SHORT": "1"}) as address:
+        yield address
+
+
+@contextmanager
+def jupyterlab(root: Path, variables: Mapping[str, str]) -> Iterator[str]:
+    """The address of a JupyterLab over a folder, which also holds its settings, workspaces and log.
+
+    Args:
+        variables: of its environment, besides this process's.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -50,7 +62,7 @@ def jupyter(root: Path, smollm_path: Path) -> Iterator[str]:
     ]  # fmt: skip
     environment = {
         **os.environ,
-        "MINILLM_SHORT": "1",
+        **variables,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")])),
         "JUPYTER_RUNTIME_DIR": str(root / "runtime"),
     }

@@ -15,7 +15,8 @@ from minillm.core.timeline import Timeline, VirtualClock
 
 @dataclass
 class CountingRunner:
-    """The next token is the number of tokens so far. `errors` are of the next step."""
+    """The next token is the number of tokens so far. A step takes a second, and `per_token_s` for each of its tokens.
+    `errors` are of the next step."""
 
     clock: VirtualClock
     num_kv_blocks: int = 8
@@ -23,6 +24,7 @@ class CountingRunner:
     block_size: int = 4
     runs_beside_python: bool = True
     tokens_at_once: int = 1
+    per_token_s: float = 0.0
     errors: dict[str, str] = field(default_factory=dict)
     copied: list[ScheduledBatch] = field(default_factory=list)
     copy_raises: BaseException | None = None
@@ -47,7 +49,8 @@ class CountingStep:
     batch: ScheduledBatch
 
     def wait(self) -> StepOutput:
-        self.runner.clock.advance(1.0)
+        forward_s = 1.0 + self.runner.per_token_s * self.batch.num_tokens
+        self.runner.clock.advance(forward_s)
         raised, self.runner.wait_raises = self.runner.wait_raises, None
         if raised is not None:
             raise raised
@@ -55,7 +58,7 @@ class CountingStep:
         counts = {p.request.request_id: p.end - p.num_drafts for p in self.batch.requests if p.samples}
         tokens = {name: [*range(count, count + self.runner.tokens_at_once)] for name, count in counts.items()}
         logprobs = {name: [TokenLogprob(token, -1.0, {}) for token in new] for name, new in tokens.items()}
-        return StepOutput(tokens, self.runner.clock.now(), {"forward": 1.0}, logprobs, errors)
+        return StepOutput(tokens, self.runner.clock.now(), {"forward": forward_s}, logprobs, errors)
 
 
 class SaveAll(Recompute):
@@ -83,10 +86,11 @@ def make_core(
     preemption: PreemptionPolicy | None = None,
     queue: QueuePolicy | None = None,
     enable_prefix_caching: bool = True,
+    per_token_s: float = 0.0,
     **limits: int | None,
 ) -> EngineCore:
     clock = VirtualClock()
-    runner = CountingRunner(clock)
+    runner = CountingRunner(clock, per_token_s=per_token_s)
     config = SchedulerConfig(max_model_len=32, **limits)
     blocks = BlockManager(runner.num_kv_blocks, runner.block_size, enable_prefix_caching=enable_prefix_caching)
     scheduler = Scheduler(config, blocks, drafts=drafts, preemption=preemption, queue=queue)

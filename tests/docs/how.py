@@ -37,6 +37,7 @@ RULES = (
     Rule(r"^MINILLM_LAB_MODEL=\S+ make lab", Way.ELSEWHERE, "it opens JupyterLab with a large model"),
     Rule(r"sudo shutdown", Way.ELSEWHERE, "it shuts the machine down"),
     Rule(r"^\.venv/bin/minillm doctor", Way.ELSEWHERE, "tests/test_doctor.py runs it"),
+    Rule(r"^\.ci/as-ubuntu ", Way.ELSEWHERE, "tests/boxes/test_platforms.py runs it"),
     Rule(r"^make ", Way.DRY, "it sets up a machine, or takes up to hours"),
     Rule(r"pytest ", Way.PATHS, "a test does not run the tests"),
     Rule(r"^minillm chat$", Way.RUN, "its input is at its end at once", FEW),

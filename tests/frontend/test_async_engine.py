@@ -3,7 +3,6 @@
 import asyncio
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import cast
 import pytest
 import torch
 from fake_runner import FakeRunner
+from patience import wait_for
 
 from minillm.core.errors import ConfigError, DuplicateRequestError, EngineDeadError, ModelError, PromptTooLongError
 from minillm.core.params import SamplingParams
@@ -81,7 +81,7 @@ def test_an_idle_engine_keeps_no_workers(thread: EngineThread):
     before = num_tasks()
     assert thread.call(compute).result() > before + 1  # three more, and of others' threads one may just have ended
     torch.set_num_threads(cores)
-    assert any(num_tasks() <= before or time.sleep(0.01) for _ in range(1000))
+    wait_for(lambda: num_tasks() <= before, "the workers are gone")
 
 
 def num_tasks() -> int:

@@ -9,10 +9,7 @@ from kernels.ragged import SPANS, Ragged, Span
 from minillm.kernels.attention import native
 from minillm.kernels.attention.native import NativeAttention
 
-pytestmark = [
-    pytest.mark.skipif(NativeAttention.missing(torch.device("cpu")) is not None, reason="no C++ compiler here"),
-    pytest.mark.usefixtures("two_threads"),
-]
+pytestmark = pytest.mark.usefixtures("kernels", "two_threads")
 DECODES = [(1, context) for context in (1, 2, 15, 16, 17, 63, 64, 65, 129, 400)]
 BF16 = dict(dtype=torch.bfloat16)
 

@@ -6,6 +6,8 @@ import pytest
 from made_run import made_run
 
 from course.lab.control import Control
+from course.lab.lesson_00.findings import chat
+from course.lab.lesson_09.phases import Pair, who_gained
 from course.lab.marks import QUIET
 from course.lab.run import Run
 
@@ -26,3 +28,15 @@ def test_it_says_how_far_it_moved_and_when_that_is_too_far(factor: float) -> Non
     assert control.moved == pytest.approx(abs(factor - 1))
     assert str(control).startswith("B as before: p99 of E2E went from")
     assert ("too large" in str(control)) == (abs(factor - 1) > QUIET)
+
+
+def test_what_is_too_far_apart_for_noise_is_not_called_noise() -> None:
+    """By a control, by lesson 00's finding, and where several runs of two kinds overlap (lesson 09)."""
+    slow = longer(made_run(), 2.0)
+    assert "isn't noise" in str(Control("B as before", made_run(), slow))
+    assert "busy" in str(chat(made_run(), slow)) and "noise" in str(chat(made_run(), longer(made_run(), 1.2)))
+    doubtful = Pair("E2E", before=(1.0, 1.0, 2.5), after=(2.0, 2.0, 1.0))
+    assert "not enough runs" in doubtful.told
+    assert isinstance(who_gained({"E2E": doubtful}, {"E2E": doubtful}), str)
+    close = Pair("E2E", before=(1.0, 1.0, 2.5), after=(1.1, 1.1, 0.9))
+    assert "no clear difference" in close.told and not isinstance(who_gained({"E2E": close}, {"E2E": close}), str)

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from patience import PATIENCE_S
 
 from course.lab.controls import OFF
 from course.lab.dashboard import LOADING_HTML, Dashboard
@@ -12,7 +13,7 @@ from course.lab.svg import PATTERNS
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import MAKERS, Arrival, Workload, workload
 
-WAIT_S = 60
+WAIT_S = PATIENCE_S
 
 
 def long_traffic(count: int = 6, tokens: int = 400) -> Workload:

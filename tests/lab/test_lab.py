@@ -1,12 +1,15 @@
 """The bench itself: what a cell that is run again leaves behind, runs that fail, and who may step an engine when."""
 
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable
 
 import pytest
+from patience import PATIENCE_S
 
+from course.lab import waiting
 from course.lab.lab import Lab
 from course.lab.lesson_03 import reading
 from course.lab.lesson_08 import costs, overlap
@@ -14,10 +17,11 @@ from course.lab.lesson_08 import watch as verifying
 from course.lab.lesson_09 import gate
 from course.lab.lesson_09.formats import PLAIN, Shelf
 from course.lab.session import Session
+from course.lab.workloads import Arrival, Workload
 from minillm import Engine
 from minillm.core.errors import EngineDeadError
 
-WAIT_S = 60
+WAIT_S = PATIENCE_S
 
 
 def another(lab: Lab, **options: object) -> Lab:
@@ -154,3 +158,18 @@ def test_formats_take_turns_on_one_device(tiny_lab: Lab, monkeypatch: pytest.Mon
         assert not begun.wait(0.3), "another format has the device"
     thread.join()
     assert begun.is_set()
+
+
+def test_an_interrupted_run_says_how_many_were_done_before(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the interrupt aborts end as well, but they weren't done."""
+    traffic = Workload("long", "", tuple(Arrival(0.0, "Hello", 400) for _ in range(3)))
+    assert tiny_lab.model is not None  # its engine is warm
+
+    def interrupted(self: Session, timeout: float | None = None) -> bool:
+        while len(self._sent) < len(traffic.arrivals):
+            time.sleep(0.001)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "wait", interrupted)
+    with pytest.raises(waiting.Stopped, match="Stopped after 0 of 3"):
+        tiny_lab.run(traffic)

@@ -24,27 +24,36 @@ def step(start: float, end: float, *shares: tuple[str, int, bool], forward: floa
 
 
 def test_the_cut_of_a_ttft_by_hand() -> None:
+    """A step takes 1 s, and 0.1 s for each of its tokens; 0.2 s of it lie around the forward pass."""
+
+    def of(start: float, *shares: tuple[str, int, bool]) -> StepRecord:
+        length = 1.0 + 0.1 * sum(num_tokens for _, num_tokens, _ in shares)
+        return step(start, start + length, *shares, forward=length - 0.2)
+
     steps = [
-        step(-1, 1, (WRITER, 1, False)),  # it came in the middle of this one
-        step(1, 3, (ME, 6, True), (OTHER, 2, True), (WRITER, 2, False), forward=1.0),
-        step(3, 5, (OTHER, 3, True), (WRITER, 1, False)),  # it got nothing
-        step(5.5, 7.5, (ME, 4, True)),
+        of(-0.6, (WRITER, 1, False)),  # it came in the middle of this one
+        of(0.5, (ME, 6, True), (OTHER, 2, True), (WRITER, 1, False)),
+        of(2.4, (OTHER, 3, True), (WRITER, 1, False)),  # it got nothing
+        of(4.0, (ME, 4, True)),
+        of(6.0, (WRITER, 1, False)),
     ]
-    found = inside(Stay(ME, 0.0, 7.5, 7.7, cold_tokens=7), steps)
+    found = inside(Stay(ME, 0.0, 5.4, 5.6, cold_tokens=7), steps)
     assert found == pytest.approx(
         {
             **dict.fromkeys(CAUSES, 0.0),
-            "queue": 1.0,
-            "cold cache": 0.6 + 0.5,  # six of its first tokens, one of the others
-            "own prefill": 1.5,
-            "others' prompts": 0.2 + 1.5,
-            "others' answers": 0.2 + 0.5,
-            "bookkeeping": 1.0 + 0.5,
+            "queue": 0.5,
+            "cold cache": 0.6 + 0.1,  # six of its first tokens, one of the others
+            "own prefill": 0.3,
+            "others' prompts": 0.2 + 0.75 * 1.2,
+            "others' answers": 0.1 + 0.25 * 1.2,  # a step that it is not in is all theirs
+            "fixed cost": 0.8 + 0.8,
+            "bookkeeping": 3 * 0.2 + 0.2,  # and a pause
             "sampling": 0.1,
             "detokenizing": 0.1,
-        }
+        },
+        abs=1e-3,
     )
-    assert sum(found.values()) == pytest.approx(7.7)
+    assert sum(found.values()) == pytest.approx(5.6)
 
 
 def test_shared_tokens_are_whole_blocks_of_a_beginning_that_somebody_else_has() -> None:
@@ -111,8 +120,10 @@ def test_calm_traffic_takes_the_same_steps_under_every_policy(tiny_lab: Lab) -> 
 def test_over_http_every_border_is_a_stamp(tiny_lab: Lab) -> None:
     found = outside.over_http(tiny_lab, traffic.with_rules(tiny_lab, 2), max_num_seqs=4)
     first, second = found.causes
-    for name in ("way in", "parsing", "tokenizing", "own prefill", "way out"):
+    for name in ("way in", "parsing", "tokenizing", "way out"):
         assert first[name] > 0 and second[name] > 0
+    for each in (first, second):  # a few tokens of a tiny model may add less than a step's duration scatters
+        assert each["own prefill"] + each["cold cache"] + each["fixed cost"] > 0
     assert all(value >= 0 for value in first.values())
     assert first["cold cache"] > 0 == second["cold cache"]  # the first one filled it
     picture = pictures.draw_waterfall(second, first)

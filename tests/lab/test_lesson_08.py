@@ -253,10 +253,13 @@ def test_the_crowd_bet() -> None:
 
 
 def test_runs_that_overlap_decide_no_bet(monkeypatch: pytest.MonkeyPatch) -> None:
-    base, drafted = Made("w", served.WITHOUT, 1.0), Made("w", served.ALWAYS, 0.5)
+    base, drafted, twice = (
+        Made("w", way, s) for way, s in ((served.WITHOUT, 1.0), (served.ALWAYS, 0.8), (served.ALWAYS, 0.5))
+    )
     monkeypatch.setattr(Made, "each_decode_s", property(lambda self: [self.speeds[0], 2 * self.speeds[0]]))
     assert not served.is_apart(drafted, base)
     assert bets.crowded([base, drafted]).answer == bets.CROWDED[1]
+    assert isinstance(bets.crowded([base, twice]), str), "twice as fast is not called no difference"
 
 
 def test_a14_compares_both() -> None:

@@ -12,11 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from course.lab import json_store, progress
-from course.lab.drills import attempts
 from course.lab.drills.library import FLAGSHIP, find_drill
 from course.lab.grading import Checks, Criterion
-from course.lab.grading.exercises import find
-from course.lab.grading.history import History
 from course.lab.lab import Lab
 from course.lab.lesson_08.formulas import emitted
 from course.lab.predict import Outcome, Prediction
@@ -27,6 +24,8 @@ from course.lab.start.facts import CARDS
 from course.lab.start.review import Review, export
 from minillm.model.arithmetic import find_model
 from minillm.simulate.cost.profile import find_profile
+
+ROOT = Path(__file__).parents[2]
 
 
 def passes(answer: object) -> tuple[Criterion, ...]:
@@ -222,21 +221,27 @@ def test_progress_is_erased_only_when_asked_twice(home: Path) -> None:
     assert "Nothing is kept" in keeping.view.value
 
 
-def test_all_that_is_about_the_learner_is_counted_and_erased(home: Path) -> None:
-    Review(THREE).start.click()
-    Deck(THREE).review("c0", "Good", TODAY)
-    answer = attempts.Attempt(
-        drill="p99-8s", seed=0, when="2026-01-01", answer="words", level="weak", points=0.0, dimensions={}
+def test_all_that_is_kept_of_a_learner_is_listed_and_erased(home: Path) -> None:
+    """Whatever the code of course and minillm may write there by name: stores, and what was typed in a terminal."""
+    named = re.compile(r'\bJsonStore\("([^"]+)"|\bLines\("([^"]+)"|cache_home\(\) / "([\w.]+\.jsonl?)"')
+    code = "".join(
+        path.read_text(encoding="utf-8") for folder in ("course", "minillm") for path in (ROOT / folder).rglob("*.py")
     )
-    attempts.keep(answer)
-    assert History().add_hint(find("percentiles"), 1) is None
+    names = {store or file or f"{lines}.history" for store, lines, file in named.findall(code)}
+    assert {"progress.json", "chat.history", "noise.json", "incidents.json", "exercises.jsonl"} <= names
+    names |= {"ledger/ledger.json", "ledger/short.json", "cards.broken", "cards.broken-2"}
+    for name in names:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("what I typed")
+    model = home / "models" / "mine"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
     keeping = resume.keep_or_reset()
-    for counted in ("1 cards reviewed", "1 attempts and hints", "1 drills answered"):
-        assert counted in keeping.view.value
+    assert not [name for name in names if name not in keeping.view.value]
     keeping.reset.click()
     keeping.reset.click()
     assert "Nothing is kept" in keeping.view.value
-    assert not [path for path in home.iterdir() if path.suffix in (".json", ".jsonl")]
+    assert [path for path in home.rglob("*") if path.is_file()] == [model / "config.json"]
 
 
 def test_a_machine_too_noisy_to_tell_keeps_no_lesson_open_and_takes_no_points(home: Path) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 from made_ledger import made_ledger
+from patience import PATIENCE_S
 
 from course.lab import build, waiting
 from course.lab.display import Html
@@ -59,7 +60,7 @@ def test_a_short_cell_has_none_and_a_long_one_tells_by_itself(
     monkeypatch.setattr(waiting, "REFRESH_S", 0.01)
     told = threading.Event()
     with telling(lambda *_: told.set()):
-        assert told.wait(20)
+        assert told.wait(PATIENCE_S)
 
 
 def test_threads_leave_the_line_of_the_cell_alone(line: WaitingLine) -> None:
@@ -75,7 +76,7 @@ def test_a_panels_button_says_what_its_thread_is_busy_with(line: WaitingLine, mo
 
     def draw() -> Html:
         say("run 1, chat: 1 of 2 requests done")
-        assert told.wait(20)
+        assert told.wait(PATIENCE_S)
         return Html("drawn", "drawn")
 
     panel = Explorer(draw, button="Send it")

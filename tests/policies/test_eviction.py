@@ -8,7 +8,11 @@ from fake_runner import FakeRunner, drain, greedy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minillm.core.timeline import VirtualClock
+from minillm.core.block_manager import BlockManager
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason, Request
+from minillm.core.scheduler import Scheduler, SchedulerConfig
+from minillm.core.timeline import Timeline, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.policies.eviction import make_pool
@@ -80,6 +84,7 @@ def test_the_pool_forgets_what_the_model_forgets(policy: str, script: list[tuple
         else:
             names = [bytes([event[0], i]) for i in range(event[1])]
             table = []
+            pool.expire(clock.now())
             for name in names:
                 if (block_id := pool.find(name)) is None:
                     break
@@ -108,6 +113,33 @@ def test_a_block_that_was_forgotten_is_born_again() -> None:
     pool.register(first, b"c")
     pool.release([first])
     assert pool.allocate(1) == [second], "c is younger than b"
+
+
+class TickingClock(VirtualClock):
+    """Time goes on between any two looks at it."""
+
+    def now(self) -> float:
+        self.advance(1e-6)
+        return super().now()
+
+
+def test_a_prefix_does_not_expire_between_a_lookup_and_its_use() -> None:
+    """Three cached blocks reach their age about when a request that wants them is admitted."""
+    found = []
+    for early in range(10):
+        clock = TickingClock()
+        pool = make_pool(EngineConfig(**POLICIES["ttl"]), 8, clock)
+        scheduler = Scheduler(SchedulerConfig(max_model_len=64), BlockManager(8, 4, pool=pool))
+        first, again = (Request(name, list(range(13)), SamplingParams(), Timeline(0.0)) for name in ("first", "again"))
+        scheduler.add(first)
+        scheduler.schedule(clock.now())
+        scheduler.finish(first, FinishReason.ABORT)
+        clock.advance(TTL_S - early * 1e-6)
+        scheduler.add(again)
+        scheduler.schedule(clock.now())
+        scheduler.check_integrity()
+        found.append(again.num_cached_tokens)
+    assert set(found) == {0, 12} and found == sorted(found), "all three or none"
 
 
 @pytest.mark.parametrize("simulated", [False, True])

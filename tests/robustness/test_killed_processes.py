@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="these are signals")
@@ -38,7 +39,7 @@ def test_an_endless_answer_ends_when_the_kernel_that_checks_it_is_killed() -> No
             child = psutil.Process(int(parent.stdout.readline()))
         finally:
             parent.kill()
-    _, left = psutil.wait_procs([child], timeout=60)
+    _, left = psutil.wait_procs([child], timeout=PATIENCE_S)
     assert not left
 
 
@@ -77,7 +78,7 @@ def test_a_kernel_that_is_killed_while_the_engine_runs(tiny_llama_path: Path) ->
         killed = psutil.Process(manager.provisioner.pid)
         family = [killed, *killed.children(recursive=True)]
         killed.kill()
-        _, left = psutil.wait_procs(family, timeout=60)
+        _, left = psutil.wait_procs(family, timeout=PATIENCE_S)
         assert not left
         manager.restart_kernel(now=True)
         client.wait_for_ready(timeout=300)

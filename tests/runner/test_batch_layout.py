@@ -4,7 +4,6 @@ from collections import defaultdict
 
 import numpy as np
 from core.counting import CountingRunner, CountingStep
-from core.test_random_schedules import events
 from fake_runner import GuessingProposer
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,11 @@ FIELDS = {
     "sliding_window": st.sampled_from([None, 3, 9]),
     "speculative": st.sampled_from([None, {"method": "synthetic", "k": 6, "min_output_tokens": 1}]),
 }
+
+
+# Prompts of few different tokens, so that many share a prefix. A number aborts the request of that number.
+requests = st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=30), st.integers(1, 12))
+events = st.lists(st.one_of(requests, st.just("step"), st.integers(0, 20)), min_size=1, max_size=40)
 
 
 class LaidOutTwice(CountingRunner):

@@ -1,6 +1,5 @@
 """Tensor parallelism: two ranks, here processes on the CPU, give token by token what one gives."""
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -71,7 +70,7 @@ def test_layers_with_an_all_reduce_are_not_one_call_of_our_cpp(fields: dict) -> 
 
 def test_ranks_end_together(llm: LLM, fields: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Llama's rank 1 is killed; Qwen3's rank 0 gets Ctrl-C in the middle of a step."""
-    (process,), start = llm.engine.torch_runner.processes, time.perf_counter()
+    (process,) = llm.engine.torch_runner.processes
     if fields["preemption"] == "swap":
         process.kill()
     else:
@@ -80,7 +79,7 @@ def test_ranks_end_together(llm: LLM, fields: dict, monkeypatch: pytest.MonkeyPa
             answers(llm)
     with pytest.raises(DeviceLostError, match="start the engine again"):
         answers(llm)
-    assert process.exitcode is not None and time.perf_counter() - start < 10
+    assert process.exitcode is not None
 
 
 def press(*_: object) -> None:

@@ -1,5 +1,6 @@
 """Servers around a tiny model of random weights."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -55,3 +56,19 @@ def expected(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Callable[...
         return llm.generate([prompt], SamplingParams(**{**defaults, **params}), use_tqdm=False)[0].text
 
     return answer
+
+
+@pytest.fixture
+def deadlines(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Timeout]:
+    """Of requests that have a `request_timeout_s`, as they come: a test makes one pass when it wants it to."""
+    found: list[asyncio.Timeout] = []
+    make = asyncio.timeout
+
+    def noted(delay: float | None) -> asyncio.Timeout:
+        deadline = make(delay)
+        if delay is not None and delay > 300:
+            found.append(deadline)
+        return deadline
+
+    monkeypatch.setattr(asyncio, "timeout", noted)
+    return found

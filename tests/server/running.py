@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import openai
 import uvicorn
+from patience import PATIENCE_S, wait_for
 
 from minillm.frontend.engine import Engine
 from minillm.model.loader import LoadedModel
@@ -42,7 +43,7 @@ class Running:
 
     @cached_property
     def http(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60)
+        return httpx.Client(base_url=self.url, timeout=PATIENCE_S)
 
     def client(self, **options: Any) -> openai.OpenAI:
         """The official client. Without options always the same one: making it costs tens of milliseconds."""
@@ -64,7 +65,7 @@ class Running:
         sock = socket.socket()
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.settimeout(60)
+        sock.settimeout(PATIENCE_S)
         sock.connect((host, int(port)))
         return sock
 
@@ -87,27 +88,22 @@ class Running:
             others = asyncio.all_tasks() - {asyncio.current_task()}
             return sorted(task.get_coro().__qualname__ for task in others)
 
-        return asyncio.run_coroutine_threadsafe(look(), self.loop).result(timeout=60)
+        return asyncio.run_coroutine_threadsafe(look(), self.loop).result(timeout=PATIENCE_S)
 
     def num_connections(self) -> int:
         return len(self.server.server_state.connections)
 
     def engine(self, question: Callable[[Engine], Any]) -> Any:
         """Ask the engine, between two steps."""
-        return self.service.thread.call(question).result(timeout=60)
+        return self.service.thread.call(question).result(timeout=PATIENCE_S)
 
     def wait_until(self, condition: Callable[[Engine], bool]) -> None:
-        """Returns as soon as the engine is in some state; fails if it never is."""
-        for _ in range(10_000):
-            if self.engine(condition):
-                return
-            threading.Event().wait(0.002)
-        raise AssertionError("the engine never came into the state that was waited for")
+        """Returns as soon as the engine is in some state."""
+        wait_for(lambda: self.engine(condition), "the engine comes into some state")
 
     def wait_until_admitted(self, num_sequences: int) -> None:
         """So many sequences are in flight; the engine need not know of them."""
-        while self.service.limiter.num_sequences < num_sequences:
-            threading.Event().wait(0.002)
+        wait_for(lambda: self.service.limiter.num_sequences >= num_sequences, f"{num_sequences} are admitted")
 
     def watched(self) -> list[Call]:
         """Calls that are over, from now on."""
@@ -125,12 +121,17 @@ class Running:
     def halted(self) -> Iterator[None]:
         """No step is taken meanwhile. Requests reach the engine afterwards."""
         go = threading.Event()
-        held = self.service.thread.call(lambda _: go.wait(60))
+        held = self.service.thread.call(lambda _: go.wait(PATIENCE_S))
         try:
             yield
         finally:
             go.set()
-            held.result(timeout=60)
+            held.result(timeout=PATIENCE_S)
+
+    def let_pass(self, seconds: float) -> None:
+        """The clock that the server and its engine read is so much later from now on."""
+        before = self.service.clock.now
+        self.service.clock.now = lambda: before() + seconds
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum over all series of a metric that have these labels."""
@@ -159,13 +160,13 @@ def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Ite
     server = make_server(make_app(service), service, on_ready)
     thread = threading.Thread(target=server.run, args=([sock],), name="server")
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(PATIENCE_S)
 
     def stop() -> None:
         server.should_exit = True
 
     def join() -> None:
-        thread.join(60)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive(), "the server does not stop"
 
     try:

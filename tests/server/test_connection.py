@@ -1,15 +1,22 @@
 """What one connection may cost: too long, too large, too slow, too many. Raw sockets, since clients behave too well."""
 
+import asyncio
+import http.client
 import json
 import resource
+import socket
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from server.running import CHAT, GREEDY, MODEL, Running, Serve
 
 from minillm.core.errors import ConfigError
+from minillm.server import endpoint
 from minillm.server.server import make_room
 
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
@@ -173,3 +180,115 @@ def test_where_there_is_no_limit_on_open_files_there_is_room(monkeypatch: pytest
     """Windows: Python has no module for it."""
     monkeypatch.setitem(sys.modules, "resource", None)
     make_room(10**9)
+
+
+# -------------------------------------------------------------------- what is refused while its client is sending
+
+MUCH = 5_000_000
+LARGE = POST + b"content-length: %d\r\n\r\n" % MUCH
+SLOW = POST + b"content-length: 5\r\n\r\n"
+
+
+def answer_to_a_sender(server: Running, head: bytes, rest: bytes) -> bytes:
+    """Of a client that goes on sending after the answer is there, and reads it then."""
+    with server.connect() as sock:
+        sock.sendall(head)
+        assert sock.recv(1, socket.MSG_PEEK), "there must be an answer"
+        for start in range(0, len(rest), 500_000):
+            sock.sendall(rest[start : start + 500_000])
+        sock.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: sock.recv(65_536), b""))
+
+
+STILL_SENDING = {
+    "announced": (LARGE, b"x" * MUCH, 413, "body_too_large"),
+    "announced, in HTTP/1.0": (LARGE.replace(b"1.1", b"1.0"), b"x" * MUCH, 413, "body_too_large"),
+    "in chunks": (CHUNKED + b"1e8480\r\n" + b"x" * 2_000_000, b"x" * MUCH, 413, "body_too_large"),
+    "too slowly": (SLOW + b"x", b"x" * 4, 408, "body_timeout"),
+    "headers": (GET + b"x: " + b"y" * 600_000, b"y" * MUCH, 431, "headers_too_large"),
+    "in the name of nobody": (LARGE.replace(b"completions", b"nothing"), b"x" * MUCH, 404, None),
+    "with the wrong method": (LARGE.replace(b"/v1/completions", b"/health"), b"x" * MUCH, 405, None),
+}
+
+
+@pytest.mark.parametrize(("head", "rest", "status", "code"), STILL_SENDING.values(), ids=STILL_SENDING)
+def test_who_is_refused_while_it_sends_can_read_why(serve: Serve, head: bytes, rest: bytes, status: int, code: str):
+    server = serve(body_timeout_s=0.2)
+    answer = answer_to_a_sender(server, head, rest)
+    if code is None:
+        assert answer.startswith(b"HTTP/1.1 %d" % status)
+    else:
+        assert refusal(answer) == (status, code)
+    while server.num_connections():  # it isn't kept
+        threading.Event().wait(0.002)
+
+
+def test_a_body_is_not_asked_for_in_order_to_refuse_it(server: Running):
+    answer = server.raw(LARGE.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n"))
+    assert refusal(answer) == (413, "body_too_large") and b"100 Continue" not in answer
+    missing = POST.replace(b"completions", b"nothing") + b"expect: 100-continue\r\ncontent-length: 5\r\n\r\n"
+    answer = server.raw(missing, after=b"}", then=GET + b"\r\n")  # no server can tell a body from the next request
+    assert answer.startswith(b"HTTP/1.1 404") and b"connection: close" in answer and answer.count(b"HTTP/1.1") == 1
+
+
+def test_pythons_own_clients_read_that_their_body_is_too_large(server: Running):
+    for _ in range(5):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{server.url}/v1/completions", b"x" * MUCH)
+        assert refused.value.code == 413 and json.load(refused.value)["error"]["code"] == "body_too_large"
+        plain = http.client.HTTPConnection(server.url.removeprefix("http://"))
+        plain.request("POST", "/v1/completions", b"x" * MUCH)
+        assert plain.getresponse().status == 413
+
+
+def test_a_refused_client_that_never_stops_is_cut(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("minillm.server.connection.LONGEST_LINGER_S", 0.2)
+    server = serve()
+    with server.connect() as sock, pytest.raises((ConnectionResetError, BrokenPipeError)):
+        sock.sendall(LARGE)
+        while True:
+            sock.sendall(b"x" * 1000)
+
+
+# -------------------------------------------------------------------- HTTP/1.0
+
+
+@pytest.mark.parametrize("logprobs", [False, True], ids=["past ASGI", "through ASGI"])
+def test_a_stream_for_http_1_0_ends_with_the_connection(server: Running, logprobs: bool):
+    sent = request({"max_tokens": 40, "stream": True, "temperature": 0, "logprobs": logprobs})
+    assert b"transfer-encoding: chunked" in server.raw(sent.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+    head, _, events = server.raw(sent.replace(b"HTTP/1.1", b"HTTP/1.0")).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head and b"connection: close" in head
+    lines = events.split(b"\n")
+    assert all(line == b"" or line.startswith(b"data: ") for line in lines) and events.endswith(b"data: [DONE]\n\n")
+    texts = [json.loads(line[6:])["choices"][0]["delta"]["content"] for line in lines if b'"delta"' in line]
+    assert len(texts) > 1 and len(lines) == 2 * (len(texts) + 1) + 1, "none is lost, none is merged with a length"
+
+
+@pytest.mark.parametrize("keep", [b"", b"connection: keep-alive\r\n", b"expect: 100-continue\r\n"], ids=str)
+def test_whole_answers_for_http_1_0(server: Running, keep: bytes):
+    for sent in (request({"max_tokens": 3}), request({"max_tokens": 0}), GET + b"\r\n"):
+        head, _, body = server.raw(sent.replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\n" + keep)).partition(b"\r\n\r\n")
+        length = int(head.partition(b"content-length: ")[2].split()[0])
+        assert len(body) == length and json.loads(body) and b"transfer-encoding" not in head
+
+
+def test_an_answer_is_counted_before_its_last_byte_can_be_read(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    """Otherwise a client that reads it and asks for the metrics may come too early, or finds its slot taken."""
+    server, told = serve(), []
+    send_last = endpoint.send_last
+
+    async def observed(*args: Any) -> None:
+        await send_last(*args)
+        asyncio.get_running_loop().call_soon(told.append, "the loop turns")
+
+    monkeypatch.setattr(endpoint, "send_last", observed)
+    monkeypatch.setattr("minillm.server.wire.send_last", observed)
+    server.service.observers = (
+        *server.service.observers,
+        lambda call: told.append(server.service.limiter.num_sequences),
+    )
+    for stream in (True, False):
+        server.raw(request({"max_tokens": 3, "stream": stream}).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        server.wait_until_idle()
+    assert told == [0, "the loop turns"] * 2

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,7 +14,15 @@ from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError, as_api_error
-from minillm.server.protocol import ChatBody, CompletionBody, ResponsesBody, parse
+from minillm.server.protocol import (
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    GenerationBody,
+    ResponsesBody,
+    TokenizeBody,
+    parse,
+)
 from minillm.server.unsupported import PARAMETERS
 
 numbers = st.one_of(st.integers(-3, 70), st.integers(), st.floats(), st.booleans())
@@ -55,7 +64,8 @@ def answers_properly(server: Running, path: str, content: bytes) -> None:
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
-relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+relaxed = settings(max_examples=60, suppress_health_check=CHECKS)
 
 
 @relaxed
@@ -131,7 +141,7 @@ def check_answers(received: bytes, method: bytes) -> None:
         received = rest[length:]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=CHECKS)
 @given(method=methods, target=targets, headers=odd_headers, content=contents)
 @example(method=b"GET", target=b"/x?\xff", headers=[], content=b"")
 @example(method=b"GET", target=b"/v1/models/?\xff", headers=[], content=b"")
@@ -146,7 +156,7 @@ def test_requests_of_any_kind(hasty: Running, method: bytes, target: bytes, head
     check_answers(hasty.raw(b"\r\n".join([*lines, b"", b""]) + content), method)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=CHECKS)
 @given(sent=st.binary(min_size=1, max_size=300))
 def test_bytes_of_any_kind(hasty: Running, sent: bytes):
     check_answers(hasty.raw(sent), b"")
@@ -176,10 +186,27 @@ def test_bodies_that_are_meant_to_hurt(server: Running):
 @given(body=bodies(messages=messages) | anything)
 def test_a_body_is_understood_or_refused_with_a_reason(body: object):
     refusals: list[ApiError] = []
-    for kind in KINDS:
+    for kind in (*KINDS, TokenizeBody, DetokenizeBody):
         try:
             parsed = parse(json.dumps(body).encode(), kind)
-            parsed.sampling(5), parsed.prompts()
+            if isinstance(parsed, GenerationBody):
+                parsed.sampling(5), parsed.prompts()
         except (ApiError, RequestError) as error:
             refusals.append(as_api_error(error))
-    assert all(400 <= refusal.status < 500 and str(refusal) for refusal in refusals)
+    for refusal in refusals:
+        assert 400 <= refusal.status < 500
+        problem, place = str(refusal), refusal.param
+        assert problem and not any(
+            word in problem for word in ("(text)", "(list)", "function-", "list[", "instance of")
+        )
+        if place is not None and "." not in "".join(names_in(body)):
+            *outer, _ = place.split(".")
+            inside = body
+            for name in outer:  # it is a place in the body, or a field that is missing there
+                inside = inside[int(name) if isinstance(inside, list) else name]
+
+
+def names_in(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [name for one in value for name in names_in(one)]
+    return [*value, *names_in(list(value.values()))] if isinstance(value, dict) else []

@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 from fake_runner import FakeRunner
+from patience import PATIENCE_S, wait_for
 from server.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
 
 from minillm.core.params import SamplingParams
@@ -35,14 +36,18 @@ def test_gauges_show_what_is_in_flight_and_return_to_zero(serve: Serve):
     client = server.client()
     streams = [client.chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)]
     next(streams[0])
-    asked = {"model": MODEL, "messages": CHAT, **LONG}
-    with pytest.raises(openai.APITimeoutError):
-        server.client(timeout=0.2).chat.completions.create(**asked)  # waits behind the first, then leaves
-    assert server.metric("num_requests_running") == 1 and server.metric("kv_cache_usage_perc") > 0
+    asked = {"model": MODEL, "messages": CHAT, "max_tokens": 9}
+    body = json.dumps(asked).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with server.connect() as second:
+        second.sendall(head + body)
+        server.wait_until(lambda engine: len(engine.scheduler.waiting) == 1)  # behind the first; then it leaves
+        assert server.metric("num_requests_running") == 1 and server.metric("kv_cache_usage_perc") > 0
+        assert server.metric("num_requests_waiting") == 1
     streams[0].close()
     server.wait_until_idle()
     assert [server.metric(name) for name in gauges] == [0, 0, 0]
-    assert server.metric("http_requests_total", outcome="disconnected") == 2
+    wait_for(lambda: server.metric("http_requests_total", outcome="disconnected") == 2, "both have left")
 
 
 def test_counters_and_histograms_add_up(serve: Serve):
@@ -162,7 +167,7 @@ def test_a_log_that_is_not_read_delays_no_request(monkeypatch: pytest.MonkeyPatc
     class FullPipe:
         def write(self, text: str) -> None:
             taken.set()
-            assert pipe_is_full.wait(60)
+            assert pipe_is_full.wait(PATIENCE_S)
             written.append(text.strip())
 
         def flush(self) -> None:
@@ -171,12 +176,11 @@ def test_a_log_that_is_not_read_delays_no_request(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "stderr", FullPipe())
     access_log.log_to_stderr()
     access_log.logger.info("0")
-    assert taken.wait(60)
+    assert taken.wait(PATIENCE_S)
     for i in range(1, 10):
         access_log.logger.info("%d", i)  # returns, whatever the pipe does
     pipe_is_full.set()
-    while access_log.logger.handlers[0].queue.qsize():
-        threading.Event().wait(0.002)
+    wait_for(lambda: not access_log.logger.handlers[0].queue.qsize(), "all lines are written")
     access_log.logger.info("last")
     stopping[0]()
     assert [line for line in written if line] == ["0", "1", "2", "3", '{"lost_lines": 6}', "last"]
@@ -202,8 +206,7 @@ def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):
     more = {"stop": "never", "response_format": {"type": "text"}, "extra_headers": headers}
     stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **GREEDY, **more, stream=True)
     answer, *_ = stream
-    while not calls:  # it is over a moment after its last event was read
-        threading.Event().wait(0.002)
+    wait_for(lambda: calls, "it is over, a moment after its last event was read")
     with pytest.raises(openai.BadRequestError):
         server.client().chat.completions.create(model=MODEL, messages=[])
     server.stop(), server.join()

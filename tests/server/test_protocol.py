@@ -87,7 +87,7 @@ def test_structured_outputs_by_their_names_in_vllm(server: Running, asked: dict,
         ({"structured_outputs": {"choice": ["a"], "regex": "b"}}, "want one of"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structural_tag"),
         ({"guided_choice": ["a"], "response_format": {"type": "json_object"}}, "send one"),
-        ({"guided_choice": []}, "choice wants strings"),
+        ({"guided_choice": []}, "guided_choice: send at least one"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -112,6 +112,8 @@ def test_tokenize_and_detokenize(server: Running) -> None:
     assert server.http.post("/detokenize", json={"tokens": told["tokens"]}).json() == {"prompt": "Hello there"}
     usage = server.client().chat.completions.create(model=MODEL, messages=CHAT, max_tokens=1).usage
     assert tokens(messages=CHAT)["count"] == usage.prompt_tokens
+    assert tokens(prompt="", return_token_strs=True) == {**told, "count": 0, "tokens": [], "token_strs": []}
+    assert server.http.post("/detokenize", json={"tokens": []}).json() == {"prompt": ""}
     for path, body in (("/tokenize", {}), ("/detokenize", {"tokens": [10**9]}), ("/tokenize", {"promt": ""})):
         assert server.http.post(path, json=body).status_code == 400, body
     assert server.http.post("/tokenize", json={"model": "another", "prompt": ""}).status_code == 404

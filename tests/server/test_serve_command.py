@@ -10,6 +10,7 @@ from typing import Any
 
 import openai
 import pytest
+from patience import PATIENCE_S
 from typer.testing import CliRunner
 
 from minillm.__main__ import app
@@ -40,7 +41,7 @@ def test_one_line_when_ready_and_a_clean_end_after_sigterm(smollm_path: Path):
             process.send_signal(signal.SIGTERM)  # while the answer is on its way
             text += "".join(chunk.choices[0].delta.content for chunk in stream)
             assert text == whole.choices[0].message.content
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert (process.returncode, out) == (0, "")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import wait_for
 from server.running import MODEL, Running, Serve
 from server.soak import KINDS, PROMPTS, Soak, live
 
@@ -34,13 +35,15 @@ def footprint_at_rest(server: Running) -> Footprint:
     server.wait_until_idle()
     server.http.close()
     gc.collect()  # closes sockets of clients that were cancelled in mid-air
-    rest = None
-    for _ in range(500):
-        before, rest = rest, Footprint.of(server)
-        if before == rest and not rest.connections and not server.service.limiter.num_sequences:
-            return rest
+    seen = [Footprint.of(server)]
+
+    def rests() -> bool:
         threading.Event().wait(0.02)
-    raise AssertionError(f"the server does not come to rest: {rest}")
+        seen.append(Footprint.of(server))
+        return seen[-2] == seen[-1] and not seen[-1].connections and not server.service.limiter.num_sequences
+
+    wait_for(rests, "the server comes to rest")
+    return seen[-1]
 
 
 def check_nothing_is_left(server: Running, before: Footprint) -> None:

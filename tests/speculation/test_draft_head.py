@@ -1,19 +1,20 @@
 """The draft head in the engine: same tokens, and a cache that holds what the model's states make it, come what may."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from draft_heads import make_head, run_densely
+from safetensors.torch import load_file, save_file
 from staggered import serve_staggered
 from torch import Tensor
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.batch import ScheduledRequest
-from minillm.core.errors import ConfigError
+from minillm.core.errors import ConfigError, CorruptCheckpointError
 from minillm.core.request import Request
 from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.cpu import native_kernels
@@ -219,6 +220,30 @@ def test_heads_that_do_not_fit(tiny: LoadedModel, folder: Path, tmp_path: Path) 
     (tmp_path / "head.json").write_text(facts.replace('"hidden_size": 64', '"hidden_size": 65'))
     (tmp_path / "head.safetensors").write_bytes((folder / "head.safetensors").read_bytes())
     with pytest.raises(ConfigError, match=r"hidden_size=65.*has 64"):
+        load_head(str(tmp_path), tiny)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "says"),
+    [
+        ("fuse.weight", lambda old: None, "missing tensor fuse.weight"),
+        ("surprise", lambda old: torch.zeros(2), "unexpected tensor surprise"),
+        ("norm.weight", lambda old: torch.ones(5), r"norm.weight is \[5\]"),
+        ("fuse.weight", lambda old: old.to(torch.int8), "fuse.weight is stored as torch.int8"),
+        ("norm.weight", lambda old: old * torch.nan, "norm.weight has numbers"),
+        ("token_ids", lambda old: old + 10**6, "token_ids"),
+        ("token_ids", lambda old: -1 - old, "token_ids"),
+        ("token_ids", lambda old: old.float(), "token_ids"),
+    ],
+)
+def test_what_is_wrong_with_a_head_is_named(
+    tiny: LoadedModel, folder: Path, tmp_path: Path, name: str, spoil: Callable[[Any], Tensor | None], says: str
+) -> None:
+    tensors = load_file(folder / "head.safetensors")
+    spoilt = tensors | {name: spoil(tensors.get(name))}
+    save_file({name: each for name, each in spoilt.items() if each is not None}, tmp_path / "head.safetensors")
+    (tmp_path / "head.json").write_bytes(b"\xef\xbb\xbf" + (folder / "head.json").read_bytes())
+    with pytest.raises(CorruptCheckpointError, match=says):
         load_head(str(tmp_path), tiny)
 
 

@@ -174,7 +174,7 @@ def _read(answer: str) -> str:
         raw = sys.stdin.buffer.read() if answer == "-" else Path(answer).read_bytes()
     except OSError as error:
         raise AnswerFileError(f"cannot read the answer: {error}") from None
-    return raw.decode("utf-8", errors="replace")
+    return raw.decode("utf-8-sig", errors="replace")
 
 
 def _fill_in(sitting: Sitting, sheet: Path) -> None:

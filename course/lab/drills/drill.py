@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from course.lab.drills.amounts import Amount
+from minillm.core.brief import brief
 from minillm.core.errors import MinillmError
 
 LEVELS = ("weak", "passing", "strong", "staff")
@@ -176,6 +177,8 @@ class Drill:
     numbers: Callable[[Draw], Numbers]
     rubric: Rubric
 
+    __repr__ = brief
+
     def drawn(self, seed: int = 0) -> "DrawnDrill":
         return DrawnDrill(self, seed)
 
@@ -186,6 +189,8 @@ class DrawnDrill:
 
     drill: Drill
     seed: int
+
+    __repr__ = brief
 
     @property
     def id(self) -> str:

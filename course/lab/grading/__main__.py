@@ -49,7 +49,7 @@ def check(
     exercise = the(exercise_id)
     if not answer.is_file():
         fail(f"there is no file {answer}: `stub {exercise.id} > {answer}` makes one")
-    text = answer.read_bytes().decode("utf-8", "replace")
+    text = answer.read_bytes().decode("utf-8-sig", "replace")
     seed = fresh_seed() if seed is None else seed
     result = graded(exercise, Submission.of_text(text, str(answer)), seed, History() if save else None)
     if as_json:

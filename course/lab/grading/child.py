@@ -9,6 +9,7 @@ import base64
 import builtins
 import contextlib
 import faulthandler
+import gc
 import importlib
 import io
 import linecache
@@ -25,6 +26,8 @@ from typing import Any, NoReturn
 MODULE = "answer"
 """The name an answer's file is imported under."""
 PARENT_CHECK_S = 1.0
+FAST_CORE_S = 0.005
+"""What `slowness` measures on a fast core of 2024."""
 LARGEST_FILE = 64 * 2**20
 LARGEST_REPLY = 32 * 2**20
 OURS = ("course", "minillm", "solutions", "exercises", "tests")
@@ -55,11 +58,13 @@ class Desk:
             self.things.append(thing)
         return self.numbers[id(thing)], type(thing).__name__, blame.shown(thing), callable(thing)
 
-    def prepare(self, environment: dict[str, str], needs: list[str], memory_mb: int) -> None:
+    def prepare(self, environment: dict[str, str], needs: list[str], memory_mb: int) -> float:
+        """All that is not the answer's own affair. Gives back by how much this machine is slow."""
         os.environ.update(environment)
         for name in ("numpy", *needs):
             importlib.import_module(name)
         limit_memory(memory_mb)
+        return slowness()
 
     def load(self, task: dict[str, Any]) -> dict[str, tuple[bool, str]]:
         """Run the answer's file, or unpack what a notebook sent. Gives back its names: callable, and of which type."""
@@ -71,6 +76,7 @@ class Desk:
     def again(self) -> dict[str, tuple[bool, str]]:
         """Load it afresh: nothing that it kept is left."""
         self.names, self.things, self.numbers = {}, [], {}
+        gc.collect()  # by hand, between two answers: see `careful`
         if "pickle" in self.task:
             self.names = pickle.loads(base64.b64decode(self.task["pickle"]))
         else:
@@ -125,6 +131,17 @@ class Desk:
         if (kind == "held" or isinstance(target, type)) and not wire.travels(type(result)):
             self.number_of(result)  # an object that has methods, even if it is a kind of list
         return result
+
+
+def slowness() -> float:
+    """How many times as long as on a fast core a piece of Python takes here, in CPU time; at least 1."""
+    seconds = []
+    for _ in range(3):
+        began, total = time.process_time(), 0
+        for i in range(100_000):
+            total += i * i & 7
+        seconds.append(time.process_time() - began)
+    return max(min(seconds) / FAST_CORE_S, 1.0)
 
 
 class Printed(io.TextIOBase):
@@ -236,6 +253,7 @@ def careful(printed: Printed) -> None:
         faulthandler.register(signal.SIGUSR1, file=open("where.txt", "w"), all_threads=False)  # noqa: SIM115
     threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
     builtins.input = no_input
+    gc.disable()  # it would charge an answer for all objects there are, and so look like work that grows
     with contextlib.suppress(ImportError, OSError, ValueError):
         resource = importlib.import_module("resource")  # not on Windows
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

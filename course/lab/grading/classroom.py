@@ -5,6 +5,7 @@ where, and what to talk about. To grade for a certificate, rerun the answers (do
 """
 
 import json
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -94,7 +95,7 @@ def read(path: Path) -> Learner:
         ExportError: it cannot be read, or is something else.
     """
     try:
-        learner = Learner.model_validate_json(path.read_bytes())
+        learner = Learner.model_validate_json(path.read_bytes().removeprefix(BOM_UTF8))
     except OSError as error:
         raise ExportError(f"{path}: {error.strerror or error}") from None
     except ValidationError as error:

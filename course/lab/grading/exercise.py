@@ -27,6 +27,7 @@ KEEPS = (
 ALIASED = (
     "A list that it was given, or that it handed out, is kept and was changed afterwards by its owner: keep a copy"
 )
+LOADED_ONCE = "What lies behind it can't be told, for your code can't be loaded a second time"
 
 
 class Mistake(Exception):
@@ -143,6 +144,9 @@ class Answer:
                         return f"But asked by itself, in a fresh process, {what} gives {now}, not {before}. {words}"
         except EndedError:
             self._other = None  # that process is gone
+        except Exception as error:  # what its top level does, such as making a folder, can't be done twice
+            self._other = None
+            return f"{LOADED_ONCE}: {explain(error)}"
         return self._one_for_all()
 
     def _one_for_all(self) -> str | None:
@@ -208,7 +212,8 @@ class Exercise:
     feedback: Mapping[str, str] = field(default_factory=dict)
     """Texts of mistakes, by the names that the judges use."""
     limit_s: float = 3.0
-    """Most seconds all parts may take together; the model answer should need less than a fifth."""
+    """Most seconds of CPU time that all parts may take together on a fast core; a slow one gets more. The model answer
+    should need less than a fifth."""
     memory_mb: int = 1024
     """Most memory the answer may take on top of what the checker has."""
     needs: tuple[str, ...] = ()

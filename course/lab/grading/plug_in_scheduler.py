@@ -54,6 +54,7 @@ class PlannedScheduler(Scheduler):
         self._plan_step, self._guard = plan_step, guard
 
     def schedule(self, now: float) -> ScheduledBatch:
+        self.kv.pool.expire(now)  # before the plan asks what is cached
         self.queue.plan = self._guard.call(self._make_plan, lambda: None)
         batch = super().schedule(now)
         idle = not (batch.requests or batch.preempted or batch.timed_out)

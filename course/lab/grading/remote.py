@@ -162,8 +162,11 @@ class Link:
         return self.noted(session, name, (arguments, dict(keywords)), act)
 
     def many(self, of: "str | Remote", lists: Sequence[Sequence[Any]]) -> list[Any]:
-        """The results of many calls of one function, by one message. They are not noted."""
+        """The results of many calls of one function, by one message. They are not noted, so that what became of an
+        object by them cannot be repeated."""
         target = ("name", of) if isinstance(of, str) else ("thing", of._number)
+        if isinstance(of, Remote) and of._about:
+            self.sessions.pop(of._about[0], None)
         return self.ask("many", *target, [list(each) for each in lists])
 
     def play(self, of: Remote, acts: Sequence[tuple[str, Any]]) -> list[Any]:

@@ -19,20 +19,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+import psutil
+
 import course
 from course.lab.grading import Criterion
 from course.lab.grading.blame import explain
 from course.lab.grading.exercise import Answer, Exercise
 from course.lab.grading.remote import EndedError, Link
 
-START_LIMIT_S = 30.0
+START_LIMIT_S = 180.0
 """For Python to start and import the exercise: our part, so it is long."""
 KEPT_OUTPUT = 2000
 """Characters of what an answer prints that are shown."""
 HEADER = 20
 """Bytes of a message before its content: a nonce and a length."""
 GLANCE_S = 0.05
-"""How often the parent looks at the child's clock while it is silent."""
+"""How often the parent looks at the child's clocks while it is silent."""
+IDLE_FACTOR, IDLE_S = 5, 15.0
+"""An answer that waits (it sleeps, or has locked itself out) takes no CPU. It is stopped after IDLE_FACTOR times its
+limit and IDLE_S more, in which it could have computed: time that it waited for a core doesn't count (on Linux)."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +102,8 @@ class Worker:
         child = self._child(hash_seed)
         child.printed.forget()
         link = Link(child, START_LIMIT_S)
-        link.ask("prepare", dict(exercise.environment), list(exercise.needs), exercise.memory_mb)
-        link, child.limit_s = Link(child, exercise.limit_s), exercise.limit_s
+        slowness = link.ask("prepare", dict(exercise.environment), list(exercise.needs), exercise.memory_mb)
+        link, child.limit_s = Link(child, exercise.limit_s * slowness), exercise.limit_s
         link.load(submission.task)
         return link
 
@@ -143,7 +148,7 @@ class _Child:
         with contextlib.suppress(OSError):  # it has died already: the loop says so
             self._process.stdin.write(nonce + len(message).to_bytes(4, "big") + message)
             self._process.stdin.flush()
-        began: float | None = None
+        began: tuple[float, float] | None = None
         pipe, reply = self._process.stdout.fileno(), bytearray()
         while True:
             if select.select([pipe], [], [], GLANCE_S)[0]:
@@ -155,14 +160,23 @@ class _Child:
                         return bytes(reply[HEADER:end])
                     del reply[:end]
                 continue
-            began = self.own_seconds() if began is None else began
-            if self.own_seconds() - began > limit_s:
+            began = began or (self.cpu_seconds(), self.own_seconds())
+            if self.cpu_seconds() - began[0] > limit_s:
                 told = f"stopped: not done after {self.limit_s:g} s{self.where()}"
                 self._stop(f"{told}. An endless loop, or far more work than needed?")
+            if self.own_seconds() - began[1] > IDLE_FACTOR * limit_s + IDLE_S:
+                self._stop(f"stopped: it waits for something that never comes{self.where()}. A sleep, or a lock?")
 
     def _stop(self, why: str) -> NoReturn:
         self.kill()
         raise EndedError(why)
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all its threads: another program that is busy costs no answer anything."""
+        with contextlib.suppress(psutil.Error):
+            spent = psutil.Process(self._process.pid).cpu_times()
+            return spent.user + spent.system
+        return 0.0
 
     def own_seconds(self) -> float:
         """How long it has lived, without the time it waited for others to leave it a core (as far as Linux tells)."""

@@ -11,7 +11,7 @@ import numbers
 import random
 import statistics
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import numpy as np
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake  # noqa: F401 judges take Answer from here, too
-from course.lab.grading.remote import Clock
 from course.lab.grading.wire import LONGEST
 
 Arguments = tuple[Any, ...]
@@ -188,27 +187,6 @@ def unchanged(before: Sequence[Any], after: Sequence[Any], names: Sequence[str])
     for name, old, new in zip(names, before, after):
         if not np.array_equal(np.asarray(old, dtype=np.float64), np.asarray(new, dtype=np.float64), equal_nan=True):
             raise Mistake(f"it changes `{name}`, which it was given: work on a copy, the caller still needs it")
-
-
-def in_time(limit_s: float, items: Iterable[Any], feedback: str, share: float = 0.0, **fields: Any) -> Iterator[Any]:
-    """The items, one after the other, as long as all that is done with them takes no more than `limit_s` of CPU time.
-
-    Args:
-        feedback: names a text; in its braces stand `limit_s` and `done`, the item at which it was too late.
-    """
-    began = Clock.seconds
-    for item in items:
-        yield item
-        expect(Clock.seconds - began <= limit_s, feedback, share, **{"limit_s": limit_s, "done": item, **fields})
-
-
-def timed(limit_s: float, act: Callable[[], Any], feedback: str, **fields: Any) -> Any:
-    """What `act` gives back; Mistake(feedback, took=...) if that takes more than `limit_s` of CPU time."""
-    began = Clock.seconds
-    result = act()
-    took = Clock.seconds - began
-    expect(took <= limit_s, feedback, took=took, **fields)
-    return result
 
 
 def cut(data: bytes, rng: random.Random, longest: int, empty: float) -> list[bytes]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from course.lab.incidents.service import Play
 from course.lab.style import number, seconds
+from minillm.core.brief import brief
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,8 @@ class Line:
     ys: Sequence[float]
     style: Literal["line", "dashes", "points"] = "line"
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -47,6 +50,8 @@ class Panel:
     limit_name: str = ""
     high: float | None = None
     """Where the y axis ends, if not above the highest point: a share of something is seen against all of it."""
+
+    __repr__ = brief
 
     def draw(self, title: str) -> "Picture":
         """Curves between two axes. The second one is dashed: where two lie on each other, both are seen."""
@@ -86,6 +91,8 @@ class Finding:
     panel: Panel | None = None
     says: Mapping[str, object] = field(default_factory=dict)
     """What the question's words name beside the rows."""
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from course.lab.incidents.numbers import latencies, mean
 from course.lab.incidents.service import Play, Service, play
 from course.lab.style import ALARM, COLOURS, WIDTH
 from course.lab.svg import Picture, Scale, line, tag, text
+from minillm.core.brief import brief
 from minillm.core.errors import MinillmError
 from minillm.simulate.cost.hardware import find_hardware
 
@@ -49,6 +50,8 @@ class Trial:
     """By the name of the limit, seconds of each request that was answered, at the client."""
     bill: float
     """Dollars an hour for the accelerators that were up, averaged over the run."""
+
+    __repr__ = brief
 
 
 def trial_of(one: Play) -> Trial:
@@ -127,6 +130,8 @@ class Effect:
     """Share of what they asked for that answered users no longer get: tokens, or quality that fewer bits cost."""
     possible: bool = True
     """Whether such a service can be built."""
+
+    __repr__ = brief
 
     @property
     def restored(self) -> bool:

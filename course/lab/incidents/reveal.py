@@ -8,6 +8,7 @@ from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.evidence import as_html
 from course.lab.incidents.generate import find_intervention
 from course.lab.incidents.questions import BY_ID
+from minillm.core.brief import brief
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +49,8 @@ class Reveal:
     timeline: tuple[Entry, ...]
     effects: "pd.DataFrame" = field(repr=False)
     """Interventions, each alone, on held-out traffic."""
+
+    __repr__ = brief
 
     @property
     def told(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import statistics
 from dataclasses import dataclass
 
 from course.lab.finding import Finding, tell
+from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import Outcome
 from course.lab.run import Run, itl_of, percentile
 from course.lab.style import PHASE_LABELS, seconds
@@ -31,9 +32,10 @@ def rag(on: Run, off: Run) -> Finding:
 
 
 def chat(on: Run, off: Run) -> Finding:
-    """Prefix caching with nothing to reuse: the difference is this machine's noise."""
+    """Prefix caching with nothing to reuse: the difference is this machine's noise, unless it's too large for that."""
     was, now = percentile(on.e2e, 50), percentile(off.e2e, 50)
-    return tell("00", "chat", "noise", was=was, now=now, moved=abs(now / was - 1))
+    outcome = "noise" if ratio_of(was, now) <= CEILING else "disturbed"
+    return tell("00", "chat", outcome, was=was, now=now, moved=abs(now / was - 1))
 
 
 @dataclass(frozen=True)

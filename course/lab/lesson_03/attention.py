@@ -13,6 +13,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_03 import traffic
 from course.lab.lesson_03.costs import lab_shape
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
+from minillm.core.brief import brief
 from minillm.kernels.attention.select import BACKENDS
 from minillm.kernels.timing import seconds_per_call
 from minillm.model.config import ModelConfig
@@ -40,6 +41,8 @@ class Point:
     """Most bytes of tensors that existed at once inside the call, over what was there before."""
     difference: float
     """Largest deviation of fused from textbook, relative to the largest output."""
+
+    __repr__ = brief
 
     @property
     def speedup(self) -> float:

@@ -10,6 +10,7 @@ from course.lab.lesson_03.attention import BACKEND_OF
 from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import seconds
+from minillm.core.brief import brief
 
 FOUR = 4
 
@@ -20,6 +21,8 @@ class Ladder:
 
     best: dict[int, float]
     """Tokens -> seconds, of the fastest round: whatever disturbs a machine can only slow it down. Ascending."""
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, *runs: Run) -> "Ladder":

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from course.lab.lab import Lab
 from course.lab.workloads import Arrival, Workload
 from minillm.core.block_pool import ROOT, block_hashes
+from minillm.core.brief import brief
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Chain:
     tail: str
     """What is left over at the end and fills no block: it cannot be found again."""
     num_tokens: int
+
+    __repr__ = brief
 
     def found_after(self, earlier: "Chain") -> int:
         """Blocks of this prompt that are there when `earlier` has been computed."""

@@ -1,8 +1,9 @@
 """One time to first token, cut by cause. The pieces tile it, so they sum to it exactly.
 
-Inside the engine the cut follows the step records: a step that the request is in is shared out by tokens, as
-minillm's own `stalled_by_prefill` is. What happens outside the engine is stamped by outside.py, or is the simulator's
-network (sim_70b.py).
+Inside the engine the cut follows the step records. A step that the request is in is split into what it costs whatever
+is in it, and what prompts and decodes add to that: by the same model as the engine's own `stalled_by_prefill`
+(minillm/core/step_cost.py), which here sees the whole run. What happens outside the engine is stamped by outside.py, or
+is the simulator's network (sim_70b.py).
 """
 
 import itertools
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from course.lab.run import Run
 from course.lab.style import ALARM
+from minillm.core.step_cost import StepCost, split_steps
 from minillm.core.timeline import StepRecord
 
 
@@ -29,10 +31,11 @@ CAUSES: dict[str, Cause] = {
     "tokenizing": Cause("text to token ids, and waiting for a thread that does it", "stream"),
     "queue": Cause("no step has included the request yet", "queue"),
     "prefill": Cause("its steps as a whole, not split by whose tokens they computed (sim_70b.py)", "prefill"),
-    "others' prompts": Cause("in its steps: the share that computed other requests' prompts", ALARM),
-    "others' answers": Cause("in its steps: the share that generated other requests' tokens", "decode"),
+    "others' prompts": Cause("what other requests' prompts added to its steps", ALARM),
+    "others' answers": Cause("what the requests that decode added to its steps", "decode"),
+    "fixed cost": Cause("of its steps, once for all in them: reading the weights, launching kernels", "#8C6D46"),
     "cold cache": Cause("its own tokens in a prefix shared with another prompt, not cached", "#56B4E9"),
-    "own prefill": Cause("its own other tokens", "prefill"),
+    "own prefill": Cause("what its own other tokens added", "prefill"),
     "bookkeeping": Cause("around its forward passes: scheduling, laying out the batch, Python", "#F0E442"),
     "sampling": Cause("from logits to a token id, for the whole batch", "first_token"),
     "detokenizing": Cause("token id to text: its neighbours' that come before it, then its own", "first_token"),
@@ -60,11 +63,11 @@ def inside(stay: Stay, steps: Sequence[StepRecord]) -> dict[str, float]:
     """Cut the engine's part of a TTFT, from arrival to the first token.
 
     Args:
-        steps: in order, not overlapping; all that touch the stay.
+        steps: in order, not overlapping; all that touch the stay. Others of the run tell more of what a step costs.
     """
-    spent = dict.fromkeys(CAUSES, 0.0)
+    spent, costs = dict.fromkeys(CAUSES, 0.0), split_steps(steps)
     now, begun, cold, last = stay.arrival, False, stay.cold_tokens, None
-    for step in steps:
+    for step, cost in zip(steps, costs):
         until = min(step.end, stay.prefill_end)
         if until <= now or step.start >= stay.prefill_end:
             continue
@@ -74,7 +77,7 @@ def inside(stay: Stay, steps: Sequence[StepRecord]) -> dict[str, float]:
             now = step.start
         begun = begun or own > 0
         if begun:
-            share_out(spent, step, until - now, own, min(cold, own))
+            share_out(spent, step, cost, until - now, own, min(cold, own))
             cold -= min(cold, own)
             last = step
         else:
@@ -87,16 +90,28 @@ def inside(stay: Stay, steps: Sequence[StepRecord]) -> dict[str, float]:
     return spent
 
 
-def share_out(spent: dict[str, float], step: StepRecord, seconds: float, own: int, cold: int) -> None:
-    """Book `seconds` of a step: the forward pass by tokens, what is around it as bookkeeping."""
+def share_out(spent: dict[str, float], step: StepRecord, cost: StepCost, seconds: float, own: int, cold: int) -> None:
+    """Book `seconds` of a step: what is around its forward pass as bookkeeping, what prompts and decodes added under
+    their causes, and the rest of the forward pass as its fixed cost. Prompts share what they added by tokens.
+
+    Args:
+        own: tokens of this request in the step; 0 = it was left out, so that all of the step is the others'.
+        cold: of these, tokens that could have been in the cache.
+    """
     forward = min(seconds, step.stages.get("forward", seconds))
+    prompts = min(cost.prompts, forward)
+    answers = min(cost.decodes + cost.drafts, forward - prompts)
+    if not own and prompts + answers > 0:
+        scale = forward / (prompts + answers)
+        prompts, answers = prompts * scale, answers * scale
     spent["bookkeeping"] += seconds - forward
-    each = forward / step.num_tokens
-    prompts = sum(share.num_tokens for share in step.shares if share.is_prefill) - own
-    spent["cold cache"] += each * cold
-    spent["own prefill"] += each * (own - cold)
-    spent["others' prompts"] += each * prompts
-    spent["others' answers"] += each * (step.num_tokens - own - prompts)
+    spent["fixed cost"] += forward - prompts - answers
+    spent["others' answers"] += answers
+    if step.num_prefill_tokens:
+        each = prompts / step.num_prefill_tokens
+        spent["cold cache"] += each * cold
+        spent["own prefill"] += each * (own - cold)
+        spent["others' prompts"] += each * (step.num_prefill_tokens - own)
 
 
 def shared_tokens(prompts: Sequence[Sequence[int]], block_size: int) -> list[int]:

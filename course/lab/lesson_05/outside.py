@@ -15,6 +15,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_05.causes import Stay, inside, shared_tokens
 from course.lab.server import LabServer
 from course.lab.workloads import Arrival, Workload
+from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
 from minillm.server.calls import Call
@@ -44,6 +45,8 @@ class OverHttp:
     causes: tuple[dict[str, float], ...]
     """Of each TTFT, seconds from sending to the first token read by the client."""
     steps: tuple[StepRecord, ...]
+
+    __repr__ = brief
 
     @property
     def ttft(self) -> list[float]:

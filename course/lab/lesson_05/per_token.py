@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from course.lab import simulated_70b
 from course.lab.run import Run, percentile
+from minillm.core.brief import brief
 from minillm.simulate.deployment import Deployment
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -22,6 +23,8 @@ class PerToken:
     prefill: float
     decode: dict[int, float]
     """By the number of answers written in the step."""
+
+    __repr__ = brief
 
     def ratio(self, batch: int) -> float:
         """How many times as much a token of an answer costs as a token of a prompt."""

@@ -7,6 +7,7 @@ from course.lab import simulated_70b
 from course.lab.lesson_05.causes import mean
 from course.lab.run import percentile
 from course.lab.scale import enough
+from minillm.core.brief import brief
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import ClientRecord
 from minillm.simulate.cluster.run import FleetRun
@@ -41,6 +42,8 @@ class Fleet:
     run: FleetRun
     causes: tuple[dict[str, float], ...]
     """Of each request's TTFT at its client, seconds."""
+
+    __repr__ = brief
 
     @property
     def mean_causes(self) -> dict[str, float]:

@@ -17,6 +17,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_06 import traffic
 from course.lab.style import seconds
 from minillm import Engine, SamplingParams
+from minillm.core.brief import brief
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.model.linear import AnyLinear
 
@@ -37,6 +38,8 @@ class StepProfile:
     calls: Mapping[str, float]
     trace: Any
     """Of torch.profiler, to export."""
+
+    __repr__ = brief
 
     @property
     def total(self) -> float:

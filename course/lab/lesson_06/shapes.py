@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from course.lab.lab import Lab
 from minillm.bench.target import Target
+from minillm.core.brief import brief
 from minillm.core.errors import DoesNotFitError
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelCost, find_model
@@ -24,6 +25,8 @@ class Shape:
     kv_dtype: str = "bfloat16"
     gpus: int = 0
     """H100s that hold it; 0 = it is this lab's own model, wherever that runs."""
+
+    __repr__ = brief
 
     @classmethod
     def of_lab(cls, lab: Lab) -> "Shape":

@@ -14,6 +14,7 @@ from course.lab.lesson_06.shapes import Shape
 from course.lab.run import Run, percentile
 from course.lab.style import number, seconds
 from course.lab.workloads import Workload
+from minillm.core.brief import brief
 from minillm.core.timeline import StepRecord
 
 BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128), (1, 4, 16, 64)
@@ -31,6 +32,8 @@ class Dot:
     """Tokens of one request, the new one included; the mean over requests and steps."""
     gaps: tuple[float, ...]
     """Seconds from the end of a step to the end of the next: what each reader waited, their ITL."""
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, shape: Shape, run: Run) -> "Dot":

@@ -14,6 +14,7 @@ from course.lab.scale import enough
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.core.batch import ScheduledBatch
+from minillm.core.brief import brief
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.cost.roofline import StepTime
@@ -73,6 +74,8 @@ class Served:
     slots: int
     steps: Steps
     run: FleetRun
+
+    __repr__ = brief
 
     @property
     def limit(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minillm import Engine, SamplingParams
+from minillm.core.brief import brief
 from minillm.core.request import Request, RequestStatus
 from minillm.kernels.attention.cache import tensors_of
 
@@ -54,6 +55,8 @@ class Frame:
     """Of these, computed before."""
     seconds: float
 
+    __repr__ = brief
+
     def holders(self) -> dict[int, list[int]]:
         """By block: the requests that hold it."""
         found: dict[int, list[int]] = {}
@@ -98,6 +101,8 @@ class RequestOutcome:
     """In which it was computed, for the first time."""
     last_step: int
 
+    __repr__ = brief
+
 
 @dataclass
 class Trace:
@@ -113,6 +118,8 @@ class Trace:
     evictions: int = 0
     swapped_blocks: int = 0
     """Copied to the host's memory, and back."""
+
+    __repr__ = brief
 
     @property
     def seconds(self) -> float:

@@ -11,6 +11,7 @@ from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import Run
 from course.lab.style import COLOURS, number
 from course.lab.svg import Picture
+from minillm.core.brief import brief
 
 SWEEP = ((0.3, 4), (0.3, 8), (0.6, 8), (0.9, 8))
 SHORT_SWEEP = ((0.3, 2), (0.6, 4), (0.9, 4))
@@ -28,6 +29,8 @@ class Point:
     k: int
     passed: tuple[int, ...]
     """Guesses that passed, of each verification."""
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, run: Run) -> "Point":

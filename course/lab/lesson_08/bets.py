@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from course.lab.lesson_08.acceptance import Point
 from course.lab.lesson_08.costs import VerifyCosts
 from course.lab.lesson_08.served import ALWAYS, NOISE, WITHOUT, Served, faster, is_apart
+from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import Outcome
 from course.lab.style import number
 
@@ -26,10 +27,15 @@ def alone(point: Point, costs: VerifyCosts) -> Outcome:
     return Outcome(gain, found)
 
 
-def crowded(every: Sequence[Served]) -> Outcome:
-    """Speed of decoding with drafts, gates open, when many copy at once. If their runs overlap: no difference."""
+def crowded(every: Sequence[Served]) -> Outcome | str:
+    """Speed of decoding with drafts, gates open, when many copy at once. If their runs overlap: no difference.
+
+    A sentence, if they overlap although the best ones differ by too much for that.
+    """
     without, always = (next(one for one in every if one.way == way) for way in (WITHOUT, ALWAYS))
     gain, apart = faster(always, without), is_apart(always, without)
+    if not apart and ratio_of(gain, 1.0) > CEILING:
+        return f"the best runs differ by ×{gain:.2f}, but the others overlap: not enough runs on so busy a machine"
     answer = CROWDED[0] if apart and gain > NOISE else CROWDED[2] if apart and gain < 1 / NOISE else CROWDED[1]
     found = (
         f"{always.acceptance or 0:.0%} of the guesses that were tested passed, "

@@ -12,6 +12,7 @@ from course.lab.run import percentile
 from course.lab.style import seconds
 from course.lab.waiting import with_progress
 from minillm import SamplingParams
+from minillm.core.brief import brief
 from minillm.core.request import Draft
 from minillm.speculation.base import DraftRequest, Proposer
 
@@ -40,6 +41,8 @@ class VerifyCosts:
     """Seconds of steps, by batch and by length of the drafts that they check."""
 
     taken: dict[tuple[int, int], tuple[float, ...]]
+
+    __repr__ = brief
 
     @property
     def batches(self) -> list[int]:

@@ -14,6 +14,7 @@ from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import percentile
 from course.lab.svg import Picture
 from minillm.bench.scoring import decode_texts
+from minillm.core.brief import brief
 from minillm.runner.rejection_sampler import check_drawn
 
 PHRASE = "Thank you very"
@@ -44,6 +45,8 @@ class Choice:
     names: tuple[str, ...]
     """Of the likeliest tokens, likeliest first."""
     ids: tuple[int, ...]
+
+    __repr__ = brief
 
     @classmethod
     def after(cls, lab: Lab, phrase: str = PHRASE) -> "Choice":

@@ -12,6 +12,7 @@ from course.lab.run import Run
 from course.lab.style import ALARM, WIDTH, number, seconds
 from course.lab.svg import FAINT, SOFT, Picture, line, rect, swatches, text
 from course.lab.workloads import Workload
+from minillm.core.brief import brief
 from minillm.observe.speculation import SpeculationSummary
 
 WITHOUT, ALWAYS = "without", "always"
@@ -27,6 +28,8 @@ class Served:
     workload: str
     way: str
     runs: tuple[Run, ...]
+
+    __repr__ = brief
 
     @property
     def decode_s(self) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 from course.lab.lab import Lab
 from course.lab.lesson_08.traffic import CHAT, COPYING, GATES_OPEN, HOT, drafters, prompt_of
 from minillm import Engine, SamplingParams
+from minillm.core.brief import brief
 from minillm.core.request import Draft, Request
 from minillm.frontend.prompts import Prompt
 from minillm.speculation.base import DraftRequest, Proposer
@@ -47,6 +48,8 @@ class Step:
     emitted: tuple[str, ...]
     """Tokens of the answer that came out: the guesses that passed, and one of the model's own."""
 
+    __repr__ = brief
+
     @property
     def own(self) -> str:
         """The token that the model itself put after the guesses that passed."""
@@ -65,6 +68,8 @@ class Story:
     name: str
     steps: tuple[Step, ...]
     token_ids: tuple[int, ...]
+
+    __repr__ = brief
 
     @property
     def num_tokens(self) -> int:

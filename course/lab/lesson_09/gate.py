@@ -10,6 +10,7 @@ from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf
 from minillm.bench.quality import Cost, Floors, Quality, Verdict, conclusion, judge, request_bytes
 from minillm.bench.scoring import GIVEN, TextScore, decode_texts, held_text
 from minillm.bench.target import Costs
+from minillm.core.brief import brief
 
 PIECES, PIECE = (8, 96), (8, 32)
 """Pieces of the text, and tokens in each: usually, and in the short form."""
@@ -29,6 +30,8 @@ class Scored:
     cost: Cost
     positions: int
     """Tokens scored."""
+
+    __repr__ = brief
 
 
 Scores = dict[str, Scored]

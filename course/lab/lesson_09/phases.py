@@ -8,6 +8,7 @@ from course.lab.explorer import Explorer, buttons
 from course.lab.lesson_09 import steps
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf
 from course.lab.lesson_09.traffic import Scene, scenes
+from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
@@ -69,10 +70,17 @@ class Pair:
         return self.is_clear and self.ratio > 1
 
     @property
+    def is_doubtful(self) -> bool:
+        """The runs overlap, but their medians differ by too much to be called equal."""
+        return not self.is_clear and not self.is_too_good and ratio_of(self.ratio, 1.0) > CEILING
+
+    @property
     def told(self) -> str:
         """The ratio of the times; a tilde where the runs do not tell them apart."""
         if self.is_too_good:
             return f"~ ×{self.ratio:.2f}: more than the bytes allow, run it again"
+        if self.is_doubtful:
+            return f"~ ×{self.ratio:.2f}: not enough runs to tell"
         return f"time ×{self.ratio:.2f}" if self.is_clear else f"~ ×{self.ratio:.2f}: no clear difference"
 
 
@@ -96,12 +104,14 @@ def compare(shelf: Shelf, scene: Scene, name: str = "int8") -> dict[str, Pair]:
     return pairs(runs[PLAIN], runs[name], steps.least_ratio(shelf, name) if only_weights else 0.0)
 
 
-def who_gained(batch: Mapping[str, Pair], prompt: Mapping[str, Pair]) -> Outcome:
-    """Whether a full batch and a long prompt are answered sooner."""
+def who_gained(batch: Mapping[str, Pair], prompt: Mapping[str, Pair]) -> Outcome | str:
+    """Whether a full batch and a long prompt are answered sooner; a sentence, if the runs cannot tell."""
     told = "; ".join(
         f"{name}: E2E {seconds(found['E2E'].was)} to {seconds(found['E2E'].now)}, {found['E2E'].told}"
         for name, found in (("full batch", batch), ("long prompt", prompt))
     )
+    if batch["E2E"].is_doubtful or prompt["E2E"].is_doubtful:
+        return told
     return Outcome(BOTH[batch["E2E"].is_faster, prompt["E2E"].is_faster], told)
 
 
@@ -122,7 +132,13 @@ def draw_pairs(found: Mapping[str, Pair], scene: str, name: str) -> Picture:
         end = max(scale(pair.was), scale(pair.now)) + 6
         body += text(end, y + 13, seconds(pair.was), size=11, fill=SOFT)
         small = pair.was + pair.now < 2 * MATTERS * found["E2E"].was
-        colour = ALARM if pair.is_slower and not small else INK if pair.is_faster and not small else SOFT
+        colour = (
+            ALARM
+            if pair.is_slower and not small
+            else INK
+            if (pair.is_faster or pair.is_doubtful) and not small
+            else SOFT
+        )
         verdict = "too short to matter" if small else pair.told
         weight = "bold" if pair.is_clear and not small else "normal"
         body += text(end, y + 31, f"{seconds(pair.now)}, {verdict}", size=11, fill=colour, font_weight=weight)

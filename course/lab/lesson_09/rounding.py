@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from course.lab.lab import Lab
+from minillm.core.brief import brief
 from minillm.kernels.quantization import SMALLEST_SCALE, share_on_int4_grid
 from minillm.model import checkpoints
 
@@ -25,6 +26,8 @@ class Matrix:
 
     name: str
     weights: Tensor
+
+    __repr__ = brief
 
     def shaken(self) -> "Matrix":
         """Every weight moved at random by up to half a step of a 4-bit grid, groups of 32: as if it had never been

@@ -15,6 +15,7 @@ from course.lab.scale import enough
 from course.lab.simulated_70b import OLD, STACKS, TODAY
 from course.lab.style import seconds
 from course.lab.svg import Picture
+from minillm.core.brief import brief
 from minillm.core.timeline import PHASES
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.deployment import Deployment
@@ -121,6 +122,8 @@ class Cramped:
     room: int
     """Tokens whose keys and values fit."""
     run: FleetRun
+
+    __repr__ = brief
 
     @property
     def wait(self) -> float:

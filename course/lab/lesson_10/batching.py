@@ -8,6 +8,7 @@ from course.lab.lab import Lab
 from course.lab.run import percentile
 from course.lab.server import LabServer
 from course.lab.texts import CHAT_QUESTIONS
+from minillm.core.brief import brief
 
 LOADS = {"all at once": False, "one after the other": True}
 """And whether each waits for the one before."""
@@ -23,6 +24,8 @@ class Served:
     first_words: tuple[float, ...]
     """Until each client had something to read."""
     e2e: tuple[float, ...]
+
+    __repr__ = brief
 
     @property
     def p99(self) -> float:

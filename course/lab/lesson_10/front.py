@@ -20,6 +20,7 @@ from course.lab.lab import Lab
 from course.lab.run import percentile
 from course.lab.server import HOST, in_background
 from course.lab.style import number, seconds
+from minillm.core.brief import brief
 from minillm.core.timeline import Timeline
 from minillm.frontend.outputs import Completion
 from minillm.server.answers import DONE, AnswerShape
@@ -51,6 +52,8 @@ class Fed:
     wall_s: float
     lateness: tuple[float, ...]
     """Of each chunk: from the moment at which it was due to the one at which the front had got round to it."""
+
+    __repr__ = brief
 
     @property
     def cpu_per_chunk(self) -> float:

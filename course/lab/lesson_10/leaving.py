@@ -15,6 +15,7 @@ from course.lab.server import LabServer
 from course.lab.style import seconds
 from course.lab.svg import Picture
 from course.lab.texts import CHAT_QUESTIONS
+from minillm.core.brief import brief
 from minillm.core.timeline import StepRecord
 
 STRAIGHT, GATEWAY = "straight to the server", "through a gateway that reads on"
@@ -40,6 +41,8 @@ class Left:
     """When the server had done with it."""
     outcome: str
     """As the server's log says."""
+
+    __repr__ = brief
 
     @property
     def rest(self) -> int:

@@ -10,6 +10,7 @@ from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.server import LabServer
 from course.lab.style import COLOURS, seconds
 from course.lab.svg import Picture
+from minillm.core.brief import brief
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Answer:
     arrivals: tuple[float, ...]
     """By token; of a whole answer, all the same."""
     words: int
+
+    __repr__ = brief
 
     @property
     def engine_pace(self) -> float:

@@ -12,6 +12,7 @@ from course.lab.run import gaps_of, percentile
 from course.lab.server import LabServer, proxy
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
+from minillm.core.brief import brief
 
 PROMPT = CHAT_QUESTIONS[1]
 HELD_BYTES = 4096
@@ -40,6 +41,8 @@ class Passed:
     """Means at the server's /metrics, of this request: seconds by name; empty if not looked up."""
     borders: tuple[float, ...]
     """The six of its five phases, as the server saw them."""
+
+    __repr__ = brief
 
     @property
     def server_ttft(self) -> float:

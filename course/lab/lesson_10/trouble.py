@@ -18,7 +18,7 @@ LIMITS = {"max_body_bytes": 20_000, "head_timeout_s": 0.6, "body_timeout_s": 0.6
 """Short ones, to see them at work."""
 PAUSE_S = 0.4
 """What a slow tool takes between two requests of an agent."""
-SETTLE_S, PATIENCE_S = 5.0, 60.0
+SETTLE_S, PATIENCE_S = 60.0, 60.0
 """For KV blocks to come back; for a long answer to be written and given up."""
 FAT = {"n": 4, "logprobs": 20, "temperature": 1.0, "seed": 1}
 """Several answers in one request, with the likeliest tokens at each place: more than a socket holds."""

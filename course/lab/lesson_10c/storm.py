@@ -30,6 +30,7 @@ from course.lab.waiting import with_progress
 from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange, Failure, now
 from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
 from minillm.bench.loadgen.retrying import send_until_answered
+from minillm.core.brief import brief
 from minillm.simulate.cluster.record import Outcome
 from minillm.simulate.cluster.retries import BreakerPolicy, Retries, RetryPolicy
 from minillm.simulate.cluster.run import FleetRun
@@ -57,6 +58,8 @@ class Storm:
     """Attempts that the server refused, or an open breaker kept back."""
     goodput_after: float
     """Share of the requests due after the spike that were answered; those due in the last patience are left out."""
+
+    __repr__ = brief
 
     def per_second(self, series: Series, bin_s: float = 1.0) -> dict[float, float]:
         """Events per second by start of a bin, from 0 to the last request."""

@@ -11,6 +11,7 @@ import numpy as np
 from course.lab import simulated_70b
 from course.lab.run import percentile
 from course.lab.scale import enough
+from minillm.core.brief import brief
 from minillm.observe.summary import SLO
 from minillm.simulate.cluster.clients import ClientConfig
 from minillm.simulate.cluster.record import ClientRecord
@@ -129,6 +130,8 @@ class Served:
     stamps: np.ndarray
     """When each token reached its client."""
     preemptions: int
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, run: FleetRun) -> "Served":

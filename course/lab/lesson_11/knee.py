@@ -10,6 +10,7 @@ from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
 from course.lab.style import number
 from course.lab.svg import Picture
+from minillm.core.brief import brief
 from minillm.observe.summary import SLO
 from minillm.simulate.workload.arrivals import AllAtOnce
 
@@ -45,6 +46,8 @@ class Sweep:
     """Requests per second that came."""
     room: float | None = None
     """Requests of this traffic whose KV fits at once; None = not known."""
+
+    __repr__ = brief
 
     @property
     def best(self) -> Point:

@@ -12,6 +12,7 @@ from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.scale import enough
 from course.lab.svg import Picture
+from minillm.core.brief import brief
 from minillm.simulate.workload.arrivals import Poisson
 from minillm.simulate.workload.requests import make_workload
 
@@ -107,6 +108,8 @@ class Played:
     ttft: np.ndarray
     twice: np.ndarray
     """Hard requests that the small model was asked first."""
+
+    __repr__ = brief
 
 
 @functools.lru_cache(maxsize=32)

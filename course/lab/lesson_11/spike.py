@@ -16,6 +16,7 @@ from course.lab.run import percentile
 from course.lab.style import seconds
 from course.lab.svg import Picture
 from course.lab.waiting import with_progress
+from minillm.core.brief import brief
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.workload.arrivals import Ramp, Spikes
 from minillm.simulate.workload.requests import Workload, make_workload
@@ -78,6 +79,8 @@ class Story:
     up: tuple[tuple[float, int], ...]
     """Moment, replicas of the large model that took requests."""
     gpu_hours: float
+
+    __repr__ = brief
 
     def windows(self, ends: float = ENDS) -> list[float]:
         return [WINDOW_S * i for i in range(math.ceil(ends / WINDOW_S))]

@@ -16,6 +16,7 @@ from course.lab.style import number, seconds
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.waiting import with_progress
 from course.lab.workloads import Arrival, Workload, document
+from minillm.core.brief import brief
 from minillm.observe.summary import SLO
 
 SLOTS, SHORT_SLOTS = (1, 2, 4, 8, 16), (1, 2, 8)
@@ -65,6 +66,8 @@ class RealKnee:
 
     runs: Mapping[int, Run]
     rate: float
+
+    __repr__ = brief
 
     @property
     def limits(self) -> SLO:

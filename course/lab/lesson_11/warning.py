@@ -12,6 +12,7 @@ from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
+from minillm.core.brief import brief
 from minillm.simulate.cluster.record import ClientRecord, Outcome
 from minillm.simulate.workload.arrivals import Spikes
 from minillm.simulate.workload.requests import make_workload
@@ -39,6 +40,8 @@ class Alarm:
     wait: np.ndarray
     """How long each had stood there."""
     gave_up: np.ndarray
+
+    __repr__ = brief
 
     @property
     def fired(self) -> float:

@@ -14,6 +14,7 @@ from course.lab.predict import Outcome
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from course.lab.waiting import with_progress
+from minillm.core.brief import brief
 
 CHANGES: dict[str, dict[str, Any]] = {
     "no CUDA graphs": {"stack": fleet.STACKS[1]},
@@ -54,6 +55,8 @@ class Rehearsal:
     undone: float
     harmed: int
     """Late requests that were sent before the change was undone."""
+
+    __repr__ = brief
 
 
 def rehearse(change: str, rate: float, window: int, limit: float, undo_s: float, seed: int = 0) -> Rehearsal:

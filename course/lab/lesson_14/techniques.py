@@ -15,6 +15,7 @@ from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import Arrival, Workload
+from minillm.core.brief import brief
 from minillm.frontend.prompt_pruning import prune_context
 
 CLAIMED = {"static batching": 1.5, "continuous batching": 3.0, "streaming": 2.0, "speculation": 2.3, "compression": 1.5}
@@ -52,6 +53,8 @@ class Cell:
     workload: str
     factors: tuple[float, ...]
     """One for each repeat."""
+
+    __repr__ = brief
 
     @property
     def factor(self) -> float:

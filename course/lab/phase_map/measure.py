@@ -23,6 +23,7 @@ from course.lab.phase_map.techniques import ROWS, EnginePair, Pair, Setting, Tec
 from course.lab.run import Run, percentile
 from course.lab.style import number
 from course.lab.workloads import Arrival, Workload
+from minillm.core.brief import brief
 from minillm.core.timeline import PHASES
 from minillm.observe.summary import summarize
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
@@ -113,6 +114,8 @@ class PhaseMap:
     rows: tuple[Row, ...]
     provenance: dict[str, Any]
     """device, versions, date, command, and what the simulated hardware's constants rest on."""
+
+    __repr__ = brief
 
     def measured_again(self, rows: Sequence[Row]) -> "PhaseMap":
         """With these rows of here and now in place of their namesakes; what the others rest on stays."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from course.lab.run import Run
 from course.lab.style import PHASE_LABELS, seconds
-from course.lab.summary import NEGLIGIBLE, Comparison
+from course.lab.summary import SAME, Comparison
 from course.lab.svg import INK, PAPER, SOFT, Picture, Scale, nice, phase_fill, rect, text
 from minillm.core.timeline import PHASES
 
@@ -71,8 +71,7 @@ def _column(
     body = rect(x, y - 9, 11, 11, fill=phase_fill(phase), rx=2) + text(x + 16, y, label, size=12, fill=SOFT)
     body += text(x + 16, y + 16, value, size=13)
     if was:
-        matters = abs(now[phase] - was[phase]) > NEGLIGIBLE * total
-        told = compared.told(phase, was[phase], now[phase]) if matters else "≈" * compared.run.done
+        told = compared.told_of_phase(phase)
         words = ", ".join(filter(None, [f"was {seconds(was[phase])}", told]))
-        body += text(x + 16, y + 31, words, size=11, fill=SOFT if told in ("", "≈") else INK)
+        body += text(x + 16, y + 31, words, size=11, fill=SOFT if told in ("", SAME) else INK)
     return body

@@ -10,17 +10,13 @@ import ipywidgets as widgets
 
 from course.lab import progress
 from course.lab.display import Html, LivePanel, as_table, link_to
-from course.lab.drills import attempts
-from course.lab.grading.history import History
 from course.lab.progress import LessonRecord, Progress
-from course.lab.start import cards
+from course.lab.start import kept
 from course.lab.start.contents import HOW_ESTIMATED, Lesson, lessons, written
 from course.lab.start.paths import Path, Stop, minutes
+from course.lab.style import size
+from minillm.kernels.storage import cache_home
 
-WHAT_IS_COUNTED = {
-    "lessons": "lessons opened", "cards": "cards reviewed", "exercises": "attempts and hints at exercises",
-    "drills": "drills answered",
-}  # fmt: skip
 NOT_YET, BEGUN, DONE = "○", "◐", "●"
 WORDS = {NOT_YET: "not opened", BEGUN: "begun", DONE: "done"}
 
@@ -113,52 +109,49 @@ def _scores(lesson: Lesson, record: LessonRecord | None) -> str:
 
 
 class Keeping(LivePanel):
-    """What is kept of a learner, to take along or to erase. Erasing asks once more.
-
-    The ledger's file is not among it: that is about the machine.
-    """
+    """What is kept of a learner, file by file, to take along or to erase. Erasing asks once more."""
 
     def __init__(self) -> None:
         self.view = widgets.HTML()
-        self.reset = widgets.Button(description="Reset my progress", icon="trash", layout=widgets.Layout(width="auto"))
+        self.reset = widgets.Button(icon="trash", layout=widgets.Layout(width="auto"))
         self.reset.on_click(lambda _: self.press())
         self.keep = widgets.Button(description="No, keep it")
         self.keep.on_click(lambda _: self._ask(False))
         self.buttons = widgets.HBox()
         self.widget = widgets.VBox([self.view, self.buttons])
+        self._trouble: list[str] = []
         self._ask(False)
 
     def press(self) -> None:
         """The first time it asks, the second time it erases."""
         if self._sure:
-            for kept in (progress.FILE, cards.FILE, attempts.FILE):
-                kept.erase()
-            History().erase()
+            self._trouble = kept.erase()
         self._ask(not self._sure)
 
     def _ask(self, sure: bool) -> None:
         """Whether the next press erases; then there is a way back beside it."""
         self._sure = sure
-        self.reset.description = "Really? Press again to erase" if sure else "Reset my progress"
+        self.reset.description = "Really? Press again to erase" if sure else "Erase all of it"
         self.buttons.children = (self.reset, self.keep) if sure else (self.reset,)
         self._draw()
 
     def _draw(self) -> None:
-        kept = {
-            "lessons": progress.FILE.read().model_dump(mode="json")["lessons"],
-            "cards": cards.FILE.read().model_dump(mode="json")["cards"],
-            "exercises": list(History().events()),
-            "drills": attempts.FILE.read().model_dump(mode="json")["done"],
-        }
-        data = b64encode(json.dumps(kept, indent=1).encode()).decode()
+        trouble = "".join(f"<p>Not erased: {escape(words)}</p>" for words in self._trouble)
+        rows = [
+            (str(path.relative_to(cache_home())), each.what, size(path.stat().st_size)) for each, path in kept.found()
+        ]
+        if not rows:
+            self.view.value = f"{trouble}<p>Nothing is kept yet.</p>"
+            return
+        data = b64encode(json.dumps(kept.contents(), indent=1).encode()).decode()
         link = f'<a download="minillm-progress.json" href="data:application/json;base64,{data}">Save a copy</a>'
-        counts = (f"{len(found)} {WHAT_IS_COUNTED[name]}" for name, found in kept.items() if found)
-        self.view.value = f"<p>{', '.join(counts)}. {link}</p>" if any(kept.values()) else "<p>Nothing is kept yet.</p>"
+        self.view.value = f"{trouble}{as_table(('file', 'what it holds', 'size'), rows).html}<p>{link}</p>"
 
     def static_html(self) -> str:
-        return "<p>Run this cell to save a copy of it, or to erase it.</p>"
+        rows = [(each.name, each.what) for each in kept.KEPT]
+        return f"{as_table(('file', 'what it holds'), rows).html}<p>Run this cell to see which of them are there.</p>"
 
 
 def keep_or_reset() -> Keeping:
-    """A link that saves the progress, and a button that erases it."""
+    """All that is kept of a learner, a link that saves it, and a button that erases it."""
     return Keeping()

@@ -26,6 +26,7 @@ from minillm.core.errors import UnsupportedArchitectureError
 from minillm.kernels.storage import build_once, cache_home, say
 from minillm.model.checkpoints import iter_weights, load_config
 from minillm.model.config import ModelConfig
+from minillm.model.loader import stored_config
 from minillm.model.pull import sha256_of
 from minillm.model.rope import inverse_frequencies
 
@@ -35,6 +36,8 @@ GGUF_ARCHITECTURES = {
     "Qwen2ForCausalLM": MODEL_ARCH.QWEN2,
     "Qwen3ForCausalLM": MODEL_ARCH.QWEN3,
 }
+EXPORT = 2
+"""The version of what :func:`write_gguf` writes. 1 left out a stored output head that config.json ties."""
 FILE_TYPES = {
     "bfloat16": (LlamaFileType.MOSTLY_BF16, GGMLQuantizationType.BF16),
     "float16": (LlamaFileType.MOSTLY_F16, GGMLQuantizationType.F16),
@@ -54,7 +57,7 @@ def export_once(folder: Path, dtype: str, *, progress: bool = True) -> Path:
     """
     shards = sorted(folder.glob("*.safetensors"))
     digest = hashlib.sha256("".join(map(sha256_of, [folder / "config.json", *shards])).encode()).hexdigest()
-    target = cache_home() / "gguf" / f"{folder.name}-{dtype}-{digest[:16]}"
+    target = cache_home() / "gguf" / f"{folder.name}-{dtype}-{digest[:16]}-v{EXPORT}"
 
     def build(work: Path) -> None:
         say(f"writing {folder.name} as a {dtype} GGUF file once, for llama.cpp", progress)
@@ -78,7 +81,7 @@ def write_gguf(folder: Path, file: Path, dtype: str) -> None:
     """
     if dtype not in FILE_TYPES:
         raise BenchmarkError(f"llama.cpp is compared in {' or '.join(FILE_TYPES)}, not in {dtype}")
-    config = ModelConfig.from_hf(load_config(folder))
+    config = stored_config(folder, load_config(folder))
     if config.architecture not in GGUF_ARCHITECTURES:
         raise UnsupportedArchitectureError(f"{config.architecture} is not compared with llama.cpp: leave it out")
     architecture = GGUF_ARCHITECTURES[config.architecture]

@@ -14,6 +14,7 @@ import torch
 from minillm.bench.baselines.base import Baseline, Run, check_counts
 from minillm.bench.errors import BenchmarkError, MissingBaselineError
 from minillm.bench.workloads import Workload
+from minillm.text_files import read_text
 
 HOW_TO_GET_IT = (
     "--compare nano-vllm needs the packages nanovllm and flash-attn, on a machine with a CUDA GPU: "
@@ -45,7 +46,7 @@ class NanoVLLM(Baseline):
             import nanovllm
         except ImportError as error:
             raise MissingBaselineError(f"{error}. {HOW_TO_GET_IT}") from error
-        check_model(json.loads((folder / "config.json").read_text()), dtype)
+        check_model(json.loads(read_text(folder / "config.json")), dtype)
         self.dtype = dtype
         self.make_params = nanovllm.SamplingParams
         # Its share counts what others hold, too: all of that, and most of what is free.

@@ -15,6 +15,7 @@ from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.play import Play
 from minillm.bench.loadgen.server_metrics import Histogram, Scrape, scrape
 from minillm.bench.loadgen.validity import ClientLoad
+from minillm.core.brief import brief
 from minillm.core.errors import EndpointError
 
 TICK_S = 0.01
@@ -45,6 +46,8 @@ class LoadTest:
     before: Scrape | None
     after: Scrape | None
     was_cut_off: bool
+
+    __repr__ = brief
 
     @property
     def server(self) -> dict[str, Histogram]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from minillm.bench.loadgen.client import Exchange, Failure
 from minillm.bench.loadgen.stream import Answer, read_answer
+from minillm.core.brief import brief
 from minillm.core.request import FinishReason
 from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
@@ -55,6 +56,8 @@ class Observation:
     finish_reason: str | None
     server_times: dict[str, Any] = field(default_factory=dict)
     """The server's own word; see minillm/server/answers.py."""
+
+    __repr__ = brief
 
     @property
     def completed(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from minillm.core.brief import brief
 from minillm.simulate.workload.requests import Piece, Workload, token_ids
 
 
@@ -29,6 +30,8 @@ class PlannedRequest:
     """For a later turn: seconds from that answer to this request."""
     tenant: str = ""
     """Sent as OpenAI's `user`, if it has a name."""
+
+    __repr__ = brief
 
 
 def planned_requests(workload: Workload) -> list[PlannedRequest]:

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from minillm.bench.loadgen.client import Client
+from minillm.core.brief import brief
 from minillm.core.errors import EndpointError
 
 PREFIXES = ("minillm", "vllm", "sglang")
@@ -89,6 +90,8 @@ class Scrape:
     """A prefix: which server it is."""
     histograms: dict[str, Histogram] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
+
+    __repr__ = brief
 
     def since(self, before: "Scrape") -> dict[str, Histogram]:
         """The samples between two readings, by what they measure; only what the server measures."""

@@ -7,10 +7,13 @@ parsing an event costs about 8 microseconds, which other streams would have to w
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Any
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent
+
+from minillm.core.brief import brief
 
 Read = tuple[float, bytes]
 """When bytes were read from the connection, and the bytes. Seconds of the client's clock."""
@@ -35,6 +38,8 @@ class Answer:
     """It ended as an answer ends: with a finish reason or `[DONE]`."""
     error: str | None = None
     """What is wrong with it: the server reports an error in mid-stream, or it is not what the API says."""
+
+    __repr__ = brief
 
     @property
     def text(self) -> str:
@@ -66,8 +71,12 @@ def stamped_events(reads: Iterable[Read]) -> Iterator[tuple[float, ServerSentEve
 
     def chunks() -> Iterator[bytes]:
         nonlocal now
-        for stamp, data in reads:
+        for (stamp, data), (_, following) in pairwise(chain(reads, [(0.0, b"")])):
             now = stamp
+            if data.endswith(b"\r") and not following.startswith(b"\n"):
+                # Lines may end in CR alone. httpx-sse would wait for the next read, to see whether that begins with LF.
+                text = data.rstrip(b"\r")
+                data = text + b"\n" * (len(data) - len(text))
             yield data
 
     # httpx-sse reads httpx's responses; nothing of this one ever was on a network.
@@ -98,10 +107,11 @@ def _take(answer: Answer, chunk: dict[str, Any], stamp: float) -> None:
 
 
 def _text_of(choice: dict[str, Any]) -> str:
-    if "delta" not in choice:
+    delta = choice.get("delta")
+    if delta is None:
         text = choice.get("text") or ""
         if not isinstance(text, str):
             raise TypeError("text is no string")
         return text
-    found = (choice["delta"].get(key) for key in TEXT_KEYS)
+    found = (delta.get(key) for key in TEXT_KEYS)
     return "".join(part if isinstance(part, str) else json.dumps(part) for part in found if part)

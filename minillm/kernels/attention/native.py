@@ -46,7 +46,7 @@ class NativeAttention(AttentionBackend):
     def missing(cls, device: torch.device) -> str | None:
         if reason := super().missing(device):
             return reason
-        return None if native_kernels() else "it needs Linux and a C++ compiler: apt install g++"
+        return None if native_kernels() else "the C++ kernels are not there: `minillm doctor` says why"
 
 
 def suits(dtype: torch.dtype, num_heads: int, head_dim: int, kv_cache: KVCache) -> bool:

@@ -49,7 +49,7 @@ def survey(device: torch.device, demands: Demands = Demands()) -> dict[str, str 
 
 
 def select_backend(name: str, device: torch.device, demands: Demands = Demands()) -> type[AttentionBackend]:
-    """The backend called `name` in EngineConfig.attention_backend; auto = the fastest that can run here.
+    """The backend called `name` in EngineConfig.attention_backend; auto = the first of PREFERENCE that can run here.
 
     Raises:
         ConfigError: it cannot run on this device, or cannot do what is demanded.

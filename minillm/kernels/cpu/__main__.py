@@ -21,6 +21,8 @@ class ForTheReader(logging.Formatter):
 handler = logging.StreamHandler()
 handler.setFormatter(ForTheReader())
 logging.basicConfig(handlers=[handler])  # what the compiler said against it
-say("compiling the CPU kernels for this processor, unless that was done before: under a minute")
-if native_kernels() is None and (why := why_none()):
-    print(f"! {why}", flush=True)
+if why := why_none():
+    print(textwrap.indent(why, "! "), flush=True)
+else:
+    say("compiling the CPU kernels for this processor, and trying them, unless that was done before: under a minute")
+    native_kernels()

@@ -5,6 +5,7 @@
 // (online softmax, Milakov & Gimelshein 2018; FlashAttention, Dao et al. 2022).
 
 #include "cache.h"
+#include "kernels.h"
 
 #include <algorithm>
 #include <type_traits>

@@ -1,56 +1,164 @@
-"""Compiles the C++ beside this file into one library in the cache folder."""
+"""Compiles the C++ beside this file into one library in the cache folder, and has it tried before anybody loads it."""
 
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from minillm.core.errors import StorageError
+from minillm.kernels.cpu.selftest import run_selftest
 from minillm.kernels.openmp import BUNDLED
-from minillm.kernels.storage import cache_home
+from minillm.kernels.platforms import Platform, how_to_get_a_compiler, why_no_native_kernels
+from minillm.kernels.storage import build_once, cache_home
 
 FOLDER = Path(__file__).parent
 SOURCES = ("linear.cpp", "ops.cpp", "attention.cpp", "prefill.cpp", "layers.cpp")
-HEADERS = ("vectors.h", "tiles.h", "matrix_units.h", "cache.h")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp")
+HEADERS = ("kernels.h", "vectors.h", "tiles.h", "matrix_units.h", "cache.h")
+SELFTEST = "selftest.cpp"
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fopenmp")
+TUNINGS = (("-march=native",), ("-mcpu=native",), ())
+"""For this processor; the first that the compiler takes. Not each knows the first on Arm, PowerPC or RISC-V."""
+LIBRARY, PROGRAM, VERDICT = "kernels.so", "selftest", "verdict.txt"
+RIGHT = "right"
+NEEDED_BYTES = 20_000_000
 
 
-def build() -> Path:
-    """Compile the sources, if that was not done before; some seconds. Returns the library.
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """What makes a library, and for which machine: each makes one of its own.
 
-    Raises:
-        OSError: no compiler, or the cache cannot be written.
-        subprocess.SubprocessError: the compiler failed.
+    The same cache may serve several machines and PyTorches: a library is good for one kind of processor, and for the
+    OpenMP that it was linked with.
     """
-    compiler = find_compiler()
-    if sys.platform != "linux" or compiler is None:
-        raise FileNotFoundError("it needs Linux and a C++ compiler, such as g++")
-    # The same cache may serve several machines and PyTorches: a library is good for one kind of processor, and
-    # for the OpenMP that it was linked with.
-    version = run([compiler, "--version"])
-    texts = [(FOLDER / name).read_text() for name in (*HEADERS, *SOURCES)]
-    identity = "\n".join([*texts, *FLAGS, version, cpu_identity(), torch.__version__, *openmp()])
-    library = cache_home() / "native" / f"kernels-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-            objects = []
-            for name in SOURCES:
-                objects.append(str(Path(folder) / f"{name}.o"))
-                command = [compiler, *FLAGS, "-c", str(FOLDER / name), "-o", objects[-1]]
-                run(command)
-            built = Path(folder) / "kernels.so"
-            command = [compiler, "-shared", *objects, *openmp(), "-o", str(built)]
-            run(command)
-            with built.open("rb") as file:
-                os.fsync(file.fileno())  # nor does a power cut leave one
-            built.replace(library)  # at once: no other process ever sees half a library
-    return library
+
+    path: str
+    version: str
+    flags: tuple[str, ...]
+    """More of them, at the end: `$MINILLM_CXXFLAGS`."""
+
+    @classmethod
+    def here(cls) -> "Compiler":
+        """This machine's.
+
+        Raises:
+            OSError: there is none, or it can't be started.
+            subprocess.SubprocessError: it failed.
+        """
+        path = find_compiler()
+        if sys.platform != "linux" or path is None:
+            raise FileNotFoundError("it needs Linux and a C++ compiler, such as g++")
+        try:
+            flags = tuple(shlex.split(os.environ.get("MINILLM_CXXFLAGS", "")))
+        except ValueError as error:
+            raise OSError(f"MINILLM_CXXFLAGS can't be read as options of a compiler: {error}") from error
+        return cls(path, run([path, "--version"]).partition("\n")[0], flags)
+
+    def folder(self) -> Path:
+        """Where its library is, or will be."""
+        texts = [(FOLDER / name).read_text() for name in (*HEADERS, *SOURCES, SELFTEST)]
+        made_by = (*FLAGS, *map(str, TUNINGS), *self.flags, self.version, *self.openmp())
+        identity = "\n".join([*texts, *made_by, cpu_identity(), torch.__version__])
+        return cache_home() / "native" / f"kernels-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+    def openmp(self) -> list[str]:
+        """The OpenMP library to link with: PyTorch's own, so that both share one team of threads. Clang's code calls
+        functions that only Clang's has."""
+        if BUNDLED is None or "clang" in self.version:
+            return ["-fopenmp"]
+        return [str(BUNDLED), f"-Wl,-rpath,{BUNDLED.parent}"]
+
+    def compile(self, work: Path) -> tuple[str, ...]:
+        """The library and its self-test, in the folder `work`. Returns the flags of the first tuning that went well."""
+        for tuning in TUNINGS:
+            flags = (*FLAGS, *tuning, *self.flags)
+            try:
+                self.compile_with(flags, work)
+                return flags
+            except subprocess.CalledProcessError as error:
+                failure = error
+        raise failure
+
+    def compile_with(self, flags: tuple[str, ...], work: Path) -> None:
+        """The same, with these flags or not at all."""
+        objects = {name: work / f"{name}.o" for name in SOURCES}
+        for name, made in objects.items():
+            run([self.path, *flags, "-c", str(FOLDER / name), "-o", str(made)])
+        library, shared = str(work / LIBRARY), ("-shared", f"-Wl,-soname,{LIBRARY}")
+        run([self.path, *self.flags, *shared, *map(str, objects.values()), *self.openmp(), "-o", library])
+        # Plain code: neither a mistake of the optimizer nor an instruction that the CPU lacks should be in both.
+        plain = ("-std=c++17", "-O1", *self.flags, str(FOLDER / SELFTEST))
+        run([self.path, *plain, library, "-Wl,-rpath,$ORIGIN", "-o", str(work / PROGRAM)])
+        for made in objects.values():
+            made.unlink()
+
+    def report(self, fault: str, flags: tuple[str, ...]) -> str:
+        """What somebody who mends it must know."""
+        return f"""\
+The C++ kernels failed their self-test on this machine, so minillm uses PyTorch's: results are right, decoding slower.
+Its self-test: {fault}
+Please report that to minillm's authors, with these lines:
+  compiler: {self.path}, {self.version}
+  flags: {" ".join(flags)}
+  CPU: {cpu_name()}, {platform.machine()}, {platform.platform()}
+  PyTorch: {torch.__version__}, OpenMP: {self.openmp()[0]}
+  self-test: {self.folder() / PROGRAM}
+It won't be tried again with this compiler on this machine, unless you delete that folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A compiled library that was tried."""
+
+    path: Path
+    fault: str | None
+    """It crashed, hung or computed wrongly: what to say about it. None: it is right."""
+    is_new: bool
+    """It was compiled just now."""
+
+
+def build(anew: bool = False) -> Library:
+    """Compile the sources and try what comes of it, if that was not done before; some seconds.
+
+    Args:
+        anew: although there is one.
+    Raises:
+        OSError: no compiler.
+        subprocess.SubprocessError: the compiler failed.
+        StorageError: the cache cannot be written.
+    """
+    compiler = Compiler.here()
+    folder = compiler.folder()
+    anew = anew or (folder.is_dir() and not (folder / VERDICT).is_file())
+    is_new = anew or not folder.is_dir()
+
+    def compile_and_try(work: Path) -> None:
+        flags = compiler.compile(work)
+        fault = run_selftest(work / PROGRAM)
+        (work / VERDICT).write_text(RIGHT if fault is None else compiler.report(fault, flags), "utf-8")
+
+    build_once(folder, compile_and_try, NEEDED_BYTES, replace=anew, progress=False)
+    return Library(folder / LIBRARY, fault_in(folder), is_new)
+
+
+def fault_in(folder: Path) -> str | None:
+    """What the self-test found wrong there, if it did."""
+    verdict = (folder / VERDICT).read_text("utf-8")
+    return None if verdict == RIGHT else verdict
+
+
+def known_fault() -> str | None:
+    """What was found wrong with this machine's library; None: nothing, or nothing was compiled yet."""
+    try:
+        return fault_in(Compiler.here().folder())
+    except (OSError, StorageError, subprocess.SubprocessError):
+        return None
 
 
 def run(command: list[str]) -> str:
@@ -63,24 +171,15 @@ def find_compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "g++"))
 
 
-def how_to_get_a_compiler() -> str:
-    """A command, or advice, for this machine."""
-    return "apt install g++" if shutil.which("apt") else "install g++, by this system's package manager"
-
-
 def why_none() -> str | None:
-    """Why nothing can be compiled here, what that means for the course, and the cure. None: it should be possible."""
+    """Why there's no library here, what that means for the course, and the cure. None: there should be one."""
     slower = "decoding will be slower, and lessons 06 and 09 will show other proportions"
-    if sys.platform != "linux":
-        return f"the C++ kernels are for Linux only so far; PyTorch's own take their place: {slower}"
+    here = Platform.here()
+    if unavailable := why_no_native_kernels(here):
+        return f"{unavailable}, so {slower}"
     if find_compiler() is None:
-        return f"no C++ compiler found (g++): {slower}. {how_to_get_a_compiler()}, then start this again"
-    return None
-
-
-def openmp() -> list[str]:
-    """The OpenMP library to link with: PyTorch's own, so that both share one team of threads."""
-    return ["-fopenmp"] if BUNDLED is None else [str(BUNDLED)]
+        return f"no C++ compiler found (g++): {slower}. {how_to_get_a_compiler(here)}, then start this again"
+    return known_fault()
 
 
 def cpu_identity() -> str:
@@ -89,3 +188,11 @@ def cpu_identity() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     return f"{platform.machine()} {flags}"
+
+
+def cpu_name() -> str:
+    """What the processor is called."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part")))
+    return next(names, "an unnamed processor")

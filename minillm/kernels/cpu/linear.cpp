@@ -3,6 +3,7 @@
 // W is bfloat16, as in the checkpoint; or int8 or int4, widened on the way: what counts is the bytes that come from
 // memory. Sums are float32. x is float32, too, or with `dots` rounded to bfloat16, where the CPU multiplies pairs of those.
 
+#include "kernels.h"
 #include "matrix_units.h"
 #include "tiles.h"
 
@@ -86,19 +87,20 @@ static std::unique_ptr<float[]> rounded(const float* x, long size) {
 
 // x [rows, in] rounded, [rows, pairs]: an odd `in` is filled up with zeros.
 static std::unique_ptr<uint32_t[]> paired(const float* x, long rows, long in) {
-    const long pairs = in / 2 + in % 2;
+    const long pairs = in / 2 + in % 2, vectors = in / LANES;
     std::unique_ptr<uint32_t[]> rounded(new uint32_t[rows * pairs]);
     #pragma omp parallel for schedule(static) if (rows >= MANY)
     for (long row = 0; row < rows; ++row) {
-        uint16_t* to = (uint16_t*)(rounded.get() + row * pairs);
+        uint32_t* to = rounded.get() + row * pairs;
         const float* from = x + row * in;
-        long i = 0;
-        for (; i + LANES <= in; i += LANES) {
-            Halves halves = narrow(load(from + i));
-            std::memcpy(to + i, &halves, sizeof halves);
+        for (long i = 0; i < vectors; ++i) {
+            const Halves halves = narrow(load(from + i * LANES));
+            std::memcpy(to + i * LANES / 2, &halves, sizeof halves);
         }
-        for (; i < in; ++i) to[i] = narrow(from[i]);
-        if (in % 2) to[in] = 0;
+        for (long i = vectors * LANES; i < in; i += 2) {
+            const uint32_t second = i + 1 < in ? narrow(from[i + 1]) : 0;
+            to[i / 2] = narrow(from[i]) | second << 16;
+        }
     }
     return rounded;
 }
@@ -133,7 +135,7 @@ static void multiply_dots(const float* x, const BFloat16& w, float* y, long rows
     const long in = w.in;
     if (!fit_units(in)) return multiply(paired(x, rows, in).get(), Pairs{w.numbers, in / 2 + in % 2}, y, rows, out);
     in_units(x, rows, in, out, [&](const uint16_t* tiles, long row, long last, long band, long end) {
-        multiply_tiles(tiles, w.numbers, y, row, last, rows, band, end, in, out);
+        multiply_tiles(tiles, w.numbers + band * BAND * in, y, row, last, rows, band, end, in, out);
     });
 }
 
@@ -147,18 +149,19 @@ static inline void widen_eight(const Matrix& w, long strip, long k, uint32_t* to
         if (i % w.STEP == 0 && k + i < w.in) part = w.part(strip, k + i);
         weights[i] = k + i < w.in ? w.weights(part, i % w.STEP) : Floats{};
     }
-    #pragma GCC unroll 4
     for (int i = 0; i < 8 && k + i < w.in; i += 2) {
         const Words pairs = narrow(weights[i], weights[i + 1]);
         std::memcpy(to + i / 2 * BAND, &pairs, sizeof pairs);
     }
 }
 
-// Some strips of W as bfloat16, to where `place` has them for Pairs. All at once, as more of memory is then under way.
+// Some strips of W as bfloat16, to where Pairs that begin with strip `first` have them. All at once, as more of memory is
+// then under way.
 template <typename Matrix>
-static void widen(const Matrix& w, long strip, long end, uint32_t* to) {
+static void widen(const Matrix& w, long first, long strip, long end, uint32_t* to) {
+    const long pairs = w.in / 2 + w.in % 2;
     for (long k = 0; k < w.in; k += 8)
-        for (long each = strip; each < end; ++each) widen_eight(w, each, k, to + place(each, w.in / 2 + w.in % 2, k / 2));
+        for (long each = strip; each < end; ++each) widen_eight(w, each, k, to + place(each - first, pairs, k / 2));
 }
 
 // Sums become numbers of y.
@@ -188,24 +191,23 @@ static void multiply_dots(const float* x, const Matrix& w, float* y, long rows, 
     auto some_at_a_time = [&](long strip, long end, long row, long last, auto with) {
         const Aligned<uint32_t> some = aligned<uint32_t>((AT_ONCE * LANES / BAND + 2) * band);
         for (; strip < end; strip += AT_ONCE) {
-            const long next = std::min(strip + AT_ONCE, end);
-            uint32_t* bands = some.get() - strip * LANES / BAND * band;  // so that W's first band would be there
-            widen(w, strip, next, bands);
-            with((const uint16_t*)bands, strip, next);
+            const long next = std::min(strip + AT_ONCE, end), first = strip - strip % STRIPS_OF_BAND;
+            widen(w, first, strip, next, some.get());
+            with(Pairs{(const uint16_t*)some.get(), pairs, first}, strip, next);
             finish(w, y, row, last, strip, next, out);
         }
     };
     if (fit_units(in)) {
         in_units(x, rows, in, out, [&](const uint16_t* tiles, long row, long last, long strip, long end) {
-            some_at_a_time(strip, end, row, last, [&](const uint16_t* bands, long strip, long end) {
-                multiply_tiles(tiles, bands, y, row, last, rows, strip, end, in, out);
+            some_at_a_time(strip, end, row, last, [&](const Pairs& some, long strip, long end) {
+                multiply_tiles(tiles, some.numbers, y, row, last, rows, strip, end, in, out);
             });
         });
     } else {
         const auto rounded = paired(x, rows, in);
         in_threads(out, [&](long strip, long end) {
-            some_at_a_time(strip, end, 0, rows, [&](const uint16_t* bands, long strip, long end) {
-                share<Pairs::ROWS, Pairs::STRIPS>(rounded.get(), Pairs{bands, pairs}, y, rows, out, strip, end);
+            some_at_a_time(strip, end, 0, rows, [&](const Pairs& some, long strip, long end) {
+                share<Pairs::ROWS, Pairs::STRIPS>(rounded.get(), some, y, rows, out, strip, end);
             });
         });
     }
@@ -228,7 +230,6 @@ static void multiply(const float* x, const Matrix& w, float* y, long rows, long 
 
 extern "C" long has_dots() { return HAS_DOTS; }
 
-// x [rows, in], y [rows, out], contiguous; W in bands. `dots`: only where `has_dots`.
 extern "C" void linear(const float* x, const uint16_t* w, float* y, long rows, long in, long out, long dots) {
     multiply(x, BFloat16{w, in}, y, rows, out, dots);
 }
@@ -246,17 +247,14 @@ extern "C" void linear_int4(
     multiply(x, Int4{w, scales, in, group}, y, rows, out, dots);
 }
 
-// y [rows, inner] = silu(gate) * up, where W's outputs are gates and ups, `inner` each; x is rounded to bfloat16. False, and
-// nothing done, without matrix units: elsewhere the product takes so long that to write it down and read it again does
-// not count.
-extern "C" bool linear_silu_mul(const float* x, const uint16_t* w, float* y, long rows, long in, long inner) {
 #if HAS_DOTS
+extern "C" bool linear_silu_mul(const float* x, const uint16_t* w, float* y, long rows, long in, long inner) {
     if (!fit_units(in) || inner % BAND) return false;
     in_units(x, rows, in, inner, [&](const uint16_t* tiles, long row, long last, long band, long end) {
         multiply_tiles_silu(tiles, w, y, row, last, rows, band, end, in, inner);
     });
     return true;
-#else
-    return false;
-#endif
 }
+#else
+extern "C" bool linear_silu_mul(const float*, const uint16_t*, float*, long, long, long) { return false; }
+#endif

@@ -33,7 +33,7 @@ static Aligned<Number> aligned(long size) {  // a row of a tile is a cache line
     return Aligned<Number>((Number*)std::aligned_alloc(64, (size * sizeof(Number) + 63) / 64 * 64));
 }
 
-#ifdef __AMX_BF16__
+#if defined(__AMX_BF16__) && HAS_DOTS  // without the latter, x isn't rounded
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,13 +57,17 @@ struct alignas(64) Registers {
     }
 };
 
-// A thread's registers, for as long as this lives.
+// A thread's registers, for as long as this lives. Where the system has not granted them, to touch them ends the process.
 struct UseUnits {
     explicit UseUnits(long height) {
+        if (!matrix_units()) return;
         const Registers registers(height);
-        asm volatile("ldtilecfg %0" ::"m"(registers));  // GCC's _tile_loadconfig says that it reads eight bytes
+        asm volatile("" ::"m"(registers));  // all of it is in memory: GCC's intrinsic says that it reads eight bytes
+        _tile_loadconfig(&registers);
     }
-    ~UseUnits() { _tile_release(); }
+    ~UseUnits() {
+        if (matrix_units()) _tile_release();
+    }
 };
 
 // What was stored is in memory from here on: GCC's _tile_loadd doesn't say that it reads any.
@@ -129,7 +133,7 @@ static inline void block(
     const uint16_t* x, const uint16_t* w, float* y, long row, long rows, long band, long in, long out
 ) {
     zero_sums();
-    add_tiles<ROWS, BANDS>(x + row * in, w + band * SIDE * in, w + (band + 1) * SIDE * in, in);
+    add_tiles<ROWS, BANDS>(x + row * in, w, w + SIDE * in, in);
     const long o = band * SIDE;
     store_sums<0>(y, row, rows, o, out);
     if constexpr (BANDS == 2) store_sums<1>(y, row, rows, o + SIDE, out);
@@ -145,13 +149,13 @@ static inline void with_rows(
     if (row < end) block<1, BANDS>(x, w, y, row, rows, band, in, out);
 }
 
-// Rows from `row` up to `last` of x in tiles with bands from `band` up to `end` of W; x has `rows`, `in` is a multiple of DEPTH.
-// Registers are as high as a tile, or as there are rows.
+// Rows from `row` up to `last` of x in tiles with bands from `band` up to `end` of W, of which w is the first; x has `rows`,
+// `in` is a multiple of DEPTH. Registers are as high as a tile, or as there are rows.
 static inline void multiply_tiles(
     const uint16_t* x, const uint16_t* w, float* y, long row, long last, long rows, long band, long end, long in, long out
 ) {
     store_all();
-    for (; band + 2 <= end; band += 2) with_rows<2>(x, w, y, row, last, rows, band, in, out);
+    for (; band + 2 <= end; band += 2, w += 2 * SIDE * in) with_rows<2>(x, w, y, row, last, rows, band, in, out);
     if (band < end) with_rows<1>(x, w, y, row, last, rows, band, in, out);
 }
 

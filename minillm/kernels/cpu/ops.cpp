@@ -3,6 +3,7 @@
 // In a decode step they handle a few kilobytes, which takes a microsecond; what costs is that PyTorch makes
 // forty calls a layer of them. Plain loops: the compiler makes vectors of them. Rows are float32.
 
+#include "kernels.h"
 #include "vectors.h"
 
 constexpr long MANY = 16;  // rows from which on threads share them; fewer are done before a thread has woken up
@@ -14,7 +15,6 @@ static inline float scale_of(const float* row, long size, float eps) {
     return 1.0f / std::sqrt(squares / float(size) + eps);
 }
 
-// total = x + delta, normed = total / rms(total) * weight, for [rows, size]
 extern "C" void add_rms_norm(
     const float* x, const float* delta, const float* weight, float* total, float* normed, long rows, long size,
     float eps
@@ -29,7 +29,6 @@ extern "C" void add_rms_norm(
     }
 }
 
-// out = silu(gate) * up, for [rows, 2 * inner] = (gate, up)
 extern "C" void silu_mul(const float* gate_up, float* out, long rows, long inner) {
     #pragma omp parallel for schedule(static) if (rows >= MANY)
     for (long row = 0; row < rows; ++row) {
@@ -99,7 +98,6 @@ static void rotate_and_write(
     }
 }
 
-// qkv [rows, heads + 2 * kv_heads, d], cos and sin [rows, d]; weights may be null.
 extern "C" void rotate_and_write_bf16(
     float* qkv, const float* query_weight, const float* key_weight, const float* cos, const float* sin,
     const int64_t* slots, uint16_t* numbers, uint16_t*, long rows, long heads, long kv_heads, long d, float eps

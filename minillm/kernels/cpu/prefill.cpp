@@ -6,6 +6,7 @@
 // heads of a group share keys, and so are rows of one product.
 
 #include "cache.h"
+#include "kernels.h"
 #include "matrix_units.h"
 #include "tiles.h"
 

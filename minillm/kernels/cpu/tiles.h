@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-constexpr long BAND = 16;
+constexpr long BAND = 16, STRIPS_OF_BAND = BAND / LANES;
 constexpr bool MANY_REGISTERS = REGISTERS == 32;
 
 // Where the weights of a strip for input k begin, in a matrix of `in` inputs.
@@ -58,12 +58,13 @@ struct Pairs {
     typedef Words Weights, Part;
     static constexpr long INPUTS = 2;
     const uint16_t* numbers;
-    long in;  // pairs
+    long in;         // pairs
+    long first = 0;  // strip with which `numbers` begin: some of W's bands are enough
     static constexpr int STEP = 1, ROWS = 4, STRIPS = MANY_REGISTERS ? 6 : 2, FEW = 1, FEW_STRIPS = 2 * STRIPS;
 
     Part part(long strip, long k) const {
         Part pairs;
-        std::memcpy(&pairs, numbers + 2 * place(strip, in, k), sizeof pairs);
+        std::memcpy(&pairs, numbers + 2 * place(strip - first, in, k), sizeof pairs);
         return pairs;
     }
     static Words weights(const Part& pairs, int) { return pairs; }

@@ -20,7 +20,9 @@
 constexpr int LANES = 16, REGISTERS = 32;
 #elif defined(__AVX2__)
 constexpr int LANES = 8, REGISTERS = 16;
-#else  // NEON
+#elif defined(__x86_64__)  // SSE2
+constexpr int LANES = 4, REGISTERS = 16;
+#else  // NEON, and any other CPU with vectors of 16 bytes
 constexpr int LANES = 4, REGISTERS = 32;
 #endif
 typedef int8_t SignedBytes __attribute__((vector_size(LANES)));
@@ -104,7 +106,8 @@ static inline Words narrow(Floats first, Floats second) {
 #endif
 }
 
-// sums + a product of two pairs of bfloat16 in each lane: one instruction for what takes two in float32.
+// sums + a product of two pairs of bfloat16 in each lane: one instruction for what takes two in float32. On Arm this
+// is BFDOT, and all that is used there beyond plain NEON: neither BFMMLA nor the int8 products of i8mm.
 #if defined(__AVX512BF16__)
 #define HAS_DOTS 1
 static inline Floats add_dots(Floats sums, Words pairs, uint32_t pair) {

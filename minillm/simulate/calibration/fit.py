@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from scipy.optimize import least_squares
 
+from minillm.core.brief import brief
 from minillm.core.errors import PricingError
 from minillm.model.arithmetic import ModelCost
 from minillm.simulate.cost.hardware import Hardware
@@ -135,6 +136,8 @@ class StepTable:
     hardware: Hardware
     placement: Placement
     steps: Sequence[TimedStep]
+
+    __repr__ = brief
 
     def relative_errors(self, constants: Constants) -> np.ndarray:
         """[N] priced over measured seconds, minus 1."""

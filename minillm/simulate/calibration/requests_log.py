@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from minillm.core.errors import RecordingError
 from minillm.simulate.workload.traces import json_rows
+from minillm.text_files import read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def read_server_facts(log: Path) -> dict[str, int | bool]:
         RecordingError: it was more than one replica.
     """
     try:
-        meta = json.loads((log.parent / "meta.json").read_text(encoding="utf-8"))
+        meta = json.loads(read_text(log.parent / "meta.json"))
         server, cache = dict(meta.get("engine_kwargs") or {}), dict(meta.get("kv_cache") or {})
         resolved = dict((meta.get("resolved_config") or {}).get("scheduler_config") or {})
     except (OSError, ValueError, AttributeError, TypeError):

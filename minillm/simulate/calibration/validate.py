@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from minillm.core.brief import brief
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
@@ -48,6 +49,8 @@ class Validation:
     error_percent: dict[float, SummaryDict]
     """By load, over the requests of all seeds."""
 
+    __repr__ = brief
+
     @property
     def capacity_error_percent(self) -> float:
         return 100 * (self.simulated_capacity / self.real_capacity - 1)
@@ -71,6 +74,8 @@ class RealRun:
     """Share of capacity; None = all requests at once, to find the capacity."""
     arrivals: list[Arrival]
     outputs: list[RequestOutput]
+
+    __repr__ = brief
 
 
 def serve_traffic(engine: Engine, loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> Iterator[RealRun]:

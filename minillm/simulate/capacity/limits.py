@@ -7,6 +7,7 @@ from typing import Any
 
 from minillm.core.batch import LaunchedStep, Runner, ScheduledBatch
 from minillm.core.errors import SimulationError
+from minillm.core.step_cost import split_steps
 from minillm.core.timeline import StepRecord, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.simulate.cluster.replica import EngineFactory
@@ -96,25 +97,14 @@ def find_pool_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
 
 
 def prefill_share(run: FleetRun) -> float:
-    """Share of the steps' time that prompts cost: what they add to the steps they are in.
-
-    A step of decodes alone is all output, and one of prompts alone all input. In a mixed one the decodes
-    would have taken about as long as the run's decode-only steps; what is above that, the prompts added. A run
-    without any decode-only step is split by tokens.
-    """
+    """Share of the steps' time that prompts cost: what they add to the steps they are in (core/step_cost.py). A step of
+    prompts alone would not have been taken without them: it is theirs whole, its fixed cost too."""
     steps = list(steps_of(run))
-    decode_only = [step.end - step.start for step in steps if step.num_prefill_tokens == 0]
-    usual = sum(decode_only) / len(decode_only) if decode_only else None
-    prefill = total = 0.0
-    for step in steps:
-        length = step.end - step.start
-        total += length
-        if step.num_prefill_tokens == step.num_tokens:
-            prefill += length
-        elif step.num_prefill_tokens:
-            by_tokens = length * step.num_prefill_tokens / step.num_tokens
-            prefill += by_tokens if usual is None else max(length - usual, 0.0)
-    return prefill / total if total else 0.0
+    prefill = 0.0
+    for step, cost in zip(steps, split_steps(steps)):
+        alone = step.num_prefill_tokens == step.num_tokens
+        prefill += step.end - step.start if alone else cost.prompts
+    return prefill / total if (total := seconds_of(steps)) else 0.0
 
 
 def seconds_of(steps: Iterable[StepRecord]) -> float:

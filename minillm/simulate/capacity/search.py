@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from minillm.core.brief import brief
 from minillm.core.errors import DoesNotFitError, PricingError, SimulationError
 from minillm.observe.summary import SLO
 from minillm.observe.tables import text_table
@@ -52,6 +53,8 @@ class Search:
     """Cheapest first."""
     left_out: tuple[tuple[str, str], ...]
     """Candidates that have no plan, each with the reason."""
+
+    __repr__ = brief
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from minillm.core.brief import brief
 from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
 from minillm.simulate.capacity.limits import Explain, Limits, find_limits, prefill_share, recording
@@ -99,6 +100,8 @@ class CapacityPlan:
     prefill_share: float
     """Share of a replica's busy time that prompts cost; it splits the bill. Idle time is split likewise."""
     limits: Limits
+
+    __repr__ = brief
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""

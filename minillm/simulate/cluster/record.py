@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from minillm.core.brief import brief
 from minillm.core.request import FinishReason
 from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
@@ -72,6 +73,8 @@ class ClientRecord:
     misrouted: bool = False
     """Model routing chose the wrong model for it."""
     error: str | None = None
+
+    __repr__ = brief
 
     @property
     def attempts(self) -> int:

@@ -15,6 +15,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, field_validator
 
 from minillm.core.errors import PricingError, UnknownHardwareError
 from minillm.core.params import StrictModel
+from minillm.text_files import read_text
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ def _plain(name: str) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises PricingError: it cannot be read, or is no object."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise PricingError(f"cannot read {path}: {error}") from None
     if not isinstance(content, dict):

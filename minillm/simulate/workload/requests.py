@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minillm.core.brief import brief
 from minillm.core.errors import WorkloadError
 from minillm.simulate.workload.arrivals import Arrivals, find_arrivals, take
 from minillm.simulate.workload.streams import Streams
@@ -45,6 +46,8 @@ class Turn:
     think_s: float = 0.0
     """Seconds between the last byte of the former answer and this turn; 0 for the first."""
     tenant: str = ""
+
+    __repr__ = brief
 
 
 class Traffic(Protocol):
@@ -82,6 +85,8 @@ class WorkloadRequest:
     """Whose it is, with scheduling_order="fair"."""
     priority: int = 0
     """Lower is served earlier, with scheduling_order="priority"."""
+
+    __repr__ = brief
 
     @property
     def num_prompt_tokens(self) -> int:

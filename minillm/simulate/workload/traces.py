@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError, field_valid
 from minillm.core.errors import TraceError, WorkloadError
 from minillm.core.params import explain
 from minillm.simulate.workload.requests import Piece, Workload, WorkloadRequest
+from minillm.text_files import open_text
 
 MOONCAKE_BLOCK = 512
 """Tokens a hash id stands for."""
@@ -74,7 +75,7 @@ def read_row(parse: Callable[[Any], Row], row: Any, where: str, error: type[Exce
 
 def json_rows(path: str | Path, model: type[Row], error: type[Exception]) -> Iterator[Row]:
     """The rows of a file of JSON lines, validated; empty lines are skipped."""
-    with open(path, encoding="utf-8") as file:
+    with open_text(path) as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 yield read_row(model.model_validate_json, line, f"{path}, line {number}", error)
@@ -82,7 +83,7 @@ def json_rows(path: str | Path, model: type[Row], error: type[Exception]) -> Ite
 
 def csv_rows(path: str | Path, model: type[Row], error: type[Exception]) -> Iterator[Row]:
     """The rows of a table with a header, validated."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
+    with open_text(path, newline="") as file:
         reader = csv.DictReader(file)
         try:
             for row in reader:

@@ -53,6 +53,21 @@ def test_carriage_returns_and_comments_are_part_of_the_format() -> None:
     assert answer.is_whole
 
 
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"], ids=repr)
+def test_an_event_has_its_own_stamp_however_lines_end(ending: bytes) -> None:
+    events = [sse(text(letter)).replace(b"\n", ending) for letter in "abc"]
+    answer = read_answer([(float(stamp), event) for stamp, event in enumerate(events)])
+    assert answer.deliveries == [0.0, 1.0, 2.0] and answer.text == "abc"
+    cut = b"".join(events).partition(b"\r")
+    assert read_answer([(1.0, cut[0] + cut[1]), (2.0, cut[2])]).text == "abc", "also in the middle of a line's end"
+
+
+@pytest.mark.parametrize("nothing", [{"delta": None}, {}, {"delta": {}}, {"text": None}, {"delta": None, "text": "a"}])
+def test_a_choice_without_news_is_no_error(nothing: dict) -> None:
+    answer = read_answer([(1.0, sse({"choices": [{"index": 0, **nothing}]}) + WHOLE)])
+    assert answer.error is None and answer.is_whole and answer.text == (nothing.get("text") or "") + " été 🙂"
+
+
 def test_the_opening_chunk_of_a_chat_is_no_token() -> None:
     reads = [(1.0, sse(delta(role="assistant", content=""))), (2.0, sse(delta(content="Hi")))]
     assert read_answer(reads).deliveries == [2.0]

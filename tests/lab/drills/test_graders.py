@@ -20,6 +20,7 @@ from course.lab.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, Draw, Drawn
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
 from course.lab.drills.library.formulas import accepted
 from course.lab.drills.sitting import Sitting
+from course.lab.grading.growth import Cost, hold_steady
 
 CASES = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
 EACH = pytest.mark.parametrize("drill", ALL, ids=lambda drill: drill.id)
@@ -146,16 +147,19 @@ def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
         assert not [c for c in check(fleet, innocent, Commit()) if not c.most]
 
 
-def test_hostile_texts_are_read_at_once() -> None:
+def test_hostile_texts_take_time_in_proportion_to_their_length() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     for piece in (
         "1 x ", "1-", "quantization ", "queue lowers ", "kv ", "(", " and it", "9", "a", "not ", "\x00?\n",
         "2 x 3 = 1e999. 1e999 x 1e999 = 3. 1 / 0 = 0. ",
     ):  # fmt: skip
-        begin = time.process_time()
-        text = piece * (20_000 // len(piece))
-        check(drawn, text, Commit(number=text)), follow_ups(drawn, text, Commit()), named_in(text)
-        assert time.process_time() - begin < 5, piece
+
+        def reading(size: int, piece: str = piece) -> Cost:
+            text, began = piece * (size // len(piece)), time.process_time()
+            check(drawn, text, Commit(number=text)), follow_ups(drawn, text, Commit()), named_in(text)
+            return Cost(time.process_time() - began, size)
+
+        hold_steady(reading, (500, 5_000), f"the time per character grows with the length of {piece!r}, repeated")
     assert "<script>" not in Sitting(drawn, "<script>alert(1)</script> quantization cuts the queue.").html()
 
 

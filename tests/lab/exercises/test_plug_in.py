@@ -33,6 +33,13 @@ RETURNING = [[*SHARED[i % 3], *range(i, i + 5)] for i in (0, 1, 0, 2, 1, 0, 2, 0
 SAME = {"prompts": [[1, 2, 3, 4] * 3, *RETURNING]}
 """In the first, one block comes three times."""
 
+TIGHT = {
+    "num_kv_blocks": 10,
+    "prompts": [[i] * n for i, n in enumerate((12, 7, 14, 8, 14))],
+    "enable_prefix_caching": False,
+}
+"""Requests take each other's blocks, and one that was preempted waits before those that came after it."""
+
 
 class Leaking(BLOCK_POOL):
     def release(self, block_ids) -> None:
@@ -82,12 +89,13 @@ class GivesTheSameAgain(EVICTION_ORDER):
     ("parts", "fields"),
     [
         (Parts(scheduler_step=PLAN_STEP), {}),
+        (Parts(scheduler_step=PLAN_STEP), TIGHT),
         (Parts(scheduler_step=oracle), {"num_kv_blocks": 400}),
         (Parts(pick_victim=PICK_VICTIM), {"num_kv_blocks": 18}),
         (Parts(block_names=BLOCK_NAMES), {"prompts": RETURNING}),
         (Parts(eviction_order=EVICTION_ORDER), {"num_kv_blocks": 22, "prompts": RETURNING}),
     ],
-    ids=["plan", "oracle of plans", "victim", "names", "eviction order"],
+    ids=["plan", "plan, with preemptions", "oracle of plans", "victim", "names", "eviction order"],
 )
 def test_a_right_part_does_what_the_engines_own_does(parts: Parts, fields: dict) -> None:
     notes, batches = served(parts, **fields)

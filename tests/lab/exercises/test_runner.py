@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from course.lab.grading import runner
 from course.lab.grading.exercise import Exercise
 from course.lab.grading.exercises import find
 from course.lab.grading.runner import KEPT_OUTPUT, Graded, Submission, Worker
@@ -37,7 +38,7 @@ def test_an_endless_loop_is_stopped_and_found_and_what_was_earned_before_stays()
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("import time\ntime.sleep(10_000)", f"{SHORT.limit_s:g} s"),
+        ("while True: pass", f"not done after {SHORT.limit_s:g} s"),
         ("import os\nos._exit(0)", "process"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
         ("def f(:", "SyntaxError"),
@@ -53,6 +54,39 @@ def test_what_ends_a_process_becomes_feedback(text: str, words: str) -> None:
     assert words in found.criteria[0].feedback
     assert sum(criterion.possible for criterion in found.criteria) == SHORT.max_score
     assert not any(criterion.earned for criterion in found.criteria)
+
+
+@pytest.mark.parametrize("wait", ["import time\ntime.sleep(10_000)", "import threading\nthreading.Event().wait()"])
+def test_an_answer_that_only_waits_is_stopped_too(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "IDLE_S", 0.5)
+    assert "waits for something" in graded(f"{wait}\n{SOLUTION}").criteria[0].feedback
+
+
+def test_time_that_an_answer_does_not_compute_costs_it_nothing() -> None:
+    """As on a machine that is busy with something else, though here it's the answer that rests."""
+    rests = f"import time\ntime.sleep({2 * SHORT.limit_s})\n"
+    assert is_full(graded(rests + SOLUTION))
+
+
+@pytest.mark.parametrize(
+    "once",
+    [
+        "import os\nos.mkdir('made')",
+        "open('lock', 'x').close()",
+        "import math\ndel math.tau",
+        "import builtins\nif hasattr(builtins, 'seen'):\n    raise RuntimeError('twice')\nbuiltins.seen = True",
+        "import os\nif os.path.exists('ran'):\n    os._exit(3)\nopen('ran', 'w').close()",
+        "import os, time\nwhile os.path.exists('ran'):\n    pass\nopen('ran', 'w').close()",
+    ],
+)
+def test_what_cannot_be_loaded_twice_is_graded_by_its_first_run(once: str) -> None:
+    """The wrong part's mistake stands; looking for what lies behind it ends no check."""
+    assert is_full(graded(f"{once}\n{SOLUTION}"))
+    wrong = graded(f"{once}\n{SOLUTION}\ndef two_numbers(requests, q):\n    return 0.0, 0.0\n")
+    by_name = {criterion.name: criterion for criterion in wrong.criteria}
+    assert by_name["between two samples"].earned == by_name["between two samples"].possible
+    assert by_name["TTFT"].earned == 0 and "0" in by_name["TTFT"].feedback
+    assert "Traceback" not in by_name["TTFT"].feedback
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the memory in use is not known")

@@ -9,7 +9,7 @@ import pytest
 from course.lab.grading.exercise import Exercise
 from course.lab.grading.exercises import catalogue
 
-CALLS = {"Mistake": (0, set()), "expect": (1, set()), "in_time": (2, {"done", "limit_s"}), "timed": (2, {"took"})}
+CALLS = {"Mistake": (0, set()), "expect": (1, set()), "hold_steady": (2, {"size", "smallest", "times"})}
 """Where a text is named, and the fields that it gets anyway."""
 EXERCISES = {exercise.id: exercise for exercise in catalogue()}
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from course.lab.grading.tools import Answer, Slips, compare, expect, hold, in_time, number, shown
+from course.lab.grading.growth import Cost, cost_of, hold_steady
+from course.lab.grading.tools import Answer, Slips, compare, expect, hold, number, shown
 
-MANY, SLOW_S = 4000, 0.8
-"""Requests, and the longest they may take together: looking at the slots takes a twentieth of it, playing all that came
-before for each of them takes five times as much."""
+MANY = (100, 800, 2_400)
+"""Requests that are decided on, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,10 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
     expect(mixed == first, "two Admissions at work side by side disturb each other: keep the slots in self")
     expect(first == decide(server, requests), "it does not keep the rule yet: see the parts above")
     server = some_server(rng, 32)
-    many = traffic(rng, server, MANY, 2.0)
-    admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
-    for i in in_time(SLOW_S, range(0, MANY, 100), "after_requests_had_taken", 0.5):
-        answer.many(admission.admit, many[i : i + 100])
+
+    def deciding(many: int) -> Cost:
+        requests = traffic(rng, server, many, 2.0)
+        admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
+        return cost_of(lambda: answer.many(admission.admit, requests), many)
+
+    hold_steady(deciding, MANY, "decisions_cost_more", 0.5)

@@ -4,13 +4,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.tools import Answer, Mistake, expect, in_time, listed, number, refused, whole
+from course.lab.grading.growth import Cost, cost_of, hold_steady
+from course.lab.grading.tools import Answer, Mistake, expect, listed, number, refused, whole
 
-LARGE, CHUNKS, OPERATIONS = 1_000_000, 50, 1500
-FILL_S = 1.5
-SLOWEST_S = 0.0001
-"""Per operation on the large pool. One that touches a few blocks takes microseconds, one that looks at all takes ten
-times this."""
+POOLS, TURNS = (4_000, 32_000, 500_000), 60
+"""Sizes of pools, in blocks, and how often each operation is asked of them."""
 
 
 class Watched:
@@ -138,13 +136,25 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
-    pool = answer.BlockPool(LARGE)
-    for _ in in_time(FILL_S, range(CHUNKS), "pool_too_slow"):  # a fifth of the pool is given away
-        listed(pool.allocate(LARGE // 5 // CHUNKS), "allocate(...)", LARGE // 5 // CHUNKS)
-    budget = SLOWEST_S * OPERATIONS
-    for _ in in_time(budget, range(0, OPERATIONS, 5), "pool_too_slow"):
-        pair = list(pool.allocate(2))
-        pool.share(pair)
-        pool.release(pair)
-        pool.release(pair)
-        number(pool.num_free, "num_free")
+    def giving_a_fifth(size: int) -> Cost:
+        pool = answer.BlockPool(size)
+        return cost_of(lambda: answer.many(pool.allocate, [[size // 100]] * 20), size // 5)
+
+    def operations(size: int) -> Cost:
+        pool = answer.BlockPool(size)
+        pool.allocate(size // 5)
+
+        def turns() -> None:
+            for _ in range(TURNS):
+                pair = list(pool.allocate(2))
+                pool.share(pair)
+                pool.release(pair)
+                pool.release(pair)
+                number(pool.num_free, "num_free")
+
+        return cost_of(turns, 5 * TURNS)
+
+    smallest, *larger = POOLS
+    for size in larger:
+        for work in (giving_a_fifth, operations):
+            hold_steady(work, (smallest, size), "pool_too_slow")

@@ -6,13 +6,15 @@ from itertools import pairwise
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.tools import Answer, Slips, broken, compare, each, expect, hold, in_time, maybe, refused, whole
+from course.lab.grading.growth import Cost, cost_of, times_as_costly
+from course.lab.grading.tools import Answer, Slips, broken, compare, each, expect, hold, maybe, refused, whole
 
 Grammar = dict[str, Any]
 """start, final (a set of states), next (state -> character -> state)"""
-STEPS, SLOWEST_S = 900, 0.5
-"""Masks asked for in a few states, over LARGE tokens, and the CPU time for all. One mask a state takes a tenth of it."""
-LARGE = 4000
+LARGE, VISITS = 4000, 20
+"""Tokens of a vocabulary, and how often each of two states comes again."""
+MOST_AGAIN = 0.25
+"""Share of its first cost that a state's mask may cost when the state comes again. Copying it costs a tenth."""
 LETTERS = "abc"
 
 
@@ -229,8 +231,16 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     grammar["next"][""]["a"] = grammar["start"]
     grammar["final"].add(grammar["start"])
     vocabulary, eos = some_vocabulary(rng, LARGE)
-    matcher = answer.Matcher(grammar, vocabulary, eos)
     token = next(i for i, t in enumerate(vocabulary) if t == "a" and i != eos)
-    for _ in in_time(SLOWEST_S, range(STEPS), "mask_slow"):
-        matcher.allowed()
-        matcher.accept(token)
+    in_turns = [("allowed", []), ("accept", [token])] * 2
+
+    def first_visits() -> Cost:
+        return cost_of(lambda: answer.play(answer.Matcher(grammar, vocabulary, eos), in_turns), 2)
+
+    def later_visits() -> Cost:
+        matcher = answer.Matcher(grammar, vocabulary, eos)
+        answer.play(matcher, in_turns)
+        return cost_of(lambda: answer.play(matcher, in_turns * VISITS), 2 * VISITS)
+
+    share = times_as_costly(later_visits, first_visits, MOST_AGAIN)
+    expect(share <= MOST_AGAIN, "mask_anew", again=2 * VISITS, part=share)

@@ -4,16 +4,15 @@ import itertools
 import random
 from collections.abc import Sequence
 
-from course.lab.grading.tools import Answer, Mistake, compare, cut, expect, in_time, shown, text, whole
+from course.lab.grading.growth import Cost, cost_of, hold_steady
+from course.lab.grading.tools import Answer, Mistake, compare, cut, expect, shown, text, whole
 
 UNKNOWN = "\ufffd"
 LETTERS = (*"a Z\n\0é߿ࠀ日本\ud7ff\ue000\uffff\ufeff😀🦜𐀀\U0010ffff", "\r\n")
 """Characters of one to four bytes, those at the borders of each length, and a byte order mark in the middle of a text."""
 
-LONG_BYTES, TOKENS = 300_000, 2000
-SLOWEST_S = 0.15
-"""For TOKENS tokens behind LONG_BYTES of text. A stream that touches what is new takes a few milliseconds, one that decodes
-everything again more than a second."""
+TEXT_BYTES, TOKENS = (4_000, 40_000, 400_000), 200
+"""Lengths of a text, and the short tokens that follow it."""
 
 
 def right_text(data: bytes) -> str:
@@ -159,10 +158,13 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
-    stream = answer.TextStream()
-    whole_text = rng.choice("😀🦜") * (LONG_BYTES // 4)
-    if text(stream.append(whole_text.encode()), "append(a long text)") != whole_text:
-        raise Mistake("one_token_bytes_whole", characters=LONG_BYTES // 4)
-    tail = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
-    for i in in_time(SLOWEST_S, range(0, TOKENS, 50), "behind_bytes_text_short"):
-        answer.many(stream.append, [[token] for token in tail[i : i + 50]])
+    letter = rng.choice("😀🦜")
+    tokens = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
+
+    def tokens_behind(size: int) -> Cost:
+        stream, before = answer.TextStream(), letter * (size // 4)
+        if text(stream.append(before.encode()), "append(a long text)") != before:
+            raise Mistake("one_token_bytes_whole", size=size, characters=len(before))
+        return cost_of(lambda: answer.many(stream.append, [[token] for token in tokens]), TOKENS)
+
+    hold_steady(tokens_behind, TEXT_BYTES, "behind_bytes_text_short")

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from course.lab.grading.tools import Answer, Mistake, compare, expect, in_time, listed, refused, shown, whole
+from course.lab.grading.growth import Cost, cost_of, hold_steady
+from course.lab.grading.tools import Answer, Mistake, compare, expect, listed, refused, shown, whole
 
 RULE = "least recently released first, and of one release its last block first"
-LARGE, OPERATIONS = 60_000, 1200
-SLOWEST_US = 200
-"""Per operation among many blocks. One that touches a few blocks takes microseconds, one that walks along all takes
-ten times this."""
+BLOCKS, TURNS = (1_000, 8_000, 64_000), 50
+"""Blocks in an order, and how often each operation is asked of it."""
 
 Act = tuple[str, Any]
 """("release", block ids), ("revive", a block id), ("evict", how many)"""
@@ -205,11 +204,23 @@ def refuses(answer: Answer, rng: random.Random) -> None:
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
-    order = answer.EvictionOrder()
-    for first in in_time(LARGE * SLOWEST_US * 1e-7, range(0, LARGE, 2000), "operation_too_slow"):
-        answer.many(order.release, [[list(range(i, i + 50))] for i in range(first, first + 2000, 50)])
-    blocks = rng.sample(range(LARGE // 4, LARGE), OPERATIONS)
-    for i in in_time(OPERATIONS * SLOWEST_US * 1e-6, range(0, OPERATIONS, 20), "operation_too_slow", done=LARGE):
-        acts = [act for block in blocks[i : i + 20] for act in (("revive", [block]), ("release", [[block]]))]
-        *_, gone = answer.play(order, [*acts, ("evict", [5])])
-        listed(gone, "evict(5)", 5)
+    def filling(size: int) -> Cost:
+        order = answer.EvictionOrder()
+        releases = [[list(range(first, first + 50))] for first in range(0, size, 50)]
+        return cost_of(lambda: answer.many(order.release, releases), size)
+
+    def operations(size: int) -> Cost:
+        order = answer.EvictionOrder()
+        order.release(list(range(size)))
+        blocks = rng.sample(range(size // 2), TURNS)  # those that go last: none of them was evicted before
+        acts = [act for b in blocks for act in (("revive", [b]), ("release", [[b]]), ("evict", [5]))]
+        gone: list[Any] = []
+        cost = cost_of(lambda: gone.extend(answer.play(order, acts)[2::3]), 3 * TURNS)
+        for each in gone:
+            listed(each, "evict(5)", 5)
+        return cost
+
+    smallest, *larger = BLOCKS
+    for size in larger:
+        for work in (filling, operations):
+            hold_steady(work, (smallest, size), "operation_too_slow")

@@ -13,6 +13,8 @@ ROUNDS = 400
 TOLERANCE = 0.02
 CANDIDATES = 150
 """Pairs of distributions that are looked at, to find one that tells mistakes apart."""
+WIDE = 2000
+"""Tokens where the target is certain of one: whatever chance a smoothed replacement leaves to each other one adds up."""
 Probs = np.ndarray
 """[V] probabilities."""
 
@@ -163,6 +165,12 @@ def later_tokens(answer: Answer, rng: random.Random) -> None:
     hold_shares(bonus / weight, target[2], f"the bonus token, after two drafts that passed{why}", slips)
 
 
+def one_hot(token: int, size: int) -> Probs:
+    found = np.zeros(size)
+    found[token] = 1
+    return found
+
+
 def certain(answer: Answer, rng: random.Random) -> None:
     size = rng.randint(5, 9)
     draws = answer.prop("draws", rng.getrandbits(48))
@@ -175,9 +183,12 @@ def certain(answer: Answer, rng: random.Random) -> None:
     p = distribution(rng, size)
     p[never] = 0
     p /= p.sum()
-    one_hot = np.eye(size)[always]
-    for target, what in ((p, "p gives the draft no chance"), (one_hot, "p is certain of another token")):
-        for tokens in played(answer, rng, [target] * 4, [np.eye(size)[never]] * 3, [never] * 3, 60):
+    for target, what, rounds in (
+        (p, "p gives the draft no chance", 60),
+        (one_hot(always, WIDE), "p is certain of another token", 200),
+    ):
+        proposal = one_hot(never, len(target))
+        for tokens in played(answer, rng, [target] * 4, [proposal] * 3, [never] * 3, rounds):
             if never in tokens or len(tokens) != 1:
                 raise Mistake("must_fail_all_drafts", what=what, drafts=[never] * 3, tokens=tokens)
             if target[tokens[0]] == 0:

@@ -6,20 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import Slips, broken, compare, cut, expect, in_time, listed, shown, slip_of, table, timed
+from course.lab.grading.growth import Cost, cost_of, hold_steady
+from course.lab.grading.tools import Slips, broken, compare, cut, expect, listed, shown, slip_of, table
 
 Event = dict[str, str]
 """event, data, id"""
 END = "[DONE]"
 LINE_END = re.compile("\r\n|\r|\n")
 
-LINE_BYTES, PIECE_BYTES, BATCHES = 400_000, 8, 50
-EVENTS = 90_000
 EMPTY = 0.05
 """Share of the pieces of a stream behind which an empty one comes."""
-SLOWEST_S = 0.5
-"""For either of the two large streams. Work in proportion to the bytes takes a third of it at most; copying or searching a
-growing buffer anew for each chunk, or each event, takes longer by far."""
+LINE_BYTES, PIECES, PIECE_BYTES = (8_000, 80_000, 800_000), 400, 8
+"""Lengths of an unfinished line, and the small pieces that follow it."""
+EVENTS, EVENT_BYTES = (100, 800, 5_000), 400
+"""Events in one chunk: little work for Python, and many bytes for code that copies the rest of the chunk."""
+COMMENTS = (1_000, 10_000, 80_000)
+"""Lines in one chunk, as short as lines can be: many of them, for code that moves the rest of the list."""
 
 
 def parse(
@@ -250,14 +252,26 @@ def byte_order_mark(answer: Answer, rng: random.Random) -> None:
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
-    letter = rng.choice(b"abcxyz")
-    batch = [[bytes([letter]) * PIECE_BYTES]] * (LINE_BYTES // PIECE_BYTES // BATCHES)
-    parser = answer.EventParser()
-    parser.feed(b"data: ")
-    for _ in in_time(SLOWEST_S, range(0, LINE_BYTES // PIECE_BYTES, len(batch)), "one_line_bytes_chunks"):
-        answer.many(parser.feed, batch)
-    events = read_events(parser.feed(b"\n\n"), "feed(...)")
-    expect([len(event["data"]) for event in events] == [LINE_BYTES], "line_bytes_chunks_should")
-    parser = answer.EventParser()
-    found = timed(SLOWEST_S, lambda: parser.feed(b"data:x\n\n" * EVENTS), "one_chunk_events_took")
-    listed(found, f"feed(a chunk of {EVENTS} events)", EVENTS)
+    letter = bytes([rng.choice(b"abcxyz")])
+
+    def pieces_of_a_line(size: int) -> Cost:
+        parser = answer.EventParser()
+        parser.feed(b"data: " + letter * size)
+        cost = cost_of(lambda: answer.many(parser.feed, [[letter * PIECE_BYTES]] * PIECES), PIECES)
+        events = read_events(parser.feed(b"\n\n"), "feed(...)")
+        expect([len(each["data"]) for each in events] == [size + PIECES * PIECE_BYTES], "long_line_lost", size=size)
+        return cost
+
+    def events_of_a_chunk(size: int) -> Cost:
+        parser, chunk, found = answer.EventParser(), (b"data:" + letter * EVENT_BYTES + b"\n\n") * size, []
+        cost = cost_of(lambda: found.extend(listed(parser.feed(chunk), f"feed(a chunk of {size} events)")), size)
+        expect(len(found) == size, f"feed(a chunk of {size} events) gave {len(found)}")
+        return cost
+
+    def comments_of_a_chunk(size: int) -> Cost:
+        parser = answer.EventParser()
+        return cost_of(lambda: parser.feed(b":\n" * size), size)
+
+    hold_steady(pieces_of_a_line, LINE_BYTES, "pieces_of_a_line")
+    hold_steady(events_of_a_chunk, EVENTS, "lines_of_a_chunk", lines="events")
+    hold_steady(comments_of_a_chunk, COMMENTS, "lines_of_a_chunk", lines="lines")

@@ -6,9 +6,9 @@ from typing import Any
 
 from course.lab.grading.tools import Answer, Mistake, close, number, slip_of, table
 
-CAUSES = ("queue", "own prefill", "others' prompts", "others' answers", "between steps")
+CAUSES = ("queue", "own prefill", "others' prompts", "others' answers", "fixed cost", "between steps")
 Step = dict[str, Any]
-"""start, end (seconds), tokens (request id -> tokens in the step), reading (ids that read their prompt in it)."""
+"""start, end, fixed_s (seconds), tokens (request id -> tokens in the step), reading (ids in prefill in it)."""
 Cut = dict[str, float]
 
 
@@ -19,16 +19,18 @@ def right_cut(
     steps: list[Step],
     weigh: Callable[[Step, str], float] = lambda step, who: step["tokens"][who],
     reads: Callable[[Step, str], bool] = lambda step, who: who in step["reading"],
+    fixed: Callable[[Step], float] = lambda step: step["fixed_s"],
 ) -> Cut:
-    """The model's cut; `weigh` and `reads` are where the usual mistakes differ."""
+    """The model's cut; `weigh`, `reads` and `fixed` are where the usual mistakes differ."""
     spent = dict.fromkeys(CAUSES, 0.0)
     mine = [step for step in steps if step["tokens"].get(me) and step["end"] <= first_token]
     spent["queue"] = mine[0]["start"] - arrival
     for step in mine:
         total = sum(weigh(step, who) for who in step["tokens"])
+        spent["fixed cost"] += fixed(step)
         for who in step["tokens"]:
             cause = "own prefill" if who == me else "others' prompts" if reads(step, who) else "others' answers"
-            spent[cause] += (step["end"] - step["start"]) * weigh(step, who) / total
+            spent[cause] += (step["end"] - step["start"] - fixed(step)) * weigh(step, who) / total
     spent["between steps"] = first_token - arrival - sum(spent.values())
     return spent
 
@@ -54,11 +56,12 @@ def queue_to_any_step(cut: Cut, facts: dict[str, Any]) -> Cut:
 
 def all_steps(me: str, arrival: float, first_token: float, steps: list[Step]) -> Cut:
     cut = right_cut(me, arrival, float("inf"), steps)
-    return {**cut, "between steps": first_token - arrival - sum(cut[cause] for cause in CAUSES[:4])}
+    return {**cut, "between steps": first_token - arrival - sum(cut[cause] for cause in CAUSES[:-1])}
 
 
 def all_own(cut: Cut, facts: dict[str, Any]) -> Cut:
-    return {**cut, "own prefill": seconds(facts["mine"]), "others' prompts": 0.0, "others' answers": 0.0}
+    whole = seconds(facts["mine"]) - cut["fixed cost"]
+    return {**cut, "own prefill": whole, "others' prompts": 0.0, "others' answers": 0.0}
 
 
 def without_mine(cut: Cut, facts: dict[str, Any]) -> Cut:
@@ -69,6 +72,7 @@ def without_mine(cut: Cut, facts: dict[str, Any]) -> Cut:
 
 
 SLIPS = {
+    "fixed_cost_shared_by_tokens": lambda *a: right_cut(*a, fixed=lambda step: 0.0),
     "step_shared_equally_among": lambda *a: right_cut(*a, weigh=lambda step, who: 1.0),
     "every_second_steps_your": with_changes(all_own),
     "others_prefill_count_others": lambda *a: right_cut(*a, reads=lambda step, who: False),
@@ -103,12 +107,13 @@ def a_case(rng: random.Random, *, company: bool = True, skips: bool = False, que
         elif kind == "after":
             tokens[me] = 1
         tokens = dict(rng.sample(list(tokens.items()), len(tokens))) or {"w9": 1}
-        length = 0.004 + 0.0007 * sum(tokens.values()) + rng.random() / 100
+        fixed_s = 0.004 + rng.random() / 100
+        length = fixed_s + 0.0007 * sum(tokens.values())
         if kind == "before" and arrival is None:
             arrival = clock + (length * rng.random() if queued else 0.0)
         if kind == "mine" and not queued and plan[i - 1] == "before":
             arrival = clock
-        steps.append({"start": clock, "end": clock + length, "tokens": tokens, "reading": reading})
+        steps.append({"start": clock, "end": clock + length, "fixed_s": fixed_s, "tokens": tokens, "reading": reading})
         clock += length + rng.choice((0.0001, rng.uniform(0.0005, 0.004)))  # soon: while the first token is on its way
     last = steps[max(i for i, kind in enumerate(plan) if kind == "mine")]
     return me, arrival, last["end"] + 0.0004 * rng.choice((0, 1, rng.random())), steps

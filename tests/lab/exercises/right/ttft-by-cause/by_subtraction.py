@@ -9,7 +9,8 @@ def ttft_by_cause(request_id, arrival, first_token, steps):
             continue
         if queue_end is None:
             queue_end = step["start"]
-        length, total = step["end"] - step["start"], sum(amounts.values())
+        length, total = step["end"] - step["start"] - step["fixed_s"], sum(amounts.values())
+        result["fixed cost"] += step["fixed_s"]
         mine = amounts[request_id]
         prompts = sum(n for who, n in amounts.items() if who in step["reading"] and who != request_id)
         result["own prefill"] += length * mine / total

@@ -1,1 +1,0 @@
-"""What this machine has of what minillm uses, what speed to expect of it, and how to get what is missing."""

@@ -1,0 +1,54 @@
+"""Host memory that is free.
+
+Docker, Binder and Kubernetes limit a container by a control group. /proc/meminfo, and so psutil, still tells of the
+whole machine: a program that believes it is killed. Files: the kernel's admin-guide/cgroup-v2.rst ("Memory Interface
+Files") and cgroup-v1/memory.rst.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+ROOT = Path("/")
+
+
+def available_bytes(root: Path = ROOT) -> int:
+    """Bytes of host memory that a program may still take before something gets killed.
+
+    Args:
+        root: where /proc and /sys are, for tests.
+    """
+    return min([psutil.virtual_memory().available, *cgroup_room(root)])
+
+
+def cgroup_room(root: Path = ROOT) -> Iterator[int]:
+    """Free bytes of this process's control group and of the groups around it, those with a limit. Pages of files that
+    were not used for a while count as free: the kernel would give them back at once."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            yield from _walk(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            yield from _walk(root / "sys/fs/cgroup/memory", path, *files)
+
+
+def _walk(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+    """From the group up to the mount point. In a container the path may be the host's, which is not there."""
+    folder = mount / path.lstrip("/")
+    for group in (folder, *folder.parents):
+        try:
+            most = (group / limit).read_text().strip()
+            used = int((group / usage).read_text())
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        except OSError:
+            most = "max"
+        if most != "max":
+            yield max(0, int(most) - used + int(stat.get(reclaimable, 0)))
+        if group == mount:
+            return

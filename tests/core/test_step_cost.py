@@ -1,0 +1,157 @@
+"""What prompts and drafts are charged: what they add to a step, on runners whose true costs are known."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from minillm.core.step_cost import StepCost, StepCostModel, StepTokens, solve
+
+Price = Callable[[StepTokens], float]
+PREFILL, DECODE = StepTokens(0, 0, 12, 0), StepTokens(3, 15, 0, 0)
+
+
+def linear(step: StepTokens) -> float:
+    """10 ms, and 0.1 ms a token."""
+    return 0.010 + 0.0001 * (step.decodes + step.prompts + step.drafts)
+
+
+def each_its_own(step: StepTokens) -> float:
+    """A decode is dearer than a prompt token, and so is a longer context."""
+    return 0.008 + 0.0005 * step.decodes + 2e-6 * step.context + 0.0001 * step.prompts + 0.0002 * step.drafts
+
+
+def quadratic(step: StepTokens) -> float:
+    """Attention grows with the square of a prompt."""
+    return linear(step) + 1e-7 * (step.context + step.prompts**2 / 2)
+
+
+def memory_bound(step: StepTokens) -> float:
+    """A GPU's: up to 300 tokens are computed while the weights are read."""
+    return max(0.006, 2e-5 * (step.decodes + step.prompts)) + 1e-5 * step.decodes + 1e-7 * step.context
+
+
+def marginal(price: Price, step: StepTokens) -> float:
+    """What the prompts truly add."""
+    return price(step) - price(step._replace(prompts=0))
+
+
+def chat(seed: int, rate: float, budget: int = 512, num_steps: int = 400) -> Iterator[StepTokens]:
+    """Steps of a server: requests come, prefill in chunks, decode while their contexts grow, and leave."""
+    rng = random.Random(seed)
+    missing, running = [], []
+    for _ in range(num_steps):
+        if rng.random() < rate:
+            missing.append((rng.randint(16, 800), rng.randint(20, 200)))
+        decodes, context, chunk = len(running), sum(context for context, _ in running), 0
+        running = [(context + 1, left - 1) for context, left in running if left > 1]
+        if missing:
+            (prompt, answer), *missing = missing
+            chunk = min(prompt, budget - decodes)
+            if chunk < prompt:
+                missing.insert(0, (prompt - chunk, answer))
+            else:
+                running.append((prompt + 1, answer))
+        if decodes or chunk:
+            yield StepTokens(decodes, context, chunk, 0)
+
+
+@pytest.mark.parametrize("price", [linear, each_its_own, quadratic, memory_bound])
+@pytest.mark.parametrize("rate", [0.03, 0.3], ids=["calm", "busy"])
+def test_prompts_are_charged_what_they_add(price: Price, rate: float) -> None:
+    """Batches and contexts grow and shrink; in a busy server most steps have prompts in them. By tokens, prompts would
+    be charged 1.2 to 5 times as much."""
+    for seed in range(3):
+        model, charged, true = StepCostModel(), 0.0, 0.0
+        for step in chat(seed, rate):
+            model.observe(step, price(step))
+            if step.is_mixed:
+                charged += model.split(step, price(step)).prompts
+                true += marginal(price, step)
+        assert charged == pytest.approx(true, rel=0.05)
+
+
+def test_noise_and_a_slow_start_do_not_hide_it() -> None:
+    """Durations scatter by 5%, and the first steps take seconds: something was compiled."""
+    rng, model, charged, true = random.Random(0), StepCostModel(), 0.0, 0.0
+    for number, step in enumerate(chat(0, 0.1)):
+        seconds = linear(step) * rng.gauss(1.0, 0.05) if number > 3 else 5.0 - number
+        model.observe(step, seconds)
+        if number > 60 and step.is_mixed:
+            charged += model.split(step, seconds).prompts
+            true += marginal(linear, step)
+    assert charged == pytest.approx(true, rel=0.1)
+
+
+def test_short_prompts_beside_decodes() -> None:
+    model, mixed = StepCostModel(), StepTokens(3, 18, 16, 0)
+    for step in (PREFILL, DECODE, mixed):
+        model.observe(step, linear(step))
+    assert model.split(mixed, linear(mixed)) == pytest.approx((0.010, 0.0003, 0.0016, 0.0), rel=1e-2, abs=1e-6)
+
+
+def test_a_prompt_and_a_mixed_step_tell_the_two_apart() -> None:
+    """No step of decodes alone was seen yet."""
+    model, mixed = StepCostModel(), StepTokens(3, 15, 16, 0)
+    for step in (PREFILL, mixed):
+        model.observe(step, linear(step))
+    assert model.split(mixed, linear(mixed)).prompts == pytest.approx(0.0016, rel=0.02)
+
+
+def test_where_nothing_is_known_nothing_is_charged() -> None:
+    model = StepCostModel()
+    model.observe(StepTokens(3, 9, 16, 0), 1.0)
+    assert model.split(StepTokens(3, 9, 16, 0), 1.0).prompts == pytest.approx(0.0, abs=1e-3)
+    slow = StepCostModel()  # the first step compiled
+    slow.observe(PREFILL, 5.0)
+    slow.observe(StepTokens(3, 15, 16, 0), 0.0119)
+    assert slow.split(StepTokens(3, 15, 16, 0), 0.0119).prompts == pytest.approx(0.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("drafts_always", [False, True])
+def test_rejected_drafts_are_charged_their_rows(drafts_always: bool) -> None:
+    """One request, four drafts. By tokens, 80% of the step would be theirs."""
+    model, checked = StepCostModel(), StepTokens(1, 20, 0, 4)
+    steps = [PREFILL, *([] if drafts_always else [StepTokens(1, 13, 0, 0)] * 3), StepTokens(1, 15, 0, 3), checked]
+    for step in steps:
+        model.observe(step, linear(step))
+    assert model.split(checked, linear(checked)).drafts == pytest.approx(0.0004, rel=0.05)
+
+
+def test_prompts_and_drafts_in_one_step_share_what_they_add() -> None:
+    model, both = StepCostModel(), StepTokens(2, 30, 10, 5)
+    for step in (PREFILL, StepTokens(2, 20, 0, 0), StepTokens(2, 22, 0, 4), StepTokens(2, 26, 7, 0), both):
+        model.observe(step, linear(step))
+    cost = model.split(both, linear(both))
+    assert (cost.prompts, cost.drafts) == pytest.approx((0.0010, 0.0005), rel=0.05)
+
+
+def test_a_split_tiles_its_step_and_no_part_is_negative() -> None:
+    """Whatever the sizes: one step lasts an hour, one has 10 million tokens of context, a clock stands still."""
+    for seed in range(20):
+        rng, model = random.Random(seed), StepCostModel()
+        for _ in range(100):
+            most = rng.choice([3, 500, 10_000_000])
+            step = StepTokens(*(rng.choice([0, 1, rng.randrange(most)]) for _ in range(4)))
+            seconds = rng.choice([0.0, 1e-300, 1e-6, 3600.0, rng.expovariate(100), rng.random()])
+            model.observe(step, seconds)
+            cost = model.split(step, seconds)
+            assert min(cost) >= 0 and sum(cost) == pytest.approx(seconds)
+
+
+def test_old_evidence_fades_and_weights_stay_finite() -> None:
+    model, faster, mixed = StepCostModel(), StepTokens(3, 15, 0, 0), StepTokens(3, 15, 16, 0)
+    for seconds, num_steps in ((0.0103, 20_000), (0.0051, 500)):
+        for _ in range(num_steps):
+            model.observe(faster, seconds)
+    assert model.split(mixed, 0.0067).prompts == pytest.approx(0.0016, rel=0.02)
+    whole = StepCostModel(memory=float("inf"))  # looks back at all of them alike
+    for seconds, num_steps in ((0.0103, 500), (0.0051, 10)):
+        for _ in range(num_steps):
+            whole.observe(faster, seconds)
+    assert whole.split(mixed, 0.0119).prompts == pytest.approx(0.0016, rel=0.1)
+
+
+def test_equations_are_solved() -> None:
+    assert solve([[4.0, 2.0], [2.0, 3.0]], [10.0, 9.0]) == pytest.approx([1.5, 2.0])
+    assert StepCostModel().split(DECODE, 2.0) == StepCost(2.0, 0.0, 0.0, 0.0)

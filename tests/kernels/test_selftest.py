@@ -1,0 +1,147 @@
+"""A compiled library is tried before it is loaded: one that crashes, hangs or computes wrongly is never used."""
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from minillm.kernels.cpu import NativeKernels, compiling, native_kernels, selftest
+from minillm.kernels.cpu.compiling import Compiler, Library, build, known_fault, why_none
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the library is built on Linux only"),
+    pytest.mark.usefixtures("kernels"),
+]
+BREAK = """
+    if (const char* how = std::getenv("BREAK")) {
+        if (*how == 'a') std::abort();
+        if (*how == 's') *(volatile char*)8 = 0;
+        while (*how == 'l') sleep(1);
+        if (*how == 'w') return;
+    }
+"""
+SIGNATURE = 'extern "C" void silu_mul(const float* gate_up, float* out, long rows, long inner) {\n'
+
+
+@pytest.fixture(scope="module")
+def breakable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library and its self-test, of which one function goes wrong as `$BREAK` says."""
+    sources, made = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("made")
+    shutil.copytree(compiling.FOLDER, sources, dirs_exist_ok=True)
+    ops = (sources / "ops.cpp").read_text()
+    assert SIGNATURE in ops
+    broken = "#include <cstdlib>\n#include <unistd.h>\n" + ops.replace(SIGNATURE, SIGNATURE + BREAK)
+    (sources / "ops.cpp").write_text(broken)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiling, "FOLDER", sources)
+        patch.setattr(compiling, "FLAGS", ("-std=c++17", "-O0", "-fPIC", "-fopenmp"))
+        Compiler.here().compile(made)
+    return made
+
+
+@pytest.fixture
+def builds(breakable: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """An empty cache, in which every build is `breakable`'s; and where it was built."""
+    built: list[Path] = []
+
+    def compile_(self: Compiler, work: Path) -> tuple[str, ...]:
+        built.append(shutil.copytree(breakable, work, dirs_exist_ok=True))
+        return ("-O0", "-some-flag")
+
+    monkeypatch.setattr(Compiler, "compile", compile_)
+    native_kernels.cache_clear()
+    yield built
+    monkeypatch.undo()
+    native_kernels.cache_clear()
+
+
+def start() -> NativeKernels | None:
+    """As another process would."""
+    native_kernels.cache_clear()
+    return native_kernels()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("abort", "ended by SIGABRT"),
+        ("segfault", "ended by SIGSEGV"),
+        ("loop", "had not ended after"),
+        ("wrong", "should be"),
+    ],
+)
+def test_a_library_that_fails_is_not_used_and_says_so_once(
+    how: str, said: str, builds: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("BREAK", how)
+    if how == "loop":
+        monkeypatch.setattr(selftest, "LIMIT_S", 3.0)
+    assert start() is None
+    report = caplog.text
+    assert said in report and "silu_mul: 1 rows" in report, "how it ended, and where"
+    compiler = Compiler.here()
+    for told in (compiler.path, compiler.version, "-some-flag", compiling.cpu_name(), torch.__version__):
+        assert told in report
+    assert known_fault() in report and why_none() == known_fault(), "`minillm doctor` and `make lab` say it again"
+
+    caplog.clear()
+    monkeypatch.delenv("BREAK")
+    assert start() is None and len(builds) == 1, "the verdict was kept"
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+    monkeypatch.setenv("MINILLM_CXXFLAGS", "-DANOTHER_BUILD")
+    assert start() is not None and len(builds) == 2
+    assert start() is not None and len(builds) == 2 and known_fault() is None
+
+
+def test_a_selftest_that_cannot_be_started_is_a_fault(builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the cache lies on a file system from which nothing may be executed."""
+    plain = Compiler.compile
+
+    def compile_(self: Compiler, work: Path) -> tuple[str, ...]:
+        flags = plain(self, work)
+        (work / compiling.PROGRAM).chmod(0o600)
+        return flags
+
+    monkeypatch.setattr(Compiler, "compile", compile_)
+    assert start() is None and "could not be started" in known_fault()
+
+
+def test_a_build_without_a_verdict_is_made_anew(builds: list[Path]) -> None:
+    first = build()
+    assert first == Library(first.path, None, is_new=True) and build() == Library(first.path, None, is_new=False)
+    (first.path.parent / compiling.VERDICT).unlink()
+    assert build().is_new and len(builds) == 2
+
+
+def test_flags_nobody_can_read_are_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MINILLM_CXXFLAGS", "-D'")
+    try:
+        assert start() is None and "MINILLM_CXXFLAGS" in caplog.text
+    finally:
+        native_kernels.cache_clear()
+
+
+def test_a_compiler_that_does_not_know_this_processor_compiles_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = tmp_path / "c++"
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *-m*=native*) echo "unknown value native" >&2; exit 1;; esac\n'
+        f'exec {Compiler.here().path} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", str(wrapper))
+    monkeypatch.setattr(compiling, "FLAGS", ("-std=c++17", "-O0", "-fPIC", "-fopenmp"))
+    made = tmp_path / "made"
+    made.mkdir()
+    assert Compiler.here().compile(made) == compiling.FLAGS
+    assert selftest.run_selftest(made / compiling.PROGRAM) is None
+    assert os.listdir(made) and not list(made.glob("*.o"))
