@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from minillm.core.errors import InvalidGrammarError, InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
-from minillm.frontend.detokenizer import special_tokens
 from minillm.frontend.grammar_limits import GrammarLimitError
 from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
 
@@ -302,8 +301,9 @@ class GrammarCompiler:
 
     @cached_property
     def _special_tokens(self) -> set[str]:
-        backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        return special_tokens(backend) if backend is not None else set()
+        """Those that llguidance takes for one. They may be plain text to the tokenizer, as Qwen's `<tool_call>` is."""
+        added = self._tokenizer.backend_tokenizer.get_added_tokens_decoder()
+        return {token.content for token_id, token in added.items() if self._trie.is_special_token(token_id)}
 
     @property
     def _trie(self) -> "LLTokenizer":
