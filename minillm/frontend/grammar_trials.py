@@ -96,6 +96,8 @@ class Worker:
             with clock:
                 self._pipe.send_bytes(json.dumps(task).encode())
                 answer = json.loads(self._pipe.recv_bytes())
+            if clock.is_over:  # the answer and the deadline came together
+                raise EOFError
         except (EOFError, OSError):
             self.close()
             raise TrialError(self._why_it_ended(clock.is_over, timeout_s)) from None
@@ -121,6 +123,8 @@ class Worker:
                 f"it takes longer than {timeout_s:g} s to compile: make it smaller or less nested, or have "
                 "grammar_timeout_s raised"
             )
+        if code == -signal.SIGKILL:
+            return "the process that tried it was killed from outside: is the machine out of memory? Try again"
         if code == -signal.SIGABRT:
             return f"it takes more than {grammar_worker.MEMORY >> 20} MB to compile: make it smaller or less nested"
         return "the grammar library crashes on it: nest less, and refer less from one rule or schema to the next"

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from minillm.core.errors import InvalidGrammarError, InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
-from minillm.frontend.detokenizer import special_tokens
 from minillm.frontend.grammar_limits import GrammarLimitError
 from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
 
@@ -48,6 +47,8 @@ TOKEN = re.compile(
     r"|(<[\w|/-]+>)"
 )
 """A special token in Lark's notation; before it, what may have such letters in it and is none."""
+MAX_MESSAGE = 1000
+"""Characters of a refusal, which quotes what it refuses."""
 TIMEOUT_S = 5.0
 """Longest time to compile a grammar, if nothing else is said: vLLM's."""
 STACK = 4 * COMPILING_STACK
@@ -300,8 +301,9 @@ class GrammarCompiler:
 
     @cached_property
     def _special_tokens(self) -> set[str]:
-        backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        return special_tokens(backend) if backend is not None else set()
+        """Those that llguidance takes for one. They may be plain text to the tokenizer, as Qwen's `<tool_call>` is."""
+        added = self._tokenizer.backend_tokenizer.get_added_tokens_decoder()
+        return {token.content for token_id, token in added.items() if self._trie.is_special_token(token_id)}
 
     @property
     def _trie(self) -> "LLTokenizer":
@@ -321,4 +323,5 @@ def readable(message: str, kind: str) -> str:
     """llguidance's message; the place in the grammar, and its lines, only where the client wrote the grammar."""
     if kind != "grammar":
         message = re.sub(r"at \d+\(\d+\): ", "", message.partition("\n   1 | ")[0])
-    return message.strip()
+    message = message.strip()
+    return message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + " ..."

@@ -12,7 +12,6 @@ from minillm.frontend.engine_thread import SubmitOptions
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.calls import Call
 from minillm.server.errors import ApiError, check_ending
-from minillm.server.strict_json import MAX_MESSAGE
 
 News = list[tuple[int, Completion]]
 """Completions that have something new, each with its choice index."""
@@ -65,7 +64,7 @@ class Generation:
             await asyncio.gather(*(submit(prompt, request_id=engine_id) for engine_id, prompt in zip(ids, prompts)))
         except InvalidGrammarError as error:
             field = self._call.body.constrained_by if self._call.body else None
-            raise ApiError(400, str(error)[:MAX_MESSAGE], "invalid_value", field) from None
+            raise ApiError(400, str(error), "invalid_value", field) from None
 
     @property
     def finished(self) -> bool:

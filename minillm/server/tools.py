@@ -131,11 +131,13 @@ def tool_grammar(tools: Sequence[Tool], choice: str | NamedTool, parallel: bool)
     if choice != "auto":
         start, head = r'call ("\n" call)*' if parallel and choice == "required" else "call", rf'{OPEN} "\n"'
     else:  # a special tag ends the text before it; one that is spelled out reads the same
-        start, head = "call* TEXT" if parallel else "call | TEXT", rf'(spelled | TEXT {OPEN} "\n")'
+        start = "call* prose TEXT" if parallel else "call | prose TEXT"
+        head = rf'prose (spelled | TEXT {OPEN} "\n")'
     rules = [
         f"start: {start}",
         rf'call: {head} body "}}\n" {CLOSE}',
         f"body: {bodies}",
+        "prose: (TEXT (<think> | </think>))*",
         rf'spelled[lazy]: /(.|\n)*/ "{OPEN}\n"',
         rf"TEXT: /(.|\n)*/ & ~/(.|\n)*{OPEN}\n(.|\n)*/",
     ]

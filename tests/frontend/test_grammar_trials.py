@@ -77,6 +77,21 @@ def test_a_worker_that_was_killed_is_replaced(grammars: GrammarCompiler) -> None
     assert grammars.trials.num_deaths == 0, "no grammar did that"
 
 
+def test_one_that_is_killed_from_outside_says_so(model: LoadedModel) -> None:
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=300)
+    before = set(workers())
+    compiler.compile(YES)
+    [worker] = set(workers()) - before
+    idle = worker.cpu_times().user
+    future = compiler.start(ENDLESS)
+    while worker.cpu_times().user < idle + 0.05:  # until it has begun
+        threading.Event().wait(0.01)
+    worker.kill()
+    with pytest.raises(InvalidGrammarError, match="killed from outside"):
+        future.result(60)
+    compiler.close()
+
+
 def test_engines_leave_no_process_behind(config: EngineConfig, model: LoadedModel) -> None:
     before = set(workers())
     engine = Engine(config, model)

@@ -200,15 +200,15 @@ def test_a_tag_without_its_newline_is_text_to_both(grammars: GrammarCompiler, te
 # ------------------------------------------------------------------------------------------- tags as special tokens
 
 
-@pytest.fixture(scope="module")
-def with_special_tags(tiny_model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The tokenizer, with the tags as special tokens 3 and 4."""
+@pytest.fixture(scope="module", params=[True, False], ids=["special", "added"])
+def with_special_tags(request: pytest.FixtureRequest, tiny_model: LoadedModel) -> Any:
+    """The tokenizer, with the tags as tokens 3 and 4 and thoughts as 5 and 6: special, or added only, as Qwen's."""
     backend = json.loads(tiny_model.tokenizer.backend_tokenizer.to_str())
-    for number, tag in {3: "<tool_call>", 4: "</tool_call>"}.items():
+    for number, tag in {3: "<tool_call>", 4: "</tool_call>", 5: "<think>", 6: "</think>"}.items():
         [added] = [one for one in backend["added_tokens"] if one["id"] == number]
         backend["model"]["vocab"].pop(added["content"], None)
         backend["model"]["vocab"][tag] = number
-        added["content"] = tag
+        added |= {"content": tag, "special": request.param}
     return transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(backend)))
 
 
@@ -219,6 +219,10 @@ def test_tags_that_are_special_tokens_are_written_as_such(with_special_tags: Any
     assert tokens[0] == 3 and tokens[-1] == 4
     matcher = compiler.compile(StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
     assert matcher.consume_tokens(tokens) and matcher.is_accepting()
+    thoughts = with_special_tags("<think>Hm</think>So ", add_special_tokens=False)["input_ids"]
+    assert thoughts[0] == 5
+    matcher = compiler.compile(StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
+    assert matcher.consume_tokens([*thoughts, *tokens, *thoughts]) == (choice == "auto")
     if choice == "auto":  # spelled out it is a call, too, and so held to the tools
         matcher = compiler.compile(StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
         spelled = compiler.tokenize('So <tool_call>\n{"name": "')
