@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 def machine(speed: float, exponent: float, disturbances: Callable[[], float] = lambda: 1.0) -> Callable[[int], Cost]:
-    """Work of 1e-4 * size**(1 + exponent) s on a machine of this speed; each measurement takes longer by chance."""
+    """Work of 1e-4 * size**(1 + exponent) seconds on a machine of this speed; chance makes each measurement longer."""
     return lambda size: Cost(1e-4 * size ** (1 + exponent) / speed * disturbances(), size)
 
 
