@@ -243,6 +243,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, machine: Platform, torch_is_there: 
     """What the checks of system and compiler find on such a machine."""
     monkeypatch.setattr(Platform, "here", classmethod(lambda cls: machine))
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: torch_is_there or None)
+    monkeypatch.setattr(checks, "ENVIRONMENT", Path("/no/such/.venv"))
     return {finding.name: finding for finding in (*checks.system(), *checks.compiler())}
 
 
