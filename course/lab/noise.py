@@ -3,7 +3,8 @@
 **The model.** A figure's logarithm scatters around the mean of its settings with a standard deviation s that is the
 machine's, whatever the traffic and the configuration. A *repeat* is a run whose settings had been run before. Its
 distance from the median of the k runs before it, times sqrt(k / (k + 1)), scatters by s: one estimate a repeat, pooled
-over all settings.
+over all settings. The third run of its settings is measured from the nearer of the two before it, times AFTER_TWO: if
+one of those was wild (the first often is, it runs on a cold machine), that makes one wild repeat and not two.
 
 **The prior.** A few repeats say little about s, so they are added to what other machines say: a scaled inverse
 chi-square prior for s², worth PRIOR_REPEATS repeats of PRIOR_SPREAD each. It comes from pairs of equal runs that
@@ -17,8 +18,9 @@ with PRIOR_REPEATS + Σ w degrees of freedom, sqrt(2)·s wide. The band is where
 repeat, ×1.14 after twenty. A repeat's weight w halves with every ten that follow it.
 
 **Outliers.** One run beside a busy browser tab must not hide what comes after it. So no repeat counts as further away
-than OUTLIER spreads, measured by the prior and the quieter half of the repeats: a single wild repeat makes the band
-×1.6, and no wider. If most repeats are wild, then that's how the machine is, and the band says so.
+than OUTLIER spreads, measured by the prior and, from FEWEST_HALVED repeats on, by their quieter half: a single wild run,
+the first of its settings or a later one, makes the band ×1.6, and no wider. If most repeats are wild, then that's how
+the machine is, and the band says so.
 
 **What is claimed.** Two equal runs are called different in at most 5% of cases on a machine whose runs scatter by
 up to 8%. On one whose runs scatter by 20%, it's one case in six after three repeats, one in nine after eight, and one
@@ -33,8 +35,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from scipy.stats import t as student
 
 from course.lab.json_store import JsonStore, StoredModel
@@ -42,7 +45,7 @@ from course.lab.run import Run, percentile
 from minillm.core.brief import brief
 
 Figures = dict[str, float]
-"""Of a run, by name: seconds, or tokens per second."""
+"""What was measured of a run, by name: seconds, or tokens per second."""
 CONFIDENCE = 0.95
 CEILING = 1.5
 """No larger ratio is called noise, and where the band is wider nothing is: there, repeats are missing."""
@@ -55,6 +58,10 @@ OUTLIER = 3.0
 """Spreads: a repeat that lies further away counts as being this far away."""
 QUIETER_HALF = 0.1426
 """Mean square of the half of normal deviates that is nearest to zero: by it, that half's gives the one of all."""
+FEWEST_HALVED = 4
+"""Of fewer repeats, the quieter half is a single one: if that is wild as well, it would hide everything."""
+AFTER_TWO = (2 - math.sqrt(12) / math.pi) ** -0.5
+"""The square of a normal deviate's distance from the nearer of two others has the mean 2 - sqrt(12) / π."""
 LATEST = 30
 """Repeats that are looked at."""
 MOST_REPEATS, MOST_SETTINGS = 8, 60
@@ -63,8 +70,17 @@ SHORTEST_S = 1e-4
 """A shorter phase counts as this long: of 3 µs, twice as much is nothing."""
 
 
+def _only_numbers(stored: Any) -> Any:
+    """The figures of a stored run without those that are no finite number: JSON has null for infinity and NaN."""
+    if not isinstance(stored, Mapping):
+        return stored  # for pydantic to refuse
+    return {name: value for name, value in stored.items() if isinstance(value, (int, float)) and math.isfinite(value)}
+
+
 class Repeats(StoredModel):
-    settings: dict[str, list[Figures]] = Field(default_factory=dict)
+    """What is kept of the runs on this machine."""
+
+    settings: dict[str, list[Annotated[Figures, BeforeValidator(_only_numbers)]]] = Field(default_factory=dict)
     """Runs by `machine-traffic/configuration`, oldest first; the settings that ran last stand last."""
 
 
@@ -80,11 +96,11 @@ class Verdict(enum.Enum):
 
 
 def figures(run: Run) -> Figures:
-    """What is compared between runs; only what the run has."""
+    """What is compared between runs: only what the run has, and only finite numbers."""
     pooled = {"TTFT": run.ttft, "ITL": run.itl, "E2E": run.e2e}
     found = {f"{name} p50": percentile(values, 50) for name, values in pooled.items() if values}
     found |= {"tokens/s": run.throughput, **run.mean_phases()}
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if value and math.isfinite(value)}
 
 
 def ratio_of(before: float, after: float) -> float:
@@ -107,7 +123,7 @@ class Noise:
 
     @property
     def num_repeats(self) -> int:
-        """Of the figure that has the most."""
+        """How many repeats are known of the figure that has the most."""
         return max(map(len, self.repeats.values()), default=0)
 
     def limit(self, name: str) -> float | None:
@@ -115,9 +131,12 @@ class Noise:
         return band(self.repeats[name]) if self.repeats.get(name) else None
 
     def verdict(self, name: str, before: float, after: float) -> Verdict:
-        """Whether a figure changed between two runs, as far as this machine's repeats can tell."""
+        """Whether a figure changed between two runs, as far as this machine's repeats can tell.
+
+        What was not measured (infinity, NaN) is compared with nothing.
+        """
         limit, ratio = self.limit(name), ratio_of(before, after)
-        if limit is None:
+        if limit is None or not (math.isfinite(before) and math.isfinite(after)):
             return Verdict.UNSURE
         if ratio_of(max(before, SHORTEST_S), max(after, SHORTEST_S)) > limit:
             is_known = len(self.repeats[name]) >= ENOUGH or ratio > CEILING
@@ -139,12 +158,12 @@ def band(repeats: Sequence[float]) -> float:
 
 def _quiet_square(squares: Sequence[float]) -> float:
     """The spread's square by the prior and the quieter half: no outlier is in it, unless half of them are outliers."""
-    quiet = sorted(squares)[: len(squares) // 2]
+    quiet = sorted(squares)[: len(squares) // 2] if len(squares) >= FEWEST_HALVED else []
     return (PRIOR_REPEATS * PRIOR_SPREAD**2 + sum(quiet) / QUIETER_HALF) / (PRIOR_REPEATS + len(quiet))
 
 
 def repeats_of(groups: Iterable[Sequence[Figures]]) -> dict[str, list[float]]:
-    """By figure, how far each repeat lay from the median of the runs before it: logarithms, one spread each.
+    """By figure, how far each repeat lay from the runs before it: logarithms, which scatter by the machine's spread.
 
     Args:
         groups: runs of equal settings, oldest first; the groups in the order in which they ran last.
@@ -154,8 +173,15 @@ def repeats_of(groups: Iterable[Sequence[Figures]]) -> dict[str, list[float]]:
         for name in dict.fromkeys(name for each in group for name in each):
             logs = [math.log(max(each[name], SHORTEST_S)) for each in group if 0 <= each.get(name, -1) < math.inf]
             for k in range(1, len(logs)):
-                found[name].append((logs[k] - statistics.median(logs[:k])) * math.sqrt(k / (k + 1)))
+                found[name].append(_distance(logs[k], logs[:k]))
     return dict(found)
+
+
+def _distance(repeat: float, earlier: Sequence[float]) -> float:
+    """How far a repeat lies from the runs before it, scaled so that it scatters as one run does. All are logarithms."""
+    if len(earlier) == 2:
+        return AFTER_TWO * min((repeat - each for each in earlier), key=abs)
+    return (repeat - statistics.median(earlier)) * math.sqrt(len(earlier) / (len(earlier) + 1))
 
 
 class NoiseLog:
@@ -179,9 +205,9 @@ class NoiseLog:
         FILE.change(lambda content: note(content.settings))
 
     def of(self, run: Run) -> Noise:
-        """Of the machine that this run was made on, whatever the traffic and the configuration."""
-        machine = _machine(run) + "-"
-        return Noise(repeats_of(group for setting, group in self._all().items() if setting.startswith(machine)))
+        """The noise of the machine that this run was made on, whatever the traffic and the configuration."""
+        machine = _machine(run)
+        return Noise(repeats_of(group for setting, group in self._all().items() if _machine_of(setting) == machine))
 
     def _all(self) -> dict[str, list[Figures]]:
         if self._kept is None:
@@ -194,10 +220,15 @@ def _machine(run: Run) -> str:
     return f"{run.remote.server} from {platform.node()}" if run.remote else platform.node()
 
 
+def _machine_of(setting: str) -> str:
+    """The machine in `machine-traffic/configuration`: its name may have hyphens, the traffic's has one."""
+    return setting.rpartition("/")[0].rsplit("-", 2)[0]
+
+
 def _traffic(run: Run) -> str:
-    """The same requests at the same times."""
+    """The same requests at the same times: `workload-hash`, with no other hyphen."""
     sent = [(row.due, row.view.num_prompt_tokens, row.view.max_tokens) if row.view else row.due for row in run.rows]
-    return f"{run.workload}-{_hash(str(sent))}"
+    return f"{run.workload.replace('-', '_')}-{_hash(str(sent))}"
 
 
 def _hash(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 MAX_BYTES = 1_000_000
-"""Of any grammar, as UTF-8: what a request's body has room for."""
+"""The largest grammar of any kind, in UTF-8: what a request's body has room for."""
 MAX_REGEX = 32_768
 """Characters of a regular expression."""
 MAX_CHOICES = 100_000
@@ -24,7 +24,7 @@ MAX_RULES = 5_000
 MAX_CHAIN = 200
 """Rules, terminals or references, each of which refers to the next."""
 MAX_COUNT = 1_000_000
-"""Of minLength, maxItems and so on: no answer is as long."""
+"""The largest minLength, maxItems and so on: no answer is as long."""
 
 EDGE = 2**63 - 1024
 """The largest double below 2^63: llguidance makes automata of bounds within ±EDGE only."""
@@ -125,7 +125,7 @@ def check_chains(refers: Mapping[str, Collection[str]], what: str) -> None:
         what: they are, for the message.
     """
     length: dict[str, int] = {}
-    """Of the longest chain from a name that is done."""
+    """The longest chain from each name that is done."""
     for start in refers:
         path = [(start, iter(refers[start]))]
         entered = {start}

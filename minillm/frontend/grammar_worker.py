@@ -119,7 +119,7 @@ def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def resident_bytes() -> int:
-    """Of this process; 0 where Linux doesn't say. What was freed has been given back first."""
+    """This process's memory; 0 where Linux doesn't say. What was freed has been given back first."""
     if not os.path.exists("/proc/self/statm"):
         return 0
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's

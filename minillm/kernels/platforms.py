@@ -23,7 +23,7 @@ MACHINES = {"linux": ("x86_64", "aarch64"), "darwin": ("arm64",)}
 """The processors that there are torch wheels for, by sys.platform."""
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
-"""Of /proc/cpuinfo's flags, those that decide how fast small matrices are multiplied."""
+"""The flags of /proc/cpuinfo that decide how fast small matrices are multiplied."""
 
 COMPILER_PACKAGES = {
     "debian": "apt-get install g++",

@@ -37,6 +37,8 @@ WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOT_WEIGHTS = ("consolidated", "adapter_model")
 """How the names of safetensors files begin that are no part of the model: a second copy, and adapters."""
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+COMPARED_AT_ONCE = 1 << 22
+"""Numbers of two tensors that are compared in one go: 32 MB of float32."""
 
 CHANGES_GREEDY = {
     "num_beams": 1,
@@ -187,8 +189,10 @@ def read_tensor(file: Path, name: str) -> "torch.Tensor":
 
 
 def is_same(one: "torch.Tensor", other: "torch.Tensor") -> bool:
-    """Whether two tensors have one shape and the same numbers, whatever their types."""
-    return one.shape == other.shape and bool((one.float() == other.float()).all())
+    """Whether two tensors have one shape and the same numbers, whatever their types. They are compared a part at a
+    time: a float32 copy of a large model's embeddings may be gigabytes."""
+    parts = zip(one.flatten().split(COMPARED_AT_ONCE), other.flatten().split(COMPARED_AT_ONCE))
+    return one.shape == other.shape and all(bool((a.float() == b.float()).all()) for a, b in parts)
 
 
 def has_own_head(path: Path) -> bool:
@@ -312,7 +316,7 @@ def other_greedy_output(path: Path) -> dict[str, Any]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object that somebody may have edited: a byte order mark at its beginning is no fault.
+    """A JSON object that may have been edited by hand: a byte order mark at its beginning is no fault.
 
     Raises:
         CorruptCheckpointError: the file is missing or is not a JSON object.

@@ -110,7 +110,7 @@ class ModelConfig:
         _refuse_what_is_not_computed(hf, architecture)
         qwen2, qwen3 = architecture.startswith("Qwen2"), architecture.startswith("Qwen3")
         llama, moe = architecture.startswith("Llama"), architecture.startswith("Qwen3Moe")
-        attention_bias = bool(hf.get("attention_bias", False)) and (llama or qwen3)
+        attention_bias = _flag(hf, "attention_bias") and (llama or qwen3)
         try:
             num_heads = _count(hf, "num_attention_heads")
             # Null means one for each head, and so does an absent field of Llama: the others' defaults are of one size.
@@ -132,10 +132,10 @@ class ModelConfig:
                 max_position_embeddings=_longest_context(hf, architecture),
                 rms_norm_eps=_number(hf, "rms_norm_eps", 1e-6),
                 rope=_rope(hf),
-                tie_word_embeddings=bool(hf.get("tie_word_embeddings", False)),
+                tie_word_embeddings=_flag(hf, "tie_word_embeddings"),
                 qkv_bias=qwen2 or attention_bias,
                 o_bias=attention_bias,
-                mlp_bias=llama and bool(hf.get("mlp_bias", False)),
+                mlp_bias=llama and _flag(hf, "mlp_bias"),
                 qk_norm=qwen3,
                 dtype=hf.get("dtype") or hf.get("torch_dtype"),
                 **(_experts(hf) if moe else {}),
@@ -178,6 +178,14 @@ def _count(hf: dict[str, Any], field: str) -> int:
     return value
 
 
+def _flag(hf: dict[str, Any], field: str) -> bool:
+    """A true or false of config.json; absent means false. A text such as "false" would count as true."""
+    value = hf.get(field, False)
+    if not isinstance(value, bool):
+        raise CorruptCheckpointError(f"config.json: {field} is {value!r}, and has to be true or false")
+    return value
+
+
 def _head_dim(hf: dict[str, Any], qwen3: bool) -> int:
     if hf.get("head_dim") is not None:
         head_dim = _count(hf, "head_dim")
@@ -198,7 +206,7 @@ def _experts(hf: dict[str, Any]) -> dict[str, Any]:
         "num_experts": num_experts,
         "num_experts_per_tok": per_token,
         "moe_intermediate_size": _count(hf, "moe_intermediate_size"),
-        "norm_topk_prob": bool(hf.get("norm_topk_prob", False)),
+        "norm_topk_prob": _flag(hf, "norm_topk_prob"),
         "sparse_layers": tuple(i for i in range(hf["num_hidden_layers"]) if i not in dense and (i + 1) % step == 0),
     }
 
@@ -242,7 +250,7 @@ def _window(hf: dict[str, Any], architecture: str) -> int | None:
     if architecture.startswith("Mistral"):
         is_on = hf.get("sliding_window", WINDOW_UNLESS_STATED) is not None
     elif architecture.startswith("Qwen"):
-        is_on = bool(hf.get("use_sliding_window")) and hf.get("sliding_window", WINDOW_UNLESS_STATED) is not None
+        is_on = _flag(hf, "use_sliding_window") and hf.get("sliding_window", WINDOW_UNLESS_STATED) is not None
     else:
         is_on = hf.get("sliding_window") is not None  # transformers' Llama has none: up to here both are the same
     if not is_on:

@@ -38,7 +38,7 @@ PER_LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-"""Of Qwen3."""
+"""The norms of queries and keys that Qwen3 has."""
 QKV, MLP = ("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up", "ffn_down")
 ROPE_DIVISORS = "rope_freqs.weight"
 
@@ -233,6 +233,8 @@ class GGUFFile:
         extrapolates = self._get("rope.scaling.yarn_ext_factor", 1.0)
         if kind not in ("none", "linear", "yarn"):
             raise self._unsupported("rope.scaling.type", kind, "none, linear and yarn are computed")
+        if not 0 < factor < float("inf"):
+            raise self._unsupported("rope.scaling.factor", factor, "a factor is a number above 0")
         if kind == "none" or factor == 1.0:
             kind, factor = "none", 1.0
         if sharper != 1.0 and kind != "yarn":

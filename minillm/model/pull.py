@@ -103,7 +103,7 @@ def _conversion_of(folder: Path) -> int:
     try:
         return int(json.loads((folder / "config.json").read_text(encoding="utf-8-sig")).get(CONVERTED_BY, 1))
     except (OSError, ValueError, TypeError, AttributeError):
-        return CONVERSION  # not there, or damaged: whoever reads it says that
+        return CONVERSION  # not there, or damaged: reading it reports that
 
 
 def pull_gguf(gguf: Path, *, progress: bool = True) -> Path:

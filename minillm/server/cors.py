@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 ANY = "*"
 EXPOSED = ("retry-after", "x-request-id", "x-minillm-degraded")
-"""Of our headers, those that pages may read beside the ones that they always may."""
+"""The headers of ours that pages may read, beside those that they always may."""
 
 
 def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

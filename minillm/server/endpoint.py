@@ -173,7 +173,7 @@ class Exchange:
             pings.cancel()
 
     async def _send_end(self, chunks: bytes, completions: Sequence[Completion]) -> None:
-        """Of a stream."""
+        """Send the end of a stream."""
         try:
             await send_last(self._send, chunks)
         finally:

@@ -51,7 +51,7 @@ class TextOffsets:
     def __init__(self, detokenizer: Detokenizer) -> None:
         self._detokenizer = detokenizer
         self._num_characters = 0
-        """Of the tokens so far, as far as they make whole characters."""
+        """Characters of text so far, counting whole ones only."""
 
     def add(self, token_ids: Iterable[int]) -> list[int]:
         """The next tokens' offsets, in characters. A token that goes on with a character begins where that does."""

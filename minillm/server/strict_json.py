@@ -17,8 +17,8 @@ List = Annotated[list[T], Field(fail_fast=True)]
 """The first bad item is enough: a body has room for half a million, and the event loop waits meanwhile."""
 
 TEXT, LIST, OBJECT, TEXTS, LISTS = (Tag(f"({name})") for name in ("text", "list", "object", "texts", "lists"))
-"""Of the types that a field may have, in a union with `one_of`: only the one that was sent is checked, and errors are
-about that one."""
+"""Names of the types that a field may have, in a union with `one_of`: only the one that was sent is checked, and errors
+are about that one."""
 NO_NAMES = {"[key]", *(tag.tag for tag in (TEXT, LIST, OBJECT, TEXTS, LISTS))}
 """What pydantic adds to a place: the branches of unions, and that a key is wrong."""
 MAX_MESSAGE = 1000
@@ -59,7 +59,7 @@ class StrictJson(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _leave_out(cls, fields: Any) -> Any:
-        """Of unknown fields only the first stays, to be refused: one is enough, and there may be very many."""
+        """Leave out unknown fields but the first, which is refused: one is enough, and there may be very many."""
         if not isinstance(fields, dict):
             return fields
         known = {field.alias or name for name, field in cls.model_fields.items()}

@@ -15,9 +15,9 @@ class Unsupported(TypedDict):
 
 
 PARAMETERS: dict[str, Unsupported]
-"""Of a request's body."""
+"""Parameters of a request's body that we don't have, by name."""
 PARTS: dict[str, Unsupported]
-"""Of what is in it: messages, their parts, tools, options."""
+"""Fields, likewise, of what is in a body: messages, their parts, tools, options."""
 ENDPOINTS: dict[str, str]
 PARAMETERS, PARTS, ENDPOINTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).values()
 

@@ -227,6 +227,8 @@ def test_what_float16_cannot_hold_is_named(folder: Path) -> None:
         dict(num_hidden_layers=3.0),
         dict(rms_norm_eps=-1e-6),
         dict(num_key_value_heads=4),
+        dict(tie_word_embeddings="false"),
+        dict(attention_bias=1),
     ],
     ids=str,
 )

@@ -1,5 +1,6 @@
 """What a configuration refuses, who waits too long, what a window keeps: each limit just below, at, and above."""
 
+import gc
 from itertools import count
 from typing import Any
 
@@ -112,6 +113,19 @@ def test_only_who_never_ran_and_waited_longer_times_out() -> None:
     queue = queued(QueueTimeout(SortedQueue(), 5.0), first, second, preempted)
     assert queue.overdue(6.0) == []
     assert queue.overdue(6.5) == [first] and queue.overdue(9.0) == [first, second]
+
+
+def test_a_queue_with_a_limit_lets_go_of_who_has_left_it() -> None:
+    waiting = [request(f"waited {i}", float(i)) for i in range(100)]
+    queue = queued(QueueTimeout(SortedQueue(), 1000.0), *waiting)
+    names = {each.request_id for each in waiting}
+    for each in waiting[:50]:
+        queue.remove(each)
+        each.status = RequestStatus.FINISHED
+    while len(queue):
+        queue.pop().status = RequestStatus.FINISHED
+    del waiting, each
+    assert sum(isinstance(each, Request) and each.request_id in names for each in gc.get_objects()) <= 1
 
 
 def test_a_static_batch_is_closed_but_for_its_own_members() -> None:

@@ -60,7 +60,7 @@ def expected(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Callable[...
 
 @pytest.fixture
 def deadlines(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Timeout]:
-    """Of requests that have a `request_timeout_s`, as they come: a test makes one pass when it wants it to."""
+    """Deadlines of requests with a `request_timeout_s`, as they come: a test makes one pass when it wants it to."""
     found: list[asyncio.Timeout] = []
     make = asyncio.timeout
 

@@ -190,7 +190,7 @@ SLOW = POST + b"content-length: 5\r\n\r\n"
 
 
 def answer_to_a_sender(server: Running, head: bytes, rest: bytes) -> bytes:
-    """Of a client that goes on sending after the answer is there, and reads it then."""
+    """What a client reads that goes on sending after the answer is there."""
     with server.connect() as sock:
         sock.sendall(head)
         assert sock.recv(1, socket.MSG_PEEK), "there must be an answer"

@@ -92,7 +92,7 @@ def test_quadratic_answers_are_told_at_a_tenth_of_the_speed(grade, monkeypatch) 
 
 
 def test_a_cost_is_the_answers_own_cpu_time(grade) -> None:
-    """Of the answer's process, not of the judge's: what the judge does meanwhile is not charged."""
+    """The CPU time is the answer's process's, not the judge's: what the judge does meanwhile is not charged."""
     began = Clock.seconds
     assert cost_of(lambda: sum(range(10**6)), 1).seconds == 0 == Clock.seconds - began
 
