@@ -165,7 +165,7 @@ class SortedQueue:
         return self.first() if self._waiting else None
 
     def first(self) -> Request:
-        """Of those that wait; there is one."""
+        """The one to admit next; a request is waiting."""
         while self._heap[0][-1] not in self._waiting:
             heapq.heappop(self._heap)  # it was removed earlier
         return self._heap[0][-1]
@@ -177,6 +177,9 @@ class SortedQueue:
 
     def remove(self, request: Request) -> None:
         del self._waiting[request]
+        if len(self._heap) > 2 * len(self._waiting):  # most of it has left
+            self._heap = [entry for entry in self._heap if entry[-1] in self._waiting]
+            heapq.heapify(self._heap)
 
     def allot(self, request: Request, most: int) -> int:
         return most

@@ -122,7 +122,7 @@ def test_a_queue_with_a_limit_lets_go_of_who_has_left_it() -> None:
     for each in waiting[:50]:
         queue.remove(each)
         each.status = RequestStatus.FINISHED
-    while len(queue):
+    while queue.peek(0) is not None:
         queue.pop().status = RequestStatus.FINISHED
     del waiting, each
     assert sum(isinstance(each, Request) and each.request_id in names for each in gc.get_objects()) <= 1
