@@ -307,6 +307,21 @@ class QueueTimeout(QueueWrapper):
             heapq.heappush(self._arrivals, (request.timeline.arrival, request.arrival_index, request))
         super().push(request)
 
+    def pop(self) -> Request:
+        request = super().pop()
+        self._forget_those_gone()
+        return request
+
+    def remove(self, request: Request) -> None:
+        super().remove(request)
+        self._forget_those_gone()
+
+    def _forget_those_gone(self) -> None:
+        """Keep no ended request, with its prompt and output, until its limit would have come."""
+        if len(self._arrivals) > 2 * len(self):
+            self._arrivals = [entry for entry in self._arrivals if entry[-1].status is RequestStatus.WAITING]
+            heapq.heapify(self._arrivals)
+
     def overdue(self, now: float) -> list[Request]:
         while self._arrivals and now - self._arrivals[0][0] > self._limit_s:
             self._overdue.append(heapq.heappop(self._arrivals)[-1])
