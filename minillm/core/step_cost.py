@@ -29,16 +29,15 @@ were work; what exceeds them counts as fixed cost:
   they usually add.
 
 Until the first plain step, all others are laid on one line, `fixed + tokens * price`, as though a token cost the same
-whatever it is. Where their sizes are too much alike to tell the two, the ratio that was found last holds; at first, a
-step's fixed cost is taken to be that of 64 tokens. Such a charge is a guess, but it is never 0 and never more than a
-split by tokens.
+whatever it is. Where their sizes are too much alike to tell the two, the ratio that was found last holds, within
+bounds; at first, a step's fixed cost is taken to be that of 64 tokens. Such a charge is a guess somewhere between nothing
+and a split by tokens.
 
 So the charge is an estimate, exact where a runner's plain steps follow the sum above. It isn't corrected later. On a
 noisy machine a single charge is as uncertain as a step's duration; where prompts add less than the noise, their sum
 comes out too large, since no charge is negative.
 """
 
-import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -58,6 +57,8 @@ MOST = 4.0
 """Times what prompts and drafts usually add: the most they are charged in a hiccup."""
 TOKENS_OF_FIXED = 64.0
 """Tokens that cost as much as what is fixed in a step, as long as nothing is known."""
+FEWEST_OF_FIXED, MOST_OF_FIXED = 8.0, 1024.0
+"""Bounds of that, when equal steps lead to no better estimate than the last: noise must not carry it away."""
 UNCLEAR = 1e-5
 """Squared relative spread of amounts below which steps don't tell what one of them costs."""
 SHORTEST_S = 1e-9
@@ -210,7 +211,8 @@ class StepCostModel:
                 self._prices = fit_plain(self._plain, self._weights(self._plain), others)
             elif self._others:
                 self._prices = line = fit_line(self._others, self._weights(self._others), self._tokens_of_fixed)
-                self._tokens_of_fixed = line.fixed / line.decode if line.decode else math.inf
+                found = line.fixed / line.decode if line.decode else MOST_OF_FIXED
+                self._tokens_of_fixed = min(max(found, FEWEST_OF_FIXED), MOST_OF_FIXED)
             else:
                 self._prices = PlainPrices(0.0, 0.0, 0.0)
         return self._prices
