@@ -30,8 +30,8 @@ were work; what exceeds them counts as fixed cost:
 
 Until the first plain step, all others are laid on one line, `fixed + tokens * price`, as though a token cost the same
 whatever it is. Where their sizes are too much alike to tell the two, the ratio that was found last holds, within
-bounds; at first, a step's fixed cost is taken to be that of 64 tokens. Such a charge is a guess somewhere between nothing
-and a split by tokens.
+bounds; at first, a step's fixed cost is taken to be that of 64 tokens. Such a charge is a guess somewhere between
+nothing and a split by tokens.
 
 So the charge is an estimate, exact where a runner's plain steps follow the sum above. It isn't corrected later. On a
 noisy machine a single charge is as uncertain as a step's duration; where prompts add less than the noise, their sum
@@ -61,6 +61,8 @@ FEWEST_OF_FIXED, MOST_OF_FIXED = 8.0, 1024.0
 """Bounds of that, when equal steps lead to no better estimate than the last: noise must not carry it away."""
 UNCLEAR = 1e-5
 """Squared relative spread of amounts below which steps don't tell what one of them costs."""
+SURE = 4.0
+"""Squared standard errors: a context price that is no larger could be noise, and counts as 0."""
 SHORTEST_S = 1e-9
 """A shorter step is a clock that stands still, and says nothing."""
 
@@ -273,7 +275,8 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
     """The prices with which these plain steps agree best.
 
     Least squares, around the means: they say what fits best at the average step, and the spread of decodes and context
-    around it what each of them costs.
+    around it what each of them costs. Contexts may grow to a hundred times what they were, and multiply an error: so as
+    far as noise could explain their price, it is taken to be less.
 
     Args:
         others: steps that tell what a decode costs if the plain ones don't.
@@ -290,6 +293,11 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
         dd, cc, dc = dd + weight * d_off * d_off, cc + weight * c_off * c_off, dc + weight * d_off * c_off
         ds, cs = ds + d_off * s_off, cs + c_off * s_off
     decode, context = two_prices(dd, cc, dc, ds, cs)
+    if context > 0:
+        off_s = [s - s_mean - (d - d_mean) * decode - (c - c_mean) * context for (d, c, _, _), s in steps]
+        variance = sum(weight * off * off for weight, off in zip(weights, off_s)) / total
+        context *= max(1 - SURE * variance / (cc * context**2), 0.0)
+        decode = max((ds - dc * context) / dd, 0.0) if dd else 0.0
     tokens_s = decode * d_mean + context * c_mean
     if tokens_s > s_mean:  # fixed would be negative
         decode, context = decode * s_mean / tokens_s, context * s_mean / tokens_s

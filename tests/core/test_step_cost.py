@@ -131,6 +131,20 @@ def test_what_plain_steps_told_is_not_forgotten_in_thousands_of_others(added: St
     assert charged == pytest.approx(true, rel=0.01)
 
 
+def test_noise_is_not_taken_for_a_price_of_context() -> None:
+    """Plain steps with contexts of 50 to 150 tokens scatter by 3%; then contexts grow to 9,000."""
+    for seed in range(5):
+        rng, model, charged = random.Random(seed), StepCostModel(), 0.0
+        for number in range(100):
+            model.observe(StepTokens(1, 50 + number, 0, 0), linear(StepTokens(1, 0, 0, 0)) * rng.gauss(1.0, 0.03))
+        for number in range(3000):
+            step = StepTokens(1, 150 + 3 * number, 0, 4)
+            seconds = linear(step) * rng.gauss(1.0, 0.03)
+            model.observe(step, seconds)
+            charged += model.split(step, seconds).drafts
+        assert charged == pytest.approx(3000 * 0.0004, rel=0.3)
+
+
 def test_sizes_seen_once_are_not_forgotten_in_thousands_of_equal_steps() -> None:
     """No step of decodes alone is ever seen: a first prompt tells what a token costs, then drafts come in each step."""
     model, checked = StepCostModel(), StepTokens(1, 20, 0, 4)
