@@ -56,19 +56,16 @@ class Step:
     """
 
     def __init__(self, budget: int, num_running: int) -> None:
-        self._limit, self._num_tokens = budget, 0
+        self.budget = budget
+        """Tokens that may still be scheduled, >= 0."""
+        self._num_over = 0
+        """Tokens beyond what there was: a prompt that isn't cut into chunks may take more than is left."""
         self.num_spare = budget - num_running
         """Tokens left for guesses if each running request gets one."""
         self.scheduled: dict[Request, ScheduledRequest] = {}
         self.preempted: list[Request] = []
         self.saves: list[BlockCopy] = []
         self.loads: list[BlockCopy] = []
-
-    @property
-    def budget(self) -> int:
-        """Tokens that may still be scheduled. A prompt that isn't cut into chunks may take more than there are: what it
-        took is remembered, so that taking it out gives back no more than there was."""
-        return max(self._limit - self._num_tokens, 0)
 
     @property
     def has_prefill(self) -> bool:
@@ -78,7 +75,9 @@ class Step:
         """Schedule the next tokens of a request."""
         part = ScheduledRequest(request, request.num_computed_tokens, num_tokens, block_ids, samples)
         self.scheduled[request] = part
-        self._num_tokens += num_tokens
+        self.budget -= num_tokens
+        if self.budget < 0:
+            self._go_over()
         request.num_computed_tokens += num_tokens
         request.num_pending_tokens += samples
 
@@ -86,7 +85,7 @@ class Step:
         """Undo `add` (and `add_draft`), if the request is in this step. Returns what was scheduled."""
         part = self.scheduled.pop(request, None)
         if part is not None:
-            self._num_tokens -= part.num_tokens
+            self._give_back(part.num_tokens)
             request.num_computed_tokens = part.start
             request.num_pending_tokens -= part.samples
         return part
@@ -95,15 +94,28 @@ class Step:
         """Check so many tokens of its draft after its own."""
         part = self.scheduled[request]
         self.scheduled[request] = part._replace(num_tokens=part.num_tokens + num_drafts, num_drafts=num_drafts)
-        self._num_tokens += num_drafts
+        self.budget -= num_drafts
+        if self.budget < 0:
+            self._go_over()
         request.num_computed_tokens += num_drafts
 
     def drop_draft(self, request: Request) -> None:
         """Undo `add_draft`."""
         part = self.scheduled[request]
         self.scheduled[request] = part._replace(num_tokens=part.num_tokens - part.num_drafts, num_drafts=0)
-        self._num_tokens -= part.num_drafts
+        self._give_back(part.num_drafts)
         request.num_computed_tokens -= part.num_drafts
+
+    def _go_over(self) -> None:
+        """More was taken than there was."""
+        self._num_over -= self.budget
+        self.budget = 0
+
+    def _give_back(self, num_tokens: int) -> None:
+        """So many were taken out again: first those beyond the budget, so that no more comes back than there was."""
+        num_over = min(num_tokens, self._num_over)
+        self._num_over -= num_over
+        self.budget += num_tokens - num_over
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,51 +6,65 @@ anyway; a prompt beside it costs it only what the step takes *longer*:
 
     charge = seconds of the step - seconds of the same step without the prompt
 
-The second term is never measured, so it is estimated from the steps around it. Let a step have d decodes, whose
-contexts have c tokens in all, p prompt tokens and g drafts. Its seconds are close to
+The second term is never measured, so it is estimated from *plain* steps, those of decodes alone. With d decodes, whose
+contexts have c tokens in all, such a step takes close to
 
-    s  =  fixed  +  d * decode  +  c * context  +  p * prompt  +  g * draft
+    plain  =  fixed  +  d * decode  +  c * context
 
-with five prices that depend on model, machine and runner. Least squares over the recent steps finds them:
+with three prices that depend on model, machine and runner. Least squares over the latest plain steps finds them:
 
-- Residuals are relative (a step weighs 1 / s^2), so that one step that compiled for seconds doesn't hide a thousand of
-  milliseconds.
-- A step of decodes alone weighs 1000 times one with prompts or drafts: the sum above needs to be good for `fixed +
-  d * decode + c * context`, which those steps measure. (A prompt's own cost isn't quite linear. It needn't be: what it
-  is charged is the difference to the step's measured seconds, not p * prompt.)
-- Without such steps, prompts alone and mixed steps determine the prices, too. What the evidence leaves open is settled
-  by two weak preferences: a token costs the same whatever it is, and what could be `fixed` is. So where nothing is
-  known, nothing is charged.
-- No price is negative, and no charge exceeds the step.
+- Those that took about as long as the very latest count most: a step that compiled for seconds counts for nothing,
+  and when the machine slows down, the faster steps of before are soon outweighed.
+- Only plain steps replace plain steps. After a thousand mixed ones they still say what a step takes without prompts.
+- Where they don't tell the prices apart, a decode is taken to cost what a token of the other steps does, and what could
+  be `fixed` is. No price is negative.
 
-So the charge is an estimate, exact where a runner's steps follow the sum. Until an engine has taken a step of decodes
-alone it may be off by what a decode costs more than a prompt token, and it isn't corrected later. On a noisy machine a
-single charge is as uncertain as a step's duration; where prompts add less than the noise, their sum comes out too
-large, since no charge is negative.
+What a step takes beyond that is charged to its prompts and drafts. Where it has both, each gets a part in proportion to
+what so many usually add: the median of the latest steps that had about as many, of this kind alone. Where that isn't
+known, they share by tokens. Two limits keep a hiccup (a kernel compiled, a laptop asleep) from being charged as if it
+were work; what exceeds them counts as fixed cost:
+
+- k tokens in one step cost no more than k steps with one token each.
+- If a step takes more than 3 times what was expected of it, its prompts and drafts are charged at most 4 times what
+  they usually add.
+
+Until the first plain step, all others are laid on one line, `fixed + tokens * price`, as though a token cost the same
+whatever it is. Where their sizes are too much alike to tell the two, the ratio that was found last holds, within
+bounds; at first, a step's fixed cost is taken to be that of 64 tokens. Such a charge is a guess somewhere between
+nothing and a split by tokens.
+
+So the charge is an estimate, exact where a runner's plain steps follow the sum above. It isn't corrected later. On a
+noisy machine a single charge is as uncertain as a step's duration; where prompts add less than the noise, their sum
+comes out too large, since no charge is negative.
 """
 
-import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, Self
 
 from minillm.core.timeline import StepRecord
 
 MEMORY = 50
-"""Steps after which evidence weighs 1/e of what it did."""
-BESIDE = 0.001
-"""Weight of a step with prompts or drafts; one of decodes alone has weight 1."""
-SAME_PRICE = 0.01
-"""How firmly the first preference is held: as though a step with this many tokens had shown it."""
-NO_PRICE = (0.0, 1e-4, 1.0, 1e-4, 1e-4)
-"""The same of the second, for each price."""
-OF_A_TOKEN = (1, 3, 4)
-"""Prices of which the first preference speaks: of a decode, a prompt token, a draft."""
+"""Plain steps that are remembered; until there is one, other steps."""
+FEW = 16
+"""Steps with prompts or with drafts that are remembered of each size, to know what so many usually add."""
+LATEST = 5
+"""Steps whose median says how long a step takes now; what took longer or less counts less."""
+HICCUP = 3.0
+"""Times what was expected: a longer step is a hiccup."""
+MOST = 4.0
+"""Times what prompts and drafts usually add: the most they are charged in a hiccup."""
+TOKENS_OF_FIXED = 64.0
+"""Tokens that cost as much as what is fixed in a step, as long as nothing is known."""
+FEWEST_OF_FIXED, MOST_OF_FIXED = 8.0, 1024.0
+"""Bounds of that, when equal steps lead to no better estimate than the last: noise must not carry it away."""
+UNCLEAR = 1e-5
+"""Squared relative spread of amounts below which steps don't tell what one of them costs."""
+SURE = 4.0
+"""Squared standard errors: a context price that is no larger could be noise, and counts as 0."""
 SHORTEST_S = 1e-9
 """A shorter step is a clock that stands still, and says nothing."""
-LARGEST_WEIGHT = 1e100
-SINGULAR = 1e-12
-"""What is left of a number after so much of it was subtracted is rounding."""
 
 
 class StepTokens(NamedTuple):
@@ -72,6 +86,21 @@ class StepTokens(NamedTuple):
         return cls(record.num_tokens - prompts - drafts, record.num_context_tokens, prompts, drafts)
 
     @property
+    def num_tokens(self) -> int:
+        """All that are computed."""
+        return self.decodes + self.prompts + self.drafts
+
+    @property
+    def num_added(self) -> int:
+        """Prompt tokens and drafts."""
+        return self.prompts + self.drafts
+
+    @property
+    def is_both(self) -> bool:
+        """Whether it has prompts as well as drafts."""
+        return self.prompts > 0 and self.drafts > 0
+
+    @property
     def is_mixed(self) -> bool:
         """Whether any request waited for more than its own next token."""
         return bool((self.prompts and self.decodes) or self.drafts)
@@ -81,7 +110,7 @@ class StepCost(NamedTuple):
     """Seconds of one step, by what they went to. They sum to the step's."""
 
     fixed: float
-    """What it would take without any tokens: reading the weights, launching kernels, Python."""
+    """What it would take without any tokens: reading the weights, launching kernels, Python. Hiccups, too."""
     decodes: float
     prompts: float
     """What its prompt tokens added."""
@@ -90,139 +119,233 @@ class StepCost(NamedTuple):
 
 
 NO_CHARGE = StepCost(0.0, 0.0, 0.0, 0.0)
-"""Of a step of one kind, in which no request waited for another's work."""
+"""A step in which no request waited for another's work is not split: nobody is charged anything."""
+
+
+class PlainPrices(NamedTuple):
+    """What a step takes without prompts and drafts. Seconds."""
+
+    fixed: float
+    decode: float
+    """For each request that decodes."""
+    context: float
+    """For each token that these attend to."""
+
+    def estimate(self, tokens: StepTokens) -> float:
+        """Seconds of this step, had it only its decodes."""
+        return self.fixed + tokens.decodes * self.decode + tokens.context * self.context
+
+
+class Observed(NamedTuple):
+    """A step and how long it took."""
+
+    tokens: StepTokens
+    seconds: float
 
 
 class StepCostModel:
-    """Estimates prices from steps as they come, and splits steps by them. O(1) a step; deterministic.
+    """Estimates prices from steps as they come, and splits steps by them. Deterministic. A step that is observed is
+    only remembered; prices are found when the next one is split.
 
     Args:
-        memory: steps after which evidence weighs 1/e; infinite to look back at a run whose steps all count alike.
+        memory: plain steps to remember; None = all, to look back at a run.
     """
 
-    def __init__(self, memory: float = MEMORY) -> None:
-        self._growth = 1 + 1 / memory  # the newest step weighs more, which is the same as all others weighing less
-        self._weight = 1.0
-        self._moments = [[0.0] * 5 for _ in range(5)]
-        """Weighted sums over steps of amount i * amount j, by kind: one step, decodes, context, prompts, drafts."""
-        self._seconds = [0.0] * 5
-        """Weighted sums of amount i * seconds."""
-        self._alone = (0.0, 0.0)
-        """The same sums over steps of decodes alone: of 1, and of seconds."""
-        self._prices: list[float] | None = None
-        """As of the last step that was observed; None until they are asked for."""
+    def __init__(self, memory: int | None = MEMORY) -> None:
+        self._plain: deque[Observed] = deque(maxlen=memory)
+        self._others: deque[Observed] = deque(maxlen=memory)
+        """Those with prompts or drafts."""
+        self._with_prompts, self._with_drafts = BySize(), BySize()
+        """Steps with one of the two alone."""
+        self._is_over = memory is None
+        self._tokens_of_fixed = TOKENS_OF_FIXED
+        self._prices: PlainPrices | None = None
+        """None: to be found anew."""
 
     def observe(self, tokens: StepTokens, seconds: float) -> None:
         """Learn from a step that took this long, the making of its drafts left out."""
         if seconds < SHORTEST_S:
             return
-        # One that seems short, because its work was done while Python was busy elsewhere, must not outweigh all others.
-        steps, total_s = self._alone
-        weight = self._weight / max(seconds, total_s / steps if steps else 0.0) ** 2
-        if tokens.prompts or tokens.drafts:
-            weight *= BESIDE
-        else:
-            self._alone = (steps + weight, total_s + weight * seconds)
-        amounts = [(kind, amount) for kind, amount in enumerate((1, *tokens)) if amount]
-        for i, amount in amounts:
-            moments, weighted = self._moments[i], weight * amount
-            for j, other in amounts:
-                moments[j] += weighted * other
-            self._seconds[i] += weighted * seconds
-        self._weight *= self._growth
-        self._prices = None
-        if self._weight > LARGEST_WEIGHT:
-            self._rescale()
+        step = Observed(tokens, seconds)
+        _, _, prompts, drafts = tokens
+        if not prompts and not drafts:
+            self._plain.append(step)
+            self._prices = None
+            return
+        self._others.append(step)
+        if not self._plain:
+            self._prices = None
+        if not drafts:
+            self._with_prompts.add(prompts, step)
+        elif not prompts:
+            self._with_drafts.add(drafts, step)
 
     def split(self, tokens: StepTokens, seconds: float) -> StepCost:
-        """Split the seconds of a step. What exceeds the estimate without prompts and drafts goes to these, in
-        proportion to their prices."""
-        fixed, decode, context, prompt, draft = self.prices()
-        decodes = tokens.decodes * decode + tokens.context * context
-        extra = seconds - fixed - decodes
-        prompts, drafts = tokens.prompts * prompt, tokens.drafts * draft
-        if not prompts + drafts:
-            prompts, drafts = tokens.prompts, tokens.drafts
-        if extra <= 0 or not prompts + drafts:
-            plain = fixed + decodes
-            part = fixed / plain if plain else 1.0
+        """Split the seconds of a step. What exceeds a plain step's goes to prompts and drafts, within limits."""
+        prices = self.prices()
+        plain = prices.estimate(tokens)
+        if not tokens.num_added or seconds <= plain:
+            part = prices.fixed / plain if plain else 1.0
             return StepCost(seconds * part, seconds * (1 - part), 0.0, 0.0)
-        part = prompts / (prompts + drafts)
-        return StepCost(fixed, decodes, extra * part, extra * (1 - part))
+        extra = min(seconds - plain, tokens.num_added * one_token_alone(prices, tokens))
+        parts: tuple[float, float] = (tokens.prompts, tokens.drafts)
+        if tokens.is_both or seconds > HICCUP * plain:
+            usual = self._usual_charges(tokens, prices)
+            if sum(usual) > 0:
+                parts = usual
+                if seconds > HICCUP * (plain + sum(usual)):
+                    extra = min(extra, MOST * sum(usual))
+        prompts, drafts = (extra * part / sum(parts) for part in parts)
+        decodes = plain - prices.fixed
+        return StepCost(seconds - decodes - extra, decodes, prompts, drafts)
 
-    def prices(self) -> list[float]:
-        """Seconds of a step as such, of a decode, of a token of context, of a prompt token, of a draft."""
+    def _usual_charges(self, tokens: StepTokens, prices: PlainPrices) -> tuple[float, float]:
+        """Seconds that a step's prompts and drafts usually add; both 0 if that isn't known of one that it has."""
+        prompts = self._with_prompts.usual_charge(tokens.prompts, prices)
+        drafts = self._with_drafts.usual_charge(tokens.drafts, prices)
+        return (0.0, 0.0) if prompts is None or drafts is None else (prompts, drafts)
+
+    def prices(self) -> PlainPrices:
+        """What the steps so far tell of one without prompts and drafts."""
         if self._prices is None:
-            self._prices = self._estimate()
+            if self._plain:
+                others = list(self._others) if self._is_over else list(self._others)[-FEW:]
+                self._prices = fit_plain(self._plain, self._weights(self._plain), others)
+            elif self._others:
+                self._prices = line = fit_line(self._others, self._weights(self._others), self._tokens_of_fixed)
+                found = line.fixed / line.decode if line.decode else MOST_OF_FIXED
+                self._tokens_of_fixed = min(max(found, FEWEST_OF_FIXED), MOST_OF_FIXED)
+            else:
+                self._prices = PlainPrices(0.0, 0.0, 0.0)
         return self._prices
 
-    def _estimate(self) -> list[float]:
-        found = [0.0] * 5
-        kinds = [kind for kind in range(5) if self._moments[kind][kind] > 0]
-        if kinds:
-            while True:
-                matrix = self._with_preferences(kinds)
-                some = solve([[matrix[i][j] for j in kinds] for i in kinds], [self._seconds[i] for i in kinds])
-                # Amounts differ in size: by what they contribute to a step, the most negative one leaves.
-                least, kind = min((price * matrix[kind][kind] ** 0.5, kind) for price, kind in zip(some, kinds))
-                if least >= 0:
-                    break
-                kinds.remove(kind)
-                if 0 not in kinds and not self._alone[0]:
-                    kinds = [0]  # the first prompts took longer than tokens explain: they tell of a start, of no price
-            for kind, price in zip(kinds, some):
-                found[kind] = price
-        return found
+    def _weights(self, steps: Sequence[Observed]) -> list[float]:
+        """How much each step counts: 1 if it took as long as usual, 1/16 if half or twice as long. What is usual, the
+        latest say, or all, if the run is over.
 
-    def _with_preferences(self, kinds: Sequence[int]) -> list[list[float]]:
-        matrix = [[*moments] for moments in self._moments]
-        typical_s = self._seconds[0] / self._moments[0][0]
-        unit = self._weight / typical_s**2
-        for kind, strength in enumerate(NO_PRICE):
-            matrix[kind][kind] += unit * strength**2
-        for one, other in pairwise(kind for kind in kinds if kind in OF_A_TOKEN):
-            for i, j, sign in ((one, one, 1), (other, other, 1), (one, other, -1), (other, one, -1)):
-                matrix[i][j] += sign * unit * SAME_PRICE**2
-        return matrix
+        When the machine slows down to a third, 10 steps at the new speed outweigh 40 at the old one 20 times.
+        """
+        seconds = [step.seconds for step in steps]
+        usual = median(seconds if self._is_over else seconds[-LATEST:])
+        return [(min(each, usual) / max(each, usual)) ** 4 for each in seconds]
 
-    def _rescale(self) -> None:
-        """Weights grow without end: make all of them smaller."""
-        self._moments = [[each / self._weight for each in moments] for moments in self._moments]
-        self._seconds = [each / self._weight for each in self._seconds]
-        self._alone = (self._alone[0] / self._weight, self._alone[1] / self._weight)
-        self._weight = 1.0
+
+class BySize:
+    """The latest steps with prompts, or with drafts: a few of each size, so that many small ones push out no large one.
+    A size is a power of two."""
+
+    def __init__(self) -> None:
+        self._steps: defaultdict[int, deque[Observed]] = defaultdict(partial(deque, maxlen=FEW))
+
+    def add(self, num_tokens: int, step: Observed) -> None:
+        """Remember a step with so many prompt tokens, or drafts."""
+        self._steps[num_tokens.bit_length()].append(step)
+
+    def usual_charge(self, num_tokens: int, prices: PlainPrices) -> float | None:
+        """Seconds that so many usually add to a step; None: there was no step with about as many.
+
+        The median, so one hiccup among them doesn't count. What a step of prompts alone would have taken without them
+        is less sure than of one with decodes, too: it counts only if there is none of these.
+        """
+        if not num_tokens:
+            return 0.0
+        size = num_tokens.bit_length()
+        near = [step for each in (size - 1, size, size + 1) for step in self._steps.get(each, ())]
+        near = [step for step in near if step.tokens.decodes] or near
+        found = [(seconds - prices.estimate(tokens)) / tokens.num_added for tokens, seconds in near]
+        return max(median(found), 0.0) * num_tokens if found else None
 
 
 def split_steps(records: Sequence[StepRecord]) -> list[StepCost]:
     """Split the steps of a run that is over: with hindsight, so with the same prices for all of them. The seconds in
     which drafts were made are left out."""
-    model, steps = StepCostModel(memory=math.inf), []
+    model, steps = StepCostModel(memory=None), []
     for record in records:
         steps.append((StepTokens.of(record), record.end - record.start - record.stages.get("draft", 0.0)))
         model.observe(*steps[-1])
     return [model.split(tokens, seconds) for tokens, seconds in steps]
 
 
-def solve(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
-    """The x with matrix @ x = vector, by elimination.
+def one_token_alone(plain: PlainPrices, tokens: StepTokens) -> float:
+    """Seconds of a step with a single token, which has the average context of this step's decodes."""
+    return plain.fixed + plain.decode + plain.context * tokens.context / max(tokens.decodes, 1)
+
+
+def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Iterable[Observed]) -> PlainPrices:
+    """The prices with which these plain steps agree best.
+
+    Least squares, around the means: they say what fits best at the average step, and the spread of decodes and context
+    around it what each of them costs. Contexts may grow to a hundred times what they were, and multiply an error: so as
+    far as noise could explain their price, it is taken to be less.
 
     Args:
-        matrix: symmetric and positive semidefinite, so no pivoting is needed. Where, but for rounding, a row follows
-            from those before it, its unknown is 0.
+        others: steps that tell what a decode costs if the plain ones don't.
     """
-    size = len(vector)
-    rows = [[*row, right] for row, right in zip(matrix, vector)]
-    usable = []
-    for i in range(size):
-        usable.append(rows[i][i] > SINGULAR * matrix[i][i])
-        if usable[i]:
-            for row in rows[i + 1 :]:
-                factor = row[i] / rows[i][i]
-                for j in range(i, size + 1):
-                    row[j] -= factor * rows[i][j]
-    found = [0.0] * size
-    for i in reversed(range(size)):
-        if usable[i]:
-            known = sum(rows[i][j] * found[j] for j in range(i + 1, size))
-            found[i] = (rows[i][size] - known) / rows[i][i]
-    return found
+    total = sum(weights)
+    d_mean = c_mean = s_mean = 0.0
+    for weight, ((d, c, _, _), s) in zip(weights, steps):
+        d_mean, c_mean, s_mean = d_mean + weight * d, c_mean + weight * c, s_mean + weight * s
+    d_mean, c_mean, s_mean = d_mean / total, c_mean / total, s_mean / total
+    dd, cc, dc = UNCLEAR * total * d_mean**2, UNCLEAR * total * c_mean**2, 0.0
+    ds, cs = dd * token_price(others, d_mean, s_mean), 0.0
+    for weight, ((d, c, _, _), s) in zip(weights, steps):
+        d_off, c_off, s_off = d - d_mean, c - c_mean, weight * (s - s_mean)
+        dd, cc, dc = dd + weight * d_off * d_off, cc + weight * c_off * c_off, dc + weight * d_off * c_off
+        ds, cs = ds + d_off * s_off, cs + c_off * s_off
+    decode, context = two_prices(dd, cc, dc, ds, cs)
+    if context > 0:
+        off_s = [s - s_mean - (d - d_mean) * decode - (c - c_mean) * context for (d, c, _, _), s in steps]
+        variance = sum(weight * off * off for weight, off in zip(weights, off_s)) / total
+        context *= max(1 - SURE * variance / (cc * context**2), 0.0)
+        decode = max((ds - dc * context) / dd, 0.0) if dd else 0.0
+    tokens_s = decode * d_mean + context * c_mean
+    if tokens_s > s_mean:  # fixed would be negative
+        decode, context = decode * s_mean / tokens_s, context * s_mean / tokens_s
+    return PlainPrices(max(s_mean - tokens_s, 0.0), decode, context)
+
+
+def token_price(steps: Iterable[Observed], mean_tokens: float, mean_s: float) -> float:
+    """Seconds a token, as these steps differ from the mean plain step: the median."""
+    found = [
+        (seconds - mean_s) / (tokens.num_tokens - mean_tokens)
+        for tokens, seconds in steps
+        if tokens.num_tokens >= 1.5 * mean_tokens
+    ]
+    return min(max(median(found), 0.0), mean_s / mean_tokens) if found and mean_tokens else 0.0
+
+
+def two_prices(dd: float, cc: float, dc: float, ds: float, cs: float) -> tuple[float, float]:
+    """Solve dd * x + dc * y = ds and dc * x + cc * y = cs, with neither x nor y below 0."""
+    determinant = dd * cc - dc * dc
+    if determinant > 0:
+        x, y = (ds * cc - cs * dc) / determinant, (cs * dd - ds * dc) / determinant
+        if x >= 0 and y >= 0:
+            return x, y
+    x, y = max(ds / dd if dd else 0.0, 0.0), max(cs / cc if cc else 0.0, 0.0)
+    return (x, 0.0) if x * ds >= y * cs else (0.0, y)  # the one that explains more
+
+
+def fit_line(steps: Sequence[Observed], weights: Sequence[float], tokens_of_fixed: float) -> PlainPrices:
+    """Prices without a plain step to learn from: a token costs the same, whatever it is.
+
+    Args:
+        steps: at least one.
+        tokens_of_fixed: what to assume where they are too much alike to tell: how many tokens cost as much as `fixed`.
+    """
+    total = sum(weights)
+    n_mean = sum(w * tokens.num_tokens for w, (tokens, _) in zip(weights, steps)) / total
+    s_mean = sum(w * seconds for w, (_, seconds) in zip(weights, steps)) / total
+    nn = 10 * UNCLEAR * total * n_mean**2
+    ns = nn * s_mean / (n_mean + tokens_of_fixed)
+    for weight, (tokens, seconds) in zip(weights, steps):
+        off = tokens.num_tokens - n_mean
+        nn, ns = nn + weight * off * off, ns + weight * off * (seconds - s_mean)
+    # Where larger steps took less, they tell of a start, and of no price.
+    token = min(ns / nn, s_mean / n_mean) if ns > 0 else s_mean / (n_mean + tokens_of_fixed)
+    return PlainPrices(s_mean - token * n_mean, token, 0.0)
+
+
+def median(numbers: Iterable[float]) -> float:
+    """The middle one; of two, the lower."""
+    ordered = sorted(numbers)
+    return ordered[(len(ordered) - 1) // 2]

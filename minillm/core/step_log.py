@@ -70,31 +70,31 @@ class StepLog:
         drafting = {"draft": begun.draft_s} if begun.draft_s else {}
         schedule_s = begun.scheduled - begun.start - begun.draft_s
         seconds = {**drafting, "schedule": schedule_s, **output.stages}
-        shares = tuple([share_of(scheduled, output) for scheduled in batch.requests])
+        shares, tokens = shares_of(batch, output)
         record = StepRecord(
             step_id=batch.step_id,
             start=start,
             end=end,
-            shares=shares,
+            shares=tuple(shares),
             num_waiting=begun.num_waiting,
             num_running=begun.num_running,
             kv_blocks_used=begun.kv_blocks_used,
             kv_blocks_total=self.num_kv_blocks,
             preempted=tuple(request.request_id for request in batch.preempted),
             stages={**clip_stages(seconds, begun.start, start), "detokenize": end - executed},
-            num_context_tokens=sum([s.start + 1 for s, share in zip(batch.requests, shares) if not share.is_prefill]),
+            num_context_tokens=tokens.context,
         )
         self.records.append(record)
         for listener in self.listeners:
             listener(record)
-        tokens, worked_s = StepTokens.of(record), end - start - record.stages.get("draft", 0.0)
+        worked_s = end - start - record.stages.get("draft", 0.0)
         if not output.errors:  # a failed step doesn't tell what a step takes
             self.costs.observe(tokens, worked_s)
         cost = self.costs.split(tokens, worked_s) if tokens.is_mixed else NO_CHARGE
         for scheduled, share, preemptions, lives in zip(batch.requests, shares, begun.num_preemptions, alive):
             if lives:
                 if share.num_drafts:
-                    book_draft(scheduled.request, share, record, cost)
+                    book_draft(scheduled.request, share, record, cost, tokens.drafts)
                 if cost.prompts or scheduled.request.num_preemptions:  # else there is nothing to write down
                     self.book(scheduled, preemptions, cost.prompts, end)
 
@@ -116,11 +116,29 @@ class StepLog:
             close_preemption(request, end)
 
 
+def shares_of(batch: ScheduledBatch, output: StepOutput) -> tuple[list[StepShare], StepTokens]:
+    """What each request got out of a step that is over, and the step's tokens by kind."""
+    shares = []
+    decodes = context = prompts = drafts = 0
+    for scheduled in batch.requests:
+        request, start, num_tokens, _, _, num_drafts = scheduled
+        if num_tokens == 1 and start >= len(request.prompt_token_ids):
+            share = share_of_decode(request.request_id)
+        else:
+            share = share_of(scheduled, output)
+        if share.is_prefill:
+            prompts += num_tokens - num_drafts
+        else:
+            decodes += num_tokens - num_drafts
+            context += start + 1
+        drafts += num_drafts
+        shares.append(share)
+    return shares, StepTokens(decodes, context, prompts, drafts)
+
+
 def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
-    """What a request got out of a step that is over."""
-    request, start, num_tokens, _, _, num_drafts = scheduled
-    if num_tokens == 1 and start >= len(request.prompt_token_ids):
-        return share_of_decode(request.request_id)
+    """What a request got that computed part of its prompt, or had a draft checked."""
+    request, _, num_tokens, _, _, num_drafts = scheduled
     num_accepted = len(output.tokens.get(request.request_id) or [0]) - 1 if num_drafts else 0
     return StepShare(request.request_id, num_tokens, scheduled.is_prefill, num_drafts, num_accepted)
 
@@ -131,14 +149,17 @@ def share_of_decode(request_id: str) -> StepShare:
     return StepShare(request_id, 1, is_prefill=False)
 
 
-def book_draft(request: Request, share: StepShare, record: StepRecord, cost: StepCost) -> None:
-    """Write down in the request's timeline what became of its draft. Each draft of a step costs the same."""
+def book_draft(request: Request, share: StepShare, record: StepRecord, cost: StepCost, num_drafts: int) -> None:
+    """Write down in the request's timeline what became of its draft. Each draft of a step costs the same.
+
+    Args:
+        num_drafts: of all requests in the step.
+    """
     draft_s = record.stages.get("draft", 0.0)
     verify_s = record.end - record.start - draft_s
     request.timeline.verifications.append(Verification(share.num_drafts, share.num_accepted, draft_s, verify_s))
     if rejected := share.num_drafts - share.num_accepted:
-        part = rejected / sum(each.num_drafts for each in record.shares)
-        request.timeline.lost["rejected_drafts"] += part * (draft_s + cost.drafts)
+        request.timeline.lost["rejected_drafts"] += rejected / num_drafts * (draft_s + cost.drafts)
 
 
 def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[str, float]:

@@ -29,7 +29,7 @@ from minillm.core.errors import ConfigError
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import KeepAll, NoDrafts
-from minillm.core.step_cost import NO_CHARGE, StepTokens
+from minillm.core.step_cost import MEMORY, NO_CHARGE, StepTokens
 from minillm.core.timeline import Clock
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 from minillm.simulate.cost.roofline import StepWork
@@ -254,11 +254,12 @@ class FastForwardCore(EngineCore):
             step.launched = SimulatedStep(self.runner, NOTHING, returns[-1], returns[-1], end, end)
 
     def _learn_from(self, run: DecodeRun, ends: Sequence[float]) -> None:
-        """Show the cost model the steps of a run, which end at these moments."""
+        """Show the cost model the steps of a run, which end at these moments: as many of the last as it remembers."""
         count, in_flight = len(self._parked), len(self._steps)
         start = max(self._steps[0].start if in_flight else run.start, self._ends[-1])
-        context = self._parked_context - count * in_flight
-        for begin, end in itertools.pairwise([start, *ends]):
+        borders = [start, *ends][-MEMORY - 1 :]
+        context = self._parked_context + count * (len(ends) + 1 - len(borders) - in_flight)
+        for begin, end in itertools.pairwise(borders):
             self.log.costs.observe(StepTokens(count, context, 0, 0), end - begin)
             context += count
         for step in self._steps:

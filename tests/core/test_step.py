@@ -47,7 +47,7 @@ def test_a_rejected_draft_costs_its_row_and_its_drafting() -> None:
     for stages, draft_s in (({"draft": 0.5}, 0.5), ({}, 0.0)):
         record = StepRecord(0, 1.0, 3.0, (share, other), 0, 2, 3, 8, (), stages)
         drafted = request("a", 5)
-        book_draft(drafted, share, record, StepCost(1.0, 0.25, 0.0, drafts=0.25))
+        book_draft(drafted, share, record, StepCost(1.0, 0.25, 0.0, drafts=0.25), num_drafts=5)
         assert drafted.timeline.verifications == [Verification(4, 1, draft_s, 2.0 - draft_s)]
         assert drafted.timeline.lost == {"rejected_drafts": pytest.approx(3 / 5 * (0.25 + draft_s))}
 

@@ -12,6 +12,7 @@ from course.lab.lesson_05 import causes, claims, findings, instrument, outside, 
 from course.lab.lesson_05 import checks as grading
 from course.lab.lesson_05.causes import CAUSES, Stay, inside
 from course.lab.run import Run
+from minillm.core.step_cost import split_steps
 from minillm.core.timeline import StepRecord, StepShare
 
 ME, OTHER, WRITER = "me", "other", "writer"
@@ -37,7 +38,7 @@ def test_the_cut_of_a_ttft_by_hand() -> None:
         of(4.0, (ME, 4, True)),
         of(6.0, (WRITER, 1, False)),
     ]
-    found = inside(Stay(ME, 0.0, 5.4, 5.6, cold_tokens=7), steps)
+    found = inside(Stay(ME, 0.0, 5.4, 5.6, cold_tokens=7), steps, split_steps(steps))
     assert found == pytest.approx(
         {
             **dict.fromkeys(CAUSES, 0.0),

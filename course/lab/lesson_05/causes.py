@@ -59,13 +59,14 @@ class Stay:
     """The first so many tokens that it computed could have been in the cache."""
 
 
-def inside(stay: Stay, steps: Sequence[StepRecord]) -> dict[str, float]:
+def inside(stay: Stay, steps: Sequence[StepRecord], costs: Sequence[StepCost]) -> dict[str, float]:
     """Cut the engine's part of a TTFT, from arrival to the first token.
 
     Args:
-        steps: in order, not overlapping; all that touch the stay. Others of the run tell more of what a step costs.
+        steps: in order, not overlapping; all that touch the stay.
+        costs: what each of them costs (`split_steps`, of all steps of the run).
     """
-    spent, costs = dict.fromkeys(CAUSES, 0.0), split_steps(steps)
+    spent = dict.fromkeys(CAUSES, 0.0)
     now, begun, cold, last = stay.arrival, False, stay.cold_tokens, None
     for step, cost in zip(steps, costs):
         until = min(step.end, stay.prefill_end)
@@ -131,14 +132,14 @@ def of_run(run: Run) -> dict[int, dict[str, float]]:
     rows = [row for row in run.rows if row.view is not None and row.view.deliveries]
     prompts = [output.prompt_token_ids for output in run.outputs]
     shared = shared_tokens(prompts, run.snapshot.block_size) if len(prompts) == len(rows) else [0] * len(rows)
-    found = {}
+    found, costs = {}, split_steps(run.steps)
     for row, common in zip(rows, shared):
         view = row.view
         stay = Stay(
             view.request_id, view.borders[0], view.borders[2], view.deliveries[0],
             max(common - view.num_cached_tokens, 0),
         )  # fmt: skip
-        found[row.index] = inside(stay, run.steps)
+        found[row.index] = inside(stay, run.steps, costs)
     return found
 
 

@@ -5,7 +5,7 @@ read one clock, and every border is a stamp: nothing is inferred.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from course.lab.server import LabServer
 from course.lab.workloads import Arrival, Workload
 from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
+from minillm.core.step_cost import StepCost, split_steps
 from minillm.core.timeline import StepRecord
 from minillm.server.calls import Call
 from minillm.server.protocol import GenerationBody
@@ -69,7 +70,8 @@ def over_http(lab: Lab, workload: Workload, **fields: Any) -> OverHttp:
         steps, size = server.steps(), server.service.thread.config.block_size
         prepared = [server.service.prepared[each.call_id] for each in heard]
     shared = shared_tokens([call.outputs[0].prompt_token_ids for call in calls], size)
-    return OverHttp(tuple(map(partial(whole, steps), heard, calls, prepared, shared)), steps)
+    cut = partial(whole, steps, split_steps(steps))
+    return OverHttp(tuple(map(cut, heard, calls, prepared, shared)), steps)
 
 
 def play(workload: Workload, port: int) -> list[Heard]:
@@ -101,11 +103,17 @@ def answered(server: LabServer, heard: Heard) -> Call:
 
 
 def whole(
-    steps: tuple[StepRecord, ...], heard: Heard, call: Call, prepared: tuple[float, float], shared: int
+    steps: Sequence[StepRecord],
+    costs: Sequence[StepCost],
+    heard: Heard,
+    call: Call,
+    prepared: tuple[float, float],
+    shared: int,
 ) -> dict[str, float]:
     """From the client's send to the client's first token.
 
     Args:
+        costs: of the steps, one each.
         prepared: clock seconds before and after tokenizing.
         shared: tokens that it begins with and others do, too.
     """
@@ -114,7 +122,7 @@ def whole(
     line = output.completions[0].timeline
     cold = max(shared - output.num_cached_tokens, 0)
     # The engine knows it from the moment that its token ids are there.
-    spent = inside(Stay(f"{heard.call_id}-0", after, line.prefill_end, line.first_token, cold), steps)
+    spent = inside(Stay(f"{heard.call_id}-0", after, line.prefill_end, line.first_token, cold), steps, costs)
     around: Mapping[str, float] = {
         "way in": call.arrival - heard.sent,
         "parsing": before - call.arrival,

@@ -98,12 +98,18 @@ def find_pool_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
 
 def prefill_share(run: FleetRun) -> float:
     """Share of the steps' time that prompts cost: what they add to the steps they are in (core/step_cost.py). A step of
-    prompts alone would not have been taken without them: it is theirs whole, its fixed cost too."""
+    prompts alone would not have been taken without them: it is theirs whole, its fixed cost too.
+
+    If no step of the run had decodes alone, nothing tells what a step takes without prompts. A bill must name a share
+    all the same: steps are then split by tokens, so that prompts pay for most of the fixed cost.
+    """
     steps = list(steps_of(run))
+    has_plain = any(step.num_prefill_tokens == 0 for step in steps)
     prefill = 0.0
     for step, cost in zip(steps, split_steps(steps)):
+        by_tokens = (step.end - step.start) * step.num_prefill_tokens / step.num_tokens
         alone = step.num_prefill_tokens == step.num_tokens
-        prefill += step.end - step.start if alone else cost.prompts
+        prefill += cost.prompts if has_plain and not alone else by_tokens
     return prefill / total if (total := seconds_of(steps)) else 0.0
 
 

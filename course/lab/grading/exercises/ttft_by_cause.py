@@ -64,6 +64,11 @@ def all_own(cut: Cut, facts: dict[str, Any]) -> Cut:
     return {**cut, "own prefill": whole, "others' prompts": 0.0, "others' answers": 0.0}
 
 
+def fixed_to_own(cut: Cut, facts: dict[str, Any]) -> Cut:
+    """Alone in a step, this is what sharing it by tokens comes to, too."""
+    return {**cut, "own prefill": cut["own prefill"] + cut["fixed cost"], "fixed cost": 0.0}
+
+
 def without_mine(cut: Cut, facts: dict[str, Any]) -> Cut:
     """Steps in the middle that the request sat out are nowhere."""
     begin, end = facts["mine"][0]["start"], facts["first"]
@@ -72,6 +77,7 @@ def without_mine(cut: Cut, facts: dict[str, Any]) -> Cut:
 
 
 SLIPS = {
+    "fixed_cost_own_prefill": with_changes(fixed_to_own),
     "fixed_cost_shared_by_tokens": lambda *a: right_cut(*a, fixed=lambda step: 0.0),
     "step_shared_equally_among": lambda *a: right_cut(*a, weigh=lambda step, who: 1.0),
     "every_second_steps_your": with_changes(all_own),
