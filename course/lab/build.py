@@ -9,6 +9,8 @@ python -m course.lab.build --exercises      only exercises and solutions
 python -m course.lab.build --short          with small workloads
 python -m course.lab.build --prose          execute nothing: put changed prose into the notebooks as they stand
 python -m course.lab.build --check          fail if a notebook is missing, stale, unexecuted or has errors
+
+It fails as well where a notebook itself says that the machine was busy when it was executed: none such is committed.
 """
 
 import argparse
@@ -27,7 +29,7 @@ from nbformat import NotebookNode
 from course.lab import recording
 from course.lab.grading import source
 from course.lab.grading.attempt import STRICT
-from course.lab.marks import CONTROL_MOVED, EXAMPLE, QUIET, TRANSIENT
+from course.lab.marks import CONTROL_MOVED, DISTURBED, EXAMPLE, QUIET, TRANSIENT
 from course.lab.outcomes import folded_outcomes
 
 COURSE = Path(__file__).resolve().parents[1]
@@ -233,15 +235,18 @@ def giveaways(target: Path) -> list[str]:
 
 
 def restless(target: Path) -> list[str]:
-    """Whether a control moved so far that the machine must have been busy when this was measured."""
+    """Where it shows that the machine was busy when this was measured: a control moved far, or a finding says so."""
     cells = nbformat.read(target, as_version=4).cells
     outputs = [(cell.id, output) for cell in cells for output in cell.get("outputs", ())]
-    moved = [(name, output.get("metadata", {}).get(CONTROL_MOVED, 0.0)) for name, output in outputs]
-    return [
-        f"{target.name}: {name} is a run in which nothing was changed, and it moved by {by:.0%}: the machine was busy"
-        for name, by in moved
-        if by > QUIET
-    ]
+    found = []
+    for name, output in outputs:
+        marks = output.get("metadata", {})
+        if (by := marks.get(CONTROL_MOVED, 0.0)) > QUIET:
+            told = f"is a run in which nothing was changed, and it moved by {by:.0%}: the machine was busy"
+            found.append(f"{target.name}: {name} {told}")
+        if marks.get(DISTURBED):
+            found.append(f"{target.name}: {name} says that the machine was busy")
+    return found
 
 
 def _text(notebook: NotebookNode) -> list[tuple[str, str]]:
@@ -270,15 +275,19 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.short:
         os.environ["MINILLM_SHORT"] = "1"
     os.environ.pop("JPY_SESSION_NAME", None)  # of a learner's notebook that this was started from: kept.py goes by it
+    disturbed = []
     for path in lessons:
         print(f"executing {path.name} ...", flush=True)
         target = build(path)
-        print("\n".join([f"wrote {target.name}", *restless(target)]), flush=True)
+        print(f"wrote {target.name}", flush=True)
+        disturbed += restless(target)
     for path in source.sources(chosen.prefix):
         print(f"executing solutions/{path.name} ...", flush=True)
         for target in build_exercises(path):
             print(f"wrote {target.parent.name}/{target.name}", flush=True)
-    return 0
+    for problem in disturbed:
+        print(f"{problem}: not to be committed, build it again while the machine does nothing else", file=sys.stderr)
+    return bool(disturbed)
 
 
 if __name__ == "__main__":

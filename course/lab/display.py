@@ -31,17 +31,23 @@ class LivePanel:
 
 
 class Html:
-    """A piece of HTML that a notebook shows; `text` is its plain form."""
+    """A piece of HTML that a notebook shows.
 
-    def __init__(self, html: str, text: str) -> None:
+    Args:
+        text: its plain form.
+        marks: metadata of the output, see marks.py.
+    """
+
+    def __init__(self, html: str, text: str, marks: Mapping[str, Any] | None = None) -> None:
         self.html = html
         self.text = text
+        self.marks = dict(marks or {})
 
     def __str__(self) -> str:
         return self.text
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/html": self.html, "text/plain": self.text}
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict[str, Any], ...]:
+        return {"text/html": self.html, "text/plain": self.text}, self.marks
 
 
 def fold(summary: str, html: str) -> str:
@@ -86,10 +92,18 @@ def trouble(words: str) -> str:
     return f'<p style="border-left:6px solid {ALARM};padding:4px 12px">{escape(words)}</p>'
 
 
+def bundle_of(shown: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a notebook would store of something that it can show: data by MIME type, and metadata."""
+    bundle = shown._repr_mimebundle_()
+    return bundle if isinstance(bundle, tuple) else (bundle, {})
+
+
 def stack(*shown: Any) -> Html:
     """Pictures and tables under each other, as one thing to show."""
-    bundles = [each._repr_mimebundle_() for each in shown]
-    return Html("".join(each["text/html"] for each in bundles), "\n".join(each["text/plain"] for each in bundles))
+    marked = [bundle_of(each) for each in shown]
+    html = "".join(data["text/html"] for data, _ in marked)
+    text = "\n".join(data["text/plain"] for data, _ in marked)
+    return Html(html, text, {name: value for _, marks in marked for name, value in marks.items()})
 
 
 def as_table(header: tuple[str, ...], rows: Sequence[tuple[str | Html, ...]]) -> Html:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import ipywidgets as widgets
 
-from course.lab.display import LivePanel, trouble, words_of
+from course.lab.display import LivePanel, bundle_of, trouble, words_of
 from course.lab.live_view import LiveView
 from course.lab.recording import MOST, MOST_SLOW, record
 from course.lab.waiting import telling
@@ -24,7 +24,7 @@ STYLE = {"description_width": "190px"}
 class Shown(Protocol):
     """What a notebook can show: a Picture, an Html."""
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]: ...
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Any: ...
 
 
 def slider(label: str, low: float, high: float, value: float, step: float | None = None) -> widgets.ValueWidget:
@@ -116,7 +116,7 @@ class Explorer(LivePanel):
     def showing(self, shown: Shown) -> "Explorer":
         """With something in sight before the button is pressed for the first time."""
         self.shown = shown
-        self.view.value = shown._repr_mimebundle_()["text/html"]
+        self.view.value = bundle_of(shown)[0]["text/html"]
         return self
 
     def press(self) -> None:
@@ -159,7 +159,7 @@ class Explorer(LivePanel):
         """What it would show with its controls there, as HTML. It shows what it showed before."""
         try:
             *_, last = self._pictures(**values)
-            return last._repr_mimebundle_()["text/html"]
+            return bundle_of(last)[0]["text/html"]
         except ValueError as error:
             return trouble(words_of(error))
 

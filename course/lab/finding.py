@@ -7,6 +7,9 @@ A lesson keeps its sentences in findings.toml beside its code, a table for each 
     otherwise = "Had it become shorter, the steps would have been too large for the caches before."
 
 Code looks at the outcome and picks one: `tell("03", "chunks", "longer", factor=2.1)`. Texts are Markdown.
+
+Where a sentence says that something else kept the machine busy, its table has `is_disturbed = true` as well: a notebook
+in which it stands is not committed (build.py).
 """
 
 import tomllib
@@ -20,6 +23,7 @@ from markdown_it import MarkdownIt
 
 from course.lab.claims import fill_in
 from course.lab.display import fold
+from course.lab.marks import DISTURBED
 
 OTHERWISE = "If it had come out otherwise"
 HERE = Path(__file__).parent
@@ -33,15 +37,17 @@ class Finding:
     """What happened in this run, and why. Markdown."""
     otherwise: Sequence[str] = field(default=())
     """What another outcome would have meant, a sentence or two for each."""
+    is_disturbed: bool = False
+    """Whether it says that something else kept the machine busy."""
 
     def __str__(self) -> str:
         return self.here
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict[str, Any], ...]:
         html = html_of(self.here)
         if self.otherwise:
             html += fold(OTHERWISE, html_of("\n".join(f"- {each}" for each in self.otherwise)))
-        return {"text/html": html, "text/plain": self.here}
+        return {"text/html": html, "text/plain": self.here}, {DISTURBED: True} if self.is_disturbed else {}
 
 
 def html_of(markdown: str) -> str:
@@ -58,7 +64,7 @@ def tell(lesson: str, finding: str, outcome: str, /, **values: Any) -> Finding:
     said = texts(lesson)[finding][outcome]
     otherwise = said.get("otherwise", ())
     roads = (otherwise,) if isinstance(otherwise, str) else tuple(otherwise)
-    return Finding(fill_in(said["here"], **values), roads)
+    return Finding(fill_in(said["here"], **values), roads, said.get("is_disturbed", False))
 
 
 @cache

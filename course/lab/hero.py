@@ -23,6 +23,8 @@ PICTURE, RECORD = "dashboard.png", "dashboard.json"
 TRAFFIC, CHANGE = "rag", {"enable_prefix_caching": (False, True)}
 FALLS = ("prefill", "TTFT p50", "E2E p50")
 """What prefix caching is for, and what a user feels of it."""
+STEADY = (*FELT, "tokens/s")
+"""Where the noise must be known: a phase of microseconds may scatter more."""
 
 
 class Shown(BaseModel):
@@ -42,7 +44,7 @@ class Hero(BaseModel):
     traffic: str
     changed: dict[str, tuple[Any, Any]]
     repeats: int
-    """From which the noise is known."""
+    """How many there were, of the figure that has the most: from them the noise is known."""
     noise: dict[str, float | None]
     """By figure, the ratio that two equal runs may differ by."""
     figures: dict[str, Shown]
@@ -74,6 +76,11 @@ class Hero(BaseModel):
                 found.append(f"{name} went from {each.was:.3g} to {each.now:.3g} and is called {SAME}")
             if each.told.endswith("?") or (name != "tokens/s" and each.told.startswith(("+", "×"))):
                 found.append(f"{name} {each.told}: was this machine busy?")
+        for name in STEADY:
+            if (limit := self.noise.get(name)) is None:
+                found.append(f"{name} was never repeated: its noise is not known")
+            elif limit > CEILING:
+                found.append(f"{name} differed by up to ×{limit:.2f} between equal runs: this machine was busy")
         for name in FALLS:
             if not self.figures[name].told.startswith("−"):
                 found.append(f"{name} did not fall: {self.figures[name].told or 'no change'}")
@@ -87,7 +94,7 @@ class Hero(BaseModel):
 def _shown(compared: Comparison) -> dict[str, Shown]:
     """By name, each figure that the picture compares."""
     was, now = figures(compared.before), figures(compared.run)
-    told = {name: compared.told(name, was[name], now[name]) for name in (*FELT, "tokens/s")}
+    told = {name: compared.told(name, was[name], now[name]) for name in STEADY}
     told |= {phase: compared.told_of_phase(phase) for phase in PHASES if phase in was and phase in now}
     return {name: Shown(was=was[name], now=now[name], told=words) for name, words in told.items()}
 

@@ -10,3 +10,5 @@ CONTROL_MOVED = "control_moved"
 """By which share a run moved in which nothing was changed; see control.py."""
 QUIET = 0.2
 """A control that moved by more was run on a machine that is busy with something else."""
+DISTURBED = "disturbed"
+"""True: this output says that the machine was busy with something else, and to run it again; see finding.py."""

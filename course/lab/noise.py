@@ -4,7 +4,7 @@
 machine's, whatever the traffic and the configuration. A *repeat* is a run whose settings had been run before. Its
 distance from the median of the k runs before it, times sqrt(k / (k + 1)), scatters by s: one estimate a repeat, pooled
 over all settings. The third run of its settings is measured from the nearer of the two before it, times AFTER_TWO: if
-one of those was wild (the first often is, it runs on a cold machine), that makes one wild repeat and not two.
+one of those was wild (often the first, on a cold machine), that makes one wild repeat and not two.
 
 **The prior.** A few repeats say little about s, so they are added to what other machines say: a scaled inverse
 chi-square prior for s², worth PRIOR_REPEATS repeats of PRIOR_SPREAD each. It comes from pairs of equal runs that
@@ -18,13 +18,13 @@ with PRIOR_REPEATS + Σ w degrees of freedom, sqrt(2)·s wide. The band is where
 repeat, ×1.14 after twenty. A repeat's weight w halves with every ten that follow it.
 
 **Outliers.** One run beside a busy browser tab must not hide what comes after it. So no repeat counts as further away
-than OUTLIER spreads, measured by the prior and, from FEWEST_HALVED repeats on, by their quieter half: a single wild run,
-the first of its settings or a later one, makes the band ×1.6, and no wider. If most repeats are wild, then that's how
-the machine is, and the band says so.
+than OUTLIER spreads, measured by the prior and, from FEWEST_HALVED repeats on, by their quieter half: a single wild
+run, the first of its settings or a later one, makes the band ×1.6, and no wider. If most repeats are wild, then that's
+how the machine is, and the band says so.
 
 **What is claimed.** Two equal runs are called different in at most 5% of cases on a machine whose runs scatter by
-up to 8%. On one whose runs scatter by 20%, it's one case in six after three repeats, one in nine after eight, and one
-in twelve after twenty. (`tests/lab/test_noise.py` simulates both.)
+up to 8%. On one whose runs scatter by 20%, it's one case in five after three repeats, one in eight after eight, and
+one in eleven after twenty. (`tests/lab/test_noise.py` simulates both.)
 """
 
 import enum

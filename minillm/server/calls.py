@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from minillm.core.brief import brief
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.protocol import GenerationBody
 
@@ -52,7 +53,7 @@ class Call:
     caller: str | None = None
     tenant: str = ""
     """Whose it is, for fairness: the key's, or the user's that it names."""
-    body: GenerationBody | None = None
+    body: GenerationBody | None = field(default=None, repr=False)
     """Once it could be parsed. It holds the prompt: do not write it anywhere."""
     waits: bool = False
     """All slots were taken when it came."""
@@ -64,10 +65,12 @@ class Call:
     """Once an answer has begun."""
     error_code: str | None = None
     """Also of errors inside a stream, which has status 200, and of a client that left, or was cut off."""
-    outputs: list[RequestOutput] = field(default_factory=list)
+    outputs: list[RequestOutput] = field(default_factory=list, repr=False)
     """As far as they came; whole if nothing went wrong."""
     finished: float | None = None
     """Last byte accepted by the transport, or the moment it was given up; seconds of the engine's clock."""
+
+    __repr__ = brief
 
     def arrive(self, now: float) -> None:
         """Its body is in."""

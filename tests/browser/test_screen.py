@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from nbformat.v4 import new_code_cell, new_notebook
 
-from .conftest import REPOSITORY, Open
+from .conftest import PATIENCE_MS, REPOSITORY, Open
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FILE = "course/screen.ipynb"
@@ -23,10 +23,10 @@ CODE = (
 )
 READY = "button.widget-button:enabled:has-text('Run')"
 NAMED = "document.activeElement.closest('.jupyter-widgets')?.textContent.replace('\u200b', '').trim().slice(0, 5)"
-FRAMES = """async () => {
+FRAMES = """async ([pictures, patience_ms]) => {
     const seen = new Set(), began = performance.now();
     let last = began, longest = 0;
-    while (performance.now() - began < 1500) {
+    while (seen.size < pictures && performance.now() - began < patience_ms) {
         await new Promise(requestAnimationFrame);
         const widths = [...document.querySelectorAll('svg [data-grow]')].map(each => each.getAttribute('width')).join();
         if (widths && !seen.has(widths)) {
@@ -35,8 +35,11 @@ FRAMES = """async () => {
             last = performance.now();
         }
     }
-    return [1000 * seen.size / (last - began), longest];  // until it grew no more
+    return [seen.size, 1000 * seen.size / (last - began), longest];
 }"""
+"""Looks until so many different pictures were there: how many, how many a second, and the longest wait for one, ms."""
+PICTURES = 6
+"""A run that draws fewer than that shows its end and not its course."""
 
 
 COPIES = runpy.run_path(str(REPOSITORY / "binder/copies.py"))
@@ -60,12 +63,13 @@ def page(open_notebook: Open, root: Path) -> Any:
     return opened
 
 
-def test_it_draws_many_pictures_a_second_while_the_engine_works(page: Any) -> None:
+def test_it_draws_picture_after_picture_while_the_engine_works(page: Any) -> None:
     page.get_by_label("traffic").select_option("long document")
     page.click(READY)
     page.wait_for_selector("svg [data-grow]", state="attached")
-    rate, longest_ms = page.evaluate(FRAMES)
-    assert rate >= 8 and longest_ms < 1000
+    seen, rate, longest_ms = page.evaluate(FRAMES, [PICTURES, PATIENCE_MS])
+    print(f"{rate:.1f} pictures a second, the longest wait for one {longest_ms:.0f} ms")  # of this machine: pytest -s
+    assert seen >= PICTURES
     page.wait_for_selector(READY)
 
 

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 import torch
 from fake_runner import FakeRunner
-from patience import wait_for
+from patience import PATIENCE_S, wait_for
 
 from minillm.core.errors import ConfigError, DuplicateRequestError, EngineDeadError, ModelError, PromptTooLongError
 from minillm.core.params import SamplingParams
@@ -57,7 +57,7 @@ def test_many_threads_may_submit_at_once(thread: EngineThread, expected: list[in
     results: list[list[int]] = []
 
     def client() -> None:
-        results.append(thread.submit("Hello there", GREEDY).result(timeout=60).token_ids)
+        results.append(thread.submit("Hello there", GREEDY).result(timeout=PATIENCE_S).token_ids)
 
     clients = [threading.Thread(target=client) for _ in range(8)]
     for one in clients:
@@ -95,14 +95,14 @@ def test_errors_at_the_door_reach_the_caller_and_harm_nobody(thread: EngineThrea
         thread.submit("Hello", ENDLESS, request_id="a")  # in case the first had finished
     with pytest.raises(PromptTooLongError):
         thread.submit([1] * 1000)
-    assert stream.result(timeout=60).token_ids == expected
+    assert stream.result(timeout=PATIENCE_S).token_ids == expected
 
 
 def test_abort_ends_the_stream_and_frees_the_blocks(thread: EngineThread):
     stream = thread.submit("Hello there", ENDLESS)
     next(iter(stream))
     stream.abort()
-    output = stream.result(timeout=60)
+    output = stream.result(timeout=PATIENCE_S)
     assert output.finish_reason is FinishReason.ABORT and 0 < len(output.token_ids) < 400
     thread.abort_all()
     assert all(owner in (FREE, CACHED) for owner in thread.snapshot().block_owners)
@@ -111,14 +111,14 @@ def test_abort_ends_the_stream_and_frees_the_blocks(thread: EngineThread):
 def test_abort_all(thread: EngineThread):
     streams = [thread.submit(f"Number {i}", ENDLESS) for i in range(6)]
     thread.abort_all()
-    assert {stream.result(timeout=60).finish_reason for stream in streams} == {FinishReason.ABORT}
+    assert {stream.result(timeout=PATIENCE_S).finish_reason for stream in streams} == {FinishReason.ABORT}
 
 
 def test_stop_ends_every_stream_and_refuses_what_comes_after(config: EngineConfig, model: LoadedModel):
     thread = EngineThread(config, model)
     stream = thread.submit("Hello there", ENDLESS)
     thread.stop()
-    assert stream.result(timeout=60).finish_reason is FinishReason.ABORT
+    assert stream.result(timeout=PATIENCE_S).finish_reason is FinishReason.ABORT
     with pytest.raises(EngineDeadError, match="stopped"):
         thread.submit("Hello")
     thread.stop()
@@ -130,7 +130,7 @@ def test_reconfigure_keeps_the_weights_and_refuses_nonsense(thread: EngineThread
     assert thread.model is weights and thread.config.max_num_seqs == 2
     with pytest.raises(ConfigError, match="its own window, end at"):
         thread.reconfigure(thread.config.replace(max_model_len=100_000))
-    assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
+    assert thread.submit("Hello there", GREEDY).result(timeout=PATIENCE_S).token_ids == expected
 
 
 class FakeGPU:
@@ -181,9 +181,9 @@ def test_on_a_gpu_an_engine_that_cannot_be_built_leaves_the_one_before(gpu_threa
     before, stream = gpu_thread.config, gpu_thread.submit([1, 2, 3], ENDLESS)
     with pytest.raises(ConfigError, match="unlucky"):
         gpu_thread.reconfigure(before.replace(max_num_seqs=13))
-    assert stream.result(timeout=60).finish_reason in (FinishReason.ABORT, FinishReason.LENGTH)
+    assert stream.result(timeout=PATIENCE_S).finish_reason in (FinishReason.ABORT, FinishReason.LENGTH)
     assert gpu_thread.config == before and num_blocks(gpu_thread) == 85
-    assert len(gpu_thread.submit([1, 2, 3], GREEDY).result(timeout=60).token_ids) == GREEDY.max_tokens
+    assert len(gpu_thread.submit([1, 2, 3], GREEDY).result(timeout=PATIENCE_S).token_ids) == GREEDY.max_tokens
 
 
 def test_on_a_gpu_nobody_waits_for_an_engine_that_cannot_be_had_again(gpu: FakeGPU, gpu_thread: EngineThread):
@@ -285,7 +285,7 @@ def test_a_submission_that_is_cancelled_and_aborted_leaves_nothing(thread: Engin
 
     asyncio.run(main())
     thread.abort_all()
-    assert thread.submit("Hello there", GREEDY, request_id="doomed").result(timeout=60).finished
+    assert thread.submit("Hello there", GREEDY, request_id="doomed").result(timeout=PATIENCE_S).finished
 
 
 def test_a_client_whose_sink_fails_harms_nobody(config: EngineConfig, model: LoadedModel, expected: list[int]):
@@ -295,8 +295,8 @@ def test_a_client_whose_sink_fails_harms_nobody(config: EngineConfig, model: Loa
 
     thread = EngineThread(config, model)
     thread.submit_nowait("Hello there", ENDLESS, gone, request_id="gone").result()
-    assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
-    assert thread.submit("Hello there", GREEDY, request_id="gone").result(timeout=60).token_ids == expected
+    assert thread.submit("Hello there", GREEDY).result(timeout=PATIENCE_S).token_ids == expected
+    assert thread.submit("Hello there", GREEDY, request_id="gone").result(timeout=PATIENCE_S).token_ids == expected
     thread.submit_nowait("Hello there", ENDLESS, gone).result()
     thread.stop()
     with pytest.raises(EngineDeadError):
@@ -306,8 +306,8 @@ def test_a_client_whose_sink_fails_harms_nobody(config: EngineConfig, model: Loa
 def test_a_cancelled_offer_harms_nobody(thread: EngineThread, expected: list[int]):
     busy = thread.submit("Hello there", GREEDY)
     thread.submit_nowait("Never", ENDLESS, lambda _: None).cancel()
-    assert busy.result(timeout=60).token_ids == expected
-    assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
+    assert busy.result(timeout=PATIENCE_S).token_ids == expected
+    assert thread.submit("Hello there", GREEDY).result(timeout=PATIENCE_S).token_ids == expected
 
 
 def test_the_memo_of_finished_requests_is_bounded_by_the_history(
@@ -316,7 +316,7 @@ def test_the_memo_of_finished_requests_is_bounded_by_the_history(
     monkeypatch.setattr("minillm.core.engine.REQUEST_HISTORY", 3)
     with EngineThread(config, model) as thread:
         for _ in range(8):
-            thread.submit("Hello there", SamplingParams(max_tokens=1)).result(timeout=60)
+            thread.submit("Hello there", SamplingParams(max_tokens=1)).result(timeout=PATIENCE_S)
             thread.abort_all()
     assert [view.arrival_index for view in thread.snapshot().requests] == [5, 6, 7]
     assert thread._views.keys() == {5, 6, 7}
@@ -331,7 +331,7 @@ def test_when_no_snapshot_can_be_taken_nobody_waits_for_ever(config: EngineConfi
     stream = thread.submit_nowait("Hello there", ENDLESS, (outputs := queue.SimpleQueue()).put)
     release.set()
     assert held.result(60) and stream.result(60)
-    assert isinstance(outputs.get(timeout=60), EngineDeadError)
+    assert isinstance(outputs.get(timeout=PATIENCE_S), EngineDeadError)
     with pytest.raises(EngineDeadError):
-        thread.call(lambda engine: engine).result(timeout=60)
+        thread.call(lambda engine: engine).result(timeout=PATIENCE_S)
     thread.stop()

@@ -1,12 +1,16 @@
 """A control says how far two runs are apart between which nothing was changed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from made_run import made_run
 
 from course.lab.control import Control
 from course.lab.lesson_00.findings import chat
+from course.lab.lesson_04 import findings as lesson_04
+from course.lab.lesson_05 import findings as lesson_05
+from course.lab.lesson_08 import findings as lesson_08
 from course.lab.lesson_09.phases import Pair, who_gained
 from course.lab.marks import QUIET
 from course.lab.run import Run
@@ -22,6 +26,16 @@ def longer(run: Run, factor: float) -> Run:
     return replace(run, rows=tuple(rows))
 
 
+def late(run: Run, factor: float) -> Run:
+    """The same, with every TTFT `factor` times as long."""
+    rows = []
+    for row in run.rows:
+        arrival, first, *later = row.view.borders[0], *row.view.deliveries
+        deliveries = (arrival + factor * (first - arrival), *later)
+        rows.append(replace(row, view=replace(row.view, deliveries=deliveries)))
+    return replace(run, rows=tuple(rows))
+
+
 @pytest.mark.parametrize("factor", [1 + QUIET / 2, 1 - QUIET / 2, 1 + 2 * QUIET, 1 - 2 * QUIET])
 def test_it_says_how_far_it_moved_and_when_that_is_too_far(factor: float) -> None:
     control = Control("B as before", made_run(), longer(made_run(), factor))
@@ -31,12 +45,35 @@ def test_it_says_how_far_it_moved_and_when_that_is_too_far(factor: float) -> Non
 
 
 def test_what_is_too_far_apart_for_noise_is_not_called_noise() -> None:
-    """By a control, by lesson 00's finding, and where several runs of two kinds overlap (lesson 09)."""
+    """By a control, by findings of lessons 00, 04 and 05, and where several runs of two kinds overlap (lesson 09)."""
     slow = longer(made_run(), 2.0)
     assert "isn't noise" in str(Control("B as before", made_run(), slow))
     assert "busy" in str(chat(made_run(), slow)) and "noise" in str(chat(made_run(), longer(made_run(), 1.2)))
+    for finding, outcome in (
+        (lesson_04.nothing, {"on": made_run(), "off": late(made_run(), 2.0)}),
+        (lesson_05.calm, {"mixed": made_run(), "prefill first": late(made_run(), 2.0)}),
+    ):
+        assert finding(outcome).is_disturbed and "busy" in str(finding(outcome))
+        close = finding({name: made_run() for name in outcome})
+        assert not close.is_disturbed and "noise" in str(close)
     doubtful = Pair("E2E", before=(1.0, 1.0, 2.5), after=(2.0, 2.0, 1.0))
     assert "not enough runs" in doubtful.told
     assert isinstance(who_gained({"E2E": doubtful}, {"E2E": doubtful}), str)
     close = Pair("E2E", before=(1.0, 1.0, 2.5), after=(1.1, 1.1, 0.9))
     assert "no clear difference" in close.told and not isinstance(who_gained({"E2E": close}, {"E2E": close}), str)
+
+
+@pytest.mark.parametrize(
+    ("share", "decode_s", "is_disturbed"),
+    [(0.9, 0.012, False), (0.9, 0.02, True), (0.9, 0.006, True), (0.2, 0.02, False)],
+)
+def test_equal_drafting_that_differs_too_much_in_speed_is_not_called_noise(
+    share: float, decode_s: float, is_disturbed: bool
+) -> None:
+    """Lesson 08: always drafts in 90% of the turns and takes 10 ms a token."""
+    ways = {"without": (0.0, 0.02), "always": (0.9, 0.01), "gates": (share, decode_s)}
+    every = [
+        SimpleNamespace(workload="copy, alone", way=way, drafting_share=drafting, decode_s=taken, acceptance=0.8)
+        for way, (drafting, taken) in ways.items()
+    ]
+    assert lesson_08.kinds(every).is_disturbed == is_disturbed

@@ -1,9 +1,17 @@
 """A paragraph about this run is told from its numbers, and the roads not taken lie folded below."""
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from course.lab import finding
+from course.lab.display import stack
 from course.lab.finding import OTHERWISE, tell
+from course.lab.marks import DISTURBED
+
+BUSY = re.compile(r"(?<!or )something else (kept|keeps|is running)|on a quiet machine", re.I)
 
 
 @pytest.fixture(autouse=True)
@@ -14,6 +22,7 @@ def texts(tmp_path, monkeypatch) -> None:
         'otherwise = "Shorter would mean `x < y`."\n'
         '[chunks.shorter]\nhere = "Shorter."\notherwise = ["Longer is usual.", "The same is rare."]\n'
         '[chunks.same]\nhere = "The same."\n'
+        '[chunks.none]\nis_disturbed = true\nhere = "Something else kept this machine busy."\n'
     )
     monkeypatch.setattr(finding, "HERE", tmp_path)
     finding.texts.cache_clear()
@@ -21,8 +30,8 @@ def texts(tmp_path, monkeypatch) -> None:
 
 def test_the_outcome_that_was_is_told_and_the_others_are_folded() -> None:
     told = tell("99", "chunks", "longer", wait=0.012, factor=2)
-    shown = told._repr_mimebundle_()
-    assert shown["text/plain"] == str(told) == "It took **12 ms**, 2.0 times as long."
+    shown, marks = told._repr_mimebundle_()
+    assert marks == {} and shown["text/plain"] == str(told) == "It took **12 ms**, 2.0 times as long."
     before, _, folded = shown["text/html"].partition("<details>")
     assert "<strong>12 ms</strong>" in before and OTHERWISE in folded
     assert "<code>x &lt; y</code>" in folded and "usual" not in folded
@@ -31,7 +40,21 @@ def test_the_outcome_that_was_is_told_and_the_others_are_folded() -> None:
 
 
 def test_without_another_road_nothing_is_folded() -> None:
-    assert "<details>" not in finding.Finding("Only this.")._repr_mimebundle_()["text/html"]
+    assert "<details>" not in finding.Finding("Only this.")._repr_mimebundle_()[0]["text/html"]
+
+
+def test_that_the_machine_was_busy_is_marked_alone_and_in_a_stack() -> None:
+    disturbed = tell("99", "chunks", "none")
+    for shown in (disturbed, stack(tell("99", "chunks", "same"), disturbed), stack(stack(disturbed))):
+        assert shown._repr_mimebundle_()[1] == {DISTURBED: True}
+    assert stack(tell("99", "chunks", "same"))._repr_mimebundle_()[1] == {}
+
+
+@pytest.mark.parametrize("path", sorted(Path(finding.__file__).parent.glob("lesson_*/findings.toml")), ids=str)
+def test_every_sentence_that_says_so_is_marked(path: Path) -> None:
+    for name, outcomes in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        for outcome, said in outcomes.items():
+            assert bool(BUSY.search(said["here"])) == said.get("is_disturbed", False), f"{path}: {name}.{outcome}"
 
 
 def test_an_outcome_or_value_that_is_not_there_is_an_error() -> None:

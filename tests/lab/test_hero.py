@@ -2,7 +2,7 @@
 
 import pytest
 
-from course.lab.hero import CHANGE, FALLS, FOLDER, PICTURE, RECORD, TRAFFIC, Hero, Shown
+from course.lab.hero import CHANGE, FALLS, FOLDER, PICTURE, RECORD, STEADY, TRAFFIC, Hero, Shown
 from course.lab.noise import CEILING, ratio_of
 from course.lab.summary import SAME
 
@@ -11,7 +11,8 @@ def hero(**told: tuple[float, float, str]) -> Hero:
     """A good one, but for these figures."""
     good = {**dict.fromkeys(FALLS, (2.0, 0.5, "−75%")), "ITL p50": (0.034, 0.036, SAME), "tokens/s": (14, 30, "+114%")}
     shown = {name: Shown(was=was, now=now, told=words) for name, (was, now, words) in {**good, **told}.items()}
-    return Hero(date="", device="", traffic=TRAFFIC, changed=CHANGE, repeats=3, noise={}, figures=shown)
+    noise = {**dict.fromkeys(STEADY, 1.2), "first_token": 4.6}
+    return Hero(date="", device="", traffic=TRAFFIC, changed=CHANGE, repeats=3, noise=noise, figures=shown)
 
 
 def test_the_picture_and_its_figures_belong_together_and_nothing_speaks_against_them() -> None:
@@ -37,6 +38,15 @@ def test_the_picture_and_its_figures_belong_together_and_nothing_speaks_against_
 def test_a_picture_that_contradicts_its_text_is_not_kept(name: str, shown: tuple[float, float, str]) -> None:
     assert hero().problems() == []
     assert name in " ".join(hero(**{name: shown}).problems())
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_a_picture_of_a_busy_machine_is_not_kept(name: str) -> None:
+    good = hero()
+    for limit in (1.01 * CEILING, None):
+        (problem,) = good.model_copy(update={"noise": {**good.noise, name: limit}}).problems()
+        assert name in problem
+    assert good.model_copy(update={"noise": {}}).problems()
 
 
 def test_other_traffic_or_another_change_is_not_the_hero() -> None:

@@ -123,3 +123,13 @@ def test_a_control_that_moved_too_far_is_refused(tmp_path, moved: float, is_refu
     target = tmp_path / "07_example.ipynb"
     build.nbformat.write(new_notebook(cells=[shown("control", "", **{CONTROL_MOVED: moved})]), target)
     assert bool(build.restless(target)) == is_refused
+
+
+def test_a_lesson_that_says_the_machine_was_busy_is_refused(tmp_path, monkeypatch, capsys) -> None:
+    path = tmp_path / "07_example.py"
+    marked = 'display({"text/plain": "busy"}, raw=True, metadata={"disturbed": True})'
+    path.write_text(f"# %% [markdown]\n# # A lesson\n\n# %%\n{marked}\n")
+    monkeypatch.setattr(build, "sources", lambda prefix="": [path])
+    monkeypatch.setattr(build.source, "sources", lambda prefix="": [])
+    assert build.main([]) == build.main(["--check"]) == 1
+    assert capsys.readouterr().err.count("says that the machine was busy") == 2

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -69,10 +69,18 @@ class Running:
         sock.connect((host, int(port)))
         return sock
 
-    def raw(self, payload: bytes, *, after: bytes | None = None, then: bytes = b"") -> bytes:
-        """Send bytes, and read until the server closes. With `after`, send more once that has come."""
-        with self.connect() as sock:
-            sock.sendall(payload)
+    def raw(self, payload: bytes, *, after: bytes | None = None, then: bytes = b"", at_once: bool = False) -> bytes:
+        """Send bytes, and read until the server closes.
+
+        Args:
+            after: send more, `then`, once that has come.
+            at_once: the payload, a small one, is there when the server hears of the connection: no limit of time that
+                begins with the connection can run out before.
+        """
+        with ExitStack() as stack:
+            with self.deaf() if at_once else nullcontext():
+                sock = stack.enter_context(self.connect())
+                sock.sendall(payload)
             answer = b""
             while piece := sock.recv(65_536):
                 answer += piece
@@ -116,6 +124,16 @@ class Running:
         self.wait_until(lambda engine: not engine.has_unfinished)
         self.engine(lambda engine: engine.check_integrity())
         assert self.engine(lambda engine: engine.scheduler.kv.pool.num_used) == 0
+
+    @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """The server's event loop stands still meanwhile; the kernel takes connections, and what is sent."""
+        go = threading.Event()
+        self.loop.call_soon_threadsafe(go.wait, PATIENCE_S)
+        try:
+            yield
+        finally:
+            go.set()
 
     @contextmanager
     def halted(self) -> Iterator[None]:

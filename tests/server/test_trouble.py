@@ -352,8 +352,8 @@ def test_after_the_drain_timeout_every_client_is_told(serve: Serve):
     waiting = chat(server)
     server.wait_until_admitted(2)
     with server.halted():
-        server.stop()
-        threading.Event().wait(0.3)
+        server.stop()  # the engine does nothing until the end of the drain has reached it
+        wait_for(lambda: not server.service.thread._commands.empty(), "what is in flight is to be aborted")
     with pytest.raises(openai.APIError, match="stopping"):
         list(stream)
     with pytest.raises(openai.InternalServerError, match="stopping"):

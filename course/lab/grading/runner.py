@@ -103,7 +103,8 @@ class Worker:
         child.printed.forget()
         link = Link(child, START_LIMIT_S)
         slowness = link.ask("prepare", dict(exercise.environment), list(exercise.needs), exercise.memory_mb)
-        link, child.limit_s = Link(child, exercise.limit_s * slowness), exercise.limit_s
+        child.limit_s = exercise.limit_s * slowness
+        link = Link(child, child.limit_s)
         link.load(submission.task)
         return link
 
@@ -162,7 +163,7 @@ class _Child:
                 continue
             began = began or (self.cpu_seconds(), self.own_seconds())
             if self.cpu_seconds() - began[0] > limit_s:
-                told = f"stopped: not done after {self.limit_s:g} s{self.where()}"
+                told = f"stopped: not done after {self.limit_s:.3g} s{self.where()}"
                 self._stop(f"{told}. An endless loop, or far more work than needed?")
             if self.own_seconds() - began[1] > IDLE_FACTOR * limit_s + IDLE_S:
                 self._stop(f"stopped: it waits for something that never comes{self.where()}. A sleep, or a lock?")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from minillm.core.batch import ScheduledBatch
+from minillm.core.brief import brief
 from minillm.core.timeline import VirtualClock
 from minillm.model.arithmetic import find_model
 from minillm.observe.summary import SLO
@@ -169,6 +170,8 @@ class Play:
     seed: int
     run: FleetRun
     steps: tuple[StepRow, ...] = ()
+
+    __repr__ = brief
 
     @property
     def attainment(self) -> float:

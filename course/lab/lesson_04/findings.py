@@ -8,6 +8,7 @@ from course.lab.lesson_04 import tables, tenants
 from course.lab.lesson_04.cache_model import FIFO, LRU
 from course.lab.lesson_04.policies import agreement
 from course.lab.lesson_04.traffic import hit_rate, later_ttft
+from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import seconds
@@ -83,9 +84,11 @@ def hot(fleet: Mapping[str, FleetRun]) -> Finding:
 
 
 def nothing(runs: Mapping[str, Run]) -> Finding:
-    """Nothing shared: the cache on and off."""
-    on, off = runs.values()
-    return tell("04", "nothing", "here", found=hit_rate(on), on=later_ttft(on), off=later_ttft(off))
+    """Nothing shared: the cache on and off. The difference is noise, unless it's too large for that."""
+    cached, plain = runs.values()
+    on, off = later_ttft(cached), later_ttft(plain)
+    outcome = "disturbed" if ratio_of(on, off) > CEILING else "here"
+    return tell("04", "nothing", outcome, found=hit_rate(cached), on=on, off=off)
 
 
 def blocks(runs: Mapping[int, Run]) -> Finding:

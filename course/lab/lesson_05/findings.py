@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from course.lab.finding import Finding, tell
 from course.lab.lesson_05 import traffic
 from course.lab.lesson_05.causes import Breakdown
+from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import Outcome
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
@@ -39,11 +40,13 @@ def policies(runs: Mapping[str, Run]) -> Finding:
 
 
 def calm(runs: Mapping[str, Run]) -> Finding:
-    """Requests that never meet: is there anything to decide?"""
+    """Requests that never meet: is there anything to decide? What equal steps differ by is noise, within CEILING."""
     plans = [traffic.plan(run) for run in runs.values()]
     ttft = [percentile(run.ttft, 50) for run in runs.values()]
-    same = all(plan == plans[0] for plan in plans)
-    return tell("05", "calm", "same" if same else "other", steps=len(plans[0]), low=min(ttft), high=max(ttft))
+    low, high = min(ttft), max(ttft)
+    is_same = all(plan == plans[0] for plan in plans)
+    outcome = "other" if not is_same else "disturbed" if ratio_of(low, high) > CEILING else "same"
+    return tell("05", "calm", outcome, steps=len(plans[0]), low=low, high=high)
 
 
 def rush(runs: Mapping[str, Run]) -> Finding:

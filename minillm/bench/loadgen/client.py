@@ -16,6 +16,7 @@ import aiohttp
 
 from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.stream import Read
+from minillm.core.brief import brief
 from minillm.core.errors import EndpointError
 
 PAGE_TIMEOUT_S = 30.0
@@ -108,6 +109,8 @@ class Exchange:
     """What a refusal asked for; 0 = nothing, or a date."""
     failure: Failure | None = None
     message: str = ""
+
+    __repr__ = brief
 
     def fail(self, failure: Failure, message: object) -> None:
         self.failure, self.message = failure, str(message)[:500]
