@@ -41,6 +41,7 @@ comes out too large, since no charge is negative.
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from functools import partial
+from operator import mul
 from typing import NamedTuple, Self
 
 from minillm.core.timeline import StepRecord
@@ -282,26 +283,35 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
         others: steps that tell what a decode costs if the plain ones don't.
     """
     total = sum(weights)
-    d_mean = c_mean = s_mean = 0.0
-    for weight, ((d, c, _, _), s) in zip(weights, steps):
-        d_mean, c_mean, s_mean = d_mean + weight * d, c_mean + weight * c, s_mean + weight * s
-    d_mean, c_mean, s_mean = d_mean / total, c_mean / total, s_mean / total
-    dd, cc, dc = UNCLEAR * total * d_mean**2, UNCLEAR * total * c_mean**2, 0.0
-    ds, cs = dd * token_price(others, d_mean, s_mean), 0.0
-    for weight, ((d, c, _, _), s) in zip(weights, steps):
-        d_off, c_off, s_off = d - d_mean, c - c_mean, weight * (s - s_mean)
-        dd, cc, dc = dd + weight * d_off * d_off, cc + weight * c_off * c_off, dc + weight * d_off * c_off
-        ds, cs = ds + d_off * s_off, cs + c_off * s_off
+    d_mean, d_off = centered([step.tokens.decodes for step in steps], weights)
+    c_mean, c_off = centered([step.tokens.context for step in steps], weights)
+    s_mean, s_off = centered([step.seconds for step in steps], weights)
+    d_weighted, c_weighted = [*map(mul, weights, d_off)], [*map(mul, weights, c_off)]
+    unclear = UNCLEAR * total * d_mean**2
+    dd, cc = unclear + dot(d_weighted, d_off), UNCLEAR * total * c_mean**2 + dot(c_weighted, c_off)
+    dc = dot(d_weighted, c_off)
+    ds, cs = unclear * token_price(others, d_mean, s_mean) + dot(d_weighted, s_off), dot(c_weighted, s_off)
     decode, context = two_prices(dd, cc, dc, ds, cs)
     if context > 0:
-        off_s = [s - s_mean - (d - d_mean) * decode - (c - c_mean) * context for (d, c, _, _), s in steps]
-        variance = sum(weight * off * off for weight, off in zip(weights, off_s)) / total
+        missed = [s - d * decode - c * context for s, d, c in zip(s_off, d_off, c_off)]
+        variance = dot(weights, map(mul, missed, missed)) / total
         context *= max(1 - SURE * variance / (cc * context**2), 0.0)
         decode = max((ds - dc * context) / dd, 0.0) if dd else 0.0
     tokens_s = decode * d_mean + context * c_mean
     if tokens_s > s_mean:  # fixed would be negative
         decode, context = decode * s_mean / tokens_s, context * s_mean / tokens_s
     return PlainPrices(max(s_mean - tokens_s, 0.0), decode, context)
+
+
+def centered(amounts: Sequence[float], weights: Sequence[float]) -> tuple[float, list[float]]:
+    """The weighted mean of some amounts, and how far each is from it."""
+    mean = dot(weights, amounts) / sum(weights)
+    return mean, [amount - mean for amount in amounts]
+
+
+def dot(ones: Iterable[float], others: Iterable[float]) -> float:
+    """The sum of products."""
+    return sum(map(mul, ones, others))
 
 
 def token_price(steps: Iterable[Observed], mean_tokens: float, mean_s: float) -> float:
