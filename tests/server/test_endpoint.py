@@ -1,6 +1,7 @@
 """One call of the ASGI application, without a network: what the server's side of the connection may do to it."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 
