@@ -30,6 +30,10 @@ class TrialError(ValueError):
     """A grammar failed its trial."""
 
 
+class ClientLeftError(Exception):
+    """Nobody waits for the grammar any more: its trial has not begun."""
+
+
 class Tried(NamedTuple):
     """What is known of a grammar that passed."""
 
@@ -173,17 +177,20 @@ class Trials:
         """Workers that a grammar ended, by a crash or by its deadline."""
         self._finalizer = weakref.finalize(self, _end_all, self._all)
 
-    def run(self, text: str, may_be_gbnf: bool = False) -> Tried:
+    def run(self, text: str, may_be_gbnf: bool = False, has_left: Callable[[], bool] = lambda: False) -> Tried:
         """Try a grammar.
 
         Raises:
             TrialError: it failed, or this is closed.
+            ClientLeftError: `has_left()` when a worker was free.
             QueueFullError: all workers are busy, and stay so for some deadlines.
             RuntimeError: no worker starts.
         """
         if not self._free.acquire(timeout=PATIENCE * self.timeout_s):
             raise QueueFullError("too many grammars are being compiled: try again later")
         try:
+            if has_left():
+                raise ClientLeftError
             worker = self._take()
             try:
                 return worker.run(text, may_be_gbnf, self.timeout_s)

@@ -187,7 +187,7 @@ def test_a_flood_of_endless_grammars_gets_an_answer(model: LoadedModel, monkeypa
 
 def test_what_is_kept_is_bounded_in_bytes(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structured_outputs, "CACHED_BYTES", 250)
-    monkeypatch.setattr(grammars.trials, "run", lambda text, may_be_gbnf: grammar_trials.Tried(text, 100))
+    monkeypatch.setattr(grammars.trials, "run", lambda text, *_: grammar_trials.Tried(text, 100))
     compiled = []
     for choice in "abbcba":  # two have room
         grammars.compile(StructuredOutputsParams(choice=[choice]))
