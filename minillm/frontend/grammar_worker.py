@@ -199,8 +199,10 @@ def main() -> None:
             task = json.loads(parent.recv_bytes())
         except (EOFError, OSError):
             return
-        signal.setitimer(signal.ITIMER_REAL, task["timeout_s"] + GRACE_S)
+        signal.setitimer(signal.ITIMER_PROF, task["cpu_s"])  # of all its threads; it ends the process
+        signal.setitimer(signal.ITIMER_REAL, task["wall_s"] + GRACE_S)
         answer = json.dumps(attempt(tokenizer, task)).encode()
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         parent.send_bytes(answer)
 
