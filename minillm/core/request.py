@@ -21,6 +21,8 @@ class RequestStatus(enum.Enum):
 
 GRAMMAR_ERROR = "the grammar cannot be followed"
 """How the error of a request begins that failed by its own grammar, and by nothing else in the step."""
+GRAMMAR_FULL = "other answers have filled the lexer of the request's grammar; another is being made: send it again"
+"""The error of a request that can have its answer a moment later."""
 
 
 class FinishReason(enum.StrEnum):

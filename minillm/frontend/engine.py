@@ -33,8 +33,7 @@ from minillm.speculation.draft_length import COSTLY_ROW
 from minillm.speculation.speculator import Speculator
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
-
+    from minillm.frontend.grammar_matcher import CompiledGrammar
     from minillm.model.loader import LoadedModel
     from minillm.runner.torch_runner import TorchRunner
 
@@ -116,7 +115,7 @@ class Engine:
         tenant: str = "",
         arrival: float | None = None,
         stream: bool = True,
-        matcher: "LLMatcher | None" = None,
+        grammar: "CompiledGrammar | None" = None,
     ) -> str:
         """Queue a request. Returns its id.
 
@@ -126,7 +125,7 @@ class Engine:
             tenant: whose request it is, with scheduling_order="fair".
             arrival: when it reached the server, clock seconds; None = now.
             stream: step() returns an output for every new token; otherwise only the final one.
-            matcher: of params.structured_outputs, if `grammars` has compiled it already; None = wait for that here.
+            grammar: of params.structured_outputs, if `grammars` has compiled it already; None = wait for that here.
         Raises:
             RequestError: it cannot be served; nothing has changed.
         """
@@ -141,7 +140,9 @@ class Engine:
             raise DuplicateRequestError(f"request id {request_id!r} is in flight: use another, or wait for it")
         self.admission.check(len(token_ids), len(ids), len(self.scheduler.waiting))
 
-        matcher = matcher or self.grammars.compile(params.structured_outputs)
+        if grammar is None and params.structured_outputs is not None:
+            grammar = self.grammars.start(params.structured_outputs).result()
+        matchers = grammar.matchers(params.n) if grammar else [None] * params.n
         group = RequestGroup(request_id, text, stream)
         base_seed = self._seeds.getrandbits(48) if params.seed is None else params.seed
         for i, sequence_id in enumerate(ids):
@@ -149,7 +150,7 @@ class Engine:
             request = Request(
                 sequence_id, token_ids, params, Timeline(arrival), seed, priority, tenant=tenant, streams=stream
             )
-            request.matcher = matcher and matcher.deep_copy()
+            request.matcher = matchers[i]
             group.sequences.append(OutputSequence(request, Detokenizer(self.tokenizer, token_ids, params.stop)))
         # From here on nothing can fail: it comes in whole, or not at all.
         self.outputs.add(group)

@@ -26,7 +26,7 @@ from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
+    from minillm.frontend.grammar_matcher import CompiledGrammar
 
 logger = logging.getLogger(__name__)
 
@@ -167,12 +167,12 @@ class EngineThread:
 
         grammars = self._grammars
 
-        def add(matcher: "LLMatcher | None" = None) -> str:
-            if matcher is not None and self._grammars is not grammars:
+        def add(grammar: "CompiledGrammar | None" = None) -> str:
+            if grammar is not None and self._grammars is not grammars:
                 raise RequestError(
                     "the engine was reconfigured while the request's grammar was compiled: send it again"
                 )
-            added = self._engine.add_request(prompt, params, matcher=matcher, **options)
+            added = self._engine.add_request(prompt, params, grammar=grammar, **options)
             self._sinks[added] = sink
             return added
 
@@ -180,15 +180,19 @@ class EngineThread:
             return self._send(add)
         reply: Future[str] = Future()
 
-        def go_on(compiled: "Future[LLMatcher]") -> None:
+        def go_on(compiled: "Future[CompiledGrammar]") -> None:
             """In the thread that compiled it: the engine's never waits for a grammar."""
+            if compiled.cancelled():
+                return
             error = compiled.exception()
             if error is None:
                 self._send(lambda: add(compiled.result()), reply)
             elif reply.set_running_or_notify_cancel():
                 reply.set_exception(self._dead_error() if self._closed else error)
 
-        grammars.start(params.structured_outputs).add_done_callback(go_on)
+        started = grammars.start(params.structured_outputs)
+        started.add_done_callback(go_on)
+        reply.add_done_callback(lambda _: started.cancel())  # the client has left; otherwise it is too late for that
         return reply
 
     def abort(self, request_id: str) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from multiprocessing import Pipe
@@ -18,8 +19,13 @@ from typing import NamedTuple
 from minillm.core.errors import QueueFullError
 from minillm.frontend import grammar_worker
 
-MAX_WORKERS = 4
+MAX_WORKERS = max(2, min(4, os.cpu_count() or 1))
 """So many trials run at once: one that takes until its deadline doesn't hold up the others."""
+WALL_TIMES = 4
+"""A deadline counts CPU time, since trials are niced and share the cores. After so many times as long by the wall's
+clock a trial ends all the same."""
+IDLE_S = 60.0
+"""A worker that has had nothing to do for so long is ended, within twice that."""
 PATIENCE = 4
 """Deadlines that a grammar waits for a free worker, at most."""
 START_S = 60.0
@@ -28,6 +34,10 @@ START_S = 60.0
 
 class TrialError(ValueError):
     """A grammar failed its trial."""
+
+
+class ClientLeftError(Exception):
+    """Nobody waits for the grammar any more: its trial has not begun."""
 
 
 class Tried(NamedTuple):
@@ -68,6 +78,8 @@ class Worker:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         self._pipe = ours
+        self.idle_since = 0.0
+        """Seconds, of time.monotonic()."""
         self._owner = os.getpid()
         try:
             with self._killed_after(START_S):
@@ -85,13 +97,13 @@ class Worker:
         return self._owner == os.getpid() and self._process.poll() is None
 
     def run(self, text: str, may_be_gbnf: bool, timeout_s: float) -> Tried:
-        """Try a grammar. After a crash, or at the deadline, this worker has ended.
+        """Try a grammar, for so many seconds of CPU time. After a crash, or at the deadline, this worker has ended.
 
         Raises:
             TrialError: it is wrong, or exceeds a limit.
         """
-        task = {"text": text, "may_be_gbnf": may_be_gbnf, "timeout_s": timeout_s}
-        clock = self._killed_after(timeout_s)
+        task = {"text": text, "may_be_gbnf": may_be_gbnf, "cpu_s": timeout_s, "wall_s": WALL_TIMES * timeout_s}
+        clock = self._killed_after(WALL_TIMES * timeout_s)
         try:
             with clock:
                 self._pipe.send_bytes(json.dumps(task).encode())
@@ -118,9 +130,9 @@ class Worker:
 
     def _why_it_ended(self, is_late: bool, timeout_s: float) -> str:
         code = self._process.returncode
-        if is_late or code == -signal.SIGALRM:
+        if is_late or code in (-signal.SIGALRM, -signal.SIGPROF):
             return (
-                f"it takes longer than {timeout_s:g} s to compile: make it smaller or less nested, or have "
+                f"it takes longer than {timeout_s:g} s of CPU time to compile: make it smaller or less nested, or have "
                 "grammar_timeout_s raised"
             )
         if code == -signal.SIGKILL:
@@ -159,7 +171,7 @@ class Trials:
 
     Args:
         spec: what their tokenizers are made from; asked for when a worker starts.
-        timeout_s: the deadline of one trial. Neither a worker's start nor the wait for a free one counts.
+        timeout_s: CPU seconds of one trial, at most. Neither a worker's start nor the wait for a free one counts.
     """
 
     def __init__(self, spec: Callable[[], TokenizerSpec], timeout_s: float) -> None:
@@ -169,21 +181,26 @@ class Trials:
         self._free = threading.BoundedSemaphore(MAX_WORKERS)
         self._changing = threading.Lock()
         self._is_closed = False
+        self._is_watched = False
+        """A timer runs that ends the workers that have nothing to do."""
         self.num_deaths = 0
         """Workers that a grammar ended, by a crash or by its deadline."""
         self._finalizer = weakref.finalize(self, _end_all, self._all)
 
-    def run(self, text: str, may_be_gbnf: bool = False) -> Tried:
+    def run(self, text: str, may_be_gbnf: bool = False, has_left: Callable[[], bool] = lambda: False) -> Tried:
         """Try a grammar.
 
         Raises:
             TrialError: it failed, or this is closed.
+            ClientLeftError: `has_left()` when a worker was free.
             QueueFullError: all workers are busy, and stay so for some deadlines.
             RuntimeError: no worker starts.
         """
         if not self._free.acquire(timeout=PATIENCE * self.timeout_s):
             raise QueueFullError("too many grammars are being compiled: try again later")
         try:
+            if has_left():
+                raise ClientLeftError
             worker = self._take()
             try:
                 return worker.run(text, may_be_gbnf, self.timeout_s)
@@ -197,6 +214,26 @@ class Trials:
         with self._changing:
             self._is_closed = True
         self._finalizer()
+
+    def end_idle(self, idle_s: float = IDLE_S) -> None:
+        """End the workers that have had nothing to do for so many seconds."""
+        latest = time.monotonic() - idle_s
+        with self._changing:
+            ended = [worker for worker in self._idle if worker.idle_since <= latest]
+            self._idle = [worker for worker in self._idle if worker.idle_since > latest]
+            self._all.difference_update(ended)
+            self._is_watched = False
+            if self._idle:
+                self._watch_idle()
+        for worker in ended:
+            worker.close()
+
+    def _watch_idle(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            timer = threading.Timer(IDLE_S, _end_idle, [weakref.ref(self)])
+            timer.daemon = True
+            timer.start()
 
     def _take(self) -> Worker:
         with self._changing:
@@ -215,11 +252,19 @@ class Trials:
     def _give_back(self, worker: Worker) -> None:
         with self._changing:
             if worker.is_alive and not self._is_closed:
+                worker.idle_since = time.monotonic()
                 self._idle.append(worker)
+                self._watch_idle()
                 return
             self._all.discard(worker)
             self.num_deaths += not self._is_closed
         worker.close()
+
+
+def _end_idle(trials: "weakref.ref[Trials]") -> None:
+    alive = trials()
+    if alive is not None:
+        alive.end_idle()
 
 
 def _end_all(workers: set[Worker]) -> None:

@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,12 +24,16 @@ LIMITS: dict[str, Any] = {
     "max_items_in_row": 2000,
     "initial_lexer_fuel": 1_000_000,
     "step_lexer_fuel": 200_000,
-    "step_max_items": 50_000,
-    "max_lexer_states": 20_000,
+    "step_max_items": 5_000,
+    "max_lexer_states": 250_000,
     "max_grammar_size": 500_000,
     "verbose_errors": False,
 }
-"""llguidance's defaults, but for fewer lexer states (1 to 2 kB each); about 15 ms for a step at the worst."""
+"""llguidance's defaults, but for a tenth of the parser's items: 20 ms for a mask at the worst. All answers that share a
+lexer add to its states, about 100 bytes each: see grammar_matcher.py."""
+ALLOWED_S, BURST_S = 0.002, 0.25
+"""CPU seconds that a token's mask may take on average, and what all tokens together may take beyond that. Usual schemas
+take 0.00001 to 0.0001; a regular expression that is met for the first time takes some ms once."""
 OPTIONS = '%llguidance {"no_forcing": true}'
 """Without it llguidance writes out the text that a grammar forces, all of it for every token: a literal of 100 kB would
 cost each step 20 ms. The last line of this kind in a grammar holds."""
@@ -37,8 +42,8 @@ COMPILING_STACK, WALKING_STACK = 4 << 20, 512 << 10
 """Bytes of stack that a trial may need."""
 MEMORY = 1 << 29
 """Bytes that a trial may need beyond what this process has at its start."""
-WALKS, STEPS = 4, 24
-"""How often a grammar is followed, and for how many tokens."""
+WALKS, STEPS, LONG_WALK = 4, 24, 400
+"""How often a grammar is followed, for how many tokens, and for how many once: ambiguity costs more with each token."""
 MAX_ERROR = 4000
 """Characters of a message: it quotes the grammar."""
 GRACE_S = 2.0
@@ -61,15 +66,49 @@ def compile_grammar(tokenizer: Any, text: str) -> Any:
     return matcher
 
 
-def walk(matcher: Any, seed: int) -> None:
+class Meter:
+    """CPU seconds that the masks of one request took beyond what its tokens are allowed. `with` it, a thread's time is
+    counted: not the wall's, so that a busy machine fails nobody.
+
+    Args:
+        clock: CPU seconds of the calling thread.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        self._clock = clock
+        self._start = 0.0
+        self.debt_s = 0.0
+
+    def __enter__(self) -> None:
+        self._start = self._clock()
+
+    def __exit__(self, *_: object) -> None:
+        self.debt_s += self._clock() - self._start
+
+    def allow_token(self) -> None:
+        """One more token has its mask."""
+        self.debt_s = max(0.0, self.debt_s - ALLOWED_S)
+
+    @property
+    def is_exceeded(self) -> bool:
+        """The request must end."""
+        return self.debt_s > BURST_S
+
+
+def walk(matcher: Any, seed: int, num_steps: int = STEPS, meter: Meter | None = None) -> None:
     """Follow a grammar for some tokens, whichever it allows.
 
     Raises:
-        ValueError: its automaton outgrows the limits on the way.
+        ValueError: its automaton outgrows the limits on the way, or its masks take too long.
     """
     choose = random.Random(seed)
-    for _ in range(STEPS):
-        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+    meter = meter or Meter()
+    for _ in range(num_steps):
+        with meter:
+            mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        meter.allow_token()
+        if meter.is_exceeded:
+            raise ValueError("the grammar is too ambiguous to be followed: each token takes longer than the one before")
         start = choose.randrange(max(1, mask.bit_length()))
         allowed = mask >> start or mask
         token = (allowed & -allowed).bit_length() - 1 + (start if mask >> start else 0)
@@ -110,7 +149,8 @@ def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
             text = in_thread(COMPILING_STACK, lambda: any_to_lark(text))
         matcher = in_thread(COMPILING_STACK, lambda: compile_grammar(tokenizer, text))
         for seed in range(WALKS):
-            in_thread(WALKING_STACK, lambda: walk(matcher.deep_copy(), seed))  # noqa: B023
+            num_steps = STEPS if seed else LONG_WALK
+            in_thread(WALKING_STACK, lambda: walk(matcher.deep_copy(), seed, num_steps))  # noqa: B023
     except MemoryError:
         return {"error": f"it takes more than {MEMORY >> 20} MB to compile: make it smaller or less nested"}
     except Exception as error:  # gbnf_to_lark raises plain ones, too
@@ -159,8 +199,10 @@ def main() -> None:
             task = json.loads(parent.recv_bytes())
         except (EOFError, OSError):
             return
-        signal.setitimer(signal.ITIMER_REAL, task["timeout_s"] + GRACE_S)
+        signal.setitimer(signal.ITIMER_PROF, task["cpu_s"])  # of all its threads; it ends the process
+        signal.setitimer(signal.ITIMER_REAL, task["wall_s"] + GRACE_S)
         answer = json.dumps(attempt(tokenizer, task)).encode()
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         parent.send_bytes(answer)
 

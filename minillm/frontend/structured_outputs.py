@@ -1,6 +1,6 @@
 """Structured output: a grammar says what a request may write.
 
-    StructuredOutputsParams -> GrammarCompiler.compile() -> Request.matcher -> runner/grammar_masks.py, before each draw
+    StructuredOutputsParams -> GrammarCompiler.start() -> Request.matcher -> runner/grammar_masks.py, before each draw
 
 llguidance compiles the grammar to an automaton over bytes: a lexer of regular expressions below an Earley parser. From
 its state after the output so far it walks a trie of the vocabulary, and the tokens it can follow are the mask. Willard
@@ -8,15 +8,15 @@ and Louf 2023, "Efficient Guided Generation for Large Language Models", is the i
 it takes to be fast.
 
 It is native code that reads what a client sent. So a grammar is counted first (grammar_limits.py), then tried in a
-child process with a deadline (grammar_trials.py), and only then compiled here, beside the engine's thread.
+child process with a deadline (grammar_trials.py), and only then compiled here, beside the engine's thread. What follows
+it through an answer is in grammar_matcher.py.
 """
 
 import json
 import re
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,17 +25,18 @@ from typing import TYPE_CHECKING, Any
 from minillm.core.errors import InvalidGrammarError, InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
 from minillm.frontend.grammar_limits import GrammarLimitError
+from minillm.frontend.grammar_matcher import CompiledGrammar, explain
+from minillm.frontend.grammar_trials import ClientLeftError, TokenizerSpec, Trials
 from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-    from minillm.frontend.grammar_trials import TokenizerSpec
 
 CACHED_GRAMMARS = 64
 """Compiled grammars that an engine keeps, those used last."""
 CACHED_BYTES = 1 << 29
-"""Most memory that these take, as their trials measured it."""
+"""Most memory that these take, as their trials measured it, with what answers have added."""
 KINDS = dict[str, Any](json=(str, dict), regex=str, choice=(list, tuple), grammar=str, json_object=bool)
 """Fields of a StructuredOutputsParams, and the types of their values."""
 JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -99,7 +100,8 @@ class StructuredOutputsParams:
 
     @cached_property
     def lark(self) -> str:
-        """What is asked for, in Lark's notation as llguidance reads it; of a `grammar` it may be GBNF. Written once.
+        """What is asked for, in Lark's notation as llguidance reads it; of a `grammar` it may be GBNF. GrammarCompiler
+        holds a lock while it is written: once, that is.
 
         Raises:
             GrammarLimitError: it is too large, too deep, or has a number that cannot be honoured.
@@ -169,31 +171,33 @@ class GrammarCompiler:
         eos_token_ids: Collection[int],
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        from minillm.frontend.grammar_trials import Trials
-
         self._tokenizer, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
         self.trials = Trials(self._spec, timeout_s)
-        self._compiled: OrderedDict[str, tuple[LLMatcher, int]] = OrderedDict()
-        """By text: with the bytes that it takes."""
-        self._in_progress: dict[str, Future[LLMatcher]] = {}
+        self._compiled: OrderedDict[str, CompiledGrammar] = OrderedDict()
+        """By text."""
+        self._in_progress: dict[str, Future[CompiledGrammar]] = {}
+        self._renewing: set[str] = set()
         self._changing, self._making_trie = threading.Lock(), threading.Lock()
+        self._working = threading.Lock()
+        """Held while a grammar is counted or compiled here: one at a time, however many clients send some."""
         self.num_compiled = 0
         self.compile_s = 0.0
         """Seconds they took in this process, without their trials; what is found in the cache adds nothing."""
 
     def compile(self, params: Any) -> "LLMatcher | None":
-        """A matcher at the beginning of the grammar, for one sequence; None if nothing is asked for. Waits for it.
+        """llguidance's matcher at the beginning of the grammar, to try texts with; None if nothing is asked for. Waits
+        for it.
 
         Raises:
             InvalidGrammarError: the grammar is wrong, too large, takes too long, or no output satisfies it.
             InvalidSamplingParamsError: no StructuredOutputsParams, or the model has no tokenizer that can be read.
         """
-        return None if params is None else self.start(params).result().deep_copy()
+        return None if params is None else self.start(params).result().first.deep_copy()
 
-    def start(self, params: Any) -> "Future[LLMatcher]":
-        """Have a grammar compiled in a thread of its own. The future raises what `compile` does. Its matcher is shared:
-        make a deep_copy() for each sequence."""
-        future: Future[LLMatcher] = Future()
+    def start(self, params: Any) -> "Future[CompiledGrammar]":
+        """Have a grammar compiled in a thread of its own. The future raises what `compile` does. Cancelled before its
+        trial begins, it leaves the queue."""
+        future: Future[CompiledGrammar] = Future()
         try:
             if not isinstance(params, StructuredOutputsParams):
                 kind = type(params).__name__
@@ -205,14 +209,8 @@ class GrammarCompiler:
             return future
         if (ready := self._look_up(params)) is not None:
             future.set_result(ready)
-            return future
-        with _STARTING:
-            before = threading.stack_size(STACK)
-            try:
-                # Not one of concurrent.futures' threads: Python waits for those before it ends.
-                threading.Thread(target=self._work, args=(params, future), name="minillm-grammar", daemon=True).start()
-            finally:
-                threading.stack_size(before)
+        else:
+            start_thread(lambda: self._work(params, future))
         return future
 
     def tokenize(self, text: str) -> list[int]:
@@ -223,62 +221,93 @@ class GrammarCompiler:
         """End the processes in which grammars are tried: nothing more is compiled."""
         self.trials.close()
 
-    def _look_up(self, params: StructuredOutputsParams) -> "LLMatcher | None":
-        """What is compiled already. Only if its text has been written, too: that may take a while."""
+    def _look_up(self, params: StructuredOutputsParams) -> "CompiledGrammar | None":
+        """What is compiled already. Only if its text has been written, too: that may take a while. If it is worn, it
+        serves until another has been made."""
         text: str | None = params.__dict__.get("lark")
         with self._changing:
             if text is None or text not in self._compiled:
                 return None
             self._compiled.move_to_end(text)
-            return self._compiled[text][0]
+            grammar = self._compiled[text]
+            if grammar.is_worn and text not in self._renewing:
+                self._renewing.add(text)
+                start_thread(lambda: self._renew(text, grammar))
+            return grammar
 
-    def _work(self, params: StructuredOutputsParams, future: "Future[LLMatcher]") -> None:
-        future.set_running_or_notify_cancel()
+    def _renew(self, text: str, worn: CompiledGrammar) -> None:
         try:
-            future.set_result(self._compile(params))
-        except RequestError as error:
-            future.set_exception(error)
-        except (ValueError, TypeError, RecursionError, OverflowError) as error:
-            message = readable(str(error), params.kind)
-            future.set_exception(InvalidGrammarError(f"structured outputs: {params.kind}: {message}"))
-        except BaseException as error:
+            with self._working:
+                grammar = worn.renewed()
+            with self._changing:
+                self.num_compiled += 1
+                self.compile_s += grammar.compile_s
+                if text in self._compiled:
+                    self._keep(text, grammar)
+        finally:
+            with self._changing:
+                self._renewing.discard(text)
+
+    def _work(self, params: StructuredOutputsParams, future: "Future[CompiledGrammar]") -> None:
+        grammar: CompiledGrammar | None = None
+        error: BaseException | None = None
+        try:
+            grammar = self._compile(params, future.cancelled)
+        except (ValueError, TypeError, RecursionError, OverflowError) as wrong:
+            is_ours = isinstance(wrong, RequestError)
+            message = f"structured outputs: {params.kind}: {readable(str(wrong), params.kind)}"
+            error = wrong if is_ours else InvalidGrammarError(message)
+        except BaseException as failure:
+            error = failure
+        if not future.set_running_or_notify_cancel():
+            return
+        if grammar is not None:
+            future.set_result(grammar)
+        else:
             future.set_exception(error)
 
-    def _compile(self, params: StructuredOutputsParams) -> "LLMatcher":
-        text = params.lark
+    def _compile(self, params: StructuredOutputsParams, has_left: Callable[[], bool]) -> CompiledGrammar:
+        with self._working:
+            if has_left():
+                raise ClientLeftError
+            text = params.lark
         with self._changing:
             if text in self._compiled:
-                return self._compiled[text][0]
+                return self._compiled[text]
             others = self._in_progress.get(text)
             if others is None:
-                ours: Future[LLMatcher] = Future()
+                ours: Future[CompiledGrammar] = Future()
                 self._in_progress[text] = ours
         if others is not None:
-            return others.result()
+            try:
+                return others.result()
+            except ClientLeftError:  # who sent it first
+                return self._compile(params, has_left)
         try:
             is_own = params.grammar is not None
             resolved = resolve_tokens(text, self._special_tokens) if is_own else text
-            tried = self.trials.run(resolved, may_be_gbnf=is_own)
-            trie, start = self._trie, time.perf_counter()
-            matcher = compile_grammar(trie, tried.text)
+            tried = self.trials.run(resolved, is_own, has_left)
+            trie = self._trie
+            with self._working:
+                grammar = CompiledGrammar(lambda: compile_grammar(trie, tried.text), tried.num_bytes)
             with self._changing:
                 self.num_compiled += 1
-                self.compile_s += time.perf_counter() - start
-                self._keep(text, matcher, tried.num_bytes)
-            ours.set_result(matcher)
-            return matcher
+                self.compile_s += grammar.compile_s
+                self._keep(text, grammar)
+                del self._in_progress[text]
+            ours.set_result(grammar)
+            return grammar
         except BaseException as error:
+            with self._changing:
+                self._in_progress.pop(text, None)
             ours.set_exception(error)
             raise
-        finally:
-            with self._changing:
-                del self._in_progress[text]
 
-    def _keep(self, text: str, matcher: "LLMatcher", num_bytes: int) -> None:
-        self._compiled[text] = matcher, num_bytes
-        num_cached = sum(size for _, size in self._compiled.values())
+    def _keep(self, text: str, grammar: CompiledGrammar) -> None:
+        self._compiled[text] = grammar
+        num_cached = sum(grammar.num_bytes for grammar in self._compiled.values())
         while len(self._compiled) > 1 and (len(self._compiled) > CACHED_GRAMMARS or num_cached > CACHED_BYTES):
-            num_cached -= self._compiled.popitem(last=False)[1][1]
+            num_cached -= self._compiled.popitem(last=False)[1].num_bytes
 
     def _spec(self) -> "TokenizerSpec":
         with self._making_trie:
@@ -288,8 +317,6 @@ class GrammarCompiler:
     def _shared_spec(self) -> "TokenizerSpec":
         """As llguidance.hf.from_tokenizer has it. Made once: that holds up every thread of Python for a while."""
         from copy import copy
-
-        from minillm.frontend.grammar_trials import TokenizerSpec
 
         backend = copy(getattr(self._tokenizer, "backend_tokenizer", None))
         if backend is None:
@@ -319,9 +346,20 @@ class GrammarCompiler:
         return LLTokenizer(spec.json.decode(), n_vocab=spec.vocab_size, eos_token=spec.eos_token_ids or None)
 
 
+def start_thread(work: Callable[[], None]) -> None:
+    """Have it done in a thread that has room to compile. Not one of concurrent.futures': Python waits for those."""
+    with _STARTING:
+        before = threading.stack_size(STACK)
+        try:
+            threading.Thread(target=work, name="minillm-grammar", daemon=True).start()
+        finally:
+            threading.stack_size(before)
+
+
 def readable(message: str, kind: str) -> str:
-    """llguidance's message; the place in the grammar, and its lines, only where the client wrote the grammar."""
+    """llguidance's message, in our words if it is about a limit. The place in the grammar, and its lines, are in it
+    only where the client wrote the grammar."""
     if kind != "grammar":
         message = re.sub(r"at \d+\(\d+\): ", "", message.partition("\n   1 | ")[0])
-    message = message.strip()
+    message = explain(message)
     return message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + " ..."

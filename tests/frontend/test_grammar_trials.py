@@ -61,10 +61,60 @@ def test_a_crash_is_the_refusal_of_the_request_that_caused_it(grammars: GrammarC
 
 def test_a_deadline_is_one_too_and_the_next_trial_begins_anew(model: LoadedModel) -> None:
     compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=0.2)
-    with pytest.raises(InvalidGrammarError, match=r"regex: it takes longer than 0.2 s.*grammar_timeout_s"):
+    with pytest.raises(InvalidGrammarError, match=r"regex: it takes longer than 0.2 s of CPU time.*grammar_timeout_s"):
         compiler.compile(ENDLESS)
     assert compiler.trials.num_deaths == 1
     assert not compiler.num_compiled, "a start takes longer than the deadline, which does not count it"
+    compiler.close()
+
+
+def test_a_busy_machine_is_no_reason_for_a_deadline(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_trials, "WALL_TIMES", 1000)
+    before = set(workers())
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=0.5)
+    compiler.compile(YES)
+    [worker] = set(workers()) - before
+    worker.suspend()  # as one that gets no core
+    future = compiler.start(StructuredOutputsParams(choice=["no"]))
+    threading.Event().wait(0.8)
+    worker.resume()
+    assert future.result(60) is not None
+    compiler.close()
+
+
+def test_workers_that_have_nothing_to_do_end(model: LoadedModel) -> None:
+    before = set(workers())
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids)
+    compiler.compile(YES)
+    compiler.trials.end_idle()
+    [worker] = set(workers()) - before
+    assert worker.is_running(), "it has had something to do a moment ago"
+    compiler.trials.end_idle(0)
+    assert not worker.is_running()
+    assert compiler.compile(StructuredOutputsParams(choice=["no"])) is not None
+    assert compiler.trials.num_deaths == 0
+    compiler.close()
+
+
+def test_a_client_that_left_leaves_the_queue(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids)
+    tried: list[str] = []
+    run = compiler.trials.run
+    monkeypatch.setattr(compiler.trials, "run", lambda text, *rest: (tried.append(text), run(text, *rest))[1])
+    with compiler._working:  # as if another's grammar were being counted
+        gone = compiler.start(StructuredOutputsParams(choice=["gone"]))
+        stays = compiler.start(StructuredOutputsParams(choice=["stays"]))
+        assert gone.cancel()
+    assert stays.result(60) is not None
+    assert compiler.start(StructuredOutputsParams(choice=["gone"])).result(60) is not None, "for one who stays"
+    assert len(tried) == 2
+    for taken in range(grammar_trials.MAX_WORKERS):
+        assert compiler.trials._free.acquire(timeout=60), taken
+    late = compiler.start(StructuredOutputsParams(choice=["late"]))
+    assert late.cancel()
+    for _ in range(grammar_trials.MAX_WORKERS):
+        compiler.trials._free.release()
+    assert compiler.start(StructuredOutputsParams(choice=["late"])).result(60) is not None
     compiler.close()
 
 
@@ -187,7 +237,7 @@ def test_a_flood_of_endless_grammars_gets_an_answer(model: LoadedModel, monkeypa
 
 def test_what_is_kept_is_bounded_in_bytes(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structured_outputs, "CACHED_BYTES", 250)
-    monkeypatch.setattr(grammars.trials, "run", lambda text, may_be_gbnf: grammar_trials.Tried(text, 100))
+    monkeypatch.setattr(grammars.trials, "run", lambda text, *_: grammar_trials.Tried(text, 100))
     compiled = []
     for choice in "abbcba":  # two have room
         grammars.compile(StructuredOutputsParams(choice=[choice]))

@@ -248,7 +248,7 @@ def test_a_mask_touches_guided_rows_only(model: LoadedModel, vocab_size: int) ->
     logits = torch.randn(3, vocab_size, dtype=torch.bfloat16)
     before = logits.clone()
     assert apply_grammars(logits, rows) is None
-    rows[1].matcher = grammars.compile(StructuredOutputsParams(regex="[ab]?"))
+    [rows[1].matcher] = grammars.start(StructuredOutputsParams(regex="[ab]?")).result().matchers(1)
     allowed = apply_grammars(logits, rows)
     assert torch.equal(logits, before) and torch.equal(allowed[::2], logits[::2])
     texts = {model.tokenizer.decode(token) for token in allowed[1].isfinite().nonzero()[:, 0]}
