@@ -278,7 +278,7 @@ def test_a_fortifying_compiler_is_known(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_python_that_was_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.platforms, "NEWEST_PYTHON", (3, 10))
+    monkeypatch.setattr(checks.pythons, "NEWEST_PYTHON", (3, 10))
     assert next(checks.system()).status == "absent"
 
 

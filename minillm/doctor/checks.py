@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from minillm.core.errors import MinillmError
 from minillm.doctor.report import Finding
-from minillm.kernels import platforms
+from minillm.kernels import platforms, pythons
 
 if TYPE_CHECKING:
     import torch
@@ -76,8 +76,8 @@ class Check:
 
 def system() -> Iterator[Finding]:
     """Python, operating system and processor, by the standard library alone."""
-    tried = platforms.OLDEST_PYTHON <= sys.version_info[:2] <= platforms.NEWEST_PYTHON
-    oldest, newest = map(platforms.dotted, (platforms.OLDEST_PYTHON, platforms.NEWEST_PYTHON))
+    tried = pythons.OLDEST_PYTHON <= sys.version_info[:2] <= pythons.NEWEST_PYTHON
+    oldest, newest = map(pythons.dotted, (pythons.OLDEST_PYTHON, pythons.NEWEST_PYTHON))
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     found = f"{platform.python_version()}{', free-threaded' if free_threaded else ''} ({sys.executable})"
     advice = (
@@ -85,7 +85,7 @@ def system() -> Iterator[Finding]:
     )
     yield Finding.of(MACHINE, "python", found, None if tried and not free_threaded else advice)
     here = platforms.Platform.here()
-    library = f", glibc {platforms.dotted(here.glibc)}" if here.glibc else ", musl" if here.musl else ""
+    library = f", glibc {pythons.dotted(here.glibc)}" if here.glibc else ", musl" if here.musl else ""
     yield Finding.of(MACHINE, "system", f"{here.name} on {here.machine}{library}")
     torch_is_there = importlib.util.find_spec("torch") is not None  # it may have been built there
     if not torch_is_there and (ENVIRONMENT / ".installed").exists():

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from minillm.kernels.pythons import dotted
+
 ROOT = Path("/")
-OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
-"""The Pythons that constraints.txt has wheels for."""
 OLDEST_GLIBC, OLDEST_MACOS = (2, 31), (14, 0)
 """What the wheels ask for: llguidance's glibc, and torch's macOS."""
 MACHINES = {"linux": ("x86_64", "aarch64"), "darwin": ("arm64",)}
@@ -243,11 +243,6 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def dotted(version: tuple[int, ...]) -> str:
-    """(2, 36) -> `2.36`."""
-    return ".".join(map(str, version))
-
-
 def read_cpuinfo(root: Path = ROOT) -> dict[str, str]:
     """What /proc/cpuinfo says about the first processor; empty where there is none."""
     try:
@@ -272,7 +267,3 @@ def describe_cpu(root: Path = ROOT) -> tuple[str, list[str]]:
     part = f", CPU part {fields['CPU part']}" if "CPU part" in fields else ""
     name = fields.get("model name", (platform.processor() or platform.machine()) + part)
     return name, [flag for flag in CPU_FLAGS if flag in present]
-
-
-if __name__ == "__main__":  # `make setup` asks before it fetches anything
-    sys.exit(next((f"{note.says}: {note.fix}" for note in notes(Platform.here()) if note.blocks), 0))

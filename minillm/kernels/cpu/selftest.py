@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 LIMIT_CPU_S = 60
-"""Seconds of CPU time for a self-test, which takes a third of one: beyond that it hangs, and not since others are busy."""
+"""Seconds of CPU time. A self-test takes a third of one; if it takes so many, it hangs, however busy the machine is."""
 LIMIT_S = 180.0
 """Seconds to wait for it. A machine may be busy or suspended, so that being late is no fault of the library."""
 LOG = "selftest.log"
