@@ -70,7 +70,7 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 		echo "minillm needs Python 3.11 to 3.14 with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
 		echo "Install one (Debian and Ubuntu: apt install python3-venv; Fedora and RHEL: dnf install python3.12;"; \
 		echo "macOS: brew install python@3.13), or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
-	@$(PYTHON) -m minillm.kernels.platforms  # where PyTorch can't be had, it says so, and what to do instead
+	@$(PYTHON) -m minillm.kernels.before_setup  # where PyTorch can't be had, it says so, and what to do instead
 	@echo "Setting up minillm in $(VENV), once: $(if $(SMALL_TORCH),0.7,3) GB to fetch, a few minutes in all. Ctrl-C is safe; run it again to go on."
 	@$(if $(wildcard $(INSTALLING)),find $(VENV) -mindepth 1 ! -path $(INSTALLING) -delete &&) mkdir -p $(VENV)
 	@$(PYTHON) binder/step.py $(LOG) "1 of 4: an environment" $(PYTHON) -m venv $(VENV)

@@ -4,12 +4,25 @@ import errno
 import importlib
 import json
 import sys
+import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from minillm.core.errors import InvalidSamplingParamsError, MinillmError, MissingPackageError, UnknownModelError
 from minillm.doctor.__main__ import main as examine_machine
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether an error in an import is a mistake in minillm or the course, and not a package's."""
+    if isinstance(error, ImportError) and error.name is not None:
+        return error.name.partition(".")[0] in ("minillm", "course")
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        place = error.filename
+    else:
+        place = traceback.extract_tb(error.__traceback__)[-1].filename
+    return Path(place).is_relative_to(Path(__file__).parent)
+
 
 try:
     import typer
@@ -21,6 +34,8 @@ try:
 except Exception as error:  # typer or pydantic is missing or broken: the doctor still answers, no other command can
     if sys.argv[1:2] == ["doctor"]:
         sys.exit(examine_machine("--json" in sys.argv))
+    if is_ours(error):
+        raise
     sys.exit(f"minillm: a package is missing or broken ({error}). `{sys.executable} -m minillm.doctor` looks further")
 
 # Torch and transformers take seconds to import, so each command imports what it needs.

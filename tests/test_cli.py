@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from minillm import __main__ as minillm_main
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES
@@ -53,6 +54,35 @@ def test_commands_that_run_no_model_do_not_wait_for_torch(command: str) -> None:
         [sys.executable, "-c", AFTERWARDS, *command.split()], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr.splitlines()[-1:]) == (0, [""])
+
+
+@pytest.mark.parametrize(("module", "is_ours"), [("typer", False), ("pydantic", False), ("minillm.server.cli", True)])
+def test_only_a_broken_package_is_called_one(module: str, is_ours: bool) -> None:
+    """What is missing of minillm itself is a mistake of ours, whose traceback is needed."""
+    program = f"import sys; sys.modules[{module!r}] = None; import minillm.__main__"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ("Traceback" in ended.stderr) == is_ours
+    assert ("a package is missing or broken" in ended.stderr) == (not is_ours)
+
+
+@pytest.mark.parametrize(
+    ("file", "program", "is_ours"),
+    [
+        (minillm_main.__file__, "1 / 0", True),
+        (minillm_main.__file__, "raise ImportError('made up')", True),
+        (minillm_main.__file__, "import package_that_is_not_there", False),
+        (minillm_main.__file__, "import minillm.not_there", True),
+        ("/site-packages/typer/__init__.py", "1 / 0", False),
+        ("/site-packages/typer/__init__.py", "raise ImportError('libfoo.so')", False),
+        ("/site-packages/typer/__init__.py", "syntax error", False),
+        (minillm_main.__file__, "syntax error", True),
+    ],
+)
+def test_whose_mistake_an_error_is(file: str, program: str, is_ours: bool) -> None:
+    with pytest.raises((ImportError, SyntaxError, ZeroDivisionError)) as caught:
+        exec(compile(program, file, "exec"))
+    assert minillm_main.is_ours(caught.value) == is_ours
 
 
 def test_the_package_exports_what_is_promised() -> None:

@@ -17,7 +17,7 @@ import torch
 from minillm.core.params import default_of
 from minillm.doctor import checks
 from minillm.doctor.checks import CHECKS
-from minillm.doctor.children import Children, examine, why_it_ended
+from minillm.doctor.children import END, Children, examine, read_findings, why_it_ended
 from minillm.doctor.report import Finding, Report
 from minillm.kernels.platforms import Platform
 from minillm.model.arithmetic import find_model
@@ -89,6 +89,7 @@ def test_torch_may_break_in_any_way(program: str, broken: Break) -> None:
         assert found[name].status == "unfinished" and found[name].found.startswith("could not finish: ")
     assert BREAKAGES[program] in found["torch"].found
     assert "report" in found["torch"].fix
+    assert ("make clean && make setup" in found["torch"].fix) == ("SIGKILL" not in BREAKAGES[program])
     assert found["python"].status == "ok" and "versions" in found, "the others tell what they found"
     assert not report.ok
     assert report.as_dict()["unfinished"] == ["torch", "native kernels", "generation"]
@@ -163,6 +164,15 @@ def test_ctrl_c_ends_the_children(broken: Break, tmp_path: Path, monkeypatch: py
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.01)
+
+
+def test_what_a_child_found_before_it_died_is_kept() -> None:
+    first, second = Finding.of("compute", "torch", "2.9"), Finding.of("compute", "gpu", "none")
+    lines = [json.dumps(dataclasses.asdict(finding)).encode() + b"\n" for finding in (first, second)]
+    assert read_findings(b"".join(lines)) == ([first, second], False)
+    assert read_findings(lines[0] + lines[1][:-2]) == ([first], False), "half a line tells nothing"
+    assert read_findings(b"".join(lines) + f"{END}\n".encode()) == ([first, second], True)
+    assert read_findings(b"") == ([], False)
 
 
 def test_unknown_signals_have_a_number() -> None:
@@ -278,7 +288,7 @@ def test_a_fortifying_compiler_is_known(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_python_that_was_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.platforms, "NEWEST_PYTHON", (3, 10))
+    monkeypatch.setattr(checks.pythons, "NEWEST_PYTHON", (3, 10))
     assert next(checks.system()).status == "absent"
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from minillm.core.errors import MinillmError
 from minillm.doctor.report import Finding
-from minillm.kernels import platforms
+from minillm.kernels import platforms, pythons
 
 if TYPE_CHECKING:
     import torch
@@ -75,8 +76,8 @@ class Check:
 
 def system() -> Iterator[Finding]:
     """Python, operating system and processor, by the standard library alone."""
-    tried = platforms.OLDEST_PYTHON <= sys.version_info[:2] <= platforms.NEWEST_PYTHON
-    oldest, newest = map(platforms.dotted, (platforms.OLDEST_PYTHON, platforms.NEWEST_PYTHON))
+    tried = pythons.OLDEST_PYTHON <= sys.version_info[:2] <= pythons.NEWEST_PYTHON
+    oldest, newest = map(pythons.dotted, (pythons.OLDEST_PYTHON, pythons.NEWEST_PYTHON))
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     found = f"{platform.python_version()}{', free-threaded' if free_threaded else ''} ({sys.executable})"
     advice = (
@@ -84,7 +85,7 @@ def system() -> Iterator[Finding]:
     )
     yield Finding.of(MACHINE, "python", found, None if tried and not free_threaded else advice)
     here = platforms.Platform.here()
-    library = f", glibc {platforms.dotted(here.glibc)}" if here.glibc else ", musl" if here.musl else ""
+    library = f", glibc {pythons.dotted(here.glibc)}" if here.glibc else ", musl" if here.musl else ""
     yield Finding.of(MACHINE, "system", f"{here.name} on {here.machine}{library}")
     torch_is_there = importlib.util.find_spec("torch") is not None  # it may have been built there
     if not torch_is_there and (ENVIRONMENT / ".installed").exists():
@@ -119,15 +120,14 @@ def compiler() -> Iterator[Finding]:
     if why_not := platforms.why_no_native_kernels(here):
         yield Finding.of(COMPUTE, "compiler", f"none is used: {why_not}")
         return
-    wanted = os.environ.get("CXX", "g++")
-    path = shutil.which(wanted)
-    if path is None:
-        found = f"{wanted} was not found: decode on the CPU is slower, and lessons 06 and 09 show other proportions"
+    command = platforms.find_compiler()
+    if command is None:
+        found = f"{platforms.no_compiler()}: decode on the CPU is slower, and lessons 06 and 09 show other proportions"
         yield Finding.of(COMPUTE, "compiler", found, platforms.how_to_get_a_compiler(here))
         return
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace", check=True)
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=True)
     macros = subprocess.run(
-        [path, "-O2", "-dM", "-E", "-x", "c++", os.devnull],
+        [*command, "-O2", "-dM", "-E", "-x", "c++", os.devnull],
         capture_output=True,
         text=True,
         errors="replace",
@@ -135,7 +135,7 @@ def compiler() -> Iterator[Finding]:
     )
     level = re.search(r"#define _FORTIFY_SOURCE (\d)", macros.stdout)
     fortified = f", fortifies by default (_FORTIFY_SOURCE={level[1]})" if level else ""
-    yield Finding.of(COMPUTE, "compiler", f"{path}: {version.stdout.partition(chr(10))[0]}{fortified}")
+    yield Finding.of(COMPUTE, "compiler", f"{shlex.join(command)}: {version.stdout.partition(chr(10))[0]}{fortified}")
 
 
 def torch_itself() -> Iterator[Finding]:
@@ -162,10 +162,10 @@ def torch_itself() -> Iterator[Finding]:
 def native() -> Iterator[Finding]:
     """Whether the C++ is there that decode steps on a CPU are fast by; compiles it, once."""
     from minillm.kernels.cpu import native_kernels
-    from minillm.kernels.cpu.compiling import find_compiler, known_fault
+    from minillm.kernels.cpu.compiling import known_fault
 
     name, instead = "native kernels", "PyTorch's own take their place"
-    if platforms.why_no_native_kernels(platforms.Platform.here()) or find_compiler() is None:
+    if platforms.why_no_native_kernels(platforms.Platform.here()) or platforms.find_compiler() is None:
         yield Finding.of(COMPUTE, name, f"none without a compiler: {instead}")
         return
     said = io.StringIO()
@@ -177,7 +177,7 @@ def native() -> Iterator[Finding]:
         yield Finding(COMPUTE, name, "absent", found, PLEASE_REPORT, fault)
     else:
         found = said.getvalue().strip() or f"{instead}, and decode on the CPU is slower"
-        fix = f"mend the compiler, or the cache folder; else {PLEASE_REPORT}"
+        fix = f"try again, or mend what it says of the compiler or the cache folder; else {PLEASE_REPORT}"
         yield Finding(COMPUTE, name, "absent", found, fix, said.getvalue())
 
 

@@ -71,7 +71,7 @@ class Children:
         try:
             out, said = child.communicate(timeout=check.deadline_s)
             why = why_it_ended(child.returncode, said)
-            fix = "make setup" if why.startswith(ModuleNotFoundError.__name__) else PLEASE_REPORT
+            fix = how_to_mend(child.returncode, why)
         except subprocess.TimeoutExpired:
             out, said = end(child)
             why = f"it was not done after {check.deadline_s:.0f} s"
@@ -134,10 +134,9 @@ def answer(name: str) -> None:
 
 
 def read_findings(out: bytes) -> tuple[list[Finding], bool]:
-    """Those in a child's standard output, and whether these are all: it may have ended in the middle of a line."""
-    *lines, last = out.decode("utf-8", "replace").splitlines() or [""]
-    findings = [Finding(**json.loads(line)) for line in lines]
-    return findings, last == END
+    """Those in a child's standard output, and whether these are all. It may have ended in the middle of a line."""
+    *lines, _ = out.decode("utf-8", "replace").split("\n")  # what follows the last line break is not whole
+    return [Finding(**json.loads(line)) for line in lines if line != END], END in lines
 
 
 def unfinished(name: str, check: Check, why: str, fix: str, said: bytes = b"") -> Finding:
@@ -159,3 +158,17 @@ def why_it_ended(status: int, said: bytes) -> str:
         name = f"signal {-status}"
     meaning = SIGNAL_MEANINGS.get(name)
     return f"it was ended by {name}{f', {meaning}' if meaning else ''}{last}"
+
+
+def how_to_mend(status: int, why: str) -> str:
+    """What to do about a check that ended early: nearly always a package that it imports is broken.
+
+    Args:
+        status: the child's exit status; negative = a signal.
+        why: of `why_it_ended`.
+    """
+    if why.startswith(ModuleNotFoundError.__name__):
+        return "make setup"
+    if status == -signal.SIGKILL:
+        return f"close something, and try again; else {PLEASE_REPORT}"
+    return f"install the packages anew: make clean && make setup. If it's there again, {PLEASE_REPORT}"

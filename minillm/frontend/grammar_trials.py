@@ -118,12 +118,12 @@ class Worker:
         return Tried(answer["text"], answer["bytes"])
 
     def close(self) -> None:
-        """End it, and wait until it has. For the thread that it belongs to."""
+        """End the child, and wait until it has ended. For the thread that this worker belongs to."""
         self.end()
         self._pipe.close()
 
     def end(self) -> None:
-        """The same for any thread: one that waits for an answer finds that none will come."""
+        """End the child, from any thread: one that waits for its answer finds that none will come."""
         if self._owner == os.getpid():
             self._process.kill()
             self._process.wait()

@@ -7,6 +7,7 @@ docs/platforms.md has the same as a table.
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -14,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from minillm.kernels.pythons import dotted
+
 ROOT = Path("/")
-OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
-"""The Pythons that constraints.txt has wheels for."""
 OLDEST_GLIBC, OLDEST_MACOS = (2, 31), (14, 0)
 """What the wheels ask for: llguidance's glibc, and torch's macOS."""
 MACHINES = {"linux": ("x86_64", "aarch64"), "darwin": ("arm64",)}
@@ -175,6 +176,27 @@ def why_no_native_kernels(here: Platform) -> str | None:
     )
 
 
+def wanted_compiler() -> str:
+    """The command that compiles C++, with its arguments if it has any: `$CXX`, or g++."""
+    return os.environ.get("CXX") or "g++"
+
+
+def find_compiler() -> list[str] | None:
+    """The wanted compiler's command with a path: `ccache g++` is ["/usr/bin/ccache", "g++"]. None: there is none."""
+    try:
+        program, *arguments = shlex.split(wanted_compiler())
+    except ValueError:  # a quote without an end, or nothing but blanks
+        return None
+    path = shutil.which(program)
+    return None if path is None else [path, *arguments]
+
+
+def no_compiler() -> str:
+    """What to say where the wanted compiler is not there, with the name of the variable if that names it."""
+    wanted = wanted_compiler()
+    return f"no C++ compiler found ({f'$CXX is {wanted!r}' if 'CXX' in os.environ else wanted})"
+
+
 def how_to_get_a_compiler(here: Platform, as_root: bool | None = None) -> str:
     """A command that installs g++ on this system, or advice.
 
@@ -221,20 +243,27 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def dotted(version: tuple[int, ...]) -> str:
-    """(2, 36) -> `2.36`."""
-    return ".".join(map(str, version))
+def read_cpuinfo(root: Path = ROOT) -> dict[str, str]:
+    """What /proc/cpuinfo says about the first processor; empty where there is none."""
+    try:
+        text = (root / "proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return {}
+    fields: dict[str, str] = {}
+    for name, _, value in (line.partition(":") for line in text.splitlines()):
+        fields.setdefault(name.strip(), value.strip())
+    return fields
 
 
-def describe_cpu() -> tuple[str, list[str]]:
-    """Its name, and which of CPU_FLAGS it has."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    present = fields.get("flags", fields.get("Features", "")).split()
-    name = fields.get("model name", platform.processor() or platform.machine())
+def instructions(root: Path = ROOT) -> str:
+    """The flags of the processor, which decide what -march=native uses; `Features` on Arm."""
+    fields = read_cpuinfo(root)
+    return fields.get("flags", fields.get("Features", ""))
+
+
+def describe_cpu(root: Path = ROOT) -> tuple[str, list[str]]:
+    """The processor's name, and which of CPU_FLAGS it has. Arm's has a number for a name: `aarch64, CPU part 0xd0c`."""
+    fields, present = read_cpuinfo(root), instructions(root).split()
+    part = f", CPU part {fields['CPU part']}" if "CPU part" in fields else ""
+    name = fields.get("model name", (platform.processor() or platform.machine()) + part)
     return name, [flag for flag in CPU_FLAGS if flag in present]
-
-
-if __name__ == "__main__":  # `make setup` asks before it fetches anything
-    sys.exit(next((f"{note.says}: {note.fix}" for note in notes(Platform.here()) if note.blocks), 0))

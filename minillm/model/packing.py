@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from minillm.core.errors import StorageError
 from minillm.kernels.cpu import has_dots, native_kernels
 from minillm.kernels.cpu.compiling import cpu_identity
 from minillm.kernels.memory import available_bytes
@@ -131,7 +132,11 @@ def works(packing: type[Packed], linear: Linear) -> bool:
 
 
 def trial_folder() -> Path:
-    """Where outcomes are kept; delete it for another trial."""
+    """Where outcomes are kept; delete it for another trial.
+
+    Raises:
+        StorageError: this account has no home folder.
+    """
     return cache_home() / "native"
 
 
@@ -149,11 +154,13 @@ def tried(
     matrices = " ".join(f"{out}x{width}" for out, width in sorted({tuple(shape) for shape in shapes}))
     threads = torch.get_num_threads()
     identity = f"{matrices} {threads} {list(products)} {ROWS} {cpu_identity()} {torch.__version__}"
-    file = trial_folder() / f"trial-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-    if (former := read(file)) is not None:
-        return former
+    name = f"trial-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    with contextlib.suppress(StorageError):
+        if (former := read(trial_folder() / name)) is not None:
+            return former
     trial = Trial(matrices, threads, measure({name: make() for name, make in products.items()}, size), for_all)
-    with contextlib.suppress(OSError):  # a trial that can't be kept is made again next time
+    with contextlib.suppress(OSError, StorageError):  # a trial that can't be kept is made again next time
+        file = trial_folder() / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(trial)))
     return trial
@@ -181,7 +188,11 @@ def measure(products: Mapping[str, Product], size: int) -> dict[str, list[float]
 
 def former_trials() -> list[Trial]:
     """Those that were kept here, for `minillm bench step-breakdown`."""
-    return [trial for file in sorted(trial_folder().glob("trial-*.json")) if (trial := read(file)) is not None]
+    try:
+        files = sorted(trial_folder().glob("trial-*.json"))
+    except StorageError:
+        return []
+    return [trial for file in files if (trial := read(file)) is not None]
 
 
 def pack_linears(module: nn.Module) -> bool:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from minillm.kernels import platforms
 from minillm.kernels.cpu import NativeKernels, compiling, has_dots, native_kernels
 from minillm.kernels.cpu.bands import band_bfloat16, band_int4, band_int8, in_bands, numbers_of
 from minillm.model import packing as packing_module
@@ -100,7 +101,7 @@ def test_it_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_without_it_pytorchs_kernel_serves_all_rows(trouble: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     native_kernels.cache_clear()
     if trouble == "no compiler":
-        monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
+        monkeypatch.setattr(platforms.shutil, "which", lambda name: None)
     elif trouble == "compiler fails":
         monkeypatch.setattr(compiling, "FLAGS", ("--no-such-flag",))
     else:
@@ -157,6 +158,23 @@ def test_the_best_kernel_of_a_trial_is_chosen_and_kept(
     assert choose_packings(layers) == (PackedInBands, PackedInBands), "no room for a second copy"
 
 
+def test_an_account_without_a_home_folder_keeps_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("MINILLM_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    made: list[str] = []
+
+    def product() -> packing_module.Product:
+        made.append("a product")
+        return lambda x: x
+
+    for _ in range(2):
+        assert packing_module.tried([(8, 8)], {"only": product}, 8).few == "only"
+    assert len(made) == 2 and former_trials() == []
+
+
 def test_a_trial_measures_every_kernel_at_every_number_of_rows() -> None:
     seconds = packing_module.measure({"bands": torch.sum, "other": torch.mean}, 256)
     assert [len(taken) for taken in seconds.values()] == [3, 3] and min(map(min, seconds.values())) > 0
@@ -210,5 +228,5 @@ def test_without_a_compiler_it_says_so_and_how_to_get_one() -> None:
         text=True,
         check=True,
     )
-    assert told.stdout.startswith("! no C++ compiler found (g++): decoding will be slower")
+    assert told.stdout.startswith("! no C++ compiler found ($CXX is 'no-such-compiler'): decoding will be slower")
     assert "install g++" in told.stdout

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from minillm.core.errors import StorageError
 from minillm.kernels.cpu.compiling import build
+from minillm.kernels.cpu.selftest import NoVerdictError
 
 logger = logging.getLogger(__name__)
 
@@ -94,15 +95,21 @@ def declare(function: Any, argtypes: list[type], restype: type | None = None) ->
 
 @functools.cache
 def native_kernels() -> NativeKernels | None:
-    """The functions; None where they cannot be had, or were found to be wrong. Compiles once per machine."""
+    """The functions; None where they are unavailable, or were found to be wrong. Compiles once per machine."""
     try:
         return load()
     except FileNotFoundError as error:
         logger.info("no native kernels (%s): using PyTorch's, which are slower at small batches", error)
-    except (OSError, AttributeError, subprocess.SubprocessError, StorageError) as error:
-        said = (getattr(error, "stderr", None) or "").splitlines()[:LINES_SAID]
+    except NoVerdictError as error:
         logger.warning(
-            "the native kernels cannot be had. Using PyTorch's, which are slower at small batches. They need a C++ "
+            "The C++ kernels could not be tried, so minillm uses PyTorch's this time: results are right, decoding "
+            "slower. They will be tried again at the next start. Their self-test: %s",
+            error,
+        )
+    except (OSError, AttributeError, subprocess.SubprocessError, StorageError) as error:
+        said = error.stderr.splitlines()[:LINES_SAID] if isinstance(error, subprocess.CalledProcessError) else []
+        logger.warning(
+            "the native kernels are unavailable. Using PyTorch's, which are slower at small batches. They need a C++ "
             "compiler that works, and a cache folder that can be written (MINILLM_HOME). What went wrong:\n%s",
             "\n".join([str(error), *said]),
         )
@@ -113,7 +120,7 @@ def load() -> NativeKernels | None:
     """The library, compiled and tried if need be; one that is damaged is compiled anew, once. None: it is wrong.
 
     Raises:
-        OSError, subprocess.SubprocessError, StorageError: see `build`.
+        OSError, subprocess.SubprocessError, StorageError, NoVerdictError: see `build`.
         AttributeError: a function is missing.
     """
     library = build()

@@ -4,7 +4,6 @@ import hashlib
 import os
 import platform
 import shlex
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,9 +12,17 @@ from pathlib import Path
 import torch
 
 from minillm.core.errors import StorageError
-from minillm.kernels.cpu.selftest import run_selftest
+from minillm.kernels.cpu.selftest import NOEXEC, NoVerdictError, run_selftest
 from minillm.kernels.openmp import BUNDLED
-from minillm.kernels.platforms import Platform, how_to_get_a_compiler, why_no_native_kernels
+from minillm.kernels.platforms import (
+    Platform,
+    describe_cpu,
+    find_compiler,
+    how_to_get_a_compiler,
+    instructions,
+    no_compiler,
+    why_no_native_kernels,
+)
 from minillm.kernels.storage import build_once, cache_home
 
 FOLDER = Path(__file__).parent
@@ -28,6 +35,8 @@ TUNINGS = (("-march=native",), ("-mcpu=native",), ())
 LIBRARY, PROGRAM, VERDICT = "kernels.so", "selftest", "verdict.txt"
 RIGHT = "right"
 NEEDED_BYTES = 20_000_000
+LIMIT_S = 600.0
+"""Seconds that one command of a compiler may take: under a minute on 2 cores, many where others use them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,8 @@ class Compiler:
     OpenMP that it was linked with.
     """
 
-    path: str
+    command: tuple[str, ...]
+    """Its path, and what else `$CXX` says: `("/usr/bin/ccache", "g++")`."""
     version: str
     flags: tuple[str, ...]
     """More of them, at the end: `$MINILLM_CXXFLAGS`."""
@@ -51,14 +61,16 @@ class Compiler:
             OSError: there is none, or it can't be started.
             subprocess.SubprocessError: it failed.
         """
-        path = find_compiler()
-        if sys.platform != "linux" or path is None:
-            raise FileNotFoundError("it needs Linux and a C++ compiler, such as g++")
+        if sys.platform != "linux":
+            raise FileNotFoundError("they are for Linux")
+        command = find_compiler()
+        if command is None:
+            raise FileNotFoundError(no_compiler())
         try:
             flags = tuple(shlex.split(os.environ.get("MINILLM_CXXFLAGS", "")))
         except ValueError as error:
             raise OSError(f"MINILLM_CXXFLAGS can't be read as options of a compiler: {error}") from error
-        return cls(path, run([path, "--version"]).partition("\n")[0], flags)
+        return cls(tuple(command), run([*command, "--version"]).partition("\n")[0], flags)
 
     def folder(self) -> Path:
         """Where its library is, or will be."""
@@ -86,15 +98,15 @@ class Compiler:
         raise failure
 
     def compile_with(self, flags: tuple[str, ...], work: Path) -> None:
-        """The same, with these flags or not at all."""
+        """Compile the library and its self-test into the folder `work`, with these flags or not at all."""
         objects = {name: work / f"{name}.o" for name in SOURCES}
         for name, made in objects.items():
-            run([self.path, *flags, "-c", str(FOLDER / name), "-o", str(made)])
+            run([*self.command, *flags, "-c", str(FOLDER / name), "-o", str(made)])
         library, shared = str(work / LIBRARY), ("-shared", f"-Wl,-soname,{LIBRARY}")
-        run([self.path, *self.flags, *shared, *map(str, objects.values()), *self.openmp(), "-o", library])
+        run([*self.command, *self.flags, *shared, *map(str, objects.values()), *self.openmp(), "-o", library])
         # Plain code: neither a mistake of the optimizer nor an instruction that the CPU lacks should be in both.
         plain = ("-std=c++17", "-O1", *self.flags, str(FOLDER / SELFTEST))
-        run([self.path, *plain, library, "-Wl,-rpath,$ORIGIN", "-o", str(work / PROGRAM)])
+        run([*self.command, *plain, library, "-Wl,-rpath,$ORIGIN", "-o", str(work / PROGRAM)])
         for made in objects.values():
             made.unlink()
 
@@ -104,9 +116,9 @@ class Compiler:
 The C++ kernels failed their self-test on this machine, so minillm uses PyTorch's: results are right, decoding slower.
 Its self-test: {fault}
 Please report that to minillm's authors, with these lines:
-  compiler: {self.path}, {self.version}
+  compiler: {shlex.join(self.command)}, {self.version}
   flags: {" ".join(flags)}
-  CPU: {cpu_name()}, {platform.machine()}, {platform.platform()}
+  CPU: {describe_cpu()[0]}, {platform.machine()}, {platform.platform()}
   PyTorch: {torch.__version__}, OpenMP: {self.openmp()[0]}
   self-test: {self.folder() / PROGRAM}
 It won't be tried again with this compiler on this machine, unless you delete that folder."""
@@ -118,7 +130,7 @@ class Library:
 
     path: Path
     fault: str | None
-    """It crashed, hung or computed wrongly: what to say about it. None: it is right."""
+    """The library crashed, hung or computed wrongly: what to say about it. None: it is right."""
     is_new: bool
     """It was compiled just now."""
 
@@ -132,6 +144,7 @@ def build(anew: bool = False) -> Library:
         OSError: no compiler.
         subprocess.SubprocessError: the compiler failed.
         StorageError: the cache cannot be written.
+        NoVerdictError: the library could not be tried this time, so nothing of it was kept.
     """
     compiler = Compiler.here()
     folder = compiler.folder()
@@ -139,6 +152,8 @@ def build(anew: bool = False) -> Library:
     is_new = anew or not folder.is_dir()
 
     def compile_and_try(work: Path) -> None:
+        if os.statvfs(work).f_flag & os.ST_NOEXEC:  # before a minute of compiling
+            raise NoVerdictError(NOEXEC)
         flags = compiler.compile(work)
         fault = run_selftest(work / PROGRAM)
         (work / VERDICT).write_text(RIGHT if fault is None else compiler.report(fault, flags), "utf-8")
@@ -162,13 +177,15 @@ def known_fault() -> str | None:
 
 
 def run(command: list[str]) -> str:
-    """What the command printed. Raises CalledProcessError, which has what it printed as errors, as text."""
-    return subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
+    """What the command printed.
 
-
-def find_compiler() -> str | None:
-    """The path of `$CXX`, or of g++."""
-    return shutil.which(os.environ.get("CXX", "g++"))
+    Raises:
+        CalledProcessError: it failed; with what it printed as errors, as text.
+        TimeoutExpired: it had not ended after LIMIT_S.
+    """
+    return subprocess.run(
+        command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=LIMIT_S
+    ).stdout
 
 
 def why_none() -> str | None:
@@ -178,21 +195,10 @@ def why_none() -> str | None:
     if unavailable := why_no_native_kernels(here):
         return f"{unavailable}, so {slower}"
     if find_compiler() is None:
-        return f"no C++ compiler found (g++): {slower}. {how_to_get_a_compiler(here)}, then start this again"
+        return f"{no_compiler()}: {slower}. {how_to_get_a_compiler(here)}, then start this again"
     return known_fault()
 
 
 def cpu_identity() -> str:
     """What decides which instructions -march=native uses."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.machine()} {flags}"
-
-
-def cpu_name() -> str:
-    """What the processor is called."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part")))
-    return next(names, "an unnamed processor")
+    return f"{platform.machine()} flags {instructions()}"
