@@ -30,6 +30,10 @@ class TrialError(ValueError):
     """A grammar failed its trial."""
 
 
+class EndedError(TrialError):
+    """The worker has ended with it."""
+
+
 class Tried(NamedTuple):
     """What is known of a grammar that passed."""
 
@@ -100,7 +104,7 @@ class Worker:
                 raise EOFError
         except (EOFError, OSError):
             self.close()
-            raise TrialError(self._why_it_ended(clock.is_over, timeout_s)) from None
+            raise EndedError(self._why_it_ended(clock.is_over, timeout_s)) from None
         if "error" in answer:
             raise TrialError(answer["error"])
         return Tried(answer["text"], answer["bytes"])
@@ -120,8 +124,8 @@ class Worker:
         code = self._process.returncode
         if is_late or code == -signal.SIGALRM:
             return (
-                f"it takes longer than {timeout_s:g} s to compile: make it smaller or less nested, or have "
-                "grammar_timeout_s raised"
+                f"it takes longer than {timeout_s:g} s to compile: make it smaller or less nested, or ask "
+                "the operator to raise --grammar-timeout"
             )
         if code == -signal.SIGKILL:
             return "the process that tried it was killed from outside: is the machine out of memory? Try again"

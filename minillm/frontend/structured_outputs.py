@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from minillm.core.errors import InvalidGrammarError, InvalidSamplingParamsError, RequestError
+from minillm.core.errors import GrammarTrialEndedError, InvalidGrammarError, InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
 from minillm.frontend.grammar_limits import GrammarLimitError
 from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
@@ -233,14 +233,17 @@ class GrammarCompiler:
             return self._compiled[text][0]
 
     def _work(self, params: StructuredOutputsParams, future: "Future[LLMatcher]") -> None:
+        from minillm.frontend.grammar_trials import EndedError
+
         future.set_running_or_notify_cancel()
         try:
             future.set_result(self._compile(params))
         except RequestError as error:
             future.set_exception(error)
         except (ValueError, TypeError, RecursionError, OverflowError) as error:
-            message = readable(str(error), params.kind)
-            future.set_exception(InvalidGrammarError(f"structured outputs: {params.kind}: {message}"))
+            message = f"structured outputs: {params.kind}: {readable(str(error), params.kind)}"
+            has_ended = isinstance(error, EndedError)
+            future.set_exception(GrammarTrialEndedError(message) if has_ended else InvalidGrammarError(message))
         except BaseException as error:
             future.set_exception(error)
 
