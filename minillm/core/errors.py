@@ -70,6 +70,10 @@ class InvalidGrammarError(InvalidSamplingParamsError):
     """What a structured output is to follow is wrong, too large, takes too long to compile, or allows no output."""
 
 
+class GrammarTrialEndedError(InvalidGrammarError):
+    """The process that tried a grammar was ended: it crashed on it, or took too much time or memory."""
+
+
 class DuplicateRequestError(RequestError):
     """A request with this id is still in the engine."""
 

@@ -20,6 +20,7 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
+from minillm.frontend.structured_outputs import GrammarCompiler
 from minillm.kernels.device import let_go
 from minillm.kernels.openmp import end_team
 from minillm.model.loader import LoadedModel
@@ -216,6 +217,11 @@ class EngineThread:
         """
         same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
         self._send(lambda: self._replace_engine(config, same_weights)).result()
+
+    @property
+    def grammars(self) -> GrammarCompiler:
+        """The present engine's. Any thread may use it."""
+        return self._grammars
 
     def snapshot(self) -> EngineSnapshot:
         """The last published look at the engine. Never waits. While steps run, the first look may be an old one; it has

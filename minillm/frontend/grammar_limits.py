@@ -49,6 +49,8 @@ QUOTES_OR_PARENTHESES = re.compile(r'"(?:\\[\s\S]?|[^"\\])*+"?|' + PARENTHESES.p
 OTHER_REGEX = re.compile(r"\\[1-9]|\\k[<{]|\(\?(?:[=!]|<[=!]|P[=>])")
 """Look-around and back references: no automaton has them, and so neither has Rust's `regex`."""
 
+ANY_REGEX = re.compile("")
+
 
 class GrammarLimitError(ValueError):
     """What a client sent is larger, deeper or further than a limit here, which the message names."""
@@ -146,7 +148,7 @@ def check_chains(refers: Mapping[str, Collection[str]], what: str) -> None:
                 )
 
 
-def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False) -> dict[str, Any]:
+def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False, has_patterns: bool = True) -> dict[str, Any]:
     """A copy of a JSON schema that says the same within what llguidance can count.
 
     Bounds beyond 64-bit integers are moved to ±EDGE, or left out where they mean "any number"; a maxLength and the like
@@ -155,6 +157,7 @@ def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False) -> dict[str
     Args:
         relaxed: what cannot be expressed is left out, not refused: regular expressions with look-around or back
             references, and bounds that only numbers beyond 64 bits satisfy.
+        has_patterns: False leaves out every `pattern` and `patternProperties`, whatever is in them.
     Raises:
         GrammarLimitError: it is nested too deeply, has too many parts or too long a chain of references, or a number
             that cannot be honoured; the message has the place.
@@ -177,8 +180,8 @@ def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False) -> dict[str
             value = place.holder[place.key] = dict(value)
             if place.kind == "schema":
                 _bound_numbers(value, place, relaxed)
-                if relaxed:
-                    _leave_out_regexes(value)
+                if relaxed or not has_patterns:
+                    _leave_out_patterns(value, OTHER_REGEX if has_patterns else ANY_REGEX)
                 if isinstance(value.get("$anchor"), str):
                     anchors[value["$anchor"]] = place.pointer()
                 if isinstance(value.get("$ref"), str):
@@ -261,11 +264,15 @@ def _as_number(value: Any) -> float | None:
         return math.copysign(math.inf, value)
 
 
-def _leave_out_regexes(schema: dict[str, Any]) -> None:
-    if isinstance(schema.get("pattern"), str) and OTHER_REGEX.search(schema["pattern"]):
-        del schema["pattern"]
-    if isinstance(named := schema.get("patternProperties"), dict):
-        schema["patternProperties"] = {key: one for key, one in named.items() if not OTHER_REGEX.search(str(key))}
+def _leave_out_patterns(schema: dict[str, Any], which: re.Pattern[str]) -> None:
+    """In place. Properties that only a pattern named are then any others, and may be there."""
+    if which.search(str(schema.get("pattern", ""))):
+        schema.pop("pattern", None)
+    named = schema.get("patternProperties", {})
+    kept = {key: one for key, one in named.items() if not which.search(str(key))} if isinstance(named, dict) else {}
+    if kept != named:
+        schema["patternProperties"] = kept
+        schema.pop("additionalProperties", None)
 
 
 def _resolve_anchors(referring: list[dict[str, Any]], anchors: Mapping[str, str], own_id: Any) -> None:

@@ -40,6 +40,10 @@ class ClientLeftError(Exception):
     """Nobody waits for the grammar any more: its trial has not begun."""
 
 
+class EndedError(TrialError):
+    """The worker has ended with it."""
+
+
 class Tried(NamedTuple):
     """What is known of a grammar that passed."""
 
@@ -112,7 +116,7 @@ class Worker:
                 raise EOFError
         except (EOFError, OSError):
             self.close()
-            raise TrialError(self._why_it_ended(clock.is_over, timeout_s)) from None
+            raise EndedError(self._why_it_ended(clock.is_over, timeout_s)) from None
         if "error" in answer:
             raise TrialError(answer["error"])
         return Tried(answer["text"], answer["bytes"])
@@ -132,8 +136,8 @@ class Worker:
         code = self._process.returncode
         if is_late or code in (-signal.SIGALRM, -signal.SIGPROF):
             return (
-                f"it takes longer than {timeout_s:g} s of CPU time to compile: make it smaller or less nested, or have "
-                "grammar_timeout_s raised"
+                f"it takes longer than {timeout_s:g} s of CPU time to compile: make it smaller or less nested, or ask "
+                "the operator to raise --grammar-timeout"
             )
         if code == -signal.SIGKILL:
             return "the process that tried it was killed from outside: is the machine out of memory? Try again"

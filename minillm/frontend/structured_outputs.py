@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from minillm.core.errors import InvalidGrammarError, InvalidSamplingParamsError, RequestError
+from minillm.core.errors import GrammarTrialEndedError, InvalidGrammarError, InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
 from minillm.frontend.grammar_limits import GrammarLimitError
 from minillm.frontend.grammar_matcher import CompiledGrammar, explain
-from minillm.frontend.grammar_trials import ClientLeftError, TokenizerSpec, Trials
+from minillm.frontend.grammar_trials import ClientLeftError, EndedError, TokenizerSpec, Trials
 from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
 
 if TYPE_CHECKING:
@@ -254,9 +254,9 @@ class GrammarCompiler:
         try:
             grammar = self._compile(params, future.cancelled)
         except (ValueError, TypeError, RecursionError, OverflowError) as wrong:
-            is_ours = isinstance(wrong, RequestError)
+            kind = GrammarTrialEndedError if isinstance(wrong, EndedError) else InvalidGrammarError
             message = f"structured outputs: {params.kind}: {readable(str(wrong), params.kind)}"
-            error = wrong if is_ours else InvalidGrammarError(message)
+            error = wrong if isinstance(wrong, RequestError) else kind(message)
         except BaseException as failure:
             error = failure
         if not future.set_running_or_notify_cancel():

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from minillm.core.errors import MinillmError
+from minillm.server.cors import foreign_origin
 from minillm.server.endpoint import Exchange
 from minillm.server.errors import ApiError, as_api_error
 from minillm.server.protocol import Body, ChatBody, CompletionBody, DetokenizeBody, ResponsesBody, TokenizeBody, parse
@@ -23,8 +24,6 @@ from minillm.server.unsupported import instead_of
 from minillm.server.wire import read_body
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-NO_CORS = "pages of {} may not call this server from a browser: start it with --cors-origin, and that origin"
-"""The answer to a preflight where no origin is allowed. Elsewhere server/cors.py answers."""
 
 
 def make_app(service: Service) -> Starlette:
@@ -103,7 +102,7 @@ async def _error(request: Request, error: Exception) -> Response:
         # The path alone: the URL as a whole may be no text.
         path = request.scope["path"]
         if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
-            error = ApiError(403, NO_CORS.format(request.headers.get("origin", "other origins")[:100]))
+            error = foreign_origin(request.headers.get("origin"))  # where some are allowed, server/cors.py answers
         else:
             error = ApiError(error.status_code, f"{request.method} {path[:100]}: {error.detail}{instead_of(path)}")
     problem = as_api_error(error)

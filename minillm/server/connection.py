@@ -6,7 +6,8 @@ beyond it gets an error in OpenAI's shape and is closed; no other request notice
     made --- head (MAX_URL_BYTES, MAX_HEAD_BYTES, head_timeout_s) --- body, answer --- idle (keep-alive) --- head ...
 
 There is no pipelining: what comes behind a request that is not answered yet is not read, and the connection ends with
-the answer.
+the answer. A client that closes its own half after a request (`nc -N`) has left, and its request ends: one that was
+killed closes the same half.
 
 A connection that ends while its client is sending isn't closed at once, which would reset it: many clients would never
 read why. It lingers: half closed, and whatever comes is read and dropped, until the client is silent or closes, too
@@ -128,7 +129,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(head_too_large())
         elif not self._is_answering and self._in_body:
             self._wait_for_rest(self._limits.head_timeout_s)
-        elif not self._is_answering and self._patience is None:
+        elif not self._is_answering and self._patience is None and (self._in_head or self._unparsed):
             self._patience = self.loop.call_later(self._limits.head_timeout_s, self._lose_patience)
 
     def send_400_response(self, msg: str) -> None:
@@ -190,9 +191,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_beyond and self.url not in PROBES:
             raise self._too_many()
         self._in_head, self._in_body, self._unparsed = False, True, 0
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        self._stop_waiting()
         super().on_headers_complete()
         if self._is_beyond:
             self.cycle.keep_alive = False
@@ -204,6 +203,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_body, self._unparsed = False, 0
         super().on_message_complete()
+        if self.cycle.response_complete:  # it was answered before it was whole, and from now on the connection is idle
+            self._stop_waiting()
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     # ---------------------------------------------------------------- the answer
 
@@ -294,10 +299,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _wait_for_rest(self, silence_s: float) -> None:
         """Bear what the client sends of a request that was answered or refused, and that it is silent for so long."""
-        if self._patience is not None:
-            self._patience.cancel()
+        self._stop_waiting()
         left = self._rest_until - self.loop.time()
         self._patience = self.loop.call_later(min(silence_s, left), self._lose_patience)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _cancel_timers(self) -> None:
         for timer in filter(None, (self._patience, self._stalled, self.timeout_keep_alive_task)):

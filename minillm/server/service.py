@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from minillm.core.errors import EmptyPromptError, EngineDeadError, RequestError
+from minillm.core.errors import EmptyPromptError, EngineDeadError, InvalidGrammarError, RequestError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, Timeline
 from minillm.frontend.async_engine import AsyncEngine
@@ -21,6 +21,7 @@ from minillm.server.errors import ApiError, as_api_error
 from minillm.server.logprobs import TokenTexts
 from minillm.server.metrics import EngineMetrics, Metrics
 from minillm.server.protocol import ChatBody, DetokenizeBody, GenerationBody, TokenizeBody
+from minillm.server.tool_grammars import ToolGrammars
 from minillm.server.tools import template_tools
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Service:
         self.draining = False
         """Set when the server has been told to stop: requests in flight are served, no other comes in."""
         self._limits: RequestLimits = thread.call(lambda engine: engine.admission).result()
+        self._tools = ToolGrammars(thread)
         self._helpers = ThreadPoolExecutor(HELPER_THREADS, thread_name_prefix="minillm-helper")
 
     @property
@@ -128,7 +130,14 @@ class Service:
             raise problem from None
         call.max_tokens = self._output_limit(call, body, max(map(len, token_ids)))
         # Schemas are counted, which takes a while if they are large.
-        return token_ids, await self.in_thread(body.sampling, call.max_tokens)
+        params = await self.in_thread(body.sampling, call.max_tokens)
+        if isinstance(body, ChatBody) and body.offered_tools:
+            try:
+                grammar = await self._tools.make(body.tools, body.tool_choice, body.parallel_tool_calls)
+            except InvalidGrammarError as error:
+                raise ApiError(400, str(error), "invalid_value", body.constrained_by) from None
+            params = params.replace(structured_outputs=grammar)
+        return token_ids, params
 
     def _encode(self, prompts: Sequence[Prompt], tools: list[dict[str, Any]] | None = None) -> list[list[int]]:
         model = self.thread.model

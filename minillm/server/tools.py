@@ -12,12 +12,13 @@ call, and everything else for text.
 import json
 import re
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from enum import IntEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from minillm.frontend.grammar_limits import GrammarLimitError
+from minillm.frontend.grammar_limits import GrammarLimitError, prepare_schema
 from minillm.frontend.structured_outputs import json_rule
 from minillm.server.errors import ApiError
 from minillm.server.strict_json import StrictJson
@@ -36,7 +37,7 @@ Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 class Function(StrictJson):
     """What the model is told about a function. With `strict`, a keyword of `parameters` that cannot be followed is an
-    error; otherwise it is passed over."""
+    error; otherwise it is passed over, and a schema that cannot be read at all means any object."""
 
     name: Name
     description: str | None = None
@@ -62,6 +63,16 @@ class NamedTool(StrictJson):
 
     type: Literal["function"]
     function: FunctionName
+
+
+class Looseness(IntEnum):
+    """How closely a call's arguments are held to the tool's `parameters`."""
+
+    NONE = 0
+    """To all that can be followed."""
+    NO_PATTERNS = 1
+    """To all but regular expressions, whose dialects are many."""
+    ANY_OBJECT = 2
 
 
 class CalledFunction(BaseModel):
@@ -109,15 +120,11 @@ def template_tools(tokenizer: Any, tools: Sequence[Tool]) -> list[dict[str, Any]
     return described or None
 
 
-def tool_grammar(tools: Sequence[Tool], choice: str | NamedTool, parallel: bool) -> str:
-    """Lark's notation, as llguidance reads it: text and calls, or calls alone where one is required.
-
-    Each tool's parameters are a schema of their own, so that what they refer to moves with them. Keywords that
-    llguidance doesn't have (uniqueItems, look-ahead in a pattern) are passed over unless the tool is `strict`, and the
-    others hold. The tags are special tokens where the tokenizer has them, and spelled out elsewhere (resolve_tokens).
+def callable_tools(tools: Sequence[Tool], choice: str | NamedTool) -> list[tuple[int, Function]]:
+    """What may be called, each with its number among the tools.
 
     Raises:
-        ApiError: 400: the tool that is chosen is not there, or its parameters are too large or describe no object.
+        ApiError: 400: the tool that is chosen is not there.
     """
     wanted = [
         (number, tool.function)
@@ -126,8 +133,29 @@ def tool_grammar(tools: Sequence[Tool], choice: str | NamedTool, parallel: bool)
     ]
     if not wanted:
         raise ApiError(400, "the function of tool_choice is not among the tools", "invalid_value", "tool_choice")
+    return wanted
+
+
+def tool_grammar(
+    tools: Sequence[Tool], choice: str | NamedTool, parallel: bool, looseness: Mapping[int, Looseness] = {}
+) -> str:
+    """Lark's notation, as llguidance reads it: text and calls, or calls alone where one is required.
+
+    Each tool's parameters are a schema of their own, so that what they refer to moves with them. Keywords that
+    llguidance doesn't have (uniqueItems, look-ahead in a pattern) are passed over unless the tool is `strict`, and the
+    others hold. The tags are special tokens where the tokenizer has them, and spelled out elsewhere (resolve_tokens).
+
+    Args:
+        looseness: of tools, by number, whose parameters are known to be refused as they are (tool_grammars.py).
+    Raises:
+        ApiError: 400: the tool that is chosen is not there, or its parameters are too large or describe no object.
+    """
+    wanted = callable_tools(tools, choice)
     literals = [json.dumps(f'{{"name": "{one.name}", "arguments": ') for _, one in wanted]
-    bodies = " | ".join(f"{literal} {_arguments(*one)}" for literal, one in zip(literals, wanted))
+    bodies = " | ".join(
+        f"{literal} {arguments_rule(number, function, looseness.get(number, Looseness.NONE))}"
+        for literal, (number, function) in zip(literals, wanted)
+    )
     if choice != "auto":
         start, head = r'call ("\n" call)*' if parallel and choice == "required" else "call", rf'{OPEN} "\n"'
     else:  # a special tag ends the text before it; one that is spelled out reads the same
@@ -144,16 +172,27 @@ def tool_grammar(tools: Sequence[Tool], choice: str | NamedTool, parallel: bool)
     return "\n".join(rules if choice == "auto" else rules[:3])
 
 
-def _arguments(number: int, function: Function) -> str:
+def arguments_rule(number: int, function: Function, looseness: Looseness) -> str:
+    """A part of a grammar: the arguments of tool `number`. Raises ApiError, 400: its parameters are too large, or
+    describe no object."""
     parameters = {"type": "object", **function.parameters}
-    field = f"tools.{number}.function.parameters"
+    field = parameters_field(number)
     kinds = parameters["type"]
     if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
         raise ApiError(400, f"{field}: arguments are an object: have type be object", "invalid_value", field)
+    if looseness is Looseness.ANY_OBJECT:
+        parameters = {}
     try:
+        if looseness is Looseness.NO_PATTERNS:
+            parameters = prepare_schema(parameters, relaxed=True, has_patterns=False)
         return json_rule({**parameters, "type": "object", "x-guidance": {}}, relaxed=not function.strict)
     except (GrammarLimitError, ValueError, TypeError, RecursionError) as error:
         raise ApiError(400, f"{field}: {error}", "invalid_value", field) from None
+
+
+def parameters_field(number: int) -> str:
+    """The place of a tool's schema in the request."""
+    return f"tools.{number}.function.parameters"
 
 
 class ToolCallReader:

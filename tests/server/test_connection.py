@@ -93,6 +93,34 @@ def test_once_the_rest_of_an_answered_request_has_come_the_connection_can_be_use
     assert again.count(b"HTTP/1.1 200") == 1
 
 
+@pytest.mark.parametrize("pieces", [(b"xyz",), (b"x", b"y", b"z")], ids=len)
+def test_after_the_rest_of_a_request_that_was_answered_the_connection_is_idle(serve: Serve, pieces: tuple[bytes, ...]):
+    """Not for the time that a head or a body has, but as long as any other; then it may be used again."""
+    server = serve(head_timeout_s=600)
+
+    def states() -> list[tuple[bool, bool]]:
+        """Of each connection: whether a head or a body is waited for, and whether it may be idle for a while."""
+
+        async def look() -> list[tuple[bool, bool]]:
+            connections = list(server.server.server_state.connections)
+            return [(one._patience is not None, one.timeout_keep_alive_task is not None) for one in connections]
+
+        return asyncio.run_coroutine_threadsafe(look(), server.loop).result(PATIENCE_S)
+
+    with server.connect() as sock:
+        sock.sendall(b"POST /nowhere HTTP/1.1\r\ncontent-length: 3\r\n\r\n")
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 404")
+        for piece in pieces[:-1]:
+            sock.sendall(piece)
+            wait_for(lambda: states() == [(True, False)], "the rest is waited for")
+        sock.sendall(pieces[-1])
+        wait_for(lambda: states() == [(False, True)], "the connection is idle")
+        sock.sendall(GET)
+        wait_for(lambda: states() == [(True, False)], "a head is waited for")
+        sock.sendall(b"\r\n")
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
 def test_one_connection_too_many(serve: Serve):
     server = serve(max_connections=2)
     with server.connect() as first:

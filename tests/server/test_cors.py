@@ -20,6 +20,19 @@ def preflight(server: Running, origin: str, path: str = "/v1/chat/completions", 
     return server.http.options(path, headers={"origin": origin, **ASKED, **more})
 
 
+def assert_refused(answer: httpx.Response, why: str) -> None:
+    """In our shape, with what to do about it."""
+    assert answer.status_code == 403 and answer.headers["content-type"] == "application/json"
+    assert set(error := answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert error["message"].endswith(why)
+
+
+@pytest.mark.parametrize("allowed", [(HERE,), ("*",)], ids=str)
+def test_a_method_that_nothing_here_has_is_refused(serve: Serve, allowed: tuple[str, ...]) -> None:
+    asked = preflight(serve(cors_origin=allowed), HERE, **{"access-control-request-method": "DELETE"})
+    assert_refused(asked, "pages may use GET and POST only: nothing here has another method")
+
+
 def test_pages_of_the_origins_that_were_named_may_call_it(serve: Serve, tmp_path) -> None:
     (tmp_path / "keys").write_text("secret\n")
     server = serve(cors_origin=(HERE, THERE), api_key_file=str(tmp_path / "keys"))
@@ -32,7 +45,9 @@ def test_pages_of_the_origins_that_were_named_may_call_it(serve: Serve, tmp_path
             assert {"authorization", "content-type", "x-any"} <= {name.strip().lower() for name in allowed.split(",")}
             assert asked.headers["access-control-allow-private-network"] == "true"
     for origin in ("http://localhost:3001", "http://localhost:30000", "null"):
-        assert "access-control-allow-origin" not in preflight(server, origin).headers
+        asked = preflight(server, origin)
+        assert "access-control-allow-origin" not in asked.headers
+        assert_refused(asked, f"restart it with --cors-origin {origin}")
         assert "access-control-allow-origin" not in server.http.get("/health", headers={"origin": origin}).headers
 
 
@@ -71,7 +86,7 @@ def test_also_what_is_refused_before_the_application_sees_it(serve: Serve) -> No
 
 def test_none_may_unless_it_is_told_so(server: Running) -> None:
     asked = preflight(server, HERE)
-    assert asked.status_code == 403 and "--cors-origin" in asked.json()["error"]["message"]
+    assert_refused(asked, f"restart it with --cors-origin {HERE}")
     for answer in (asked, server.http.get("/health", headers={"origin": HERE})):
         assert not [name for name in answer.headers if name.startswith("access-control")]
 

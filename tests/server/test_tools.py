@@ -1,11 +1,13 @@
 """Tools: what the grammar lets a model write, what the reader takes for a call, and what clients send back."""
 
+import asyncio
 import copy
 import dataclasses
 import itertools
 import json
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import openai
 import pytest
@@ -16,13 +18,16 @@ from pydantic import BaseModel
 from server.running import CHAT, MODEL, Running, running
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from minillm.core.errors import GrammarTrialEndedError
 from minillm.frontend.detokenizer import Detokenizer
+from minillm.frontend.grammar_trials import EndedError
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
 from minillm.server.protocol import ChatBody, parse
+from minillm.server.tool_grammars import ToolGrammars
 from minillm.server.tools import Tool, ToolCallReader, tool_grammar
 
 
@@ -108,6 +113,105 @@ def test_keywords_that_cannot_be_followed_are_passed_over_unless_the_tool_is_str
     assert not allows(grammars, [tool("f", schema)], written("f", '{"a": {}}')), "the others hold"
     with pytest.raises((ApiError, ValueError)):
         allows(grammars, [tool("f", schema, strict=True)], "")
+
+
+PATTERNS = (
+    *(r"\bfoo\b", r"^a\Z", "(?>a)b", "(?#x)a", r"\cA", r"\e", r"\h", "[]", "[^]+", "^[a[b]+$", "^{a}$", "("),
+    *("a^", "(?(1)a|b)", r"(a)\g1"),
+)
+UNREADABLE: list[dict[str, Any]] = [
+    {"properties": {"a": {"type": "any"}}},
+    {"$schema": "https://example.org/schema"},
+    {"required": "a"},
+    {"properties": None},
+    {"properties": {"a": {"type": "array", "items": None}}},
+    {"properties": {"a": {"$ref": "#/$defs/nowhere"}}},
+    {"properties": {"a": {"enum": []}}, "required": ["a"]},
+]
+OVERLAPPING = {
+    "patternProperties": {"^a": {"type": "string"}, "b$": {"type": "integer"}},
+    "additionalProperties": False,
+}
+
+
+class EngineOf(NamedTuple):
+    """What ToolGrammars wants of an engine's thread."""
+
+    grammars: GrammarCompiler
+
+    def check_alive(self) -> None:
+        """It is."""
+
+
+def compiles(made: ToolGrammars, tools: list[Tool], text: str) -> bool:
+    """Whether a call may be this text, once it's known what the tools are held to."""
+    asked = asyncio.run(made.make(tools, "required", True))
+    grammars = made._thread.grammars
+    matcher, tokens = grammars.compile(asked), grammars.tokenize(text)
+    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_of_another_dialect_is_passed_over_and_the_rest_holds(
+    grammars: GrammarCompiler, pattern: str
+) -> None:
+    schema = {"properties": {"a": {"type": "string", "pattern": pattern}, "pattern": {"type": "null"}}}
+    made = ToolGrammars(EngineOf(grammars))
+    other = tool("g", {"properties": {"n": {"type": "integer"}}})
+    for _ in range(2):
+        assert compiles(made, [other, tool("f", schema)], written("f", '{"a": "z", "pattern": null}'))
+        assert not compiles(made, [other, tool("f", schema)], written("f", '{"a": 5}'))
+        assert not compiles(made, [other, tool("f", schema)], written("g", '{"n": "x"}')), "other tools are held"
+
+
+@pytest.mark.parametrize("schema", UNREADABLE, ids=str)
+def test_a_schema_that_cannot_be_read_means_any_object(grammars: GrammarCompiler, schema: dict[str, Any]) -> None:
+    made = ToolGrammars(EngineOf(grammars))
+    assert compiles(made, [tool("f", schema)], written("f", '{"any": [1]}'))
+    assert not compiles(made, [tool("f", schema)], written("f", "[1]"))
+
+
+def test_properties_that_only_a_pattern_allowed_are_allowed_without_it(grammars: GrammarCompiler) -> None:
+    looking = {"patternProperties": {"^(?!x)": {"type": "string"}}, "additionalProperties": False}
+    for schema in (OVERLAPPING, looking):
+        assert compiles(ToolGrammars(EngineOf(grammars)), [tool("f", schema)], written("f", '{"ab": 1}'))
+
+
+@pytest.mark.parametrize("schema", [*UNREADABLE, OVERLAPPING, {"properties": {"a": {"pattern": r"\e"}}}], ids=str)
+def test_a_strict_tool_that_cannot_be_followed_is_named(grammars: GrammarCompiler, schema: dict[str, Any]) -> None:
+    made = ToolGrammars(EngineOf(grammars))
+    compiles(made, [tool("f", schema)], "")  # what it may be where it isn't strict is no matter
+    with pytest.raises(ApiError) as refused:
+        compiles(made, [tool("g"), tool("f", schema, strict=True)], "")
+    assert (refused.value.status, refused.value.param) == (400, "tools.1.function.parameters")
+    assert refused.value.message.startswith("tools.1.function.parameters: ")
+    assert not re.search("start:|prose|tool_call|%json", refused.value.message), "nobody wrote our grammar"
+
+
+def test_what_was_found_out_about_a_schema_is_remembered(
+    grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, tried = ToolGrammars(EngineOf(grammars)), []
+    run = grammars.trials.run
+    monkeypatch.setattr(grammars.trials, "run", lambda text, **how: tried.append(text) or run(text, **how))
+    offered = [tool("f", {"properties": {"remembered": {"pattern": r"\e"}}})]
+    asyncio.run(made.make(offered, "auto", True))
+    assert len(tried) == 3, "all tools, this one as it is, this one without patterns"
+    asyncio.run(made.make(offered, "auto", True))
+    assert len(tried) == 4, "all tools, as it is known to compile"
+
+
+def test_no_looser_schema_is_tried_after_a_crash(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def crash(text: str, **_: Any) -> Any:
+        tried.append(text)
+        raise EndedError("the grammar library crashes on it")
+
+    monkeypatch.setattr(grammars.trials, "run", crash)
+    with pytest.raises(GrammarTrialEndedError):
+        asyncio.run(ToolGrammars(EngineOf(grammars)).make([tool("f", {"title": "crash"})], "auto", True))
+    assert len(tried) == 1
 
 
 @pytest.mark.parametrize(
@@ -291,6 +395,17 @@ def telling(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Iterator[Runn
     model.tokenizer.chat_template = TEMPLATE + "{# <tool_call> #}"
     with running(tiny_config, ServeConfig(port=0, served_model_name=MODEL, access_log=False), model) as started:
         yield started
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_that_no_grammar_expresses_are_served(telling: Running, stream: bool) -> None:
+    schemas = [*UNREADABLE, OVERLAPPING, *({"properties": {"a": {"pattern": one}}} for one in PATTERNS)]
+    offered = [tool(f"f{i}", schema).model_dump(exclude_none=True) for i, schema in enumerate(schemas)]
+    told = {"model": MODEL, "messages": CHAT, "tools": offered, "max_tokens": 3, "stream": stream}
+    assert telling.http.post("/v1/chat/completions", json=told).status_code == 200
+    offered[2]["function"]["strict"] = True
+    refused = telling.http.post("/v1/chat/completions", json=told)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "tools.2.function.parameters"
 
 
 def test_half_a_character_in_arguments_is_no_500(telling: Running) -> None:
