@@ -286,7 +286,7 @@ class GrammarCompiler:
         try:
             is_own = params.grammar is not None
             resolved = resolve_tokens(text, self._special_tokens) if is_own else text
-            tried = self.trials.run(resolved, is_own, has_left)
+            tried = self.trials.run(resolved, may_be_gbnf=is_own, has_left=has_left)
             trie = self._trie
             with self._working:
                 grammar = CompiledGrammar(lambda: compile_grammar(trie, tried.text), tried.num_bytes)
