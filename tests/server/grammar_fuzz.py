@@ -1,5 +1,5 @@
-"""Nasty grammars against `minillm serve`, a process of its own: a dead server fails, and so does a dead child that no
-refusal tells of.
+"""Nasty grammars and public schemas against `minillm serve`, a process of its own. What fails: a dead server, a dead
+child that no refusal tells of, and a stream beside them that stands still.
 
     PYTHONPATH=.:tests python -m server.grammar_fuzz --seconds 3600
 """
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,12 +22,17 @@ from typing import Any
 
 import httpx
 from hypothesis import HealthCheck, Phase, given, settings
-from server.nasty_grammars import CORPUS, asked
+from server.nasty_grammars import CORPUS, as_format, asked, tools_of
+from server.public_schemas import public_schemas
 from tiny_llama import make_tiny_llama
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}{% if tools %}<tool_call>{{ tools|length }}{% endif %}"
 KILLED = re.compile(r"library crashes|takes longer than|takes more than")
 DEADLINE_S = 1.0
+ANSWERS = 3
+"""With different seeds, to each grammar that is accepted: an automaton may fail far from its beginning."""
+LONGEST_GAP_S = 30.0
+"""Between two tokens of a stream beside them all. They take milliseconds: it's no matter how fast the machine is."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -37,6 +43,14 @@ class FuzzedServer:
         self.http = httpx.Client(base_url=url, timeout=120)
         self._process, self._log = process, log
         self.answers: Counter[str] = Counter()
+
+    def ask_often(self, fields: dict[str, Any]) -> str:
+        """Have ANSWERS answers to one grammar, each another. Returns what became of the last, as `ask` does."""
+        outcome = "answered"
+        for seed in range(ANSWERS):
+            if outcome == "answered":
+                outcome = self.ask({**fields, "seed": seed, "max_tokens": 12 + 40 * seed})
+        return outcome
 
     def ask(self, fields: dict[str, Any]) -> str:
         """Send one chat request. Returns what became of it: `answered`, `refused`, or `killed` the child."""
@@ -66,6 +80,46 @@ class FuzzedServer:
         assert int(float(deaths)) == self.answers["killed"], f"{deaths} children died, answers: {self.answers}"
         assert self.http.get("/ready").status_code == 200
         assert self.ask({"guided_choice": ["yes"]}) == "answered"
+
+
+class Bystander:
+    """`with` it, somebody reads one stream after the other, and asks for no grammar."""
+
+    def __init__(self, server: FuzzedServer) -> None:
+        self._http = httpx.Client(base_url=server.http.base_url, timeout=120)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+        self.num_pieces = 0
+        self.longest_gap_s = 0.0
+        self._error: Exception | None = None
+
+    def __enter__(self) -> "Bystander":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._http.close()
+        if kind is None:  # otherwise that's the news
+            assert self._error is None and self.num_pieces, f"a stream ended early: {self._error!r}"
+            assert self.longest_gap_s < LONGEST_GAP_S, f"a stream stood still for {self.longest_gap_s:.1f} s"
+
+    def _read(self) -> None:
+        told = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100}
+        told |= {"ignore_eos": True, "stream": True}
+        try:
+            while not self._is_over.is_set():
+                last = time.monotonic()
+                with self._http.stream("POST", "/v1/chat/completions", json=told) as answer:
+                    for line in filter(None, answer.iter_lines()):
+                        assert line.startswith("data: ") and not line.startswith('data: {"error"'), line
+                        now = time.monotonic()
+                        self.longest_gap_s = max(self.longest_gap_s, now - last)
+                        self.num_pieces, last = self.num_pieces + 1, now
+                    assert line == "data: [DONE]", line
+        except Exception as error:
+            self._error = error
 
 
 def check_format(fields: dict[str, Any], choice: dict[str, Any]) -> None:
@@ -127,11 +181,25 @@ def fuzzed_server(tokenizer_from: Path) -> Iterator[FuzzedServer]:
 
 
 def fuzz(server: FuzzedServer, seconds: float, corpus: bool = True) -> None:
-    """The corpus, or as much of it as there is time for, then what hypothesis finds."""
-    end = time.monotonic() + seconds
-    for fields in CORPUS if corpus else ():
+    """The corpus and public schemas, or as much of them as there is time for, then what hypothesis finds; beside a
+    stream."""
+    with Bystander(server) as bystander:
+        _fuzz(server, time.monotonic() + seconds, [*CORPUS, *published()] if corpus else [])
+    print(f"{dict(server.answers)}; the stream beside it: {bystander.num_pieces:,} pieces, ", end="")
+    print(f"the longest gap {bystander.longest_gap_s * 1000:.0f} ms")
+
+
+def published() -> Iterator[dict[str, Any]]:
+    """Public schemas as formats, and as what tools take."""
+    for schema in public_schemas():
+        yield as_format(schema)
+        yield tools_of([{**schema, "type": "object"}, {}], "required", False)
+
+
+def _fuzz(server: FuzzedServer, end: float, first: list[dict[str, Any]]) -> None:
+    for fields in first:
         if time.monotonic() < end:
-            server.ask(fields)
+            server.ask_often(fields)
 
     while time.monotonic() < end:
 
@@ -145,7 +213,7 @@ def fuzz(server: FuzzedServer, seconds: float, corpus: bool = True) -> None:
         @given(fields=asked)
         def some(fields: dict[str, Any]) -> None:
             if time.monotonic() < end:
-                server.ask(fields)
+                server.ask_often(fields)
 
         some()
         server.check_children()
@@ -162,7 +230,6 @@ def main() -> None:
         args.tokenizer = resolve("smollm2-135m")
     with fuzzed_server(args.tokenizer) as server:
         fuzz(server, args.seconds)
-        print(dict(server.answers))
 
 
 if __name__ == "__main__":

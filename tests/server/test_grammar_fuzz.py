@@ -1,12 +1,14 @@
 """Nothing that is sent as a grammar ends the server. `make slow` tries for an hour: MINILLM_FUZZ_S says how long."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server.grammar_fuzz import FuzzedServer, fuzz, fuzzed_server
+from server.grammar_fuzz import Bystander, FuzzedServer, fuzz, fuzzed_server, published
 from server.nasty_grammars import CORPUS
+from server.public_schemas import public_schemas
 
 SECONDS = float(os.environ.get("MINILLM_FUZZ_S", "3600"))
 SHORT_S = 6.0
@@ -31,6 +33,17 @@ def test_worst_of_the_corpus(fuzzed: FuzzedServer) -> None:
 
 def test_grammars_of_any_kind_for_a_few_seconds(fuzzed: FuzzedServer) -> None:
     fuzz(fuzzed, SHORT_S, corpus=False)
+
+
+def test_public_schemas_end_nothing(fuzzed: FuzzedServer) -> None:
+    """The smallest of them here; `make slow` has them all."""
+    if not public_schemas():
+        pytest.skip("no package here brings schemas along")
+    with Bystander(fuzzed) as bystander:
+        for fields in itertools.islice(published(), 8):
+            assert fuzzed.ask_often(fields) != "killed"
+    assert bystander.num_pieces and bystander.longest_gap_s
+    fuzzed.check_children()
 
 
 @pytest.mark.slow
