@@ -1,7 +1,7 @@
 // Tries every function of the library on ragged shapes, in arrays of exactly their size, and compares it with plain loops.
 //
-// The engine runs this once after it has compiled the library (selftest.py). Whatever a compiler or a CPU does wrong, a crash
-// or an endless loop included, then happens in a process of its own; and one without Python and PyTorch in it starts
+// The engine runs this once after it has compiled the library (selftest.py). Whatever a compiler or a CPU does wrong, a
+// crash or an endless loop included, then happens in a process of its own; and one without Python and PyTorch in it starts
 // in milliseconds. The same program is run under sanitizers, and for Arm in an emulator (tests/kernels/test_builds.py).
 //
 // It prints each check before it is made, so the last line tells where a crash was. Exit status: 0 if all was right, 3 if
