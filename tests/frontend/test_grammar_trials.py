@@ -101,7 +101,7 @@ def test_a_client_that_left_leaves_the_queue(model: LoadedModel, monkeypatch: py
     compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids)
     tried: list[str] = []
     run = compiler.trials.run
-    monkeypatch.setattr(compiler.trials, "run", lambda text, *rest: (tried.append(text), run(text, *rest))[1])
+    monkeypatch.setattr(compiler.trials, "run", lambda text, **how: (tried.append(text), run(text, **how))[1])
     with compiler._working:  # as if another's grammar were being counted
         gone = compiler.start(StructuredOutputsParams(choice=["gone"]))
         stays = compiler.start(StructuredOutputsParams(choice=["stays"]))
@@ -238,7 +238,7 @@ def test_a_flood_of_endless_grammars_gets_an_answer(model: LoadedModel, monkeypa
 
 def test_what_is_kept_is_bounded_in_bytes(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structured_outputs, "CACHED_BYTES", 250)
-    monkeypatch.setattr(grammars.trials, "run", lambda text, *_: grammar_trials.Tried(text, 100))
+    monkeypatch.setattr(grammars.trials, "run", lambda text, **_: grammar_trials.Tried(text, 100))
     compiled = []
     for choice in "abbcba":  # two have room
         grammars.compile(StructuredOutputsParams(choice=[choice]))
