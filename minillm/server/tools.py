@@ -264,7 +264,7 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def _whole_number(digits: str) -> int | float:
+def _whole_number(digits: str) -> int | str:
     """As Python reads it; with more digits than it reads, as they stand there."""
     return int(digits) if len(digits) <= MAX_DIGITS else digits
 
