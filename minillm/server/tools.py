@@ -89,7 +89,7 @@ class CalledFunction(BaseModel):
         """Clients send a call without arguments back as "", null, or without the field."""
         if isinstance(arguments, str):
             try:
-                arguments = json.loads(arguments, parse_constant=_no_constant) if arguments.strip() else None
+                arguments = HISTORY.decode(arguments) if arguments.strip() else None
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"arguments are a JSON object, as a string: {error}") from None
         if arguments is None:
@@ -264,8 +264,17 @@ def _is_object(text: str) -> bool:
         return False
 
 
+def _whole_number(digits: str) -> int | str:
+    """As Python reads it; with more digits than it reads, as they stand there."""
+    return int(digits) if len(digits) <= MAX_DIGITS else digits
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+MAX_DIGITS = 4300
+"""Of a whole number. Python's own limit: more take quadratic time."""
+HISTORY = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_constant)
+"""Of calls that are sent back: all that the reader below takes for one."""
 ARGUMENTS = json.JSONDecoder(parse_int=float, parse_float=float, parse_constant=_no_constant)

@@ -376,6 +376,15 @@ def test_arguments_in_any_shape_reach_the_template_as_an_object(function: dict[s
     assert (call["id"], call["type"]) == ("call_1", "function")
 
 
+@pytest.mark.parametrize("number", ["9" * 4300, "9" * 4301, "-" + "9" * 5000, "1e999", "0." + "3" * 9000], ids=len)
+def test_a_call_that_the_reader_takes_can_be_sent_back(number: str) -> None:
+    text = written("f", f'{{"a": {number}}}')
+    [call] = ToolCallReader().read(text, is_last=True)[1]
+    body = parse(json.dumps(history(call["function"])).encode(), ChatBody)
+    [told] = body.messages[1].as_template_message()["tool_calls"]
+    assert told["function"]["arguments"]["a"] in (number, float(number), int(number[:4300].split(".")[0].split("e")[0]))
+
+
 @pytest.mark.parametrize(
     "arguments", ["[1]", '"x"', "7", "{", "NaN", '{"a": NaN}', "[" * 9999, [1], 7, True], ids=lambda v: str(v)[:9]
 )
