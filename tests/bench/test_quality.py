@@ -177,18 +177,24 @@ def test_the_reference_against_itself(scores: dict[str, TextScore]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "most", "kl"),
+    ("name", "most"),
     [
-        ("int8", 0.01, 0.01),
-        ("int4", 0.02, 0.02),  # the checkpoint was made of such weights: see notes()
-        ("int4 of 64", 0.6, 0.5),
-        ("kv int8", 0.005, 0.005),
-        ("kv fp8", 0.01, 0.01),
+        ("int8", 0.01),
+        ("int4", 0.02),  # the checkpoint was made of such weights: see notes()
+        ("int4 of 64", 0.5),
+        ("kv int8", 0.005),
+        ("kv fp8", 0.01),
     ],
 )
-def test_what_rounding_costs(scores: dict[str, TextScore], name: str, most: float, kl: float) -> None:
-    assert abs(rise(scores[name])) < most
-    assert 0 < scores[name].kl / scores[name].positions < kl
+def test_what_rounding_costs(scores: dict[str, TextScore], name: str, most: float) -> None:
+    """Perplexity may rise by what KL explains, and 4 standard errors of so few positions.
+
+    Which matrix kernel is fastest is tried on each machine, so the reference itself is rounded in one of several
+    ways. The log ratio of two near distributions has a mean of KL and a variance of twice that.
+    """
+    kl, positions = scores[name].kl / scores[name].positions, scores[name].positions
+    assert 0 < kl < most
+    assert abs(math.log1p(rise(scores[name]))) < kl + 4 * math.sqrt(2 * kl / positions)
 
 
 def test_sinks_save_a_window(scores: dict[str, TextScore]) -> None:
