@@ -70,7 +70,7 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 		echo "minillm needs Python 3.11 to 3.14 with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
 		echo "Install one (Debian and Ubuntu: apt install python3-venv; Fedora and RHEL: dnf install python3.12;"; \
 		echo "macOS: brew install python@3.13), or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
-	@$(PYTHON) -m minillm.kernels.before_setup  # where PyTorch can't be had, it says so, and what to do instead
+	@$(PYTHON) -m minillm.host.before_setup  # where PyTorch can't be had, it says so, and what to do instead
 	@echo "Setting up minillm in $(VENV), once: $(if $(SMALL_TORCH),0.7,3) GB to fetch, a few minutes in all. Ctrl-C is safe; run it again to go on."
 	@$(if $(wildcard $(INSTALLING)),find $(VENV) -mindepth 1 ! -path $(INSTALLING) -delete &&) mkdir -p $(VENV)
 	@$(PYTHON) binder/step.py $(LOG) "1 of 4: an environment" $(PYTHON) -m venv $(VENV)
@@ -173,7 +173,7 @@ $(AUDIT)/bin/pip-audit:
 $(AUDIT)/bin/uv: $(AUDIT)/bin/pip-audit
 	$(AUDIT)/bin/python -m pip install -q -c constraints.txt uv
 
-# The oldest glibc and macOS are those of minillm/kernels/platforms.py.
+# The oldest glibc and macOS are those of minillm/host/platforms.py.
 PINNED_PYTHONS := 3.11 3.12 3.13 3.14
 PINNED_PLATFORMS := x86_64-manylinux_2_31 aarch64-manylinux_2_31 aarch64-apple-darwin
 
@@ -187,7 +187,7 @@ bench: model ## measure minillm beside Hugging Face; nothing else should run mea
 	$(BIN)/minillm bench --compare hf
 
 gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all benchmarks (9 minutes; again goes on)
-	$(GPU_PYTHON) -m minillm.bench.gpu_check $(GPU_CHECK_ARGS)
+	$(GPU_PYTHON) -m course.measure.gpu_check $(GPU_CHECK_ARGS)
 
 binder-check: ## build what Binder builds, in a fresh folder, and run lessons in it with 2 GB of memory (a quarter of an hour)
 	$(or $(PYTHON),python3) binder/check.py $(BINDER_CHECK_ARGS)

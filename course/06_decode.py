@@ -321,8 +321,8 @@ sim_70b.tp_table()
 # %%
 import inspect
 
+from course.simulator.cost.roofline import StepTimeModel
 from minillm.model.arithmetic import ModelBytes
-from minillm.simulate.cost.roofline import StepTimeModel
 
 print(inspect.getsource(ModelBytes.step))
 print(inspect.getsource(StepTimeModel.price))

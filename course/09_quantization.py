@@ -216,7 +216,7 @@ findings.quality(scores)
 # %%
 import inspect
 
-from minillm.bench.quality import judge
+from course.measure.quality import judge
 from minillm.kernels.quantization import quantize_int4
 
 print(inspect.getsource(quantize_int4))

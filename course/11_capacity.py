@@ -161,13 +161,13 @@ worksheet.explained(worksheet.plan())
 # $$\lambda \le \frac{u\,F}{2P\,(n+m)}, \qquad \lambda \le \frac{B}{S}, \qquad
 # \text{replicas} = \left\lceil \frac{\lambda}{\mu\,(1-h)} \right\rceil$$
 #
-# **The code.** How the worksheet finds a knee (`minillm/simulate/capacity`): it bisects *ratios*, since rates of one
+# **The code.** How the worksheet finds a knee (`course/simulator/capacity`): it bisects *ratios*, since rates of one
 # and two per second are as far apart as 50 and 100.
 
 # %%
 import inspect
 
-from minillm.simulate.capacity.worksheet import Worksheet
+from course.simulator.capacity.worksheet import Worksheet
 
 print(inspect.getsource(Worksheet.knee))
 

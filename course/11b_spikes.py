@@ -132,7 +132,7 @@ warning.alarms()
 # %%
 import inspect
 
-from minillm.simulate.cluster.pool import Autoscaler
+from course.simulator.cluster.pool import Autoscaler
 
 print(inspect.getsource(Autoscaler.decide))
 

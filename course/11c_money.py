@@ -207,4 +207,4 @@ adapters.explorer()
 # - A20: *Serving LLMs: The Latency Anatomy Framework*. E8: *Latency Optimization in LLM Inference Systems*. D20: an
 #   article on techniques for lower LLM latency.
 # - Routing and cascades: Chen et al., *FrugalGPT*, 2023. GPU prices: RunPod community cloud, as dated in
-#   `minillm/simulate/cost/hardware.py`.
+#   `course/simulator/cost/hardware.py`.

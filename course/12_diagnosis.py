@@ -357,4 +357,4 @@ check("q5", ...)  # the first incident: doubling its fleet doesn't help; how man
 # - A18, the spare slots, and the three months: *Serving LLMs: The Latency Anatomy Framework*.
 # - D23, the straggler: an article on techniques for lower LLM latency, from batching to streaming, with measured gains.
 # - Little's law: J. Little, *A Proof for the Queuing Formula L = λW*, 1961.
-# - GPU figures: NVIDIA's data sheets, as in `minillm/simulate/cost/hardware.py`.
+# - GPU figures: NVIDIA's data sheets, as in `course/simulator/cost/hardware.py`.

@@ -223,4 +223,4 @@ check("q4", ...)  # a sentence with a calculation of your own, written out, and 
 # - Little's law: J. Little, *A Proof for the Queuing Formula L = λW*, 1961.
 # - Acceptance and speedup in the drills on speculation: Leviathan, Kalman and Matias, *Fast Inference from Transformers
 #   via Speculative Decoding*, 2023.
-# - GPU figures: NVIDIA's data sheets, as in `minillm/simulate/cost/hardware.py`.
+# - GPU figures: NVIDIA's data sheets, as in `course/simulator/cost/hardware.py`.

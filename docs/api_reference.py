@@ -14,7 +14,6 @@ SOURCES = Path(minillm.__file__).parent
 NEEDS = {
     "minillm.kernels.triton.attention_kernels": "triton",
     "minillm.kernels.triton.ops": "triton",
-    "minillm.bench.baselines.llama_cpp": "llama_cpp",
     "minillm.server.deploy_ray": "ray",
 }
 """Modules that import what not every machine has: without it they are left out."""

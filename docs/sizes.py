@@ -12,14 +12,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PARTS = {
     "minillm/core": ("minillm/core", 1_200),
-    "minillm, without simulate and bench": ("minillm", 12_000),
-    "minillm/simulate": ("minillm/simulate", 4_200),
-    "minillm/bench": ("minillm/bench", 2_300),
-    "course": ("course", 26_000),
+    "minillm": ("minillm", 12_000),
+    "course/simulator": ("course/simulator", 4_200),
+    "course/loadgen": ("course/loadgen", 1_000),
+    "course/measure": ("course/measure", 1_300),
+    "course, the rest": ("course", 26_000),
     "tests": ("tests", 24_000),
 }
 """Each part's folder, and the code lines that it should stay under."""
-APART = {"minillm": ("minillm/simulate", "minillm/bench")}
+APART = {"course": ("course/simulator", "course/loadgen", "course/measure")}
 """Folders inside of a part's that are parts of their own."""
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
     # imports it: kernels run in Triton's interpreter.
     os.environ["TRITON_INTERPRET"] = "1"
 
-from minillm.__main__ import main
+from minillm.cli import main
 from minillm.core.errors import ModelError
 from minillm.frontend.engine_thread import EngineThread
 from minillm.kernels.cpu import NativeKernels, native_kernels

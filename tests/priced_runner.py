@@ -5,11 +5,11 @@ Its clock moves when a step is waited for; the tokens are made up. Enough to tes
 
 from dataclasses import dataclass
 
+from course.simulator.cluster.replica import EngineFactory
 from minillm.core.batch import ScheduledBatch, StepOutput
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
-from minillm.simulate.cluster.replica import EngineFactory
 
 
 @dataclass

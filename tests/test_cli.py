@@ -39,7 +39,7 @@ NO_MODEL = ("--help", "bench --help", "bench decode --help", "drill list", "simu
 """Commands that run no model: they should answer at once, so they must not import what takes seconds."""
 AFTERWARDS = """
 import sys
-from minillm.__main__ import main
+from minillm.cli import main
 sys.argv = ["minillm", *sys.argv[1:]]
 try:
     main()

@@ -14,17 +14,17 @@ import psutil
 import pytest
 import torch
 
+from course.simulator.cost.hardware import GIGA
+from minillm.bench.machine_peaks import Bandwidth
 from minillm.core.params import default_of
 from minillm.doctor import checks
 from minillm.doctor.checks import CHECKS
 from minillm.doctor.children import END, Children, examine, read_findings, why_it_ended
 from minillm.doctor.report import Finding, Report
-from minillm.kernels.platforms import Platform
+from minillm.host import machine_peaks
+from minillm.host.platforms import Platform
 from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
-from minillm.runner import machine_peaks
-from minillm.runner.machine_peaks import Bandwidth
-from minillm.simulate.cost.hardware import GIGA
 
 CPU = torch.device("cpu")
 QUICK = 10 * GIGA, "made up"
@@ -210,7 +210,7 @@ def test_lines_break_between_words(columns: int) -> None:
 
 
 def test_a_full_disk_keeps_it_from_working(no_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minillm.kernels.storage.free_bytes", lambda _: 1000)
+    monkeypatch.setattr("minillm.host.storage.free_bytes", lambda _: 1000)
     found = {finding.name: finding for finding in checks.storage()}
     assert found["free disk"].status == "bad", "there is no room for the model"
     assert "MINILLM_HOME" in (found["free disk"].fix or "")
@@ -241,7 +241,7 @@ def test_models_of_the_cache_are_listed(no_cache: Path) -> None:
 
 
 def test_a_containers_memory_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minillm.kernels.memory.available_bytes", lambda: 1_000_000_000)
+    monkeypatch.setattr("minillm.host.memory.available_bytes", lambda: 1_000_000_000)
     [found] = checks.memory()
     assert found.status == "absent" and "1.0 GB available" in found.found
 

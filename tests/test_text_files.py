@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from minillm.bench.speculation import make_jobs
+from course.measure.speculation import make_jobs
+from course.simulator.calibration.requests_log import read_requests_log, read_server_facts
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.workload.traces import load_trace
 from minillm.server.admission import ApiKeys
 from minillm.server.protocol import CompletionBody, parse
-from minillm.simulate.calibration.requests_log import read_requests_log, read_server_facts
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.workload.traces import load_trace
 
 HARDWARE = json.dumps({**find_hardware("H100-SXM").model_dump(), "name": "mine"})
 MOONCAKE = {"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [1]}

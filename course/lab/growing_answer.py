@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from minillm.bench.loadgen.stream import Answer, Read, read_into
+from course.loadgen.stream import Answer, Read, read_into
 
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 """The usual ones. The standard allows more, which are found when the stream is over."""

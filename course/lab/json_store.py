@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from minillm.kernels.storage import cache_home
+from minillm.host.storage import cache_home
 
 Content = TypeVar("Content", bound=BaseModel)
 PATIENCE_S = 2.0

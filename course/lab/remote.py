@@ -16,13 +16,13 @@ from course.lab.remote_phases import ALL_PREFILL, TOLD, Split, borders_of, infer
 from course.lab.run import Remote, Row, Run
 from course.lab.scale import scale_of
 from course.lab.workloads import Workload, workload
+from course.loadgen.client import Api, Client, Endpoint, now
+from course.loadgen.load_test import find_model
+from course.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, observe
+from course.loadgen.planned_requests import PlannedRequest
+from course.loadgen.play import Play
+from course.loadgen.server_metrics import Scrape, scrape
 from minillm import EngineConfig
-from minillm.bench.loadgen.client import Api, Client, Endpoint, now
-from minillm.bench.loadgen.load_test import find_model
-from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, observe
-from minillm.bench.loadgen.planned_requests import PlannedRequest
-from minillm.bench.loadgen.play import Play
-from minillm.bench.loadgen.server_metrics import Scrape, scrape
 from minillm.core.errors import ConfigError
 from minillm.frontend.snapshot import EngineSnapshot, RequestView
 

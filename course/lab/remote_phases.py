@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from minillm.bench.loadgen.observation import Observation
-from minillm.bench.loadgen.server_metrics import Histogram
+from course.loadgen.observation import Observation
+from course.loadgen.server_metrics import Histogram
 from minillm.core.timeline import PHASES, STAMPS
 
 BEFORE_FIRST = ("queue", "prefill", "first_token")

@@ -17,7 +17,7 @@ import uvicorn
 from course.lab.http_client import NAME, ask
 from course.lab.lab import Lab
 from course.lab.proxy import Spoiling, make_proxy
-from minillm.bench.loadgen.server_metrics import Scrape, read_metrics
+from course.loadgen.server_metrics import Scrape, read_metrics
 from minillm.core.timeline import StepRecord, Timeline
 from minillm.frontend.engine_thread import EngineThread
 from minillm.server.admission import AdmissionLimiter

@@ -8,11 +8,11 @@ from course.lab import simulated_70b
 from course.lab.display import Html, as_table
 from course.lab.run import percentile
 from course.lab.style import seconds
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.arrivals import AllAtOnce
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed, LogNormal
 from minillm.core.timeline import PHASES
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.arrivals import AllAtOnce
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed, LogNormal
 
 EQUAL = Independent(prompt=Fixed(tokens=237), output=Fixed(tokens=96))
 """The prompts and answers of lesson 00."""

@@ -11,16 +11,16 @@ from typing import Any
 
 from course.lab.display import Html
 from course.lab.scale import enough
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import LEFT_OUT_ERROR, Profile, find_profile, moved, roofline_profile
-from minillm.simulate.cost.roofline import StepWork
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.report import engines_for
-from minillm.simulate.workload.arrivals import Arrivals, Poisson
-from minillm.simulate.workload.kinds import TrafficModel
-from minillm.simulate.workload.requests import Workload, make_workload
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.run import FleetRun
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.profile import LEFT_OUT_ERROR, Profile, find_profile, moved, roofline_profile
+from course.simulator.cost.roofline import StepWork
+from course.simulator.deployment import Deployment
+from course.simulator.report import engines_for
+from course.simulator.workload.arrivals import Arrivals, Poisson
+from course.simulator.workload.kinds import TrafficModel
+from course.simulator.workload.requests import Workload, make_workload
 
 ALL_ERRORS = "../docs/simulator.md"
 """As seen from a lesson."""

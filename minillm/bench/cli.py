@@ -1,15 +1,19 @@
 """`minillm bench` and its subcommands, as they are typed. Each imports what it needs, which takes seconds."""
 
 import enum
-from pathlib import Path
-from typing import Annotated, Any, cast
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
 
-from minillm.bench.loadgen.command import serve
 from minillm.bench.options import Compare, Repeats, Sample, Shared, Steps, with_shared_options
 from minillm.core.errors import ConfigError
+from minillm.course_commands import COURSE_BENCHMARKS, add_course_commands
+
+if TYPE_CHECKING:
+    from minillm.bench.compare import LoadPeers
 
 WorkloadName = enum.StrEnum("WorkloadName", ["one", "eight", "mixed", "shared_prefix"])
 """Workloads of `minillm bench` without a command."""
@@ -49,7 +53,21 @@ def bench(
         return
     from minillm.bench.compare import run
 
-    shared.measure(run, compare or [], workload, repeats)
+    shared.measure(run, peers_named(compare), workload, repeats)
+
+
+def peers_named(names: Sequence[str] | None) -> "LoadPeers | None":
+    """Engines to compare with. The course brings them; minillm is measured alone without.
+
+    Raises:
+        MissingBaselineError: one is not installed; says how to get it.
+    """
+    if not names:
+        return None
+    from course.measure.peers.make import check_installed, make_baselines
+
+    check_installed(names)  # before anything is loaded, not minutes later
+    return functools.partial(make_baselines, names)
 
 
 def _refuse_options(context: typer.Context, name: str) -> None:
@@ -60,11 +78,12 @@ def _refuse_options(context: typer.Context, name: str) -> None:
     """
     command = cast(TyperGroup, context.command).get_command(context, name)
     taken = {option for parameter in command.params for option in parameter.opts} if command else set()
+    takes_any = command is not None and command.ignore_unknown_options  # the course's
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
             option = parameter.opts[0]
-            if option in taken:
+            if takes_any or option in taken:
                 raise ConfigError(f"options of `bench {name}` come after it: minillm bench {name} {option} ...")
             raise ConfigError(f"`bench {name}` has no {option}: that is for `minillm bench` without a command")
 
@@ -124,7 +143,7 @@ def throughput(
     """
     from minillm.bench.compare import run_throughput
 
-    shared.measure(run_throughput, compare or [], requests, scale, seed, repeats)
+    shared.measure(run_throughput, peers_named(compare), requests, scale, seed, repeats)
 
 
 @bench_app.command()
@@ -142,86 +161,4 @@ def step_breakdown(
     shared.measure(run, batch, context, steps, repeats)
 
 
-@bench_app.command()
-@with_shared_options
-def serve_overhead(
-    shared: Shared,
-    streams: Annotated[list[int] | None, typer.Option(min=1, help="At once; may be repeated. Default: 8, 64.")] = None,
-    prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
-    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 256,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts.")] = 0,
-    repeats: Repeats = 5,
-) -> None:
-    """What `minillm serve` adds to the engine: ITL and throughput of SSE streams over loopback, and without a server.
-
-    Both do the same requests, in turns. The ratios are served over alone, each within one round.
-    """
-    from minillm.bench.serve_overhead import run
-
-    shared.measure(run, streams, prompt_tokens, output_tokens, repeats, seed)
-
-
-@bench_app.command()
-@with_shared_options
-def attention(
-    shared: Shared,
-    backend: Annotated[list[str] | None, repeatable("Only this one")] = None,
-    batch: Annotated[list[int] | None, sizes("Decode: batch size")] = None,
-    context: Annotated[list[int] | None, sizes("Decode: tokens of context")] = None,
-    tokens: Annotated[list[int] | None, sizes("Prefill: new tokens")] = None,
-    cached: Annotated[list[int] | None, sizes("Prefill on a cached context: tokens of it")] = None,
-    repeats: Repeats = 7,
-) -> None:
-    """Attention backends against each other and the machine's peaks, on one layer without a model around it.
-
-    The head shape is the model's (its config.json is all that is read, so --load-format changes nothing).
-    """
-    from minillm.bench.attention import run
-
-    shared.measure(run, backend or None, batch, context, tokens, cached, repeats)
-
-
-@bench_app.command()
-@with_shared_options
-def quality(
-    shared: Shared,
-    against: Annotated[
-        list[str] | None, repeatable("A field of the reference; default: none set", "FIELD=VALUE")
-    ] = None,
-    perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: how much perplexity may rise.")] = 0.01,
-    kl: Annotated[float, typer.Option(min=0, help="Floor: most KL divergence, nats a token.")] = 0.05,
-    agreement: Annotated[float, typer.Option(min=0, max=1, help="Floor: least share of same likeliest tokens.")] = 0.9,
-    tasks_lost: Annotated[int, typer.Option(min=0, help="Floor: how many items may be lost per task.")] = 1,
-) -> None:
-    """What lossy settings cost in quality, beside speed and memory: --set is compared with --against.
-
-    Exit status 1 if a floor is broken: then the candidate is not called better, however fast it is.
-    """
-    from minillm.bench.quality import Floors, run
-
-    floors = Floors(perplexity_rise, kl, agreement, tasks_lost)
-    verdict = shared.measure(run, shared.target_with(against), floors)
-    raise typer.Exit(1 if verdict.broken else 0)
-
-
-@bench_app.command()
-@with_shared_options
-def speculation(
-    shared: Shared,
-    method: Annotated[list[str] | None, repeatable("Way of drafting (ngram, draft_head, ...; default ngram)")] = None,
-    job: Annotated[list[str] | None, repeatable("Only this one (chat, copy, few, short, crowd, hot)")] = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Your own prompts instead, one on each line: what would you gain?")
-    ] = None,
-    repeats: Repeats = 3,
-) -> None:
-    """Speculative decoding against none: where it pays (chat, copying), and where it does not.
-
-    Short answers, a crowd and a high temperature are there to lose on: the gates should switch drafting off.
-    """
-    from minillm.bench.speculation import run
-
-    shared.measure(run, method or ["ngram"], job, repeats, prompts)
-
-
-bench_app.command()(serve)
+add_course_commands(bench_app, COURSE_BENCHMARKS)

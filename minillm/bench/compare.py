@@ -8,18 +8,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from minillm.bench.baselines.base import Baseline, Minillm, Run
-from minillm.bench.baselines.make import check_installed, config_in_force, make_baselines
+from minillm.bench.contest import Baseline, Minillm, Run
+from minillm.bench.machine_peaks import Bandwidth, measure_bandwidth
 from minillm.bench.report import Measured
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target
 from minillm.bench.turns import in_turns
 from minillm.bench.workloads import Workload, make_workloads, ragged_workload
 from minillm.frontend.engine import Engine
+from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelBytes
 from minillm.model.loader import load_model
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
-from minillm.runner.machine_peaks import Bandwidth, measure_bandwidth
+from minillm.policies.config import EngineConfig
+
+LoadPeers = Callable[[EngineConfig], list[Baseline]]
+"""Makes the engines that minillm is compared with, on the same weights and with the limits that it has."""
 
 COLUMNS = ("", "tok/s", "seconds", "TTFT p50", "ITL p50", "ITL p99", "floor", "speedup")
 """Of the table of engines; latencies in milliseconds."""
@@ -116,31 +120,32 @@ def summarize(
     )
 
 
-def run(target: Target, quick: bool, against: Sequence[str], names: Sequence[str] | None, repeats: int) -> Measured:
-    """Load minillm and the baselines, and measure each on every workload.
+def run(
+    target: Target, quick: bool, load_peers: LoadPeers | None, names: Sequence[str] | None, repeats: int
+) -> Measured:
+    """Load minillm and its peers, and measure each on every workload.
 
     Args:
-        against: what it is compared with, by name; may be empty.
-        names: of the workloads; None = all.
+        load_peers: makes what it is compared with; None = it runs alone.
+        names: workloads; None = all.
     Raises:
         BenchmarkError: an engine cannot run this model, or did other work than it was given.
         ConfigError, ModelError: see Engine.
     """
-    check_installed(against)
     bandwidth = measure_bandwidth(device=target.torch_device(), quick=quick)  # while there is memory for it
     minillm = Minillm(**target.config().model_dump(exclude_unset=True))
     engine = minillm.llm.engine
     assert engine.vocab_size is not None
     workloads = make_workloads(engine.vocab_size, quick=quick)
     chosen = [workload for workload in workloads if not names or workload.name in names]
-    load_baselines = partial(make_baselines, against, config_in_force(engine))
+    load_baselines = partial(load_peers or no_peers, config_in_force(engine))
     return compete(minillm, engine, load_baselines, chosen, repeats, quick, bandwidth)
 
 
 def run_throughput(
     target: Target,
     quick: bool,
-    against: Sequence[str],
+    load_peers: LoadPeers | None,
     requests: int | None,
     scale: float | None,
     seed: int,
@@ -149,7 +154,7 @@ def run_throughput(
     """Measure. Engines take turns within every repeat.
 
     Args:
-        against: names of the baselines.
+        load_peers: as in `run`.
         requests, scale: None = what suits the device.
     Raises:
         BenchmarkError: an engine did not emit what was asked for.
@@ -159,17 +164,33 @@ def run_throughput(
     requests = requests or (4 if quick else REQUESTS[device.type])
     scale = scale or (0.02 if quick else SCALE[device.type])
     workload = ragged_workload(target.model_config().vocab_size, requests, seed, scale)
-    check_installed(against)
     bandwidth = measure_bandwidth(device=device, quick=quick)
-    minillm = load_minillm(target, workload, device, alone=not against)
+    minillm = load_minillm(target, workload, device, alone=load_peers is None)
     engine = minillm.llm.engine
 
     def load_baselines() -> list[Baseline]:
-        made = make_baselines(against, config_in_force(engine))
+        made = (load_peers or no_peers)(config_in_force(engine))
         return [each for each in made if not each.name.startswith(PADDED)]
 
     measured = compete(minillm, engine, load_baselines, [workload], repeats, quick, bandwidth)
     return replace(measured, settings={**measured.settings, "requests": requests, "scale": scale, "seed": seed})
+
+
+def config_in_force(engine: Engine) -> EngineConfig:
+    """The engine's configuration with what `auto` came to, so that its peers get the same."""
+    model = engine.loaded_model
+    return engine.config.replace(
+        dtype=dtype_name(model.dtype),
+        device=model.device.type,
+        num_kv_blocks=engine.runner.num_kv_blocks,
+        kv_cache_memory_gb=None,
+        block_size=engine.runner.block_size,
+    )
+
+
+def no_peers(config: EngineConfig) -> list[Baseline]:
+    """minillm is measured alone."""
+    return []
 
 
 def load_minillm(target: Target, workload: Workload, device: torch.device, alone: bool) -> Minillm:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from minillm.bench.machine_peaks import measure_peaks
 from minillm.bench.options import Sample, Steps
 from minillm.bench.report import Measured, with_unit
 from minillm.bench.steady import GREEDY, SteadyDecode, check_fits, pool_tokens
@@ -16,7 +17,6 @@ from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.observe.tables import text_table
 from minillm.policies.config import parse_fields
-from minillm.runner.machine_peaks import measure_peaks
 
 LARGEST_BATCH = {"cpu": 32, "cuda": 256}
 STEPS = {"cpu": 32, "cuda": 128}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from minillm.bench.errors import BenchmarkError
+from minillm.bench.machine_peaks import measure_peaks
 from minillm.bench.report import Measured, with_unit
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, finish, random_prompts
 from minillm.bench.turns import in_turns
@@ -13,7 +14,6 @@ from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
-from minillm.runner.machine_peaks import measure_peaks
 
 SHORTEST, LONGEST = 128, {"cpu": 2048, "cuda": 8192}
 """Tokens of the default prompts, by kind of device."""

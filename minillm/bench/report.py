@@ -16,7 +16,7 @@ import torch
 from minillm import __version__
 from minillm.bench.writing import describe_command, without_folder
 from minillm.frontend.engine import Engine
-from minillm.kernels.platforms import describe_cpu
+from minillm.host.platforms import describe_cpu
 from minillm.kernels.quantization import dtype_name
 
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 
-from minillm.kernels.pythons import end_if_too_old
+from minillm.host.pythons import end_if_too_old
 
 
 def main(as_json: bool) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from minillm.core.errors import MinillmError
 from minillm.doctor.report import Finding
-from minillm.kernels import platforms, pythons
+from minillm.host import platforms, pythons
 
 if TYPE_CHECKING:
     import torch
@@ -103,7 +103,7 @@ def memory() -> Iterator[Finding]:
     """Memory that may still be taken."""
     import psutil
 
-    from minillm.kernels.memory import available_bytes
+    from minillm.host.memory import available_bytes
 
     available = available_bytes()
     found = f"{psutil.virtual_memory().total / GB:.1f} GB, {available / GB:.1f} GB available"
@@ -209,8 +209,8 @@ def find_bandwidth(device: "torch.device") -> tuple[float, str]:
     import psutil
     import torch
 
-    from minillm.kernels.memory import available_bytes
-    from minillm.runner import machine_peaks
+    from minillm.bench import machine_peaks
+    from minillm.host.memory import available_bytes
 
     if device.type == "cuda":
         return machine_peaks.measure_bandwidth(device=device).copy, "copied on the GPU, measured now"
@@ -253,7 +253,7 @@ def generation() -> Iterator[Finding]:
     """The default model, if it is here, answers: the proof that everything above fits together."""
     from minillm.core.params import SamplingParams, default_of
     from minillm.frontend.llm import LLM
-    from minillm.kernels.memory import available_bytes
+    from minillm.host.memory import available_bytes
     from minillm.model.pull import embedded_path
     from minillm.policies.config import EngineConfig
 
@@ -278,7 +278,7 @@ def generation() -> Iterator[Finding]:
 
 def storage() -> Iterator[Finding]:
     """The cache folder, the models in it, and the room that is left."""
-    from minillm.kernels.storage import cache_home, free_bytes
+    from minillm.host.storage import cache_home, free_bytes
     from minillm.model.pull import EMBEDDED_MODELS, embedded_path
 
     try:

@@ -21,8 +21,8 @@ from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
 from minillm.frontend.structured_outputs import GrammarCompiler
-from minillm.kernels.device import let_go
-from minillm.kernels.openmp import end_team
+from minillm.host.device import let_go
+from minillm.host.openmp import end_team
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 

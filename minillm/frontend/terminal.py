@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from minillm.kernels.storage import cache_home
+from minillm.host.storage import cache_home
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minillm.core.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
-from minillm.kernels.storage import say
+from minillm.host.storage import say
 from minillm.model.config import ARCHITECTURES, PRICED_ARCHITECTURES
 from minillm.model.pull import EMBEDDED_MODELS, pull, pull_gguf
 

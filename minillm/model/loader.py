@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from minillm.core.errors import ConfigError, CorruptCheckpointError, UnsupportedArchitectureError
-from minillm.kernels.device import before_ampere, memory_errors
+from minillm.host.device import before_ampere, memory_errors
 from minillm.model import checkpoints
 from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimise_for_cpu

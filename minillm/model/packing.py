@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from minillm.core.errors import StorageError
+from minillm.host.memory import available_bytes
+from minillm.host.storage import cache_home
 from minillm.kernels.cpu import has_dots, native_kernels
 from minillm.kernels.cpu.compiling import cpu_identity
-from minillm.kernels.memory import available_bytes
-from minillm.kernels.storage import cache_home
 from minillm.model.linear import (
     FEW_ROWS,
     CPULinear,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.core.errors import CorruptCheckpointError, ModelError
-from minillm.kernels.storage import build_once, cache_home, say
+from minillm.host.storage import build_once, cache_home, say
 from minillm.model.config import ModelConfig
 from minillm.model.gguf_file import GGUFFile
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from minillm.core.batch import ScheduledRequest
+from minillm.host.device import to_device
 from minillm.kernels.attention.base import AttentionMetadata
-from minillm.kernels.device import to_device
 from minillm.runner.rows import DraftPosition, Row
 
 ALIGNMENT = 4

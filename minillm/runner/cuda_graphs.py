@@ -24,8 +24,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from minillm.core.block_pool import blocks_for
+from minillm.host.device import to_device
 from minillm.kernels.attention.base import AttentionBackend
-from minillm.kernels.device import to_device
 from minillm.kernels.ops import Ops
 from minillm.model.decoder import Decoder
 from minillm.runner.batch_layout import ALIGNMENT, BatchArrays, HostBatch, make_metadata

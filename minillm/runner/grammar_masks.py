@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minillm.kernels.device import to_device
+from minillm.host.device import to_device
 from minillm.runner.rows import Row
 
 SPREAD = np.unpackbits(~np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view(np.int64)[:, 0]

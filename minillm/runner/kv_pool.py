@@ -10,9 +10,9 @@ from torch import Tensor
 from minillm.core.batch import BlockCopy
 from minillm.core.block_pool import blocks_for
 from minillm.core.errors import ConfigError
+from minillm.host.device import who_else
+from minillm.host.memory import available_bytes
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, tensors_of
-from minillm.kernels.device import who_else
-from minillm.kernels.memory import available_bytes
 from minillm.kernels.quantization import FP8, dtype_name
 from minillm.model.arithmetic import KVCacheSize
 from minillm.model.config import ModelConfig

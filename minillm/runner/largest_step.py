@@ -11,8 +11,8 @@ from minillm.core.block_pool import blocks_for
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
+from minillm.host.device import peak_bytes
 from minillm.kernels.attention.base import AttentionBackend
-from minillm.kernels.device import peak_bytes
 from minillm.kernels.ops import Ops
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig

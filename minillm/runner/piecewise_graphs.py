@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from minillm.host.device import to_device
 from minillm.kernels.attention.base import AttentionFn
 from minillm.kernels.attention.cache import KVCache
-from minillm.kernels.device import to_device
 from minillm.kernels.ops import ForwardContext, Ops
 from minillm.model.decoder import Decoder
 from minillm.runner.batch_layout import HostBatch

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from minillm.core.params import SamplingParams
 from minillm.core.request import TokenLogprob
-from minillm.kernels.device import HostCopy, to_device
+from minillm.host.device import HostCopy, to_device
 from minillm.kernels.select_ops import select_draw_wide
 from minillm.runner.grammar_masks import grammar_error
 from minillm.runner.rows import Row

@@ -11,10 +11,10 @@ from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.errors import ConfigError
 from minillm.core.request import TokenLogprob
 from minillm.core.timeline import Clock
+from minillm.host.device import device_errors, memory_errors
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import Demands, select_backend, with_window
-from minillm.kernels.device import device_errors, memory_errors
 from minillm.kernels.select_ops import select_ops
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig

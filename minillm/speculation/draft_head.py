@@ -24,8 +24,8 @@ from torch import Tensor
 
 from minillm.core.batch import ScheduledRequest
 from minillm.core.request import Draft, Request
+from minillm.host.device import to_device
 from minillm.kernels.attention.base import AttentionMetadata
-from minillm.kernels.device import to_device
 from minillm.kernels.ops import ForwardContext
 from minillm.runner.kv_pool import zeros
 from minillm.runner.rows import DraftPosition

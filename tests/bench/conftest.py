@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from minillm.__main__ import app
+from minillm.cli import app
 
 BenchJson = Callable[..., dict[str, Any]]
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from typer.testing import Result
 
+from course.measure.attention import Setup, compare_outputs
+from course.measure.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench import attention as bench_attention
-from minillm.bench.attention import Setup, compare_outputs
-from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench.errors import BenchmarkError
 from minillm.core.errors import ConfigError
 from minillm.kernels.attention.eager import attend

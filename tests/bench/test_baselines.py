@@ -8,10 +8,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from minillm.__main__ import app
-from minillm.bench.baselines.make import MAKERS, check_installed, folder_with_weights, make_baselines
+from course.measure.peers.make import MAKERS, check_installed, folder_with_weights, make_baselines
 from minillm.bench.errors import MissingBaselineError
 from minillm.bench.options import BaselineName
+from minillm.cli import app
 from minillm.policies.config import EngineConfig
 
 
@@ -36,7 +36,7 @@ def test_what_is_not_installed_is_said_before_anything_is_loaded(
     name: str, install: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr("minillm.bench.baselines.base.Minillm", lambda *_: pytest.fail("it loaded the model first"))
+    monkeypatch.setattr("minillm.bench.contest.Minillm", lambda *_: pytest.fail("it loaded the model first"))
     with pytest.raises(MissingBaselineError, match=rf"--compare {name} needs .*{install}"):
         check_installed([name])
     result = CliRunner().invoke(app, ["bench", "--quick", "--compare", name])
@@ -54,7 +54,7 @@ def test_llama_cpp_gets_the_gguf_file_itself_or_copies_in_both_16_bit_types(
         "llama_cpp", "llama_cpp_per_seq", "llama_cpp_f16", "llama_cpp_per_seq_f16",
     ]  # fmt: skip
     assert [peer.describe()["dtype"] for peer in peers[::2]] == ["BF16", "F16"]
-    from minillm.bench.baselines.gguf_export import write_gguf
+    from course.measure.peers.gguf_export import write_gguf
 
     write_gguf(tiny_llama_path, tmp_path / "mine.gguf", "float32")
     [unified, _] = make_baselines(["llama.cpp"], config_of(tmp_path / "mine.gguf"))

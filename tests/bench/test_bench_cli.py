@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from minillm.__main__ import app
+from minillm.cli import app
 from minillm.core.errors import ConfigError
 
 QUICK = ["bench", "--quick", "--dtype", "float32"]

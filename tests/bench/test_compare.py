@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from minillm.bench.baselines.base import Minillm, Run
-from minillm.bench.baselines.hf import HFContinuousBatching, HFGenerate, load_hugging_face
+from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
 from minillm.bench.compare import measure, summarize
+from minillm.bench.contest import Minillm, Run
 from minillm.bench.errors import BenchmarkError
+from minillm.bench.machine_peaks import Bandwidth
 from minillm.bench.workloads import Workload, make_workloads
 from minillm.model.arithmetic import ModelBytes
 from minillm.observe.spread import Spread
-from minillm.runner.machine_peaks import Bandwidth
 
 WORKLOAD = Workload("one", "1 request", [[1] * 128], [64], constant_batch=True)
 BANDWIDTH = Bandwidth(read=100.0, copy=100.0)

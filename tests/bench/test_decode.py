@@ -11,13 +11,13 @@ from typer.testing import Result
 from minillm.bench import decode
 from minillm.bench.decode import idle_share, summarize
 from minillm.bench.errors import BenchmarkError
+from minillm.bench.machine_peaks import measure_peaks
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelBytes, ModelFlops
 from minillm.runner import sampler
-from minillm.runner.machine_peaks import measure_peaks
 
 COSTS = Costs(ModelBytes(weights=1000, kv_per_token=10), ModelFlops(per_token=4, per_logit_row=6, per_pair=2))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gguf import GGUFReader
 
-from minillm.bench.baselines.gguf_export import export_once, interleave_halves, write_gguf
+from course.measure.peers.gguf_export import export_once, interleave_halves, write_gguf
 from minillm.bench.errors import BenchmarkError
 from minillm.core.errors import UnsupportedArchitectureError
 from minillm.model.checkpoints import iter_weights
@@ -107,7 +107,7 @@ def test_a_value_that_float16_cannot_hold_is_refused(
     tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = [(name, torch.full_like(tensor, 1e5)) for name, tensor in iter_weights(tiny_llama_path)]
-    monkeypatch.setattr("minillm.bench.baselines.gguf_export.iter_weights", lambda folder: large)
+    monkeypatch.setattr("course.measure.peers.gguf_export.iter_weights", lambda folder: large)
     write_gguf(tiny_llama_path, tmp_path / "model.gguf", "bfloat16")
     with pytest.raises(BenchmarkError, match="has values beyond 65504: float16 cannot hold them"):
         write_gguf(tiny_llama_path, tmp_path / "model.gguf", "float16")

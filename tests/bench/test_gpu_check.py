@@ -12,9 +12,9 @@ import torch
 import transformers
 from typer.testing import CliRunner, Result
 
-from minillm.__main__ import app
+from course.measure.gpu_check import GOALS, TIME_LIMIT_S, Section, main, reached, run, sections
 from minillm.bench import gpu_check, report
-from minillm.bench.gpu_check import GOALS, TIME_LIMIT_S, Section, main, reached, run, sections
+from minillm.cli import app
 
 
 class Script(Section):

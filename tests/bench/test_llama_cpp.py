@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
+from course.measure.peers.gguf_export import write_gguf
+from course.measure.peers.llama_cpp_batching import serve
 from minillm import LLM, SamplingParams
-from minillm.bench.baselines.gguf_export import write_gguf
-from minillm.bench.baselines.llama_cpp_batching import serve
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.workloads import Workload, make_workloads
 
 pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
 
-from minillm.bench.baselines.llama_cpp import LlamaCpp, LlamaCppContext, LlamaCppModel, both_layouts
+from course.measure.peers.llama_cpp import LlamaCpp, LlamaCppContext, LlamaCppModel, both_layouts
 
 TIE = 1e-4
 """Logits closer than this may be ordered either way: fp32 sums are taken in another order."""

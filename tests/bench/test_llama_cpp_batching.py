@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from minillm.bench.baselines.llama_cpp_batching import serve
+from course.measure.peers.llama_cpp_batching import serve
 
 
 class CheckingContext:

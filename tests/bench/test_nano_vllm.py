@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from minillm.bench.baselines.nano_vllm import NanoVLLM, check_model
+from course.measure.peers.nano_vllm import NanoVLLM, check_model
 from minillm.bench.errors import BenchmarkError, MissingBaselineError
 
 

@@ -10,10 +10,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from minillm.bench import scoring
-from minillm.bench.cli import bench_app
-from minillm.bench.errors import BenchmarkError
-from minillm.bench.quality import (
+from course.measure import scoring
+from course.measure.quality import (
     Cost,
     Floors,
     Quality,
@@ -24,8 +22,10 @@ from minillm.bench.quality import (
     request_bytes,
     token_seconds,
 )
+from course.measure.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
+from minillm.bench.cli import bench_app
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.report import Measured
-from minillm.bench.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
@@ -287,7 +287,7 @@ def test_the_command(smollm_path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("verdict", "status"), [(Verdict(True), 0), (Verdict(False), 0), (Verdict(False, ["kl"]), 1)])
 def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minillm.bench import quality
+    from course.measure import quality
 
     measured = Measured(verdict, {}, "float32", torch.device("cpu"), "")
     monkeypatch.setattr(quality, "run", lambda *_: measured)

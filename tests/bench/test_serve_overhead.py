@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
+from course.measure.serve_overhead import Served, own_server
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.serve_overhead import Served, own_server
 from minillm.bench.workloads import Workload
 from minillm.policies.config import EngineConfig
 

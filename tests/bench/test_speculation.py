@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from minillm import __main__ as cli
-from minillm.bench.speculation import Job, Run, make_jobs, speculative_fields, summarize
-from minillm.bench.speculation import run as measure
+from course.measure.speculation import Job, Run, make_jobs, speculative_fields, summarize
+from course.measure.speculation import run as measure
+from minillm import cli
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.observe.speculation import SpeculationSummary

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
+from course.simulator.cost.hardware import CATALOGUE
+from course.simulator.cost.placement import Placement, bytes_for_kv
 from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.checkpoints import SHAPES
-from minillm.simulate.cost.hardware import CATALOGUE
-from minillm.simulate.cost.placement import Placement, bytes_for_kv
 
 GUIDE = Path(__file__).parents[2] / "docs" / "gpu-box.md"
 WEIGHTS = {"bf16": "bfloat16", "int8": "int8", "int4": "int4"}

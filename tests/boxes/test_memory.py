@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from minillm.kernels import memory
+from minillm.host import memory
 
 MB = 2**20
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from minillm.kernels.platforms import OLDEST_GLIBC, OLDEST_MACOS
-from minillm.kernels.pythons import NEWEST_PYTHON, OLDEST_PYTHON
+from minillm.host.platforms import OLDEST_GLIBC, OLDEST_MACOS
+from minillm.host.pythons import NEWEST_PYTHON, OLDEST_PYTHON
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -65,14 +65,12 @@ def test_make_takes_a_python_that_was_tried(
 def test_make_says_where_pytorch_cannot_be_had() -> None:
     program = "import sys, sysconfig, runpy; sys.platform = 'linux'; "
     program += "sysconfig.get_config_var = lambda name: 'cpython-313-x86_64-linux-musl'; "
-    program += "runpy.run_module('minillm.kernels.before_setup', run_name='__main__')"
+    program += "runpy.run_module('minillm.host.before_setup', run_name='__main__')"
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 1 and "musl" in ended.stderr and "glibc" in ended.stderr
-    here = subprocess.run([sys.executable, "-m", "minillm.kernels.before_setup"], cwd=ROOT, check=False)
+    here = subprocess.run([sys.executable, "-m", "minillm.host.before_setup"], cwd=ROOT, check=False)
     assert here.returncode == 0
-    assert MAKEFILE.index("-m minillm.kernels.before_setup") < MAKEFILE.index("Setting up minillm"), (
-        "before any download"
-    )
+    assert MAKEFILE.index("-m minillm.host.before_setup") < MAKEFILE.index("Setting up minillm"), "before any download"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 
 from course.lab.hero import FOLDER, PICTURE, RECORD, TRAFFIC, Hero, sha256_of
 from course.lab.noise import ENOUGH
-from minillm.kernels.storage import cache_home
+from minillm.host.storage import cache_home
 from tests.browser.conftest import CHROMIUM, PATIENCE_MS, TOKEN, code_cells, jupyterlab
 
 FILE = "hero.ipynb"

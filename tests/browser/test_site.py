@@ -17,10 +17,10 @@ from course.lab.predict import Outcome, Prediction
 from course.lab.recording import read_recording
 from course.lab.site import drills, incidents
 from course.lab.site.calculator import CARDS, priced
+from course.simulator.cost.placement import Placement
+from course.simulator.cost.profile import find_profile
+from course.simulator.cost.roofline import StepTimeModel, StepWork
 from minillm.model.arithmetic import find_model
-from minillm.simulate.cost.placement import Placement
-from minillm.simulate.cost.profile import find_profile
-from minillm.simulate.cost.roofline import StepTimeModel, StepWork
 
 pytestmark = pytest.mark.browser
 AXED = "index calculator guide_2am map incident_115 drill_dump-13b 02_queue 11c_money 14_claims_ledger".split()  # noqa: SIM905

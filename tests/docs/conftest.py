@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from server.running import Running, running
 
-from minillm.kernels.storage import cache_home
+from minillm.host.storage import cache_home
 from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
 from minillm.server.config import ServeConfig

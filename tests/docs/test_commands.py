@@ -20,7 +20,7 @@ from patience import PATIENCE_S, wait_for
 from server.running import Running
 from typer._click.exceptions import MissingParameter
 
-from minillm import __main__ as cli
+from minillm import cli
 
 PLACE = "127.0.0.1:8000"
 """Where a server stands on the pages."""

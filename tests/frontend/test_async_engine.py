@@ -24,7 +24,7 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.llm import LLM
 from minillm.frontend.loading import warm_up
 from minillm.frontend.snapshot import CACHED, FREE, SHARED
-from minillm.kernels.openmp import BUNDLED
+from minillm.host.openmp import BUNDLED
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 

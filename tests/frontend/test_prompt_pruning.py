@@ -2,7 +2,7 @@
 
 import pytest
 
-from minillm.bench.scoring import load_items
+from course.measure.scoring import load_items
 from minillm.core.errors import ConfigError
 from minillm.frontend.prompt_pruning import prune_context, split_sentences, words_of
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from minillm.bench.quality import engine_config
-from minillm.bench.scoring import held_text, score_text
+from course.measure.quality import engine_config
+from course.measure.scoring import held_text, score_text
 from minillm.bench.target import Target
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine

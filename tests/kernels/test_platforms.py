@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from minillm.kernels import platforms
+from minillm.host import platforms
+from minillm.host.platforms import Platform, how_to_get_a_compiler, notes, why_no_native_kernels
 from minillm.kernels.cpu import compiling
-from minillm.kernels.platforms import Platform, how_to_get_a_compiler, notes, why_no_native_kernels
 
 FAMILIES = {
     'ID=ubuntu\nID_LIKE=debian\nPRETTY_NAME="Ubuntu 24.04.2 LTS"': "apt-get install g++",

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from minillm.kernels import pythons
-from minillm.kernels.pythons import HOW_TO_GET_ONE, NEWEST_PYTHON, OLDEST_PYTHON, advice, end_if_too_old
+from minillm.host import pythons
+from minillm.host.pythons import HOW_TO_GET_ONE, NEWEST_PYTHON, OLDEST_PYTHON, advice, end_if_too_old
 
 ROOT = Path(pythons.__file__).parents[2]
 READ_BY_ALL = (
     "minillm/__init__.py",
     "minillm/kernels/__init__.py",
-    "minillm/kernels/before_setup.py",
-    "minillm/kernels/pythons.py",
+    "minillm/host/before_setup.py",
+    "minillm/host/pythons.py",
     "minillm/doctor/__init__.py",
     "minillm/doctor/__main__.py",
 )
 """What is imported until the version was looked at."""
 STANDARD = {"importlib", "io", "json", "os", "shutil", "subprocess", "sys", "typing"}
-THERE_IN_3_6 = {*STANDARD, "minillm.kernels.pythons"}
+THERE_IN_3_6 = {*STANDARD, "minillm.host.pythons"}
 NAMES_OF_TYPES = {"Any", "bool", "int", "str"}
 OLD_PYTHONS = [f"3.{minor}" for minor in range(6, OLDEST_PYTHON[1])]
 
@@ -37,7 +37,7 @@ def old_python(version: str) -> str:
     pytest.skip(f"there is no Python {version} here")
 
 
-@pytest.mark.parametrize("module", ["minillm.doctor", "minillm.kernels.before_setup"])
+@pytest.mark.parametrize("module", ["minillm.doctor", "minillm.host.before_setup"])
 @pytest.mark.parametrize("version", OLD_PYTHONS)
 def test_an_old_python_says_which_one_to_get(version: str, module: str) -> None:
     command = [old_python(version), "-B", "-m", module]

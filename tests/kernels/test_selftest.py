@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from minillm.host.platforms import describe_cpu
 from minillm.kernels.cpu import NativeKernels, compiling, native_kernels, selftest
 from minillm.kernels.cpu.compiling import Compiler, Library, build, known_fault, why_none
 from minillm.kernels.cpu.selftest import NoVerdictError
-from minillm.kernels.platforms import describe_cpu
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the library is built on Linux only"),

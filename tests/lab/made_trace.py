@@ -7,7 +7,7 @@ from course.lab.lesson_07.kv_bytes import Account
 from course.lab.lesson_07.losses import Loss
 from course.lab.lesson_07.needle import FIRST_TIME, Found
 from course.lab.lesson_07.trace import DECODE, DONE, PREFILL, QUEUE, Frame, RequestOutcome, Trace
-from minillm.bench.scoring import TextScore
+from course.measure.scoring import TextScore
 
 
 def frame(tables: dict[int, tuple[int, ...]], computed: dict[int, int], states: tuple[str, ...], **more: int) -> Frame:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course.lab.growing_answer import GrowingAnswer
-from minillm.bench.loadgen import stream
-from minillm.bench.loadgen.stream import read_answer, stamped_events
+from course.loadgen import stream
+from course.loadgen.stream import read_answer, stamped_events
 
 cuts = st.lists(st.integers(1, len(WHOLE) - 1), max_size=30, unique=True).map(sorted)
 

@@ -14,7 +14,7 @@ from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point
 from course.lab.lesson_03.measured import Ladder, four_times, ladder_run
 from course.lab.lesson_03.square import draw_square
 from course.lab.run import Run
-from minillm.bench.scoring import load_items
+from course.measure.scoring import load_items
 
 SMALL, BIG = costs.shape_of("smollm2-135m"), costs.shape_of(costs.BIG)
 STRAIGHT = Ladder({64: 0.1, 256: 0.4, 1024: 1.6})

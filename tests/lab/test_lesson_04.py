@@ -15,9 +15,9 @@ from course.lab.lesson_04.beads import FOUND, draw_finds
 from course.lab.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, replay
 from course.lab.lesson_04.editor import PromptEditor
 from course.lab.run import Run
+from course.simulator.deployment import Deployment
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
-from minillm.simulate.deployment import Deployment
 
 
 def lit(svg: str) -> int:

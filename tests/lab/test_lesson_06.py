@@ -13,9 +13,9 @@ from course.lab.lesson_06.claims import MEASURE, a4
 from course.lab.lesson_06.roofline import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
 from course.lab.lesson_06.steps import Dot
-from minillm.simulate.workload.arrivals import AllAtOnce
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
+from course.simulator.workload.arrivals import AllAtOnce
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed
 
 ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
 

@@ -14,7 +14,7 @@ from course.lab.lesson_07.instrument import Pool
 from course.lab.lesson_07.kv_bytes import GQA, MHA, MLA, MQA, Account
 from course.lab.lesson_07.needle import FIRST_TIME
 from course.lab.lesson_07.trace import AGAIN, DECODE, DONE, EVICTED, GONE, PREFILL, SWAPPED, Arrival, record
-from minillm.bench.quality import Floors
+from course.measure.quality import Floors
 from minillm.model.arithmetic import KVCacheSize
 
 PROMPT = tuple(range(100, 140))

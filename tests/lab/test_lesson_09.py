@@ -27,10 +27,10 @@ from course.lab.lesson_09.checks import checks
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf, formats_table
 from course.lab.lesson_09.phases import Pair
 from course.lab.lesson_09.sparsity import Timed
-from minillm.bench.quality import Cost, Floors, Quality
+from course.measure.quality import Cost, Floors, Quality
+from course.simulator.cost.hardware import find_hardware
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES
-from minillm.simulate.cost.hardware import find_hardware
 
 ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
 

@@ -27,10 +27,10 @@ from course.lab.lesson_11.knee import Crowd, Point, Sweep
 from course.lab.lesson_11.routing import Played, Route
 from course.lab.lesson_11.spike import MEASURES, RequestOutcome, Spike, Story
 from course.lab.lesson_11.warning import Alarm
+from course.simulator.cluster.record import ClientRecord
 from minillm.core.errors import SimulationError, WorkloadError
 from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
-from minillm.simulate.cluster.record import ClientRecord
 
 
 @pytest.fixture(autouse=True)

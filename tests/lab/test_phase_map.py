@@ -10,9 +10,9 @@ from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Side, main,
 from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note
 from course.lab.phase_map.techniques import CHAT, ROWS, EnginePair, Pair, Technique, at, many
 from course.lab.start.contents import lessons
+from course.simulator.cluster.fleet import ClusterConfig
 from minillm.core.timeline import PHASES
 from minillm.policies.config import EngineConfig
-from minillm.simulate.cluster.fleet import ClusterConfig
 
 
 def side(in_time: float = 1.0, gap: float = 0.05, **phases: float) -> Side:

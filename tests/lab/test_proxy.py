@@ -18,10 +18,10 @@ from patience import PATIENCE_S
 from course.lab import proxy
 from course.lab.proxy import Spoiling, buffered, gathered, held, make_proxy
 from course.lab.server import in_background
-from minillm.bench.loadgen.client import Api, Endpoint
-from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
-from minillm.bench.loadgen.observation import Observation
-from minillm.bench.loadgen.planned_requests import PlannedRequest
+from course.loadgen.client import Api, Endpoint
+from course.loadgen.load_test import LoadSettings, run_load_test
+from course.loadgen.observation import Observation
+from course.loadgen.planned_requests import PlannedRequest
 from minillm.core.errors import ConfigError
 
 EVENT = b"data: x\n\n"

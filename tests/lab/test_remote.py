@@ -21,8 +21,8 @@ from course.lab.remote_phases import (
 from course.lab.run import phases_of
 from course.lab.slo import attainment
 from course.lab.workloads import Arrival, Workload
-from minillm.bench.loadgen.observation import COMPLETED, Observation, TokenSource
-from minillm.bench.loadgen.server_metrics import Histogram
+from course.loadgen.observation import COMPLETED, Observation, TokenSource
+from course.loadgen.server_metrics import Histogram
 from minillm.core.errors import ConfigError, EndpointError
 from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO

@@ -18,12 +18,12 @@ import course.lab
 import minillm
 from course.lab.plain_text import show_beginnings
 from course.lab.workloads import MAKERS, workload
+from course.simulator.cluster.record import ClientRecord
+from course.simulator.cluster.run import FleetRun
 from minillm import LLM, EngineConfig, SamplingParams
 from minillm.core.brief import brief
 from minillm.core.timeline import Timeline
 from minillm.frontend.snapshot import EngineSnapshot, RequestView
-from minillm.simulate.cluster.record import ClientRecord
-from minillm.simulate.cluster.run import FleetRun
 
 MOST = 2000
 """Characters."""

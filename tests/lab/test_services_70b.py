@@ -6,7 +6,7 @@ from course.lab import services, services_70b
 from course.lab.lab import Lab
 from course.lab.run import percentile
 from course.lab.services_70b import answers_of_equal_p99, e2e, service, together
-from minillm.simulate.workload.lengths import Fixed
+from course.simulator.workload.lengths import Fixed
 
 
 def test_eight_at_four_seats_wait_and_prefill_longer_but_hardly_decode_longer() -> None:

@@ -22,8 +22,8 @@ from course.lab.start import contents, paths, resume
 from course.lab.start.cards import Card, Deck
 from course.lab.start.facts import CARDS
 from course.lab.start.review import Review, export
+from course.simulator.cost.profile import find_profile
 from minillm.model.arithmetic import find_model
-from minillm.simulate.cost.profile import find_profile
 
 ROOT = Path(__file__).parents[2]
 

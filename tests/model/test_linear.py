@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from minillm.kernels import platforms
+from minillm.host import platforms
 from minillm.kernels.cpu import NativeKernels, compiling, has_dots, native_kernels
 from minillm.kernels.cpu.bands import band_bfloat16, band_int4, band_int8, in_bands, numbers_of
 from minillm.model import packing as packing_module

@@ -19,7 +19,7 @@ import transformers
 from tiny_gguf import END, TOKENS, TURN, write_gguf
 
 from minillm.core.errors import CorruptCheckpointError, ModelError, StorageError, UnsupportedArchitectureError
-from minillm.kernels.storage import build_once
+from minillm.host.storage import build_once
 from minillm.model import pull as fetching
 from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
 from minillm.model.pull import CONVERSION, CONVERTED_BY, EMBEDDED_MODELS, EmbeddedModel, pull, sha256_of
@@ -63,7 +63,7 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
 SLOW_BUILD = """
     import sys, time
     from pathlib import Path
-    from minillm.kernels.storage import build_once
+    from minillm.host.storage import build_once
 
     def build(work):
         (work / "half").touch()

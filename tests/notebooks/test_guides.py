@@ -8,11 +8,11 @@ from fake_runner import FakeRunner
 
 from course.lab.build import COURSE, lesson_sources, read_source
 from course.lab.start.contents import GUIDED, HEADING, anchor
+from course.simulator.cluster.fleet import ClusterConfig
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.server.metrics import EngineMetrics, Metrics
-from minillm.simulate.cluster.fleet import ClusterConfig
 
 GUIDES = (COURSE / "guide_2am.md", COURSE / "guide_debugging.md")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

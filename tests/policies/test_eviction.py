@@ -8,6 +8,7 @@ from fake_runner import FakeRunner, drain, greedy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from course.simulator.deployment import Deployment
 from minillm.core.block_manager import BlockManager
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason, Request
@@ -16,7 +17,6 @@ from minillm.core.timeline import Timeline, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.policies.eviction import make_pool
-from minillm.simulate.deployment import Deployment
 
 TTL_S, ROOM = 5.0, 6
 POLICIES = {"lru": {}, "fifo": {"prefix_eviction": "fifo"}, "ttl": {"prefix_eviction": "ttl", "prefix_ttl_s": TTL_S}}

@@ -7,17 +7,17 @@ from fake_runner import drain, expected_output, greedy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from course.simulator import ClusterConfig, simulate
+from course.simulator.deployment import Deployment
+from course.simulator.workload.arrivals import AllAtOnce
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed
+from course.simulator.workload.requests import make_workload, merge
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request, RequestStatus
 from minillm.core.timeline import Timeline
 from minillm.frontend.engine import Engine
 from minillm.policies.queues import FairQueue
-from minillm.simulate import ClusterConfig, simulate
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.arrivals import AllAtOnce
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
-from minillm.simulate.workload.requests import make_workload, merge
 
 LONGEST, MOST = 12, 6
 """Of prompts and outputs, tokens."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from minillm.__main__ import main
-from minillm.kernels.storage import write_whole
+from minillm.cli import main
+from minillm.host.storage import write_whole
 from minillm.runner.torch_runner import TorchRunner
 
 ROOT = Path(__file__).parents[2]
@@ -40,9 +40,9 @@ WHERE = {
     "pull": (["pull", "--force"], ("minillm.model.pull", "_download_wheel")),
     "simulate": (
         ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
-        ("minillm.simulate.deployment", "Deployment.of"),
+        ("course.simulator.deployment", "Deployment.of"),
     ),
-    "calibrate": (["calibrate", "--quick"], ("minillm.simulate.calibration.measure", "calibrate_this_machine")),
+    "calibrate": (["calibrate", "--quick"], ("course.simulator.calibration.measure", "calibrate_this_machine")),
 }
 
 
@@ -112,7 +112,7 @@ def test_a_real_signal_in_a_real_process(tiny_llama_path: Path) -> None:
     program = (
         "import sys; from minillm.runner.torch_runner import TorchRunner; launch = TorchRunner.launch\n"
         "def slow(self, batch):\n    print('step', flush=True); return launch(self, batch)\n"
-        "TorchRunner.launch = slow; from minillm.__main__ import main; main()"
+        "TorchRunner.launch = slow; from minillm.cli import main; main()"
     )
     command = [sys.executable, "-c", program, "generate", "hello", "--model", str(tiny_llama_path), *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

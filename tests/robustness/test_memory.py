@@ -8,7 +8,7 @@ import torch
 
 from minillm.core.errors import ConfigError, OutOfMemoryError
 from minillm.frontend.engine import Engine
-from minillm.kernels.device import memory_errors
+from minillm.host.device import memory_errors
 from minillm.model import loader
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig

@@ -9,6 +9,7 @@ import pytest
 import torch
 from model.test_decoder import make_checkpoint
 
+from course.simulator.cost.placement import Placement
 from minillm import LLM, EngineConfig, SamplingParams
 from minillm.core.errors import ConfigError, DeviceLostError, UnsupportedArchitectureError
 from minillm.model.arithmetic import ModelCost
@@ -17,7 +18,6 @@ from minillm.model.config import ModelConfig
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.parallel import Ranks, split
 from minillm.runner.parallel_runner import meet
-from minillm.simulate.cost.placement import Placement
 
 SHAPE = dict(vocab_size=96, num_attention_heads=4, hidden_size=64, intermediate_size=128, max_position_embeddings=128)
 LLAMA = dict(architecture="Llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=False)

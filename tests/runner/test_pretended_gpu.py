@@ -15,9 +15,9 @@ import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from course.measure.gpu_check import PARITY, ROOT
+from course.measure.peers.hf import block_size_name
 from minillm import Engine, EngineConfig, SamplingParams
-from minillm.bench.baselines.hf import block_size_name
-from minillm.bench.gpu_check import PARITY, ROOT
 from minillm.core.errors import ConfigError, DeviceLostError, EngineDeadError
 from minillm.core.request import FinishReason
 from minillm.frontend.engine_thread import EngineThread
@@ -66,7 +66,7 @@ def in_image(module: str, *arguments: object, lacking: str = "") -> subprocess.C
 @pytest.mark.parametrize("lacking", ["pydantic", "typer"])
 def test_an_image_is_told_what_it_lacks_and_where_it_says_how_to_bring_it(lacking: str) -> None:
     pytest.importorskip("triton")
-    ended = in_image("minillm.bench.gpu_check", lacking=lacking)
+    ended = in_image("course.measure.gpu_check", lacking=lacking)
     assert ended.returncode == 2 and f"this Python lacks {lacking}: docs/gpu-box.md" in ended.stderr
     assert "pip download" in (ROOT / "docs" / "gpu-box.md").read_text()
 

@@ -7,7 +7,7 @@ import pytest
 from server.running import CHAT, MODEL, Running, Serve
 from typer.testing import CliRunner
 
-from minillm.__main__ import app
+from minillm.cli import app
 from minillm.core.errors import ConfigError
 from minillm.server.config import ServeConfig
 

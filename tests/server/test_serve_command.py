@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENCE_S
 from typer.testing import CliRunner
 
-from minillm.__main__ import app
+from minillm.cli import app
 from minillm.core.errors import ConfigError, ModelError, UnknownModelError
 from minillm.policies.config import EngineConfig
 from minillm.server import server

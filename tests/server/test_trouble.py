@@ -287,7 +287,7 @@ def test_an_engine_that_dies_is_a_503_and_shows_in_health_and_the_server_ends(se
 LOST_GPU = """
 import sys
 from minillm.core.errors import DeviceLostError
-from minillm.__main__ import main
+from minillm.cli import main
 from minillm.runner.torch_runner import TorchRunner
 
 good = TorchRunner.launch

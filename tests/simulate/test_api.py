@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import minillm.simulate
-from minillm.simulate import AZURE_CHAT, SLO, ClusterConfig, Deployment, Poisson, make_workload, simulate
+import course.simulator
+from course.simulator import AZURE_CHAT, SLO, ClusterConfig, Deployment, Poisson, make_workload, simulate
 
 
 def test_the_docstrings_example() -> None:
@@ -20,18 +20,18 @@ def test_the_docstrings_example() -> None:
 
 
 def test_every_exported_name_is_there() -> None:
-    assert all(getattr(minillm.simulate, name) is not None for name in minillm.simulate.__all__)
+    assert all(getattr(course.simulator, name) is not None for name in course.simulator.__all__)
 
 
 # ---------------------------------------------------------------- neither torch nor transformers
 
 SIMULATING = """
-from minillm.simulate import AZURE_CHAT, SLO, ClusterConfig, Deployment, Poisson, make_workload, simulate
+from course.simulator import AZURE_CHAT, SLO, ClusterConfig, Deployment, Poisson, make_workload, simulate
 deployment = Deployment.of("qwen3-1.7b", "l4", num_kv_blocks=3000)
 run = simulate(make_workload(AZURE_CHAT, Poisson(rate=4), num_requests=5), ClusterConfig(), deployment.fast_engine)
 assert run.outcomes == {"completed": 5}
 """
-ROOT = Path(minillm.simulate.__file__).parent
+ROOT = Path(course.simulator.__file__).parent
 MODULES = sorted(
     ".".join(("minillm", "simulate", *file.relative_to(ROOT).with_suffix("").parts))
     for file in ROOT.rglob("*.py")
@@ -46,5 +46,5 @@ def test_importing_and_simulating() -> None:
 
 
 def test_the_command_line_does_not_even_wait_for_numpy() -> None:
-    program = "import sys, minillm.simulate, minillm.__main__; sys.exit('numpy' in sys.modules)"
+    program = "import sys, course.simulator, minillm.__main__; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

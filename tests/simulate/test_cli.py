@@ -8,10 +8,10 @@ import pytest
 from simulate.calibration.made_logs import made_requests, write_served_log
 from typer.testing import CliRunner
 
-from minillm import __main__ as cli
+from course.simulator.calibration.requests_log import LoggedRequest
+from course.simulator.deployment import Deployment
+from minillm import cli
 from minillm.core.errors import RecordingError
-from minillm.simulate.calibration.requests_log import LoggedRequest
-from minillm.simulate.deployment import Deployment
 
 GOLDEN = Path(__file__).parent / "golden_simulation.json"
 

@@ -8,17 +8,17 @@ import pytest
 from simulate.test_cli import call
 from typer.testing import CliRunner
 
-from minillm import __main__ as cli
-from minillm.simulate.cli import Router, cluster_config
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.roofline import StepWork
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.report import simulate_workload
-from minillm.simulate.workload.arrivals import Poisson
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
-from minillm.simulate.workload.requests import make_workload
+from course.simulator.cli import Router, cluster_config
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.roofline import StepWork
+from course.simulator.deployment import Deployment
+from course.simulator.report import simulate_workload
+from course.simulator.workload.arrivals import Poisson
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed
+from course.simulator.workload.requests import make_workload
+from minillm import cli
 
 SMALL = ("--model", "qwen3-1.7b", "--hardware", "l4", "--kv-blocks", 3000)
 QUICK = ("simulate", "--qps", 4, "--num-requests", 20, *SMALL)

@@ -2,10 +2,10 @@
 
 import pytest
 
+from course.simulator.deployment import Deployment
 from minillm.core.errors import DoesNotFitError, PricingError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
-from minillm.simulate.deployment import Deployment
 
 LLAMA = ("llama-3-8b", "h100-sxm")
 

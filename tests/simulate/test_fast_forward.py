@@ -7,16 +7,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from course.simulator.calibration.replay import Arrival, run
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.profile import typical_profile
+from course.simulator.deployment import Deployment
 from minillm.core.batch import ScheduledRequest, Step
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
-from minillm.simulate.calibration.replay import Arrival, run
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import typical_profile
-from minillm.simulate.deployment import Deployment
 
 GPU = typical_profile(find_hardware("l4"))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from course.simulator.calibration.replay import Arrival, run
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import PricingError
 from minillm.core.request import FinishReason
@@ -13,7 +14,6 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner
-from minillm.simulate.calibration.replay import Arrival, run
 
 
 @dataclass(frozen=True)

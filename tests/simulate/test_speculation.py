@@ -2,6 +2,13 @@
 
 import pytest
 
+from course.simulator.calibration.replay import Arrival, run
+from course.simulator.capacity.plan import step_causes
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.profile import typical_profile
+from course.simulator.cost.roofline import StepWork, work_of
+from course.simulator.deployment import Deployment
+from course.simulator.fast_forward import FastForwardCore
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.engine import EngineCore
 from minillm.core.errors import ConfigError, PricingError
@@ -9,13 +16,6 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.observe.speculation import SpeculationSummary
-from minillm.simulate.calibration.replay import Arrival, run
-from minillm.simulate.capacity.plan import step_causes
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import typical_profile
-from minillm.simulate.cost.roofline import StepWork, work_of
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.fast_forward import FastForwardCore
 
 GPU = typical_profile(find_hardware("h100-sxm"))
 DRAFTS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": False, "max_batch": 256}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from course.lab.grading.exercise import Exercise
-from minillm.kernels.storage import cache_home
+from minillm.host.storage import cache_home
 
 
 @dataclass(frozen=True)

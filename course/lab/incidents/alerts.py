@@ -21,8 +21,8 @@ import yaml
 from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.generate import generate
 from course.lab.incidents.service import Play, Service, play
+from course.simulator.cluster.record import ClientRecord, Outcome
 from minillm.server.metrics import SECONDS
-from minillm.simulate.cluster.record import ClientRecord, Outcome
 
 RULES = Path(__file__).parents[3] / "docs" / "monitoring" / "alerts.yml"
 EVALUATED_EVERY_S = 15.0

@@ -14,9 +14,9 @@ from course.lab.incidents.causes.queue import few_slots
 from course.lab.incidents.generate import Hidden, generate_of, look_up
 from course.lab.incidents.outcome import Trials
 from course.lab.incidents.service import play
-from minillm.simulate.cluster.network import Network
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
+from course.simulator.cluster.network import Network
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed
 
 FAST = (("llama-3.1-70b", "h100-sxm", 4),)
 SLOWER = (("llama-3.1-70b", "a100-80gb", 4),)

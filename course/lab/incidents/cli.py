@@ -22,7 +22,7 @@ from course.lab.incidents.incident import DIAGNOSE_FIRST, GRADED, TOLD, Incident
 from course.lab.incidents.numbers import PLACES
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import Lines, fitted
-from minillm.kernels.storage import say
+from minillm.host.storage import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

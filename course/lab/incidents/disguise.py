@@ -7,11 +7,11 @@ from pathlib import Path
 
 from course.lab.incidents.causes.base import Draw, lengths
 from course.lab.incidents.service import Flow, Service
-from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.fleet import ClusterConfig
-from minillm.simulate.cluster.network import Network
-from minillm.simulate.cluster.routers import RouterConfig
-from minillm.simulate.workload.kinds import Independent
+from course.simulator.cluster.clients import ClientConfig
+from course.simulator.cluster.fleet import ClusterConfig
+from course.simulator.cluster.network import Network
+from course.simulator.cluster.routers import RouterConfig
+from course.simulator.workload.kinds import Independent
 
 _LOG = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 MENTIONED = {1: 1.0, 2: 0.7, 3: 0.5}

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from course.lab.incidents.service import Flow, Service
+from course.simulator.cluster.pool import Autoscaling
+from course.simulator.cluster.routers import RouterConfig
+from course.simulator.workload.kinds import SharedPrefix
+from course.simulator.workload.lengths import LogNormal
 from minillm.policies.config import SpeculativeConfig
-from minillm.simulate.cluster.pool import Autoscaling
-from minillm.simulate.cluster.routers import RouterConfig
-from minillm.simulate.workload.kinds import SharedPrefix
-from minillm.simulate.workload.lengths import LogNormal
 
 MOST_SLOTS = 256
 SMALL_CHUNK, MIDDLE_CHUNK, LARGE_CHUNK = 512, 1024, 2048

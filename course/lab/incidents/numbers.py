@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from course.lab.incidents.service import Play
 from course.lab.run import percentile
+from course.simulator.cluster.record import ClientRecord
+from course.simulator.cluster.run import Sample
 from minillm.core.timeline import PHASES
-from minillm.simulate.cluster.record import ClientRecord
-from minillm.simulate.cluster.run import Sample
 
 BINS = 20
 QS = (50, 95, 99)

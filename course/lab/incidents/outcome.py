@@ -17,9 +17,9 @@ from course.lab.incidents.numbers import latencies, mean
 from course.lab.incidents.service import Play, Service, play
 from course.lab.style import ALARM, COLOURS, WIDTH
 from course.lab.svg import Picture, Scale, line, tag, text
+from course.simulator.cost.hardware import find_hardware
 from minillm.core.brief import brief
 from minillm.core.errors import MinillmError
-from minillm.simulate.cost.hardware import find_hardware
 
 if TYPE_CHECKING:
     import pandas as pd

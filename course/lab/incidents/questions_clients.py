@@ -6,7 +6,7 @@ from course.lab.incidents.evidence import NOW, Finding, Line, Panel, Row, Scene
 from course.lab.incidents.numbers import answered, gaps_of, latencies, mean, per_second, spread
 from course.lab.incidents.service import Play
 from course.lab.run import percentile
-from minillm.simulate.cluster.record import ClientRecord, Outcome
+from course.simulator.cluster.record import ClientRecord, Outcome
 
 TIME = "seconds since the window began"
 OFFERED_LAST_WEEK = "offered, last week"

@@ -9,6 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from course.simulator.cluster.events import rare_collections
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.run import FleetRun
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.placement import Placement
+from course.simulator.cost.profile import PACKAGED, Profile, typical_profile
+from course.simulator.cost.roofline import StepTime
+from course.simulator.deployment import Deployment, kv_dtype_of
+from course.simulator.workload.arrivals import Arrivals, Poisson
+from course.simulator.workload.kinds import TrafficModel
+from course.simulator.workload.requests import Workload, make_workload, merge
 from minillm.core.batch import ScheduledBatch
 from minillm.core.brief import brief
 from minillm.core.timeline import VirtualClock
@@ -16,17 +27,6 @@ from minillm.model.arithmetic import find_model
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import StepWatch
-from minillm.simulate.cluster.events import rare_collections
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.placement import Placement
-from minillm.simulate.cost.profile import PACKAGED, Profile, typical_profile
-from minillm.simulate.cost.roofline import StepTime
-from minillm.simulate.deployment import Deployment, kv_dtype_of
-from minillm.simulate.workload.arrivals import Arrivals, Poisson
-from minillm.simulate.workload.kinds import TrafficModel
-from minillm.simulate.workload.requests import Workload, make_workload, merge
 
 if TYPE_CHECKING:
     from minillm.frontend.engine import Engine

@@ -10,11 +10,11 @@ from typing import Any
 from course.lab import simulated_70b
 from course.lab.lesson_02.visits import mean, visits_of, waits
 from course.lab.scale import enough
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
-from minillm.simulate.workload.kinds import Independent, TrafficModel
-from minillm.simulate.workload.lengths import Fixed, LogNormal
-from minillm.simulate.workload.requests import make_workload
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
+from course.simulator.workload.kinds import Independent, TrafficModel
+from course.simulator.workload.lengths import Fixed, LogNormal
+from course.simulator.workload.requests import make_workload
 
 CHAT = Independent(
     prompt=LogNormal(median=300, sigma=0.6, high=2000), output=LogNormal(median=100, sigma=0.7, high=800)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from course.lab.run import Run
-from minillm.simulate.cluster.record import ClientRecord, Outcome
-from minillm.simulate.cluster.run import FleetRun
+from course.simulator.cluster.record import ClientRecord, Outcome
+from course.simulator.cluster.run import FleetRun
 
 ENDINGS = {
     Outcome.COMPLETED: "answered",

@@ -10,7 +10,7 @@ from course.lab.lesson_02b import simulated, traffic
 from course.lab.lesson_02b.tables import prompt_tokens, short_ttft, way_numbers
 from course.lab.run import Run, percentile
 from course.lab.style import number, seconds
-from minillm.simulate.cluster.run import FleetRun
+from course.simulator.cluster.run import FleetRun
 
 
 def _listed(by_name: Mapping[str, float]) -> str:

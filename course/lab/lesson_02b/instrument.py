@@ -9,7 +9,7 @@ from course.lab.lesson_02b.slot_map import draw_slot_maps
 from course.lab.lesson_02b.tables import order_table, outcomes_table
 from course.lab.run import Run
 from course.lab.svg import Picture
-from minillm.simulate.cluster.run import FleetRun
+from course.simulator.cluster.run import FleetRun
 
 LOADS = {f"{load}%": load / 100 for load in (30, 50, 70, 80, 90, 95, 100, 110, 130)}
 LIMITS = (None, 1, 4, 16, 64)

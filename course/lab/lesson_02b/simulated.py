@@ -8,12 +8,12 @@ from course.lab import simulated_70b
 from course.lab.lesson_02.simulated import CHAT, ENOUGH_FOR_A_QUEUE, capacity, serve
 from course.lab.lesson_02.visits import Visit, visits_of, waits
 from course.lab.scale import enough
-from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.arrivals import AllAtOnce, Gamma, Poisson
-from minillm.simulate.workload.kinds import AZURE_CHAT, Independent, TrafficModel
-from minillm.simulate.workload.lengths import Fixed
-from minillm.simulate.workload.requests import make_workload, merge
+from course.simulator.cluster.clients import ClientConfig
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.arrivals import AllAtOnce, Gamma, Poisson
+from course.simulator.workload.kinds import AZURE_CHAT, Independent, TrafficModel
+from course.simulator.workload.lengths import Fixed
+from course.simulator.workload.requests import make_workload, merge
 
 SHORT_ONES = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=60))
 LONG_ONES = Independent(prompt=Fixed(tokens=6000), output=Fixed(tokens=60))

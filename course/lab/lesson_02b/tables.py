@@ -7,8 +7,8 @@ from course.lab.lesson_02.visits import mean, visits_of
 from course.lab.lesson_02b import simulated
 from course.lab.run import Run, gaps_of, percentile
 from course.lab.style import number, seconds
+from course.simulator.cluster.run import FleetRun
 from minillm.frontend.snapshot import RequestView
-from minillm.simulate.cluster.run import FleetRun
 
 
 def _ttfts(views: Sequence[RequestView]) -> list[float]:

@@ -15,10 +15,10 @@ from course.lab.run import Run, percentile
 from course.lab.scale import enough
 from course.lab.style import number, seconds
 from course.lab.workloads import Arrival, Workload
-from minillm.simulate.workload.arrivals import Poisson
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
-from minillm.simulate.workload.requests import make_workload, merge
+from course.simulator.workload.arrivals import Poisson
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed
+from course.simulator.workload.requests import make_workload, merge
 
 GREEDY, SMALL = "greedy", ("small 1", "small 2", "small 3")
 ORDERS = ("fcfs", "fair")

@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves
 from course.lab.lab import Lab
 from course.lab.lesson_03 import traffic
 from course.lab.lesson_03.costs import lab_shape
-from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
+from course.measure.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.core.brief import brief
+from minillm.host.timing import seconds_per_call
 from minillm.kernels.attention.select import BACKENDS
-from minillm.kernels.timing import seconds_per_call
 from minillm.model.config import ModelConfig
 
 TEXTBOOK, FUSED = "textbook", "fused"

@@ -8,8 +8,8 @@ from course.lab.lesson_03 import traffic
 from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import change, seconds
+from course.simulator.cluster.record import ClientRecord
 from minillm.frontend.snapshot import RequestView
-from minillm.simulate.cluster.record import ClientRecord
 
 CHUNKS = (16, 32, 64, 128, 256, 512)
 SWEEP = (16, 64, 256)

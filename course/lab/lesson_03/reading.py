@@ -1,6 +1,6 @@
 """Shorter prompts: cut a text to a share of its words, and count the answers that the model still finds.
 
-The texts and questions are minillm's own reading test (minillm/bench/texts/reading.json).
+The texts and questions are minillm's own reading test (course/measure/texts/reading.json).
 """
 
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from course.lab.lab import Lab
 from course.lab.lesson_03 import traffic
-from minillm.bench.quality import Floors
-from minillm.bench.scoring import choose, load_items
+from course.measure.quality import Floors
+from course.measure.scoring import choose, load_items
 from minillm.frontend.prompt_pruning import prune_context, split_sentences
 
 FLOOR = Floors().tasks_lost

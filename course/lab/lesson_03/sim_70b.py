@@ -5,8 +5,8 @@ import functools
 from course.lab import simulated_70b
 from course.lab.lesson_03.chunks import Trade, gaps_while
 from course.lab.lesson_03.costs import BIG, chunk_sizes
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.requests import Piece, Workload, WorkloadRequest
+from course.simulator.deployment import Deployment
+from course.simulator.workload.requests import Piece, Workload, WorkloadRequest
 
 CHUNKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 CHATS = 16

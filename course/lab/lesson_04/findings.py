@@ -12,7 +12,7 @@ from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import seconds
-from minillm.simulate.cluster.run import FleetRun
+from course.simulator.cluster.run import FleetRun
 
 
 def stamp(first: Run, last: Run) -> Finding:

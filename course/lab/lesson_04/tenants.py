@@ -11,11 +11,11 @@ from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.scale import is_short
 from course.lab.style import seconds
 from course.lab.svg import Picture
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.arrivals import Deterministic
-from minillm.simulate.workload.kinds import Sessions, SharedPrefix
-from minillm.simulate.workload.lengths import Fixed
+from course.simulator.cluster.run import FleetRun
+from course.simulator.deployment import Deployment
+from course.simulator.workload.arrivals import Deterministic
+from course.simulator.workload.kinds import Sessions, SharedPrefix
+from course.simulator.workload.lengths import Fixed
 
 ROUTERS = {"round robin": "round_robin", "least busy": "least_outstanding", "prefix-aware": "prefix_aware"}
 PREFIX = 2000

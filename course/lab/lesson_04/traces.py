@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from course.lab.lab import Lab
 from course.lab.lesson_04.chain import names_of, token_ids
 from course.lab.run import Run
-from minillm.simulate.workload.requests import Piece, prompt_token_ids
+from course.simulator.workload.requests import Piece, prompt_token_ids
 
 BLOCK = 16
 """Tokens per block of made traces: vLLM's default."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from course.lab import simulated_70b
 from course.lab.run import Run, percentile
+from course.simulator.deployment import Deployment
 from minillm.core.brief import brief
-from minillm.simulate.deployment import Deployment
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXT, CHUNK = 1000, 2048

@@ -7,15 +7,15 @@ from course.lab import simulated_70b
 from course.lab.lesson_05.causes import mean
 from course.lab.run import percentile
 from course.lab.scale import enough
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.record import ClientRecord
+from course.simulator.cluster.run import FleetRun
+from course.simulator.report import engines_for
+from course.simulator.workload.arrivals import Deterministic, Poisson
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import LogNormal
+from course.simulator.workload.requests import make_workload
 from minillm.core.brief import brief
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cluster.record import ClientRecord
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.report import engines_for
-from minillm.simulate.workload.arrivals import Deterministic, Poisson
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import LogNormal
-from minillm.simulate.workload.requests import make_workload
 
 TRAFFIC = Independent(
     prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)

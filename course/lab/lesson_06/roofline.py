@@ -9,10 +9,10 @@ from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_06.shapes import Shape
 from course.lab.style import number
+from course.simulator.cost.hardware import find_hardware
+from minillm.bench.machine_peaks import measure_bandwidth, measure_matmul
 from minillm.bench.report import with_unit
 from minillm.bench.target import Target
-from minillm.runner.machine_peaks import measure_bandwidth, measure_matmul
-from minillm.simulate.cost.hardware import find_hardware
 
 GPU_BUFFER, CPU_BUFFER, CPU_SIZE = 1_000_000_000, 320_000_000, 1536
 """Bytes streamed, several times any common cache; and the side of the matrices multiplied."""

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, replace
 
 from course.lab.lab import Lab
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.placement import Placement, kv_blocks_that_fit
+from course.simulator.deployment import BLOCK_SIZE
 from minillm.bench.target import Target
 from minillm.core.brief import brief
 from minillm.core.errors import DoesNotFitError
@@ -10,9 +13,6 @@ from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.config import ModelConfig
 from minillm.model.loader import choose_dtype
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.placement import Placement, kv_blocks_that_fit
-from minillm.simulate.deployment import BLOCK_SIZE
 
 
 @dataclass(frozen=True)

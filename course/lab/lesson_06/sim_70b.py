@@ -11,10 +11,10 @@ from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ
 from course.lab.simulated_70b import OLD, STACKS, TODAY
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
 from course.lab.svg import HALO, SOFT, Picture, Scale, line, rect, swatches, text, time_axis
+from course.simulator.cost.profile import Profile, find_profile
+from course.simulator.cost.roofline import StepTime
+from course.simulator.deployment import Deployment
 from minillm.model.arithmetic import share_woken
-from minillm.simulate.cost.profile import Profile, find_profile
-from minillm.simulate.cost.roofline import StepTime
-from minillm.simulate.deployment import Deployment
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)

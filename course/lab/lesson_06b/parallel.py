@@ -10,10 +10,10 @@ from course.lab.lesson_06 import sim_70b
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import ALARM, WIDTH, number, seconds, size
 from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES, Placement, bytes_for_kv
 from minillm.model.arithmetic import KVCacheSize, find_model
 from minillm.model.checkpoints import PRICED_SHAPES
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES, Placement, bytes_for_kv
 
 GPUS, EXPERTS, CHOSEN = 8, 128, 8
 NODES = (8, 16, 32)

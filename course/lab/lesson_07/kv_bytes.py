@@ -7,13 +7,13 @@ import torch
 
 from course.lab.lab import Lab
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES
 from minillm.bench.target import Target
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, tensors_of
 from minillm.model.arithmetic import NUMBER_BYTES, SCALE_BYTES, SCALED, KVCacheSize
 from minillm.policies.window import Window
 from minillm.runner.kv_pool import KVPool
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES
 
 AS_BUILT, MHA, GQA, MQA, MLA = "as built", "MHA", "GQA", "MQA", "MLA"
 HEADS = (AS_BUILT, MHA, GQA, MQA, MLA)

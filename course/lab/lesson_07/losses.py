@@ -11,9 +11,9 @@ from typing import Any
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_07 import traffic
+from course.measure.quality import REQUEST_TOKENS, Floors, request_bytes
+from course.measure.scoring import GIVEN, TextScore, cut, decode_texts, held_text, window_tokens
 from minillm import Engine
-from minillm.bench.quality import REQUEST_TOKENS, Floors, request_bytes
-from minillm.bench.scoring import GIVEN, TextScore, cut, decode_texts, held_text, window_tokens
 from minillm.policies.window import Window
 
 SPARE_BLOCKS = 8

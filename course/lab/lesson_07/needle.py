@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from course.lab.lab import Lab
 from course.lab.workloads import document
+from course.measure.scoring import decode_texts
 from minillm import Engine
-from minillm.bench.scoring import decode_texts
 
 NEEDLES = (
     "The lockers have codes: Anna 7413, Boris 2958, Chandra 6604, Dalia 3127, Emil 8850.",

@@ -13,16 +13,16 @@ from course.lab.run import percentile
 from course.lab.scale import enough
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.run import FleetRun
+from course.simulator.cost.roofline import StepTime
+from course.simulator.deployment import BLOCK_SIZE
+from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
+from course.simulator.workload.kinds import Independent, Sessions, TrafficModel
+from course.simulator.workload.lengths import Fixed, LogNormal
+from course.simulator.workload.requests import make_workload
 from minillm.core.batch import ScheduledBatch
 from minillm.core.brief import brief
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.roofline import StepTime
-from minillm.simulate.deployment import BLOCK_SIZE
-from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
-from minillm.simulate.workload.kinds import Independent, Sessions, TrafficModel
-from minillm.simulate.workload.lengths import Fixed, LogNormal
-from minillm.simulate.workload.requests import make_workload
 
 CHAT = Independent(
     prompt=LogNormal(median=1200, sigma=0.6, high=6000), output=LogNormal(median=200, sigma=0.6, high=800)

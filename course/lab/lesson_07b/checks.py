@@ -7,7 +7,7 @@ from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.lesson_07.kv_bytes import Account
 from course.lab.lesson_07.losses import Loss
 from course.lab.lesson_07b import tiers
-from minillm.bench.quality import Floors
+from course.measure.quality import Floors
 
 LONG, WINDOW = 6000, 2048
 """Tokens of the question about windows."""

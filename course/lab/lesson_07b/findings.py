@@ -7,8 +7,8 @@ from course.lab.lesson_07.bets import ALL, SOME, recalled
 from course.lab.lesson_07.losses import Loss
 from course.lab.lesson_07.needle import Found
 from course.lab.lesson_07b.tiers import later_ttft
-from minillm.bench.quality import Floors
-from minillm.simulate.cluster.run import FleetRun
+from course.measure.quality import Floors
+from course.simulator.cluster.run import FleetRun
 
 
 def forgotten(found: Mapping[str, Mapping[int, Found]]) -> Finding:

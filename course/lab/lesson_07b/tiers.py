@@ -10,9 +10,9 @@ from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.predict import Outcome
 from course.lab.style import seconds
 from course.lab.svg import Picture
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.kinds import Sessions
-from minillm.simulate.workload.lengths import Fixed, LogNormal
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.kinds import Sessions
+from course.simulator.workload.lengths import Fixed, LogNormal
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 CONVERSATIONS = Sessions(

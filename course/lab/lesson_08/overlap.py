@@ -13,7 +13,7 @@ from course.lab.lesson_08.tiles import shown
 from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import percentile
 from course.lab.svg import Picture
-from minillm.bench.scoring import decode_texts
+from course.measure.scoring import decode_texts
 from minillm.core.brief import brief
 from minillm.runner.rejection_sampler import check_drawn
 

@@ -5,7 +5,7 @@ from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.lesson_09 import gate, sparsity, steps
 from course.lab.lesson_09.formats import PLAIN
 from course.lab.lesson_09.rounding import GRID_BITS
-from minillm.bench.quality import Floors
+from course.measure.quality import Floors
 
 GROUP, BITS = 64, 4
 PASSING = ("pass", "fail")

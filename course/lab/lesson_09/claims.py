@@ -13,7 +13,7 @@ from course.lab.lesson_09.formats import PLAIN, Shelf
 from course.lab.lesson_09.phases import Pair
 from course.lab.lesson_09.rounding import load_matrix
 from course.lab.lesson_09.sparsity import Timed
-from minillm.bench.quality import Floors
+from course.measure.quality import Floors
 
 FASTER = 1.1
 """A smaller gain is none that a noisy machine shows."""

@@ -9,7 +9,7 @@ from course.lab.lesson_09.phases import Pair
 from course.lab.lesson_09.sim_70b import Cramped
 from course.lab.predict import Outcome
 from course.lab.style import PHASE_LABELS, seconds
-from minillm.bench.quality import Floors
+from course.measure.quality import Floors
 
 
 def decode_gain(found: Mapping[str, Pair]) -> Outcome:

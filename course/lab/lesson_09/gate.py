@@ -7,8 +7,8 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.lesson_09 import steps
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf
-from minillm.bench.quality import Cost, Floors, Quality, Verdict, conclusion, judge, request_bytes
-from minillm.bench.scoring import GIVEN, TextScore, decode_texts, held_text
+from course.measure.quality import Cost, Floors, Quality, Verdict, conclusion, judge, request_bytes
+from course.measure.scoring import GIVEN, TextScore, decode_texts, held_text
 from minillm.bench.target import Costs
 from minillm.core.brief import brief
 

@@ -15,12 +15,12 @@ from course.lab.scale import enough
 from course.lab.simulated_70b import OLD, STACKS, TODAY
 from course.lab.style import seconds
 from course.lab.svg import Picture
+from course.simulator.cluster.run import FleetRun
+from course.simulator.deployment import Deployment
+from course.simulator.workload.arrivals import AllAtOnce, Poisson
+from course.simulator.workload.requests import make_workload
 from minillm.core.brief import brief
 from minillm.core.timeline import PHASES
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.arrivals import AllAtOnce, Poisson
-from minillm.simulate.workload.requests import make_workload
 
 BF16 = "bfloat16"
 STORED = {

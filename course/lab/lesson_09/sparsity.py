@@ -12,7 +12,7 @@ from torch import Tensor
 
 from course.lab.lab import Lab
 from minillm.bench.target import Target
-from minillm.kernels.timing import best_seconds
+from minillm.host.timing import best_seconds
 
 SHARES = (0.0, 0.5, 0.8, 0.95, 0.99)
 """Of zeros."""

@@ -8,10 +8,10 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.run import percentile
 from course.lab.style import seconds
-from minillm.simulate.cluster.network import Network
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import LogNormal
+from course.simulator.cluster.network import Network
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import LogNormal
 
 TRAFFIC = Independent(
     prompt=LogNormal(median=600, sigma=0.6, high=3000), output=LogNormal(median=150, sigma=0.5, high=500)

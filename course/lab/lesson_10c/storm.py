@@ -27,17 +27,17 @@ from course.lab.scale import is_short
 from course.lab.server import LabServer
 from course.lab.svg import Picture
 from course.lab.waiting import with_progress
-from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange, Failure, now
-from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
-from minillm.bench.loadgen.retrying import send_until_answered
+from course.loadgen.client import Api, Client, Endpoint, Exchange, Failure, now
+from course.loadgen.planned_requests import PlannedRequest, planned_requests
+from course.loadgen.retrying import send_until_answered
+from course.simulator.cluster.record import Outcome
+from course.simulator.cluster.retries import BreakerPolicy, Retries, RetryPolicy
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.arrivals import Spikes
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed, LogNormal
+from course.simulator.workload.requests import make_workload
 from minillm.core.brief import brief
-from minillm.simulate.cluster.record import Outcome
-from minillm.simulate.cluster.retries import BreakerPolicy, Retries, RetryPolicy
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.arrivals import Spikes
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed, LogNormal
-from minillm.simulate.workload.requests import make_workload
 
 Series = Literal["due", "offered", "good", "refused"]
 REFUSALS = (Failure.RATE_LIMITED, Failure.SERVER_ERROR)

@@ -8,8 +8,8 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.style import number, seconds
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.deployment import Deployment
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.deployment import Deployment
 
 HARDWARE = "h100-sxm"
 

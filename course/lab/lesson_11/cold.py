@@ -8,8 +8,8 @@ from course.lab import simulated_70b
 from course.lab.lesson_11 import fleet
 from course.lab.scale import enough
 from course.lab.waiting import with_progress
-from minillm.simulate.workload.arrivals import Poisson
-from minillm.simulate.workload.requests import make_workload
+from course.simulator.workload.arrivals import Poisson
+from course.simulator.workload.requests import make_workload
 
 RATES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Requests an hour."""

@@ -11,16 +11,16 @@ import numpy as np
 from course.lab import simulated_70b
 from course.lab.run import percentile
 from course.lab.scale import enough
+from course.simulator.cluster.clients import ClientConfig
+from course.simulator.cluster.record import ClientRecord
+from course.simulator.cluster.run import FleetRun
+from course.simulator.deployment import Deployment
+from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
+from course.simulator.workload.kinds import Independent, TrafficModel
+from course.simulator.workload.lengths import Fixed, Lengths, LogNormal
+from course.simulator.workload.requests import make_workload
 from minillm.core.brief import brief
 from minillm.observe.summary import SLO
-from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.record import ClientRecord
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
-from minillm.simulate.workload.kinds import Independent, TrafficModel
-from minillm.simulate.workload.lengths import Fixed, Lengths, LogNormal
-from minillm.simulate.workload.requests import make_workload
 
 MODEL = "llama-3.1-70b"
 """Llama-3 70B's shape, with a window for long prompts."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import HOURS_A_DAY, gpu_price
 from course.lab.waiting import with_progress
-from minillm.simulate.workload.arrivals import Poisson
+from course.simulator.workload.arrivals import Poisson
 
 STACK = fleet.STACKS[0]
 """Typical constants for all of them: no A100 was measured for this course."""

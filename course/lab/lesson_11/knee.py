@@ -10,9 +10,9 @@ from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw_panels
 from course.lab.style import number
 from course.lab.svg import Picture
+from course.simulator.workload.arrivals import AllAtOnce
 from minillm.core.brief import brief
 from minillm.observe.summary import SLO
-from minillm.simulate.workload.arrivals import AllAtOnce
 
 SLOTS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
 PROMPTS = (500, 1500, 4000)

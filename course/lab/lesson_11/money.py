@@ -8,8 +8,8 @@ from course.lab.explorer import Explorer, buttons, slider, switch
 from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.svg import Picture
+from course.simulator.cost.hardware import find_hardware
 from minillm.observe.summary import SLO
-from minillm.simulate.cost.hardware import find_hardware
 
 HARDWARE, GPUS = "h100-sxm", 4
 TARGET = 0.99
@@ -19,7 +19,7 @@ HOURS_A_DAY = 24
 
 
 def gpu_price(hardware: str = HARDWARE) -> float:
-    """Dollars an hour in the catalogue (minillm/simulate/cost/hardware.py). Raises LookupError: it has none."""
+    """Dollars an hour in the catalogue (course/simulator/cost/hardware.py). Raises LookupError: it has none."""
     price = find_hardware(hardware).price_per_hour
     if price is None:
         raise LookupError(f"{hardware} is not for rent: there is no price for it")

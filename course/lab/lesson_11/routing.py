@@ -12,9 +12,9 @@ from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.scale import enough
 from course.lab.svg import Picture
+from course.simulator.workload.arrivals import Poisson
+from course.simulator.workload.requests import make_workload
 from minillm.core.brief import brief
-from minillm.simulate.workload.arrivals import Poisson
-from minillm.simulate.workload.requests import make_workload
 
 SMALL, SMALL_GPUS = "llama-3.1-8b", 1
 PROMPT, ANSWER = 1500, 150

@@ -16,10 +16,10 @@ from course.lab.run import percentile
 from course.lab.style import seconds
 from course.lab.svg import Picture
 from course.lab.waiting import with_progress
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.arrivals import Ramp, Spikes
+from course.simulator.workload.requests import Workload, make_workload
 from minillm.core.brief import brief
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.arrivals import Ramp, Spikes
-from minillm.simulate.workload.requests import Workload, make_workload
 
 WINDOW_S = 10.0
 """Of the panels: requests are grouped by when they were sent."""

@@ -12,10 +12,10 @@ from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
+from course.simulator.cluster.record import ClientRecord, Outcome
+from course.simulator.workload.arrivals import Spikes
+from course.simulator.workload.requests import make_workload
 from minillm.core.brief import brief
-from minillm.simulate.cluster.record import ClientRecord, Outcome
-from minillm.simulate.workload.arrivals import Spikes
-from minillm.simulate.workload.requests import make_workload
 
 SLOTS = 64
 WORRY_S = 2.0

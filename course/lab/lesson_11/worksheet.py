@@ -11,11 +11,11 @@ from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import dollars, gpu_price, price_source
 from course.lab.scale import enough
 from course.lab.style import number
+from course.simulator.capacity.plan import worksheet_for
+from course.simulator.capacity.worksheet import CapacityPlan, plan_capacity
+from course.simulator.cost.hardware import CATALOGUE
 from minillm.core.errors import MinillmError
 from minillm.observe.summary import SLO
-from minillm.simulate.capacity.plan import worksheet_for
-from minillm.simulate.capacity.worksheet import CapacityPlan, plan_capacity
-from minillm.simulate.cost.hardware import CATALOGUE
 
 HARDWARE = ("h100-sxm", "h200", "a100-80gb", "b200")
 REQUESTS = 500

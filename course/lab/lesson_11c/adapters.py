@@ -8,8 +8,8 @@ from course.lab.lesson_11.money import dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import seconds
 from course.lab.svg import Picture
-from minillm.simulate.cost.lora import Lora
-from minillm.simulate.deployment import Deployment
+from course.simulator.cost.lora import Lora
+from course.simulator.deployment import Deployment
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXT = 1000

@@ -11,11 +11,11 @@ from course.lab.lesson_02.visits import visits_of, waits
 from course.lab.run import percentile
 from course.lab.scale import enough
 from course.lab.style import seconds
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.arrivals import Poisson
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed, LogNormal
-from minillm.simulate.workload.requests import make_workload, merge
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.arrivals import Poisson
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed, LogNormal
+from course.simulator.workload.requests import make_workload, merge
 
 # ---------------------------------------------------------------- A18
 

@@ -10,11 +10,11 @@ from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.visits import Visit, visits_of
 from course.lab.run import percentile
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.arrivals import Poisson
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import LogNormal
+from course.simulator.cluster.run import FleetRun
+from course.simulator.deployment import Deployment
+from course.simulator.workload.arrivals import Poisson
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import LogNormal
 
 SERVER = {"model": "llama-2-13b", "profile": "a100-80gb", "tp": 2}
 QPS, PROMPT, OUTPUT = 60.0, 2200, 180

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from course.lab.claims import VERDICTS
 from course.lab.json_store import JsonFile
-from minillm.kernels.storage import cache_home
+from minillm.host.storage import cache_home
 
 FAILED, UNMEASURED = "failed", "not measured yet"
 KINDS = ("holds", "holds only when", "wrong", "not shown", FAILED, UNMEASURED)

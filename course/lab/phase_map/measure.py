@@ -23,11 +23,11 @@ from course.lab.phase_map.techniques import ROWS, EnginePair, Pair, Setting, Tec
 from course.lab.run import Run, percentile
 from course.lab.style import number
 from course.lab.workloads import Arrival, Workload
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.report import engines_for
 from minillm.core.brief import brief
 from minillm.core.timeline import PHASES
 from minillm.observe.summary import summarize
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.report import engines_for
 
 STORED = COURSE / "data" / "measured" / "map_phases_and_techniques.json"
 COMMAND = "python -m course.lab.phase_map.measure"

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.network import Network
-from minillm.simulate.cluster.paths import Disaggregation
-from minillm.simulate.cluster.record import ClientRecord
-from minillm.simulate.cluster.routers import RouterConfig
-from minillm.simulate.workload.arrivals import AllAtOnce, Gamma, Poisson
-from minillm.simulate.workload.kinds import Independent, SharedPrefix, TrafficModel
-from minillm.simulate.workload.lengths import Fixed, LogNormal
-from minillm.simulate.workload.requests import Workload, make_workload, merge
+from course.simulator.cluster.clients import ClientConfig
+from course.simulator.cluster.network import Network
+from course.simulator.cluster.paths import Disaggregation
+from course.simulator.cluster.record import ClientRecord
+from course.simulator.cluster.routers import RouterConfig
+from course.simulator.workload.arrivals import AllAtOnce, Gamma, Poisson
+from course.simulator.workload.kinds import Independent, SharedPrefix, TrafficModel
+from course.simulator.workload.lengths import Fixed, LogNormal
+from course.simulator.workload.requests import Workload, make_workload, merge
 
 CHAT = Independent(
     prompt=LogNormal(median=300, sigma=0.6, high=2000), output=LogNormal(median=100, sigma=0.7, high=800)

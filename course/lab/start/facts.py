@@ -10,8 +10,8 @@ from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B
 from course.lab.lesson_08.formulas import emitted
 from course.lab.start.cards import Card
 from course.lab.style import number, seconds
+from course.simulator.cost.profile import find_profile
 from minillm.model.arithmetic import find_model
-from minillm.simulate.cost.profile import find_profile
 
 CHAT = 1500
 """Tokens of a chat in these cards: prompt and answer."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minillm.kernels.storage import cache_home
+from minillm.host.storage import cache_home
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from course.lab.start import kept
 from course.lab.start.contents import HOW_ESTIMATED, Lesson, lessons, written
 from course.lab.start.paths import Path, Stop, minutes
 from course.lab.style import size
-from minillm.kernels.storage import cache_home
+from minillm.host.storage import cache_home
 
 NOT_YET, BEGUN, DONE = "○", "◐", "●"
 WORDS = {NOT_YET: "not opened", BEGUN: "begun", DONE: "done"}

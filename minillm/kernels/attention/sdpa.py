@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.core.block_pool import blocks_for
+from minillm.host.device import to_device
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, computing_dtype, gather_blocks
 from minillm.kernels.attention.eager import visible_keys
-from minillm.kernels.device import to_device
 
 MAX_PADDING = 1.5
 """Decodes share a kernel call while the longest context in it is at most this many times the shortest."""

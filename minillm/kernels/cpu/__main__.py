@@ -6,9 +6,9 @@ What a learner must know begins with `! `: `make lab` shows such lines, and no o
 import logging
 import textwrap
 
+from minillm.host.storage import say
 from minillm.kernels.cpu import native_kernels
 from minillm.kernels.cpu.compiling import why_none
-from minillm.kernels.storage import say
 
 
 class ForTheReader(logging.Formatter):

@@ -12,9 +12,8 @@ from pathlib import Path
 import torch
 
 from minillm.core.errors import StorageError
-from minillm.kernels.cpu.selftest import NOEXEC, NoVerdictError, run_selftest
-from minillm.kernels.openmp import BUNDLED
-from minillm.kernels.platforms import (
+from minillm.host.openmp import BUNDLED
+from minillm.host.platforms import (
     Platform,
     describe_cpu,
     find_compiler,
@@ -23,7 +22,8 @@ from minillm.kernels.platforms import (
     no_compiler,
     why_no_native_kernels,
 )
-from minillm.kernels.storage import build_once, cache_home
+from minillm.host.storage import build_once, cache_home
+from minillm.kernels.cpu.selftest import NOEXEC, NoVerdictError, run_selftest
 
 FOLDER = Path(__file__).parent
 SOURCES = ("linear.cpp", "ops.cpp", "attention.cpp", "prefill.cpp", "layers.cpp")

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from minillm.host.device import before_ampere
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, as_kernels_read
-from minillm.kernels.device import before_ampere
 
 MAX_ACCUMULATOR = 128 * 128
 """Float32 numbers of the result that one program keeps in registers: 64 of a thread's 255, in 8 warps."""

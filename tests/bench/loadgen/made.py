@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from minillm.bench.loadgen.observation import COMPLETED, Observation, TokenSource
+from course.loadgen.observation import COMPLETED, Observation, TokenSource
 
 
 def observation(index: int = 0, **fields: Any) -> Observation:

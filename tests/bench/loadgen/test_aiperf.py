@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from minillm.bench.loadgen.server_metrics import read_metrics
+from course.loadgen.server_metrics import read_metrics
 
 AIPERF, URL = os.environ.get("MINILLM_AIPERF"), os.environ.get("MINILLM_AIPERF_URL")
 REQUESTS, WORKERS, TOKENS = 60, 4, 32

@@ -9,14 +9,14 @@ import pytest
 from fake_endpoint import FakeEndpoint, Reply
 from patience import PATIENCE_S
 
-from minillm.bench.loadgen.client import Api, Endpoint, Failure
-from minillm.bench.loadgen.load_test import LoadSettings, LoadTest, run_load_test
-from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, TokenSource
-from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
-from minillm.simulate.workload.arrivals import AllAtOnce, Poisson
-from minillm.simulate.workload.kinds import Independent, Sessions, SharedPrefix
-from minillm.simulate.workload.lengths import Fixed
-from minillm.simulate.workload.requests import make_workload
+from course.loadgen.client import Api, Endpoint, Failure
+from course.loadgen.load_test import LoadSettings, LoadTest, run_load_test
+from course.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, TokenSource
+from course.loadgen.planned_requests import PlannedRequest, planned_requests
+from course.simulator.workload.arrivals import AllAtOnce, Poisson
+from course.simulator.workload.kinds import Independent, Sessions, SharedPrefix
+from course.simulator.workload.lengths import Fixed
+from course.simulator.workload.requests import make_workload
 
 WARM = 1
 

@@ -4,10 +4,10 @@ import asyncio
 
 from fake_endpoint import FakeEndpoint, Reply
 
-from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange
-from minillm.bench.loadgen.planned_requests import PlannedRequest
-from minillm.bench.loadgen.retrying import send_until_answered
-from minillm.simulate.cluster.retries import BreakerPolicy, BreakerState, Retries, RetryPolicy
+from course.loadgen.client import Api, Client, Endpoint, Exchange
+from course.loadgen.planned_requests import PlannedRequest
+from course.loadgen.retrying import send_until_answered
+from course.simulator.cluster.retries import BreakerPolicy, BreakerState, Retries, RetryPolicy
 
 REFUSAL = Reply(status=429, headers={"Retry-After": "2"})
 

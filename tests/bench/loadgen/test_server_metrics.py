@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 
-from minillm.bench.loadgen.server_metrics import read_metrics
+from course.loadgen.server_metrics import read_metrics
 
 BUCKETS = (0.01, 0.1, 1.0)
 

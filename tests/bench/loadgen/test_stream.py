@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minillm.bench.loadgen.stream import read_answer
+from course.loadgen.stream import read_answer
 
 
 def sse(*payloads: object) -> bytes:

@@ -3,10 +3,10 @@
 import pytest
 from made import observation
 
-from minillm.bench.loadgen.client import Failure
-from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, TokenSource, on_even_schedule
-from minillm.bench.loadgen.server_metrics import Histogram
-from minillm.bench.loadgen.validity import ClientLoad, Evidence, check_validity
+from course.loadgen.client import Failure
+from course.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, TokenSource, on_even_schedule
+from course.loadgen.server_metrics import Histogram
+from course.loadgen.validity import ClientLoad, Evidence, check_validity
 from minillm.observe.summary import summarize
 
 CALM = ClientLoad(cpu_share=0.05, lag_p50_s=0.0001, lag_p99_s=0.001)

@@ -16,7 +16,7 @@ from course.lab.incidents.marking import EVIDENCE, RESTORED, Answer, _secondary,
 from course.lab.incidents.numbers import PLACES
 from course.lab.incidents.page import page_of
 from course.lab.incidents.questions_server import BATCHES
-from minillm.simulate.cluster.run import FleetRun
+from course.simulator.cluster.run import FleetRun
 
 Draw = Callable[[str, int], Incident]
 

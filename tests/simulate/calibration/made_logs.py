@@ -4,9 +4,9 @@ import json
 import random
 from pathlib import Path
 
-from minillm.simulate.calibration.replay import serve_log
-from minillm.simulate.calibration.requests_log import LoggedRequest
-from minillm.simulate.deployment import Deployment
+from course.simulator.calibration.replay import serve_log
+from course.simulator.calibration.requests_log import LoggedRequest
+from course.simulator.deployment import Deployment
 
 
 def made_requests(num: int, rate: float, seed: int = 0) -> list[LoggedRequest]:

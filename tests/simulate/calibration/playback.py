@@ -7,6 +7,7 @@ the same scheduler must make the same batches, token for token: the simulator's 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from course.simulator.calibration.replay import Arrival
 from minillm.core.batch import ScheduledBatch
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord, VirtualClock
@@ -14,7 +15,6 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner
-from minillm.simulate.calibration.replay import Arrival
 
 
 @dataclass(frozen=True, slots=True)

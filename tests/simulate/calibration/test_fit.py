@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from simulate.calibration.made_logs import made_requests, write_served_log
 
+from course.simulator.calibration.fit import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
+from course.simulator.calibration.fit_log import calibrate_from_requests, schedule_of
+from course.simulator.calibration.requests_log import read_requests_log
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.placement import Placement
+from course.simulator.cost.profile import PRIORS, Profile, typical_profile
+from course.simulator.cost.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
+from course.simulator.deployment import Deployment
+from course.simulator.report import simulate_log
 from minillm.core.errors import PricingError
 from minillm.model.arithmetic import find_model
-from minillm.simulate.calibration.fit import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
-from minillm.simulate.calibration.fit_log import calibrate_from_requests, schedule_of
-from minillm.simulate.calibration.requests_log import read_requests_log
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.placement import Placement
-from minillm.simulate.cost.profile import PRIORS, Profile, typical_profile
-from minillm.simulate.cost.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.report import simulate_log
 
 A100 = find_hardware("a100-80gb")
 PRIOR = Constants(**PRIORS)

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from course.simulator.calibration.measure import QUICK_DESIGN, Mixed, drive, run_design
+from course.simulator.cost.hardware import THIS_MACHINE
+from course.simulator.cost.profile import find_profile
+from course.simulator.cost.roofline import work_of
+from course.simulator.deployment import Deployment
 from minillm import __main__ as cli
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
-from minillm.simulate.calibration.measure import QUICK_DESIGN, Mixed, drive, run_design
-from minillm.simulate.cost.hardware import THIS_MACHINE
-from minillm.simulate.cost.profile import find_profile
-from minillm.simulate.cost.roofline import work_of
-from minillm.simulate.deployment import Deployment
 
 
 def tiny_engine(path: Path) -> Engine:

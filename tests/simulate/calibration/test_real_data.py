@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from minillm.simulate.calibration.fit_log import calibrate_from_requests
-from minillm.simulate.cluster.fleet import ClusterConfig
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import typical_profile
-from minillm.simulate.cost.roofline import StepWork
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.report import simulate_log, simulate_workload
-from minillm.simulate.workload.arrivals import AllAtOnce
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
-from minillm.simulate.workload.requests import make_workload
+from course.simulator.calibration.fit_log import calibrate_from_requests
+from course.simulator.cluster.fleet import ClusterConfig
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.profile import typical_profile
+from course.simulator.cost.roofline import StepWork
+from course.simulator.deployment import Deployment
+from course.simulator.report import simulate_log, simulate_workload
+from course.simulator.workload.arrivals import AllAtOnce
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed
+from course.simulator.workload.requests import make_workload
 
 SERVER = {
     "num_kv_blocks": 2588, "max_model_len": 32768, "max_num_seqs": 256, "max_num_batched_tokens": 2048,

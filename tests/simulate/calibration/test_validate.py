@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from course.simulator.calibration import validate as module
+from course.simulator.calibration.replay import Arrival
+from course.simulator.calibration.validate import num_runs, serve_traffic, simulate_run
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.placement import Placement
+from course.simulator.cost.profile import roofline_profile, typical_profile
+from course.simulator.deployment import Deployment
 from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
-from minillm.simulate.calibration import validate as module
-from minillm.simulate.calibration.replay import Arrival
-from minillm.simulate.calibration.validate import num_runs, serve_traffic, simulate_run
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.placement import Placement
-from minillm.simulate.cost.profile import roofline_profile, typical_profile
-from minillm.simulate.deployment import Deployment
 
 from .test_measure import tiny_engine
 

@@ -2,18 +2,18 @@
 
 import pytest
 
+from course.simulator.capacity.plan import price_of_replica, step_causes, worksheet_for
+from course.simulator.capacity.worksheet import plan_capacity
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.lora import Lora
+from course.simulator.cost.profile import roofline_profile, typical_profile
+from course.simulator.deployment import Deployment
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed
 from minillm.core.errors import PricingError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
 from minillm.observe.summary import SLO
-from minillm.simulate.capacity.plan import price_of_replica, step_causes, worksheet_for
-from minillm.simulate.capacity.worksheet import plan_capacity
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.lora import Lora
-from minillm.simulate.cost.profile import roofline_profile, typical_profile
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
 
 
 def causes_of_steps(deployment: Deployment, prompt: int, num: int = 1) -> list[tuple[dict[str, float], float]]:

@@ -5,11 +5,8 @@ import json
 import pytest
 from priced_runner import priced_engines
 
-from minillm.core.batch import ScheduledBatch
-from minillm.core.errors import SimulationError, WorkloadError
-from minillm.observe.summary import SLO
-from minillm.simulate.capacity.limits import prefill_share
-from minillm.simulate.capacity.worksheet import (
+from course.simulator.capacity.limits import prefill_share
+from course.simulator.capacity.worksheet import (
     IDLE_RATE,
     TOLERANCE,
     TRIED_OUT,
@@ -17,10 +14,13 @@ from minillm.simulate.capacity.worksheet import (
     enough_replicas,
     plan_capacity,
 )
-from minillm.simulate.cluster.fleet import ClusterConfig
-from minillm.simulate.workload.arrivals import Deterministic, Gamma
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
+from course.simulator.cluster.fleet import ClusterConfig
+from course.simulator.workload.arrivals import Deterministic, Gamma
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed
+from minillm.core.batch import ScheduledBatch
+from minillm.core.errors import SimulationError, WorkloadError
+from minillm.observe.summary import SLO
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
 CHAT = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=20))

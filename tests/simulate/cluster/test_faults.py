@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from priced_runner import priced_engines
 
+from course.simulator.cluster.clients import ClientConfig
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.network import Network, coalesce
+from course.simulator.cluster.pool import Autoscaler, Autoscaling, Shedding
+from course.simulator.cluster.run import FleetRun
+from course.simulator.deployment import Deployment
+from course.simulator.workload.arrivals import AllAtOnce, Deterministic, Poisson, Ramp, Spikes
+from course.simulator.workload.kinds import AZURE_CHAT, Independent
+from course.simulator.workload.lengths import Fixed
+from course.simulator.workload.requests import Workload, make_workload
 from minillm.core.errors import WorkloadError
 from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
-from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cluster.network import Network, coalesce
-from minillm.simulate.cluster.pool import Autoscaler, Autoscaling, Shedding
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.arrivals import AllAtOnce, Deterministic, Poisson, Ramp, Spikes
-from minillm.simulate.workload.kinds import AZURE_CHAT, Independent
-from minillm.simulate.workload.lengths import Fixed
-from minillm.simulate.workload.requests import Workload, make_workload
 
 ENGINES = {"floor_s": 0.05, "token_s": 0.0, "max_num_seqs": 4}
 """4 slots and 50 ms a step: requests of 10 tokens take 0.5 s each, so a replica serves 8 a second."""

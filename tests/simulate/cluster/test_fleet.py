@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from priced_runner import priced_engines
 
+from course.simulator.cluster.clients import ClientConfig
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.pool import Autoscaling
+from course.simulator.cluster.run import FleetRun
+from course.simulator.deployment import Deployment
+from course.simulator.workload.arrivals import AllAtOnce, Deterministic, Gamma, Poisson
+from course.simulator.workload.kinds import AgentLoop, Independent, Rag, Sessions, SharedPrefix
+from course.simulator.workload.lengths import Fixed, LogNormal, Uniform
+from course.simulator.workload.requests import Workload, make_workload
 from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
-from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cluster.pool import Autoscaling
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.arrivals import AllAtOnce, Deterministic, Gamma, Poisson
-from minillm.simulate.workload.kinds import AgentLoop, Independent, Rag, Sessions, SharedPrefix
-from minillm.simulate.workload.lengths import Fixed, LogNormal, Uniform
-from minillm.simulate.workload.requests import Workload, make_workload
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
 CHAT = Independent(prompt=LogNormal(median=200, sigma=0.8, high=4000), output=Uniform(low=5, high=60))

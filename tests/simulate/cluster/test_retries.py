@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from priced_runner import priced_engines
 
+from course.simulator.cluster.clients import ClientConfig
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.paths import Degrading
+from course.simulator.cluster.pool import Shedding
+from course.simulator.cluster.retries import BreakerPolicy, BreakerState, CircuitBreaker, Retries, RetryPolicy
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.arrivals import AllAtOnce, Spikes
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Fixed
+from course.simulator.workload.requests import make_workload
 from minillm.core.errors import WorkloadError
-from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cluster.paths import Degrading
-from minillm.simulate.cluster.pool import Shedding
-from minillm.simulate.cluster.retries import BreakerPolicy, BreakerState, CircuitBreaker, Retries, RetryPolicy
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.arrivals import AllAtOnce, Spikes
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
-from minillm.simulate.workload.requests import make_workload
 
 ENGINES = {"floor_s": 0.05, "token_s": 0.0, "max_num_seqs": 4}
 """4 slots, 50 ms a step: 8 requests of 10 tokens a second."""

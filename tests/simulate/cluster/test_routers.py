@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from priced_runner import priced_engines
 
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cluster.routers import PrefixMemory, RouterConfig, make_router, prefixes_of
-from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.workload.arrivals import Poisson
-from minillm.simulate.workload.kinds import Independent, Sessions, SharedPrefix
-from minillm.simulate.workload.lengths import Fixed, LogNormal, Uniform
-from minillm.simulate.workload.requests import Piece, Workload, make_workload
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.routers import PrefixMemory, RouterConfig, make_router, prefixes_of
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.arrivals import Poisson
+from course.simulator.workload.kinds import Independent, Sessions, SharedPrefix
+from course.simulator.workload.lengths import Fixed, LogNormal, Uniform
+from course.simulator.workload.requests import Piece, Workload, make_workload
 
 
 @dataclass

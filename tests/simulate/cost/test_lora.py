@@ -2,13 +2,13 @@
 
 import pytest
 
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.lora import NO_LORA, Lora
+from course.simulator.cost.placement import Placement, bytes_for_kv
+from course.simulator.cost.roofline import ROOFLINE, StepTimeModel, StepWork
+from course.simulator.deployment import Deployment
 from minillm.core.errors import PricingError
 from minillm.model.arithmetic import find_model
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.lora import NO_LORA, Lora
-from minillm.simulate.cost.placement import Placement, bytes_for_kv
-from minillm.simulate.cost.roofline import ROOFLINE, StepTimeModel, StepWork
-from minillm.simulate.deployment import Deployment
 
 H100, LLAMA = find_hardware("h100-sxm"), find_model("llama-3.1-8b")
 SIZE = 41_943_040

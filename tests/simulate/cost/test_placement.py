@@ -5,6 +5,9 @@ from dataclasses import replace
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.placement import Placement, kv_blocks_that_fit
+from course.simulator.cost.roofline import work_of
 from minillm.core.batch import ScheduledRequest
 from minillm.core.errors import DoesNotFitError, PricingError
 from minillm.core.params import SamplingParams
@@ -15,9 +18,6 @@ from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.placement import Placement, kv_blocks_that_fit
-from minillm.simulate.cost.roofline import work_of
 
 
 @pytest.mark.parametrize("fixture", ["tiny_llama_path", "tiny_moe_path", "smollm_path"])

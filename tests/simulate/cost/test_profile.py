@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from course.simulator.cost.hardware import CATALOGUE, find_hardware
+from course.simulator.cost.profile import PACKAGED, Profile, find_profile, moved, roofline_profile, typical_profile
+from course.simulator.cost.roofline import CHIP, HOST, LINK, ROOFLINE, STACK, Constants
+from course.simulator.deployment import Deployment
+from course.simulator.report import beyond_fit
 from minillm.core.errors import PricingError, UnknownHardwareError
-from minillm.simulate.cost.hardware import CATALOGUE, find_hardware
-from minillm.simulate.cost.profile import PACKAGED, Profile, find_profile, moved, roofline_profile, typical_profile
-from minillm.simulate.cost.roofline import CHIP, HOST, LINK, ROOFLINE, STACK, Constants
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.report import beyond_fit
 
 
 @pytest.mark.parametrize(

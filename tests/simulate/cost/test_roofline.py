@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from course.simulator.calibration.fit import stack, step_seconds
+from course.simulator.cost.experts import ExpertRanks
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.lora import Lora
+from course.simulator.cost.placement import Placement
+from course.simulator.cost.profile import PRIORS, typical_constants
+from course.simulator.cost.roofline import HIGHEST, ROOFLINE, Constants, StepTimeModel, StepWork
 from minillm.core.errors import PricingError
 from minillm.model.arithmetic import find_model, share_woken
-from minillm.simulate.calibration.fit import stack, step_seconds
-from minillm.simulate.cost.experts import ExpertRanks
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.lora import Lora
-from minillm.simulate.cost.placement import Placement
-from minillm.simulate.cost.profile import PRIORS, typical_constants
-from minillm.simulate.cost.roofline import HIGHEST, ROOFLINE, Constants, StepTimeModel, StepWork
 
 H100 = find_hardware("h100-sxm")
 LLAMA_70B = find_model("llama-3-70b")

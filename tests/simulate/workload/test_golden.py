@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.workload.arrivals import Gamma, Poisson, Ramp, Spikes
-from minillm.simulate.workload.kinds import AZURE_CHAT, AZURE_CODE, AgentLoop, Rag, Sessions, SharedPrefix
-from minillm.simulate.workload.requests import Workload, make_workload
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.workload.arrivals import Gamma, Poisson, Ramp, Spikes
+from course.simulator.workload.kinds import AZURE_CHAT, AZURE_CODE, AgentLoop, Rag, Sessions, SharedPrefix
+from course.simulator.workload.requests import Workload, make_workload
 
 GOLDEN = Path(__file__).parent / "golden.json"
 RECIPES = {

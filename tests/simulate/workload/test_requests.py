@@ -5,9 +5,8 @@ from collections import Counter
 
 import pytest
 
-from minillm.core.errors import WorkloadError
-from minillm.simulate.workload.arrivals import Deterministic, Gamma, Poisson
-from minillm.simulate.workload.kinds import (
+from course.simulator.workload.arrivals import Deterministic, Gamma, Poisson
+from course.simulator.workload.kinds import (
     AZURE_CHAT,
     AZURE_CODE,
     AgentLoop,
@@ -18,8 +17,8 @@ from minillm.simulate.workload.kinds import (
     cumulative_weights,
     pick,
 )
-from minillm.simulate.workload.lengths import Fixed, LogNormal, Uniform
-from minillm.simulate.workload.requests import (
+from course.simulator.workload.lengths import Fixed, LogNormal, Uniform
+from course.simulator.workload.requests import (
     Piece,
     Traffic,
     Workload,
@@ -29,6 +28,7 @@ from minillm.simulate.workload.requests import (
     prompt_token_ids,
     token_ids,
 )
+from minillm.core.errors import WorkloadError
 
 KINDS = [AZURE_CHAT, AZURE_CODE, SharedPrefix(tenants=5), Rag(documents=50), Sessions(), AgentLoop()]
 

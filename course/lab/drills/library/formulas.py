@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from course.lab.drills.amounts import Amount
+from course.simulator.cost.experts import ExpertRanks
+from course.simulator.cost.hardware import Hardware, find_hardware
+from course.simulator.cost.lora import Lora
 from minillm.model.arithmetic import ModelCost, find_model
-from minillm.simulate.cost.experts import ExpertRanks
-from minillm.simulate.cost.hardware import Hardware, find_hardware
-from minillm.simulate.cost.lora import Lora
 
 DTYPE = "bfloat16"
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from course.lab.incidents.numbers import latencies
 from course.lab.incidents.service import Flow, Play, Service, capacity
 from course.lab.run import percentile
+from course.simulator.cluster.fleet import ClusterConfig
+from course.simulator.workload.arrivals import Poisson
+from course.simulator.workload.kinds import Independent, TrafficModel
+from course.simulator.workload.lengths import LogNormal
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
-from minillm.simulate.cluster.fleet import ClusterConfig
-from minillm.simulate.workload.arrivals import Poisson
-from minillm.simulate.workload.kinds import Independent, TrafficModel
-from minillm.simulate.workload.lengths import LogNormal
 
 Regime = Literal["steady", "spike"]
 

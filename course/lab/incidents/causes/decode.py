@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from course.lab.incidents.causes.base import Case, Draw, chat, in_flight, lengths, loaded, service
 from course.lab.incidents.service import Service, play
+from course.simulator.workload.kinds import Independent
 from minillm.policies.config import SpeculativeConfig
-from minillm.simulate.workload.kinds import Independent
 
 
 def blocks_for(s: Service, requests: float) -> int:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from course.lab.incidents.causes.base import MORE_MACHINES, Case, Draw, chat, loaded, service
-from minillm.simulate.cluster.network import Network
-from minillm.simulate.cluster.pool import Autoscaling
-from minillm.simulate.workload.arrivals import Spikes
+from course.simulator.cluster.network import Network
+from course.simulator.cluster.pool import Autoscaling
+from course.simulator.workload.arrivals import Spikes
 
 
 def proxy(draw: Draw) -> Case:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from course.lab.incidents.causes.base import Case, Draw, chat, lengths, loaded, service
 from course.lab.incidents.service import Service
-from minillm.simulate.cluster.routers import RouterConfig
-from minillm.simulate.workload.kinds import Independent, SharedPrefix
-from minillm.simulate.workload.lengths import Fixed, LogNormal, Uniform
+from course.simulator.cluster.routers import RouterConfig
+from course.simulator.workload.kinds import Independent, SharedPrefix
+from course.simulator.workload.lengths import Fixed, LogNormal, Uniform
 
 LONG_WINDOW = (("llama-3.1-8b", "l40s", 1), ("llama-3.1-8b", "a100-80gb", 1), ("qwen3-14b", "a100-80gb", 1),
                ("qwen3-32b", "a100-80gb", 2), ("llama-3.1-70b", "a100-80gb", 4))  # fmt: skip

@@ -5,9 +5,9 @@ from dataclasses import replace
 from course.lab.incidents.causes.base import MORE_MACHINES, Case, Draw, chat, in_flight, loaded, service
 from course.lab.incidents.service import Service, capacity, play
 from course.lab.run import percentile
-from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.routers import RouterConfig
-from minillm.simulate.workload.arrivals import Spikes
+from course.simulator.cluster.clients import ClientConfig
+from course.simulator.cluster.routers import RouterConfig
+from course.simulator.workload.arrivals import Spikes
 
 
 def overload(draw: Draw) -> Case:

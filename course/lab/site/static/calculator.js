@@ -1,4 +1,4 @@
-// The calculator: steps priced as minillm/simulate/cost/roofline.py prices them, from its own coefficients (prices.js).
+// The calculator: steps priced as course/simulator/cost/roofline.py prices them, from its own coefficients (prices.js).
 "use strict";
 
 (() => {

@@ -1,0 +1,129 @@
+"""`minillm bench serve`, as it is typed. It imports what it needs when it runs."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from minillm.bench.options import Json, Out, check_writable, show, with_options
+from minillm.core.errors import WorkloadError
+
+if TYPE_CHECKING:
+    from course.simulator.workload.requests import Workload
+
+DEFAULT_REQUESTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What is sent, when, and how."""
+
+    url: Annotated[str, typer.Option(help="The server's address, without /v1.")] = "http://127.0.0.1:8000"
+    api: Annotated[Literal["completions", "chat"], typer.Option(help="/v1/completions or /v1/chat/completions.")] = (
+        "completions"
+    )
+    model: Annotated[str, typer.Option(help="Default: the first that the server lists.")] = ""
+    rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Closed loop of this many; with --rate or --trace, a cap.")
+    ] = None
+    arrival: Annotated[Literal["poisson", "gamma"], typer.Option(help="How --rate is spread.")] = "poisson"
+    cv: Annotated[float | None, typer.Option(help="gamma: standard deviation of the gaps over their mean.")] = None
+    trace: Annotated[Path | None, typer.Option(help="Play a recorded trace: .csv is Azure's, .jsonl Mooncake's.")] = (
+        None
+    )
+    speed: Annotated[float, typer.Option(help="Play the trace this many times as fast.")] = 1.0
+    traffic: Annotated[
+        str, typer.Option(help="fixed, chat, code, rag, agents, tenants or sessions, as in `minillm simulate`.")
+    ] = "fixed"
+    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Words of each fixed prompt; default 128.")] = None
+    output_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of each fixed answer; default 64.")] = None
+    num_requests: Annotated[int | None, typer.Option(min=1, help="Default 100, or all of a trace.")] = None
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same requests at the same moments.")] = 0
+    body: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="Added to every request, e.g. ignore_eos=true; may be repeated."),
+    ] = None
+    slo_ttft: Annotated[float | None, typer.Option(help="Limit on TTFT, seconds.")] = None
+    slo_itl: Annotated[float | None, typer.Option(help="Limit on a request's largest gap, seconds.")] = None
+    slo_tpot: Annotated[float | None, typer.Option(help="Limit on TPOT, seconds.")] = None
+    slo_e2e: Annotated[float | None, typer.Option(help="Limit on the whole request, seconds.")] = None
+    timeout: Annotated[float, typer.Option(help="Limit for a whole answer, seconds.")] = 600.0
+    warm_up: Annotated[int, typer.Option(min=1, help="Requests before the test, not counted.")] = 1
+    api_key_env: Annotated[str, typer.Option(help="Environment variable with the key.")] = "OPENAI_API_KEY"
+
+    def workload(self) -> "Workload":
+        """What is sent and when.
+
+        Raises:
+            WorkloadError: no rate is given, or two are; or an option that the others leave without effect.
+        """
+        from course.simulator.workload.arrivals import AllAtOnce
+        from course.simulator.workload.kinds import find_traffic
+        from course.simulator.workload.requests import made_up_workload, make_workload, mean_turns
+        from course.simulator.workload.traces import load_trace
+
+        if self.trace is not None:
+            ignored = ("rate", "arrival", "cv", "traffic", "prompt_tokens", "output_tokens", "seed")
+            if any(getattr(self, name) != getattr(LoadOptions(), name) for name in ignored):
+                options = "--rate, --arrival, --traffic, --seed, ..."
+                raise WorkloadError(f"a trace says what was asked, and when: give it --speed, not {options}")
+            return load_trace(self.trace, limit=self.num_requests).faster(self.speed)
+        if self.rate is None and self.concurrency is None:
+            raise WorkloadError("say how to load it: --rate (open loop), --trace, or --concurrency (closed loop)")
+        if self.speed != 1.0:
+            raise WorkloadError("--speed goes with --trace: otherwise say the --rate")
+        prompt_tokens, output_tokens = self.prompt_tokens, self.output_tokens
+        if self.traffic == "fixed":
+            prompt_tokens, output_tokens = prompt_tokens or 128, output_tokens or 64
+        kind = find_traffic(self.traffic, prompt_tokens, output_tokens)
+        count = self.num_requests or DEFAULT_REQUESTS
+        if self.rate is not None:
+            return made_up_workload(
+                kind, qps=self.rate, arrival=self.arrival, cv=self.cv, num_requests=count, seed=self.seed
+            )
+        if self.arrival != "poisson" or self.cv is not None:
+            raise WorkloadError("a closed loop has no arrivals: --arrival and --cv go with --rate")
+        count = max(round(count / mean_turns(kind, self.seed)), 1)
+        return make_workload(kind, AllAtOnce(), num_requests=count, seed=self.seed)
+
+
+@with_options(LoadOptions)
+def serve(
+    load: LoadOptions,
+    per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request in the JSON.")] = False,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Load-test any OpenAI-compatible server: ours, vLLM's, SGLang's.
+
+    Open loop with --rate or --trace: requests come when they are due, as users do. Closed loop with --concurrency:
+    each of so many workers waits for its answer first. Exit status 1 if no request was answered.
+    """
+    import asyncio
+    import os
+    import sys
+
+    from course.loadgen.client import Api, Endpoint
+    from course.loadgen.load_test import LoadSettings, run_load_test
+    from course.loadgen.planned_requests import planned_requests
+    from course.loadgen.report import format_report, make_report
+    from course.simulator.cluster.events import rare_collections
+    from minillm.observe.summary import stated_limits
+    from minillm.policies.config import parse_fields
+
+    check_writable(out)
+    slo = stated_limits(ttft=load.slo_ttft, itl=load.slo_itl, tpot=load.slo_tpot, e2e=load.slo_e2e)
+    workload = load.workload()
+    fields = parse_fields(load.body, "--body")
+    url = load.url.rstrip("/").removesuffix("/v1")
+    endpoint = Endpoint(url, Api(load.api), load.model, fields, os.environ.get(load.api_key_env))
+    settings = LoadSettings(load.concurrency, load.timeout, load.warm_up)
+    with rare_collections():
+        test = asyncio.run(run_load_test(endpoint, planned_requests(workload), settings, sys.stderr.isatty()))
+    told = {**asdict(load), "trace": load.trace and load.trace.name, "requests": len(workload), "body": fields}
+    has_schedule = load.rate is not None or load.trace is not None
+    report = make_report(test, told, slo, has_schedule=has_schedule, per_request=per_request)
+    show(report, format_report(report), out, as_json)
+    raise typer.Exit(0 if any(o.completed for o in test.observations) else 1)

@@ -1,0 +1,1 @@
+"""How the course's and the docs' tables were made: quality, attention, peers, what a GPU gives."""

@@ -1,0 +1,87 @@
+"""Subcommands of `minillm bench` that the course brings, as they are typed. Each imports what it needs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from minillm.bench.cli import repeatable, sizes
+from minillm.bench.options import Repeats, Shared, with_shared_options
+
+
+@with_shared_options
+def serve_overhead(
+    shared: Shared,
+    streams: Annotated[list[int] | None, typer.Option(min=1, help="At once; may be repeated. Default: 8, 64.")] = None,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
+    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 256,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the prompts.")] = 0,
+    repeats: Repeats = 5,
+) -> None:
+    """What `minillm serve` adds to the engine: ITL and throughput of SSE streams over loopback, and without a server.
+
+    Both do the same requests, in turns. The ratios are served over alone, each within one round.
+    """
+    from course.measure.serve_overhead import run
+
+    shared.measure(run, streams, prompt_tokens, output_tokens, repeats, seed)
+
+
+@with_shared_options
+def attention(
+    shared: Shared,
+    backend: Annotated[list[str] | None, repeatable("Only this one")] = None,
+    batch: Annotated[list[int] | None, sizes("Decode: batch size")] = None,
+    context: Annotated[list[int] | None, sizes("Decode: tokens of context")] = None,
+    tokens: Annotated[list[int] | None, sizes("Prefill: new tokens")] = None,
+    cached: Annotated[list[int] | None, sizes("Prefill on a cached context: tokens of it")] = None,
+    repeats: Repeats = 7,
+) -> None:
+    """Attention backends against each other and the machine's peaks, on one layer without a model around it.
+
+    The head shape is the model's (its config.json is all that is read, so --load-format changes nothing).
+    """
+    from course.measure.attention import run
+
+    shared.measure(run, backend or None, batch, context, tokens, cached, repeats)
+
+
+@with_shared_options
+def quality(
+    shared: Shared,
+    against: Annotated[
+        list[str] | None, repeatable("A field of the reference; default: none set", "FIELD=VALUE")
+    ] = None,
+    perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: how much perplexity may rise.")] = 0.01,
+    kl: Annotated[float, typer.Option(min=0, help="Floor: most KL divergence, nats a token.")] = 0.05,
+    agreement: Annotated[float, typer.Option(min=0, max=1, help="Floor: least share of same likeliest tokens.")] = 0.9,
+    tasks_lost: Annotated[int, typer.Option(min=0, help="Floor: how many items may be lost per task.")] = 1,
+) -> None:
+    """What lossy settings cost in quality, beside speed and memory: --set is compared with --against.
+
+    Exit status 1 if a floor is broken: then the candidate is not called better, however fast it is.
+    """
+    from course.measure.quality import Floors, run
+
+    floors = Floors(perplexity_rise, kl, agreement, tasks_lost)
+    verdict = shared.measure(run, shared.target_with(against), floors)
+    raise typer.Exit(1 if verdict.broken else 0)
+
+
+@with_shared_options
+def speculation(
+    shared: Shared,
+    method: Annotated[list[str] | None, repeatable("Way of drafting (ngram, draft_head, ...; default ngram)")] = None,
+    job: Annotated[list[str] | None, repeatable("Only this one (chat, copy, few, short, crowd, hot)")] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Your own prompts instead, one on each line: what would you gain?")
+    ] = None,
+    repeats: Repeats = 3,
+) -> None:
+    """Speculative decoding against none: where it pays (chat, copying), and where it does not.
+
+    Short answers, a crowd and a high temperature are there to lose on: the gates should switch drafting off.
+    """
+    from course.measure.speculation import run
+
+    shared.measure(run, method or ["ngram"], job, repeats, prompts)

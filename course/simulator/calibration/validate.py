@@ -1,0 +1,157 @@
+"""Is the simulator right about this machine? The same traffic, once for real and once simulated.
+
+    capacity      many requests at once: how many are served per second
+    0.3 to 0.85   Poisson arrivals at a share of the real capacity, with several seeds
+
+The real engine is given each request at its moment, as by a server, and both are asked for the same latencies.
+A machine is faster in one minute than in the next. So traffic and the measuring of steps take turns, see measure.py:
+what is compared are the simulator and the engine, not two moments of the machine.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from course.simulator.calibration.replay import Arrival, run
+from course.simulator.cost.placement import Placement
+from course.simulator.cost.profile import Profile
+from course.simulator.deployment import Deployment
+from course.simulator.latencies import SummaryDict, error_percent, rates, summary_of
+from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import Uniform
+from course.simulator.workload.requests import make_workload, prompt_token_ids
+from minillm.core.brief import brief
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.model.arithmetic import ModelCost
+
+PROMPT, OUTPUT = Uniform(low=16, high=256), Uniform(low=8, high=48)
+TRAFFIC = Independent(prompt=PROMPT, output=OUTPUT)
+"""Short enough for a laptop's CPU."""
+LOADS = (0.3, 0.6, 0.85)
+"""Shares of capacity."""
+SEEDS = 5
+NUM_REQUESTS = 30
+NUM_AT_ONCE = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """How far the simulator was from the real engine. Errors in percent of the real number."""
+
+    real_capacity: float
+    """Requests per second."""
+    simulated_capacity: float
+    error_percent: dict[float, SummaryDict]
+    """By load, over the requests of all seeds."""
+
+    __repr__ = brief
+
+    @property
+    def capacity_error_percent(self) -> float:
+        return 100 * (self.simulated_capacity / self.real_capacity - 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; the loads as strings."""
+        return {
+            "traffic": f"prompts of {PROMPT.low} to {PROMPT.high} tokens, answers of "
+            f"{OUTPUT.low} to {OUTPUT.high}; Poisson arrivals, {SEEDS} seeds",
+            "real_capacity_requests_per_s": round(self.real_capacity, 3),
+            "capacity_error_percent": round(self.capacity_error_percent, 2),
+            "error_percent_by_load": {str(load): errors for load, errors in self.error_percent.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RealRun:
+    """Traffic that the real engine has served."""
+
+    load: float | None
+    """Share of capacity; None = all requests at once, to find the capacity."""
+    arrivals: list[Arrival]
+    outputs: list[RequestOutput]
+
+    __repr__ = brief
+
+
+def serve_traffic(engine: Engine, loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> Iterator[RealRun]:
+    """Serve traffic for real, one run at each `next`; see `num_runs`. Takes minutes; nothing else should run.
+
+    The first run, of requests that come all at once, tells the capacity that the loads are shares of.
+
+    Args:
+        engine: real, idle, without prefix caching.
+    """
+    capacity = 0.0
+    for seed in range(seeds):
+        for load in (None, *loads):
+            if load is None:
+                arrivals = arrivals_of_traffic(AllAtOnce(), NUM_AT_ONCE, seed)
+            else:
+                arrivals = arrivals_of_traffic(Poisson(rate=load * capacity), NUM_REQUESTS, seed)
+            begin = engine.clock.now()
+            outputs = run(engine, [replace(arrival, moment=begin + arrival.moment) for arrival in arrivals])
+            capacity = capacity or requests_per_s([outputs])
+            yield RealRun(load, arrivals, outputs)
+
+
+def num_runs(loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> int:
+    """How many runs `serve_traffic` makes."""
+    return seeds * (1 + len(loads))
+
+
+def compare(deployment: Deployment, served: Sequence[RealRun]) -> Validation:
+    """Simulate on the deployment what was served, and compare."""
+    real: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
+    simulated: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
+    for one in served:
+        real[one.load].append(one.outputs)
+        simulated[one.load].append(simulate_run(deployment, one.arrivals))
+    errors = {
+        load: error_percent(summary_of(chain.from_iterable(simulated[load])), summary_of(chain.from_iterable(runs)))
+        for load, runs in real.items()
+        if load is not None
+    }
+    return Validation(requests_per_s(real[None]), requests_per_s(simulated[None]), errors)
+
+
+def requests_per_s(runs: Sequence[Sequence[RequestOutput]]) -> float:
+    """Of several runs, the requests over the seconds."""
+    seconds = [len(outputs) / rates(outputs)["requests_per_s"] for outputs in runs]
+    return sum(map(len, runs)) / sum(seconds)
+
+
+def deployment_of(engine: Engine, profile: Profile) -> Deployment:
+    """The simulated twin of a real engine."""
+    from minillm.kernels.quantization import dtype_name
+
+    model = engine.model
+    assert model is not None, "a simulated engine has no twin"
+    dtype = dtype_name(model.dtype)
+    config = engine.config.replace(
+        num_kv_blocks=engine.runner.num_kv_blocks, kv_cache_memory_gb=None, max_model_len=engine.context_limit
+    )
+    return Deployment(ModelCost.of(model.model_config), profile, Placement(1, dtype, dtype), config)
+
+
+def arrivals_of_traffic(arrivals: Arrivals, num_requests: int, seed: int) -> list[Arrival]:
+    """TRAFFIC as a list. Moments in seconds from 0."""
+    workload = make_workload(TRAFFIC, arrivals, num_requests=num_requests, seed=seed)
+    return [
+        Arrival(
+            f"request-{seed}-{request.index}",
+            request.arrival or 0.0,
+            prompt_token_ids(workload.prompt(request), {}).tolist(),
+            request.output_tokens,
+        )
+        for request in workload
+    ]
+
+
+def simulate_run(deployment: Deployment, arrivals: Sequence[Arrival]) -> list[RequestOutput]:
+    """The same arrivals on the simulator."""
+    return run(deployment.fast_engine(VirtualClock()), arrivals)

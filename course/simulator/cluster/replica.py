@@ -1,0 +1,240 @@
+"""One replica: an unchanged Engine on a clock of its own, driven in time order with all the others."""
+
+import functools
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from course.simulator.cluster.events import EventQueue
+from course.simulator.cluster.jobs import Job, Reply
+from course.simulator.cluster.record import Outcome
+from course.simulator.cluster.tiers import ReplicaTiers, Tier
+from course.simulator.fast_forward import DecodeRun, FastForwardCore
+from minillm.core.block_pool import ROOT, block_hashes, blocks_for
+from minillm.core.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+
+EngineFactory = Callable[[VirtualClock], Engine]
+"""Makes an engine, without a model, whose runner moves this clock."""
+
+
+ENDINGS = {
+    FinishReason.LENGTH: Outcome.COMPLETED,
+    FinishReason.STOP: Outcome.COMPLETED,
+    FinishReason.TIMEOUT: Outcome.SHED,  # EngineConfig.queue_timeout_s: the service gave it up unserved
+    FinishReason.ERROR: Outcome.ERROR,
+}
+
+
+class Replica:
+    """Drives one engine: steps it whenever it has work and its last step is over.
+
+    What happens while a step runs (arrivals, cancellations) takes effect when it ends, as in a real server,
+    whose engine thread takes new requests between two steps.
+
+    Args:
+        number: unique in its pool.
+        warm_up_s: what it still does when its first request is there: compiling, page faults, empty allocators.
+        tiers: where keys and values are kept behind its prefix cache.
+    """
+
+    def __init__(
+        self, pool: str, number: int, make_engine: EngineFactory, events: EventQueue, warm_up_s: float = 0.0,
+        tiers: Sequence[Tier] = (),
+    ) -> None:  # fmt: skip
+        self.name = f"{pool}-{number}"
+        self.pool, self.number = pool, number
+        self.events = events
+        self.clock = VirtualClock(events.now)
+        self._engine = make_engine(self.clock)
+        self.tiers = ReplicaTiers(tiers, self._engine)
+        self._decode_run: DecodeRun | None = None
+        """Steps under way that nothing outside can see; see fast_forward.py."""
+        self.outstanding = 0
+        self.started = events.now
+        self.stopped: float | None = None
+        """Moments between which it is paid for; None = still up."""
+        self.busy_s = 0.0
+        self.num_output_tokens = 0
+        """Written by jobs that have ended, for any client."""
+        self._warm_up_s = warm_up_s
+        self._stepping = False
+        self._must_drain = False
+        """A job was cancelled, perhaps the last one, while a step that was launched ahead is still out."""
+        self._jobs: dict[str, Job] = {}
+        self._landing: deque[Job] = deque()
+        """Jobs whose KV cache has come and waits for room."""
+
+    @property
+    def engine(self) -> Engine:
+        """As it is now."""
+        self._end_decode_run()
+        return self._engine
+
+    def submit(self, job: Job) -> None:
+        """Take a job. It may end at once, if the engine refuses it."""
+        self._end_decode_run()
+        job.replica = self
+        self.outstanding += 1
+        if job.has_kv:
+            self._landing.append(job)
+            self._land()
+        elif (arrival := self.tiers.fetch(job, self.events.now)) is not None:
+            self.events.at(arrival, self._fetched, job)
+        else:
+            self._add(job)
+        self._wake()
+
+    def cancel(self, job: Job) -> None:
+        """Stop working on a job and free what it holds."""
+        self._end_decode_run()
+        if job in self._landing:
+            self._landing.remove(job)
+            self.outstanding -= 1
+        elif self.tiers.cancel(job):
+            self.outstanding -= 1
+        elif self._jobs.pop(job.job_id, None) is not None:
+            self._catch_up()
+            output = self._engine.abort(job.job_id)
+            self.num_output_tokens += len(output.token_ids) if output else 0
+            self.outstanding -= 1
+            self._must_drain = True
+            self._wake()
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in its queue."""
+        return len(self._engine.scheduler.waiting) + len(self._landing) + self.tiers.num_fetching
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold KV blocks."""
+        return len(self._engine.scheduler.kv.tables)
+
+    def _add(self, job: Job) -> None:
+        self._catch_up()
+        params = sampling_params(job.max_tokens)
+        limit, wanted = self._engine.context_limit, len(job.token_ids) + job.max_tokens
+        try:
+            if wanted > limit:  # servers refuse what would be cut off, if they are told the length
+                raise PromptTooLongError(f"prompt and answer have {wanted} tokens; window or KV pool hold {limit}")
+            add = functools.partial(self._engine.add_request, priority=job.priority, tenant=job.tenant, stream=False)
+            add(job.token_ids, params, request_id=job.job_id, arrival=job.arrival)
+        except RequestError as error:
+            self.outstanding -= 1
+            outcome = Outcome.SHED if isinstance(error, QueueFullError) else Outcome.ERROR
+            self.events.after(0.0, job.on_end, Reply(outcome, replica=self.name, error=str(error)))
+            return
+        job.request = self._engine.recent_requests[-1]
+        self._jobs[job.job_id] = job
+
+    def _catch_up(self) -> None:
+        """An idle engine's clock stands still; bring it to now."""
+        if self.clock.now() < self.events.now:
+            self.clock.advance_to(self.events.now)
+
+    def _wake(self) -> None:
+        if not self._stepping and (self._engine.has_unfinished or self._must_drain):
+            # As an event of its own: whatever else arrives in this very moment shall be in the step.
+            self._stepping = True
+            self.events.after(0.0, self._step)
+
+    def _step(self) -> None:
+        self._catch_up()
+        start, num_steps = self.clock.now(), self._engine.scheduler.num_steps
+        if self._warm_up_s:
+            self.clock.advance(self._warm_up_s)
+            self._warm_up_s = 0.0
+        self._must_drain = False
+        if isinstance(self._engine.core, FastForwardCore) and (run := self._engine.core.next_decode_run()) is not None:
+            self._decode_run = run
+            self.events.at(float(run.returns[-1]), self._end_decode_run, run)
+            return
+        self.tiers.land()
+        outputs = self._engine.step()
+        end = self.clock.now()
+        self.busy_s += end - start
+        moved = end != start or outputs or self._engine.scheduler.num_steps != num_steps
+        if self._engine.has_unfinished and not moved:
+            raise SimulationError(f"{self.name} has work and does none of it at {start} s: its runner or its KV pool")
+        self.events.at(end, self._step_done, outputs)
+
+    def _step_done(self, outputs: list[RequestOutput]) -> None:
+        self._stepping = False
+        for output in outputs:
+            job = self._jobs.pop(output.request_id, None)
+            if job is not None:  # else it was cancelled while the step ran
+                self.outstanding -= 1
+                self.num_output_tokens += len(output.token_ids)
+                assert output.finish_reason is not None
+                outcome, error = ENDINGS[output.finish_reason], output.completions[0].error
+                cached = output.num_cached_tokens
+                if outcome is Outcome.COMPLETED:
+                    self.tiers.write(job.token_ids)
+                job.on_end(Reply(outcome, output.timeline, output.token_ids, cached, self.name, error))
+        self._land()
+        self._wake()
+
+    def _end_decode_run(self, run: DecodeRun | None = None) -> None:
+        """Bring the engine up to the step that is running now.
+
+        Args:
+            run: only if it is still this one, which is over.
+        """
+        under_way = self._decode_run
+        if under_way is None or run not in (None, under_way):
+            return
+        assert isinstance(self._engine.core, FastForwardCore)
+        num_steps = len(under_way.ends) if run else under_way.num_begun(self.events.now)
+        self._decode_run = None
+        self._engine.core.advance(under_way, num_steps)
+        self.busy_s = float(np.add.accumulate([self.busy_s, *under_way.busy_s(num_steps)])[-1])
+        self.events.at(self.clock.now(), self._step_done, [])
+
+    # ---------------------------------------------------------------- KV caches from elsewhere
+
+    def _fetched(self, job: Job) -> None:
+        self._end_decode_run()
+        if self.tiers.fetched(job):
+            self._add(job)
+            self._wake()
+
+    def _land(self) -> None:
+        """Admit waiting jobs that bring their KV cache, as far as there are slots and blocks for them."""
+        while self._landing and self._has_room(self._landing[0]):
+            job = self._landing.popleft()
+            self._import_kv(job.token_ids)
+            self._add(job)
+
+    def _has_room(self, job: Job) -> bool:
+        scheduler, block_size = self._engine.scheduler, self._engine.scheduler.kv.block_size
+        if not self._engine.has_unfinished:
+            return True
+        reserved = sum(blocks_for(request.num_tokens + 1, block_size) for request in scheduler.waiting)
+        needed = blocks_for(len(job.token_ids) + 1, block_size)
+        has_slot = self.num_running + len(scheduler.waiting) < self._engine.config.max_num_seqs
+        return has_slot and reserved + needed <= scheduler.kv.pool.num_free
+
+    def _import_kv(self, token_ids: np.ndarray) -> None:
+        """Put a prompt's full blocks into the prefix cache, where the engine will find them.
+
+        That is how an engine without a notion of transfers takes one in; the tail that fills no block is
+        computed again.
+        """
+        pool, size = self._engine.scheduler.kv.pool, self._engine.scheduler.kv.block_size
+        num_blocks = min(len(token_ids) // size, pool.num_free)
+        blocks = pool.allocate(num_blocks)
+        for block_id, block_hash in zip(blocks, block_hashes(ROOT, token_ids.tolist(), size)):
+            pool.register(block_id, block_hash)
+        pool.release(blocks)
+
+
+@functools.lru_cache(maxsize=4096)
+def sampling_params(max_tokens: int) -> SamplingParams:
+    """Greedy and exactly so long: the output length is part of the traffic."""
+    return SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)

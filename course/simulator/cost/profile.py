@@ -1,0 +1,130 @@
+"""A profile: fitted constants of one kind of hardware under one serving stack, and where they come from.
+
+A number without its error is a rumour, so both travel in one file.
+"""
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
+from course.simulator.cost.roofline import HOST, LINK, ROOFLINE, STACK, Constants
+from minillm.core.errors import PricingError, StorageError
+from minillm.core.params import StrictModel
+from minillm.host.storage import cache_home, write_whole
+
+PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profiles").glob("*.json"))}
+"""Profiles that come with minillm, by name: fitted to public measurements, which their files name."""
+CURRENT_STACK = "rtx-4090"
+"""Fitted to vLLM 0.19 with CUDA graphs and asynchronous scheduling: what other cards are taken to be served with."""
+
+_PRIORS = json.loads((Path(__file__).parent / "priors.json").read_text())
+PRIORS: dict[str, float] = _PRIORS["gpu"]
+"""What a good GPU stack with CUDA graphs comes to. Fits start here, and constants that a fit cannot see stay here:
+GEMM libraries reach 60 to 80% of peak FLOP/s and 80 to 90% of bandwidth, a kernel in a graph costs about 1.3 µs
+(some ten a layer), an NCCL all-reduce of a few kilobytes over NVLink some 10 µs."""
+CPU_PRIORS: dict[str, float] = _PRIORS["cpu"]
+"""A CPU does its own launching, so none of it runs beside the work: it is in layer_s, step_s and request_s."""
+
+
+LEFT_OUT_ERROR: dict[str, str] = _PRIORS["left_out_error"]
+"""By recording: how far typical constants are off on it, to which it was not fitted."""
+
+
+class Profile(StrictModel):
+    """Hardware, constants, provenance; also the format of a profile's file."""
+
+    _error: type[Exception] = PricingError
+
+    version: Literal[1] = 1
+    hardware: Hardware
+    constants: Constants
+    provenance: dict[str, Any] = Field(default_factory=dict)
+    """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached."""
+
+    def write(self, path: Path) -> None:
+        content = json.dumps(self.model_dump(), indent=2) + "\n"
+        try:
+            write_whole(path, content.encode(), "name with --out a file")
+        except StorageError as error:
+            raise PricingError(f"cannot write the profile {path}: {error}") from None
+
+    @classmethod
+    def read(cls, path: Path) -> "Profile":
+        """Raises PricingError: the file is no profile, or one of another version."""
+        try:
+            content = read_json(path)
+            if "version" not in content:
+                raise PricingError("it does not say its version")
+            return cls(**content)
+        except PricingError as error:
+            raise PricingError(f"{path} is no profile (`minillm calibrate` makes one): {error}") from None
+
+
+def roofline_profile(hardware: Hardware) -> Profile:
+    """Every peak reached, nothing else takes time. To compare with; not to believe."""
+    return Profile(hardware=hardware, constants=ROOFLINE, provenance={"source": "pure roofline, nothing fitted"})
+
+
+def typical_profile(hardware: Hardware) -> Profile:
+    """What a fit starts from, and all there is for hardware that has not been measured."""
+    provenance = {"source": "typical constants, not fitted to this hardware"}
+    return Profile(hardware=hardware, constants=typical_constants(hardware), provenance=provenance)
+
+
+def typical_constants(hardware: Hardware) -> Constants:
+    """PRIORS, with what is reached of such memory, and by all-reduces over such links."""
+    memory, links = _PRIORS["memory"][hardware.memory_class], _PRIORS["links"][hardware.link_class]
+    return Constants(**PRIORS).replace(bandwidth=memory["bandwidth"], **{name: links[name] for name in LINK})
+
+
+def moved(profile: Profile, hardware: Hardware) -> Profile:
+    """The same host and stack on another accelerator.
+
+    What one chip and its links reach of their data sheets says little about another's: a GeForce sums in float32 at
+    half the rate of its tensor cores, and so comes near 100% of what is left. Those constants are typical again.
+    """
+    if hardware.name == profile.hardware.name:
+        return profile.replace(hardware=hardware)
+    carried = {name: getattr(profile.constants, name) for name in (*HOST, *STACK)}
+    told, old = profile.provenance, profile.hardware.name
+    source = f"host and stack of {old} ({told.get('source', 'unknown')}); typical shares of {hardware.name}'s peaks"
+    fit = {key: told[key] for key in ("model", "tp", "weight_dtype") if key in told}
+    constants = typical_constants(hardware).replace(**carried)
+    return Profile(hardware=hardware, constants=constants, provenance={"source": source, "hardware": old, **fit})
+
+
+def find_profile(name: str) -> Profile:
+    """The profile in a file, a packaged one by its name, or the best there is for a hardware's name: measured, or
+    today's stack on it.
+
+    Raises:
+        UnknownHardwareError: no such hardware.
+        PricingError: the file is no profile.
+    """
+    path = Path(name).expanduser()
+    if path.suffix == ".json" and "bandwidth" not in read_json(path):
+        return Profile.read(path)
+    if name == THIS_MACHINE and this_machine_path().is_file():
+        try:
+            return Profile.read(this_machine_path())
+        except PricingError as error:
+            raise PricingError(f"{error}. Measure this machine anew: `minillm calibrate`") from None
+    if name in PACKAGED:
+        packaged = Profile.read(PACKAGED[name])
+        return moved(packaged, find_hardware(packaged.hardware.name))
+    hardware = find_hardware(name)
+    return moved(Profile.read(PACKAGED[CURRENT_STACK]), hardware) if hardware.is_gpu else typical_profile(hardware)
+
+
+def this_machine_path() -> Path:
+    """Where `minillm calibrate` keeps what it measured on this machine."""
+    return cache_home() / "profiles" / f"{THIS_MACHINE}.json"
+
+
+def today() -> str:
+    """The date, ISO 8601, UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -1,0 +1,243 @@
+"""Serves a log or a workload on equal simulated replicas, and reports both alike, as data and as text."""
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from course.simulator.calibration.replay import compare_with_log, serve_log
+from course.simulator.calibration.requests_log import read_requests_log
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.record import Outcome
+from course.simulator.cluster.replica import EngineFactory
+from course.simulator.cost.profile import LEFT_OUT_ERROR
+from course.simulator.deployment import Deployment
+from course.simulator.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
+from course.simulator.workload.requests import Workload
+from minillm.core.errors import WorkloadError
+from minillm.observe.records import Recordable, as_records
+from minillm.observe.speculation import SpeculationSummary
+from minillm.observe.summary import SLO
+from minillm.observe.tables import text_table
+
+
+def engines_for(deployment: Deployment, config: ClusterConfig) -> EngineFactory:
+    """Makes the replicas' engines: the fast ones, but where a proxy counts the chunks of an answer for a client who
+    may give up. A fast engine's timelines are brought up to date only now and then.
+    """
+    counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
+    return deployment.engine if counts_chunks else deployment.fast_engine
+
+
+def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) -> dict[str, Any]:
+    """Serve a log, and report: as `latency_report`; with a timed log also `measured` and `error_percent`; with
+    `per_request` also `requests`, in the log's order.
+
+    Raises:
+        RecordingError: the log cannot be read.
+        PricingError: a request can never be served.
+    """
+    log = read_requests_log(path)
+    outputs = serve_log(deployment, log)
+    report = latency_report(deployment, outputs, max(output.timeline.finished or 0.0 for output in outputs))
+    if any(request.is_timed for request in log):
+        _, report["measured"], report["error_percent"] = compare_with_log(outputs, log)
+    if per_request:
+        rows = {record.request_id: row_of(record) for record in as_records(outputs)}
+        report["requests"] = [rows[request.request_id] for request in log]
+    return report
+
+
+def latency_report(deployment: Deployment, served: Sequence[Recordable], seconds: float) -> dict[str, Any]:
+    """Of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on."""
+    report: dict[str, Any] = {
+        "summary": summary_of(served),
+        "throughput": rates(served),
+        "virtual_s": round(seconds, DIGITS),
+    }
+    if deployment.config.speculative is not None:
+        report["speculation"] = SpeculationSummary.of_requests(served).to_dict()
+    return report
+
+
+def simulate_workload(
+    deployment: Deployment,
+    workload: Workload,
+    config: ClusterConfig,
+    slo: SLO | None = None,
+    per_request: bool = False,
+    progress: Callable[[str, float], None] | None = None,
+) -> dict[str, Any]:
+    """Play a workload to a fleet.
+
+    Args:
+        progress: told what is done, and the share of requests that have ended.
+    Returns:
+        The `latency_report` of completed requests, `outcomes`, `attempts`, `prefix_hit_rate`, `replicas`,
+        `first_error` if there is one; with tiers `tier_hits`; with `slo` also `goodput_per_s` and `attainment`; with
+        `per_request` also `requests`.
+    Raises:
+        WorkloadError: the configuration names a pool that a single deployment cannot make.
+    """
+    if config.disaggregation is not None and config.disaggregation.kv_bytes_per_token is not None:
+        raise WorkloadError("leave kv_bytes_per_token out: the model has so many as it has")
+    hands_over = config.disaggregation is not None or config.tiers
+    shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and not hands_over
+    fleet, tell = None, progress and functools.partial(progress, "simulating")
+    if shares_nothing:
+        plain = deployment.without_prefix_lookups()
+        fleet = simulate(workload.anonymous(), config, engines_for(plain, config), progress=tell)
+    if fleet is None or any(report.num_preemptions for report in fleet.reports):
+        # A preempted request finds its own blocks again.
+        fleet = simulate(workload, config, engines_for(deployment, config), progress=tell)
+    done = [record for record in fleet.request_records() if record.completed]
+    report = {
+        **latency_report(deployment, done, fleet.duration),
+        "outcomes": dict(sorted(fleet.outcomes.items())),
+        "attempts": fleet.num_attempts,
+        "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
+        "replicas": config.replicas,
+    }
+    if fleet.tier_hits:
+        report["tier_hits"] = dict(fleet.tier_hits)
+    hardware, tokens = deployment.profile.hardware, sum(replica.num_output_tokens for replica in fleet.reports)
+    if hardware.watts and tokens:  # with power at its limit whenever a step runs; idle power is not counted
+        watts = hardware.watts * deployment.placement.accelerators
+        joules = watts * sum(replica.busy_s for replica in fleet.reports) / tokens
+        report["joules_per_output_token_at_most"] = round(joules, DIGITS)
+    if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
+        report["first_error"] = errors[0]
+    if slo is not None:
+        summary = fleet.summary(slo)
+        report["goodput_per_s"] = round(summary.goodput or 0.0, DIGITS)
+        report["attainment"] = round(summary.attainment or 0.0, DIGITS)
+    if per_request:
+        report["requests"] = [row_of(record) for record in done]
+    return report
+
+
+def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
+    """What is not as it was where the constants were fitted, and so makes their error larger. Empty: nothing."""
+    profile, placement = deployment.profile, deployment.placement
+    fit: dict[str, Any] = {"hardware": profile.hardware.name, **profile.provenance}
+    weights = "bfloat16" if placement.weight_dtype == "float16" else placement.weight_dtype  # they take the same time
+    here = {"hardware": profile.hardware.name, "model": model, "tp": placement.tp, "weight_dtype": weights}
+    fitted = {name: fit[name] if isinstance(fit[name], list) else [fit[name]] for name in here if name in fit}
+    differs = {name: f"{here[name]}, fitted to {fit[name]}" for name in fitted if here[name] not in fitted[name]}
+    if "model" not in fit:
+        differs["constants"] = "typical, fitted to nothing"
+    if placement.pp > 1:
+        differs["pp"] = f"{placement.pp} stages, fitted to one"
+    if placement.lora.adapters:
+        differs["lora"] = "launching their kernels is not in it"
+    if placement.accelerators > 1 and "link" not in fit.get("decided_by_data", ()):
+        differs["link"] = f"a guess for {profile.hardware.link_class}, as no measurement had one"
+    return differs
+
+
+def describe(model: str, deployment: Deployment) -> dict[str, Any]:
+    """What was simulated, and on whose word."""
+    profile, config, placement = deployment.profile, deployment.config, deployment.placement
+    optional = {
+        "pp": placement.pp > 1 and placement.pp,
+        "lora": placement.lora.adapters and placement.lora.model_dump(),
+        "expert_parallel": placement.expert_parallel,
+        "expert_skew": placement.expert_parallel and placement.expert_skew,
+        "speculative": config.speculative and config.speculative.model_dump(),
+        "sliding_window": config.sliding_window,
+        "attention_sinks": config.attention_sinks,
+        "scheduler_reserve_full_isl": config.scheduler_reserve_full_isl,
+        "null_block": deployment.null_block,
+    }
+    return {
+        "model": model,
+        "hardware": profile.hardware.name,
+        "tp": placement.tp,
+        "weight_dtype": placement.weight_dtype,
+        "kv_dtype": placement.kv_dtype,
+        "kv_blocks": deployment.num_kv_blocks,
+        "max_num_seqs": config.max_num_seqs,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        **{name: value for name, value in optional.items() if value},
+        "constants": profile.constants.model_dump(),
+        "provenance": profile.provenance,
+        "beyond_fit": beyond_fit(model, deployment),
+    }
+
+
+def as_text(report: dict[str, Any], body: str) -> str:
+    """What was simulated, what came out, and the constants' own error under it."""
+    num = report["tp"] * report.get("pp", 1)
+    lines = [f"{report['model']} on {num} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
+    lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
+    lines += error_lines(report["provenance"])
+    if beyond := report["beyond_fit"]:
+        told = "; ".join(f"{name.replace('_', ' ')} {why}" for name, why in beyond.items())
+        lines.append(f"beyond what they were fitted to, so expect more: {told}")
+        lines.append(f"on {len(LEFT_OUT_ERROR)} recordings, constants that were not fitted to them were off by:")
+        lines += [f"  {recording}: {off}" for recording, off in LEFT_OUT_ERROR.items()]
+    wall, virtual = report["wall_s"], report.get("virtual_s")
+    told = "" if virtual is None else f" {virtual:.1f} s, {virtual / max(wall, 1e-3):,.0f} times as fast as real time,"
+    lines.append(f"simulated{told} in {wall:.1f} s")
+    return "\n".join(lines)
+
+
+def error_lines(provenance: dict[str, Any]) -> list[str]:
+    """How far the constants were off where they were checked, one line for each kind of step or latency."""
+    checks = {name: value for name, value in provenance.items() if "error" in name}
+    if not checks:
+        return ["their error: not known"]
+    return ["their error:", *(f"  {line}" for name, value in checks.items() for line in flat(name, value))]
+
+
+def flat(name: str, value: Any) -> list[str]:
+    """Nested figures as lines: the innermost dict is one line."""
+    name = name.replace("_", " ")
+    if not isinstance(value, dict):
+        return [f"{name}: {value}"]
+    if not any(isinstance(inner, dict) for inner in value.values()):
+        return [f"{name}: " + ", ".join(f"{key.replace('_', ' ')} {number}" for key, number in value.items())]
+    return [f"{name}, {line}" for key, inner in value.items() for line in flat(key, inner)]
+
+
+def latency_text(report: dict[str, Any]) -> str:
+    """Latencies, rates, and how requests ended."""
+    lines = [summary_text("seconds", report["summary"], ".4f")]
+    lines.append("  ".join(f"{name} {value:.2f}" for name, value in report["throughput"].items()))
+    if "speculation" in report:
+        lines.append(speculation_text(report["speculation"]))
+    if "outcomes" in report:
+        ends = ", ".join(f"{num} {outcome}" for outcome, num in report["outcomes"].items())
+        lines.append(f"requests: {ends} (latencies are of completed ones), in {report['attempts']} attempts")
+    if "tier_hits" in report:
+        hits = ", ".join(f"{tokens} from {name}" for name, tokens in report["tier_hits"].items())
+        lines.append(f"prompt tokens fetched: {hits}")
+    if joules := report.get("joules_per_output_token_at_most"):
+        lines.append(
+            f"energy: at most {joules:.2f} J per output token, with the boards at their power limit in each step"
+        )
+    if "first_error" in report:
+        lines.append(f"first error: {report['first_error']}")
+    if "attainment" in report:
+        share, rate = report["attainment"], report["goodput_per_s"]
+        lines.append(f"within the limits: {share:.1%} of requests, {rate:.2f} per second")
+    if "error_percent" in report:
+        lines += ["error against the log:", summary_text("percent", report["error_percent"], "+.2f")]
+    return "\n".join(lines)
+
+
+def summary_text(unit: str, summary: SummaryDict, form: str) -> str:
+    """A row for each metric."""
+    rows = (
+        (metric.removesuffix("_s"), *("-" if value is None else format(value, form) for value in parts.values()))
+        for metric, parts in summary.items()
+    )
+    return text_table((unit, "mean", *PERCENTILES), rows)
+
+
+def speculation_text(figures: dict[str, Any]) -> str:
+    """What became of the drafts, in one line."""
+    if not figures["verifications"]:
+        return "speculation: the gates let nothing be drafted"
+    places = ", ".join(f"{share:.0%}" for share in figures["acceptance_at"])
+    return f"speculation: {figures['emitted_per_verify']:.2f} tokens per verification, accepted by place {places}"

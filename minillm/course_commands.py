@@ -1,0 +1,90 @@
+"""Commands that the course brings. The engine knows nothing of them but for where they are, and imports them on use."""
+
+import importlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import typer
+
+from minillm.core.errors import MissingPackageError
+
+
+class CourseCommand(NamedTuple):
+    """Where a command is, and what it is for."""
+
+    name: str
+    module: str
+    attribute: str
+    """A function with typer's annotations, or a whole Typer app."""
+    about: str
+
+
+COURSE_COMMANDS = (
+    CourseCommand(
+        "simulate",
+        "course.simulator.cli",
+        "simulate",
+        "Serve made-up or recorded traffic on GPUs that you don't have: latencies, costs, the number of replicas.",
+    ),
+    CourseCommand(
+        "calibrate",
+        "course.simulator.cli",
+        "calibrate",
+        "Fit the simulator to this machine, or to a server from a log of its requests.",
+    ),
+    CourseCommand(
+        "incident",
+        "course.lab.incidents.cli",
+        "app",
+        "You are paged: find out what is wrong with a service, fix it, and be graded on what the fix did.",
+    ),
+    CourseCommand(
+        "drill",
+        "course.lab.drills.cli",
+        "app",
+        "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
+    ),
+    CourseCommand(
+        "proxy",
+        "course.lab.proxy",
+        "app",
+        "A proxy that spoils streams on purpose, to show latency that no GPU has caused.",
+    ),
+)
+
+COURSE_BENCHMARKS = (
+    CourseCommand("serve", "course.loadgen.command", "serve", "Load-test any OpenAI-compatible server."),
+    CourseCommand("attention", "course.measure.cli", "attention", "Attention backends against each other."),
+    CourseCommand("quality", "course.measure.cli", "quality", "What lossy settings cost in quality."),
+    CourseCommand("speculation", "course.measure.cli", "speculation", "Speculative decoding against none."),
+    CourseCommand("serve-overhead", "course.measure.cli", "serve_overhead", "What the server adds to the engine."),
+)
+"""Subcommands of `minillm bench`."""
+
+
+def add_course_commands(app: typer.Typer, commands: Sequence[CourseCommand]) -> None:
+    """Make them commands of `app`: each gets all its arguments, `--help` too."""
+    for each in commands:
+        _add(app, each)
+
+
+def _add(app: typer.Typer, course_command: CourseCommand) -> None:
+    name, module, attribute, about = course_command
+
+    @app.command(
+        name,
+        help=about,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+    def run(context: typer.Context) -> None:
+        try:
+            command = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            cure = 'pip install -c constraints.txt -e ".[lab]"'
+            raise MissingPackageError(f"{name} needs {error.name}: {cure}") from None
+        if not isinstance(command, typer.Typer):
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+            alone.command(name)(command)
+            command = alone
+        command(context.args, prog_name=context.command_path)

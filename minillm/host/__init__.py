@@ -1,0 +1,1 @@
+"""This machine: caches on its disk, its memory, its GPU, OpenMP's threads, its clock."""
