@@ -144,7 +144,7 @@ docs: setup ## write the API reference, from the docstrings, into build/api
 	$(BIN)/python -m docs.api_reference build/api
 
 site: setup ## write the course as a static site, into build/site
-	$(BIN)/python -m course.lab.site build/site --url "$(SITE_URL)"
+	$(BIN)/python -m course.site build/site --url "$(SITE_URL)"
 
 lint: setup ## check the style, and the types of minillm/; print the sizes of the parts
 	$(BIN)/ruff check .
@@ -155,8 +155,8 @@ lint: setup ## check the style, and the types of minillm/; print the sizes of th
 # Its tools come from npm, and are no dependency of anything here.
 lint-site: ## check types and style of the static site's scripts (needs Node.js, and the network)
 	npx --yes -p typescript@5 tsc --noEmit --allowJs --checkJs --strict --target es2022 --lib es2022,dom,dom.iterable \
-		course/lab/site/static/*.js
-	npx --yes -p eslint@9 eslint --config course/lab/site/eslint.config.mjs course/lab/site/static/*.js
+		course/site/static/*.js
+	npx --yes -p eslint@9 eslint --config course/site/eslint.config.mjs course/site/static/*.js
 
 format: setup ## apply the style
 	$(BIN)/ruff check --fix .

@@ -18,13 +18,13 @@
 # %%
 from course.lab import Dashboard, Replay, open_lab, phase_table, services, services_70b, simulated_70b
 from course.lab.control import Control
-from course.lab.lesson_00 import findings
-from course.lab.lesson_00.anatomy import draw_anatomy
-from course.lab.lesson_00.checks import checks
-from course.lab.lesson_00.claims import a1
 from course.lab.pictures.compare import draw_phase_bars
 from course.lab.pictures.steps import draw_steps
 from course.lab.predict import grew_most
+from course.lessons.lesson_00 import findings
+from course.lessons.lesson_00.anatomy import draw_anatomy
+from course.lessons.lesson_00.checks import checks
+from course.lessons.lesson_00.claims import a1
 
 lab = open_lab()
 

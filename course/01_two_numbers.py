@@ -14,13 +14,13 @@
 # %%
 from course.lab import Ruler, open_lab, services, services_70b, simulated_70b, slo, tables
 from course.lab.control import Control
-from course.lab.lesson_01 import findings
-from course.lab.lesson_01.checks import checks
-from course.lab.lesson_01.claims import a6, b1, e5, f3
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.predict import gained_most
 from course.lab.ruler import buckets
+from course.lessons.lesson_01 import findings
+from course.lessons.lesson_01.checks import checks
+from course.lessons.lesson_01.claims import a6, b1, e5, f3
 
 lab = open_lab(dtype="bfloat16")  # two bytes a weight; you'll halve that in a moment
 

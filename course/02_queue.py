@@ -14,9 +14,9 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_02 import charts, findings, instrument, simulated, tables, traffic
-from course.lab.lesson_02.checks import checks
-from course.lab.lesson_02.claims import a2
+from course.lessons.lesson_02 import charts, findings, instrument, simulated, tables, traffic
+from course.lessons.lesson_02.checks import checks
+from course.lessons.lesson_02.claims import a2
 
 lab = open_lab()
 
@@ -196,7 +196,7 @@ findings.overload(over_time)
 # %%
 import inspect
 
-from course.lab.lesson_02 import theory
+from course.lessons.lesson_02 import theory
 
 print(inspect.getsource(theory.kingman_wait))
 print(inspect.getsource(theory.replay))

@@ -12,9 +12,9 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_02b import findings, instrument, simulated, tables, tenants, traffic
-from course.lab.lesson_02b.checks import checks
-from course.lab.lesson_02b.claims import a9, a13, a19, d1, d2, d3, e4, orders, queue_limits
+from course.lessons.lesson_02b import findings, instrument, simulated, tables, tenants, traffic
+from course.lessons.lesson_02b.checks import checks
+from course.lessons.lesson_02b.claims import a9, a13, a19, d1, d2, d3, e4, orders, queue_limits
 
 lab = open_lab()
 

@@ -14,11 +14,11 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_03 import attention, chunks, costs, envelope, findings, instrument, reading, sim_70b, traffic
-from course.lab.lesson_03.checks import checks
-from course.lab.lesson_03.claims import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
-from course.lab.lesson_03.measured import Ladder, both_ways, four_times
-from course.lab.lesson_03.pictures import draw_ladder, draw_saving, draw_time_and_memory
+from course.lessons.lesson_03 import attention, chunks, costs, envelope, findings, instrument, reading, sim_70b, traffic
+from course.lessons.lesson_03.checks import checks
+from course.lessons.lesson_03.claims import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
+from course.lessons.lesson_03.measured import Ladder, both_ways, four_times
+from course.lessons.lesson_03.pictures import draw_ladder, draw_saving, draw_time_and_memory
 
 lab = open_lab()
 

@@ -15,11 +15,11 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_04 import claims, findings, hosted, instruments, policies, tables, template, tenants, traffic
-from course.lab.lesson_04.beads import draw_finds
-from course.lab.lesson_04.checks import checks
-from course.lab.lesson_04.claims import d9, d13, f1, f5, f6
-from course.lab.lesson_04.editor import PromptEditor, lint_prompts
+from course.lessons.lesson_04 import claims, findings, hosted, instruments, policies, tables, template, tenants, traffic
+from course.lessons.lesson_04.beads import draw_finds
+from course.lessons.lesson_04.checks import checks
+from course.lessons.lesson_04.claims import d9, d13, f1, f5, f6
+from course.lessons.lesson_04.editor import PromptEditor, lint_prompts
 
 lab = open_lab()
 
@@ -158,7 +158,7 @@ instruments.policy_explorer()
 #
 # </details>
 #
-# That was a model of a cache (`course/lab/lesson_04/cache_model.py`). The engine has the same policies
+# That was a model of a cache (`course/lessons/lesson_04/cache_model.py`). The engine has the same policies
 # (`prefix_eviction`, `prefix_ttl_s`). Tenant A asks every other time, three others share the rest, and there's room for
 # two:
 

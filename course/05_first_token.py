@@ -15,11 +15,11 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_05 import causes, findings, instrument, per_token, structured, traffic
-from course.lab.lesson_05.checks import checks
-from course.lab.lesson_05.claims import b3, b3_at_70b, d19, d21, moves_here, pairs
-from course.lab.lesson_05.outside import over_http
-from course.lab.lesson_05.pictures import draw_rhythm, draw_waterfall
+from course.lessons.lesson_05 import causes, findings, instrument, per_token, structured, traffic
+from course.lessons.lesson_05.checks import checks
+from course.lessons.lesson_05.claims import b3, b3_at_70b, d19, d21, moves_here, pairs
+from course.lessons.lesson_05.outside import over_http
+from course.lessons.lesson_05.pictures import draw_rhythm, draw_waterfall
 
 # More slots than requests: nothing here ever waits for a slot.
 lab = open_lab(max_num_seqs=traffic.SLOTS)

@@ -13,8 +13,8 @@
 from course.lab import simulated_70b
 from course.lab.display import stack
 from course.lab.lab import Lab
-from course.lab.lesson_05b import budget_picture, findings, transfer
-from course.lab.lesson_05b.checks import checks
+from course.lessons.lesson_05b import budget_picture, findings, transfer
+from course.lessons.lesson_05b.checks import checks
 
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
 

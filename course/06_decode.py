@@ -14,11 +14,11 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_06 import bets, bytes_map, findings, instrument, pictures, profiling, shapes, sim_70b, steps
-from course.lab.lesson_06.checks import checks
-from course.lab.lesson_06.claims import a4
-from course.lab.lesson_06.roofline import on_paper, roofs_table, this_machine
-from course.lab.lesson_06.traffic import room
+from course.lessons.lesson_06 import bets, bytes_map, findings, instrument, pictures, profiling, shapes, sim_70b, steps
+from course.lessons.lesson_06.checks import checks
+from course.lessons.lesson_06.claims import a4
+from course.lessons.lesson_06.roofline import on_paper, roofs_table, this_machine
+from course.lessons.lesson_06.traffic import room
 
 lab = open_lab()
 

@@ -11,9 +11,9 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_06 import sim_70b
-from course.lab.lesson_06b import experts, findings, parallel
-from course.lab.lesson_06b.checks import checks
+from course.lessons.lesson_06 import sim_70b
+from course.lessons.lesson_06b import experts, findings, parallel
+from course.lessons.lesson_06b.checks import checks
 
 lab = open_lab()
 

@@ -16,12 +16,12 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_07 import bets, charts, claims, findings, instrument, kv_bytes, sim_70b, traffic
-from course.lab.lesson_07.block_map import draw_frame
-from course.lab.lesson_07.checks import checks
-from course.lab.lesson_07.claims import a11, a12, a15, b2, d8, d12
-from course.lab.lesson_07.kv_bytes_picture import kv_bytes_explorer
-from course.lab.lesson_07.life import draw_life
+from course.lessons.lesson_07 import bets, charts, claims, findings, instrument, kv_bytes, sim_70b, traffic
+from course.lessons.lesson_07.block_map import draw_frame
+from course.lessons.lesson_07.checks import checks
+from course.lessons.lesson_07.claims import a11, a12, a15, b2, d8, d12
+from course.lessons.lesson_07.kv_bytes_picture import kv_bytes_explorer
+from course.lessons.lesson_07.life import draw_life
 
 lab = open_lab()
 

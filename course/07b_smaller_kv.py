@@ -11,10 +11,10 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_07 import bets, charts, kv_bytes, losses, needle, traffic
-from course.lab.lesson_07b import findings, tiers
-from course.lab.lesson_07b.checks import checks
-from course.lab.lesson_07b.claims import d14
+from course.lessons.lesson_07 import bets, charts, kv_bytes, losses, needle, traffic
+from course.lessons.lesson_07b import findings, tiers
+from course.lessons.lesson_07b.checks import checks
+from course.lessons.lesson_07b.claims import d14
 
 lab = open_lab()
 

@@ -16,14 +16,14 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_08 import acceptance, bets, costs, findings, gain_map, heads, overlap, price, served
+from course.lessons.lesson_08 import acceptance, bets, costs, findings, gain_map, heads, overlap, price, served
 
 lab = open_lab()
 
 # %%
-from course.lab.lesson_08 import short, sim_70b, tiles, traffic, watch
-from course.lab.lesson_08.checks import checks
-from course.lab.lesson_08.claims import a14, d4, d5, d6, f2, quantized_or_drafted
+from course.lessons.lesson_08 import short, sim_70b, tiles, traffic, watch
+from course.lessons.lesson_08.checks import checks
+from course.lessons.lesson_08.claims import a14, d4, d5, d6, f2, quantized_or_drafted
 
 # %% [markdown]
 # ## Surface

@@ -17,13 +17,13 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_06.roofline import this_machine
-from course.lab.lesson_09 import findings, formats_roofline, gate, phases, sim_70b, sparsity, steps, traffic
-from course.lab.lesson_09.checks import checks
-from course.lab.lesson_09.claims import a7, b4, b5, d10
-from course.lab.lesson_09.formats import Shelf, formats_table
-from course.lab.lesson_09.rounding import load_matrix
-from course.lab.lesson_09.rounding_pictures import errors_table, rounding_lab
+from course.lessons.lesson_06.roofline import this_machine
+from course.lessons.lesson_09 import findings, formats_roofline, gate, phases, sim_70b, sparsity, steps, traffic
+from course.lessons.lesson_09.checks import checks
+from course.lessons.lesson_09.claims import a7, b4, b5, d10
+from course.lessons.lesson_09.formats import Shelf, formats_table
+from course.lessons.lesson_09.rounding import load_matrix
+from course.lessons.lesson_09.rounding_pictures import errors_table, rounding_lab
 
 lab = open_lab()
 shelf = Shelf(lab, instead_of=globals().get("shelf"))

@@ -16,10 +16,10 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_10 import batching, findings, front, letters, sim_70b, traffic, wire
-from course.lab.lesson_10.checks import checks
-from course.lab.lesson_10.claims import a5, d16
 from course.lab.server import LabServer
+from course.lessons.lesson_10 import batching, findings, front, letters, sim_70b, traffic, wire
+from course.lessons.lesson_10.checks import checks
+from course.lessons.lesson_10.claims import a5, d16
 
 lab = open_lab()
 # The real one, `minillm serve`, in the background, with the lab's weights. Running this again closes the previous one.

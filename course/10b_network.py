@@ -11,11 +11,11 @@
 # %%
 from course.lab import open_lab
 from course.lab.display import stack
-from course.lab.lesson_10 import distance, findings, readers, traffic
-from course.lab.lesson_10b import geography
-from course.lab.lesson_10b.checks import checks
-from course.lab.lesson_10b.claims import e1, e7
 from course.lab.server import LabServer
+from course.lessons.lesson_10 import distance, findings, readers, traffic
+from course.lessons.lesson_10b import geography
+from course.lessons.lesson_10b.checks import checks
+from course.lessons.lesson_10b.claims import e1, e7
 
 lab = open_lab()
 server = LabServer(lab, instead_of=globals().get("server"))

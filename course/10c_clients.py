@@ -12,11 +12,11 @@
 # %%
 from course.lab import open_lab
 from course.lab.display import stack
-from course.lab.lesson_10 import findings, leaving, traffic, trouble
-from course.lab.lesson_10c import storm
-from course.lab.lesson_10c.checks import checks
-from course.lab.lesson_10c.claims import d15, e6
 from course.lab.server import LabServer
+from course.lessons.lesson_10 import findings, leaving, traffic, trouble
+from course.lessons.lesson_10c import storm
+from course.lessons.lesson_10c.checks import checks
+from course.lessons.lesson_10c.claims import d15, e6
 
 lab = open_lab()
 server = LabServer(lab, instead_of=globals().get("server"))

@@ -12,8 +12,8 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.lesson_11 import bounds, claims, findings, fleet, knee, traffic, waterfall, worksheet
-from course.lab.lesson_11.checks import checks
+from course.lessons.lesson_11 import bounds, claims, findings, fleet, knee, traffic, waterfall, worksheet
+from course.lessons.lesson_11.checks import checks
 
 lab = open_lab()
 

@@ -13,11 +13,11 @@
 from course.lab import simulated_70b
 from course.lab.display import stack
 from course.lab.lab import Lab
-from course.lab.lesson_11 import claims as runs
-from course.lab.lesson_11 import cold, findings, fleet, money, spike, traffic, warning
-from course.lab.lesson_11.checks import spike_checks
-from course.lab.lesson_11b import anatomy, canary
-from course.lab.lesson_11b.claims import a21, e2, e3
+from course.lessons.lesson_11 import claims as runs
+from course.lessons.lesson_11 import cold, findings, fleet, money, spike, traffic, warning
+from course.lessons.lesson_11.checks import spike_checks
+from course.lessons.lesson_11b import anatomy, canary
+from course.lessons.lesson_11b.claims import a21, e2, e3
 
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
 

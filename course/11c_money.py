@@ -13,11 +13,11 @@
 # %%
 from course.lab import simulated_70b
 from course.lab.lab import Lab
-from course.lab.lesson_11 import claims as runs
-from course.lab.lesson_11 import findings, fleet, hardware, money, routing
-from course.lab.lesson_11.checks import money_checks
-from course.lab.lesson_11c import adapters, tokens
-from course.lab.lesson_11c.claims import a20, d20, e8
+from course.lessons.lesson_11 import claims as runs
+from course.lessons.lesson_11 import findings, fleet, hardware, money, routing
+from course.lessons.lesson_11.checks import money_checks
+from course.lessons.lesson_11c import adapters, tokens
+from course.lessons.lesson_11c.claims import a20, d20, e8
 
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
 

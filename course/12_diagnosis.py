@@ -13,12 +13,12 @@
 # - **Deep dive** (ten): how an incident is made, what each change is worth, how it's graded, the raw data.
 
 # %%
+from course.incidents import Incident
+from course.incidents.desk import Desk
 from course.lab import open_lab, simulated_70b
-from course.lab.incidents import Incident
-from course.lab.incidents.desk import Desk
-from course.lab.lesson_12 import claims, real, services, twins
-from course.lab.lesson_12.checks import checks
-from course.lab.lesson_12.claims import a18, d23
+from course.lessons.lesson_12 import claims, real, services, twins
+from course.lessons.lesson_12.checks import checks
+from course.lessons.lesson_12.claims import a18, d23
 
 lab = open_lab()
 
@@ -264,7 +264,7 @@ contract_beside
 # %%
 import inspect
 
-from course.lab.incidents import generate
+from course.incidents import generate
 
 print(inspect.getsource(generate._try))
 

@@ -13,14 +13,14 @@
 # - **Deep dive** (five): what the graders read, and what they can't.
 
 # %%
+from course.drills import lesson
+from course.drills.checks import claims as statements
+from course.drills.desk import Desk, MockInterview, solution
+from course.drills.library import FLAGSHIP, find_drill
 from course.lab import open_lab, simulated_70b
-from course.lab.drills import lesson
-from course.lab.drills.checks import claims as statements
-from course.lab.drills.desk import Desk, MockInterview, solution
-from course.lab.drills.library import FLAGSHIP, find_drill
-from course.lab.lesson_13 import claims
-from course.lab.lesson_13.checks import checks
-from course.lab.lesson_13.claims import a17
+from course.lessons.lesson_13 import claims
+from course.lessons.lesson_13.checks import checks
+from course.lessons.lesson_13.claims import a17
 
 lab = open_lab()
 dump = find_drill(FLAGSHIP).drawn()
@@ -174,7 +174,7 @@ simulated_70b.error_band(simulated_70b.deployment(**claims.SERVER))
 # itself settles it. These lines are about the queue:
 
 # %%
-from course.lab.drills.claims import table
+from course.drills.claims import table
 
 for pair, (effect, _, right) in table()["effects"].items():
     if pair.endswith(".queue"):

@@ -14,10 +14,10 @@
 
 # %%
 from course.lab import open_lab
-from course.lab.lesson_14 import Ledger, LedgerPanel, bets, techniques
-from course.lab.lesson_14.checks import checks
-from course.lab.lesson_14.claim_map import draw_map
-from course.lab.lesson_14.claims import d22
+from course.lessons.lesson_14 import Ledger, LedgerPanel, bets, techniques
+from course.lessons.lesson_14.checks import checks
+from course.lessons.lesson_14.claim_map import draw_map
+from course.lessons.lesson_14.claims import d22
 
 lab = open_lab()
 ledger = Ledger(lab)
@@ -143,12 +143,12 @@ ledger.keep(d22(cells))
 # %%
 import inspect
 
-from course.lab.lesson_14 import claims as example
+from course.lessons.lesson_14 import claims as example
 
 print(inspect.getsource(example.verdict))
 
 # %% [markdown]
-# **How the ledger finds its experiments.** The `claims.py` of each lesson's folder, `course/lab/lesson_NN/`, has a
+# **How the ledger finds its experiments.** The `claims.py` of each lesson's folder, `course/lessons/lesson_NN/`, has a
 # `MEASURE`, which maps a claim's id to a function that takes the lab. To add a claim, add it to the `claims.toml`
 # beside it and a function there.
 #

@@ -34,13 +34,13 @@ COURSE_COMMANDS = (
     ),
     CourseCommand(
         "incident",
-        "course.lab.incidents.cli",
+        "course.incidents.cli",
         "app",
         "You are paged: find out what is wrong with a service, fix it, and be graded on what the fix did.",
     ),
     CourseCommand(
         "drill",
-        "course.lab.drills.cli",
+        "course.drills.cli",
         "app",
         "Interview drills: list, show, grade, mock, history. `minillm drill --help` says more.",
     ),

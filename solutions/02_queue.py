@@ -114,7 +114,7 @@ check("continuous-batching-step", plan_step)
 # ghost. Where your plan breaks a rule, that's noted and the engine's rule takes over, so no request waits forever.
 
 # %%
-from course.lab.grading.plug_in import OpenLab
+from course.grading.plug_in import OpenLab
 
 lab = OpenLab(instead_of=globals().get("lab"))
 ours = lab.run("burst")

@@ -99,7 +99,7 @@ check("prefix-hash-chain", block_names, cached_tokens)
 # `block_names`, and finds them by these names. Every question in this traffic has the same handbook in front of it.
 
 # %%
-from course.lab.grading.plug_in import OpenLab
+from course.grading.plug_in import OpenLab
 
 lab = OpenLab(instead_of=globals().get("lab"))
 ours = lab.run("rag")
@@ -417,7 +417,7 @@ check("radix-tree", RadixTree)
 # it knows. The engine then uses its cached blocks only as far as your tree found them, and computes the rest again.
 
 # %%
-from course.lab.grading.plug_in import OpenLab
+from course.grading.plug_in import OpenLab
 
 lab = OpenLab(instead_of=globals().get("lab"))
 ours = lab.run("chat")

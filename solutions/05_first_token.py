@@ -193,7 +193,7 @@ check("mixed-or-apart", largest_chunk, mixed_ttft, kv_arrival, plan)
 # into chunks of your size, for a step that costs about what a small CPU's does. Look at the gaps of the requests that decode meanwhile.
 
 # %%
-from course.lab.grading.plug_in import OpenLab
+from course.grading.plug_in import OpenLab
 
 lab = OpenLab(instead_of=globals().get("lab"))
 ours = lab.run("burst", max_num_batched_tokens=2048)
@@ -318,7 +318,7 @@ check("grammar-mask", follow, Matcher)
 # samples, over its whole vocabulary of 49,152 tokens. The grammar: "yes" or "no", a reason of letters and spaces, and a full stop.
 
 # %%
-from course.lab.grading.plug_in import OpenLab
+from course.grading.plug_in import OpenLab
 from course.lab.workloads import Arrival, Workload
 
 letters = dict.fromkeys("abcdefghijklmnopqrstuvwxyz ", "why")

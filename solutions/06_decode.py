@@ -210,7 +210,7 @@ check("paged-attention", gather, paged_attention)
 # baseline. The tokens should be the same; where two are almost equally likely, rounding may decide.
 
 # %%
-from course.lab.grading.plug_in import OpenLab
+from course.grading.plug_in import OpenLab
 from course.lab.workloads import Arrival, Workload
 
 lab = OpenLab(instead_of=globals().get("lab"))
@@ -318,8 +318,8 @@ check("expert-routing", route, rows_of, mixture)
 # layer. Every layer of every step asks your `route`. The tokens should be those of the engine's own router.
 
 # %%
-from course.lab.grading.plug_in import OpenLab
-from course.lab.lesson_06b.experts import small_moe
+from course.grading.plug_in import OpenLab
+from course.lessons.lesson_06b.experts import small_moe
 
 moe = OpenLab(short=True, model=str(small_moe(lab)), load_format="dummy", dtype="float32")
 ours = moe.run(one_question)

@@ -106,7 +106,7 @@ check("block-pool", BlockPool)
 # answers was handed out by your pool. The dashboard shows the run with your pool, and the engine's as a ghost.
 
 # %%
-from course.lab.grading.plug_in import OpenLab
+from course.grading.plug_in import OpenLab
 
 lab = OpenLab(instead_of=globals().get("lab"), enable_prefix_caching=False)  # finding equal blocks is another exercise
 ours = lab.run("chat")

@@ -18,7 +18,7 @@
 # %%
 from math import ceil
 
-from course.lab.incidents.dumps import changes, check, numbers, questions, read
+from course.incidents.dumps import changes, check, numbers, questions, read
 
 changes()
 

@@ -69,7 +69,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the static site, written once."""
-    from course.lab.site.__main__ import write
+    from course.site.__main__ import write
 
     return write(tmp_path_factory.mktemp("site"))[0].parent
 

@@ -49,8 +49,8 @@ WITHOUT_TORCH = (
     "minillm.frontend.engine",
     "minillm.doctor.children",
     "minillm.cli",
-    "course.lab.incidents.cli",
-    "course.lab.drills.cli",
+    "course.incidents.cli",
+    "course.drills.cli",
 )
 """Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer at once."""
 

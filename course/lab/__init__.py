@@ -18,9 +18,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from course.grading.notebook import check, hint
     from course.lab.dashboard import Dashboard
     from course.lab.explorer import Explorer
-    from course.lab.grading.notebook import check, hint
     from course.lab.lab import Lab, open_lab
     from course.lab.predict import Prediction
     from course.lab.replay import Replay
@@ -41,8 +41,8 @@ _HOMES = {
     "Prediction": "course.lab.predict",
     "Replay": "course.lab.replay",
     "Ruler": "course.lab.ruler",
-    "check": "course.lab.grading.notebook",
-    "hint": "course.lab.grading.notebook",
+    "check": "course.grading.notebook",
+    "hint": "course.grading.notebook",
     "open_lab": "course.lab.lab",
     "phase_table": "course.lab.summary",
 }

@@ -73,7 +73,7 @@ def read_claims(folder: Path) -> dict[str, Entry]:
     return dict(sorted(found.items(), key=lambda item: (item[0][0], int(item[0][1:]))))
 
 
-REGISTRY = read_claims(Path(__file__).parent)
+REGISTRY = read_claims(Path(__file__).parents[1] / "lessons")
 
 
 class _Template(string.Formatter):

@@ -26,7 +26,7 @@ from course.lab.display import fold
 from course.lab.marks import DISTURBED
 
 OTHERWISE = "If it had come out otherwise"
-HERE = Path(__file__).parent
+LESSONS = Path(__file__).parents[1] / "lessons"
 
 
 @dataclass(frozen=True)
@@ -70,4 +70,4 @@ def tell(lesson: str, finding: str, outcome: str, /, **values: Any) -> Finding:
 @cache
 def texts(lesson: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     """All of a lesson's, by finding and outcome."""
-    return tomllib.loads((HERE / f"lesson_{lesson}" / "findings.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((LESSONS / f"lesson_{lesson}" / "findings.toml").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """What pages without a kernel need to be used: bets with their outcomes, and an explorer's pictures at many settings.
 
 Bets are small, and stand in the HTML that a notebook keeps. Pictures are many: while notebooks are built, each explorer
-is drawn at many settings, and they lie in a file of their own, named in the HTML (course/lab/site reads both).
+is drawn at many settings, and they lie in a file of their own, named in the HTML (course/site reads both).
 """
 
 import gzip

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from course.lab.drills.clock import clock_html
+from course.drills.clock import clock_html
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 DESK = '<div class="widget-vbox"><button class="d-stop">done</button><textarea></textarea></div>'

@@ -16,7 +16,7 @@ FILE = "course/screen.ipynb"
 CODE = (
     "from course.lab import Dashboard, open_lab",
     'dashboard = Dashboard(open_lab(), "chat")\ndashboard',
-    "from course.lab.incidents import Incident\nfrom course.lab.incidents.desk import Desk",
+    "from course.incidents import Incident\nfrom course.incidents.desk import Desk",
     "Desk(Incident.generate(seed=1))",
     "import time\ntime.sleep(2.5)",
     'open_lab().predict("arrows", "Which?", ["queue", "prefill"])',

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from course.lab.drills.calibrate import stands_in
-from course.lab.drills.checks import check, follow_ups
-from course.lab.drills.drill import Commit
-from course.lab.drills.library import ALL as DRILLS
-from course.lab.incidents import Incident
+from course.drills.calibrate import stands_in
+from course.drills.checks import check, follow_ups
+from course.drills.drill import Commit
+from course.drills.library import ALL as DRILLS
+from course.incidents import Incident
 from course.lab.predict import Outcome, Prediction
 from course.lab.recording import read_recording
-from course.lab.site import drills, incidents
-from course.lab.site.calculator import CARDS, priced
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import find_profile
 from course.simulator.cost.roofline import StepTimeModel, StepWork
+from course.site import drills, incidents
+from course.site.calculator import CARDS, priced
 from minillm.model.arithmetic import find_model
 
 pytestmark = pytest.mark.browser

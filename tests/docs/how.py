@@ -69,9 +69,9 @@ RULES = (
 AS_IT_STANDS = Rule("", Way.RUN, "nothing speaks against it")
 
 SKETCHES = {
-    ("course/lab/grading/AUTHORS.md", "def right(samples, q)"): "a sketch with gaps for the author to fill in",
-    ("course/lab/grading/AUTHORS.md", "def share(self, block_ids)"): "a method without its class: it shows the marks",
-    ("course/lab/grading/AUTHORS.md", "from course.lab.grading.plug_in"): "plan_step is the learner's own",
+    ("course/grading/AUTHORS.md", "def right(samples, q)"): "a sketch with gaps for the author to fill in",
+    ("course/grading/AUTHORS.md", "def share(self, block_ids)"): "a method without its class: it shows the marks",
+    ("course/grading/AUTHORS.md", "from course.grading.plug_in"): "plan_step is the learner's own",
 }
 """Python blocks that are compiled only: (page, beginning of the block), and why."""
 

@@ -28,8 +28,8 @@ MEANT = {"ID": "block-pool", "NN": "07", "FILE": "pool.py", "N": "1"}
 """What stands for whatever the reader chooses."""
 SHELL = re.compile(r"[|>&]")
 COURSE_COMMANDS = {
-    "incident": "course.lab.incidents.cli",
-    "drill": "course.lab.drills.cli",
+    "incident": "course.incidents.cli",
+    "drill": "course.drills.cli",
     "proxy": "course.lab.proxy",
 }
 INLINE = re.compile(r"`(minillm [a-z][^`\n]*|python -m course[^`\n]*|make [a-z][^`\n]*)`")
@@ -100,8 +100,8 @@ def parse_words(words: list[str]) -> None:
             parse(cli.app, "minillm", words[1:])
         else:
             parse(importlib.import_module(course).app, words[1], words[2:])
-    elif words[:3] == ["python", "-m", "course.lab.grading"]:
-        parse(importlib.import_module("course.lab.grading.__main__").app, "grading", words[3:])
+    elif words[:3] == ["python", "-m", "course.grading"]:
+        parse(importlib.import_module("course.grading.__main__").app, "grading", words[3:])
     elif words[:2] == ["python", "-m"]:
         assert importlib.util.find_spec(words[2]), words[2]
     elif words[0] == "make":
@@ -170,7 +170,7 @@ def prepare(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
             with monkeypatch.context() as within:
                 shown = io.StringIO()
                 within.setattr(sys, "stdout", shown)
-                assert run(f"python -m course.lab.grading {name}", AS_IT_STANDS, within) == 0
+                assert run(f"python -m course.grading {name}", AS_IT_STANDS, within) == 0
             if redirected:
                 Path(redirected).write_text(shown.getvalue())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from course.lab.start.contents import Lesson, lesson_sources
+from course.lessons.start.contents import Lesson, lesson_sources
 
 MOST_WORDS = 1600
 """In a lesson's prose, without what is folded away and its sources: forty minutes with its runs."""

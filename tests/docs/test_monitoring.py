@@ -13,9 +13,9 @@ from docs.pages import ROOT
 from priced_runner import priced_engines
 from prometheus_client.parser import text_string_to_metric_families
 
-from course.lab.incidents import alerts
-from course.lab.incidents.alerts import MATCHER, RULES, SELECTOR, Counted, History, Rules
-from course.lab.incidents.causes import CAUSES
+from course.incidents import alerts
+from course.incidents.alerts import MATCHER, RULES, SELECTOR, Counted, History, Rules
+from course.incidents.causes import CAUSES
 from minillm.core.timeline import VirtualClock
 from minillm.server.calls import Call
 from minillm.server.metrics import EngineMetrics, Metrics

@@ -8,12 +8,12 @@ import nbformat
 import pytest
 from docs.pages import FENCE, ROOT, commands, pages
 
+from course.drills.library import ALL
+from course.grading.exercises import catalogue
+from course.incidents.causes import CAUSES
 from course.lab.build import lesson_sources
-from course.lab.drills.library import ALL
-from course.lab.grading.exercises import catalogue
-from course.lab.incidents.causes import CAUSES
-from course.lab.start.contents import HEADING, anchor, plain
-from course.lab.start.paths import INTERVIEW, SERVER, TEACHER
+from course.lessons.start.contents import HEADING, anchor, plain
+from course.lessons.start.paths import INTERVIEW, SERVER, TEACHER
 from minillm import __version__
 from minillm.server.config import UNKEPT_BY_REPLICAS
 
@@ -133,8 +133,8 @@ def test_the_tutor_is_told_of_every_place_that_holds_answers() -> None:
     for holder in (
         "solutions/",
         "tests/lab/exercises/right/",
-        "course/lab/incidents/causes/",
-        "course/lab/drills/texts/",
+        "course/incidents/causes/",
+        "course/drills/texts/",
     ):
         assert f"`{holder}`" in table
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from course.lessons.lesson_03.prompt_pruning import prune_context, split_sentences, words_of
 from course.measure.scoring import load_items
 from minillm.core.errors import ConfigError
-from minillm.frontend.prompt_pruning import prune_context, split_sentences, words_of
 
 TEXT = "The cat is grey. The mill was built in 1784. It stands by the river! Who built it? Josiah did."
 

@@ -2,7 +2,7 @@
 
 import xml.etree.ElementTree as ET
 
-from course.lab.grading import Checks
+from course.grading import Checks
 from course.lab.svg import Picture
 
 GARBAGE = (..., None, "tea", [], {}, ["x", "y", "z"], [None] * 3, object(), float("nan"), float("inf"), -1, 0, 10**400)

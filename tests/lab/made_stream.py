@@ -1,9 +1,9 @@
 """Streams, trips and fed fronts made by hand for the tests of lesson 10."""
 
 from course.lab.http_client import Heard, Read
-from course.lab.lesson_10 import front
-from course.lab.lesson_10.front import Fed
-from course.lab.lesson_10.traffic import Passed, Trip
+from course.lessons.lesson_10 import front
+from course.lessons.lesson_10.front import Fed
+from course.lessons.lesson_10.traffic import Passed, Trip
 
 START = 100.0
 

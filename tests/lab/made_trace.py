@@ -2,11 +2,11 @@
 
 from math import log1p
 
-from course.lab.lesson_07 import kv_bytes
-from course.lab.lesson_07.kv_bytes import Account
-from course.lab.lesson_07.losses import Loss
-from course.lab.lesson_07.needle import FIRST_TIME, Found
-from course.lab.lesson_07.trace import DECODE, DONE, PREFILL, QUEUE, Frame, RequestOutcome, Trace
+from course.lessons.lesson_07 import kv_bytes
+from course.lessons.lesson_07.kv_bytes import Account
+from course.lessons.lesson_07.losses import Loss
+from course.lessons.lesson_07.needle import FIRST_TIME, Found
+from course.lessons.lesson_07.trace import DECODE, DONE, PREFILL, QUEUE, Frame, RequestOutcome, Trace
 from course.measure.scoring import TextScore
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from course.drills import cli as drills
+from course.grading import __main__ as exercises
+from course.grading import classroom
+from course.grading.exercises import find
+from course.grading.source import answer_file
 from course.lab import progress
-from course.lab.drills import cli as drills
-from course.lab.grading import __main__ as exercises
-from course.lab.grading import classroom
-from course.lab.grading.exercises import find
-from course.lab.grading.source import answer_file
 
 
 def marked(path: Path, text: str) -> Path:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from course.lab.lesson_11b import canary
+from course.lessons.lesson_11b import canary
 
 BAD, NOTHING = "no CUDA graphs", "nothing (an A/A test)"
 

@@ -7,10 +7,10 @@ from made_run import made_config, made_run
 
 from course.lab import services, slo, tables
 from course.lab.lab import Lab
-from course.lab.lesson_00.claims import a1
-from course.lab.lesson_01 import findings
-from course.lab.lesson_01.claims import a6, b1, e5, f3
 from course.lab.run import Run, percentile
+from course.lessons.lesson_00.claims import a1
+from course.lessons.lesson_01 import findings
+from course.lessons.lesson_01.claims import a6, b1, e5, f3
 from minillm.observe.summary import SLO
 
 QUEUED = made_run(num_requests=10, config=made_config(max_num_seqs=1))

@@ -7,13 +7,13 @@ import pytest
 from made_run import made_run
 
 from course.lab.control import Control
-from course.lab.lesson_00.findings import chat
-from course.lab.lesson_04 import findings as lesson_04
-from course.lab.lesson_05 import findings as lesson_05
-from course.lab.lesson_08 import findings as lesson_08
-from course.lab.lesson_09.phases import Pair, who_gained
 from course.lab.marks import QUIET
 from course.lab.run import Run
+from course.lessons.lesson_00.findings import chat
+from course.lessons.lesson_04 import findings as lesson_04
+from course.lessons.lesson_05 import findings as lesson_05
+from course.lessons.lesson_08 import findings as lesson_08
+from course.lessons.lesson_09.phases import Pair, who_gained
 
 
 def longer(run: Run, factor: float) -> Run:

@@ -5,12 +5,12 @@ import math
 import pytest
 from asserting import shows
 
-from course.lab.lesson_03 import envelope
-from course.lab.lesson_04 import hosted
-from course.lab.lesson_08 import gain_map, heads
-from course.lab.lesson_08.formulas import break_even
-from course.lab.lesson_11b import anatomy
-from course.lab.lesson_11c import adapters
+from course.lessons.lesson_03 import envelope
+from course.lessons.lesson_04 import hosted
+from course.lessons.lesson_08 import gain_map, heads
+from course.lessons.lesson_08.formulas import break_even
+from course.lessons.lesson_11b import anatomy
+from course.lessons.lesson_11c import adapters
 
 
 def test_ttft_on_an_envelope() -> None:

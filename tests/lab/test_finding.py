@@ -24,7 +24,7 @@ def texts(tmp_path, monkeypatch) -> None:
         '[chunks.same]\nhere = "The same."\n'
         '[chunks.none]\nis_disturbed = true\nhere = "Something else kept this machine busy."\n'
     )
-    monkeypatch.setattr(finding, "HERE", tmp_path)
+    monkeypatch.setattr(finding, "LESSONS", tmp_path)
     finding.texts.cache_clear()
 
 
@@ -50,7 +50,7 @@ def test_that_the_machine_was_busy_is_marked_alone_and_in_a_stack() -> None:
     assert stack(tell("99", "chunks", "same"))._repr_mimebundle_()[1] == {}
 
 
-@pytest.mark.parametrize("path", sorted(Path(finding.__file__).parent.glob("lesson_*/findings.toml")), ids=str)
+@pytest.mark.parametrize("path", sorted(finding.LESSONS.glob("lesson_*/findings.toml")), ids=str)
 def test_every_sentence_that_says_so_is_marked(path: Path) -> None:
     for name, outcomes in tomllib.loads(path.read_text(encoding="utf-8")).items():
         for outcome, said in outcomes.items():

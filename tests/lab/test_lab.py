@@ -11,13 +11,13 @@ from patience import PATIENCE_S
 
 from course.lab import waiting
 from course.lab.lab import Lab
-from course.lab.lesson_03 import reading
-from course.lab.lesson_08 import costs, overlap
-from course.lab.lesson_08 import watch as verifying
-from course.lab.lesson_09 import gate
-from course.lab.lesson_09.formats import PLAIN, Shelf
 from course.lab.session import Session
 from course.lab.workloads import Arrival, Workload
+from course.lessons.lesson_03 import reading
+from course.lessons.lesson_08 import costs, overlap
+from course.lessons.lesson_08 import watch as verifying
+from course.lessons.lesson_09 import gate
+from course.lessons.lesson_09.formats import PLAIN, Shelf
 from minillm import Engine
 from minillm.core.errors import EngineDeadError
 

@@ -16,13 +16,13 @@ from made_run import made_run
 
 from course.lab.claims import REGISTRY, Claim
 from course.lab.lab import Lab
-from course.lab.lesson_14 import Ledger, LedgerPanel, techniques
-from course.lab.lesson_14.checks import checks
-from course.lab.lesson_14.claim_map import GROUPS, draw_map
-from course.lab.lesson_14.claims import d22
-from course.lab.lesson_14.measuring import Experiment, find_experiments
-from course.lab.lesson_14.records import FAILED, UNMEASURED, Book
-from course.lab.lesson_14.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
+from course.lessons.lesson_14 import Ledger, LedgerPanel, techniques
+from course.lessons.lesson_14.checks import checks
+from course.lessons.lesson_14.claim_map import GROUPS, draw_map
+from course.lessons.lesson_14.claims import d22
+from course.lessons.lesson_14.measuring import Experiment, find_experiments
+from course.lessons.lesson_14.records import FAILED, UNMEASURED, Book
+from course.lessons.lesson_14.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
 
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
 
@@ -32,7 +32,7 @@ LESSONS = {entry.lesson for entry in REGISTRY.values()}
 
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
 def test_every_registered_claim_has_an_experiment(lesson: str) -> None:
-    module = importlib.import_module(f"course.lab.lesson_{lesson}.claims")
+    module = importlib.import_module(f"course.lessons.lesson_{lesson}.claims")
     registered = {entry.id for entry in REGISTRY.values() if entry.lesson == lesson}
     assert module.MEASURE.keys() == registered
 

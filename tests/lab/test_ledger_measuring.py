@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from course.lab.claims import REGISTRY
-from course.lab.lesson_14 import measuring
-from course.lab.lesson_14.measuring import fingerprint
+from course.lessons.lesson_14 import measuring
+from course.lessons.lesson_14.measuring import fingerprint
 
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
 
@@ -19,35 +19,34 @@ def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_expe
         folder.mkdir(parents=True)
     (package / "claims.py").write_text("a = 1")
     others = ("tools", "one.py")
-    seen = {fingerprint(package, others)}
+    seen = {fingerprint(package, others, tmp_path)}
     for path in ("lesson_77/part.py", "tools/inner/part.py", "one.py", "one.toml"):
         (tmp_path / path).write_text("b = 1")
-        seen.add(fingerprint(package, others))
-    assert len(seen) == 5 and fingerprint(package, others) in seen
+        seen.add(fingerprint(package, others, tmp_path))
+    assert len(seen) == 5 and fingerprint(package, others, tmp_path) in seen
 
 
-SHARED = {"simulated_70b", "claims", "lab", "run", "scale", "style", "waiting"}
+SHARED = {f"lab.{name}" for name in ("simulated_70b", "claims", "lab", "run", "scale", "style", "waiting")}
 """Of course.lab, what every experiment stands on."""
 
 
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
 def test_experiments_name_the_code_that_they_take_from_elsewhere(lesson: str) -> None:
-    module = importlib.import_module(f"course.lab.lesson_{lesson}.claims")
+    module = importlib.import_module(f"course.lessons.lesson_{lesson}.claims")
     named = getattr(module, "EXPERIMENT", ())
-    lab = Path(module.__file__).parent.parent
-    assert all((lab / name).exists() for name in named)
+    assert all((measuring.COURSE / name).exists() for name in named)
     for name in imported(Path(module.__file__)):
-        own = name.split(".")[0] in (*SHARED, f"lesson_{lesson}")
+        own = name in SHARED or name.startswith(f"lessons.lesson_{lesson}.")
         assert own or any(f"{name.replace('.', '/')}.py" == each for each in named), name
 
 
 def imported(source: Path) -> set[str]:
-    """Modules of course.lab that a file imports, such as "lesson_02.simulated"."""
+    """Modules of the lab and of lessons that a file imports, such as "lessons.lesson_02.simulated"."""
     found = set()
     for node in ast.walk(ast.parse(source.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("course.lab"):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith(("course.lab", "course.lessons")):
             package = Path("/".join(node.module.split(".")))
             for alias in node.names:
-                is_module = (Path(measuring.__file__).parents[3] / package / f"{alias.name}.py").is_file()
+                is_module = (measuring.COURSE.parent / package / f"{alias.name}.py").is_file()
                 found.add(f"{node.module}.{alias.name}" if is_module else node.module)
-    return {name.removeprefix("course.lab.") for name in found}
+    return {name.removeprefix("course.") for name in found}

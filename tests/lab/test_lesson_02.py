@@ -4,9 +4,9 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
-from course.lab.lesson_02 import checks as grading
-from course.lab.lesson_02 import claims, curve, findings, instrument, simulated, tables, theory, traffic
-from course.lab.lesson_02.visits import longest_queue, mean, queue_length, visits_of, waits
+from course.lessons.lesson_02 import checks as grading
+from course.lessons.lesson_02 import claims, curve, findings, instrument, simulated, tables, theory, traffic
+from course.lessons.lesson_02.visits import longest_queue, mean, queue_length, visits_of, waits
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
-from course.lab.lesson_02.visits import Visit, visits_of
-from course.lab.lesson_02b import checks as grading
-from course.lab.lesson_02b import claims, findings, simulated, tables, tenants, traffic
-from course.lab.lesson_02b.slot_map import empty_slot_share, slot_rows
+from course.lessons.lesson_02.visits import Visit, visits_of
+from course.lessons.lesson_02b import checks as grading
+from course.lessons.lesson_02b import claims, findings, simulated, tables, tenants, traffic
+from course.lessons.lesson_02b.slot_map import empty_slot_share, slot_rows
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from course.lab.lab import Lab
-from course.lab.lesson_03 import attention, chunks, claims, costs, instrument, reading, sim_70b, traffic
-from course.lab.lesson_03 import checks as grading
-from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point
-from course.lab.lesson_03.measured import Ladder, four_times, ladder_run
-from course.lab.lesson_03.square import draw_square
 from course.lab.run import Run
+from course.lessons.lesson_03 import attention, chunks, claims, costs, instrument, reading, sim_70b, traffic
+from course.lessons.lesson_03 import checks as grading
+from course.lessons.lesson_03.attention import FUSED, TEXTBOOK, Point
+from course.lessons.lesson_03.measured import Ladder, four_times, ladder_run
+from course.lessons.lesson_03.square import draw_square
 from course.measure.scoring import load_items
 
 SMALL, BIG = costs.shape_of("smollm2-135m"), costs.shape_of(costs.BIG)

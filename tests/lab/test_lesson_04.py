@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from course.lab import simulated_70b
 from course.lab.lab import Lab
-from course.lab.lesson_04 import cache_model, claims, linter, policies, tables, template, tenants, traces, traffic
-from course.lab.lesson_04 import checks as grading
-from course.lab.lesson_04.beads import FOUND, draw_finds
-from course.lab.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, replay
-from course.lab.lesson_04.editor import PromptEditor
 from course.lab.run import Run
+from course.lessons.lesson_04 import cache_model, claims, linter, policies, tables, template, tenants, traces, traffic
+from course.lessons.lesson_04 import checks as grading
+from course.lessons.lesson_04.beads import FOUND, draw_finds
+from course.lessons.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, replay
+from course.lessons.lesson_04.editor import PromptEditor
 from course.simulator.deployment import Deployment
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock

@@ -8,10 +8,20 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
-from course.lab.lesson_05 import causes, claims, findings, instrument, outside, per_token, pictures, sim_70b, traffic
-from course.lab.lesson_05 import checks as grading
-from course.lab.lesson_05.causes import CAUSES, Stay, inside
 from course.lab.run import Run
+from course.lessons.lesson_05 import (
+    causes,
+    claims,
+    findings,
+    instrument,
+    outside,
+    per_token,
+    pictures,
+    sim_70b,
+    traffic,
+)
+from course.lessons.lesson_05 import checks as grading
+from course.lessons.lesson_05.causes import CAUSES, Stay, inside
 from minillm.core.step_cost import split_steps
 from minillm.core.timeline import StepRecord, StepShare
 

@@ -5,8 +5,8 @@ import itertools
 import pytest
 from asserting import refuses_garbage, shows
 
-from course.lab.lesson_05b import budget_picture, transfer
-from course.lab.lesson_05b.checks import checks
+from course.lessons.lesson_05b import budget_picture, transfer
+from course.lessons.lesson_05b.checks import checks
 
 
 def test_the_transfer_is_bytes_over_bandwidth() -> None:

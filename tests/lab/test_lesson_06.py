@@ -7,12 +7,12 @@ from asserting import refuses_garbage
 
 from course.lab import simulated_70b
 from course.lab.lab import Lab
-from course.lab.lesson_06 import bets, findings, pictures, profiling, sim_70b, steps, traffic
-from course.lab.lesson_06.checks import checks
-from course.lab.lesson_06.claims import MEASURE, a4
-from course.lab.lesson_06.roofline import Roof, on_paper
-from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
-from course.lab.lesson_06.steps import Dot
+from course.lessons.lesson_06 import bets, findings, pictures, profiling, sim_70b, steps, traffic
+from course.lessons.lesson_06.checks import checks
+from course.lessons.lesson_06.claims import MEASURE, a4
+from course.lessons.lesson_06.roofline import Roof, on_paper
+from course.lessons.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
+from course.lessons.lesson_06.steps import Dot
 from course.simulator.workload.arrivals import AllAtOnce
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed

@@ -4,8 +4,8 @@ import pytest
 from asserting import refuses_garbage
 
 from course.lab.lab import Lab
-from course.lab.lesson_06b import experts, findings, parallel
-from course.lab.lesson_06b.checks import checks
+from course.lessons.lesson_06b import experts, findings, parallel
+from course.lessons.lesson_06b.checks import checks
 
 
 def test_more_tokens_read_more_experts(tiny_lab: Lab, smollm_path) -> None:

@@ -9,11 +9,11 @@ from asserting import shows
 from made_trace import MADE, found, frame, large, loss
 
 from course.lab.lab import Lab
-from course.lab.lesson_07 import bets, charts, claims, kv_bytes, kv_bytes_picture, losses, needle, sim_70b, traffic
-from course.lab.lesson_07.instrument import Pool
-from course.lab.lesson_07.kv_bytes import GQA, MHA, MLA, MQA, Account
-from course.lab.lesson_07.needle import FIRST_TIME
-from course.lab.lesson_07.trace import AGAIN, DECODE, DONE, EVICTED, GONE, PREFILL, SWAPPED, Arrival, record
+from course.lessons.lesson_07 import bets, charts, claims, kv_bytes, kv_bytes_picture, losses, needle, sim_70b, traffic
+from course.lessons.lesson_07.instrument import Pool
+from course.lessons.lesson_07.kv_bytes import GQA, MHA, MLA, MQA, Account
+from course.lessons.lesson_07.needle import FIRST_TIME
+from course.lessons.lesson_07.trace import AGAIN, DECODE, DONE, EVICTED, GONE, PREFILL, SWAPPED, Arrival, record
 from course.measure.quality import Floors
 from minillm.model.arithmetic import KVCacheSize
 
@@ -146,7 +146,7 @@ def test_the_pools_fit_any_model(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_film_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("course.lab.lesson_07.trace.MOST_STEPS", 3)
+    monkeypatch.setattr("course.lessons.lesson_07.trace.MOST_STEPS", 3)
     with pytest.raises(RuntimeError, match="not over"):
         record(traffic.engine(tiny_lab), [Arrival(0, PROMPT, 20)], "long")
 

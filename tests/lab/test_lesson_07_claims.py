@@ -7,13 +7,13 @@ from asserting import refuses_garbage, shows
 from made_trace import MADE, found, frame, large, loss, outcome, trace_of
 
 from course.lab.lab import Lab
-from course.lab.lesson_07 import bets, claims, sim_70b
-from course.lab.lesson_07.checks import checks
-from course.lab.lesson_07.sim_70b import Served
-from course.lab.lesson_07.trace import DECODE, GONE, Frame, Trace
-from course.lab.lesson_07b import claims as claims_07b
-from course.lab.lesson_07b import tiers
-from course.lab.lesson_07b.checks import checks as checks_07b
+from course.lessons.lesson_07 import bets, claims, sim_70b
+from course.lessons.lesson_07.checks import checks
+from course.lessons.lesson_07.sim_70b import Served
+from course.lessons.lesson_07.trace import DECODE, GONE, Frame, Trace
+from course.lessons.lesson_07b import claims as claims_07b
+from course.lessons.lesson_07b import tiers
+from course.lessons.lesson_07b.checks import checks as checks_07b
 
 # ---------------------------------------------------------------- claims
 

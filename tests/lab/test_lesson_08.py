@@ -7,7 +7,8 @@ import torch
 from asserting import refuses_garbage
 
 from course.lab.lab import Lab
-from course.lab.lesson_08 import (
+from course.lab.run import Run
+from course.lessons.lesson_08 import (
     acceptance,
     bets,
     claims,
@@ -21,14 +22,13 @@ from course.lab.lesson_08 import (
     traffic,
     watch,
 )
-from course.lab.lesson_08.acceptance import Point
-from course.lab.lesson_08.checks import checks
-from course.lab.lesson_08.costs import VerifyCosts
-from course.lab.lesson_08.formulas import best_k, break_even, emitted, popular, speedup
-from course.lab.lesson_08.overlap import Choice
-from course.lab.lesson_08.short import PayBack
-from course.lab.lesson_08.watch import Step, Story
-from course.lab.run import Run
+from course.lessons.lesson_08.acceptance import Point
+from course.lessons.lesson_08.checks import checks
+from course.lessons.lesson_08.costs import VerifyCosts
+from course.lessons.lesson_08.formulas import best_k, break_even, emitted, popular, speedup
+from course.lessons.lesson_08.overlap import Choice
+from course.lessons.lesson_08.short import PayBack
+from course.lessons.lesson_08.watch import Step, Story
 from minillm import EngineConfig
 from minillm.core.timeline import StepRecord, StepShare
 

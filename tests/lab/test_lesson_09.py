@@ -7,10 +7,10 @@ import torch
 from asserting import refuses_garbage, shows
 
 from course.lab.lab import Lab
-from course.lab.lesson_06.roofline import Roof
-from course.lab.lesson_06.shapes import LLAMA_70B
-from course.lab.lesson_06.steps import Dot
-from course.lab.lesson_09 import (
+from course.lessons.lesson_06.roofline import Roof
+from course.lessons.lesson_06.shapes import LLAMA_70B
+from course.lessons.lesson_06.steps import Dot
+from course.lessons.lesson_09 import (
     claims,
     findings,
     formats_roofline,
@@ -22,11 +22,11 @@ from course.lab.lesson_09 import (
     steps,
     traffic,
 )
-from course.lab.lesson_09 import rounding_pictures as pictures
-from course.lab.lesson_09.checks import checks
-from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf, formats_table
-from course.lab.lesson_09.phases import Pair
-from course.lab.lesson_09.sparsity import Timed
+from course.lessons.lesson_09 import rounding_pictures as pictures
+from course.lessons.lesson_09.checks import checks
+from course.lessons.lesson_09.formats import FORMATS, PLAIN, Shelf, formats_table
+from course.lessons.lesson_09.phases import Pair
+from course.lessons.lesson_09.sparsity import Timed
 from course.measure.quality import Cost, Floors, Quality
 from course.simulator.cost.hardware import find_hardware
 from minillm.core.errors import ConfigError

@@ -10,7 +10,8 @@ from made_stream import START, TRIPS, busy, passed
 
 from course.lab.http_client import Heard, Read, ask, connect
 from course.lab.lab import Lab
-from course.lab.lesson_10 import (
+from course.lab.server import LabServer, in_background
+from course.lessons.lesson_10 import (
     claims,
     distance,
     findings,
@@ -23,11 +24,10 @@ from course.lab.lesson_10 import (
     trouble,
     wire,
 )
-from course.lab.lesson_10.leaving import GATEWAY, STRAIGHT, Left
-from course.lab.lesson_10.readers import Answer
-from course.lab.lesson_10.relay import Way, relay
-from course.lab.lesson_10.traffic import Passed
-from course.lab.server import LabServer, in_background
+from course.lessons.lesson_10.leaving import GATEWAY, STRAIGHT, Left
+from course.lessons.lesson_10.readers import Answer
+from course.lessons.lesson_10.relay import Way, relay
+from course.lessons.lesson_10.traffic import Passed
 from minillm.core.timeline import StepRecord, StepShare
 from minillm.server.answers import DONE
 

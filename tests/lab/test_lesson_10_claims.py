@@ -7,15 +7,15 @@ from asserting import refuses_garbage, shows
 from made_stream import COSTS, TRIPS, busy, passed
 
 from course.lab.lab import Lab
-from course.lab.lesson_10 import batching, claims, leaving
-from course.lab.lesson_10 import checks as grading
-from course.lab.lesson_10.leaving import GATEWAY, STRAIGHT, Crowd
-from course.lab.lesson_10.readers import Answer
-from course.lab.lesson_10b import claims as claims_10b
-from course.lab.lesson_10b import geography
-from course.lab.lesson_10b.checks import checks as network_checks
-from course.lab.lesson_10c import claims as claims_10c
-from course.lab.lesson_10c.checks import checks as client_checks
+from course.lessons.lesson_10 import batching, claims, leaving
+from course.lessons.lesson_10 import checks as grading
+from course.lessons.lesson_10.leaving import GATEWAY, STRAIGHT, Crowd
+from course.lessons.lesson_10.readers import Answer
+from course.lessons.lesson_10b import claims as claims_10b
+from course.lessons.lesson_10b import geography
+from course.lessons.lesson_10b.checks import checks as network_checks
+from course.lessons.lesson_10c import claims as claims_10c
+from course.lessons.lesson_10c.checks import checks as client_checks
 
 # ---------------------------------------------------------------- claims
 

@@ -8,7 +8,7 @@ import pytest
 from asserting import refuses_garbage
 
 from course.lab.lab import Lab
-from course.lab.lesson_11 import (
+from course.lessons.lesson_11 import (
     claims,
     cold,
     findings,
@@ -19,14 +19,14 @@ from course.lab.lesson_11 import (
     warning,
     worksheet,
 )  # fmt: skip
-from course.lab.lesson_11.bounds import Ask
-from course.lab.lesson_11.checks import checks, money_checks, spike_checks
-from course.lab.lesson_11.cold import Sleep
-from course.lab.lesson_11.hardware import GpuOption
-from course.lab.lesson_11.knee import Crowd, Point, Sweep
-from course.lab.lesson_11.routing import Played, Route
-from course.lab.lesson_11.spike import MEASURES, RequestOutcome, Spike, Story
-from course.lab.lesson_11.warning import Alarm
+from course.lessons.lesson_11.bounds import Ask
+from course.lessons.lesson_11.checks import checks, money_checks, spike_checks
+from course.lessons.lesson_11.cold import Sleep
+from course.lessons.lesson_11.hardware import GpuOption
+from course.lessons.lesson_11.knee import Crowd, Point, Sweep
+from course.lessons.lesson_11.routing import Played, Route
+from course.lessons.lesson_11.spike import MEASURES, RequestOutcome, Spike, Story
+from course.lessons.lesson_11.warning import Alarm
 from course.simulator.cluster.record import ClientRecord
 from minillm.core.errors import SimulationError, WorkloadError
 from minillm.core.timeline import Timeline

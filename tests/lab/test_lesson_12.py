@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from asserting import refuses_garbage
 
-from course.lab.grading import Checks
-from course.lab.incidents import Incident
-from course.lab.incidents.dumps.sums import sums_of
-from course.lab.incidents.interventions import BY_ID as CHANGES
-from course.lab.incidents.reveal import Reveal
+from course.grading import Checks
+from course.incidents import Incident
+from course.incidents.dumps.sums import sums_of
+from course.incidents.interventions import BY_ID as CHANGES
+from course.incidents.reveal import Reveal
 from course.lab.lab import Lab
-from course.lab.lesson_12 import real, services, twins
-from course.lab.lesson_12.checks import checks
 from course.lab.predict import Prediction
+from course.lessons.lesson_12 import real, services, twins
+from course.lessons.lesson_12.checks import checks
 
 
 @pytest.fixture(scope="module")

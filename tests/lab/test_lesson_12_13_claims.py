@@ -6,8 +6,8 @@ import pytest
 
 from course.lab.claims import Claim
 from course.lab.lab import Lab
-from course.lab.lesson_12.claims import CHUNKS, LIMITED, STATIC, Line, Tail, a18, d23, tail_of
-from course.lab.lesson_13.claims import MEASURE, OUTPUT, Fit, a17
+from course.lessons.lesson_12.claims import CHUNKS, LIMITED, STATIC, Line, Tail, a18, d23, tail_of
+from course.lessons.lesson_13.claims import MEASURE, OUTPUT, Fit, a17
 
 
 def line(wait: float) -> Line:

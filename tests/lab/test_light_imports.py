@@ -9,7 +9,7 @@ import pytest
 HEAVY = ("torch", "transformers", "pandas", "matplotlib", "ipywidgets", "IPython", "httpx")
 
 
-@pytest.mark.parametrize("command", ["course.lab.incidents.cli", "course.lab.drills.cli"])
+@pytest.mark.parametrize("command", ["course.incidents.cli", "course.drills.cli"])
 def test_a_command_imports_nothing_heavy(command: str) -> None:
     script = f"import json, sys, {command}; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from course.lab.lab import Lab
 from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Side, main, measure, on_the_engine, simulated
 from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note
 from course.lab.phase_map.techniques import CHAT, ROWS, EnginePair, Pair, Technique, at, many
-from course.lab.start.contents import lessons
+from course.lessons.start.contents import lessons
 from course.simulator.cluster.fleet import ClusterConfig
 from minillm.core.timeline import PHASES
 from minillm.policies.config import EngineConfig

@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from course.incidents import marking
+from course.incidents.causes import CAUSES
+from course.incidents.interventions import ALL as CHANGES
+from course.incidents.questions import QUESTIONS
 from course.lab import build, recording
 from course.lab.display import Html
 from course.lab.explorer import Explorer, buttons, slider, switch
-from course.lab.incidents import marking
-from course.lab.incidents.causes import CAUSES
-from course.lab.incidents.interventions import ALL as CHANGES
-from course.lab.incidents.questions import QUESTIONS
 from course.lab.marks import FOLDED
 from course.lab.predict import Prediction
-from course.lab.site import incidents, pages
-from course.lab.site.__main__ import opening
+from course.site import incidents, pages
+from course.site.__main__ import opening
 
 MOST_BYTES = 1_500_000
 RECORDED = [f"{cause}-{seed}" for cause in incidents.CAUSES_SHOWN for seed in incidents.SEEDS]
 QUICK = ("proxy-1", "straggler-2")
-RECORD_AGAIN = "course/data/site/incidents is out of date: python -m course.lab.site.incidents"
+RECORD_AGAIN = "course/data/site/incidents is out of date: python -m course.site.incidents"
 
 
 def test_every_link_leads_to_a_page_and_a_heading_of_it(site: Path) -> None:

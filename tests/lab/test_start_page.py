@@ -11,17 +11,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from course.drills.library import FLAGSHIP, find_drill
+from course.grading import Checks, Criterion
 from course.lab import json_store, progress
-from course.lab.drills.library import FLAGSHIP, find_drill
-from course.lab.grading import Checks, Criterion
 from course.lab.lab import Lab
-from course.lab.lesson_08.formulas import emitted
 from course.lab.predict import Outcome, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
-from course.lab.start import contents, paths, resume
-from course.lab.start.cards import Card, Deck
-from course.lab.start.facts import CARDS
-from course.lab.start.review import Review, export
+from course.lessons.lesson_08.formulas import emitted
+from course.lessons.start import contents, paths, resume
+from course.lessons.start.cards import Card, Deck
+from course.lessons.start.facts import CARDS
+from course.lessons.start.review import Review, export
 from course.simulator.cost.profile import find_profile
 from minillm.model.arithmetic import find_model
 

@@ -3,7 +3,7 @@
 import pytest
 
 from course.lab.lab import Lab
-from course.lab.lesson_10c import storm
+from course.lessons.lesson_10c import storm
 
 
 def test_a_storm_on_the_real_server_counts_every_attempt(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from fake_runner import FakeRunner
 
 from course.lab.build import COURSE, lesson_sources, read_source
-from course.lab.start.contents import GUIDED, HEADING, anchor
+from course.lessons.start.contents import GUIDED, HEADING, anchor
 from course.simulator.cluster.fleet import ClusterConfig
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine

@@ -21,7 +21,7 @@ def test_a_lesson_has_all_its_parts(path) -> None:
     assert "## Sources" in prose
     for key in re.findall(r"(\w+) = lab\.predict\(", code):
         assert code.index(f"{key} = lab.predict(") < code.index(f"{key}.score("), "predict first, score after the run"
-    module = importlib.import_module(f"course.lab.lesson_{path.stem.partition('_')[0]}.claims")
+    module = importlib.import_module(f"course.lessons.lesson_{path.stem.partition('_')[0]}.claims")
     shown = set(re.findall(r"^(?:ledger\.keep\()?(?:claims\.)?([a-f]\d+)\(", code, re.M))
     assert shown == {claim.lower() for claim in module.MEASURE}, "a lesson shows each of its claims, measured"
 

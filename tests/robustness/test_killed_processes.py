@@ -15,8 +15,8 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="these are signals")
 GRADES_FOR_EVER = """
 import threading
 from dataclasses import replace
-from course.lab.grading import runner
-from course.lab.grading.exercises import find
+from course.grading import runner
+from course.grading.exercises import find
 
 exercise = replace(find("percentiles"), limit_s=10_000.0)
 text = "print('begun', flush=True)\\nwhile True:\\n    pass\\n"

@@ -9,9 +9,9 @@ from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.phase_map.measure import Measured, PhaseMap, Row, measure
 from course.lab.phase_map.techniques import ROWS
-from course.lab.start.contents import Lesson, lessons
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
 from course.lab.svg import INK, SOFT, TITLE_HEIGHT, Picture, line, phase_fill, rect, text
+from course.lessons.start.contents import Lesson, lessons
 
 COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "in_time": "within SLO"}
 HELPS, HURTS = "#56B4E9", ALARM

@@ -7,13 +7,13 @@ import pytest
 from lab.drills.test_graders import ideal
 from typer.testing import CliRunner
 
-from course.lab.drills import attempts, lesson, report
-from course.lab.drills.cli import app
-from course.lab.drills.desk import Desk, MockInterview, solution
-from course.lab.drills.drill import LEVELS, Commit
-from course.lab.drills.library import ALL, FLAGSHIP, find_drill
-from course.lab.drills.sitting import Sitting
-from course.lab.lesson_13.checks import checks
+from course.drills import attempts, lesson, report
+from course.drills.cli import app
+from course.drills.desk import Desk, MockInterview, solution
+from course.drills.drill import LEVELS, Commit
+from course.drills.library import ALL, FLAGSHIP, find_drill
+from course.drills.sitting import Sitting
+from course.lessons.lesson_13.checks import checks
 from minillm.core.errors import MinillmError
 
 

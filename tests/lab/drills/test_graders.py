@@ -12,15 +12,15 @@ import httpx
 import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
-from course.lab.drills import calibrate, judge, lesson
-from course.lab.drills.amounts import amounts_in, sums_in
-from course.lab.drills.checks import check, claims, follow_ups, share, verified
-from course.lab.drills.claims import against_itself, declared_innocent, false_claims, named_in, table
-from course.lab.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, Draw, DrawnDrill, Drill, UnknownDrillError
-from course.lab.drills.library import ALL, FLAGSHIP, find_drill
-from course.lab.drills.library.formulas import accepted
-from course.lab.drills.sitting import Sitting
-from course.lab.grading.growth import Cost, hold_steady
+from course.drills import calibrate, judge, lesson
+from course.drills.amounts import amounts_in, sums_in
+from course.drills.checks import check, claims, follow_ups, share, verified
+from course.drills.claims import against_itself, declared_innocent, false_claims, named_in, table
+from course.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, Draw, DrawnDrill, Drill, UnknownDrillError
+from course.drills.library import ALL, FLAGSHIP, find_drill
+from course.drills.library.formulas import accepted
+from course.drills.sitting import Sitting
+from course.grading.growth import Cost, hold_steady
 
 CASES = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
 EACH = pytest.mark.parametrize("drill", ALL, ids=lambda drill: drill.id)

@@ -8,9 +8,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # wrong_answers
 
-from course.lab.grading.exercise import Exercise
-from course.lab.grading.plug_in import OpenLab
-from course.lab.grading.runner import Graded, Submission, Worker
+from course.grading.exercise import Exercise
+from course.grading.plug_in import OpenLab
+from course.grading.runner import Graded, Submission, Worker
 
 Grade = Callable[..., Graded]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from course.drills import attempts
+from course.grading import classroom
+from course.grading.__main__ import app
+from course.grading.exercises import find
+from course.grading.history import History
 from course.lab import progress
-from course.lab.drills import attempts
-from course.lab.grading import classroom
-from course.lab.grading.__main__ import app
-from course.lab.grading.exercises import find
-from course.lab.grading.history import History
 from course.lab.json_store import JsonFile
 
 EXERCISE = find("block-pool")

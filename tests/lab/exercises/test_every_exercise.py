@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from wrong_answers import WrongAnswer, patched, wrong_answers
 
-from course.lab.grading.exercise import Exercise
-from course.lab.grading.exercises import catalogue, find
-from course.lab.grading.runner import Graded
-from course.lab.grading.source import answer_file, cells, path_of, resolve, statement
+from course.grading.exercise import Exercise
+from course.grading.exercises import catalogue, find
+from course.grading.runner import Graded
+from course.grading.source import answer_file, cells, path_of, resolve, statement
 
 HERE = Path(__file__).parent
 EXERCISES = catalogue()

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from course.lab.grading import WrongAnswerError
-from course.lab.grading.exercises import find, ids
-from course.lab.grading.history import History
-from course.lab.grading.notebook import advise, check, hint
-from course.lab.grading.source import answer_file
+from course.grading import WrongAnswerError
+from course.grading.exercises import find, ids
+from course.grading.history import History
+from course.grading.notebook import advise, check, hint
+from course.grading.source import answer_file
 
 ROOT = Path(__file__).parents[3]
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "course.lab.grading", *arguments]
+    command = [sys.executable, "-m", "course.grading", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
 
 

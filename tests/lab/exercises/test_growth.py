@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from wrong_answers import wrong_answers
 
-from course.lab.grading import growth, runner
-from course.lab.grading.exercise import Mistake
-from course.lab.grading.exercises import catalogue, find
-from course.lab.grading.growth import MARGIN, TRIES, Cost, cost_of, hold_steady
-from course.lab.grading.remote import Clock
-from course.lab.grading.source import answer_file
+from course.grading import growth, runner
+from course.grading.exercise import Mistake
+from course.grading.exercises import catalogue, find
+from course.grading.growth import MARGIN, TRIES, Cost, cost_of, hold_steady
+from course.grading.remote import Clock
+from course.grading.source import answer_file
 
 SIZES = (10, 100, 1000)
 HERE = Path(__file__).parent

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from course.lab.grading.__main__ import app
-from course.lab.grading.attempt import graded
-from course.lab.grading.exercises import find
-from course.lab.grading.history import History
-from course.lab.grading.runner import Submission, Worker
-from course.lab.grading.ship import pack
+from course.grading.__main__ import app
+from course.grading.attempt import graded
+from course.grading.exercises import find
+from course.grading.history import History
+from course.grading.runner import Submission, Worker
+from course.grading.ship import pack
 
 
 def test_without_the_package_the_learner_is_told_what_is_missing() -> None:
@@ -32,7 +32,7 @@ def test_what_this_machine_cannot_do_is_no_attempt(tmp_path: Path) -> None:
 
 def test_the_summary_leaves_out_what_this_machine_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     here, absent = find("percentiles"), replace(find("triton-kernel"), needs=("no_such_package",))
-    monkeypatch.setattr("course.lab.grading.__main__.catalogue", lambda: (here, absent))
+    monkeypatch.setattr("course.grading.__main__.catalogue", lambda: (here, absent))
 
     def total() -> float:
         return json.loads(CliRunner().invoke(app, ["summary", "--json"]).stdout)["max_score"]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from fake_runner import FakeRunner, greedy
 
-from course.lab.grading.exercises import chunked_prefill, int8_quantization, paged_attention, roofline_knee
-from course.lab.grading.tools import alike
+from course.grading.exercises import chunked_prefill, int8_quantization, paged_attention, roofline_knee
+from course.grading.tools import alike
 from minillm import Engine, EngineConfig
 from minillm.core.timeline import VirtualClock
 from minillm.kernels.attention.base import AttentionMetadata

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from course.lab.grading.exercises import block_tables, kv_bill, lru_eviction
+from course.grading.exercises import block_tables, kv_bill, lru_eviction
 from minillm import SamplingParams
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import FreeBlocks

@@ -3,11 +3,11 @@
 import pytest
 from fake_runner import FakeRunner, drain, expected_output, greedy
 
-from course.lab.grading.exercises import find
-from course.lab.grading.exercises.continuous_batching_step import Request as Planned
-from course.lab.grading.exercises.continuous_batching_step import right_plan
-from course.lab.grading.plug_in import OpenLab, Parts, build_engine
-from course.lab.grading.source import answer_file
+from course.grading.exercises import find
+from course.grading.exercises.continuous_batching_step import Request as Planned
+from course.grading.exercises.continuous_batching_step import right_plan
+from course.grading.plug_in import OpenLab, Parts, build_engine
+from course.grading.source import answer_file
 from minillm import EngineConfig
 from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import VirtualClock

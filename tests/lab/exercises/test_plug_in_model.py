@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from course.lab.grading.exercises import find
-from course.lab.grading.plug_in import OpenLab
-from course.lab.grading.source import answer_file
+from course.grading.exercises import find
+from course.grading.plug_in import OpenLab
+from course.grading.source import answer_file
 from course.lab.run import Run
 
 

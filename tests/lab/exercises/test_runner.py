@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from course.lab.grading import runner
-from course.lab.grading.exercise import Exercise
-from course.lab.grading.exercises import find
-from course.lab.grading.remote import Link
-from course.lab.grading.runner import KEPT_OUTPUT, Graded, Submission, Worker
-from course.lab.grading.source import answer_file, path_of
+from course.grading import runner
+from course.grading.exercise import Exercise
+from course.grading.exercises import find
+from course.grading.remote import Link
+from course.grading.runner import KEPT_OUTPUT, Graded, Submission, Worker
+from course.grading.source import answer_file, path_of
 
 SHORT = replace(find("percentiles"), limit_s=0.5)
 SOLUTION = answer_file(SHORT, "solution")
@@ -117,7 +117,7 @@ READS_THE_ANSWER = f"open({str(path_of(SHORT))!r}).read()"
 
 @pytest.mark.parametrize(
     "trick",
-    ["import course.lab.grading.exercises.percentiles", "from minillm.observe import summary",
+    ["import course.grading.exercises.percentiles", "from minillm.observe import summary",
     "import importlib; importlib.import_module('solutions')", READS_THE_ANSWER,
     "import subprocess; subprocess.run(['true'])", "import os; os.system('true')"],
 )  # fmt: skip

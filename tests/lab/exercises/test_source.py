@@ -3,9 +3,9 @@
 import nbformat
 import pytest
 
+from course.grading import source
+from course.grading.source import SourceError, resolve
 from course.lab import build
-from course.lab.grading import source
-from course.lab.grading.source import SourceError, resolve
 
 SOURCE = """# %% [markdown] exercise="tea"
 # ## Tea

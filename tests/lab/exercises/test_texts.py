@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from course.lab.grading.exercise import Exercise
-from course.lab.grading.exercises import catalogue
+from course.grading.exercise import Exercise
+from course.grading.exercises import catalogue
 
 CALLS = {"Mistake": (0, set()), "expect": (1, set()), "hold_steady": (2, {"size", "smallest", "times"})}
 """Where a text is named, and the fields that it gets anyway."""

@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from course.lab.grading.exercises import find
-from course.lab.grading.source import answer_file
+from course.grading.exercises import find
+from course.grading.source import answer_file
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # players
 
-from course.lab.incidents import Incident
+from course.incidents import Incident
 
 Draw = Callable[[str, int], Incident]
 

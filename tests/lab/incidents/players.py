@@ -3,10 +3,10 @@
 import random
 from collections.abc import Sequence
 
-from course.lab.grading import Result
-from course.lab.incidents import Incident
-from course.lab.incidents.marking import second_phases
-from course.lab.incidents.numbers import PLACES
+from course.grading import Result
+from course.incidents import Incident
+from course.incidents.marking import second_phases
+from course.incidents.numbers import PLACES
 
 LIMITS = ("more_slots", "larger_chunks", "kv_budget", "raise_client_cap", "longer_timeouts", "warm_pool")
 HARMLESS = (

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from course.lab.incidents import Incident
-from course.lab.incidents.desk import Desk
-from course.lab.incidents.marking import EVIDENCE
+from course.incidents import Incident
+from course.incidents.desk import Desk
+from course.incidents.marking import EVIDENCE
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from course.lab.grading import Result, source
-from course.lab.incidents.dumps import DUMPS, check, find_dump, numbers, read
-from course.lab.incidents.dumps import sums as arithmetic
-from course.lab.incidents.dumps.catalogue import drawn
-from course.lab.incidents.dumps.check import SUM_POINTS, decisive, sums_marked
-from course.lab.incidents.dumps.sums import ASKED, Sums
-from course.lab.incidents.generate import IncidentError
-from course.lab.incidents.interventions import BY_ID as CHANGES
-from course.lab.incidents.marking import RESTORED
-from course.lab.incidents.questions import BY_ID as QUESTIONS
+from course.grading import Result, source
+from course.incidents.dumps import DUMPS, check, find_dump, numbers, read
+from course.incidents.dumps import sums as arithmetic
+from course.incidents.dumps.catalogue import drawn
+from course.incidents.dumps.check import SUM_POINTS, decisive, sums_marked
+from course.incidents.dumps.sums import ASKED, Sums
+from course.incidents.generate import IncidentError
+from course.incidents.interventions import BY_ID as CHANGES
+from course.incidents.marking import RESTORED
+from course.incidents.questions import BY_ID as QUESTIONS
 from minillm.core.timeline import PHASES
 
 SOURCE = source.SOLUTIONS / "12_diagnosis_dumps.py"

@@ -17,13 +17,13 @@ from players import (
     template_of_settings,
 )
 
-from course.lab.grading import Result
-from course.lab.incidents import Incident
-from course.lab.incidents.causes import CAUSES
-from course.lab.incidents.classics import CLASSICS
-from course.lab.incidents.interventions import BY_ID as INTERVENTIONS
-from course.lab.incidents.questions import BY_ID as QUESTIONS
-from course.lab.incidents.service import play
+from course.grading import Result
+from course.incidents import Incident
+from course.incidents.causes import CAUSES
+from course.incidents.classics import CLASSICS
+from course.incidents.interventions import BY_ID as INTERVENTIONS
+from course.incidents.questions import BY_ID as QUESTIONS
+from course.incidents.service import play
 
 QUICK = (1,)
 LONG = tuple(range(3, 13))

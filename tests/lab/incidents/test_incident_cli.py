@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from course.lab.incidents import Incident
+from course.incidents import Incident
 
 Run = Callable[..., tuple[int, str, str]]
 SLOTS = ("--seed", "1", "--cause", "few_slots")

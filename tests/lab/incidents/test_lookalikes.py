@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from course.lab.incidents import Incident
+from course.incidents import Incident
 
 Draw = Callable[[str, int], Incident]
 

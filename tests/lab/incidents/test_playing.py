@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from players import expert
 
-from course.lab.incidents import Incident, IncidentError
-from course.lab.incidents.interventions import BY_ID, MOST_SLOTS
-from course.lab.incidents.marking import EVIDENCE, RESTORED, Answer, _secondary, second_phases
-from course.lab.incidents.numbers import PLACES
-from course.lab.incidents.page import page_of
-from course.lab.incidents.questions_server import BATCHES
+from course.incidents import Incident, IncidentError
+from course.incidents.interventions import BY_ID, MOST_SLOTS
+from course.incidents.marking import EVIDENCE, RESTORED, Answer, _secondary, second_phases
+from course.incidents.numbers import PLACES
+from course.incidents.page import page_of
+from course.incidents.questions_server import BATCHES
 from course.simulator.cluster.run import FleetRun
 
 Draw = Callable[[str, int], Incident]
@@ -24,7 +24,7 @@ Draw = Callable[[str, int], Incident]
 @pytest.fixture
 def slots(draw: Draw, home: Path, monkeypatch: pytest.MonkeyPatch) -> Incident:
     """Too few slots; untouched, and its cause told to no other test, nor in a learner's file."""
-    monkeypatch.setattr("course.lab.incidents.incident._TOLD_HERE", set())
+    monkeypatch.setattr("course.incidents.incident._TOLD_HERE", set())
     return draw("few_slots", 1).fresh()
 
 
@@ -278,7 +278,7 @@ def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) 
     only_queue = replace(hidden, cause=replace(hidden.cause, phase="queue", also=("prefill",)), also=None)
     lost = {phase: float(phase == "queue") for phase in PLACES}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("course.lab.incidents.marking.lost_by_phase", lambda _: lost)
+        patch.setattr("course.incidents.marking.lost_by_phase", lambda _: lost)
         assert second_phases(only_queue) == {None, "prefill"}
 
 

@@ -1,0 +1,97 @@
+"""What a learner has answered so far, on this machine only: one JSON file in minillm's home folder."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import Field
+
+from course.drills import checks
+from course.drills.drill import DIMENSIONS
+from course.drills.library import ALL
+from course.drills.sitting import Sitting
+from course.lab.json_store import JsonStore, StoredModel
+
+RECENT = 5
+"""Attempts that tell where a learner stands."""
+
+
+class Attempt(StoredModel):
+    """One answer, and what became of it. Those of older versions have `level` and `self_score`, and no weight."""
+
+    drill: str
+    seed: int
+    when: str
+    """ISO 8601, UTC."""
+    seconds: float | None = None
+    """On the clock; None = without one."""
+    answer: str
+    level: str = ""
+    points: float
+    """Share of what can be computed."""
+    dimensions: dict[str, float] = Field(default_factory=dict)
+    """By criterion, 0 to 1: the learner's own levels, where a quote stands behind them."""
+    self_score: dict[str, str] = Field(default_factory=dict)
+    weight: float = 1.0
+    """Of those levels, by how well two samples were graded."""
+    bias: float | None = None
+    """Levels by which the samples were graded too high."""
+    commit: dict[str, Any] = Field(default_factory=dict)
+    samples: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """The learner's grades of the two samples, by label."""
+    quotes: dict[str, str] = Field(default_factory=dict)
+    replies: dict[str, str] = Field(default_factory=dict)
+
+
+class Attempts(StoredModel):
+    done: list[Attempt] = Field(default_factory=list)
+    """Oldest first."""
+
+
+FILE = JsonStore("drills.json", Attempts, anywhere=True)
+"""Unlike other things that are kept, answers are also kept from a terminal: they were handed in."""
+
+
+def keep(attempt: Attempt) -> None:
+    """One more; never breaks what it is called from."""
+    FILE.change(lambda content: content.done.append(attempt))
+
+
+def attempt_of(sitting: Sitting) -> Attempt:
+    """What is kept of a graded answer."""
+    calibration, own = sitting.calibration, sitting.own
+    return Attempt(
+        drill=sitting.drill.id,
+        seed=sitting.drill.seed,
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=sitting.seconds,
+        answer=sitting.text,
+        points=round(checks.share(sitting.checks), 3),
+        dimensions={key: round(each.points, 3) for key, each in own.items() if each.counts},
+        self_score={key: each.level for key, each in own.items()},
+        weight=round(calibration.weight, 3),
+        bias=round(calibration.bias, 2) if calibration.graded else None,
+        commit=sitting.to_dict()["commit"],
+        samples={label: dict(grades) for label, grades in sitting.samples.items()},
+        quotes={key: each.quote for key, each in own.items() if each.quote},
+        replies=sitting.replies,
+    )
+
+
+def standing(done: Sequence[Attempt]) -> dict[str, float]:
+    """By criterion: the mean of the recent attempts' own grades, each as heavy as the learner was calibrated."""
+    recent = [each for each in done[-RECENT:] if each.weight]
+    weights = {key: sum(each.weight for each in recent if key in each.dimensions) for key in DIMENSIONS}
+    return {
+        key: sum(each.weight * each.dimensions.get(key, 0) for each in recent) / weight
+        for key, weight in weights.items()
+        if weight
+    }
+
+
+def practise_next(done: Sequence[Attempt]) -> tuple[str, str]:
+    """(criterion, drill): the weakest criterion of late, and the drill that was not tried yet, or went worst."""
+    points = standing(done)
+    weakest = min(points, key=points.get) if points else "diagnosis"
+    best = {drill.id: max((a.points for a in done if a.drill == drill.id), default=-1.0) for drill in ALL}
+    return weakest, min(best, key=best.get)

@@ -1,0 +1,248 @@
+"""What a drill is: a prompt with numbers, what follows from them, a rubric for all graders, five sample answers."""
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from course.drills.amounts import Amount
+from minillm.core.brief import brief
+from minillm.core.errors import MinillmError
+
+LEVELS = ("weak", "passing", "strong", "staff")
+FLUENT = "fluent"
+"""The sample that reads well and is false."""
+SAMPLES = (*LEVELS, FLUENT)
+DIMENSIONS = {
+    "diagnosis": "diagnosis by phase",
+    "secondary": "secondary problem",
+    "interventions": "ranked interventions",
+    "evidence": "evidence and arithmetic",
+    "questions": "open questions",
+    "operations": "cost and operations",
+    "communication": "communication",
+}
+HERE = Path(__file__).parent
+
+
+class UnknownDrillError(MinillmError):
+    """There is no drill of that name."""
+
+
+class Draw:
+    """Chooses the numbers of one variant. Seed 0 always takes the first option: the classic."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed) if seed else None
+
+    def __call__(self, *options: float) -> float:
+        """One option is no choice, and takes nothing from the generator."""
+        return self._random.choice(options) if self._random and len(options) > 1 else options[0]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a drill's prompt gives, and what follows from that."""
+
+    given: Mapping[str, Amount]
+    derived: Mapping[str, Amount]
+    tempting: Mapping[str, Amount] = field(default_factory=dict)
+    """What a popular wrong formula gives: shown in texts, credited nowhere."""
+
+    @property
+    def by_name(self) -> dict[str, Amount]:
+        return {**self.given, **self.derived, **self.tempting}
+
+
+class _FromFile(BaseModel):
+    """Something that is written in a TOML file; a misspelt field is an error. Its texts may have {names} of numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Commit(_FromFile):
+    """What is handed in beside the prose, and matched exactly or within a tolerance."""
+
+    dominant: str = ""
+    """A cause of claims.toml, as `second` is."""
+    second: str = ""
+    number: str = ""
+    """The number that was asked for, with its unit."""
+    fixes: tuple[str, ...] = ()
+    """Techniques of claims.toml, the most important first."""
+
+
+class Asked(_FromFile):
+    """The number that a drill asks for."""
+
+    name: str
+    """Of a derived number."""
+    asks: str
+    called: tuple[str, ...] = ()
+    """What it counts, as prose says it: "replicas". A text that ends with another number of those contradicts."""
+
+
+class Key(_FromFile):
+    """What of a commit is right: points from 0 to 1 of each cause; of each fix, negative where it harms."""
+
+    dominant: dict[str, float]
+    second: dict[str, float]
+    number: Asked
+    fixes: dict[str, float]
+
+
+class Criterion(_FromFile):
+    """One thing that is judged apart from all others."""
+
+    key: str
+    """Of DIMENSIONS."""
+    asks: str
+    anchors: tuple[str, str, str, str]
+    """What an answer of each level does."""
+
+    @property
+    def name(self) -> str:
+        return DIMENSIONS[self.key]
+
+    def with_anchors(self) -> str:
+        """What is asked, and a line for each level."""
+        return "\n".join([self.asks, *map(": ".join, zip(LEVELS, self.anchors))])
+
+
+class Falsehood(_FromFile):
+    """What no good answer says, and how it is."""
+
+    says: str
+    right: str
+    like: str = ""
+    """Where no plain statement of claims.py says it: a pattern for what does. Its group `no` denies nothing."""
+
+
+class FollowUp(_FromFile):
+    """What the interviewer asks next, if all that is written of the answer holds."""
+
+    asks: str
+    if_dominant: tuple[str, ...] = ()
+    unless_dominant: tuple[str, ...] = ()
+    if_second: tuple[str, ...] = ()
+    unless_second: tuple[str, ...] = ()
+    if_fix: tuple[str, ...] = ()
+    unless_fix: tuple[str, ...] = ()
+    if_says: tuple[str, ...] = ()
+    """Techniques or quantities of claims.toml, any of which the prose names."""
+    unless_says: tuple[str, ...] = ()
+    number: str = ""
+    """right, wrong or missing."""
+
+
+class Sample(Commit):
+    """What a sample answer commits to, and how it is to be graded."""
+
+    grades: dict[str, str] = {}
+    """By criterion, where it isn't the level that the sample was written for."""
+    why: dict[str, str] = {}
+    """By criterion, where the anchor of that level would say too little."""
+
+
+class Rubric(_FromFile):
+    """What all three graders share."""
+
+    commit: Key
+    criteria: tuple[Criterion, ...] = Field(min_length=4, max_length=7)
+    must_say: tuple[str, ...]
+    must_not_say: tuple[Falsehood, ...]
+    follow_ups: tuple[FollowUp, ...]
+    samples: dict[str, Sample]
+
+
+@dataclass(frozen=True)
+class Drill:
+    """One drill, as its author wrote it.
+
+    Args:
+        title: a line for the list.
+        minutes: on the clock.
+        numbers: from a draw to what the prompt gives and what follows from it.
+        phases: what it practises, for the list.
+    """
+
+    id: str
+    title: str
+    minutes: int
+    phases: str
+    numbers: Callable[[Draw], Numbers]
+    rubric: Rubric
+
+    __repr__ = brief
+
+    def drawn(self, seed: int = 0) -> "DrawnDrill":
+        return DrawnDrill(self, seed)
+
+
+@dataclass(frozen=True)
+class DrawnDrill:
+    """A drill with its numbers drawn. Equal seeds give equal numbers."""
+
+    drill: Drill
+    seed: int
+
+    __repr__ = brief
+
+    @property
+    def id(self) -> str:
+        return self.drill.id
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return self.drill.numbers(Draw(self.seed))
+
+    @cached_property
+    def rubric(self) -> Rubric:
+        """With this draw's numbers in its texts."""
+        return Rubric.model_validate(_filled(self.drill.rubric.model_dump(), self.numbers.by_name))
+
+    @property
+    def asked(self) -> Amount:
+        """The number that is asked for."""
+        return self.numbers.derived[self.rubric.commit.number.name]
+
+    @property
+    def prompt(self) -> str:
+        return self._texts["prompt"]
+
+    @property
+    def impossible(self) -> str:
+        """What the prompt's own numbers make impossible, or imply without saying so. Part of the solution."""
+        return self._texts["impossible"]
+
+    @property
+    def answers(self) -> dict[str, str]:
+        """All samples, by level, and the fluent one. Shown after grading only."""
+        return {name: self._texts[name] for name in SAMPLES}
+
+    @property
+    def model_answers(self) -> dict[str, str]:
+        return {level: self._texts[level] for level in LEVELS}
+
+    def grade_of(self, sample: str, key: str) -> str:
+        """The level of a sample answer by a criterion."""
+        return self.rubric.samples[sample].grades.get(key, sample)
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        written = (HERE / "texts" / f"{self.drill.id}.md").read_text(encoding="utf-8")
+        parts = re.split(r"^## (\w+)\n", written, flags=re.M)
+        return _filled({name: text.strip() for name, text in zip(parts[1::2], parts[2::2])}, self.numbers.by_name)
+
+
+def _filled(written: object, values: Mapping[str, Amount]) -> object:
+    """The same with all {names} in its texts replaced."""
+    if isinstance(written, str):
+        return written.format_map(values)
+    if isinstance(written, dict):
+        return {name: _filled(each, values) for name, each in written.items()}
+    return [_filled(each, values) for each in written] if isinstance(written, list | tuple) else written

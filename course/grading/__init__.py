@@ -1,0 +1,164 @@
+"""Checks and graded exercises: partial credit, and feedback on the mistake that was made.
+
+Here: the words of both, and the short checks at the end of a lesson (lesson_NN.py). Exercises are in exercise.py,
+exercises/ and runner.py; AUTHORS.md says how to write one.
+
+Keys are computed from runs of the engine, never written down. The checks ship with the course, so they
+cannot be tamper-proof: they are for you, not against you.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from course.lab import progress
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One thing an answer is judged by."""
+
+    name: str
+    earned: float
+    possible: float
+    feedback: str
+    """What to make of it; aimed at the mistake, when there is one."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The graded answer to one question; prints as text and shows as HTML."""
+
+    question: str
+    criteria: tuple[Criterion, ...]
+    notes: tuple[str, ...] = ()
+    """What else there is to say, such as how to repeat the check."""
+
+    @property
+    def score(self) -> float:
+        return sum(criterion.earned for criterion in self.criteria)
+
+    @property
+    def max_score(self) -> float:
+        return sum(criterion.possible for criterion in self.criteria)
+
+    def __str__(self) -> str:
+        lines = [f"{self.question}: {self.score:g} of {self.max_score:g}"]
+        lines += [f"  {_mark(c)} {c.name} ({c.earned:g}/{c.possible:g}): {c.feedback}" for c in self.criteria]
+        return "\n".join([*lines, *self.notes])
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `python -m course.grading check --json` prints."""
+        criteria = [
+            {"name": c.name, "score": c.earned, "max_score": c.possible, "feedback": c.feedback} for c in self.criteria
+        ]
+        return {"score": self.score, "max_score": self.max_score, "criteria": criteria}
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        items = "".join(
+            f"<li>{_mark(c)} <b>{escape(c.name)}</b> ({c.earned:g}/{c.possible:g}): {escape(c.feedback)}</li>"
+            for c in self.criteria
+        )
+        notes = "".join(f'<div style="white-space:pre-wrap;opacity:.75">{escape(note)}</div>' for note in self.notes)
+        head = f"<b>{escape(self.question)}: {self.score:g} of {self.max_score:g}</b>"
+        return {
+            "text/html": f'<div>{head}<ul style="list-style:none">{items}</ul>{notes}</div>',
+            "text/plain": str(self),
+        }
+
+
+def _mark(criterion: Criterion) -> str:
+    return "✓" if criterion.earned == criterion.possible else "◐" if criterion.earned else "✗"
+
+
+class WrongAnswerError(AssertionError):
+    """With strict=True: the answer did not earn every point."""
+
+
+Grader = Callable[[Any], tuple[Criterion, ...]]
+
+
+class Checks:
+    """The checks of one lesson: `check("q1", answer)`.
+
+    Args:
+        graders: by question name, a function from an answer to its criteria. It may raise TypeError or
+            ValueError for an answer of the wrong kind; the learner then sees the message as feedback.
+    """
+
+    def __init__(self, graders: Mapping[str, Grader]) -> None:
+        self._graders = dict(graders)
+
+    def __call__(self, question: str, answer: Any, strict: bool = False) -> Result:
+        """Grade an answer. Never raises for a learner; with `strict` raises WrongAnswerError unless all is right."""
+        result = Result(question, self._criteria(question, answer))
+        if question in self._graders and not (answer is None or answer is ...):
+            progress.note_check(question, result.score, result.max_score)
+        if strict and result.score < result.max_score:
+            raise WrongAnswerError(str(result))
+        return result
+
+    def _criteria(self, question: str, answer: Any) -> tuple[Criterion, ...]:
+        if question not in self._graders:
+            return (Criterion("question", 0, 1, f"there is no {question!r} here: try {', '.join(self._graders)}"),)
+        if answer is None or answer is ...:
+            return (Criterion("answer", 0, 1, "not answered yet: replace the dots, and run this cell again"),)
+        try:
+            return self._graders[question](answer)
+        except ZeroDivisionError:
+            return (Criterion("measurement", 0, 1, "this cannot be told from this run: what it compares with is zero"),)
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+            return (Criterion("kind of answer", 0, 1, f"this check could not read {answer!r}: {error}"),)
+
+
+def choice(answer: Any, key: str, options: Mapping[str, str]) -> tuple[Criterion, ...]:
+    """A named choice. `options` says of each what the run shows about it: the feedback for choosing it."""
+    written = str(answer).strip().lower().replace("_", " ")
+    if written not in options:
+        raise ValueError(f"choose one of {', '.join(options)}")
+    return (Criterion("choice", float(written == key), 1, options[written]),)
+
+
+def close_to(answer: Any, key: float, what: str, tolerance: float = 0.1) -> Criterion:
+    """A number: full marks within `tolerance` of the key, half within three times that. Near a key of 0 is only 0."""
+    value = float(answer)
+    off = abs(value - key) / abs(key) if key else 0.0 if math.isclose(value, 0, abs_tol=1e-9) else math.inf
+    earned = 1.0 if off <= tolerance else 0.5 if off <= 3 * tolerance else 0.0
+    hint = ""
+    if not earned and key:
+        ratio = value / key
+        hint = " A factor of 1000 off: seconds or milliseconds?" if ratio > 300 or 0 < ratio < 1 / 300 else ""
+    return Criterion(what, earned, 1, f"you said {value:g}; it is {key:.3g} here.{hint}")
+
+
+NEAR_A_SLIP = 0.05
+"""How far an answer may be from a known slip, to be taken for it; never further than the key allows."""
+
+
+def near(
+    answer: Any,
+    key: float,
+    what: str,
+    slips: Mapping[float, str],
+    tolerance: float = 0.05,
+    percent: bool = False,
+    slip_within: float = NEAR_A_SLIP,
+) -> Criterion:
+    """A number as in `close_to`; where it is off by a known slip, the slip is named, and earns nothing.
+
+    Args:
+        slips: by the number that it leads to, what went wrong.
+        percent: a share; what is above 1 is taken for a percentage.
+        slip_within: smaller where a slip may be so near the key that it would take half a point from a near miss.
+    """
+    value = float(answer)
+    if percent and 1 < value <= 100:
+        value /= 100
+    graded = close_to(value, key, what, tolerance)
+    if graded.earned < 1:
+        for slip, words in slips.items():
+            if abs(value - slip) <= min(tolerance, slip_within) * abs(slip):
+                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
+    return graded

@@ -1,0 +1,262 @@
+"""Weights in 8 bits: one scale for each output row, then one for each group of inputs."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from course.grading.blame import shown
+from course.grading.tools import Answer, Mistake, Slips, array, compare, expect, finite, hold, refused, within
+
+TOP = 127
+STEP = 0.5 + 1e-3
+"""How far a rounded number may be from the exact one, in steps: float32 is not exact either."""
+
+
+def right_scales(weight: np.ndarray) -> np.ndarray:
+    """[out, in] -> [out] float64."""
+    return np.abs(weight.astype(np.float64)).max(axis=1) / TOP
+
+
+def per_row(weight: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """What an answer with this mistake calls the scales."""
+    return np.broadcast_to(np.asarray(scales, dtype=np.float64), (len(weight),))
+
+
+SCALE_SLIPS = {
+    "one_scale_for_whole": lambda w: per_row(w, np.abs(w).max() / TOP),
+    "each_column_largest": lambda w: np.abs(w).max(axis=0) / TOP,
+    "divides_128": lambda w: np.abs(w).max(axis=1) / 128,
+    "divides_255": lambda w: np.abs(w).max(axis=1) / 255,
+    "spreads_range_from_smallest": lambda w: (w.max(axis=1) - w.min(axis=1)) / 255,
+    "largest_weight_without_abs": lambda w: w.max(axis=1) / TOP,
+}
+NUMBER_SLIPS = {
+    "cuts_off_behind_point": lambda w: np.trunc(w / right_scales(w)[:, None]),
+    "rounds_down_floor": lambda w: np.floor(w / right_scales(w)[:, None]),
+    "scales_rows_went_along": lambda w: np.rint(w / right_scales(w)),
+    "grid_one_scale_for": lambda w: np.rint(w / np.abs(w).max() * TOP),
+    "adds_0_5_cuts": lambda w: np.trunc(w / right_scales(w)[:, None] + 0.5),
+}
+
+
+def some_weights(rng: random.Random, out: int, inputs: int) -> np.ndarray:
+    """[out, in] float32, rows of different sizes; the largest of every second row is negative."""
+    draws = np.random.default_rng(rng.getrandbits(48))
+    weight = draws.normal(size=(out, inputs)) * 10.0 ** draws.uniform(-2, 1, size=(out, 1))
+    for row, sign in zip(weight, (-1, 1) * out):
+        largest = np.abs(row).argmax()
+        row[largest] = sign * abs(row[largest]) * 1.3
+    return weight.astype(np.float32)
+
+
+def read(pair: Any, what: str, out: int, inputs: int, groups: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers and scales, as float64; numbers must be int8."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise Mistake(f"{what} should give two things, the numbers and the scales; yours gave {shown(pair)}")
+    numbers, scales = pair
+    if getattr(numbers, "dtype", None) != np.int8:
+        kind = getattr(numbers, "dtype", type(numbers).__name__)
+        raise Mistake(f"{what}: the numbers should be an array of dtype int8, one byte each; yours are {kind}")
+    shape = (out,) if groups is None else (out, groups)
+    found = finite(scales, f"the scales of {what}", shape, "Was something divided by zero?")
+    return array(numbers, f"the numbers of {what}", (out, inputs)), found
+
+
+def asked(answer: Answer, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return read(answer.quantize(weight.copy()), f"quantize of a {list(weight.shape)} matrix", *weight.shape)
+
+
+def scales_agree(found: np.ndarray, wanted: np.ndarray) -> bool:
+    """A row of zeros may have any scale."""
+    return bool(np.allclose(found[wanted != 0], wanted[wanted != 0], rtol=1e-4, atol=0))
+
+
+def first_scale(arguments: tuple[np.ndarray], found: np.ndarray, wanted: np.ndarray) -> str:
+    """The first row with a wrong scale, in words."""
+    row = int(((wanted > 0) & ~np.isclose(found, wanted, rtol=1e-4, atol=0)).argmax())
+    return (
+        f"row {row}, whose largest |w| is {np.abs(arguments[0][row]).max():.4g}, got the scale {found[row]:.4g}; "
+        f"expected {wanted[row]:.4g}, a 127th of it"
+    )
+
+
+def nearly_right(arguments: tuple[np.ndarray], found: np.ndarray) -> str | None:
+    wanted = right_scales(*arguments)
+    is_near = np.allclose(found[wanted > 0], wanted[wanted > 0], rtol=2e-3, atol=0)
+    return "that is right to three digits: is the scale kept in 16 bits, or rounded?" if is_near else None
+
+
+def hold_scales(weights: list[np.ndarray], found: list[np.ndarray]) -> None:
+    cases = [((weight,), scales) for weight, scales in zip(weights, found)]
+    compare(
+        "quantize", cases, right_scales, SCALE_SLIPS,
+        agree=scales_agree, otherwise=nearly_right, difference=first_scale,
+    )  # fmt: skip
+
+
+def steps_of(weight: np.ndarray) -> np.ndarray:
+    """[out, in]: each weight in steps of the right grid, not rounded."""
+    scales = right_scales(weight)
+    return weight / np.where(scales > 0, scales, 1)[:, None]
+
+
+def number_slip(weights: list[np.ndarray], found: list[np.ndarray]) -> str | None:
+    """The usual mistake that gives these numbers. Weights that lie on a step say nothing: float32 may be on either side."""
+    telling = [np.abs(steps - np.rint(steps)) > 1e-3 for steps in map(steps_of, weights)]
+    with np.errstate(all="ignore"):
+        for words, mistaken in NUMBER_SLIPS.items():
+            if all((mistaken(w) == n)[t].all() for w, n, t in zip(weights, found, telling)):
+                return words
+    return None
+
+
+def hold_numbers(weights: list[np.ndarray], found: list[np.ndarray], tip: str | None = None) -> None:
+    """Each number is the nearest step of the right grid; a half may go either way.
+
+    Args:
+        tip: what it may be if it is none of the usual mistakes.
+    """
+    for weight, numbers in zip(weights, found):
+        if (numbers == -128).any():
+            row, column = np.argwhere(numbers == -128)[0]
+            raise Mistake("w_became_-128", w=weight[row, column], at=[int(row), int(column)])
+        exact = steps_of(weight)
+        wrong = np.abs(numbers - exact) > STEP
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            about = {"w": weight[row, column], "steps": exact[row, column], "number": numbers[row, column]}
+            raise Mistake("not_the_nearest", slip=number_slip(weights, found) or tip, **about)
+
+
+def hold_both(weight: np.ndarray, numbers: np.ndarray, scales: np.ndarray) -> None:
+    hold_scales([weight], [scales])
+    hold_numbers([weight], [numbers])
+
+
+def scales_of_rows(answer: Answer, rng: random.Random) -> None:
+    # Squares first: there, rows that were taken for columns raise nothing.
+    for shapes in (((4, 4), (6, 6), (9, 9)), ((3, 17), (1, 9), (5, 1))):
+        weights = [some_weights(rng, *shape) for shape in shapes]
+        hold_scales(weights, [asked(answer, weight)[1] for weight in weights])
+
+
+def nearest_steps(answer: Answer, rng: random.Random) -> None:
+    weights = [some_weights(rng, size, size) for size in (5, 8, 24)]
+    hold_numbers(weights, [asked(answer, weight)[0] for weight in weights])
+
+
+BACK_SLIPS: Slips = {"scales_rows_went_along": lambda n, s: n * s.astype(np.float64)}
+BOUND_SLIPS: Slips = {"whole_step_which_bound": lambda s: s, "root_mean_square_error": lambda s: s / np.sqrt(12)}
+
+
+def shaped(*shape: int) -> Callable[[Any, str], np.ndarray]:
+    """A reader of finite numbers."""
+    return lambda value, what: finite(value, what, shape)
+
+
+def back_again(answer: Answer, rng: random.Random) -> None:
+    draws = np.random.default_rng(rng.getrandbits(48))
+    for size in (4, 7):
+        numbers = draws.integers(-127, 128, size=(size, size)).astype(np.int8)
+        scales = draws.uniform(0.01, 2, size).astype(np.float32)
+        told = f"row 0, numbers {shown(numbers[0])} with scale {scales[0]:.3g}, became"
+        hold(
+            answer.dequantize, [(numbers, scales)], lambda n, s: n * s.astype(np.float64)[:, None], BACK_SLIPS,
+            shaped(size, size), agree=within(1e-5), difference=first_row(told),
+        )  # fmt: skip
+
+
+def bound(answer: Answer, rng: random.Random) -> None:
+    draws = np.random.default_rng(rng.getrandbits(48))
+    scales = draws.uniform(0.001, 3, 6).astype(np.float32)
+    hold(answer.error_bound, [(scales,)], lambda s: s / 2.0, BOUND_SLIPS, shaped(6), agree=within(1e-5))
+
+
+def edges(answer: Answer, rng: random.Random) -> None:
+    zeros = some_weights(rng, 4, 6)
+    zeros[1] = 0
+    numbers, scales = asked(answer, zeros)
+    if numbers[1].any():
+        raise Mistake(f"a row of zeros became {numbers[1].tolist()}: zeros stay zeros, whatever the scale")
+    hold_both(zeros, numbers, scales)
+    with np.errstate(all="ignore"):
+        again = answer.dequantize(*answer.quantize(np.zeros((2, 3), dtype=np.float32)))
+    expect(not np.any(finite(again, "a matrix of zeros, there and back,", (2, 3))), "matrix_zeros_back_zero")
+    tiny = some_weights(rng, 3, 5)
+    tiny[0] *= 1e-6 / np.abs(tiny[0]).max()
+    numbers, scales = asked(answer, tiny)
+    if np.abs(numbers[0]).max() < TOP:
+        raise Mistake("row_weights_around_uses", largest=np.abs(tiny[0]).max(), steps=np.abs(numbers[0]).max())
+    outlier = some_weights(rng, 4, 8)
+    outlier[2, 3] = -500 * np.abs(outlier).max()
+    hold_both(outlier, *asked(answer, outlier))
+    wide = some_weights(rng, 12, 5)
+    for view, name in ((wide[::2], "every second row of a matrix"), (np.asfortranarray(wide), "a transposed matrix")):
+        numbers, scales = read(answer.quantize(view), name, *view.shape)
+        hold_both(view, numbers, scales)
+
+
+def right_groups(weight: np.ndarray, group: int) -> np.ndarray:
+    """[out, in] -> scales [out, in / group]."""
+    return np.abs(weight.astype(np.float64)).reshape(len(weight), -1, group).max(axis=2) / TOP
+
+
+def interleaved(weight: np.ndarray, group: int) -> np.ndarray:
+    """Every so many-th input together."""
+    return np.abs(weight.astype(np.float64)).reshape(len(weight), group, -1).max(axis=1) / TOP
+
+
+GROUP_SLIPS = {
+    "every_many_th_input": interleaved,
+    "scale_whole_row_every": lambda w, g: np.repeat(right_scales(w)[:, None], w.shape[1] // g, axis=1),
+    "group_how_many_inputs": lambda w, g: right_groups(w, w.shape[1] // g),
+}
+
+
+def first_row(told: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
+    return lambda _, found, wanted: f"{told} {shown(found[0])}; expected {shown(wanted[0])}"
+
+
+def groups(answer: Answer, rng: random.Random) -> str:
+    cases: list[tuple[tuple[np.ndarray, int], np.ndarray]] = []
+    errors = {}
+    for out, inputs, group in ((3, 12, 4), (1, 12, 3), (4, 6, 2), (2, 8, 8), (3, 5, 1), (2, 96, 32)):
+        weight = some_weights(rng, out, inputs)
+        weight[:, 0] *= 60  # an outlier in the first group
+        what = f"quantize_groups of a {[out, inputs]} matrix, group={group}"
+        numbers, scales = read(answer.quantize_groups(weight, group), what, out, inputs, inputs // group)
+        cases.append(((weight, group), scales))
+        told = f"{what}: row 0 has scales"
+        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, agree=within(1e-4), difference=first_row(told))
+        rows = [each.reshape(-1, group) for each in (weight, numbers)]  # every group is a row
+        hold_numbers(rows[:1], rows[1:], f"in {what}: is it rounded with the scale of another group?")
+        own = numbers.astype(np.int8), scales.astype(np.float32)
+        back = finite(
+            answer.dequantize_groups(*own), f"dequantize_groups, {inputs} inputs in groups of {group}", weight.shape
+        )
+        told = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
+        back_cases = [((numbers, scales, group), back)]
+        slips = {"scales_repeat_each": lambda n, s, g: n * np.tile(s, (1, g))}
+        compare(
+            "dequantize_groups", back_cases, lambda n, s, g: n * np.repeat(s, g, axis=1), slips,
+            agree=within(1e-5), difference=first_row(told),
+        )  # fmt: skip
+        by_row = np.rint(steps_of(weight)) * right_scales(weight)[:, None]
+        errors[group] = float(np.abs(back - weight).mean()), float(np.abs(by_row - weight).mean())
+    few, many = errors[32]
+    return f"beside an outlier, groups of 32 err by {few:.2g} on average; whole rows by {many:.2g}"
+
+
+def refuses_groups(answer: Answer, rng: random.Random) -> None:
+    weight = some_weights(rng, 2, 10)
+    weight[1, :5] = 0  # a group of zeros
+    numbers, _ = read(answer.quantize_groups(weight.copy(), 5), "quantize_groups with a group of zeros", 2, 10, 2)
+    if numbers[1, :5].any():
+        raise Mistake(f"a group of zeros became {numbers[1, :5].tolist()}")
+    hold_numbers([weight[:1, :5]], [numbers[:1, :5]])
+    for group in (3, 4, 20):
+        about = f"quantize_groups of a [2, 10] matrix, group={group}"
+        why = f"10 inputs do not divide into groups of {group}"
+        refused(ValueError, about, why, lambda group=group: answer.quantize_groups(weight.copy(), group))

@@ -1,0 +1,226 @@
+"""Eviction order of free cached blocks: least recently used first, of one request the end of its chain first."""
+
+import itertools
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.tools import Answer, Mistake, compare, expect, listed, refused, shown, whole
+
+RULE = "least recently released first, and of one release its last block first"
+BLOCKS, TURNS = (1_000, 8_000, 64_000), 50
+"""Blocks in an order, and how often each operation is asked of it."""
+
+Act = tuple[str, Any]
+"""("release", block ids), ("revive", a block id), ("evict", how many)"""
+
+
+class RightOrder:
+    """The oracle: a plain list, the next to go first."""
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+
+    def release(self, block_ids: list[int]) -> None:
+        self.order += block_ids[::-1]
+
+    def revive(self, block_id: int) -> None:
+        self.order.remove(block_id)
+
+    def evict(self, count: int) -> list[int]:
+        gone, self.order = self.order[:count], self.order[count:]
+        return gone
+
+
+class WithPriority(RightOrder):
+    """The lowest go first: of (moment and depth of the first release, moment of the last, depth in it, number)."""
+
+    def __init__(self, priority: Callable[[tuple[int, int], int, int, int], tuple[int, ...]]) -> None:
+        super().__init__()
+        self.priority, self.clock = priority, itertools.count()
+        self.first: dict[int, tuple[int, int]] = {}
+        self.keys: dict[int, tuple[int, ...]] = {}
+
+    def release(self, block_ids: list[int]) -> None:
+        now = next(self.clock)
+        for depth, block in enumerate(block_ids):
+            self.keys[block] = self.priority(self.first.setdefault(block, (now, -depth)), now, depth, block)
+        self.order = sorted([*self.order, *block_ids], key=lambda block: self.keys[block])
+
+    def evict(self, count: int) -> list[int]:
+        gone = super().evict(count)
+        for block in gone:
+            del self.first[block]  # what it caches from now on is new
+        return gone
+
+
+class StaysWhenRevived(RightOrder):
+    def revive(self, block_id: int) -> None:
+        self.order.append(self.order.pop(self.order.index(block_id)))
+
+    def release(self, block_ids: list[int]) -> None:
+        self.order = [block for block in self.order if block not in block_ids] + block_ids[::-1]
+
+
+class Reversed(RightOrder):
+    def evict(self, count: int) -> list[int]:
+        return super().evict(count)[::-1]
+
+
+SLIPS: dict[str, Callable[[], RightOrder]] = {
+    "beginning_chain_goes_first": lambda: WithPriority(lambda first, last, depth, block: (last, depth)),
+    "most_recently_used_first": lambda: WithPriority(lambda first, last, depth, block: (-last, depth)),
+    "fifo": lambda: WithPriority(lambda first, last, depth, block: first),
+    "block_revived_use_given": StaysWhenRevived,
+    "blocks_go_their_numbers": lambda: WithPriority(lambda first, last, depth, block: (block,)),
+    "one_release_they_go": lambda: WithPriority(lambda first, last, depth, block: (last, block)),
+    "right_blocks_wrong_order": Reversed,
+    "deepest_all_goes_first": lambda: WithPriority(lambda first, last, depth, block: (-depth, last)),
+}
+
+
+def play(make: Callable[[], Any], acts: list[Act]) -> list[list[int]]:
+    """What each `evict` gave."""
+    order = make()
+    results = [(name, getattr(order, name)(value)) for name, value in acts]
+    return [result for name, result in results if name == "evict"]
+
+
+def played(answer: Answer, acts: list[Act]) -> list[list[int]]:
+    """The same of the answer's order."""
+    results = answer.play(answer.EvictionOrder(), [(name, [value]) for name, value in acts])
+    told = [(f"evict({value})", result) for (name, value), result in zip(acts, results) if name == "evict"]
+    return [[whole(block, "a block id") for block in listed(result, what)] for what, result in told]
+
+
+def some_acts(rng: random.Random, count: int, reviving: bool = True) -> list[Act]:
+    """A history in which the evictions come late and nothing evicted comes back: it makes sense for a wrong order, too,
+    so that the mistake can be told by what it gives."""
+    outside, right, acts = rng.sample(range(900), 300), RightOrder(), []
+    for _ in range(count):
+        if right.order and reviving and rng.random() < 0.5:
+            block = rng.choice(right.order)
+            right.revive(block)
+            outside.append(block)
+            acts.append(("revive", block))
+        if rng.random() < 0.5:
+            outside[-4:] = rng.sample(outside[-4:], 4)
+            acts.append(("release", [outside.pop() for _ in range(rng.randint(1, 5))]))
+            right.release(acts[-1][1])
+    new = [outside.pop(0) for _ in range(3)]
+    left = len(right.order)
+    return [*acts, ("evict", left // 3), ("release", new), ("evict", left - left // 3 + 3)]
+
+
+def wild_acts(rng: random.Random, count: int) -> list[Act]:
+    """A history of a small pool: what was evicted soon caches something else."""
+    outside, right, acts = list(range(30)), RightOrder(), []
+    for _ in range(count):
+        kind = rng.choice(("release", "release", "revive", "evict"))
+        if kind == "revive" and right.order:
+            outside.append(rng.choice(right.order))
+            right.revive(outside[-1])
+            acts.append(("revive", outside[-1]))
+        elif kind == "evict" and len(right.order) > 5:
+            acts.append(("evict", rng.randint(1, 3)))
+            outside += right.evict(acts[-1][1])
+        elif len(outside) > 5:
+            rng.shuffle(outside)
+            acts.append(("release", [outside.pop() for _ in range(rng.randint(1, 5))]))
+            right.release(acts[-1][1])
+    return [*acts, ("evict", len(right.order))]
+
+
+def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
+    found = [((acts,), played(answer, acts)) for acts in histories]
+    slips = {name: partial(play, make) for name, make in SLIPS.items()}
+    compare("evict", found, partial(play, RightOrder), slips, otherwise=lambda *_: RULE, difference=first_eviction)
+
+
+def first_eviction(arguments: tuple[list[Act]], gone: list[list[int]], wanted: list[list[int]]) -> str:
+    """The first one that is wrong, in words."""
+    (acts,) = arguments
+    first = next(i for i, pair in enumerate(zip(gone, wanted)) if pair[0] != pair[1])
+    end = [i for i, act in enumerate(acts) if act[0] == "evict"][first]
+    told = f"after {written(acts[:end])}: evict({acts[end][1]}) gave {shown(gone[first])}"
+    return f"{told}, expected {shown(wanted[first])}"
+
+
+def written(acts: list[Act]) -> str:
+    """A history, the end of it if it is long."""
+    said = [f"{name}({value})" for name, value in acts[-8:]]
+    return ", ".join(["...", *said] if len(acts) > 8 else said)
+
+
+def goes_first(answer: Answer, rng: random.Random) -> None:
+    ids = rng.sample(range(90), 40)
+    short = [("release", ids[:4]), ("release", ids[4:6]), ("evict", 3), ("release", ids[6:9]), ("evict", 6)]
+    judge_acts(answer, [[("release", ids), ("evict", 40)], short, *[some_acts(rng, 12, False) for _ in range(8)]])
+
+
+def revives(answer: Answer, rng: random.Random) -> None:
+    a, b, c, d = rng.sample(range(90), 4)
+    back = [("release", [a, b]), ("release", [c, d]), ("revive", a), ("release", [a]), ("evict", 4)]
+    gone = [("release", [a, b, c]), ("revive", b), ("evict", 2), ("release", [b, d]), ("evict", 2)]
+    judge_acts(answer, [back, gone, *[some_acts(rng, 40) for _ in range(12)]])
+    judge_acts(answer, [wild_acts(rng, 60) for _ in range(8)])
+
+
+def counts(answer: Answer, rng: random.Random) -> None:
+    order = answer.EvictionOrder()
+    ids = rng.sample(range(50), 6)
+    steps = [("release", ids, 6), ("revive", ids[2], 5), ("evict", 2, 3), ("evict", 0, 3), ("release", [], 3)]
+    for name, value, wanted in [("", None, 0), *steps, ("evict", 3, 0)]:
+        what = f"{name}({value})" if name else "making it"
+        gone = getattr(order, name)(value) if name else None
+        if name == "evict":
+            listed(gone, what, value)
+        found = whole(len(order), "len(order)")
+        expect(found == wanted, "after_len_order_expected", what=what, found=found, wanted=wanted)
+    other = answer.EvictionOrder()
+    other.release(ids)
+    expect(not (len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids)), "two_orders_mixed_up")
+
+
+def refuses(answer: Answer, rng: random.Random) -> None:
+    ids = rng.sample(range(50), 7)
+    for what, error, why in (
+        ("evict", IndexError, "only 4 are there"),
+        ("revive", KeyError, "it is not there"),
+        ("release", ValueError, "one of them is there already"),
+    ):
+        order = answer.EvictionOrder()
+        order.release(ids[:5])
+        order.revive(ids[1])
+        value: Any = {"evict": 5, "revive": ids[1], "release": [ids[5], ids[0], ids[6]]}[what]
+        about = f"after release({ids[:5]}), revive({ids[1]}): {what}({value})"
+        refused(error, about, why, lambda order=order, what=what, value=value: getattr(order, what)(value))
+        left = whole(len(order), "len(order)")
+        rest = sorted([ids[4], ids[3], ids[2], ids[0]])
+        if left != 4 or sorted(listed(order.evict(4), "evict(4)")) != rest:
+            raise Mistake(f"{about} was refused, and something changed all the same. Look first, then change", 0.3)
+
+
+def stays_quick(answer: Answer, rng: random.Random) -> None:
+    def filling(size: int) -> Cost:
+        order = answer.EvictionOrder()
+        releases = [[list(range(first, first + 50))] for first in range(0, size, 50)]
+        return cost_of(lambda: answer.many(order.release, releases), size)
+
+    def operations(size: int) -> Cost:
+        order = answer.EvictionOrder()
+        order.release(list(range(size)))
+        blocks = rng.sample(range(size // 2), TURNS)  # those that go last: none of them was evicted before
+        acts = [act for b in blocks for act in (("revive", [b]), ("release", [[b]]), ("evict", [5]))]
+        gone: list[Any] = []
+        cost = cost_of(lambda: gone.extend(answer.play(order, acts)[2::3]), 3 * TURNS)
+        for each in gone:
+            listed(each, "evict(5)", 5)
+        return cost
+
+    smallest, *larger = BLOCKS
+    for size in larger:
+        for work in (filling, operations):
+            hold_steady(work, (smallest, size), "operation_too_slow")

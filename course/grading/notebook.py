@@ -1,0 +1,79 @@
+"""check(...) and hint(...) in notebooks: `from course.lab import check, hint`."""
+
+from html import escape
+from types import TracebackType
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from course.grading import Criterion, Result, WrongAnswerError
+from course.grading.attempt import fresh_seed, graded, is_strict, next_hint
+from course.grading.exercises import UnknownExerciseError, find
+from course.grading.history import History
+from course.grading.ship import CannotShipError, pack
+from course.lab.display import Html
+
+
+def check(exercise_id: str, *answers: Any, seed: int | None = None, strict: bool | None = None) -> Result:
+    """Grade an answer: `check("block-pool", BlockPool)`. Never raises, unless strict.
+
+    Args:
+        answers: the functions or classes that the exercise asks for.
+        seed: the same seed asks the same questions; None = a fresh one, which is shown.
+        strict: raise WrongAnswerError unless everything is right; None = as the environment says (attempt.py).
+    """
+    result = _result(exercise_id, answers, fresh_seed() if seed is None else seed)
+    if (is_strict() if strict is None else strict) and result.score < result.max_score:
+        raise WrongAnswerError(str(result))
+    return result
+
+
+def hint(exercise_id: str, number: int | None = None) -> Html:
+    """The next hint of an exercise. Each costs the points it names; reading one again costs nothing.
+
+    Args:
+        number: which one, from 1; None = the next one, or the last when all were read.
+    """
+    try:
+        words = next_hint(find(exercise_id), number, None if is_strict() else History())
+    except UnknownExerciseError as error:
+        words = str(error)
+    return Html(f'<p style="white-space:pre-wrap">{escape(words)}</p>', words)
+
+
+def _result(exercise_id: str, answers: tuple[Any, ...], seed: int) -> Result:
+    try:
+        exercise = find(exercise_id)
+    except UnknownExerciseError as error:
+        return Result(str(exercise_id), (Criterion("exercise", 0.0, 1.0, str(error)),))
+    if all(answer is None or answer is ... for answer in answers):
+        call = f"check({exercise.id!r}, {', '.join(exercise.entry_points)})"
+        return Result(exercise.id, exercise.ungraded(f"not answered yet: {call}"))
+    try:
+        submission = pack(exercise, answers)
+    except CannotShipError as error:
+        return Result(exercise.id, exercise.ungraded(str(error)))
+    return graded(exercise, submission, seed, None if is_strict() else History())
+
+
+ADVICE = {
+    NameError: "\nThis check comes before its answer: run the cell above it, with your code, first.",
+    TypeError: "\nA check wants the function or class itself, without brackets: check('block-pool', BlockPool).",
+}
+
+
+def advise(shell: InteractiveShell) -> None:
+    """From now on, an error in a cell with a check is followed by what is likely meant."""
+
+    def told(
+        self: InteractiveShell, kind: type[Exception], error: Exception, where: TracebackType, tb_offset: Any = None
+    ) -> None:
+        self.showtraceback((kind, error, where), tb_offset=tb_offset)
+        if "check(" in self.history_manager.input_hist_raw[-1] and where.tb_next and not where.tb_next.tb_next:
+            print(ADVICE[kind])
+
+    shell.set_custom_exc(tuple(ADVICE), told)
+
+
+if InteractiveShell.initialized():
+    advise(InteractiveShell.instance())

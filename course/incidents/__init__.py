@@ -1,0 +1,24 @@
+"""Incidents with a hidden cause: you are paged, ask for evidence, commit to a diagnosis, deploy, and are graded.
+
+    incident = Incident.generate(seed=7, difficulty=2)
+    incident.page                                    # one alarming number
+    incident.ask("ttft_itl")                         # evidence; costs minutes
+    incident.answer(dominant_phase="queue", evidence=["batch"], ranked=["more_slots"])
+    incident.deploy(["more_slots"])                  # before and after, on held-out traffic
+    incident.grade(); incident.reveal()
+
+Everything comes out of the simulator under the real scheduler, and follows from the seed. What makes an incident:
+
+service.py      a service as one value, and playing it    causes/        what makes it ill
+interventions.py  what can be changed                     generate.py    drawing, and trying it out
+questions*.py   what can be asked                         evidence.py    what an answer looks like
+trials.py       playing on held-out traffic               outcome.py     what a change did
+marking.py      marks
+incident.py     all of it, in order                       cli.py         the same in a terminal
+dumps/          the same on paper                         desk.py        the same with buttons
+"""
+
+from course.incidents.generate import IncidentError
+from course.incidents.incident import Incident
+
+__all__ = ["Incident", "IncidentError"]

@@ -1,0 +1,264 @@
+"""The alert rules of docs/monitoring/alerts.yml, tried on incidents: which of them fires, and how long after the onset.
+
+    python -m course.incidents.alerts                    # all causes, a Markdown table; minutes
+    python -m course.incidents.alerts overload kv_pool   # those two
+
+The rules' own expressions are evaluated, every 15 s, over what a server would have counted: a PromQL of selectors,
+rate, avg_over_time, sum, max, histogram_quantile, arithmetic, comparisons and `and`. Before the onset the service was
+healthy, for as long as any window looks back. A retried request is counted once, by its last attempt.
+"""
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from course.incidents.causes import CAUSES
+from course.incidents.generate import generate
+from course.incidents.service import Play, Service, play
+from course.simulator.cluster.record import ClientRecord, Outcome
+from minillm.server.metrics import SECONDS
+
+RULES = Path(__file__).parents[2] / "docs" / "monitoring" / "alerts.yml"
+EVALUATED_EVERY_S = 15.0
+SPAN_S = 600.0
+"""Of the healthy traffic before the onset that is played, and of the fault."""
+SEED = 1
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SELECTOR = re.compile(r"(minillm:[\w:]+)(\{[^}]*\})?(?:\[(\w+)\])?")
+MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+Labels = tuple[tuple[str, str], ...]
+Vector = dict[Labels, float]
+
+
+def duration(text: str) -> float:
+    """`5m` in seconds."""
+    return float(text[:-1]) * UNITS[text[-1]]
+
+
+# ---------------------------------------------------------------- what a server would have counted
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A counter. Moments in seconds after the onset, ascending; before the first play its rate was that play's."""
+
+    moments: np.ndarray
+    amounts: np.ndarray
+
+    def increase(self, start: float, end: float) -> float:
+        return float(self._total(end) - self._total(start))
+
+    def _total(self, moment: float) -> float:
+        healthy = self.amounts[self.moments < 0].sum()
+        if moment < -SPAN_S:
+            return (moment + SPAN_S) / SPAN_S * healthy
+        return self.amounts[: np.searchsorted(self.moments, moment, "right")].sum()
+
+
+@dataclass
+class History:
+    """Every series that the rules may ask for."""
+
+    counters: dict[str, dict[Labels, Counted]] = field(default_factory=dict)
+    gauges: dict[str, dict[Labels, list[tuple[float, float]]]] = field(default_factory=dict)
+
+    def count(self, name: str, moments: np.ndarray, amounts: np.ndarray | None = None, **labels: str) -> None:
+        order = np.argsort(moments, kind="stable")
+        amounts = np.ones(len(moments)) if amounts is None else amounts
+        self.counters.setdefault(name, {})[tuple(labels.items())] = Counted(moments[order], amounts[order])
+
+    def observe(self, name: str, moments: np.ndarray, values: np.ndarray) -> None:
+        """A histogram's buckets."""
+        for border in (*SECONDS, np.inf):
+            self.count(
+                f"{name}_bucket", moments[values <= border], le="+Inf" if border == np.inf else str(float(border))
+            )
+
+
+def history_of(before: Play, now: Play) -> History:
+    """Of a healthy run up to the onset, at 0, and of a sick one from there on."""
+    history = History()
+    rows = [(record, start) for played, start in ((before, -SPAN_S), (now, 0.0)) for record in played.run.records]
+    ends, ttft, gaps, outcomes = [], [], [], []
+    scheduled, prompts, cached, preempted = [], [], [], []
+    for record, start in rows:
+        if (outcome := status_of(record, now.service)) is None:
+            continue
+        line = record.timeline
+        end = start + (line.finished if line is not None and line.finished is not None else record.ended or 0.0)
+        outcomes.append((end, outcome))
+        if line is not None and line.scheduled is not None:
+            scheduled.append(start + line.scheduled)
+            prompts.append(record.request.num_prompt_tokens)
+            cached.append(record.num_cached_tokens)
+            if line.lost.get("preempted"):
+                preempted.append(end)
+        if outcome == "200" and line is not None and line.ttft is not None:
+            ends.append(end)
+            ttft.append(line.ttft)
+            gaps.append(np.diff(line.deliveries))
+    history.observe("minillm:time_to_first_token_seconds", np.array(ends), np.array(ttft))
+    sizes = [len(each) for each in gaps]
+    history.observe("minillm:inter_token_latency_seconds", np.repeat(ends, sizes), np.concatenate([*gaps, []]))
+    for status in ("200", "429", "500", "none"):
+        moments = np.array([end for end, each in outcomes if each == status])
+        history.count("minillm:http_requests_total", moments, status=status)
+    history.count("minillm:prefix_cache_queries_total", np.array(scheduled), np.array(prompts))
+    history.count("minillm:prefix_cache_hits_total", np.array(scheduled), np.array(cached))
+    history.count("minillm:num_preemptions_total", np.array(preempted))
+    for played, start in ((before, -SPAN_S), (now, 0.0)):
+        for sample in played.run.samples:
+            if sample.moment < SPAN_S:  # after that requests only drain
+                for name, value in (("num_requests_waiting", sample.waiting), ("kv_cache_usage_perc", sample.kv_used)):
+                    series = history.gauges.setdefault(f"minillm:{name}", {})
+                    series.setdefault((("instance", sample.replica),), []).append((start + sample.moment, value))
+    return history
+
+
+def status_of(record: ClientRecord, service: Service) -> str | None:
+    """What the server counts of a request; None = it never came, or is still being served."""
+    if record.outcome is Outcome.TIMEOUT:
+        if service.fleet.clients.cancel_on_timeout:
+            return "none"
+        return "200" if record.timeline is not None and record.timeline.finished is not None else None
+    statuses = {Outcome.COMPLETED: "200", Outcome.SHED: "429", Outcome.ERROR: "500"}
+    return statuses.get(record.outcome) if record.outcome is not None else None
+
+
+# ---------------------------------------------------------------- the rules
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a selector with a window found."""
+
+    start: float
+    end: float
+    series: Mapping[Labels, Any]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Alerts by name, with the expressions that they name."""
+
+    alerts: dict[str, dict[str, Any]]
+    recorded: dict[str, str]
+
+    @classmethod
+    def read(cls, path: Path = RULES) -> "Rules":
+        rules = [
+            rule for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
+        ]
+        alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
+        return cls(alerts, {rule["record"]: rule["expr"] for rule in rules if "record" in rule})
+
+    def value(self, expression: str, history: History, now: float) -> Any:
+        """Of an expression at a moment: a number, or whether a condition holds."""
+
+        def select(name: str, matchers: str, window: str | None) -> Any:
+            if name in self.recorded:
+                return self.value(self.recorded[name], history, now)
+            found: Mapping[Labels, Any] = (history.counters if name in history.counters else history.gauges)[name]
+            series = {labels: each for labels, each in found.items() if matches(dict(labels), matchers)}
+            return Range(now - duration(window), now, series) if window else series
+
+        python = SELECTOR.sub(lambda m: f"select({m[1]!r}, {m[2] or ''!r}, {m[3]!r})", expression)
+        python = re.sub(
+            r"(sum|max) by \(([\w, ]+)\) ", lambda m: f"{m[1]}_{'le' if 'le' in m[2].split(', ') else ''}", python
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 is NaN there, too
+            return eval(python, {"__builtins__": {}}, {"select": select, **FUNCTIONS})
+
+    def fires(self, name: str, history: History) -> float | None:
+        """Seconds from the onset until an alert fires; negative = it did before; None = it does not."""
+        rule = self.alerts[name]
+        held_since = None
+        for now in np.arange(-SPAN_S / 2, SPAN_S, EVALUATED_EVERY_S):
+            if not self.value(rule["expr"], history, now):
+                held_since = None
+                continue
+            held_since = now if held_since is None else held_since
+            if now - held_since >= duration(rule.get("for", "0s")):
+                return float(now)
+        return None
+
+
+def matches(labels: dict[str, str], matchers: str) -> bool:
+    """Whether a series has the labels that a selector wants."""
+    tests: dict[str, Callable[[str, str], bool]] = {
+        "=": lambda value, wanted: value == wanted,
+        "!=": lambda value, wanted: value != wanted,
+        "=~": lambda value, wanted: bool(re.fullmatch(wanted, value)),
+        "!~": lambda value, wanted: not re.fullmatch(wanted, value),
+    }
+    return all(tests[how](labels.get(label, ""), wanted) for label, how, wanted in MATCHER.findall(matchers))
+
+
+def rate(over: Range) -> Vector:
+    """Per second."""
+    return {at: each.increase(over.start, over.end) / (over.end - over.start) for at, each in over.series.items()}
+
+
+def avg_over_time(over: Range) -> Vector:
+    within = {at: [v for moment, v in each if over.start < moment <= over.end] for at, each in over.series.items()}
+    return {at: sum(values) / len(values) for at, values in within.items() if values}
+
+
+def histogram_quantile(q: float, by_border: dict[float, float]) -> float:
+    """As Prometheus estimates it: linear within a bucket."""
+    borders = sorted(by_border)
+    total = by_border[borders[-1]]
+    if not total:
+        return np.nan
+    place = next(i for i, border in enumerate(borders) if by_border[border] >= q * total)
+    if place == len(borders) - 1:
+        return borders[-2]
+    low, below = (borders[place - 1], by_border[borders[place - 1]]) if place else (0.0, 0.0)
+    return low + (borders[place] - low) * (q * total - below) / (by_border[borders[place]] - below)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "rate": rate,
+    "avg_over_time": avg_over_time,
+    "histogram_quantile": histogram_quantile,
+    "sum_": lambda vector: np.float64(sum(vector.values())),
+    "max_": lambda vector: np.float64(max(vector.values(), default=np.nan)),
+    "sum_le": lambda vector: {float(dict(labels)["le"]): value for labels, value in vector.items()},
+}
+"""By their names in an expression, once `by (...)` is part of the name."""
+
+
+# ---------------------------------------------------------------- on incidents
+
+
+def tried_on(cause: str, rules: Rules) -> dict[str, float | None]:
+    """Seconds after the onset by alert; see `Rules.fires`."""
+    case = generate(SEED, 1, cause)[0].case
+    before, now = (play(replace(s, duration_s=SPAN_S), SEED, watched=True) for s in (case.before, case.now))
+    history = history_of(before, now)
+    return {name: rules.fires(name, history) for name in rules.alerts}
+
+
+def table(causes: list[str], rules: Rules) -> str:
+    """Markdown."""
+    lines = [f"| cause | {' | '.join(rules.alerts)} |", "|---" * (1 + len(rules.alerts)) + "|"]
+    for cause in causes:
+        cells = [cell(after) for after in tried_on(cause, rules).values()]
+        lines.append(f"| {CAUSES[cause].title} (`{cause}`) | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cell(after: float | None) -> str:
+    return "–" if after is None else "before" if after < 0 else f"{after:.0f} s"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Try the alert rules on incidents.")
+    parser.add_argument("causes", nargs="*", help=f"some of {', '.join(CAUSES)}; none = all")
+    print(table(parser.parse_args().causes or list(CAUSES), Rules.read()))

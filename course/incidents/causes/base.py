@@ -1,0 +1,169 @@
+"""What a cause is: a function that draws a healthy service and what became of it, and what convicts it."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from course.incidents.numbers import latencies
+from course.incidents.service import Flow, Play, Service, capacity
+from course.lab.run import percentile
+from course.simulator.cluster.fleet import ClusterConfig
+from course.simulator.workload.arrivals import Poisson
+from course.simulator.workload.kinds import Independent, TrafficModel
+from course.simulator.workload.lengths import LogNormal
+from minillm.observe.summary import SLO
+from minillm.policies.config import EngineConfig
+
+Regime = Literal["steady", "spike"]
+
+
+class Draw(random.Random):
+    """All random choices of one incident, from whatever names it."""
+
+    def __init__(self, name: str | int) -> None:
+        super().__init__(f"incident {name}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A service before, healthy, and now, ill. The SLO is set to fit the first."""
+
+    before: Service
+    now: Service
+    change: str
+    """What was really changed, or happened, as a log of changes would say it."""
+    target: float = 0.9
+    """Share of requests that must meet the SLO."""
+    story: str = ""
+    """What the page adds, where there is a story to it."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What can be wrong."""
+
+    name: str
+    title: str
+    make: Callable[[Draw], Case]
+    phase: str
+    """The phase that is to blame: the seconds are lost there, or it is what must change."""
+    convicting: tuple[str, ...]
+    """Ids of the questions whose answers convict it, the most telling first."""
+    fixes: tuple[str, ...]
+    """Interventions that restore the SLO, the best first."""
+    tempting: str
+    """The one that is often tried, and does not."""
+    why_not: str
+    """The number that rules the tempting one out."""
+    looks_like: str
+    """Another cause."""
+    told_apart_by: str
+    """The id of the question that tells the two apart."""
+    regime: Regime = "steady"
+    also: tuple[str, ...] = ()
+    """Other phases that may fairly be named as the dominant one."""
+    together: bool = False
+    """Whether it takes all of the fixes: there are two causes, and each alone breaks the SLO."""
+
+
+# ---------------------------------------------------------------- healthy services
+
+MACHINES = (
+    ("llama-3.1-8b", "l40s", 1), ("llama-3.1-8b", "a100-80gb", 1), ("qwen3-14b", "a100-80gb", 1),
+    ("qwen3-14b", "h100-sxm", 1), ("qwen3-32b", "a100-80gb", 2), ("qwen3-32b", "h100-sxm", 2),
+    ("llama-3.1-70b", "a100-80gb", 4), ("llama-3.1-70b", "h100-sxm", 4),
+)  # fmt: skip
+"""Model, hardware, accelerators per replica."""
+MORE_MACHINES = (
+    *MACHINES, ("llama-3.2-3b", "h100-sxm", 1), ("llama-3-70b", "h100-sxm", 8), ("llama-3.1-8b", "l40s", 4),
+    ("qwen3-14b", "a100-80gb", 4),
+)  # fmt: skip
+"""With some that only launch-bound decoding and slow links would have else: the page would name the cause."""
+REQUESTS = 260
+"""In one run."""
+
+
+def lengths(median: float, sigma: float = 0.5, most: float = 4.0) -> LogNormal:
+    """Tokens; no request has more than `most` times the median."""
+    return LogNormal(median=round(median), sigma=sigma, low=8, high=round(most * median))
+
+
+def chat(draw: Draw, prompt: tuple[float, float], output: tuple[float, float]) -> Independent:
+    """Requests that share nothing; medians between the given tokens."""
+    return Independent(prompt=lengths(draw.uniform(*prompt)), output=lengths(draw.uniform(*output), 0.45, 3.0))
+
+
+def service(
+    draw: Draw,
+    kind: TrafficModel,
+    *,
+    machines: Sequence[tuple[str, str, int]] = MACHINES,
+    replicas: int = 1,
+    requests: int = REQUESTS,
+    **engine: Any,
+) -> Service:
+    """A service of one flow, a request a second, with a configuration that suits most traffic."""
+    model, hardware, tp = draw.choice(machines)
+    fields = {
+        "max_num_seqs": draw.choice((48, 64, 96, 128)),
+        "max_num_batched_tokens": draw.choice((768, 1024, 1280)),
+        "max_model_len": None,
+        **engine,
+    }
+    flow = Flow("chat", kind, Poisson(rate=1.0))
+    fleet = ClusterConfig(replicas=replicas, sample_every_s=None)
+    return Service(model, hardware, EngineConfig(**fields), (flow,), float(requests), tp=tp, fleet=fleet)
+
+
+def loaded(service: Service, load: float, of: Service | None = None) -> Service:
+    """The same, at this share of its capacity, or of another service's."""
+    of = of or service
+    return service.with_load(load * capacity(of) * service.duration_s / len(service.workload(1)))
+
+
+def in_flight(played: Play) -> float:
+    """Requests in flight, on average (Little's law)."""
+    spent = sum(record.ended - record.intended for record in played.run.records)
+    return spent / played.service.duration_s
+
+
+# ---------------------------------------------------------------- the SLO
+
+SLACK = 1.35
+"""Limits are at least so many times what the healthy service does at p98."""
+BREACH = (2.0, 4.8)
+"""How far over its limit the worst p99 is when you are paged: at the least, and at the most."""
+
+
+def slo_for(healthy: Play, ill: Play, breach: float) -> SLO:
+    """Limits that suit a healthy run, in round numbers, and that an ill one breaks by no more than a factor."""
+    now = latencies(ill)
+    return SLO(**{
+        name: rounded_up(max(SLACK * percentile(values, 98), (percentile(now[name], 99) or 0.0) / breach))
+        for name, values in latencies(healthy).items()
+    })  # fmt: skip
+
+
+def breach_of(play: Play) -> tuple[str, float]:
+    """The limit that answered requests break by most, at p99, and by which factor."""
+    worst = {
+        name: (percentile(values, 99) or 0.0) / getattr(play.service.slo, name)
+        for name, values in latencies(play).items()
+    }
+    return max(worst.items(), key=lambda each: each[1])
+
+
+def rounded_up(seconds: float) -> float:
+    """To two significant digits: 0.347 is 0.35, 12.1 is 13."""
+    if seconds <= 0:
+        return 0.01
+    unit = 10.0 ** (math.floor(math.log10(seconds)) - 1)
+    return round(math.ceil(seconds / unit) * unit, 9)
+
+
+def with_slo(case: Case, slo: SLO) -> Case:
+    """Both services with these limits."""
+    before, now = (replace(s, slo=slo, target=case.target) for s in (case.before, case.now))
+    return replace(case, before=before, now=now)

@@ -1,0 +1,83 @@
+"""What makes an incident harder to read: odd settings that do no harm, innocent changes, a second, smaller ailment."""
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from course.incidents.causes.base import Draw, lengths
+from course.incidents.service import Flow, Service
+from course.simulator.cluster.clients import ClientConfig
+from course.simulator.cluster.fleet import ClusterConfig
+from course.simulator.cluster.network import Network
+from course.simulator.cluster.routers import RouterConfig
+from course.simulator.workload.kinds import Independent
+
+_LOG = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+MENTIONED = {1: 1.0, 2: 0.7, 3: 0.5}
+"""By difficulty: how likely the log has the change that matters."""
+NUM_INNOCENT = {1: 2, 2: 4, 3: 6}
+
+
+def change_log(draw: Draw, change: str, difficulty: int) -> tuple[tuple[str, str], ...]:
+    """(when, what), in order; perhaps with what really happened."""
+    found = draw.sample(_LOG["innocent"], NUM_INNOCENT[difficulty])
+    if draw.uniform(0, 1) < MENTIONED[difficulty]:
+        found.insert(draw.randint(0, len(found)), change)
+    days = sorted(draw.sample(range(len(_LOG["when"])), len(found)))
+    return tuple((_LOG["when"][day], what) for day, what in zip(days, found))
+
+
+# ---------------------------------------------------------------- odd, and harmless
+
+
+def if_default(s: Service, **fleet: object) -> Service:
+    """With these parts of the fleet, unless a cause has set one of them."""
+    defaults = ClusterConfig()
+    return s.with_fleet(**fleet) if all(getattr(s.fleet, n) == getattr(defaults, n) for n in fleet) else s
+
+
+ODDITIES: tuple[Callable[[Service], Service], ...] = (
+    lambda s: if_default(s, router=RouterConfig(policy="round_robin")),
+    lambda s: s.with_engine(kv_cache_dtype="int8") if s.engine.num_kv_blocks is None else s,
+    lambda s: if_default(s, network=Network(hold_chunks=2, hold_s=0.01)),
+    lambda s: if_default(s, clients=ClientConfig(timeout_s=40 * s.duration_s)),
+    lambda s: if_default(s, clients=ClientConfig(max_in_flight=5000)),
+)
+"""Each leaves alone what a cause has set."""
+
+
+# ---------------------------------------------------------------- a second ailment
+
+
+@dataclass(frozen=True)
+class Ailment:
+    """Something small that is wrong besides, on its own within the SLO."""
+
+    name: str
+    phase: str
+    change: Callable[[Service], Service]
+    convicting: tuple[str, ...]
+
+
+SHARE = 0.04
+"""Of the requests."""
+
+
+def some_far(s: Service) -> Service:
+    far = s.fleet.network.replace(far_share=SHARE, far_rtt_s=0.4, handshakes=2)
+    return s.with_fleet(network=far) if s.fleet.network.far_share == 0 else s
+
+
+def some_long_answers(s: Service) -> Service:
+    """A few requests of another kind."""
+    mean = s.workload(1).num_output_tokens / len(s.workload(1))
+    kind = Independent(prompt=lengths(300), output=lengths(5 * mean, 0.2, 1.5))
+    flows = tuple(flow.scaled(1 - SHARE) for flow in s.flows)
+    return replace(s, flows=(*flows, Flow("reports", kind, s.flows[0].scaled(SHARE).arrivals)))
+
+
+AILMENTS = (
+    Ailment("a few clients are far away", "outside_the_engine", some_far, ("regions",)),
+    Ailment("a few answers are very long", "decode", some_long_answers, ("output_lengths",)),
+)

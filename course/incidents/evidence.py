@@ -1,0 +1,188 @@
+"""What an answer to a question looks like: words with numbers, a table, and a panel as on a dashboard.
+
+Panels say what was measured, never what it means. pandas and matplotlib are imported only when a table or a picture is
+wanted: a page in a terminal needs neither.
+"""
+
+import math
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+from course.incidents.service import Play
+from course.lab.style import number, seconds
+from minillm.core.brief import brief
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from course.lab.svg import Picture
+
+Row = Mapping[str, object]
+LAST_WEEK, NOW = "last week", "now"
+PANEL_HEIGHT = 200
+TINY = 1e-3
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series of a panel."""
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    style: Literal["line", "dashes", "points"] = "line"
+
+    __repr__ = brief
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart of a dashboard, described; it is drawn only where it is looked at."""
+
+    lines: tuple[Line, ...]
+    x: str
+    y: str
+    limit: float | None = None
+    """A horizontal line, where there is a limit to know."""
+    limit_name: str = ""
+    high: float | None = None
+    """Where the y axis ends, if not above the highest point: a share of something is seen against all of it."""
+
+    __repr__ = brief
+
+    def draw(self, title: str) -> "Picture":
+        """Curves between two axes. The second one is dashed: where two lie on each other, both are seen."""
+        from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+
+        curves = [
+            Curve(each.name, list(each.xs), list(each.ys), "dashes" if i == 1 and each.style == "line" else each.style)
+            for i, each in enumerate(self.lines)
+        ]
+        marks = [] if self.limit is None else [Mark(self.limit_name, y=self.limit)]
+        y = Axis(self.y, low=0, high=self.high)
+        return draw_chart(title, curves, Axis(self.x), y, marks, height=PANEL_HEIGHT)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What there is to be looked at: the service today, and as it was a week ago."""
+
+    before: Play
+    now: Play
+    changes: tuple[tuple[str, str], ...]
+    """(when, what), as the log has them."""
+
+    def weeks(self, of: Callable[[Play], Any]) -> dict[str, Any]:
+        """The same of both weeks, by name."""
+        return {LAST_WEEK: of(self.before), NOW: of(self.now)}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a question found, before it is put into words."""
+
+    rows: Mapping[Any, Row]
+    """The table, a row for each key."""
+    name: str = ""
+    """What stands over the first column."""
+    panel: Panel | None = None
+    says: Mapping[str, object] = field(default_factory=dict)
+    """What the question's words name beside the rows."""
+
+    __repr__ = brief
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to ask, how long it takes to find out, and the words of the answer."""
+
+    id: str
+    group: str
+    """What it is about."""
+    text: str
+    minutes: int
+    says: str
+    look: Callable[[Scene], Finding]
+
+    def find_out(self, scene: Scene) -> "Evidence":
+        """The answer to it."""
+        found = self.look(scene)
+        told = _Words().format(self.says, rows=found.rows, **found.says)
+        return Evidence(self.id, self.text, told, frame(found.rows, found.name), found.panel)
+
+
+class _Words(string.Formatter):
+    """Format specs of our own: `:s` a duration in seconds, `:ms` one in milliseconds, `:n` a number for people."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec in ("s", "ms"):
+            return seconds((value or 0.0) / 1e3 if format_spec == "ms" else value)
+        return number(value) if format_spec == "n" else super().format_field(value, format_spec)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The answer to one question."""
+
+    id: str
+    question: str
+    text: str
+    data: "pd.DataFrame"
+    panel: Panel | None = None
+
+    def __str__(self) -> str:
+        return f"{self.question}\n{self.text}\n{self.data.to_string(float_format=written)}"
+
+    def _repr_html_(self) -> str:
+        look = "border:1px solid var(--jp-border-color2, #d0d7de);padding:8px 12px;max-width:840px;line-height:1.4"
+        head = self.panel.draw(self.question).svg() if self.panel else f"<b>{escape(self.question)}</b>"
+        return f'<div style="{look}">{head}<p>{escape(self.text)}</p>{as_html(self.data)}</div>'
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        rows = self.data.reset_index().astype(object).where(self.data.reset_index().notna(), None)
+        return {"id": self.id, "question": self.question, "text": self.text, "data": rows.to_dict("records")}
+
+
+def frame(rows: Mapping[Any, Row], name: str = "") -> "pd.DataFrame":
+    """A table with a row for each key."""
+    import pandas as pd
+
+    return pd.DataFrame.from_dict(dict(rows), orient="index").rename_axis(name or None)
+
+
+def written(value: float) -> str:
+    """Four significant digits, without an exponent; nothing to tell is a dash."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "never"
+    if abs(value) < TINY:
+        return f"{value:.5f}".rstrip("0").rstrip(".")
+    return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:.0f}"  # what rounds to 10000 would have an exponent
+
+
+def as_html(data: "pd.DataFrame") -> str:
+    """A frame as a table of the course's look; the name of its index stands over the first column."""
+    from course.lab.display import table
+
+    head, columns = str(data.index.name or ""), [str(column) for column in data.columns]
+    rows = [
+        (str(name), *(_cell(value, head, str(name), column) for value, column in zip(row, columns)))
+        for name, row in zip(data.index, data.to_numpy(dtype=object))
+    ]
+    return table((head, *columns), rows) if columns else ""
+
+
+def _cell(value: object, *names: str) -> str:
+    """For people; the names over it and beside it say what kind of number it is."""
+    if not isinstance(value, float):
+        return {"None": "–", "True": "yes", "False": "no"}.get(str(value), str(value))
+    if not math.isfinite(value):
+        return written(value)
+    if "share" in names or "not answered" in names:
+        return f"{value:.1%}"
+    return seconds(value) if any("seconds" in name for name in names) else written(value)

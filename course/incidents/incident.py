@@ -1,0 +1,376 @@
+"""An incident to be worked on: the page, questions, an answer, a rollout, a grade, and only then the truth."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+from pydantic import Field
+
+from course.grading import Result
+from course.incidents.classics import draw_classic
+from course.incidents.evidence import Evidence, Question, Scene
+from course.incidents.generate import (
+    PAGED_AT,
+    RUN_MINUTES,
+    Hidden,
+    IncidentError,
+    bill_of_cure,
+    find_intervention,
+    generate,
+    look_up,
+)
+from course.incidents.interventions import ALL, Intervention
+from course.incidents.marking import Answer, Rollout, lost_by_phase, mark, second_phases
+from course.incidents.numbers import OUTSIDE, PLACES, over_time
+from course.incidents.outcome import Effect, Trials, counterfactuals, effect_of
+from course.incidents.page import Page, page_of
+from course.incidents.questions import BY_ID, QUESTIONS
+from course.incidents.reveal import Entry, Reveal
+from course.incidents.service import Play
+from course.lab.json_store import JsonStore, StoredModel
+
+TO_CANARY, TO_ALL, TO_ROLL_BACK = 5, 10, 3
+"""Minutes."""
+MINUTES_A_DAY = 24 * 60
+REGIMES = ("steady", "spike")
+DIAGNOSE_FIRST = "diagnose first: commit to an answer, then deploy"
+GRADED = "What is in place at the end is graded; a change you roll back costs points, the first canary the fewest."
+OTHER_NAMES = dict.fromkeys(("outside", "network", "client", "clients"), OUTSIDE)
+
+
+class Told(StoredModel):
+    """Names of the incidents whose truth was told to this learner."""
+
+    names: list[str] = Field(default_factory=list)
+
+
+TOLD = JsonStore("incidents.json", Told)
+_TOLD_HERE: set[str] = set()
+"""In this process."""
+
+
+class Incident:
+    """One incident, from page to reveal. Make it with `Incident.generate` or `Incident.classic`.
+
+    The clock counts minutes that questions and deployments take, and the incident goes on in them; nothing here waits
+    for real time.
+    """
+
+    def __init__(self, hidden: Hidden, trials: Trials, name: str, short: bool = False) -> None:
+        self.name = name
+        self.short = short
+        """Beginners see fewer questions and changes."""
+        self.minutes = 0
+        """On the incident clock."""
+        self.hypothesis = ""
+        self._hidden, self._trials = hidden, trials
+        self._seen = 0, hidden.scene
+        """The minute of which something was last seen, and what there was. Earlier ones would fill the memory."""
+        self._asked: dict[str, Evidence] = {}
+        self._answer: Answer | None = None
+        self._standing: tuple[Effect, bool] | None = None
+        """What is deployed, and whether to a canary only."""
+        self._healed: int | None = None
+        """The minute in which a rollout restored the SLO."""
+        self._undone = {True: 0, False: 0}
+        """How many canaries, and how many full rollouts, were taken back."""
+        self._result: Result | None = None
+        self._was_practice = False
+        self._timeline = [
+            Entry(-round(PAGED_AT * RUN_MINUTES), "", "", hidden.case.change),
+            Entry(0, "paged", self.page.alarm, self.status),
+        ]
+
+    @classmethod
+    def generate(cls, seed: int, difficulty: int = 1, cause: str | None = None) -> "Incident":
+        """An incident that follows from its arguments alone.
+
+        Args:
+            difficulty: 1 = clear; 2 = odd settings and innocent changes; 3 = a second ailment besides.
+            cause: its name, to practise one; None = the seed decides.
+        Raises:
+            IncidentError: no such difficulty or cause.
+        """
+        of = f", {cause}" if cause else ""
+        return cls(*generate(seed, difficulty, cause), f"incident {seed}, difficulty {difficulty}{of}", difficulty == 1)
+
+    @classmethod
+    def today(cls, day: date | None = None) -> "Incident":
+        """The daily incident: the same for everyone on one date; None = today's."""
+        day = day or date.today()
+        incident = cls.generate(int(f"{day:%Y%m%d}"), 1 + day.toordinal() % 3)
+        incident.name = f"incident of {day}"
+        return incident
+
+    @classmethod
+    def classic(cls, name: str) -> "Incident":
+        """A well-known incident, or one with two causes: see `classics.CLASSICS`.
+
+        Raises:
+            IncidentError: no such classic.
+        """
+        return cls(*draw_classic(name), f"classic: {name}")
+
+    def fresh(self) -> "Incident":
+        """The same incident, untouched; it need not be drawn anew."""
+        return Incident(self._hidden, self._trials, self.name, self.short)
+
+    @property
+    def is_practice(self) -> bool:
+        """Whether its truth was told before."""
+        return self.name in _TOLD_HERE or self.name in TOLD.read().names
+
+    @property
+    def page(self) -> Page:
+        """What wakes you up."""
+        return page_of(self._hidden)
+
+    @property
+    def window(self) -> Play:
+        """The run that evidence is about by now, raw: records, samples and steps, for sums of your own."""
+        return self._scene().now
+
+    @property
+    def _trouble(self) -> int:
+        """Minutes that it has gone on since the page: until a rollout restored the SLO, or until now."""
+        return self.minutes if self._healed is None else self._healed
+
+    def _scene(self) -> Scene:
+        if self._seen[0] != self._trouble:
+            self._seen = self._trouble, self._hidden.scene_at(self._trouble)
+        return self._seen[1]
+
+    @property
+    def burned(self) -> float:
+        """Share of today's error budget that has gone since the onset."""
+        failing, minutes = 1 - self.window.attainment, PAGED_AT * RUN_MINUTES + self._trouble
+        return failing * minutes / ((1 - self._hidden.case.target) * MINUTES_A_DAY)
+
+    @property
+    def status(self) -> str:
+        """What is to be seen at a glance: the queue, failures and the error budget, up to now."""
+        moments, waiting = over_time(self.window, lambda sample: sample.waiting)
+        still = [w for t, w in zip(moments, waiting) if t <= self.window.service.duration_s] or [0]
+        failed = f"{1 - self.window.attainment:.0%} of requests failed so far, {still[-1]:.0f} waiting"
+        state = failed if self._healed is None else "SLO restored"
+        return f"{state}, {self.burned:.0%} of the day's error budget burned"
+
+    def questions(self) -> tuple[Question, ...]:
+        """What can be asked: id, text, minutes. `ask` knows them all, whatever is listed."""
+        return tuple(BY_ID[name] for name in self._hidden.asks) if self.short else QUESTIONS
+
+    def suspect(self, words: str) -> None:
+        """Write down what you think it is, in your own words, before you look at what could be changed. No points."""
+        self.hypothesis = words
+        self._note(f"suspected: {words}")
+
+    def _note(self, did: str, saw: str = "") -> None:
+        self._timeline.append(Entry(self.minutes, did, saw, self.status))
+
+    def ask(self, id: str) -> Evidence:
+        """Ask for evidence. It takes minutes, the first time.
+
+        Raises:
+            IncidentError: there is no such question.
+        """
+        question = find_question(id)
+        if id not in self._asked:
+            self.minutes += question.minutes
+            self._asked[id] = question.find_out(self._scene())
+            self._note(f"asked: {question.text}", self._asked[id].text)
+        return self._asked[id]
+
+    def interventions(self) -> tuple[Intervention, ...]:
+        """What can be changed: id, phase, text, cost. `deploy` knows them all, whatever is listed."""
+        return tuple(map(find_intervention, self._hidden.menu)) if self.short else ALL
+
+    def answer(
+        self,
+        dominant_phase: str | None = None,
+        secondary: str | None = None,
+        evidence: Sequence[str] = (),
+        ranked: Sequence[str] = (),
+        open_questions: Sequence[str] = (),
+        regime: str | None = None,
+        hypothesis: str = "",
+    ) -> None:
+        """Commit to a diagnosis, once.
+
+        Args:
+            dominant_phase: queue, prefill, first_token, decode, stream; or outside: clients, network, gateway.
+            secondary: another phase with a problem of its own; None = there is none worth naming.
+            evidence: ids of the questions whose answers convict.
+            ranked: ids of interventions, the best first.
+            open_questions: what you would still want to know, ids or words; no points, they stand in the debrief.
+            regime: "steady" or "spike"; None = not said.
+            hypothesis: in your own words; as `suspect`.
+        Raises:
+            IncidentError: it has been answered, a name does not exist, or nothing is said.
+        """
+        if self._answer is not None:
+            raise IncidentError("this incident has its diagnosis: deploy something, or grade it")
+        cited, ranked, still_open = listed(evidence), listed(ranked), listed(open_questions)
+        for name in cited:
+            find_question(name)
+        for name in ranked:
+            find_intervention(name)
+        named = (OTHER_NAMES.get(plain(phase) or "", phase) for phase in (dominant_phase, secondary))
+        phases = [one_of("phase", phase, PLACES) for phase in named]
+        when = one_of("regime", regime, REGIMES)
+        if phases[0] is None and not ranked:
+            raise IncidentError("a diagnosis needs a dominant phase, or a change that would help: this one is blank")
+        self._answer = Answer(*phases, cited, ranked, when, tuple(self._asked))
+        if hypothesis:
+            self.suspect(hypothesis)
+        self._note(
+            f"committed: {phases[0] or 'no phase'}", f"still open: {'; '.join(still_open)}" if still_open else ""
+        )
+
+    def deploy(self, ids: Sequence[str], canary: bool = False) -> Effect:
+        """Make changes, and see what they do on held-out traffic. What was deployed before them is taken back, unless
+        it was their canary. After the grade nothing counts any more.
+
+        Args:
+            canary: for a tenth of the users first, and for a shorter time.
+        Raises:
+            IncidentError: there is no diagnosis yet, no such intervention, or none at all.
+        """
+        if self._answer is None:
+            raise IncidentError(DIAGNOSE_FIRST)
+        chosen = [find_intervention(name) for name in dict.fromkeys(listed(ids))]
+        if not chosen:
+            raise IncidentError("name at least one change to deploy")
+        now = self._hidden.case.now
+        effect = (
+            effect_of(chosen, now.during(PAGED_AT), self._trials.canary())
+            if canary
+            else effect_of(chosen, now, self._trials)
+        )
+        if self._result is None:
+            before = self._standing
+            if before is not None and before[0].chosen != effect.chosen:
+                self._undone[before[1]] += 1
+            self._standing = effect, canary
+            self.minutes += TO_CANARY if canary else TO_ALL
+            self._healed = self.minutes if effect.restored and not canary else None
+            what, _, saw = str(effect).partition("\n")[0].partition(": ")
+            self._note(f"deployed to {'a canary' if canary else 'all'}: {what}", saw)
+        return effect
+
+    def roll_back(self) -> None:
+        """Take back what is deployed.
+
+        Raises:
+            IncidentError: nothing is, or it has been graded.
+        """
+        if self._standing is None or self._result is not None:
+            raise IncidentError("there is nothing to roll back")
+        self._undone[self._standing[1]] += 1
+        self._standing = self._healed = None
+        self.minutes += TO_ROLL_BACK
+        self._note("rolled back")
+
+    @property
+    def is_undeployed(self) -> bool:
+        """There is a diagnosis, and no more than a canary stands: a grade would now be one without a deployment."""
+        return self._answer is not None and (self._standing is None or self._standing[1])
+
+    def grade(self) -> Result:
+        """Marks out of a hundred, with what should have ruled a wrong idea out.
+
+        Raises:
+            IncidentError: there is no answer yet.
+        """
+        if self._answer is None:
+            raise IncidentError("there is nothing to grade: answer first")
+        if self._result is None:
+            standing = None if self.is_undeployed or self._standing is None else self._standing[0]
+            needed = bill_of_cure(self._hidden, self._trials)
+            rollout = Rollout(standing, self.minutes, self._undone[True], self._undone[False], needed)
+            values = {name: self._value(name) for name in dict.fromkeys((*self._answer.ranked, *self._hidden.fixes))}
+            result = mark(self._hidden, self._answer, rollout, values)
+            self._was_practice = self.is_practice
+            again = ("Practice: you have already been shown this incident's cause.",) if self._was_practice else ()
+            self._result = replace(result, notes=(*again, *result.notes))
+        return self._result
+
+    def _value(self, name: str) -> float:
+        """Of a change by itself; where it takes two, beside the other one."""
+        others = [find_intervention(each) for each in self._hidden.fixes if each != name]
+        now = self._hidden.case.now
+        if self._hidden.cause.together:
+            for other in others:
+                now = other.apply(now)
+        return effect_of([find_intervention(name)], now, self._trials).value
+
+    def share(self) -> str:
+        """The result in one line that gives nothing away.
+
+        Raises:
+            IncidentError: it has not been graded.
+        """
+        if self._result is None:
+            raise IncidentError("there is nothing to share before the grade")
+        again = ", practice" if self._was_practice else ""
+        end = "still down" if self._healed is None else "restored"
+        return (
+            f"minillm {self.name}{again}: {end}, {self._result.score:.0f}/100, {len(self._asked)} questions, "
+            f"{self.minutes} min, {sum(self._undone.values())} rolled back"
+        )
+
+    def reveal(self, changes: Sequence[str] | None = None) -> Reveal:
+        """The truth, and what interventions would have done. The same incident is practice from then on.
+
+        Args:
+            changes: ids of those that are tried out; None = a dozen that come into question, and yours.
+        Raises:
+            IncidentError: it has not been graded.
+        """
+        if self._result is None or self._answer is None:
+            raise IncidentError("the truth comes after the grade: answer, deploy, grade")
+        hidden, cause = self._hidden, self._hidden.cause
+        names = (*hidden.menu, *self._answer.ranked) if changes is None else listed(changes)
+        tried = [find_intervention(name) for name in dict.fromkeys(names)]
+        effects = counterfactuals(hidden.case.now, self._trials, tried)
+        _TOLD_HERE.add(self.name)
+        TOLD.change(lambda told: told.names.append(self.name) if self.name not in told.names else None)
+        shared = ("title", "regime", "looks_like", "told_apart_by", "tempting", "why_not")
+        return Reveal(
+            cause=cause.name,
+            dominant_phase=cause.phase,
+            secondary=tuple(sorted(second_phases(hidden), key=str)),
+            also=hidden.also.name if hidden.also else None,
+            what_happened=hidden.case.change,
+            convicting=tuple(dict.fromkeys((*cause.convicting, cause.told_apart_by))),
+            fixes=hidden.fixes,
+            lost_s=lost_by_phase(hidden),
+            timeline=tuple(self._timeline),
+            effects=effects,
+            **{name: getattr(cause, name) for name in shared},
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {len(self._asked)} questions, {self.minutes} minutes>"
+
+
+def listed(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One name, several or none, as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def plain(name: object) -> str | None:
+    """`First token` as `first_token`; None, "" and "none" are None."""
+    written = "" if name is None else str(name).strip().lower().replace(" ", "_")
+    return None if written in ("", "none") else written
+
+
+def one_of(kind: str, name: object, known: Sequence[str]) -> str | None:
+    """A name in its plain form, or None. Raises IncidentError: it's none of those known."""
+    if (written := plain(name)) is not None and written not in known:
+        raise IncidentError(f"no {kind} {name!r}: choose one of {', '.join(known)}, or none")
+    return written
+
+
+def find_question(name: str) -> Question:
+    """By its id. Raises IncidentError: there is no such question."""
+    return look_up("question", name, BY_ID)

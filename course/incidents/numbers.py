@@ -1,0 +1,80 @@
+"""Small sums over a run that several questions share."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from course.incidents.service import Play
+from course.lab.run import percentile
+from course.simulator.cluster.record import ClientRecord
+from course.simulator.cluster.run import Sample
+from minillm.core.timeline import PHASES
+
+BINS = 20
+QS = (50, 95, 99)
+OUTSIDE = "outside_the_engine"
+"""Where time passes that no engine sees: clients, network, gateway."""
+PLACES = (*PHASES, OUTSIDE)
+
+
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """p50, p95, p99 and the largest; None where there is nothing."""
+    return {**{f"p{q}": percentile(values, q) for q in QS}, "max": max(values, default=None)}
+
+
+def mean(values: Sequence[float]) -> float:
+    """0 where there is nothing."""
+    return sum(values) / max(len(values), 1)
+
+
+def answered(play: Play) -> list[ClientRecord]:
+    return [record for record in play.run.records if record.completed]
+
+
+def latencies(play: Play) -> dict[str, list[float]]:
+    """What an SLO limits, of every answered request as its client saw it: seconds, by the name of the limit."""
+    rows = [record.as_request_record().timeline for record in answered(play)]
+    return {
+        "ttft": [row.ttft for row in rows],
+        "itl": [max(row.itl, default=0.0) for row in rows],
+        "tpot": [row.tpot or 0.0 for row in rows],
+        "e2e": [row.e2e for row in rows],
+    }
+
+
+def time_by_place(play: Play) -> dict[str, list[float]]:
+    """Seconds of every answered request in each phase, by its engine's stamps, and outside the engine."""
+    done = answered(play)
+    times = {phase: [record.timeline.phases()[phase] for record in done] for phase in PHASES}
+    return {**times, OUTSIDE: [max(record.e2e() - record.timeline.e2e, 0.0) for record in done]}
+
+
+def per_second(moments: Iterable[float], duration: float) -> tuple[list[float], list[float]]:
+    """Middles of equal bins, and how many moments a second fell into each."""
+    width = duration / BINS
+    counts = [0] * BINS
+    for moment in moments:
+        if 0 <= moment < duration:
+            counts[min(int(moment / width), BINS - 1)] += 1
+    return [(i + 0.5) * width for i in range(BINS)], [count / width for count in counts]
+
+
+def over_time(play: Play, value: Callable[[Sample], float], together: str = "sum") -> tuple[list[float], list[float]]:
+    """A quantity of all replicas at each sample, added up or averaged."""
+    moments: dict[float, list[float]] = {}
+    for sample in play.run.samples:
+        moments.setdefault(sample.moment, []).append(value(sample))
+    joined = {t: sum(v) if together == "sum" else sum(v) / len(v) for t, v in moments.items()}
+    return list(joined), list(joined.values())
+
+
+def gaps_of(record: ClientRecord, at_client: bool) -> list[float]:
+    """Seconds between an answer's tokens, as the client or the server stamped them."""
+    stamps = record.deliveries if at_client else record.timeline.deliveries
+    return [b - a for a, b in itertools.pairwise(stamps)]
+
+
+def seconds_per_thousand(play: Play) -> float | None:
+    """Seconds that a thousand prompt tokens take, over steps that mostly prefill; None without any."""
+    reading = [step for step in play.steps if 2 * step.prompt_tokens >= step.tokens]
+    tokens = sum(step.prompt_tokens for step in reading)
+    return 1000 * sum(step.seconds for step in reading) / tokens if tokens else None

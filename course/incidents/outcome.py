@@ -1,0 +1,234 @@
+"""What a change did: the same held-out traffic before and after, side by side.
+
+Of each play only the numbers stay that changes are judged by: the moments of every token of every change would be
+hundreds of megabytes.
+"""
+
+import gc
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from course.incidents.evidence import as_html, frame, written
+from course.incidents.interventions import ALL, BY_ID, Intervention, applied
+from course.incidents.numbers import latencies, mean
+from course.incidents.service import Play, Service, play
+from course.lab.style import ALARM, COLOURS, WIDTH
+from course.lab.svg import Picture, Scale, line, tag, text
+from course.simulator.cost.hardware import find_hardware
+from minillm.core.brief import brief
+from minillm.core.errors import MinillmError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORSE = 1.25
+"""A percentile that grew by this factor, and is over its limit, is a regression."""
+NOTABLE = 0.1
+"""Where so many more requests are answered, latencies aren't compared: before, only the lucky ones had any."""
+MACHINES_WEIGH = 0.4
+"""In shares of requests: what doubling the bill takes off an intervention's value."""
+YOUNG = 1
+"""Generations of objects up to this one are those that the play itself has made; looking at older ones takes long."""
+P95 = {"ttft": "TTFT p95", "itl": "ITL, largest gap, p95", "tpot": "TPOT p95", "e2e": "E2E p95"}
+"""What latencies are called in a table, by the name of their limit."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is kept of a play."""
+
+    service: Service
+    seed: int
+    attainment: float
+    """Share of all requests within the SLO."""
+    offered: int
+    """Requests, answered or not."""
+    latencies: Mapping[str, Sequence[float]]
+    """By the name of the limit, seconds of each request that was answered, at the client."""
+    bill: float
+    """Dollars an hour for the accelerators that were up, averaged over the run."""
+
+    __repr__ = brief
+
+
+def trial_of(one: Play) -> Trial:
+    """The numbers of a play."""
+    up = one.run.replica_seconds / one.run.duration if one.run.duration else 0.0
+    bill = up * one.service.tp * (find_hardware(one.service.hardware).price_per_hour or 0.0)
+    return Trial(one.service, one.seed, one.attainment, len(one.run.records), latencies(one), bill)
+
+
+def tokens_of(service: Service) -> tuple[float, float]:
+    """Of a mean request: prompt tokens, answer tokens."""
+    made = service.workload(0)
+    return made.num_prompt_tokens / len(made), made.num_output_tokens / len(made)
+
+
+class Trials:
+    """Plays services on the held-out traffic; nothing is played twice.
+
+    Args:
+        last_week: what users were used to.
+    """
+
+    def __init__(self, seeds: tuple[int, ...], last_week: Service) -> None:
+        self._seeds, self._last_week = seeds, last_week
+        self._done: list[Trial] = []
+
+    def of(self, service: Service) -> tuple[Trial, ...]:
+        """One for each seed.
+
+        Raises:
+            PricingError: such a service cannot be built.
+        """
+        return tuple(self._trial(service, seed) for seed in self._seeds)
+
+    def attainment(self, service: Service) -> float:
+        """Share of requests that met the SLO, over all held-out traffic."""
+        return mean([one.attainment for one in self.of(service)])
+
+    def canary(self) -> "Trials":
+        """On one of the seeds only."""
+        return Trials(self._seeds[:1], self._last_week)
+
+    def lost(self, now: Service, changed: Service) -> float:
+        """Share of their tokens, prompt or answer, that users no longer get: of today's, or of last week's if those
+        were fewer.
+        """
+        had = map(min, tokens_of(self._last_week), tokens_of(now))
+        return max(0.0, *(1 - left / before for before, left in zip(had, tokens_of(changed))))
+
+    def _trial(self, service: Service, seed: int) -> Trial:
+        for done in self._done:
+            if done.seed == seed and done.service == service:
+                return done
+        self._done.append(trial_of(play(service, seed)))
+        gc.collect(YOUNG)  # a play puts it off, and what plays leave behind would add up
+        return self._done[-1]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A service before and after some changes."""
+
+    chosen: tuple[str, ...]
+    """Ids of the changes."""
+    before: float
+    """Share of requests within the SLO."""
+    after: float
+    target: float
+    bill_before: float
+    """Dollars an hour for machines."""
+    bill_after: float
+    table: "pd.DataFrame"
+    """Latencies and failures; columns before, after, limit."""
+    regressions: tuple[str, ...]
+    lost: float = 0.0
+    """Share of what they asked for that answered users no longer get: tokens, or quality that fewer bits cost."""
+    possible: bool = True
+    """Whether such a service can be built."""
+
+    __repr__ = brief
+
+    @property
+    def restored(self) -> bool:
+        return self.possible and self.after >= self.target
+
+    @property
+    def growth(self) -> float:
+        """Of the bill, as a share of what it was."""
+        return self.bill_after / self.bill_before - 1 if self.bill_before else 0.0
+
+    @property
+    def value(self) -> float:
+        """Requests saved, each worth what its user still gets of it, less what machines cost; 0 = cannot be built."""
+        machines = MACHINES_WEIGH * min(max(self.growth, 0.0), 1.0)
+        return self.after * (1 - self.lost) - self.before - machines if self.possible else 0.0
+
+    def __str__(self) -> str:
+        worse = f" Users lose {self.lost:.0%} of what they asked for." if self.lost else ""
+        worse += f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""
+        return (
+            f"{'; '.join(BY_ID[name].text for name in self.chosen) or 'Nothing'}: {self.before:.0%} -> "
+            f"{self.after:.0%} of requests within the SLO (target {self.target:.0%}): the SLO is "
+            f"{'met' if self.restored else 'missed'}. ${self.bill_before:.2f} -> ${self.bill_after:.2f} an hour."
+            f"{worse}\n{self.table.to_string(float_format=written)}"
+        )
+
+    def _repr_html_(self) -> str:
+        first, _, _ = str(self).partition("\n")
+        return f'<p style="line-height:1.4">{escape(first)}</p>{self._drawn().svg()}{as_html(self.table)}'
+
+    def _drawn(self) -> Picture:
+        """Requests within the SLO: the bar of after grows, or shrinks, from before's."""
+        scale, body = Scale(0, 1, 60, WIDTH - 60), ""
+        for y, name, share in ((4, "before", self.before), (28, "after", self.after)):
+            ends = {"from_": scale(self.before) - 60, "to": scale(share) - 60}
+            grow = tag("animate", attributeName="width", dur="1.2s", fill="freeze", **ends)
+            look = {"fill": COLOURS[0], "fill_opacity": 0.4 if name == "before" else 1.0}
+            body += tag("rect", grow, x=60, y=y, width=ends["to"], height=18, **look)
+            body += text(54, y + 13, name, text_anchor="end") + text(WIDTH - 54, y + 13, f"{share:.0%}")
+        goal = scale(self.target)
+        body += line(goal, 0, goal, 50, stroke=ALARM, stroke_dasharray="4 3")
+        return Picture("Requests within the SLO (dashed: the target)", body, 52)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        fields = ("before", "after", "target", "restored", "bill_before", "bill_after", "lost")
+        table = self.table.astype(object).where(self.table != math.inf, None)
+        return {
+            "deployed": list(self.chosen), **{name: getattr(self, name) for name in fields},
+            "regressions": list(self.regressions), "table": table.reset_index().to_dict("records"),
+        }  # fmt: skip
+
+
+def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) -> Effect:
+    """Deploy some interventions, and look at what they did on held-out traffic."""
+    names = tuple(intervention.id for intervention in chosen)
+    before = trials.of(service)
+    share, bill = trials.attainment(service), bill_of(before)
+    try:
+        changed = applied(service, chosen)
+        after = trials.of(changed)
+    except MinillmError as error:
+        table = frame({"cannot be built": {"why": str(error)}})
+        return Effect(names, share, share, service.target, bill, bill, table, (), possible=False)
+    limits = {words: getattr(service.slo, name) for name, words in P95.items()}
+    old, new, limits = _numbers(before), _numbers(after), {**limits, "not answered": 1 - service.target}
+    rows = {name: {"before": old[name], "after": new[name], "limit": limits[name]} for name in old}
+    is_alike = old["not answered"] - new["not answered"] <= NOTABLE
+    worse = tuple(n for n in rows if is_alike and new[n] > WORSE * old[n] and new[n] > limits[n])
+    table = frame(rows, "seconds, or share")
+    lost = min(trials.lost(service, changed) + sum(each.quality for each in chosen), 1.0)
+    return Effect(names, share, trials.attainment(changed), service.target, bill, bill_of(after), table, worse, lost)
+
+
+def _numbers(trials: Sequence[Trial]) -> dict[str, float]:
+    """p95 of latencies in seconds over all requests, for one without an answer waits for ever; and the share of those,
+    at the client.
+    """
+    pooled = {words: sorted(value for one in trials for value in one.latencies[name]) for name, words in P95.items()}
+    num_answered, offered = len(pooled["E2E p95"]), sum(one.offered for one in trials)
+    rank = max(math.ceil(0.95 * offered) - 1, 0)
+    found = {name: values[rank] if rank < len(values) else math.inf for name, values in pooled.items()}
+    return {**found, "not answered": 1 - num_answered / offered if offered else 0.0}
+
+
+def bill_of(trials: Sequence[Trial]) -> float:
+    """Dollars an hour for the accelerators that were up, averaged over the runs."""
+    return mean([one.bill for one in trials])
+
+
+def counterfactuals(service: Service, trials: Trials, tried: Sequence[Intervention] = ALL) -> "pd.DataFrame":
+    """Each intervention alone: share of requests within the SLO, and the bill; the most valuable first."""
+    rows = {}
+    for intervention in tried:
+        effect = effect_of([intervention], service, trials)
+        rows[intervention.id] = {
+            "phase": intervention.phase, "before": effect.before, "after": effect.after, "restored": effect.restored,
+            "$ an hour": effect.bill_after, "value": effect.value,
+        }  # fmt: skip
+    return frame(dict(sorted(rows.items(), key=lambda row: -row[1]["value"])))

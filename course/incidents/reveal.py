@@ -1,0 +1,84 @@
+"""The truth about an incident, and the debrief: what you did, minute by minute, beside what was really going on."""
+
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from course.incidents.causes import CAUSES
+from course.incidents.evidence import as_html
+from course.incidents.generate import find_intervention
+from course.incidents.questions import BY_ID
+from minillm.core.brief import brief
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the debrief."""
+
+    minute: int
+    """Since the page; negative = before it."""
+    did: str
+    saw: str
+    truth: str
+
+
+@dataclass(frozen=True)
+class Reveal:
+    """The truth about an incident."""
+
+    cause: str
+    title: str
+    dominant_phase: str
+    secondary: tuple[str | None, ...]
+    """Any of these was right."""
+    regime: str
+    also: str | None
+    """The second, smaller ailment."""
+    what_happened: str
+    convicting: tuple[str, ...]
+    looks_like: str
+    told_apart_by: str
+    fixes: tuple[str, ...]
+    tempting: str
+    why_not: str
+    lost_s: dict[str, float]
+    """By phase: how much longer a mean request takes than last week."""
+    timeline: tuple[Entry, ...]
+    effects: "pd.DataFrame" = field(repr=False)
+    """Interventions, each alone, on held-out traffic."""
+
+    __repr__ = brief
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """In sentences."""
+        return (
+            f"{self.title} ({self.cause}). What happened: {self.what_happened}.",
+            f"Dominant phase {self.dominant_phase}; {self.regime}." + (f" Besides: {self.also}." if self.also else ""),
+            f"Proven by: {'; '.join(BY_ID[name].text for name in self.convicting)}. It looks like "
+            f"'{CAUSES[self.looks_like].title}'; what tells them apart: {BY_ID[self.told_apart_by].text}.",
+            f"Fix: {'; '.join(find_intervention(name).text for name in self.fixes)}. Tempting: "
+            f"{find_intervention(self.tempting).text}. {self.why_not}",
+        )
+
+    def __str__(self) -> str:
+        debrief = [f"{one.minute:4} min  {one.did}  [{one.truth}]\n          {one.saw}" for one in self.timeline]
+        effects = self.effects.head(8).to_string(float_format=lambda value: f"{value:.2f}")
+        return "\n".join([*self.told, "", *debrief, "", effects])
+
+    def _repr_html_(self) -> str:
+        from course.lab.display import table
+
+        rows = [(str(one.minute), one.did, one.saw, one.truth) for one in self.timeline]
+        debrief = table(("minute", "you", "what you saw", "what was going on"), rows)
+        in_words = self.effects.rename(index=lambda name: find_intervention(name).text)
+        return f"<p>{'<br>'.join(map(escape, self.told))}</p>{debrief}{as_html(in_words.round(2))}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        plain = {name: value for name, value in self.__dict__.items() if name not in ("effects", "timeline")}
+        effects = self.effects.reset_index(names="id").to_dict("records")
+        return {**plain, "timeline": [asdict(one) for one in self.timeline], "effects": effects}

@@ -1,0 +1,1 @@
+"""What each lesson has of its own, a room a lesson."""

@@ -1,0 +1,102 @@
+"""The same questions at 70B: the unchanged scheduler on simulated hardware, many more requests, no noise.
+
+Everything is cached: moving a slider back costs nothing.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from course.lab import simulated_70b
+from course.lab.scale import enough
+from course.lessons.lesson_02.visits import mean, visits_of, waits
+from course.simulator.cluster.run import FleetRun
+from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
+from course.simulator.workload.kinds import Independent, TrafficModel
+from course.simulator.workload.lengths import Fixed, LogNormal
+from course.simulator.workload.requests import make_workload
+
+CHAT = Independent(
+    prompt=LogNormal(median=300, sigma=0.6, high=2000), output=LogNormal(median=100, sigma=0.7, high=800)
+)
+"""Lighter than Azure's chat trace, so that a slider answers in a moment."""
+LONG_PROMPTS = Independent(prompt=Fixed(tokens=4000), output=Fixed(tokens=4))
+ENOUGH_FOR_A_QUEUE = 160
+"""Requests without which no queue has time to grow."""
+
+
+@functools.lru_cache(maxsize=256)
+def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, seed: int, fields: tuple) -> FleetRun:
+    return simulated_70b.play(
+        simulated_70b.deployment(**dict(fields)), make_workload(traffic, arrivals, num_requests=count, seed=seed)
+    )
+
+
+def serve(
+    traffic: TrafficModel, arrivals: Arrivals, count: int = 300, seed: int = 0, least: int = 20, **fields: Any
+) -> FleetRun:
+    """One replica of Llama-3 70B under this traffic.
+
+    Args:
+        least: requests, even in the short form.
+        fields: as of `simulated_70b.deployment`.
+    """
+    return _served(traffic, arrivals, enough(count, least), seed, tuple(sorted(fields.items())))
+
+
+@functools.lru_cache(maxsize=256)
+def capacity(traffic: TrafficModel, count: int = 300, **fields: Any) -> float:
+    """Requests a second when a request always waits: over the middle of a run in which all come at once, so that
+    neither filling the slots nor the last long answers count.
+    """
+    return simulated_70b.steady_rate(visit.left for visit in visits_of(serve(traffic, AllAtOnce(), count, **fields)))
+
+
+def at_load(traffic: TrafficModel, load: float, count: int = 300, seed: int = 0, **fields: Any) -> FleetRun:
+    """Independent arrivals at this share of its capacity."""
+    return serve(traffic, Poisson(rate=load * capacity(traffic, **fields)), count, seed, **fields)
+
+
+def many_slots_curves(
+    slots: Sequence[int] = (8, 32), loads: Sequence[float] = (0.5, 0.7, 0.85, 0.95), seeds: int = 3
+) -> dict[int, list[tuple[float, float]]]:
+    """By slots: (load, mean wait in seconds) of chats, over several runs."""
+
+    def wait(load: float, n: int) -> float:
+        runs = [at_load(CHAT, load, 300, seed, max_num_seqs=n) for seed in range(seeds)]
+        return mean([each for run in runs for each in waits(visits_of(run))])
+
+    return {n: [(load, wait(load, n)) for load in loads] for n in slots}
+
+
+def waits_over_time(loads: Sequence[float] = (0.8, 1.1, 1.3), each: int = 20) -> dict[str, list[tuple[float, float]]]:
+    """By load: (arrival, wait) of chats on 8 slots, means of so many arrivals."""
+    found = {}
+    for load in loads:
+        visits = [v for v in visits_of(at_load(CHAT, load, 600, max_num_seqs=8)) if v.wait is not None]
+        groups = [visits[i : i + each] for i in range(0, len(visits) - each + 1, each)]
+        found[f"{load:.0%}"] = [(mean([v.arrival for v in group]), mean(waits(group))) for group in groups]
+    return found
+
+
+CASES = {
+    "slots are short (4 H100s, 32 slots, chat)": (CHAT, {"tp": 4, "max_num_seqs": 32}),
+    "bandwidth is short (4 H200s, 8 slots, chat)": (CHAT, {"profile": "h200", "tp": 4, "max_num_seqs": 8}),
+    "compute is short (4 H100s, 4000-token prompts)": (LONG_PROMPTS, {"tp": 4, "max_num_seqs": 32}),
+    "memory is short (2 H100s, chat)": (CHAT, {"tp": 2, "max_num_seqs": 256}),
+}
+"""What capacity is short of, in four servers at slightly more than they can serve."""
+
+
+def quantized_waits() -> dict[str, dict[str, float]]:
+    """By case: the mean wait in seconds with weights in bf16, int8 (widened before they are multiplied) and fp8, on the
+    same arrivals, which are 1.15 times what bf16 can serve.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name, (traffic, fields) in CASES.items():
+        rate, found[name] = 1.15 * capacity(traffic, **fields), {}
+        for weights in ("bf16", "int8", "fp8"):
+            changed = {} if weights == "bf16" else {"quantization": weights}
+            run = serve(traffic, Poisson(rate=rate), 240, least=ENOUGH_FOR_A_QUEUE, **fields, **changed)
+            found[name][weights] = mean(waits(visits_of(run)))
+    return found

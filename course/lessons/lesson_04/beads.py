@@ -1,0 +1,158 @@
+"""KV blocks as beads on a string: large and yellow when found in the cache, small and blue when computed."""
+
+from collections.abc import Mapping
+
+from course.lab.run import Run
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
+from course.lab.svg import INK, PAPER, SOFT, Picture, line, rect, tag, text
+from course.lessons.lesson_04.chain import Chain
+from course.lessons.lesson_04.traffic import hit_rate, later_ttft, ttfts
+from minillm.frontend.snapshot import RequestView
+
+FOUND = "#F0E442"
+"""Okabe-Ito yellow: a block that need not be computed."""
+COMPUTED = PHASE_COLOURS["prefill"]
+LEFT, BEADS, TIMES = 110, 370, 500
+"""Where labels end, how wide a string is, where the times begin."""
+PITCH = 21
+
+
+def bead(x: float, y: float, r: float, kind: str) -> str:
+    """One block: found, computed, or tail (not full: it can never be found)."""
+    if kind == "found":
+        return tag("circle", cx=x, cy=y, r=r, fill=FOUND, stroke="#3a3a00", stroke_width=1.0)
+    if kind == "computed":
+        return tag("circle", cx=x, cy=y, r=0.62 * r, fill=COMPUTED)
+    return tag("circle", cx=x, cy=y, r=0.5 * r, fill="none", stroke=SOFT, stroke_width=1.0)
+
+
+def legend(y: float, block_size: int) -> str:
+    """What the three kinds of beads are."""
+    body, x = "", LEFT + 6.0
+    for kind, words in (
+        ("found", "found in the cache"),
+        ("computed", f"computed ({block_size} tokens)"),
+        ("tail", "not full"),
+    ):
+        body += bead(x, y - 4, 6, kind) + text(x + 11, y, words, size=11, fill=SOFT)
+        x += 34 + 6.0 * len(words)
+    return body
+
+
+def draw_finds(runs: Mapping[str, Run], title: str = "What did each request find in the cache?") -> Picture:
+    """A row a request, a group a run: its blocks as beads, its TTFT as a bar on the right."""
+    some = next(iter(runs.values()))
+    size = max(some.snapshot.block_size, 1)
+    longest = max([view.num_prompt_tokens for run in runs.values() for view in run.views] or [1])
+    slowest = max([value for run in runs.values() for value in ttfts(run) if value is not None] or [1.0])
+    body = legend(14, size) + text(TIMES, 14, "TTFT", size=11, fill=SOFT)
+    y = 40.0
+    for name, run in runs.items():
+        body += text(4, y, name, size=13, font_weight="bold") + text(
+            WIDTH - 4, y, _headline(run), size=12, text_anchor="end"
+        )
+        y += 20
+        for row, ttft in zip(run.rows, ttfts(run)):
+            body += text(LEFT - 14, y + 4, _label(row.view, row.index), size=11, fill=SOFT, text_anchor="end")
+            body += _string(row.view, size, longest, y) + _time(ttft, slowest, y)
+            y += PITCH
+        y += 16
+    return Picture(title, body, y - 16, description=_describe(runs))
+
+
+def _headline(run: Run) -> str:
+    done = [value for value in ttfts(run)[1:] if value is not None]
+    found = f"found: {hit_rate(run):.0%} of all prompt tokens"
+    return f"{found}; later TTFT {seconds(later_ttft(run))}" if done else found
+
+
+def _label(view: RequestView | None, index: int) -> str:
+    return f"#{index}" if view is None else f"#{index}  {view.num_prompt_tokens} tokens"
+
+
+def _string(view: RequestView | None, size: int, longest: int, y: float) -> str:
+    if view is None:
+        return ""
+    step = min(BEADS / -(-longest // size), 16.0)
+    full, found = view.num_prompt_tokens // size, view.num_cached_tokens // size
+    body = line(LEFT, y, LEFT + step * -(-view.num_prompt_tokens // size), y)
+    for i in range(-(-view.num_prompt_tokens // size)):
+        kind = "found" if i < found else "computed" if i < full else "tail"
+        body += bead(LEFT + step * (i + 0.5), y, min(step * 0.48, 7.0), kind)
+    return body
+
+
+def _time(ttft: float | None, slowest: float, y: float) -> str:
+    if ttft is None:
+        return text(TIMES, y + 4, "…", size=11, fill=SOFT)
+    width = max((WIDTH - 62 - TIMES) * ttft / slowest, 1.5)
+    bar = rect(TIMES, y - 5, width, 10, fill=SOFT)
+    return bar + text(TIMES + width + 5, y + 4, seconds(ttft), size=11)
+
+
+def _describe(runs: Mapping[str, Run]) -> str:
+    parts = []
+    for name, run in runs.items():
+        cached = ", ".join(f"{view.num_cached_tokens} of {view.num_prompt_tokens}" for view in run.views)
+        times = ", ".join(seconds(value) for value in ttfts(run))
+        parts.append(f"{name}: tokens found {cached}; TTFT {times}")
+    return ". ".join(parts) + "."
+
+
+# ---------------------------------------------------------------- two chains, block by block
+
+COLUMNS, CELL, HIGH, NAMES = 8, 84, 112, 54
+"""Blocks a row; a block's width; a row's height; room for the names on the left."""
+
+
+def draw_chains(first: Chain, second: Chain, block_size: int) -> Picture:
+    """Two prompts, block over block. The second one's beads light up as far as the first has been there."""
+    found = second.found_after(first)
+    count = max(len(first.blocks), len(second.blocks))
+    body = legend(14, block_size)
+    for i in range(count):
+        x, y = NAMES + i % COLUMNS * CELL, 46.0 + HIGH * (i // COLUMNS)
+        if i % COLUMNS == 0:
+            body += text(0, y + 4, "first", fill=SOFT) + text(0, y + 54, "second", fill=SOFT)
+        if i == found:
+            body += line(x + 1, y - 16, x + 1, y + 76, stroke=ALARM, stroke_width=2, stroke_dasharray="4 3")
+            body += text(x + 5, y - 14, "the chain breaks here", size=11, fill=ALARM)
+        pair = (first.blocks[i : i + 1], second.blocks[i : i + 1])
+        differs = _first_difference(*(block[0].text if block else "" for block in pair))
+        for block, dy, lit in zip(pair, (0, 50), (False, i < found)):
+            if block:
+                body += _named_bead(block[0].text, block[0].name, x, y + dy, lit, differs)
+    height = 46 + HIGH * -(-max(count, 1) // COLUMNS)
+    words = _verdict(first, second, found, block_size)
+    body += text(0, height, words, size=12)
+    title = "How far does the second prompt find what the first one left?"
+    return Picture(title, body, height + 10, width=NAMES + COLUMNS * CELL, description=words)
+
+
+def _first_difference(a: str, b: str) -> int | None:
+    """Where two texts differ; None = they are the same."""
+    if a == b:
+        return None
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+def _named_bead(words: str, name: bytes, x: float, y: float, lit: bool, differs: int | None) -> str:
+    """A bead with the first digits of its hash beside it, and some of its text below: where it differs, that part."""
+    start = 0 if differs is None else max(differs - 5, 0)
+    excerpt = words.replace("\n", " ")[start : start + 12].strip()
+    return (
+        line(x + 4, y, x + CELL, y)
+        + bead(x + 16, y, 9, "found" if lit else "computed")
+        + text(x + 29, y + 4, name.hex()[:4], size=12, fill=INK, stroke=PAPER, stroke_width=4, paint_order="stroke",
+               font_family="monospace", font_weight="bold" if lit else None)
+        + text(x + 6, y + 24, excerpt if differs is None else f"≠ {excerpt[:11]}", size=10.5,
+               fill=SOFT if differs is None else ALARM)
+    )  # fmt: skip
+
+
+def _verdict(first: Chain, second: Chain, found: int, block_size: int) -> str:
+    same = sum(a.text == b.text for a, b in zip(first.blocks, second.blocks))
+    return (
+        f"{found} of {len(second.blocks)} full blocks are found: {found * block_size} of {second.num_tokens} tokens. "
+        f"Blocks with the same words: {same}."
+    )

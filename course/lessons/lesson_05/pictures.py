@@ -1,0 +1,179 @@
+"""A TTFT by cause: one request as a waterfall, several as bars; and the rhythm in which a writer's tokens come."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from course.lab.run import Run
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
+from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, phase_fill, rect, text, time_axis
+from course.lessons.lesson_05 import traffic
+from course.lessons.lesson_05.causes import CAUSES, Breakdown
+
+LEFT, RIGHT = 132, 20
+ROW = 21
+PLACE_FOR_LABEL = 118
+"""Picture units that "12.3 ms · 45%" needs beside a bar."""
+MIDDLE = 470
+"""Where the second panel of `draw_policies` begins."""
+
+
+def fill_of(cause: str) -> str:
+    """What a cause's bars are filled with."""
+    fill = CAUSES[cause].fill
+    return phase_fill(fill) if fill in PHASE_COLOURS else fill
+
+
+def draw_waterfall(
+    now: Breakdown,
+    ghost: Breakdown | None = None,
+    title: str = "What is this first token waiting for?",
+    ghost_name: str = "alone",
+) -> Picture:
+    """A row a cause; each bar begins where the one above it ended, and the last one ends at the TTFT.
+
+    Args:
+        ghost: another first token, drawn as thin outlines under the bars.
+    """  # fmt: skip
+    ghost = ghost or {}
+    rows = [cause for cause in CAUSES if now.get(cause, 0.0) > 0 or ghost.get(cause, 0.0) > 0]
+    total, total_before = sum(now.values()), sum(ghost.values())
+    longest = max(total, total_before, 1e-9)
+    # Room for the label of the last bar, which is the total's.
+    scale = Scale(0, longest * (WIDTH - LEFT) / (WIDTH - LEFT - RIGHT - PLACE_FOR_LABEL), LEFT, WIDTH)
+    bottom = 8 + ROW * (len(rows) + 1)
+    body = time_axis(Scale(0, longest, LEFT, scale(longest)), 2, bottom, "waiting, added up by cause")
+    edge = edge_before = 0.0
+    for i, cause in enumerate(rows):
+        y = 8 + ROW * i
+        body += text(LEFT - 10, y + 11, cause, size=12, text_anchor="end")
+        body += _bar(cause, now.get(cause, 0.0), edge, total, scale, y)
+        if ghost:
+            start = scale(edge_before)
+            width = max(scale(edge_before + ghost.get(cause, 0.0)) - start, 1)
+            body += rect(start, y + 13.5, width, 4, fill="none", stroke=INK, stroke_width=0.8)
+        edge += now.get(cause, 0.0)
+        edge_before += ghost.get(cause, 0.0)
+    y = 8 + ROW * len(rows)
+    body += text(LEFT - 10, y + 12, "TTFT, their sum", size=12, text_anchor="end", font_weight="bold")
+    body += text(scale(total) + 5, y + 12, seconds(total), size=12, font_weight="bold")
+    body += line(scale(total), 4, scale(total), y + 14, stroke=INK, stroke_width=1.2)
+    if ghost:
+        words = f"thin outline: {ghost_name}, {seconds(total_before)}"
+        body += text(WIDTH - 4, bottom + 28, words, size=11, fill=SOFT, text_anchor="end")
+    return Picture(title, body, bottom + 36, description=told(now) + (f" {ghost_name}: {told(ghost)}" if ghost else ""))
+
+
+def _bar(cause: str, value: float, edge: float, total: float, scale: Scale, y: float) -> str:
+    start, end = scale(edge), max(scale(edge + value), scale(edge) + 1.5)
+    share = 100 * value / total if total else 0.0
+    label = f"{seconds(value)} · {f'{share:.0f}%' if share >= 0.5 else '< 1%'}" if value else "–"
+    finish = scale(total)
+    x = finish + 6 if finish - 16 < end else end + 5  # not across the line that marks the TTFT
+    return rect(start, y, end - start, 12, fill=fill_of(cause)) + text(x, y + 11, label, size=11, fill=SOFT)
+
+
+def told(causes: Breakdown) -> str:
+    """A breakdown in words."""
+    found = ", ".join(f"{cause} {seconds(causes[cause])}" for cause in CAUSES if causes.get(cause, 0.0) > 0)
+    return f"TTFT {seconds(sum(causes.values()))}: {found}."
+
+
+def draw_policies(
+    ttfts: Mapping[str, Breakdown],
+    paid: Mapping[str, float],
+    who: str = "newcomers' TTFT, mean, by cause",
+    payer: str = "writers' gaps, p99",
+    title: str = "Which policy serves the newcomers, and what do the others pay?",
+) -> Picture:
+    """A row a policy: on the left TTFT by cause, on the right what others paid.
+
+    A TTFT that dwarfs all others is broken off, and marked so.
+
+    Args:
+        paid: by policy, seconds.
+    """
+    left = Scale(0, 1.3 * _end_of_axis([sum(b.values()) for b in ttfts.values()]), 112, MIDDLE - 20)
+    right = Scale(0, 1.55 * max(max(paid.values()), 1e-9), MIDDLE, WIDTH - 8)
+    used = [cause for cause in CAUSES if any(left(b.get(cause, 0.0)) - left(0) > 1.0 for b in ttfts.values())]
+    pitch, top = 34, 22
+    bottom = top + pitch * len(ttfts)
+    body = text(112, 12, who, size=12, font_weight="bold") + text(MIDDLE, 12, payer, size=12, font_weight="bold")
+    body += time_axis(left, top - 4, bottom, "TTFT") + time_axis(right, top - 4, bottom, "between two tokens", 3)
+    for i, (name, causes) in enumerate(ttfts.items()):
+        y, edge = top + 4 + pitch * i, 0.0
+        body += text(102, y + 15, name, size=12, text_anchor="end")
+        limit = left.high / 1.3
+        for cause in CAUSES:
+            value = min(causes.get(cause, 0.0), limit - edge)
+            if value > 0:
+                width = max(left(edge + value) - left(edge) - 0.6, 0.4)
+                body += rect(left(edge), y, width, 21, fill=fill_of(cause))
+                edge += value
+        whole = sum(causes.values())
+        broken = whole > edge * 1.001
+        body += text(left(edge) + 5, y + 15, f"{'// ' if broken else ''}{seconds(whole)}", size=12)
+        body += rect(MIDDLE, y, max(right(paid[name]) - MIDDLE, 1), 21, fill=phase_fill("decode"))
+        body += text(right(paid[name]) + 5, y + 15, seconds(paid[name]), size=12)
+    body += _legend(used, bottom + 52)
+    found = " ".join(f"{name}: {told(b)} {payer} {seconds(paid[name])}." for name, b in ttfts.items())
+    return Picture(title, body, bottom + 62 + 18 * ((len(used) - 1) // 6), description=found)
+
+
+def _end_of_axis(values: list[float]) -> float:
+    """The longest bar; or, if it would dwarf all others, an end at which it is broken off."""
+    longest, second = [*sorted(values, reverse=True), 0.0][:2]
+    return max(min(longest, 2 * second) if longest > 5 * second > 0 else longest, 1e-9)
+
+
+def _legend(used: list[str], y: float) -> str:
+    drawn = ""
+    for i, cause in enumerate(used):
+        x, down = 8 + 118 * (i % 6), 18 * (i // 6)
+        drawn += rect(x, y + down - 10, 13, 11, fill=fill_of(cause), rx=2)
+        drawn += text(x + 17, y + down, cause, size=11, fill=SOFT)
+    return drawn
+
+
+def draw_rhythm(runs: Mapping[str, Run]) -> Picture:
+    """When one writer's tokens come, a strip a policy; above each strip the newcomers, waiting and being read."""
+    longest = max(run.duration for run in runs.values())
+    scale = Scale(0, longest, 112, WIDTH - RIGHT)
+    count = max(len(traffic.newcomers(run)) for run in runs.values())
+    tall = 7 * count + 34
+    bottom = 26 + tall * len(runs)
+    body = rect(112, 4, 13, 8, fill=phase_fill("queue")) + text(129, 12, "newcomer waits", size=11, fill=SOFT)
+    body += rect(228, 4, 13, 8, fill=phase_fill("prefill")) + text(245, 12, "its prompt's prefill", size=11, fill=SOFT)
+    body += rect(360, 2, 2.5, 12, fill=PHASE_COLOURS["decode"])
+    body += text(368, 12, "a token of the writer", size=11, fill=SOFT)
+    body += rect(496, 6, 26, 4, fill=ALARM) + text(527, 12, "the writer's longest pause", size=11, fill=SOFT)
+    body += time_axis(scale, 22, bottom)
+    found = []
+    for i, (name, run) in enumerate(runs.items()):
+        top = 28 + tall * i
+        body += text(102, top + tall / 2, name, size=12, text_anchor="end") + _newcomers(run, scale, top)
+        drawn, pause = _ticks(run, scale, top + 7 * count + 4)
+        body += drawn
+        waits = traffic.ttft_of(traffic.newcomers(run))
+        found.append(f"{name}: longest pause {seconds(pause)}, mean TTFT {seconds(sum(waits) / max(len(waits), 1))}")
+    return Picture("When does the next word come?", body, bottom + 34, description="; ".join(found) + ".")
+
+
+def _newcomers(run: Run, scale: Scale, top: float) -> str:
+    waiting, read = [], []
+    for j, view in enumerate(traffic.newcomers(run)):
+        arrival, scheduled, prefilled = (scale(border - run.start) for border in view.borders[:3])
+        waiting.append((arrival, top + 7 * j, max(scheduled - arrival, 0.8), 5.0))
+        read.append((scheduled, top + 7 * j, max(prefilled - scheduled, 1.5), 5.0))
+    return boxes(waiting, fill=phase_fill("queue")) + boxes(read, fill=phase_fill("prefill"))
+
+
+def _ticks(run: Run, scale: Scale, top: float) -> tuple[str, float]:
+    """The first writer's tokens, its longest pause marked under them; and how long that is."""
+    stamps = [stamp - run.start for stamp in traffic.writers(run)[0].deliveries]
+    body = boxes([(scale(stamp) - 0.8, top, 1.6, 14.0) for stamp in stamps], fill=PHASE_COLOURS["decode"])
+    start, end = max(pairwise(stamps), key=lambda pair: pair[1] - pair[0])
+    body += rect(scale(start), top + 16, scale(end) - scale(start), 3, fill=ALARM)
+    # Right of the mark where there is room, else left of it.
+    fits = scale(end) < WIDTH - 90
+    x, anchor = (scale(end) + 4, "start") if fits else (scale(start) - 4, "end")
+    return body + text(x, top + 24, seconds(end - start), size=11, fill=ALARM, text_anchor=anchor), end - start

@@ -1,0 +1,123 @@
+"""The same policies on Llama-3 70B, simulated, and one more: prefill and decode on machines of their own."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from course.lab import simulated_70b
+from course.lab.run import percentile
+from course.lab.scale import enough
+from course.lessons.lesson_05.causes import mean
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.record import ClientRecord
+from course.simulator.cluster.run import FleetRun
+from course.simulator.report import engines_for
+from course.simulator.workload.arrivals import Deterministic, Poisson
+from course.simulator.workload.kinds import Independent
+from course.simulator.workload.lengths import LogNormal
+from course.simulator.workload.requests import make_workload
+from minillm.core.brief import brief
+
+TRAFFIC = Independent(
+    prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)
+)
+"""Prompts like a chat with documents in it."""
+SLOTS = 128
+POLICIES: dict[str, dict[str, object]] = {
+    "prefill first": {"enable_chunked_prefill": False, "max_num_batched_tokens": 8192},
+    "mixed, 2048": {"max_num_batched_tokens": 2048},
+    "mixed, 512": {"max_num_batched_tokens": 512},
+    "decode first": {"batching": "static", "enable_chunked_prefill": False, "max_num_batched_tokens": 1_000_000},
+}
+"""On a GPU a step of a few hundred tokens costs hardly more than one of a few: chunks can be larger than in the lab."""
+APART = "disaggregated"
+REPLICAS = 4
+LINK = 50e9
+"""Bytes per second between the pools: one 400 Gbit/s network card."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """One simulated run and what its first tokens waited for."""
+
+    run: FleetRun
+    causes: tuple[dict[str, float], ...]
+    """Of each request's TTFT at its client, seconds."""
+
+    __repr__ = brief
+
+    @property
+    def mean_causes(self) -> dict[str, float]:
+        return mean(self.causes)
+
+    def ttft(self, q: float) -> float:
+        return percentile([sum(each.values()) for each in self.causes], q)
+
+    def itl(self, q: float) -> float:
+        """Of the gaps between two tokens, seconds."""
+        return percentile([gap for r in self.run.records for gap in r.timeline.itl], q)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens per second, over the whole run."""
+        return sum(record.num_tokens for record in self.run.records) / self.run.duration
+
+
+@lru_cache(maxsize=64)
+def serve(
+    policy: str,
+    qps: float,
+    *,
+    replicas: int = REPLICAS,
+    prefill_replicas: int = 2,
+    num_requests: int = 200,
+    evenly: bool = False,
+    rtt_s: float = 0.0,
+    handshakes: int = 0,
+    **fields: object,
+) -> Fleet:
+    """Play TRAFFIC to a fleet under one policy; the same call is played once. In the lab's short form, a quarter of the
+    requests.
+
+    Args:
+        policy: a name in POLICIES, or APART.
+        qps: requests per second to the whole fleet; Poisson, or `evenly` spaced.
+        prefill_replicas: with APART, so many of the replicas read prompts, and the others write answers.
+        rtt_s, handshakes: the network's round trip, and round trips before each request.
+        fields: EngineConfig fields on top of the policy's.
+    """
+    apart = policy == APART
+    own = {"max_num_batched_tokens": 8192} if apart else POLICIES[policy]
+    on = simulated_70b.deployment(**{"max_num_seqs": SLOTS, **own, **fields})
+    arrivals = Deterministic(rate=qps) if evenly else Poisson(rate=qps)
+    workload = make_workload(TRAFFIC, arrivals, num_requests=enough(num_requests, 12), seed=0)
+    fleet = {"replicas": replicas, "network": {"rtt_s": rtt_s, "handshakes": handshakes}}
+    if apart:
+        pools = {"prefill_replicas": prefill_replicas, "link_bytes_per_s": LINK}
+        config = ClusterConfig(**fleet, sample_every_s=None)
+        config = config.replace(replicas=replicas - prefill_replicas, disaggregation=pools)
+        run = simulate(workload, config, engines_for(on, config))
+    else:
+        run = simulated_70b.play(on, workload, **fleet)
+    return Fleet(run, tuple(causes_of(record) for record in run.records if record.completed))
+
+
+def causes_of(record: ClientRecord) -> dict[str, float]:
+    """One request's TTFT at its client: the simulator's network around the engine's three phases."""
+    line = record.timeline
+    phases = line.phases()
+    return {
+        "way in": record.accepted - record.intended,
+        "queue": phases["queue"],
+        "prefill": phases["prefill"],
+        "sampling": phases["first_token"],
+        "way out": record.first_byte - line.first_token,
+    }
+
+
+def sweep(budgets: tuple[int, ...], qps: float, **fields: object) -> dict[int, tuple[float, float]]:
+    """By token budget, of one mixed replica: TTFT p50 and ITL p99, seconds."""
+    found = {}
+    for budget in budgets:
+        fleet = serve("mixed, 512", qps, replicas=1, max_num_batched_tokens=budget, **fields)
+        found[budget] = fleet.ttft(50), fleet.itl(99)
+    return found

@@ -1,0 +1,116 @@
+"""The pictures of lesson 06: the clocks of a step, the roof, the price of a batch."""
+
+from collections.abc import Sequence
+
+from course.lab.explorer import Explorer, slider
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.style import COLOURS, PHASE_COLOURS, WIDTH, number, seconds
+from course.lab.svg import HALO, SOFT, Picture, Scale, phase_fill, rect, text, time_axis
+from course.lessons.lesson_06.roofline import Roof
+from course.lessons.lesson_06.steps import Dot, largest_within
+from minillm.bench.report import with_unit
+
+READ, KV_FILL = "#56B4E9", "#B9E0F7"
+MULTIPLY = "#F0E442"
+"""Okabe and Ito's sky blue, pale for KV, and yellow: what a step has to do. What it took has decode's green."""
+NEITHER = COLOURS[4]
+LEFT, RIGHT = 118, 150
+
+
+def draw_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
+    """For each batch: seconds of reading at least, of multiplying at least, and what the step took beyond both."""
+    longest = max(max(dot.itl, roof.reading(dot.bytes), roof.multiplying(dot.flops)) for dot in dots)
+    scale = Scale(0, 1.02 * longest, LEFT, WIDTH - RIGHT)
+    bottom = 68 * len(dots) + 4
+    body, told = time_axis(scale, 0, bottom, "one decode step"), []
+    for i, dot in enumerate(dots):
+        y, weights, kv = 8 + 68 * i, roof.reading(dot.shape.weight_bytes), roof.reading(dot.kv_bytes)
+        reads, products, rest = weights + kv, roof.multiplying(dot.flops), dot.rest(roof)
+        who = "1 request" if dot.batch == 1 else f"{dot.batch} requests"
+        body += text(LEFT - 10, y + 30, who, size=13, text_anchor="end", font_weight="bold")
+        body += text(LEFT - 10, y + 45, "in the step", size=11, fill=SOFT, text_anchor="end")
+        said = f"read ≥ {seconds(reads)}", f"multiply ≥ {seconds(products)}", f"took {seconds(dot.itl)}"
+        bars = (
+            [(weights, READ), (kv, KV_FILL)],
+            [(products, MULTIPLY)],
+            [(dot.itl - rest, phase_fill("decode")), (rest, NEITHER)],
+        )
+        for j, (words, parts) in enumerate(zip(said, bars)):
+            edge, top = 0.0, y + 19 * j
+            for part, fill in parts:
+                wide = max(scale(edge + part) - scale(edge), 1 if j == 1 else 0)
+                body += rect(scale(edge), top, wide, 15, fill=fill, stroke=SOFT, stroke_width=0.4)
+                edge += part
+            body += text(scale(edge) + 5, top + 12, words, size=11, font_weight="bold" if j == 2 else None, **HALO)
+        if scale(rest) - scale(0) > 70:
+            body += text(
+                scale(dot.itl) - 5, y + 50, f"neither: {rest / dot.itl:.0%}", size=11, text_anchor="end", fill="#000"
+            )
+        told.append(f"{dot.called}: {', '.join(said)}; {rest / dot.itl:.0%} of it is neither")
+    return Picture(
+        "What does a step wait for: reading, multiplying, or neither?", body, bottom + 34, description="; ".join(told)
+    )
+
+
+def draw_roofline(roof: Roof, dots: Sequence[Dot], before: Sequence[Dot] = (), title: str = "") -> Picture:
+    """How far below this machine's roof is each step? A dot a kind of step.
+
+    Args:
+        dots: the first and the last with their names.
+        before: earlier ones, without names.
+    """
+    every = [*before, *dots]
+    intensities = [dot.intensity for dot in every]
+    ends = [min([*intensities, roof.ridge]) / 2.5, roof.ridge, 3 * max([*intensities, roof.ridge])]
+    curves = [roof_curve(roof, ends)]
+    for name, some in (("steps before", before), ("steps", dots)):
+        if some:
+            curves.append(Curve(name, [d.intensity for d in some], [d.flops / d.itl / 1e9 for d in some], "points"))
+    named = [dots[0], dots[-1]] if len(dots) > 1 else dots
+    marks = [Mark(f"{d.called}: {seconds(d.itl)}", x=d.intensity, y=d.flops / d.itl / 1e9) for d in named]
+    found = "; ".join(
+        f"{dot.called}: {number(dot.intensity)} FLOP per byte, {dot.flops / dot.itl / roof.at(dot.intensity):.0%} of "
+        "what the roof allows there"
+        for dot in every
+    )
+    return draw_chart(
+        title or "How far below the roof is each step?",
+        curves,
+        Axis("operations for each byte read (FLOP/byte)", log=True),
+        Axis("GFLOP/s", log=True),
+        [Mark(f"bends at {number(roof.ridge)}", x=roof.ridge), *marks],
+        height=330,
+        description=f"The roof bends at {number(roof.ridge)} FLOP per byte. {found}.",
+    )
+
+
+def roof_curve(roof: Roof, intensities: Sequence[float], unit: float = 1e9) -> Curve:
+    """What the machine allows at these intensities, in so many FLOP/s."""
+    reads, multiplies = with_unit(roof.bandwidth, "B/s"), with_unit(roof.flops, "FLOP/s")
+    allowed = [roof.at(intensity) / unit for intensity in intensities]
+    return Curve(f"the roof: reads {reads}, multiplies {multiplies}", intensities, allowed, style="dashes")
+
+
+def slo_explorer(dots: Sequence[Dot], start: float = 3.0) -> Explorer:
+    """The price of a batch, with the ITL SLO on a slider: in ITLs of a lone request."""
+    return Explorer(
+        lambda times: draw_price(dots, times * dots[0].itl),
+        times=slider("ITL SLO, times that of a lone request", 1.2, 20.0, start, 0.1),
+    )
+
+
+def draw_price(dots: Sequence[Dot], slo: float) -> Picture:
+    """Which is the largest batch that keeps the SLO, and what does it bring?"""
+    rates, gaps = [dot.tokens_per_s for dot in dots], [1e3 * dot.itl for dot in dots]
+    kept = largest_within(dots, slo)
+    found = "; ".join(f"batch {d.batch}: {number(d.tokens_per_s)} tokens/s at {seconds(d.itl)}" for d in dots)
+    ends = [Mark(f"batch {dots[i].batch}", x=rates[i], y=gaps[i]) for i in (0, len(dots) // 2, -1)]
+    return draw_chart(
+        f"An ITL SLO of {seconds(slo)}: it holds up to batch {kept:.0f}",
+        [Curve("a batch", rates, gaps, colour=PHASE_COLOURS["decode"])],
+        Axis("all requests together: tokens per second", log=True),
+        Axis("each request: ITL, ms", log=True),
+        [*ends, Mark("SLO", y=1e3 * slo)],
+        height=300,
+        description=found,
+    )

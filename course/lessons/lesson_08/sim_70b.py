@@ -1,0 +1,84 @@
+"""Speculation at 70 billion weights: rounds priced by the simulator."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from course.lab import simulated_70b
+from course.lab.explorer import Explorer, buttons, choices, slider
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.simulated_70b import OLD, STACKS, TODAY, decode_work
+from course.lab.svg import Picture
+from course.lessons.lesson_08.formulas import speedup
+from course.simulator.deployment import Deployment
+from minillm.model.arithmetic import find_model
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CONTEXTS = (256, 1024, 4096)
+DRAFT_MODEL = "llama-3.2-1b"
+DRAFTERS = {"a 1B model": DRAFT_MODEL, "looked up, free": None}
+ALPHA, K = 0.7, 4
+
+
+def stack(name: str, **fields: Any) -> Deployment:
+    """Llama-3 70B on four H100s under one of STACKS."""
+    return simulated_70b.deployment(profile=STACKS[name](simulated_70b.HARDWARE), max_num_seqs=BATCHES[-1], **fields)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Prices of one round at one batch, seconds."""
+
+    plain: float
+    verify: float
+    draft: float
+    """One guess."""
+
+    @property
+    def c(self) -> float:
+        return self.draft / self.plain
+
+    def gain(self, alpha: float, k: int) -> float:
+        return speedup(alpha, k, self.c, self.verify / self.plain)
+
+
+def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: str | None) -> Round:
+    """A verification of k guesses, and the guesses.
+
+    Args:
+        draft_model: by name, on the same GPUs; None = they cost nothing.
+    """
+    price, step = on.step_time().price, decode_work(batch, context)
+    draft = 0.0 if draft_model is None else on.step_time(find_model(draft_model)).price(step).total
+    return Round(price(step).total, price(decode_work(batch, context, k + 1)).total, draft)
+
+
+def load_lab() -> Explorer:
+    """Speedup by batch, with sliders for all that it depends on."""
+    return Explorer(
+        lambda alpha, k, context, drafts, under: draw_load(stack(under), alpha, k, context, DRAFTERS[drafts]),
+        alpha=slider("α, acceptance", 0.0, 1.0, ALPHA, 0.05),
+        k=slider("k, guesses in a draft", 1, 8, K),
+        context=choices("context of each, tokens", CONTEXTS, 1024),
+        drafts=buttons("drafts by", list(DRAFTERS)),
+        under=buttons("serving stack", [TODAY, OLD], TODAY),
+    )
+
+
+def draw_load(on: Deployment, alpha: float, k: int, context: int, draft_model: str | None) -> Picture:
+    """Does it still help when the server is full?"""
+    room = on.num_kv_blocks * on.block_size // (context + k + 1)
+    batches = [batch for batch in BATCHES if batch <= room]
+    rounds = [price_round(on, batch, context, k, draft_model) for batch in batches]
+    gains = [each.gain(alpha, k) for each in rounds]
+    told = ", ".join(
+        f"batch {batch}: ×{gain:.2f} (a verification is {each.verify / each.plain:.2f} steps, a guess {each.c:.2f})"
+        for batch, gain, each in zip(batches, gains, rounds)
+    )
+    return draw_chart(
+        f"70B on four H100s: ×{gains[0]:.2f} at batch {batches[0]}, ×{gains[-1]:.2f} at batch {batches[-1]}",
+        [Curve("speedup", batches, gains)],
+        Axis("batch, requests", log=True),
+        Axis("speedup (×)", low=0, high=max(3.2, *gains) * 1.05),
+        [Mark("below: it loses", y=1.0)],
+        description=f"α = {alpha:g}, k = {k}, contexts of {context}. {told}. Room for {room} such requests.",
+    )

@@ -1,0 +1,157 @@
+"""What is done, what comes next, and the start page's HTML for both."""
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import ipywidgets as widgets
+
+from course.lab import progress
+from course.lab.display import Html, LivePanel, as_table, link_to
+from course.lab.progress import LessonRecord, Progress
+from course.lab.style import size
+from course.lessons.start import kept
+from course.lessons.start.contents import HOW_ESTIMATED, Lesson, lessons, written
+from course.lessons.start.paths import Path, Stop, minutes
+from minillm.host.storage import cache_home
+
+NOT_YET, BEGUN, DONE = "○", "◐", "●"
+WORDS = {NOT_YET: "not opened", BEGUN: "begun", DONE: "done"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to go on."""
+
+    words: str
+    link: str
+
+
+def state(lesson: Lesson, record: LessonRecord | None) -> str:
+    """DONE when each prediction was scored and each question of the check answered."""
+    if record is None:
+        return NOT_YET
+    return BEGUN if _open_cell(lesson, record) else DONE
+
+
+def _open_cell(lesson: Lesson, record: LessonRecord) -> tuple[int, str] | None:
+    """The first cell in which something is left to do, and what; None = nothing is."""
+    left = [(i, "a prediction to lock") for key, i in lesson.bets.items() if key not in record.predictions]
+    left += [(i, "a prediction to score") for key, i in lesson.bets.items() if record.predictions.get(key, 0) is None]
+    left += [(i, f"question {key} of the check") for key, i in lesson.questions.items() if key not in record.checks]
+    return min(left, default=None)
+
+
+def next_place(known: Mapping[str, Lesson], done: Progress, order: Sequence[str] = ()) -> Place | None:
+    """The next thing to do: in the lesson that was open last, else in the first one of the order that is not done.
+
+    Args:
+        order: the lessons' numbers; none given, as they are numbered.
+    Returns:
+        None when all is done.
+    """
+    latest = done.latest
+    if latest in known and (found := _open_cell(known[latest], done.lessons[latest])):
+        cell, what = found
+        return Place(f"Lesson {latest}, {known[latest].title}: {what}", f"{known[latest].file}#cell-id=cell-{cell:02d}")
+    for number in order or known:
+        if number in known and state(known[number], done.lessons.get(number)) != DONE:
+            return Place(f"Lesson {number}: {known[number].title}", known[number].link())
+    return None
+
+
+def where_next() -> Html:
+    """A sentence and a link: the next thing to do."""
+    known, done = lessons(), progress.FILE.read()
+    place = next_place(known, done)
+    if place is None:
+        return Html("<p><b>Everything is done.</b> The cards below keep it that way.</p>", "Everything is done.")
+    lead = "Go on" if done.lessons else "Begin here"
+    many = sum(state(lesson, done.lessons.get(number)) == DONE for number, lesson in known.items())
+    look = "border-left:6px solid;padding:6px 14px;font-size:15px"
+    link = link_to(place.link, place.words)
+    html = f'<div style="{look}"><b>{lead}:</b> {link.html}<br><small>{many} of {len(known)} lessons done</small></div>'
+    return Html(html, f"{lead}: {place.words} ({place.link}). {many} of {len(known)} lessons done")
+
+
+def show_path(path: Path) -> Html:
+    """A path as a table: for each stage its lessons, why, which parts, how long, how far."""
+    known, done, rows = lessons(), progress.FILE.read(), []
+    for stage in path.stages:
+        length = minutes(stage, known)
+        name = f"{stage.name} · about {written(length)}" if length else stage.name
+        for stop in stage.stops:
+            rows.append((name, *_stop(stop, known.get(stop.number), done.lessons.get(stop.number))))
+            name = ""
+    shown = as_table(("", "lesson", "why", "parts", "so far"), rows)
+    legend = ", ".join(f"{sign} {words}" for sign, words in WORDS.items())
+    notes = f"<p><small>{legend}. {escape(HOW_ESTIMATED)}</small></p>"
+    return Html(f"<p>{escape(path.for_whom)}</p>{shown.html}{notes}", f"{path.name}. {path.for_whom}\n{shown}")
+
+
+def _stop(stop: Stop, lesson: Lesson | None, record: LessonRecord | None) -> tuple[str | Html, ...]:
+    """The lesson, why, which parts, and how far. One that is not there yet is named without a link."""
+    if lesson is None:
+        return stop.number, stop.why, "not in this copy of the course", ""
+    name = link_to(lesson.link(), f"{state(lesson, record)} {stop.number} {lesson.title}")
+    return name, stop.why, f"{stop.which}, {written(lesson.minutes(*stop.sections))}", _scores(lesson, record)
+
+
+def _scores(lesson: Lesson, record: LessonRecord | None) -> str:
+    if record is None:
+        return ""
+    checks = record.checks.values()
+    earned, possible = sum(check.score for check in checks), sum(check.possible for check in checks)
+    points = f"{earned:g} of {possible:g} points" if checks else "no check yet"
+    return f"{len(record.predictions)} of {len(lesson.bets)} predictions, {points}"
+
+
+class Keeping(LivePanel):
+    """What is kept of a learner, file by file, to take along or to erase. Erasing asks once more."""
+
+    def __init__(self) -> None:
+        self.view = widgets.HTML()
+        self.reset = widgets.Button(icon="trash", layout=widgets.Layout(width="auto"))
+        self.reset.on_click(lambda _: self.press())
+        self.keep = widgets.Button(description="No, keep it")
+        self.keep.on_click(lambda _: self._ask(False))
+        self.buttons = widgets.HBox()
+        self.widget = widgets.VBox([self.view, self.buttons])
+        self._trouble: list[str] = []
+        self._ask(False)
+
+    def press(self) -> None:
+        """The first time it asks, the second time it erases."""
+        if self._sure:
+            self._trouble = kept.erase()
+        self._ask(not self._sure)
+
+    def _ask(self, sure: bool) -> None:
+        """Whether the next press erases; then there is a way back beside it."""
+        self._sure = sure
+        self.reset.description = "Really? Press again to erase" if sure else "Erase all of it"
+        self.buttons.children = (self.reset, self.keep) if sure else (self.reset,)
+        self._draw()
+
+    def _draw(self) -> None:
+        trouble = "".join(f"<p>Not erased: {escape(words)}</p>" for words in self._trouble)
+        rows = [
+            (str(path.relative_to(cache_home())), each.what, size(path.stat().st_size)) for each, path in kept.found()
+        ]
+        if not rows:
+            self.view.value = f"{trouble}<p>Nothing is kept yet.</p>"
+            return
+        data = b64encode(json.dumps(kept.contents(), indent=1).encode()).decode()
+        link = f'<a download="minillm-progress.json" href="data:application/json;base64,{data}">Save a copy</a>'
+        self.view.value = f"{trouble}{as_table(('file', 'what it holds', 'size'), rows).html}<p>{link}</p>"
+
+    def static_html(self) -> str:
+        rows = [(each.name, each.what) for each in kept.KEPT]
+        return f"{as_table(('file', 'what it holds'), rows).html}<p>Run this cell to see which of them are there.</p>"
+
+
+def keep_or_reset() -> Keeping:
+    """All that is kept of a learner, a link that saves it, and a button that erases it."""
+    return Keeping()

@@ -1,0 +1,143 @@
+"""python -m course.site FOLDER [--url URL]: write the static site."""
+
+import argparse
+import itertools
+import json
+import shutil
+import sys
+import zlib
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from course.drills.library import ALL as DRILLS
+from course.lab.build import COURSE, RECORDED, lesson_sources
+from course.lab.recording import read_recording
+from course.site import drills, incidents
+from course.site.calculator import exported
+from course.site.pages import Page, map_page, markdown_page, notebook_page
+
+HERE, ROOT = Path(__file__).parent, COURSE.parent
+TEMPLATES = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    autoescape=select_autoescape(),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+)
+GUIDES = ("course/guide_2am.md", "course/guide_debugging.md")
+DOCS = tuple(
+    f"docs/{name}.md"
+    for name in ("simulator", "engine", "server", "monitoring", "measured", "incidents", "load-testing")
+)
+
+
+def page_names() -> dict[str, str]:
+    """By source, from the repository's root: the name of the page that it becomes."""
+    lessons = {f"course/{path.stem}.ipynb": path.stem for path in lesson_sources()}
+    pages = {source: Path(source).stem for source in (*GUIDES, *DOCS)}
+    return {**lessons, **pages, "course/start.ipynb": "map", "README.md": "index"}
+
+
+def pages() -> Iterator[Page]:
+    names = page_names()
+    for source in names:
+        if source.endswith(".ipynb"):
+            page = notebook_page(ROOT / source, names)
+            yield map_page(page) if page.name == "map" else page
+        elif source != "README.md":
+            yield markdown_page(ROOT / source, ROOT, names)
+
+
+def opening(lessons: Sequence[Page]) -> Page:
+    """The first bet of all with what decides it, for the front page.
+
+    Raises:
+        ValueError: no notebook has one that a page can read, and what came out right below it.
+    """
+    pairs = ((page, i, pair) for page in lessons for i, pair in enumerate(itertools.pairwise(page.parts)))
+    bets = ((page, i) for page, i, (bet, then) in pairs if (bet.kind, then.kind) == ("bet", "outcome"))
+    if (found := next(bets, None)) is None:
+        raise ValueError("no lesson's notebook has a bet for the front page: python -m course.lab.build 00")
+    lesson, start = found
+    after = itertools.takewhile(lambda part: part.kind == "outcome", lesson.parts[start + 1 :])
+    return replace(lesson, parts=(lesson.parts[start], *after))
+
+
+def write(folder: Path, url: str = "") -> list[Path]:
+    """The whole site. Returns its pages."""
+    TEMPLATES.globals["url"] = url
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(HERE / "static", folder / "static")
+    shutil.copytree(COURSE / "images", folder / "images")
+    write_frames(folder / "frames")
+    prices = f"window.minillmPrices = {json.dumps(exported())};\n"
+    (folder / "static" / "prices.js").write_text(prices, encoding="utf-8")
+    made = list(pages())
+    lessons = [page for page in made if page.source.endswith(".ipynb") and page.name != "map"]
+    common = {
+        "lessons": lessons,
+        "guides": [page for page in made if page.source in GUIDES],
+        "docs": [page for page in made if page.source in DOCS],
+    }
+    rendered = {page.name: rendering("page", page=page, before=None, after=None) for page in made}
+    for before, page, after in zip((None, *lessons), lessons, (*lessons[1:], None)):
+        rendered[page.name] = rendering("page", page=page, before=before, after=after)
+    played = recorded_incidents()
+    alarms = json.dumps([[number, each["alarm"]] for number, each in played.items()])
+    rendered |= {"index": rendering("index", **common, opening=opening(lessons), alarms=alarms)}
+    rendered |= {"incidents_to_play": rendering("incidents_to_play", incidents=played, alarms=alarms)}
+    for number, each in played.items():
+        data = in_script({**each, "id": str(number)})
+        rendered[f"incident_{number}"] = rendering("incident", number=number, alarm=each["alarm"], data=data)
+    rendered |= {"drills": rendering("drills", drills=DRILLS), "calculator": rendering("calculator")}
+    for drill in DRILLS:
+        data = in_script(drills.exported(drill.drawn()))
+        rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, data=data)
+    rendered |= {page.name.partition("_")[0]: rendering("moved", page=page) for page in lessons}
+    for name, text in rendered.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return [folder / f"{name}.html" for name in rendered]
+
+
+def rendering(template: str, **values: object) -> str:
+    return TEMPLATES.get_template(f"{template}.html").render(values)
+
+
+def recorded_incidents() -> dict[int, dict[str, Any]]:
+    """By a number that tells nothing of the cause, and stays when other incidents are added."""
+    numbered = {zlib.crc32(path.name.encode()) % 10_000: path for path in incidents.FOLDER.glob("*.json.gz")}
+    return {number: read_recording(numbered[number]) for number in sorted(numbered)}
+
+
+def in_script(value: object) -> str:
+    """JSON that may stand inside a <script>."""
+    return json.dumps(value).replace("</", "<\\/")
+
+
+def write_frames(folder: Path) -> None:
+    """A script for each recorded explorer: a page that was opened as a file may load scripts, but nothing else."""
+    for recorded in RECORDED.glob("[0-9]*/*.json.gz"):
+        script = folder / recorded.parent.name / f"{recorded.name.partition('.')[0]}.js"
+        script.parent.mkdir(parents=True, exist_ok=True)
+        packed = b64encode(recorded.read_bytes()).decode()
+        script.write_text(f'minillm.recorded("{script.parent.name}/{script.stem}", "{packed}")\n', encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m course.site", description="Write the course as a static site.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--url", default="", help="where it will stand: pictures on social cards need a whole address")
+    options = parser.parse_args(arguments)
+    if options.folder.exists() and any(options.folder.iterdir()) and not (options.folder / "static/site.css").exists():
+        parser.error(f"{options.folder} holds something else: it would be overwritten")
+    written = write(options.folder, options.url.rstrip("/"))
+    print(f"{len(written)} pages: open {(written[0].parent / 'index.html').resolve().as_uri()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
