@@ -126,16 +126,16 @@ mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which do
 $(BIN)/mutmut: $(INSTALLED)
 	$(BIN)/python -m pip install -q -c constraints.txt mutmut
 
-COVERED := tests/core tests/policies tests/frontend tests/robustness/test_ctrl_c_anywhere.py tests/robustness/test_engine_faults.py \
-	tests/speculation/test_drafts_in_the_engine.py tests/test_lossy.py tests/test_cli.py tests/docs/test_architecture.py
+COVERED := tests/engine/core tests/engine/policies tests/engine/frontend tests/engine/robustness/test_ctrl_c_anywhere.py tests/engine/robustness/test_engine_faults.py \
+	tests/engine/speculation/test_drafts_in_the_engine.py tests/engine/test_lossy.py tests/engine/test_cli.py tests/docs/test_architecture.py
 
 coverage: model ## branch coverage of core and policies by their own tests (five minutes)
 	OMP_NUM_THREADS=1 $(BIN)/coverage run --branch --source=minillm/core,minillm/policies -m pytest -q -m "not slow" $(COVERED)
 	$(BIN)/coverage report -m
 
 soak: model ## the engine under toggles, aborts and faults, then the server under bad clients: two hours (SECONDS=600 each)
-	PYTHONPATH=.:tests OMP_NUM_THREADS=1 $(BIN)/python -m robustness.soak --seconds $(SECONDS)
-	PYTHONPATH=.:tests OMP_NUM_THREADS=1 $(BIN)/python -m server.soak --seconds $(SECONDS)
+	PYTHONPATH=.:tests/engine OMP_NUM_THREADS=1 $(BIN)/python -m robustness.soak --seconds $(SECONDS)
+	PYTHONPATH=.:tests/engine OMP_NUM_THREADS=1 $(BIN)/python -m server.soak --seconds $(SECONDS)
 
 notebooks: model ## build the .ipynb files from their sources
 	$(BIN)/python -m course.lab.build

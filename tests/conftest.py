@@ -4,20 +4,24 @@ import contextlib
 import functools
 import gc
 import io
+import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tiny_llama import make_tiny_llama, make_tiny_moe
+from typer.testing import CliRunner, Result
 
 if not torch.cuda.is_available():
     # Triton looks at this when it is imported, so it has to be said before any test, or torch.compile,
     # imports it: kernels run in Triton's interpreter.
     os.environ["TRITON_INTERPRET"] = "1"
 
-from minillm.cli import main
+from minillm.cli import app, main
 from minillm.core.errors import ModelError
 from minillm.frontend.engine_thread import EngineThread
 from minillm.kernels.cpu import NativeKernels, native_kernels
@@ -27,7 +31,7 @@ from minillm.model.checkpoints import resolve
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 
-with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, and tests/gpu want none
+with contextlib.suppress(ModuleNotFoundError):  # an image for GPUs has none, and tests/engine/gpu want none
     from hypothesis import HealthCheck, settings
 
     # On a slow or busy one, either would fail tests.
@@ -146,3 +150,39 @@ def thread(config: EngineConfig, model: LoadedModel) -> Iterator[EngineThread]:
     """A live engine on them."""
     with EngineThread(config, model) as thread:
         yield thread
+
+
+BenchJson = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def bench(tiny_llama_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`bench("decode", "--json")`: quick, in float32, on the tiny model."""
+
+    def call(command: str, *arguments: str) -> Result:
+        whole = ["bench", command, "--quick", "--dtype", "float32", "--model", str(tiny_llama_path), *arguments]
+        monkeypatch.setattr(sys, "argv", ["/usr/local/bin/minillm", *whole])
+        return CliRunner().invoke(app, whole, catch_exceptions=False)
+
+    return call
+
+
+@pytest.fixture
+def bench_json(bench: Callable[..., Result]) -> BenchJson:
+    """The same with --json: its standard output, which must be one JSON object in the common envelope."""
+
+    def call(command: str, *arguments: str) -> dict[str, Any]:
+        result = bench(command, *arguments, "--json")
+        assert result.exit_code == 0, result.stderr
+        report = json.loads(result.stdout)
+        assert {"date", "command", "model", "dtype", "device", "versions", "machine", "settings", "results"} <= set(
+            report
+        )
+        assert report["command"].startswith(f"minillm bench {command} --quick")
+        assert report["dtype"] == "float32"
+        assert report["settings"]["quick"] is True
+        # A report is meant to be published: it names no folder of this machine.
+        assert "/" not in report["command"] + report["model"] + json.dumps(report["settings"])
+        return report
+
+    return call

@@ -209,7 +209,7 @@ PROVIDERS = {
     "opentelemetry": ["opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"],
 }
 """Packages of optional extras by module: they may be absent, and so cannot be asked."""
-TEST_FILES = [file for file in sorted((ROOT / "tests").glob("**/*.py")) if file.parents[2].name != "exercises"]
+TEST_FILES = [file for file in sorted((ROOT / "tests").glob("**/*.py")) if file.parents[2].name != "grading"]
 """But for answers as learners write them."""
 
 

@@ -1,6 +1,6 @@
 """README's picture of the dashboard: what it shows, and what speaks against showing it.
 
-Prefix caching is switched on where every prompt begins alike. `python -m tests.browser.record_hero` records the
+Prefix caching is switched on where every prompt begins alike. `python -m tests.course.browser.record_hero` records the
 picture, and these figures beside it.
 """
 

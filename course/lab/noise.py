@@ -24,7 +24,7 @@ how the machine is, and the band says so.
 
 **What is claimed.** Two equal runs are called different in at most 5% of cases on a machine whose runs scatter by
 up to 8%. On one whose runs scatter by 20%, it's one case in five after three repeats, one in eight after eight, and
-one in eleven after twenty. (`tests/lab/test_noise.py` simulates both.)
+one in eleven after twenty. (`tests/course/lab/test_noise.py` simulates both.)
 """
 
 import enum

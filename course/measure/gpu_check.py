@@ -36,7 +36,7 @@ NEEDED = (
 )
 """What the sections import (but for the server's packages, which one section wants). Images with PyTorch and
 transformers lack pydantic: 2.8 MB with what comes with it."""
-PARITY = "tests/gpu -m gpu -q --maxfail=20 -p no:cacheprovider -o addopts=--import-mode=importlib"
+PARITY = "tests/engine/gpu -m gpu -q --maxfail=20 -p no:cacheprovider -o addopts=--import-mode=importlib"
 """Without --strict-config, which would want the project's pytest plugins."""
 RANDOM = "--load-format dummy --dtype bfloat16 --device cuda"
 """Random weights in a published shape."""

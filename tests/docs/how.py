@@ -36,12 +36,16 @@ RULES = (
     Rule(r"^MAX_JOBS=4 \.venv/bin/pip install", Way.ELSEWHERE, "it builds flash-attn, with nvcc"),
     Rule(r"^MINILLM_LAB_MODEL=\S+ make lab", Way.ELSEWHERE, "it opens JupyterLab with a large model"),
     Rule(r"sudo shutdown", Way.ELSEWHERE, "it shuts the machine down"),
-    Rule(r"^\.venv/bin/minillm doctor", Way.ELSEWHERE, "tests/test_doctor.py runs it"),
-    Rule(r"^\.ci/as-ubuntu ", Way.ELSEWHERE, "tests/boxes/test_platforms.py runs it"),
+    Rule(r"^\.venv/bin/minillm doctor", Way.ELSEWHERE, "tests/engine/test_doctor.py runs it"),
+    Rule(r"^\.ci/as-ubuntu ", Way.ELSEWHERE, "tests/course/boxes/test_platforms.py runs it"),
     Rule(r"^make ", Way.DRY, "it sets up a machine, or takes up to hours"),
     Rule(r"pytest ", Way.PATHS, "a test does not run the tests"),
     Rule(r"^minillm chat$", Way.RUN, "its input is at its end at once", FEW),
-    Rule(r"^minillm generate .*SMALLER", Way.PARSED, "SMALLER is a model of the reader's; tests/speculation runs it"),
+    Rule(
+        r"^minillm generate .*SMALLER",
+        Way.PARSED,
+        "SMALLER is a model of the reader's; tests/engine/speculation runs it",
+    ),
     Rule(r"^minillm generate ", Way.RUN, "four tokens will do", FEW),
     Rule(r"^minillm bench serve .*--url", Way.SERVED, "three requests", ("--num-requests", "3")),
     Rule(
@@ -50,7 +54,7 @@ RULES = (
         "three requests",
         ("--num-requests", "3", "--url", "http://127.0.0.1:8000"),
     ),
-    Rule(r"^minillm bench ", Way.PARSED, "minutes; tests/bench/test_bench_cli.py runs it on a tiny model"),
+    Rule(r"^minillm bench ", Way.PARSED, "minutes; tests/engine/bench/test_bench_cli.py runs it on a tiny model"),
     Rule(r"^minillm (serve|proxy)", Way.SLOW, "started as a process, asked, and stopped"),
     Rule(r"^curl ", Way.SERVED, "it asks a server"),
     Rule(r"^minillm incident .*--deploy", Way.SLOW, "half a minute of playing traffic"),
@@ -60,10 +64,10 @@ RULES = (
     Rule(r"^minillm simulate --plan", Way.SLOW, "plays a fleet several times"),
     Rule(r"^minillm simulate --requests", Way.SLOW, "it wants the profile of the command before it"),
     Rule(r"^minillm simulate ", Way.RUN, "twenty requests will do", ("--num-requests", "20")),
-    Rule(r"^minillm calibrate --validate", Way.PARSED, "ten minutes of measuring; tests/simulate/calibration"),
+    Rule(r"^minillm calibrate --validate", Way.PARSED, "ten minutes of measuring; tests/course/simulator/calibration"),
     Rule(r"^minillm calibrate --from-requests", Way.SLOW, "it fits constants to a log"),
     Rule(r"^python -m course\.lab\.incidents\.alerts", Way.PARSED, "minutes of playing; test_monitoring.py plays one"),
-    Rule(r"^python -m course\.lab\.build", Way.PARSED, "it runs notebooks; tests/lab/test_build.py builds"),
+    Rule(r"^python -m course\.lab\.build", Way.PARSED, "it runs notebooks; tests/course/lab/test_build.py builds"),
 )
 
 AS_IT_STANDS = Rule("", Way.RUN, "nothing speaks against it")

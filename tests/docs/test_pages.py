@@ -132,7 +132,7 @@ def test_the_tutor_is_told_of_every_place_that_holds_answers() -> None:
             assert (ROOT / path).is_dir(), path
     for holder in (
         "solutions/",
-        "tests/lab/exercises/right/",
+        "tests/course/grading/right/",
         "course/incidents/causes/",
         "course/drills/texts/",
     ):

@@ -2,7 +2,7 @@
 //
 // The engine runs this once after it has compiled the library (selftest.py). Whatever a compiler or a CPU does wrong, a
 // crash or an endless loop included, then happens in a process of its own; and one without Python and PyTorch in it starts
-// in milliseconds. The same program is run under sanitizers, and for Arm in an emulator (tests/kernels/test_builds.py).
+// in milliseconds. The same program is run under sanitizers, and for Arm in an emulator (tests/engine/kernels/test_builds.py).
 //
 // It prints each check before it is made, so the last line tells where a crash was. Exit status: 0 if all was right, 3 if
 // numbers were wrong. Others, such as NO_MEMORY and what OpenMP ends with for want of threads, tell nothing of the library.

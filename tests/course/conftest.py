@@ -1,0 +1,23 @@
+"""A lab on a random model of two layers, whose steps take a millisecond or two; and a home for what a learner keeps."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from course.lab.lab import Lab
+
+
+@pytest.fixture
+def tiny_lab(tiny_llama_path: Path) -> Iterator[Lab]:
+    lab = Lab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a learner who works in lesson 06; not there yet."""
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("JPY_SESSION_NAME", "course/06_decode.ipynb")
+    return tmp_path / "home"

@@ -1,0 +1,260 @@
+"""Grammars are tried in a child process: what kills it is one request's refusal, and nothing waits for it."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from server.nasty_grammars import WORST, asked
+
+from minillm import EngineConfig, SamplingParams, StructuredOutputsParams
+from minillm.core.errors import EngineDeadError, InvalidGrammarError, InvalidSamplingParamsError, QueueFullError
+from minillm.frontend import grammar_trials, grammar_worker, structured_outputs
+from minillm.frontend.engine import Engine
+from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.structured_outputs import GrammarCompiler, resolve_tokens
+from minillm.model.loader import LoadedModel
+from minillm.server.errors import ApiError
+from minillm.server.protocol import CompletionBody, parse
+
+ROOT = Path(__file__).parents[3]
+CRASHING = StructuredOutputsParams(grammar=f"start: %json {json.dumps(WORST)}")
+"""What the limits don't see: they read no Lark."""
+ENDLESS = StructuredOutputsParams(regex="a?" * 16_000)
+"""Many seconds on any machine."""
+YES = StructuredOutputsParams(choice=["yes"])
+
+
+@pytest.fixture
+def grammars(model: LoadedModel) -> Iterator[GrammarCompiler]:
+    compiler = GrammarCompiler(model.tokenizer, model.model_config.vocab_size, model.eos_token_ids)
+    yield compiler
+    compiler.close()
+
+
+def workers() -> list[psutil.Process]:
+    """Children of this process that try grammars."""
+    found = []
+    for child in psutil.Process().children():
+        try:
+            if any("grammar_worker" in part for part in child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            pass
+    return found
+
+
+def test_a_crash_is_the_refusal_of_the_request_that_caused_it(grammars: GrammarCompiler) -> None:
+    with pytest.raises(InvalidGrammarError, match="structured outputs: grammar: the grammar library crashes on it"):
+        grammars.compile(CRASHING)
+    assert grammars.compile(YES) is not None
+    assert grammars.trials.num_deaths == 1
+
+
+def test_a_deadline_is_one_too_and_the_next_trial_begins_anew(model: LoadedModel) -> None:
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=0.2)
+    late = r"regex: it takes longer than 0.2 s of CPU time.*ask the operator to raise --grammar-timeout"
+    with pytest.raises(InvalidGrammarError, match=late):
+        compiler.compile(ENDLESS)
+    assert compiler.trials.num_deaths == 1
+    assert not compiler.num_compiled, "a start takes longer than the deadline, which does not count it"
+    compiler.close()
+
+
+def test_a_busy_machine_is_no_reason_for_a_deadline(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_trials, "WALL_TIMES", 1000)
+    before = set(workers())
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=0.5)
+    compiler.compile(YES)
+    [worker] = set(workers()) - before
+    worker.suspend()  # as one that gets no core
+    future = compiler.start(StructuredOutputsParams(choice=["no"]))
+    threading.Event().wait(0.8)
+    worker.resume()
+    assert future.result(60) is not None
+    compiler.close()
+
+
+def test_workers_that_have_nothing_to_do_end(model: LoadedModel) -> None:
+    before = set(workers())
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids)
+    compiler.compile(YES)
+    compiler.trials.end_idle()
+    [worker] = set(workers()) - before
+    assert worker.is_running(), "it has had something to do a moment ago"
+    compiler.trials.end_idle(0)
+    assert not worker.is_running()
+    assert compiler.compile(StructuredOutputsParams(choice=["no"])) is not None
+    assert compiler.trials.num_deaths == 0
+    compiler.close()
+
+
+def test_a_client_that_left_leaves_the_queue(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids)
+    tried: list[str] = []
+    run = compiler.trials.run
+    monkeypatch.setattr(compiler.trials, "run", lambda text, **how: (tried.append(text), run(text, **how))[1])
+    with compiler._working:  # as if another's grammar were being counted
+        gone = compiler.start(StructuredOutputsParams(choice=["gone"]))
+        stays = compiler.start(StructuredOutputsParams(choice=["stays"]))
+        assert gone.cancel()
+    assert stays.result(60) is not None
+    assert compiler.start(StructuredOutputsParams(choice=["gone"])).result(60) is not None, "for one who stays"
+    assert len(tried) == 2
+    for taken in range(grammar_trials.MAX_WORKERS):
+        assert compiler.trials._free.acquire(timeout=60), taken
+    late = compiler.start(StructuredOutputsParams(choice=["late"]))
+    assert late.cancel()
+    for _ in range(grammar_trials.MAX_WORKERS):
+        compiler.trials._free.release()
+    assert compiler.start(StructuredOutputsParams(choice=["late"])).result(60) is not None
+    compiler.close()
+
+
+def test_a_worker_that_was_killed_is_replaced(grammars: GrammarCompiler) -> None:
+    grammars.compile(YES)
+    for worker in workers():
+        worker.kill()
+        worker.wait(60)
+    assert grammars.compile(StructuredOutputsParams(choice=["no"])) is not None
+    assert grammars.trials.num_deaths == 0, "no grammar did that"
+
+
+def test_one_that_is_killed_from_outside_says_so(model: LoadedModel) -> None:
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=300)
+    before = set(workers())
+    compiler.compile(YES)
+    [worker] = set(workers()) - before
+    idle = worker.cpu_times().user
+    future = compiler.start(ENDLESS)
+    while worker.cpu_times().user < idle + 0.05:  # until it has begun
+        threading.Event().wait(0.01)
+    worker.kill()
+    with pytest.raises(InvalidGrammarError, match="killed from outside"):
+        future.result(60)
+    compiler.close()
+
+
+def test_engines_leave_no_process_behind(config: EngineConfig, model: LoadedModel) -> None:
+    before = set(workers())
+    engine = Engine(config, model)
+    engine.grammars.compile(YES)
+    [started] = set(workers()) - before
+    assert started.nice() > psutil.Process().nice() or sys.platform != "linux"
+    engine.close()
+    assert not started.is_running(), "no zombie either"
+    with pytest.raises(InvalidGrammarError, match="closed"):
+        engine.grammars.compile(StructuredOutputsParams(choice=["no"]))
+
+
+KILLED = """
+import os, signal
+from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams
+from tokenizers import Tokenizer
+from types import SimpleNamespace
+import psutil
+tokenizer = SimpleNamespace(backend_tokenizer=Tokenizer.from_file({folder!r} + "/tokenizer.json"))
+compiler = GrammarCompiler(tokenizer, None, [2], timeout_s=3)
+compiler.compile(StructuredOutputsParams(choice=["a"]))
+print(psutil.Process().children()[0].pid, flush=True)
+future = compiler.start(StructuredOutputsParams(regex="a?" * 16_000)) if {busy} else None
+input()
+"""
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_worker_ends_with_its_engine_however_that_ends(tiny_llama_path: Path, busy: bool) -> None:
+    command = [sys.executable, "-c", KILLED.format(folder=str(tiny_llama_path), busy=busy)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as parent:
+        try:
+            child = psutil.Process(int(parent.stdout.readline()))
+        finally:
+            parent.kill()
+    _, left = psutil.wait_procs([child], timeout=60)
+    assert not left
+
+
+def test_no_step_waits_for_a_grammar(config: EngineConfig, model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_in: list[str] = []
+    compile_grammar = structured_outputs.compile_grammar
+
+    def noted(*args: object) -> object:
+        compiled_in.append(threading.current_thread().name)
+        return compile_grammar(*args)
+
+    monkeypatch.setattr(structured_outputs, "compile_grammar", noted)
+    with EngineThread(config.replace(grammar_timeout_s=60), model) as thread:
+        slow = thread.submit_nowait([5], SamplingParams(structured_outputs=ENDLESS), lambda _: None)
+        assert thread.submit([5], SamplingParams(max_tokens=4)).result(60).finished
+        many = SamplingParams(n=8, max_tokens=4, structured_outputs=YES)
+        output = thread.submit([5], many).result(60)
+        assert {completion.text for completion in output.completions} == {"yes"}
+        assert compiled_in == ["minillm-grammar"], "once for all of them"
+        assert not slow.done()
+    with pytest.raises(EngineDeadError):
+        slow.result(60)
+
+
+def test_a_request_that_is_cancelled_while_its_grammar_compiles_never_runs(
+    config: EngineConfig, model: LoadedModel
+) -> None:
+    with EngineThread(config, model) as thread:
+        outputs: list[object] = []
+        while not thread.submit_nowait([5], SamplingParams(structured_outputs=YES), outputs.append).cancel():
+            pass  # it was compiled already
+        thread.submit([5], SamplingParams(structured_outputs=YES)).result(60)
+        thread.call(lambda engine: engine.check_integrity()).result(60)
+
+
+def test_a_token_that_the_tokenizer_has_not_is_its_text() -> None:
+    text = r'start: <a> "<a>" <b> /<a>/ [<a>] // <a>'
+    assert resolve_tokens(text, {"<b>"}) == r'start: "<a>" "<a>" <b> /<a>/ [<a>] // <a>'
+
+
+def test_a_flood_of_endless_grammars_gets_an_answer(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_trials, "PATIENCE", 0.0)
+    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=120)
+    endless = [StructuredOutputsParams(regex="a?" * (16_000 - i)) for i in range(grammar_trials.MAX_WORKERS)]
+    futures = [compiler.start(params) for params in endless]
+    while len(workers()) < grammar_trials.MAX_WORKERS:
+        threading.Event().wait(0.01)
+    with pytest.raises(QueueFullError, match="try again later"):
+        compiler.compile(YES)
+    compiler.close()
+    for future in futures:
+        with pytest.raises(InvalidGrammarError):
+            future.result(60)
+
+
+def test_what_is_kept_is_bounded_in_bytes(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structured_outputs, "CACHED_BYTES", 250)
+    monkeypatch.setattr(grammars.trials, "run", lambda text, **_: grammar_trials.Tried(text, 100))
+    compiled = []
+    for choice in "abbcba":  # two have room
+        grammars.compile(StructuredOutputsParams(choice=[choice]))
+        compiled.append(grammars.num_compiled)
+    assert compiled == [1, 2, 2, 3, 3, 4]
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(fields=asked.filter(lambda fields: "tools" not in fields))
+def test_what_passed_its_trial_harms_nothing_here(grammars: GrammarCompiler, fields: dict[str, Any]) -> None:
+    """Compiled and followed in this process, for longer than in the trial: a crash would end the tests."""
+    try:
+        [params] = parse(json.dumps({"model": "m", "prompt": "", **fields}).encode(), CompletionBody).constraints()
+        matcher = grammars.compile(params)
+    except (ApiError, InvalidSamplingParamsError):
+        return
+    with contextlib.suppress(ValueError):  # too large, further on
+        for seed in range(grammar_worker.WALKS, 3 * grammar_worker.WALKS):
+            grammar_worker.walk(matcher.deep_copy(), seed)
