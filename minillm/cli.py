@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from minillm.core.errors import InvalidSamplingParamsError, MinillmError, UnknownModelError
+from minillm.core.errors import InvalidSamplingParamsError, MinillmError
 from minillm.doctor.__main__ import main as examine_machine
+from minillm.model.errors import UnknownModelError
 
 
 def is_ours(error: Exception) -> bool:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import typer
 
-from minillm.core.errors import MissingPackageError
+from minillm.host.errors import MissingPackageError
 
 
 class CourseCommand(NamedTuple):

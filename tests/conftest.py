@@ -22,12 +22,12 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 from minillm.cli import app, main
-from minillm.core.errors import ModelError
 from minillm.frontend.engine_thread import EngineThread
 from minillm.kernels.cpu import NativeKernels, native_kernels
 from minillm.kernels.cpu.compiling import known_fault, why_none
 from minillm.model import checkpoints
 from minillm.model.checkpoints import resolve
+from minillm.model.errors import ModelError
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 

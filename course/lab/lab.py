@@ -22,7 +22,7 @@ from course.lab.scale import scale_of
 from course.lab.session import Session
 from course.lab.workloads import Arrival, Workload, workload
 from minillm import Engine, EngineConfig
-from minillm.core.errors import EngineDeadError
+from minillm.frontend.errors import EngineDeadError
 from minillm.host.openmp import end_team
 from minillm.model.checkpoints import load_tokenizer, resolve
 from minillm.model.loader import LoadedModel

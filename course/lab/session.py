@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from course.lab.run import Row, Run, blocks_held
 from course.lab.workloads import Workload
 from minillm import EngineConfig, RequestOutput, SamplingParams
-from minillm.core.errors import EngineDeadError
+from minillm.frontend.errors import EngineDeadError
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView
 

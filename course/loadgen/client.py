@@ -14,10 +14,10 @@ from typing import Any
 
 import aiohttp
 
+from course.loadgen.errors import EndpointError
 from course.loadgen.planned_requests import PlannedRequest
 from course.loadgen.stream import Read
 from minillm.core.brief import brief
-from minillm.core.errors import EndpointError
 
 PAGE_TIMEOUT_S = 30.0
 """For a small page: a busy server answers between two steps."""

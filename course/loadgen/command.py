@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from course.simulator.errors import WorkloadError
 from minillm.bench.options import Json, Out, check_writable, show, with_options
-from minillm.core.errors import WorkloadError
 
 if TYPE_CHECKING:
     from course.simulator.workload.requests import Workload

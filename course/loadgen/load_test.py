@@ -10,13 +10,13 @@ import numpy as np
 from tqdm import tqdm
 
 from course.loadgen.client import Client, Endpoint, Exchange, Failure
+from course.loadgen.errors import EndpointError
 from course.loadgen.observation import Observation, observe
 from course.loadgen.planned_requests import PlannedRequest
 from course.loadgen.play import Play
 from course.loadgen.server_metrics import Histogram, Scrape, scrape
 from course.loadgen.validity import ClientLoad
 from minillm.core.brief import brief
-from minillm.core.errors import EndpointError
 
 TICK_S = 0.01
 """How often the event loop's lateness is looked at."""

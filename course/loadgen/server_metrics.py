@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from course.loadgen.client import Client
+from course.loadgen.errors import EndpointError
 from minillm.core.brief import brief
-from minillm.core.errors import EndpointError
 
 PREFIXES = ("minillm", "vllm", "sglang")
 HISTOGRAMS = {

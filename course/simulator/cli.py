@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minillm.core.errors import PricingError, WorkloadError
+from course.simulator.errors import PricingError, WorkloadError
 
 if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
     from course.simulator.cluster.fleet import ClusterConfig

@@ -11,11 +11,11 @@ from course.simulator.cost.lora import NO_LORA, Lora
 from course.simulator.cost.placement import Placement, check_fits, kv_blocks_that_fit
 from course.simulator.cost.profile import Profile, find_profile
 from course.simulator.cost.roofline import Constants, StepTime, StepTimeModel, StepWork, work_of
+from course.simulator.errors import PricingError
 from course.simulator.fast_forward import FastForwardCore
 from minillm.core.batch import ScheduledBatch
 from minillm.core.brief import brief
 from minillm.core.engine import EngineCore
-from minillm.core.errors import PricingError
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelCost, find_model

@@ -12,9 +12,9 @@ from course.simulator.cluster.record import Outcome
 from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cost.profile import LEFT_OUT_ERROR
 from course.simulator.deployment import Deployment
+from course.simulator.errors import WorkloadError
 from course.simulator.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
 from course.simulator.workload.requests import Workload
-from minillm.core.errors import WorkloadError
 from minillm.observe.records import Recordable, as_records
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.summary import SLO

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from minillm.core.errors import DeviceLostError, EngineDeadError, RequestError
+from minillm.core.errors import DeviceLostError, RequestError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, WallClock
 from minillm.frontend.engine import Engine
+from minillm.frontend.errors import EngineDeadError
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot

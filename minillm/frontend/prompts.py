@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from minillm.core.errors import EmptyPromptError, InvalidPromptError
+from minillm.frontend.errors import EmptyPromptError, InvalidPromptError
 
 ChatMessage = dict[str, Any]
 Prompt = str | Sequence[ChatMessage] | Sequence[int] | np.ndarray

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from minillm.core.errors import GrammarTrialEndedError, InvalidGrammarError, InvalidSamplingParamsError, RequestError
+from minillm.core.errors import InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
+from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
 from minillm.frontend.grammar_limits import GrammarLimitError
 from minillm.frontend.grammar_matcher import CompiledGrammar, explain
 from minillm.frontend.grammar_trials import ClientLeftError, EndedError, TokenizerSpec, Trials

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minillm.core.errors import DeviceLostError, OutOfMemoryError
+from minillm.core.errors import DeviceLostError
+from minillm.host.errors import OutOfMemoryError
 
 OF_THE_HOST = "can't allocate memory"
 """PyTorch's words, in a plain RuntimeError."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from minillm.core.errors import StorageError
+from minillm.host.errors import StorageError
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 ANOTHER_HOME = "set MINILLM_HOME to a folder"

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minillm.core.errors import CorruptCheckpointError, PricingError, UnknownModelError
 from minillm.model.checkpoints import PRICED_SHAPES, SHAPES, load_config, read_config, resolve
 from minillm.model.config import PRICED_ARCHITECTURES, ModelConfig
+from minillm.model.errors import CorruptCheckpointError, ModelError, UnknownModelError
 from minillm.policies.window import Window
 
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
@@ -320,7 +320,7 @@ def find_model(name: str, kv_heads: int | None = None) -> ModelCost:
         kv_heads: replaces the model's own: as many as query heads is multi-head attention, 1 is multi-query.
     Raises:
         UnknownModelError: there is no such model.
-        PricingError: kv_heads does not divide the query heads, or the model has no KV heads.
+        ModelError: kv_heads does not divide the query heads, or the model has no KV heads.
     """
     shape = name.rpartition("/")[2].lower()
     shapes = SHAPES | PRICED_SHAPES
@@ -333,11 +333,11 @@ def find_model(name: str, kv_heads: int | None = None) -> ModelCost:
     hf = read_config(path)
     if set(PRICED_ARCHITECTURES).intersection(hf.get("architectures") or ()):
         if kv_heads is not None:
-            raise PricingError("latent attention keeps one vector for all heads: leave kv_heads out")
+            raise ModelError("latent attention keeps one vector for all heads: leave kv_heads out")
         return ModelCost.of_latent(hf)
     config = ModelConfig.from_hf(load_config(path))
     if kv_heads is not None:
         if kv_heads < 1 or config.num_heads % kv_heads:
-            raise PricingError(f"kv_heads must divide the {config.num_heads} query heads; got {kv_heads}")
+            raise ModelError(f"kv_heads must divide the {config.num_heads} query heads; got {kv_heads}")
         config = replace(config, num_kv_heads=kv_heads)
     return ModelCost.of(config)

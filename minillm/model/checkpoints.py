@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minillm.core.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 from minillm.host.storage import say
 from minillm.model.config import ARCHITECTURES, PRICED_ARCHITECTURES
+from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 from minillm.model.pull import EMBEDDED_MODELS, pull, pull_gguf
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minillm.core.brief import brief
-from minillm.core.errors import CorruptCheckpointError, UnsupportedArchitectureError
+from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 
 ARCHITECTURES = (
     "LlamaForCausalLM",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minillm.core.errors import CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.model.config import MODEL_TYPES
+from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 
 if TYPE_CHECKING:
     import torch

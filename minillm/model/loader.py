@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minillm.core.errors import ConfigError, CorruptCheckpointError, UnsupportedArchitectureError
+from minillm.core.errors import ConfigError
 from minillm.host.device import before_ampere, memory_errors
 from minillm.model import checkpoints
 from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimise_for_cpu
 from minillm.model.decoder import Decoder
+from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.model.linear import Linear
 from minillm.model.moe import MoE, groups_on_device
 from minillm.model.parallel import ALONE, ParallelDecoder, Ranks

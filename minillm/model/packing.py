@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from minillm.core.errors import StorageError
+from minillm.host.errors import StorageError
 from minillm.host.memory import available_bytes
 from minillm.host.storage import cache_home
 from minillm.kernels.cpu import has_dots, native_kernels

@@ -16,9 +16,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from minillm.core.errors import ConfigError, UnsupportedArchitectureError
+from minillm.core.errors import ConfigError
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
+from minillm.model.errors import UnsupportedArchitectureError
 
 DIVISIBLE = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Architectures all of whose matrices are in CUT."""

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minillm.core.errors import CorruptCheckpointError, ModelError
 from minillm.host.storage import build_once, cache_home, say
 from minillm.model.config import ModelConfig
+from minillm.model.errors import CorruptCheckpointError, ModelError
 from minillm.model.gguf_file import GGUFFile
 
 CONVERSION = 2

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minillm.core.errors import CorruptCheckpointError, UnsupportedArchitectureError
+from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 
 ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "longrope", "yarn")
 

@@ -21,8 +21,9 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
-from minillm.core.errors import ConfigError, MissingPackageError
+from minillm.core.errors import ConfigError
 from minillm.core.timeline import WallClock
+from minillm.host.errors import MissingPackageError
 from minillm.policies.config import EngineConfig
 from minillm.server import access_log
 from minillm.server.admission import AdmissionLimiter

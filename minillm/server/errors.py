@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import orjson
 
 from minillm.core.errors import (
-    EngineDeadError,
     InvalidSamplingParamsError,
     MinillmError,
     PromptTooLongError,
@@ -13,6 +12,7 @@ from minillm.core.errors import (
     RequestError,
 )
 from minillm.core.request import GRAMMAR_ERROR, GRAMMAR_FULL, FinishReason
+from minillm.frontend.errors import EngineDeadError
 from minillm.frontend.outputs import Completion
 
 INTERNAL_ERROR = "internal_error"

@@ -5,10 +5,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Self, Unpack
 
-from minillm.core.errors import InvalidGrammarError
 from minillm.core.params import SamplingParams
 from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.engine_thread import SubmitOptions
+from minillm.frontend.errors import InvalidGrammarError
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.calls import Call
 from minillm.server.errors import ApiError, check_ending

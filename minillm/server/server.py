@@ -12,8 +12,9 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from minillm.core.errors import ConfigError, EngineDeadError
+from minillm.core.errors import ConfigError
 from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.errors import EngineDeadError
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.server import access_log, tracing

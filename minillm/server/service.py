@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from minillm.core.errors import EmptyPromptError, EngineDeadError, InvalidGrammarError, RequestError
+from minillm.core.errors import RequestError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, Timeline
 from minillm.frontend.async_engine import AsyncEngine
 from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.errors import EmptyPromptError, EngineDeadError, InvalidGrammarError
 from minillm.frontend.outputs import Completion
 from minillm.frontend.prompts import Prompt, encode_prompt, require_tokenizer
 from minillm.policies.admission import RequestLimits

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
-from minillm.core.errors import GrammarTrialEndedError, InvalidGrammarError
+from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams, readable
 from minillm.server.errors import ApiError
 from minillm.server.tools import (

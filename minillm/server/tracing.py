@@ -8,8 +8,8 @@ not recorded. For metrics, have the collector scrape `/metrics`.
 
 from typing import TYPE_CHECKING, Any
 
-from minillm.core.errors import MissingPackageError
 from minillm.core.timeline import PHASES, Timeline
+from minillm.host.errors import MissingPackageError
 from minillm.server.calls import Call, TokenCounts
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from minillm.core.errors import ConfigError, CorruptCheckpointError
+from minillm.core.errors import ConfigError
 from minillm.model.checkpoints import read_json
 from minillm.model.cpu import compute_in_float32
 from minillm.model.decoder import Decoder
+from minillm.model.errors import CorruptCheckpointError
 from minillm.model.linear import PackedInBands, replace_linears
 from minillm.model.loader import LoadedModel, copy_weight
 from minillm.model.packing import choose_packings, pack_linears

@@ -9,7 +9,7 @@ from course.lab.style import size
 from course.lab.svg import Picture
 from course.lessons.lesson_06.pictures import READ
 from course.lessons.lesson_06.shapes import Shape
-from minillm.core.errors import DoesNotFitError
+from course.simulator.errors import DoesNotFitError
 
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

@@ -22,10 +22,10 @@ from gguf import (
 )
 
 from minillm.bench.errors import BenchmarkError
-from minillm.core.errors import UnsupportedArchitectureError
 from minillm.host.storage import build_once, cache_home, say
 from minillm.model.checkpoints import iter_weights, load_config
 from minillm.model.config import ModelConfig
+from minillm.model.errors import UnsupportedArchitectureError
 from minillm.model.loader import stored_config
 from minillm.model.pull import sha256_of
 from minillm.model.rope import inverse_frequencies

@@ -17,8 +17,8 @@ from scipy.optimize import least_squares
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.roofline import HIGHEST, MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
+from course.simulator.errors import PricingError
 from minillm.core.brief import brief
-from minillm.core.errors import PricingError
 from minillm.model.arithmetic import ModelCost
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})

@@ -30,9 +30,9 @@ from course.simulator.calibration.requests_log import LoggedRequest, read_reques
 from course.simulator.cost.profile import Profile, today
 from course.simulator.cost.roofline import Constants, StepTime, StepTimeModel, StepWork
 from course.simulator.deployment import Deployment
+from course.simulator.errors import PricingError
 from course.simulator.latencies import SummaryDict
 from minillm.core.batch import ScheduledBatch
-from minillm.core.errors import PricingError
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.outputs import RequestOutput
 from minillm.runner.simulated import StepPrice, StepWatch

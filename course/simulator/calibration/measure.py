@@ -17,7 +17,7 @@ from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import CPU_PRIORS, PRIORS, Profile, today
 from course.simulator.cost.roofline import ROOFLINE, Constants, StepWork
-from minillm.core.errors import UnknownHardwareError
+from course.simulator.errors import UnknownHardwareError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
 from minillm.frontend.engine import Engine

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from course.simulator.calibration.requests_log import LoggedRequest
 from course.simulator.deployment import Deployment
+from course.simulator.errors import PricingError
 from course.simulator.fast_forward import FastForwardCore
 from course.simulator.latencies import SummaryDict, error_percent, summarize_latencies, summary_of
-from minillm.core.errors import PricingError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, VirtualClock
 from minillm.frontend.engine import Engine

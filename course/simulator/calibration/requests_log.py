@@ -14,8 +14,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from course.simulator.errors import RecordingError
 from course.simulator.workload.traces import json_rows
-from minillm.core.errors import RecordingError
 from minillm.text_files import read_text
 
 

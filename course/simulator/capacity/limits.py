@@ -7,8 +7,8 @@ from typing import Any
 
 from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
+from course.simulator.errors import SimulationError
 from minillm.core.batch import LaunchedStep, Runner, ScheduledBatch
-from minillm.core.errors import SimulationError
 from minillm.core.step_cost import split_steps
 from minillm.core.timeline import StepRecord, VirtualClock
 from minillm.frontend.engine import Engine

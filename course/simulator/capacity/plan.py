@@ -11,10 +11,10 @@ from course.simulator.capacity.worksheet import Worksheet, plan_capacity
 from course.simulator.cluster.fleet import ClusterConfig
 from course.simulator.cost.roofline import work_of
 from course.simulator.deployment import Deployment
+from course.simulator.errors import PricingError
 from course.simulator.report import engines_for
 from course.simulator.workload.requests import Traffic, Workload
 from minillm.core.batch import ScheduledBatch
-from minillm.core.errors import PricingError
 from minillm.observe.summary import SLO
 
 IMMEDIATE = 1e30

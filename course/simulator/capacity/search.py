@@ -14,10 +14,10 @@ from course.simulator.capacity.worksheet import CapacityPlan, Worksheet, plan_ca
 from course.simulator.cost.hardware import CATALOGUE
 from course.simulator.cost.roofline import ROOFLINE
 from course.simulator.deployment import Deployment
+from course.simulator.errors import DoesNotFitError, PricingError, SimulationError
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.requests import Traffic, Workload, make_workload
 from minillm.core.brief import brief
-from minillm.core.errors import DoesNotFitError, PricingError, SimulationError
 from minillm.observe.summary import SLO
 from minillm.observe.tables import text_table
 

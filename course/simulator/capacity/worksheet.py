@@ -20,12 +20,12 @@ from course.simulator.capacity.limits import Explain, Limits, find_limits, prefi
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
+from course.simulator.errors import SimulationError, WorkloadError
 from course.simulator.latencies import DIGITS
 from course.simulator.workload.arrivals import Arrivals, Poisson
 from course.simulator.workload.requests import Traffic, Workload, make_workload, mean_turns
 from course.simulator.workload.traces import replayed
 from minillm.core.brief import brief
-from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
 
 TOLERANCE = 0.03

@@ -38,9 +38,9 @@ from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.routers import RouterConfig, make_router
 from course.simulator.cluster.run import FleetRun, ReplicaReport, Sample
 from course.simulator.cluster.tiers import TierConfig
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.requests import Workload
 from course.simulator.workload.streams import Streams, WorkloadModel
-from minillm.core.errors import WorkloadError
 
 
 class ClusterConfig(WorkloadModel):

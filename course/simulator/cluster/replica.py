@@ -10,9 +10,10 @@ from course.simulator.cluster.events import EventQueue
 from course.simulator.cluster.jobs import Job, Reply
 from course.simulator.cluster.record import Outcome
 from course.simulator.cluster.tiers import ReplicaTiers, Tier
+from course.simulator.errors import SimulationError
 from course.simulator.fast_forward import DecodeRun, FastForwardCore
 from minillm.core.block_pool import ROOT, block_hashes, blocks_for
-from minillm.core.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
+from minillm.core.errors import PromptTooLongError, QueueFullError, RequestError
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock

@@ -23,9 +23,9 @@ import numpy as np
 from pydantic import Field
 
 from course.simulator.cluster.jobs import Job
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.streams import WorkloadModel
 from minillm.core.block_pool import ROOT, block_hashes
-from minillm.core.errors import WorkloadError
 from minillm.core.request import RequestStatus
 from minillm.frontend.engine import Engine
 

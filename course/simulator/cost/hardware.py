@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, field_validator
 
-from minillm.core.errors import PricingError, UnknownHardwareError
+from course.simulator.errors import PricingError, UnknownHardwareError
 from minillm.core.params import StrictModel
 from minillm.text_files import read_text
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from minillm.core.errors import PricingError
+from course.simulator.errors import PricingError
 from minillm.core.params import StrictModel
 from minillm.model.arithmetic import ModelCost
 

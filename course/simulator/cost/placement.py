@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import GIB, Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
-from minillm.core.errors import DoesNotFitError, PricingError
+from course.simulator.errors import DoesNotFitError, PricingError
 from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, NUMBER_BYTES, ModelCost
 
 WORKING_BYTES = 1.2e9

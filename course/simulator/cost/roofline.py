@@ -44,8 +44,8 @@ from pydantic import Field
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import ADAPTER_BYTES
 from course.simulator.cost.placement import Placement
+from course.simulator.errors import PricingError
 from minillm.core.batch import ScheduledRequest
-from minillm.core.errors import PricingError
 from minillm.core.params import StrictModel
 from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, ModelCost, share_woken
 from minillm.policies.window import Window

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from pydantic import Field, model_validator
 
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.streams import WorkloadModel
-from minillm.core.errors import WorkloadError
 
 NANOSECONDS = 1_000_000_000
 

@@ -10,10 +10,10 @@ import itertools
 
 from pydantic import Field, model_validator
 
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.lengths import AZURE, Fixed, Lengths, LogNormal, Uniform
 from course.simulator.workload.requests import Piece, Traffic, Turn
 from course.simulator.workload.streams import Streams, WorkloadModel
-from minillm.core.errors import WorkloadError
 
 
 class TrafficModel(WorkloadModel):

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.arrivals import Arrivals, find_arrivals, take
 from course.simulator.workload.streams import Streams
 from minillm.core.brief import brief
-from minillm.core.errors import WorkloadError
 
 VOCABULARY = 32000
 """Token ids of simulated prompts are below this."""

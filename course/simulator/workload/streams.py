@@ -9,7 +9,7 @@ import hashlib
 
 import numpy as np
 
-from minillm.core.errors import WorkloadError
+from course.simulator.errors import WorkloadError
 from minillm.core.params import StrictModel
 
 

@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
+from course.simulator.errors import TraceError, WorkloadError
 from course.simulator.workload.requests import Piece, Workload, WorkloadRequest
-from minillm.core.errors import TraceError, WorkloadError
 from minillm.core.params import explain
 from minillm.text_files import open_text
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minillm.core.errors import StorageError
+from minillm.host.errors import StorageError
 from minillm.kernels.cpu.compiling import build
 from minillm.kernels.cpu.selftest import NoVerdictError
 

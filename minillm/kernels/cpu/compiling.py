@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from minillm.core.errors import StorageError
+from minillm.host.errors import StorageError
 from minillm.host.openmp import BUNDLED
 from minillm.host.platforms import (
     Platform,

@@ -11,8 +11,8 @@ from course.lab.display import Html
 from course.lab.explorer import Explorer, buttons, choices, slider, switch
 from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.simulator.errors import PricingError
 from minillm import EngineConfig
-from minillm.core.errors import PricingError
 
 
 def curve(name: str = "measured", top: float = 30.0) -> Curve:

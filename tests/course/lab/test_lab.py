@@ -19,7 +19,7 @@ from course.lessons.lesson_08 import watch as verifying
 from course.lessons.lesson_09 import gate
 from course.lessons.lesson_09.formats import PLAIN, Shelf
 from minillm import Engine
-from minillm.core.errors import EngineDeadError
+from minillm.frontend.errors import EngineDeadError
 
 WAIT_S = PATIENCE_S
 

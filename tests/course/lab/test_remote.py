@@ -21,9 +21,10 @@ from course.lab.remote_phases import (
 from course.lab.run import phases_of
 from course.lab.slo import attainment
 from course.lab.workloads import Arrival, Workload
+from course.loadgen.errors import EndpointError
 from course.loadgen.observation import COMPLETED, Observation, TokenSource
 from course.loadgen.server_metrics import Histogram
-from minillm.core.errors import ConfigError, EndpointError
+from minillm.core.errors import ConfigError
 from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
 from minillm.server.answers import server_times

@@ -28,7 +28,7 @@ from course.lessons.lesson_11.routing import Played, Route
 from course.lessons.lesson_11.spike import MEASURES, RequestOutcome, Spike, Story
 from course.lessons.lesson_11.warning import Alarm
 from course.simulator.cluster.record import ClientRecord
-from minillm.core.errors import SimulationError, WorkloadError
+from course.simulator.errors import SimulationError, WorkloadError
 from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
 

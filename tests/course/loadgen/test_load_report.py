@@ -7,8 +7,10 @@ import pytest
 from fake_endpoint import FakeEndpoint, Reply
 from typer.testing import CliRunner
 
+from course.loadgen.errors import EndpointError
+from course.simulator.errors import TraceError, WorkloadError
 from minillm.bench.cli import bench_app
-from minillm.core.errors import ConfigError, EndpointError, MinillmError, TraceError, WorkloadError
+from minillm.core.errors import ConfigError, MinillmError
 
 HISTOGRAMS = {"vllm:request_queue_time_seconds": 0.005, "vllm:time_to_first_token_seconds": 0.05}
 

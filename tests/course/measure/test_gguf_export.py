@@ -11,9 +11,9 @@ from gguf import GGUFReader
 
 from course.measure.peers.gguf_export import export_once, interleave_halves, write_gguf
 from minillm.bench.errors import BenchmarkError
-from minillm.core.errors import UnsupportedArchitectureError
 from minillm.model.checkpoints import iter_weights
 from minillm.model.config import ModelConfig
+from minillm.model.errors import UnsupportedArchitectureError
 from minillm.model.rope import inverse_frequencies
 
 LLAMA3 = {

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from course.simulator.calibration.requests_log import LoggedRequest
 from course.simulator.deployment import Deployment
+from course.simulator.errors import RecordingError
 from minillm import cli
-from minillm.core.errors import RecordingError
 
 GOLDEN = Path(__file__).parent / "golden_simulation.json"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from course.simulator.deployment import Deployment
-from minillm.core.errors import DoesNotFitError, PricingError
+from course.simulator.errors import DoesNotFitError, PricingError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
 

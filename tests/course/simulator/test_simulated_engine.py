@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from course.simulator.calibration.replay import Arrival, run
+from course.simulator.errors import PricingError
 from minillm.core.batch import ScheduledBatch
-from minillm.core.errors import PricingError
 from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine

@@ -8,10 +8,11 @@ from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.profile import typical_profile
 from course.simulator.cost.roofline import StepWork, work_of
 from course.simulator.deployment import Deployment
+from course.simulator.errors import PricingError
 from course.simulator.fast_forward import FastForwardCore
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.engine import EngineCore
-from minillm.core.errors import ConfigError, PricingError
+from minillm.core.errors import ConfigError
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput

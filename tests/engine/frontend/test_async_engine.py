@@ -14,17 +14,19 @@ import torch
 from fake_runner import FakeRunner
 from patience import PATIENCE_S, wait_for
 
-from minillm.core.errors import ConfigError, DuplicateRequestError, EngineDeadError, ModelError, PromptTooLongError
+from minillm.core.errors import ConfigError, DuplicateRequestError, PromptTooLongError
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.engine import Engine
 from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.errors import EngineDeadError
 from minillm.frontend.llm import LLM
 from minillm.frontend.loading import warm_up
 from minillm.frontend.snapshot import CACHED, FREE, SHARED
 from minillm.host.openmp import BUNDLED
+from minillm.model.errors import ModelError
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 

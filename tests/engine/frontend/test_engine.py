@@ -8,14 +8,13 @@ from fake_runner import drain, expected_output, greedy, make_engine
 from minillm.core.errors import (
     ConfigError,
     DuplicateRequestError,
-    EmptyPromptError,
-    InvalidPromptError,
     InvalidSamplingParamsError,
     PromptTooLongError,
     QueueFullError,
 )
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
+from minillm.frontend.errors import EmptyPromptError, InvalidPromptError
 from minillm.policies.config import EngineConfig
 
 # ------------------------------------------------------------------------ bad input, at the door

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from server.nasty_grammars import WORST, asked
 
 from minillm import EngineConfig, SamplingParams, StructuredOutputsParams
-from minillm.core.errors import EngineDeadError, InvalidGrammarError, InvalidSamplingParamsError, QueueFullError
+from minillm.core.errors import InvalidSamplingParamsError, QueueFullError
 from minillm.frontend import grammar_trials, grammar_worker, structured_outputs
 from minillm.frontend.engine import Engine
 from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.errors import EngineDeadError, InvalidGrammarError
 from minillm.frontend.structured_outputs import GrammarCompiler, resolve_tokens
 from minillm.model.loader import LoadedModel
 from minillm.server.errors import ApiError

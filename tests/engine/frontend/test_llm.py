@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from minillm import LLM, SamplingParams
-from minillm.core.errors import EmptyPromptError, InvalidPromptError, QueueFullError
+from minillm.core.errors import QueueFullError
+from minillm.frontend.errors import EmptyPromptError, InvalidPromptError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from minillm import LLM
-from minillm.core.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
+from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 
 
 @pytest.fixture

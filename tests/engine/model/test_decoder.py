@@ -8,11 +8,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from minillm.core.errors import ConfigError, CorruptCheckpointError, UnsupportedArchitectureError
+from minillm.core.errors import ConfigError
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.select import select_backend
 from minillm.kernels.ops import Ops
 from minillm.model.config import ModelConfig
+from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.model.loader import LoadedModel, choose_dtype, load_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.kv_pool import KVPool

@@ -10,9 +10,9 @@ import torch
 import transformers
 from tiny_gguf import END, TOKENS, TURN, write_gguf
 
-from minillm.core.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 from minillm.model.checkpoints import eos_token_ids, load_config, resolve
 from minillm.model.config import ModelConfig
+from minillm.model.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 from minillm.model.pull import CONVERSION, sha256_of
 
 from .test_decoder import Cache, load, reference

@@ -14,10 +14,10 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from minillm import SamplingParams
-from minillm.core.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 from minillm.frontend.llm import LLM
 from minillm.model.checkpoints import eos_token_ids, load_config, load_tokenizer
 from minillm.model.config import ModelConfig
+from minillm.model.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 
 from .test_decoder import SHAPE, Cache, load, make_checkpoint, reference, tokens_of
 

@@ -18,10 +18,11 @@ import torch
 import transformers
 from tiny_gguf import END, TOKENS, TURN, write_gguf
 
-from minillm.core.errors import CorruptCheckpointError, ModelError, StorageError, UnsupportedArchitectureError
+from minillm.host.errors import StorageError
 from minillm.host.storage import build_once
 from minillm.model import pull as fetching
 from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
+from minillm.model.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 from minillm.model.pull import CONVERSION, CONVERTED_BY, EMBEDDED_MODELS, EmbeddedModel, pull, sha256_of
 
 HIDDEN, HEADS, KV_HEADS, FFN, LAYERS = 32, 4, 2, 64, 1

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from minillm.core.errors import ConfigError, OutOfMemoryError
+from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.host.device import memory_errors
+from minillm.host.errors import OutOfMemoryError
 from minillm.model import loader
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig

@@ -13,10 +13,11 @@ from draft_heads import make_head
 
 from course.lab.json_store import JsonStore
 from course.lab.progress import Progress
-from minillm.core.errors import CorruptCheckpointError, StorageError
 from minillm.host import storage
+from minillm.host.errors import StorageError
 from minillm.host.storage import cache_home, write_whole
 from minillm.kernels.cpu import NativeKernels, compiling, native_kernels
+from minillm.model.errors import CorruptCheckpointError
 from minillm.model.loader import LoadedModel
 from minillm.model.pull import pull
 from minillm.speculation.head_file import FACTS, WEIGHTS, load_head

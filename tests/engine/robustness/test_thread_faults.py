@@ -6,10 +6,10 @@ import pytest
 from robustness.faults import Panic
 
 from course.lab.lab import Lab
-from minillm.core.errors import EngineDeadError
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
 from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.errors import EngineDeadError
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 

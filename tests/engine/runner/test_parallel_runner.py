@@ -11,10 +11,11 @@ from model.test_decoder import make_checkpoint
 
 from course.simulator.cost.placement import Placement
 from minillm import LLM, EngineConfig, SamplingParams
-from minillm.core.errors import ConfigError, DeviceLostError, UnsupportedArchitectureError
+from minillm.core.errors import ConfigError, DeviceLostError
 from minillm.model.arithmetic import ModelCost
 from minillm.model.checkpoints import load_config
 from minillm.model.config import ModelConfig
+from minillm.model.errors import UnsupportedArchitectureError
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.parallel import Ranks, split
 from minillm.runner.parallel_runner import meet

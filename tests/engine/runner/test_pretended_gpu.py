@@ -18,9 +18,10 @@ from packaging.utils import canonicalize_name
 from course.measure.gpu_check import PARITY, ROOT
 from course.measure.peers.hf import block_size_name
 from minillm import Engine, EngineConfig, SamplingParams
-from minillm.core.errors import ConfigError, DeviceLostError, EngineDeadError
+from minillm.core.errors import ConfigError, DeviceLostError
 from minillm.core.request import FinishReason
 from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.errors import EngineDeadError
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import BACKENDS, select_backend, survey
 from minillm.kernels.ops import Ops

@@ -14,7 +14,8 @@ from patience import PATIENCE_S
 from typer.testing import CliRunner
 
 from minillm.cli import app
-from minillm.core.errors import ConfigError, ModelError, UnknownModelError
+from minillm.core.errors import ConfigError
+from minillm.model.errors import ModelError, UnknownModelError
 from minillm.policies.config import EngineConfig
 from minillm.server import server
 from minillm.server.cli import DEFAULT_MAX_QUEUE

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from server.running import CHAT, MODEL, Running, running
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from minillm.core.errors import GrammarTrialEndedError
 from minillm.frontend.detokenizer import Detokenizer
+from minillm.frontend.errors import GrammarTrialEndedError
 from minillm.frontend.grammar_trials import EndedError
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams
 from minillm.model.loader import LoadedModel

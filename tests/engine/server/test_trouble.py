@@ -16,7 +16,7 @@ import pytest
 from patience import PATIENCE_S, wait_for
 from server.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
 
-from minillm.core.errors import EngineDeadError
+from minillm.frontend.errors import EngineDeadError
 from minillm.server.app import make_app
 
 POOL = ThreadPoolExecutor(32)

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.batch import ScheduledRequest
-from minillm.core.errors import ConfigError, CorruptCheckpointError
+from minillm.core.errors import ConfigError
 from minillm.core.request import Request
 from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.cpu import native_kernels
+from minillm.model.errors import CorruptCheckpointError
 from minillm.model.linear import CPULinear
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.quantized import QuantizedLinear

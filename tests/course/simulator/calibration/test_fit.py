@@ -16,8 +16,8 @@ from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import PRIORS, Profile, typical_profile
 from course.simulator.cost.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
 from course.simulator.deployment import Deployment
+from course.simulator.errors import PricingError
 from course.simulator.report import simulate_log
-from minillm.core.errors import PricingError
 from minillm.model.arithmetic import find_model
 
 A100 = find_hardware("a100-80gb")

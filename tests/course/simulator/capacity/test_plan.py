@@ -8,9 +8,9 @@ from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.lora import Lora
 from course.simulator.cost.profile import roofline_profile, typical_profile
 from course.simulator.deployment import Deployment
+from course.simulator.errors import PricingError
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed
-from minillm.core.errors import PricingError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
 from minillm.observe.summary import SLO

@@ -15,11 +15,11 @@ from course.simulator.capacity.worksheet import (
     plan_capacity,
 )
 from course.simulator.cluster.fleet import ClusterConfig
+from course.simulator.errors import SimulationError, WorkloadError
 from course.simulator.workload.arrivals import Deterministic, Gamma
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed
 from minillm.core.batch import ScheduledBatch
-from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))

@@ -12,11 +12,11 @@ from course.simulator.cluster.network import Network, coalesce
 from course.simulator.cluster.pool import Autoscaler, Autoscaling, Shedding
 from course.simulator.cluster.run import FleetRun
 from course.simulator.deployment import Deployment
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.arrivals import AllAtOnce, Deterministic, Poisson, Ramp, Spikes
 from course.simulator.workload.kinds import AZURE_CHAT, Independent
 from course.simulator.workload.lengths import Fixed
 from course.simulator.workload.requests import Workload, make_workload
-from minillm.core.errors import WorkloadError
 from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
 

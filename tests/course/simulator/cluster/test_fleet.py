@@ -12,11 +12,11 @@ from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.pool import Autoscaling
 from course.simulator.cluster.run import FleetRun
 from course.simulator.deployment import Deployment
+from course.simulator.errors import SimulationError, WorkloadError
 from course.simulator.workload.arrivals import AllAtOnce, Deterministic, Gamma, Poisson
 from course.simulator.workload.kinds import AgentLoop, Independent, Rag, Sessions, SharedPrefix
 from course.simulator.workload.lengths import Fixed, LogNormal, Uniform
 from course.simulator.workload.requests import Workload, make_workload
-from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))

@@ -14,11 +14,11 @@ from course.simulator.cluster.paths import Degrading
 from course.simulator.cluster.pool import Shedding
 from course.simulator.cluster.retries import BreakerPolicy, BreakerState, CircuitBreaker, Retries, RetryPolicy
 from course.simulator.cluster.run import FleetRun
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.arrivals import AllAtOnce, Spikes
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed
 from course.simulator.workload.requests import make_workload
-from minillm.core.errors import WorkloadError
 
 ENGINES = {"floor_s": 0.05, "token_s": 0.0, "max_num_seqs": 4}
 """4 slots, 50 ms a step: 8 requests of 10 tokens a second."""

@@ -9,11 +9,11 @@ from course.simulator.cluster.run import FleetRun
 from course.simulator.cluster.tiers import Tier, TierConfig
 from course.simulator.cost.roofline import StepWork
 from course.simulator.deployment import Deployment
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.arrivals import Deterministic, Poisson
 from course.simulator.workload.kinds import Sessions
 from course.simulator.workload.lengths import Fixed
 from course.simulator.workload.requests import make_workload
-from minillm.core.errors import WorkloadError
 
 HOST = {"name": "host", "capacity_gb": 100, "bytes_per_s": 50e9, "latency_s": 0.001}
 REMOTE = {"name": "remote", "capacity_gb": 1000, "bytes_per_s": 5e9, "latency_s": 0.01, "shared": True}

@@ -7,7 +7,7 @@ from course.simulator.cost.lora import NO_LORA, Lora
 from course.simulator.cost.placement import Placement, bytes_for_kv
 from course.simulator.cost.roofline import ROOFLINE, StepTimeModel, StepWork
 from course.simulator.deployment import Deployment
-from minillm.core.errors import PricingError
+from course.simulator.errors import PricingError
 from minillm.model.arithmetic import find_model
 
 H100, LLAMA = find_hardware("h100-sxm"), find_model("llama-3.1-8b")

@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.placement import Placement, kv_blocks_that_fit
 from course.simulator.cost.roofline import work_of
+from course.simulator.errors import DoesNotFitError, PricingError
 from minillm.core.batch import ScheduledRequest
-from minillm.core.errors import DoesNotFitError, PricingError
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline

@@ -9,8 +9,8 @@ from course.simulator.cost.hardware import CATALOGUE, find_hardware
 from course.simulator.cost.profile import PACKAGED, Profile, find_profile, moved, roofline_profile, typical_profile
 from course.simulator.cost.roofline import CHIP, HOST, LINK, ROOFLINE, STACK, Constants
 from course.simulator.deployment import Deployment
+from course.simulator.errors import PricingError, UnknownHardwareError
 from course.simulator.report import beyond_fit
-from minillm.core.errors import PricingError, UnknownHardwareError
 
 
 @pytest.mark.parametrize(

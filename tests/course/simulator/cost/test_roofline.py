@@ -14,7 +14,7 @@ from course.simulator.cost.lora import Lora
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import PRIORS, typical_constants
 from course.simulator.cost.roofline import HIGHEST, ROOFLINE, Constants, StepTimeModel, StepWork
-from minillm.core.errors import PricingError
+from course.simulator.errors import PricingError
 from minillm.model.arithmetic import find_model, share_woken
 
 H100 = find_hardware("h100-sxm")

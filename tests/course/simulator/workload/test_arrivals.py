@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Deterministic, Gamma, Poisson, Ramp, Spikes, take
 from course.simulator.workload.streams import Streams
-from minillm.core.errors import WorkloadError
 
 
 def moments(arrivals: Arrivals, num: int, seed: int = 0) -> np.ndarray:

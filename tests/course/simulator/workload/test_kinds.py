@@ -3,10 +3,10 @@
 import pytest
 
 from course.simulator.cli import TrafficName
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.arrivals import find_arrivals
 from course.simulator.workload.kinds import AZURE_CHAT, KINDS, Sessions, find_traffic
 from course.simulator.workload.requests import made_up_workload, mean_turns
-from minillm.core.errors import WorkloadError
 
 
 def test_the_command_line_offers_all_there_is() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.lengths import AZURE, Fixed, Lengths, LogNormal, Quantiles, Uniform
-from minillm.core.errors import WorkloadError
 
 
 def samples(lengths: Lengths, num: int = 20_000) -> np.ndarray:

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from course.simulator.errors import WorkloadError
 from course.simulator.workload.arrivals import Deterministic, Gamma, Poisson
 from course.simulator.workload.kinds import (
     AZURE_CHAT,
@@ -28,7 +29,6 @@ from course.simulator.workload.requests import (
     prompt_token_ids,
     token_ids,
 )
-from minillm.core.errors import WorkloadError
 
 KINDS = [AZURE_CHAT, AZURE_CODE, SharedPrefix(tenants=5), Rag(documents=50), Sessions(), AgentLoop()]
 

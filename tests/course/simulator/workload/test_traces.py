@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from course.simulator.errors import TraceError, WorkloadError
 from course.simulator.workload.traces import from_lengths, load_azure, load_mooncake, load_trace, replayed
-from minillm.core.errors import TraceError, WorkloadError
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 AZURE_ROWS = "2023-11-16 18:17:03.97,48,10\n2023-11-16 18:17:04.03,31,8\n"
