@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from docs.pages import ROOT
 
 BOOKS = ("minillm", "course", "tests")
