@@ -70,4 +70,7 @@ def tell(lesson: str, finding: str, outcome: str, /, **values: Any) -> Finding:
 @cache
 def texts(lesson: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     """All of a lesson's, by finding and outcome."""
+    words = LESSONS / f"lesson_{lesson}" / "words.toml"
+    if words.is_file():
+        return tomllib.loads(words.read_text(encoding="utf-8")).get("findings", {})
     return tomllib.loads((LESSONS / f"lesson_{lesson}" / "findings.toml").read_text(encoding="utf-8"))
