@@ -66,12 +66,9 @@ class Entry:
 def read_claims(folder: Path) -> dict[str, Entry]:
     """All claims of the lessons' packages under `folder`, by id, in order of their ids."""
     found = {}
-    tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in folder.glob("lesson_*/claims.toml")]
-    tables += [
-        tomllib.loads(path.read_text(encoding="utf-8")).get("claims", {}) for path in folder.glob("lesson_*/words.toml")
-    ]
-    for table in tables:
-        for name, row in table.items():
+    for path in (*folder.glob("lesson_*/words.toml"), *folder.glob("lesson_*/claims.toml")):
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        for name, row in (table.get("claims", {}) if path.stem == "words" else table).items():
             phases = tuple(_LETTERS[letter] for letter in row["phases"])
             found[name] = Entry(name, row["claim"], tuple(row["lessons"].split()), phases, row["texts"])
     return dict(sorted(found.items(), key=lambda item: (item[0][0], int(item[0][1:]))))

@@ -50,9 +50,13 @@ def test_that_the_machine_was_busy_is_marked_alone_and_in_a_stack() -> None:
     assert stack(tell("99", "chunks", "same"))._repr_mimebundle_()[1] == {}
 
 
-@pytest.mark.parametrize("path", sorted(finding.LESSONS.glob("lesson_*/findings.toml")), ids=str)
+FILES = sorted(path for name in ("words", "findings") for path in finding.LESSONS.glob(f"lesson_*/{name}.toml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
 def test_every_sentence_that_says_so_is_marked(path: Path) -> None:
-    for name, outcomes in tomllib.loads(path.read_text(encoding="utf-8")).items():
+    said = tomllib.loads(path.read_text(encoding="utf-8"))
+    for name, outcomes in (said.get("findings", {}) if path.stem == "words" else said).items():
         for outcome, said in outcomes.items():
             assert bool(BUSY.search(said["here"])) == said.get("is_disturbed", False), f"{path}: {name}.{outcome}"
 
