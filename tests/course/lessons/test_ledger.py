@@ -1,7 +1,6 @@
 """The ledger: every claim has a row and an experiment; results are kept, shown, filtered and exported."""
 
 import csv
-import importlib
 import io
 import json
 import re
@@ -20,7 +19,7 @@ from course.lessons.lesson_14 import Ledger, LedgerPanel, techniques
 from course.lessons.lesson_14.checks import checks
 from course.lessons.lesson_14.claim_map import GROUPS, draw_map
 from course.lessons.lesson_14.claims import d22
-from course.lessons.lesson_14.measuring import Experiment, find_experiments
+from course.lessons.lesson_14.measuring import Experiment, find_experiments, words_of
 from course.lessons.lesson_14.records import FAILED, UNMEASURED, Book
 from course.lessons.lesson_14.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
 
@@ -32,7 +31,7 @@ LESSONS = {entry.lesson for entry in REGISTRY.values()}
 
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
 def test_every_registered_claim_has_an_experiment(lesson: str) -> None:
-    module = importlib.import_module(f"course.lessons.lesson_{lesson}.claims")
+    module = words_of(lesson)
     registered = {entry.id for entry in REGISTRY.values() if entry.lesson == lesson}
     assert module.MEASURE.keys() == registered
 

@@ -1,7 +1,6 @@
 """A result is called old when the code that measured it has changed."""
 
 import ast
-import importlib
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_expe
     package = tmp_path / "lesson_77"
     for folder in (package, tmp_path / "tools" / "inner"):
         folder.mkdir(parents=True)
-    (package / "claims.py").write_text("a = 1")
+    (package / "words.py").write_text("a = 1")
     others = ("tools", "one.py")
     seen = {fingerprint(package, others, tmp_path)}
     for path in ("lesson_77/part.py", "tools/inner/part.py", "one.py", "one.toml"):
@@ -27,12 +26,12 @@ def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_expe
 
 
 SHARED = {f"lab.{name}" for name in ("simulated_70b", "claims", "lab", "run", "scale", "style", "waiting")}
-"""Of course.lab, what every experiment stands on."""
+"""Modules of course.lab that every experiment stands on."""
 
 
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
 def test_experiments_name_the_code_that_they_take_from_elsewhere(lesson: str) -> None:
-    module = importlib.import_module(f"course.lessons.lesson_{lesson}.claims")
+    module = measuring.words_of(lesson)
     named = getattr(module, "EXPERIMENT", ())
     assert all((measuring.COURSE / name).exists() for name in named)
     for name in imported(Path(module.__file__)):
