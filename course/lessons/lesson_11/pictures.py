@@ -26,6 +26,8 @@ from course.lessons.lesson_11.run import (
 from course.simulator.cost.hardware import CATALOGUE
 from minillm.core.errors import MinillmError
 
+# ---------------------------------------------------------------- the knee
+
 PROMPTS = (500, 1500, 4000)
 ANSWERS = (150, 600)
 LOADS = {f"{load}%": load / 100 for load in (50, 70, 80, 90, 100, 120)}
@@ -110,6 +112,9 @@ def place(found: RealKnee) -> Explorer:
     )
 
 
+# ---------------------------------------------------------------- one replica, on paper
+
+
 def bounds_table(ask: Ask) -> Html:
     """A row a bound: what it allows, and how many replicas it would take."""
     rows = [(name, f"{number(rate)}/s", str(math.ceil(ask.qps / rate))) for name, rate in ask.bounds().items()]
@@ -155,6 +160,8 @@ def envelope(ask: Ask) -> Html:
     return as_table(("", "how", "that is"), rows)
 
 
+# ---------------------------------------------------------------- from the data sheet to replicas
+
 TOP, ROW = 14, 34
 
 
@@ -189,6 +196,8 @@ def waterfall() -> Explorer:
         headroom=slider("headroom", 0.0, 0.5, 0.2, 0.05),
     )
 
+
+# ---------------------------------------------------------------- the worksheet
 
 WORKSHEET_HARDWARE = ("h100-sxm", "h200", "a100-80gb", "b200")
 

@@ -38,6 +38,8 @@ from course.lessons.lesson_11b.run import (
     story,
 )
 
+# ---------------------------------------------------------------- the spike
+
 
 def draw_story(spike: Spike, measure: str) -> Picture:
     """Arrivals, TTFT p99, replicas over time; doing nothing is the dashed ghost."""
@@ -105,8 +107,11 @@ def stories_table(stories: Mapping[str, SpikeStory], price: float) -> Html:
     return as_table(("measure", "answered: SLO met after", "within SLO", "by the small model", "refused", "GPUs"), rows)
 
 
+# ---------------------------------------------------------------- the alarm
+
+
 def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
-    """Queue wait, and people who leave, over time."""
+    """Queue wait, and time-outs, over time."""
     answer = LONG_ANSWER if waits_for == "the last word" else 150
     found = alarm(load, patience, waits_for, answer)
     starts = np.arange(0, ALARM_ENDS, ALARM_WINDOW_S)
@@ -145,6 +150,9 @@ def alarms() -> Explorer:
         patience=choices("clients' patience, s", (5, 10, 20, 40), 10),
         waits_for=buttons("they wait for", list(PATIENCE)),
     )
+
+
+# ---------------------------------------------------------------- the canary
 
 
 def draw_canary(change: str, rate: float, window: int, limit: float, undo: str) -> Picture:
