@@ -16,7 +16,7 @@ from course.lessons.lesson_11.run import (
     Ask,
     Filled,
     KneePoint,
-    LoadTest,
+    LoadTestPoint,
     RealKnee,
     Sweep,
     plan,
@@ -81,7 +81,7 @@ def knee_of_70b() -> Explorer:
     )
 
 
-def draw_limit_or_load(limit: Sweep, load: Sequence[LoadTest]) -> Picture:
+def draw_limit_or_load(limit: Sweep, load: Sequence[LoadTestPoint]) -> Picture:
     """TTFT p99 against two numbers that are both called batch size."""
     curves = [
         Curve(
