@@ -1,9 +1,9 @@
 """Streams, trips and fed fronts made by hand for the tests of lesson 10."""
 
 from course.lab.http_client import Heard, Read
-from course.lessons.lesson_10 import front
-from course.lessons.lesson_10.front import Fed
-from course.lessons.lesson_10.traffic import Passed, Trip
+from course.lessons.lesson_10 import run
+from course.lessons.lesson_10.run import Fed, Passed
+from course.lessons.lesson_10b.run import Trip
 
 START = 100.0
 
@@ -36,7 +36,7 @@ def fed(every: int, cpu: float = 1e-4, late: float = 0.001, chunks: int = 1000) 
     return Fed(10, every, chunks, cpu * chunks, 2.0, (late,) * chunks)
 
 
-COSTS = [fed(every) for every in front.EVERY]
+COSTS = [fed(every) for every in run.EVERY]
 
 
 def busy(cpu: float = 1.8, cured: float = 0.01) -> list[Fed]:

@@ -18,9 +18,8 @@ from course.lab.lab import Lab
 from course.lab.predict import Outcome, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
 from course.lessons.lesson_08.formulas import emitted
-from course.lessons.start import contents, paths, resume
-from course.lessons.start.cards import Card, Deck
-from course.lessons.start.facts import CARDS
+from course.lessons.start import contents, resume
+from course.lessons.start.cards import CARDS, Card, Deck
 from course.lessons.start.review import Review, export
 from course.simulator.cost.profile import find_profile
 from minillm.model.arithmetic import find_model
@@ -195,8 +194,8 @@ def test_the_cells_that_resume_links_to_are_in_the_notebooks() -> None:
             assert f'"{key}"' in "".join(cells[place]["source"])
 
 
-@pytest.mark.parametrize("path", paths.PATHS, ids=lambda path: path.name)
-def test_a_path_names_each_lesson_once_with_sections_that_exist(path: paths.Path) -> None:
+@pytest.mark.parametrize("path", contents.PATHS, ids=lambda path: path.name)
+def test_a_path_names_each_lesson_once_with_sections_that_exist(path: contents.LearningPath) -> None:
     known = contents.lessons()
     assert len(set(path.numbers)) == len(path.numbers)
     assert set(path.numbers) <= set(known)
@@ -205,7 +204,7 @@ def test_a_path_names_each_lesson_once_with_sections_that_exist(path: paths.Path
             if stop.number in known:
                 assert set(stop.sections) <= set(known[stop.number].headings)
         if any(stop.number in known for stop in stage.stops):
-            assert paths.minutes(stage, known) > 0
+            assert contents.minutes_of_stage(stage, known) > 0
 
 
 def test_progress_is_erased_only_when_asked_twice(home: Path) -> None:
