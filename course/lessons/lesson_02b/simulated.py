@@ -1,4 +1,4 @@
-"""Batching, order and admission at 70B: the unchanged scheduler on simulated hardware. Everything is cached."""
+"""Lesson 02b at 70B: batching, order, admission, tenants. The scheduler is unchanged; everything is cached."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -6,8 +6,9 @@ from typing import Any
 
 from course.lab import simulated_70b
 from course.lab.scale import enough
+from course.lab.visits import Visit, visits_of, waits
 from course.lessons.lesson_02.simulated import CHAT, ENOUGH_FOR_A_QUEUE, capacity, serve
-from course.lessons.lesson_02.visits import Visit, visits_of, waits
+from course.lessons.lesson_02b.run import GREEDY, SMALL, ByTenant, split_by_tenant
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.arrivals import AllAtOnce, Gamma, Poisson
@@ -107,11 +108,9 @@ def dynamic_gains(slots: Sequence[int] = (2, 8)) -> dict[str, dict[int, tuple[fl
     for name, traffic in {"equal answers": equal, "answers of all lengths": CHAT}.items():
         alone = throughput(traffic, 16, batching="none", max_num_seqs=1)
         found[name] = {
-            n: tuple(
-                throughput(traffic, 64, max_num_seqs=n, batching=way) / alone for way in ("static", "continuous")
-            )
+            n: tuple(throughput(traffic, 64, max_num_seqs=n, batching=way) / alone for way in ("static", "continuous"))
             for n in slots
-        }  # fmt: skip
+        }
     return found
 
 
@@ -164,4 +163,51 @@ def saturated_ways() -> dict[str, float]:
     count = enough(200, 20)
     return {
         name: count / _short_and_long(ALL_NEARLY_AT_ONCE, count, **fields).duration for name, fields in BIG_WAYS.items()
+    }
+
+
+TENANT_SLOTS = 16
+SENDS = {
+    "chats": CHAT,
+    "long prompts": Independent(prompt=Fixed(tokens=8000), output=Fixed(tokens=100)),
+    "long answers": Independent(prompt=Fixed(tokens=300), output=Fixed(tokens=1500)),
+}
+"""What the greedy tenant asks for; the small ones chat."""
+GREEDY_LOADS = {"30%": 0.3, "80%": 0.8, "120%": 1.2, "200%": 2.0}
+SMALL_LOAD = 0.08
+"""Of the capacity, each small tenant."""
+
+
+@functools.lru_cache(maxsize=64)
+def tenants_at_70b(order: str, greedy: str, sends: str) -> ByTenant:
+    """One replica: the small tenants chat, the greedy one sends `sends`."""
+    count, each = enough(360, ENOUGH_FOR_A_QUEUE), capacity(CHAT, max_num_seqs=TENANT_SLOTS)
+    span = count / (each * (GREEDY_LOADS["80%"] + 3 * SMALL_LOAD))
+    on = simulated_70b.deployment(max_num_seqs=TENANT_SLOTS, scheduling_order=order)
+    loads = {GREEDY: (SENDS[sends], GREEDY_LOADS[greedy] * capacity(SENDS[sends], 100, max_num_seqs=TENANT_SLOTS))}
+    loads |= dict.fromkeys(SMALL, (CHAT, SMALL_LOAD * each))
+    parts = [
+        make_workload(
+            traffic, Poisson(rate=rate), num_requests=max(round(rate * span), 8), seed=seed, name=name
+        ).with_tenant(name)
+        for seed, (name, (traffic, rate)) in enumerate(loads.items())
+    ]
+    run = simulated_70b.play(on, merge("tenants", *parts))
+    return split_by_tenant(visits_of(run), [record.request.tenant for record in run.records])
+
+
+ORDER_LOAD = 1.1
+TIGHT_LIMIT = 4
+"""max_queue_len, for E4."""
+
+
+def orders_at(load: float = ORDER_LOAD) -> dict[str, tuple[Visit, ...]]:
+    """All orders at one load."""
+    return {order: ordered(order, load) for order in ORDERS}
+
+
+def open_and_limited(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
+    """What became of all requests without a limit, and with a tight one."""
+    return {
+        name: outcomes(with_queue_limit(load, limit, cv)) for name, limit in (("open", None), ("limit", TIGHT_LIMIT))
     }
