@@ -173,7 +173,7 @@ stack(pictures.runs_table(evicting), words.evicted(evicting))
 # A A B B C C. We run both, once with room for all three in the cache and once with room for two.
 
 # %%
-orders = words.order_runs(lab)
+orders = run.order_runs(lab)
 pictures.runs_table(orders)
 
 # %%

@@ -59,7 +59,7 @@ quiet = run.ways(8.0)
 bet.score(words.smoother(quiet))
 
 # %%
-stack(pictures.ways_table(quiet), words.load(quiet, 8.0, "load"))
+stack(pictures.ways_table(quiet), words.load(quiet, 8.0))
 
 # %% [markdown]
 # ## Guided
@@ -71,7 +71,7 @@ stack(pictures.ways_table(quiet), words.load(quiet, 8.0, "load"))
 
 # %%
 busy = run.ways(24.0)
-stack(pictures.ways_table(busy), words.load(busy, 24.0, "load"))
+stack(pictures.ways_table(busy), words.load(busy, 24.0))
 
 # %% [markdown]
 # ### Which split?

@@ -21,9 +21,16 @@ def eight_together(one: Run, eight: Run) -> Finding:
     """Which phase grew when eight requests shared four slots, and why."""
     was, now = one.mean_phases(), eight.mean_phases()
     most = max(was, key=lambda phase: now[phase] - was[phase])
-    values = {phase: now[phase] - was[phase] for phase in was}
-    told = {"step": percentile(one.itl, 50), "shared_step": percentile(eight.itl, 50), **values}
-    return tell("00", "eight_together", most if most in ("queue", "prefill", "decode") else "unexplained", **told)
+    return tell(
+        "00",
+        "eight_together",
+        most if most in ("queue", "prefill", "decode") else "unexplained",
+        queue=now["queue"] - was["queue"],
+        prefill=now["prefill"] - was["prefill"],
+        decode=now["decode"] - was["decode"],
+        step=percentile(one.itl, 50),
+        shared_step=percentile(eight.itl, 50),
+    )
 
 
 def rag(on: Run, off: Run) -> Finding:
@@ -32,7 +39,15 @@ def rag(on: Run, off: Run) -> Finding:
     grown = {phase: now[phase] - was[phase] for phase in was}
     most = max(grown, key=grown.get)
     outcome = most if most in ("queue", "prefill", "decode") else "unexplained"
-    return tell("00", "rag", outcome, name=PHASE_LABELS[most], **grown)
+    return tell(
+        "00",
+        "rag",
+        outcome,
+        name=PHASE_LABELS[most],
+        queue=grown["queue"],
+        prefill=grown["prefill"],
+        decode=grown["decode"],
+    )
 
 
 def chat(on: Run, off: Run) -> Finding:

@@ -22,35 +22,46 @@ TIE = 0.1
 def two_illnesses(runs: Mapping[str, Run]) -> Finding:
     """Where the slowest request of each service spent its time."""
     a, b = (phases_of(slowest(runs[name])) for name in "AB")
-    waited = {"a_wait": a["queue"], "a_e2e": sum(a.values()), "b_wait": b["queue"], "b_decode": b["decode"]}
-    gaps = {f"{name.lower()}_itl": percentile(runs[name].itl, 50) for name in "AB"}
-    return tell("01", "two_illnesses", "always", b_ttft=sum(list(b.values())[:3]), **waited, **gaps)
+    return tell(
+        "01",
+        "two_illnesses",
+        "always",
+        a_wait=a["queue"],
+        a_e2e=sum(a.values()),
+        a_itl=percentile(runs["A"].itl, 50),
+        b_wait=b["queue"],
+        b_ttft=sum(list(b.values())[:3]),
+        b_decode=b["decode"],
+        b_itl=percentile(runs["B"].itl, 50),
+    )
 
 
 def half_the_bytes(before: Mapping[str, Run], half: Mapping[str, Run], control: Control) -> Finding:
     """Which service gained more from int8 weights, and why."""
     left = {name: max(half[name].e2e) / max(before[name].e2e) for name in before}
     apart = left["A"] - left["B"]
-    outcome = (
-        "helped_both"
-        if abs(apart) < TIE
-        else "helped_b_more"
-        if apart > 0
-        else "helped_a_hurt_b"
-        if left["B"] > 1 + TIE / 2
-        else "helped_a_more"
-    )
-    told = {f"{name.lower()}_change": change(max(before[name].e2e), max(half[name].e2e)) for name in before}
-    wait = {"was": before["A"].mean_phases()["queue"], "now": half["A"].mean_phases()["queue"]}
+    if control.moved > max(abs(apart), TIE):
+        outcome = "within_noise"
+    elif abs(apart) < TIE:
+        outcome = "helped_both"
+    elif apart > 0:
+        outcome = "helped_b_more"
+    else:
+        outcome = "helped_a_hurt_b" if left["B"] > 1 + TIE / 2 else "helped_a_more"
     return tell(
-        "01", "half_the_bytes", "within_noise" if control.moved > max(abs(apart), TIE) else outcome, **told, **wait
+        "01",
+        "half_the_bytes",
+        outcome,
+        a_change=change(max(before["A"].e2e), max(half["A"].e2e)),
+        b_change=change(max(before["B"].e2e), max(half["B"].e2e)),
+        was=before["A"].mean_phases()["queue"],
+        now=half["A"].mean_phases()["queue"],
     )
 
 
 def more_slots(before: Mapping[str, Run], slots: Mapping[str, Run]) -> Finding:
     """What sixteen slots did to A, which had one."""
     was, now = max(before["A"].e2e), max(slots["A"].e2e)
-    step = {"was_itl": percentile(before["A"].itl, 50), "now_itl": percentile(slots["A"].itl, 50)}
     return tell(
         "01",
         "more_slots",
@@ -58,7 +69,8 @@ def more_slots(before: Mapping[str, Run], slots: Mapping[str, Run]) -> Finding:
         was=was,
         now=now,
         change=change(was, now),
-        **step,
+        was_itl=percentile(before["A"].itl, 50),
+        now_itl=percentile(slots["A"].itl, 50),
     )
 
 
@@ -89,13 +101,21 @@ def tail(many: Run) -> Finding:
 
 def at_70b(measured: Mapping[str, Mapping[str, Measured]]) -> Finding:
     """What each lever did to each service of the simulated 70B."""
-    told = {
-        f"{name}_{key}": change(measured[BEFORE][service].e2e, measured[lever][service].e2e)
-        for name, lever in (("int8", INT8), ("slots", MORE_SLOTS))
-        for key, service in (("a", "A"), ("b", "B"))
-    }
-    was, now = (measured[lever]["A"].ttft for lever in (BEFORE, INT8))
-    return tell("01", "at_70b", "always", was=was, now=now, **told)
+
+    def moved(lever: str, service: str) -> str:
+        return change(measured[BEFORE][service].e2e, measured[lever][service].e2e)
+
+    return tell(
+        "01",
+        "at_70b",
+        "always",
+        slots_a=moved(MORE_SLOTS, "A"),
+        slots_b=moved(MORE_SLOTS, "B"),
+        int8_a=moved(INT8, "A"),
+        int8_b=moved(INT8, "B"),
+        was=measured[BEFORE]["A"].ttft,
+        now=measured[INT8]["A"].ttft,
+    )
 
 
 DOMINANT = 2 / 3
@@ -109,9 +129,13 @@ def a6(runs: Mapping[str, Run]) -> Claim:
     apart = abs(e2e["A"] / e2e["B"] - 1)
     holds = apart < 0.2 and ttft["A"] > 2 * ttft["B"] and itl["B"] > itl["A"]
     found = (f"{n}: E2E {seconds(e2e[n])}, TTFT {seconds(ttft[n])}, ITL {seconds(itl[n])}" for n in runs)
-    ratios = {"ttft_ratio": ttft["A"] / ttft["B"], "itl_ratio": itl["B"] / itl["A"]}
     return conclude(
-        "A6", "holds" if holds else "services_not_as_planned", found="; ".join(found), apart=100 * apart, **ratios
+        "A6",
+        "holds" if holds else "services_not_as_planned",
+        found="; ".join(found),
+        apart=100 * apart,
+        ttft_ratio=ttft["A"] / ttft["B"],
+        itl_ratio=itl["B"] / itl["A"],
     )
 
 
@@ -121,9 +145,16 @@ def b1(run: Run) -> Claim:
     compute = mean["prefill"] + mean["first_token"] + mean["decode"]
     share = mean["queue"] / sum(mean.values())
     larger, name = max((share, "queue"), (1 - share, "compute"))
-    verdict = "holds" if larger > DOMINANT else "only_when_one_side_dominates"
-    told = {"larger": larger, "name": name, "caution": say("B1.caution")}
-    return conclude("B1", verdict, mean=mean, share=share, compute=compute, **told)
+    return conclude(
+        "B1",
+        "holds" if larger > DOMINANT else "only_when_one_side_dominates",
+        mean=mean,
+        share=share,
+        compute=compute,
+        larger=larger,
+        name=name,
+        caution=say("B1.caution"),
+    )
 
 
 def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
@@ -132,17 +163,32 @@ def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
     mean, p99 = sum(values) / len(values), percentile(values, 99)
     means = {name: sum(v) / len(v) for name, v in groups.items() if name != "all" and v}
     slow, fast = max(means, key=means.get), min(means, key=means.get)
-    ends = {"slow": slow, "slow_mean": means[slow], "fast": fast, "fast_mean": means[fast]}
-    verdict = "holds" if p99 > 1.5 * mean else "tail_is_short"
-    return conclude("E5", verdict, num_values=len(values), mean=mean, p99=p99, p99_ratio=p99 / mean, **ends)
+    return conclude(
+        "E5",
+        "holds" if p99 > 1.5 * mean else "tail_is_short",
+        num_values=len(values),
+        mean=mean,
+        p99=p99,
+        p99_ratio=p99 / mean,
+        slow=slow,
+        slow_mean=means[slow],
+        fast=fast,
+        fast_mean=means[fast],
+    )
 
 
 def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
     """SLOs depend on the use case. `shares`: use case -> service -> share of requests that met it."""
     split = [case for case, met in shares.items() if abs(met["A"] - met["B"]) >= 0.25]
     found = "; ".join(f"{case}: " + ", ".join(f"{n} {met:.0%}" for n, met in by.items()) for case, by in shares.items())
-    counts = {"num_split": len(split), "num_shares": len(shares), "split": ", ".join(split)}
-    return conclude("F3", "only_as_a_habit" if split else "limits_tell_nothing_apart", found=found, **counts)
+    return conclude(
+        "F3",
+        "only_as_a_habit" if split else "limits_tell_nothing_apart",
+        found=found,
+        num_split=len(split),
+        num_shares=len(shares),
+        split=", ".join(split),
+    )
 
 
 EXPERIMENT = ("lab/services.py", "lab/slo.py", "lab/ruler.py")

@@ -32,10 +32,21 @@ def growth(runs: Mapping[str, Run]) -> Finding:
     short, found = short_growth(runs), long_growths(runs)
     waited = ", ".join(f"{seconds(mean(waits(visits_of(run))))} at {load}" for load, run in runs.items())
     formula = mg1_wait(LOADS[-1], 0) / mg1_wait(LOADS[0], 0)
-    values = {"low": low, "high": high, "short": short, "waited": waited, "count": len(next(iter(runs.values())).rows)}
-    values |= {"long": mean(found), "long_low": min(found), "long_high": max(found), "formula": formula}
-    values["total"] = REPEATS * LONG_RUN
-    return tell("02", "growth", "within_usual_scatter" if low <= short <= high else "outside_usual_scatter", **values)
+    return tell(
+        "02",
+        "growth",
+        "within_usual_scatter" if low <= short <= high else "outside_usual_scatter",
+        waited=waited,
+        short=short,
+        count=len(next(iter(runs.values())).rows),
+        low=low,
+        high=high,
+        total=REPEATS * LONG_RUN,
+        long=mean(found),
+        long_low=min(found),
+        long_high=max(found),
+        formula=formula,
+    )
 
 
 def slots(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Finding:
@@ -43,9 +54,19 @@ def slots(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Finding:
     (few, first), *_, (many, last) = curves.items()
     middle, full = (tuple(points[i][1] for points in (first, last)) for i in (1, -1))
     grew = [late / max(early, 1e-9) for early, late in zip(middle, full)]
-    values = {"few": few, "many": many, "low": first[1][0], "high": first[-1][0], "middle": middle, "full": full}
     flat = middle[1] < FLAT * middle[0] and grew[1] > grew[0]
-    return tell("02", "slots", "flat_for_longer" if flat else "too_short_to_tell", **values, grew=grew)
+    return tell(
+        "02",
+        "slots",
+        "flat_for_longer" if flat else "too_short_to_tell",
+        few=few,
+        many=many,
+        low=first[1][0],
+        high=first[-1][0],
+        middle=middle,
+        full=full,
+        grew=grew,
+    )
 
 
 def overload(waited: Mapping[str, Sequence[tuple[float, float]]]) -> Finding:
@@ -56,9 +77,9 @@ def overload(waited: Mapping[str, Sequence[tuple[float, float]]]) -> Finding:
         quarter = len(ys) // 4
         grew[name] = mean(ys[-quarter:]) / max(mean(ys[quarter : 2 * quarter]), 1e-9)
     below, *_, above = grew
-    kind = "keeps_growing" if grew[above] > 1.5 and grew[above] > grew[below] else "too_short_to_tell"
+    outcome = "keeps_growing" if grew[above] > 1.5 and grew[above] > grew[below] else "too_short_to_tell"
     last = {name: points[-1][1] for name, points in waited.items()}
-    return tell("02", "overload", kind, above=above, below=below, last=last[above], calm=last[below])
+    return tell("02", "overload", outcome, above=above, below=below, last=last[above], calm=last[below])
 
 
 HALF = 0.5

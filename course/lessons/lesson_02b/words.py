@@ -33,9 +33,9 @@ def straggler(runs: Mapping[str, Run]) -> Finding:
     static, free = runs["static"], runs["continuous"]
     behind = [mean([visits_of(run)[i].wait for i in range(4, 8)]) for run in (static, free)]
     empty = [empty_slot_share(visits_of(run), run.config.max_num_seqs) for run in (static, free)]
-    said = who_pays(static, free).answer
-    kind = {PAYERS[2]: "queued_behind_paid", PAYERS[1]: "beside_it_paid"}.get(said, "long_one_paid")
-    return tell("02b", "straggler", kind, behind=behind, empty=empty[0], free=empty[1])
+    outcomes = dict(zip(PAYERS, ("long_one_paid", "beside_it_paid", "queued_behind_paid")))
+    outcome = outcomes[who_pays(static, free).answer]
+    return tell("02b", "straggler", outcome, behind=behind, empty=empty[0], free=empty[1])
 
 
 def ways(runs: Mapping[str, Run]) -> Finding:
@@ -44,22 +44,24 @@ def ways(runs: Mapping[str, Run]) -> Finding:
     _, *continuous = runs.values()
     whole, chunked = (max(run.itl) for run in continuous)
     document = [visits_of(run)[DOCUMENT].ttft for run in continuous]
-    values = {"static": static, "others": max(others), "whole": whole, "chunked": chunked, "document": document}
-    return tell("02b", "ways", "chunks_cut_the_gap" if chunked < 0.8 * whole else "no_clear_difference", **values)
+    return tell(
+        "02b",
+        "ways",
+        "chunks_cut_the_gap" if chunked < 0.8 * whole else "no_clear_difference",
+        static=static,
+        others=max(others),
+        whole=whole,
+        chunked=chunked,
+        document=document,
+    )
 
 
 def orders(by_order: Mapping[str, Sequence[Visit]]) -> Finding:
     """What shortest first and two lanes do to short and long prompts."""
     found = {name: tuple(map(mean, waits_by_length(visits))) for name, visits in by_order.items()}
     fcfs, sjf, lanes = (found[name] for name in ("first come", "shortest first", "two lanes"))
-    return tell(
-        "02b",
-        "orders",
-        "lanes_favour_long" if lanes[1] < fcfs[1] else "lanes_in_between",
-        fcfs=fcfs,
-        sjf=sjf,
-        lanes=lanes,
-    )
+    outcome = "lanes_favour_long" if lanes[1] < fcfs[1] else "lanes_in_between"
+    return tell("02b", "orders", outcome, fcfs=fcfs, sjf=sjf, lanes=lanes)
 
 
 def limits(counts: Mapping[str, Mapping[str, int]]) -> Finding:
@@ -68,9 +70,16 @@ def limits(counts: Mapping[str, Mapping[str, int]]) -> Finding:
     best = max(share, key=share.get)
     gave_up = counts["no limit"]["gave up"] / sum(counts["no limit"].values())
     refused = counts[best]["refused"] / sum(counts[best].values())
-    kind = "limit_helps" if share[best] > share["no limit"] + 0.05 else "too_short_to_tell"
-    values = {"open": share["no limit"], "best": share[best], "name": best, "gave_up": gave_up, "refused": refused}
-    return tell("02b", "limits", kind, **values)
+    return tell(
+        "02b",
+        "limits",
+        "limit_helps" if share[best] > share["no limit"] + 0.05 else "too_short_to_tell",
+        open=share["no limit"],
+        best=share[best],
+        name=best,
+        gave_up=gave_up,
+        refused=refused,
+    )
 
 
 def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
@@ -79,21 +88,18 @@ def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
     small = [ttft_p99(each) for each in found]
     greedy = [ttft_p99(each, [GREEDY]) for each in found]
     total = [run.throughput for run in runs.values()]
-    kind = (
-        "disturbed"
-        if max(total) > 1.25 * min(total)
-        else "small_ones_gain"
-        if small[1] < 0.8 * small[0]
-        else "no_backlog"
-    )
-    return tell("02b", "fair", kind, small=small, greedy=greedy, gain=small[0] / small[1], total=total)
+    if max(total) > 1.25 * min(total):
+        outcome = "disturbed"
+    else:
+        outcome = "small_ones_gain" if small[1] < 0.8 * small[0] else "no_backlog"
+    return tell("02b", "fair", outcome, small=small, greedy=greedy, gain=small[0] / small[1], total=total)
 
 
 def held() -> Finding:
     """Where fair order loses: slots that long answers hold."""
     chats, answers = (ttft_p99(tenants_at_70b("fair", "200%", sends)) for sends in ("chats", "long answers"))
-    kind = "long_answers_hold_slots" if answers > 1.5 * chats else "slots_came_free"
-    return tell("02b", "held", kind, chats=chats, answers=answers, ratio=answers / chats)
+    outcome = "long_answers_hold_slots" if answers > 1.5 * chats else "slots_came_free"
+    return tell("02b", "held", outcome, chats=chats, answers=answers, ratio=answers / chats)
 
 
 def _listed(by_name: Mapping[str, float]) -> str:
@@ -123,15 +129,24 @@ def a9(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Ma
 
 
 def a13(by_tp: Mapping[int, Mapping[str, float]]) -> Claim:
-    """Tenfold? By number of GPUs: output tokens a second, static first, then continuous, then with memory as
-    needed."""
+    """Is it tenfold?
+
+    Args:
+        by_tp: number of GPUs -> output tokens a second: static, continuous, continuous with memory as needed.
+    """
     parts, total = [], []
     for tp, speeds in by_tp.items():
         static, same_slots, paged = speeds.values()
         total.append(paged / static)
-        ratios = {"same_slots_ratio": same_slots / static, "paged_ratio": paged / same_slots}
-        listed = ", ".join(f"{name} {number(value)}" for name, value in speeds.items())
-        parts.append(say("A13.at_tp", tp=tp, speeds=listed, both_ratio=total[-1], **ratios))
+        part = say(
+            "A13.at_tp",
+            tp=tp,
+            speeds=", ".join(f"{name} {number(value)}" for name, value in speeds.items()),
+            same_slots_ratio=same_slots / static,
+            paged_ratio=paged / same_slots,
+            both_ratio=total[-1],
+        )
+        parts.append(part)
     verdict = "holds" if min(total) >= 8 else "only_over_a_poor_baseline" if max(total) > 1.2 else "about_equal"
     return conclude("A13", verdict, parts="; ".join(parts), told=f"{min(total):.1f} to {max(total):.1f}")
 
@@ -160,13 +175,10 @@ def d1(gains: Mapping[str, Mapping[int, tuple[float, float]]]) -> Claim:
     found = [(f"{name}, {n} slots", gain) for name, by in gains.items() for n, gain in by.items()]
     least, most = (choose(gain[0] for _, gain in found) for choose in (min, max))
     told = "; ".join(f"{name}: closed batches × {one:.1f}, continuous × {two:.1f}" for name, (one, two) in found)
-    verdict = (
-        "only_if_small_and_uneven"
-        if most / least > 1.3 and least <= 1.6
-        else "holds_roughly"
-        if most <= 1.6
-        else "depends_on_the_batch"
-    )
+    if most / least > 1.3 and least <= 1.6:
+        verdict = "only_if_small_and_uneven"
+    else:
+        verdict = "holds_roughly" if most <= 1.6 else "depends_on_the_batch"
     return conclude("D1", verdict, told=told, least_closed=least, most_closed=most)
 
 
@@ -176,9 +188,8 @@ def d2(runs: Mapping[str, Run]) -> Claim:
     tokens = [prompt_tokens(run) for run in (alone, ragged, padded)]
     ttft = ", ".join(seconds(short_ttft(run)) for run in (alone, ragged, padded))
     waste = tokens[2] / tokens[1]
-    return conclude(
-        "D2", "only_when_padded" if waste > 1.3 else "long_one_is_not_longer", tokens=tokens, ttft=ttft, waste=waste
-    )
+    verdict = "only_when_padded" if waste > 1.3 else "long_one_is_not_longer"
+    return conclude("D2", verdict, tokens=tokens, ttft=ttft, waste=waste)
 
 
 def d3(orders: Mapping[str, tuple[Visit, ...]]) -> Claim:
@@ -191,12 +202,14 @@ def d3(orders: Mapping[str, tuple[Visit, ...]]) -> Claim:
     )
     if short[sorted_] >= 0.7 * short[base] or long[sorted_] <= long[base]:
         return conclude("D3", "no_request_waits", told=told)
-    ratios = {
-        "short_sorted": short[sorted_] / short[base],
-        "long_sorted": long[sorted_] / long[base],
-        "lanes_ratio": long[lanes] / long[base],
-    }
-    claim = conclude("D3", "others_pay", told=told, **ratios)
+    claim = conclude(
+        "D3",
+        "others_pay",
+        told=told,
+        short_sorted=short[sorted_] / short[base],
+        long_sorted=long[sorted_] / long[base],
+        lanes_ratio=long[lanes] / long[base],
+    )
     more = say("D3.lane_is_more_than_its_share") if long[lanes] < long[base] else ""
     return replace(claim, verdict=f"{claim.verdict}{more}. {say('D3.limit_refuses')}")
 
@@ -214,19 +227,14 @@ def e4(over: Mapping[str, Mapping[str, int]], under: Mapping[str, Mapping[str, i
     }
     gain, loss = share["over", "limit"] - share["over", "open"], share["under", "open"] - share["under", "limit"]
     told = "; ".join(f"{name} capacity, {queue}: {value:.0%}" for (name, queue), value in share.items())
-    verdict = (
-        "only_above_capacity"
-        if gain > 0.1 and loss > 0.01
-        else "free_below_capacity"
-        if gain > 0.1
-        else "hardly_any_wait"
-    )
+    verdict = "hardly_any_wait"
+    if gain > 0.1:
+        verdict = "only_above_capacity" if loss > 0.01 else "free_below_capacity"
     return conclude("E4", verdict, in_time=IN_TIME_S, patience=PATIENCE_S, told=told, gain=gain, loss=loss)
 
 
 OVER, UNDER = 1.3, 0.3
-
-
+"""Loads of E4, in shares of the capacity."""
 EXPERIMENT = ("lab/visits.py", "lessons/lesson_02/simulated.py", "lessons/lesson_02/run.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A9": lambda lab: a9(three_ways(0.7), three_ways(1.0), saturated_ways()),

@@ -47,16 +47,22 @@ def ladder(found: Ladder) -> Finding:
     shorter, longer = found.four_apart
     power = found.exponent(shorter, longer)
     first, second = sorted(found.best)[:2]
-    outcome = (
-        "less_than_proportional"
-        if power < STRAIGHT[0]
-        else "proportional"
-        if power <= STRAIGHT[1]
-        else "more_than_proportional"
-    )
-    ends = {"first": first, "second": second, "start": found.exponent(first, second)}
+    straight_from, straight_to = STRAIGHT
+    if power < straight_from:
+        outcome = "less_than_proportional"
+    else:
+        outcome = "proportional" if power <= straight_to else "more_than_proportional"
     return tell(
-        "03", "ladder", outcome, shorter=shorter, longer=longer, power=power, ratio=found.ratio(shorter, longer), **ends
+        "03",
+        "ladder",
+        outcome,
+        shorter=shorter,
+        longer=longer,
+        ratio=found.ratio(shorter, longer),
+        power=power,
+        first=first,
+        second=second,
+        start=found.exponent(first, second),
     )
 
 
@@ -71,10 +77,16 @@ def square(points: Sequence[AttentionPoint]) -> Finding:
 
 def request(both: Mapping[str, Ladder]) -> Finding:
     """What fused attention takes off a request's TTFT, by length."""
-    lengths = sorted(next(iter(both.values())).best)
-    ends = {"short": lengths[0], "long": lengths[-1]}
+    lengths = next(iter(both.values())).best
+    short, long = min(lengths), max(lengths)
     return tell(
-        "03", "request", "always", saved_short=saving(both, lengths[0]), saved_long=saving(both, lengths[-1]), **ends
+        "03",
+        "request",
+        "always",
+        short=short,
+        saved_short=saving(both, short),
+        long=long,
+        saved_long=saving(both, long),
     )
 
 
@@ -82,9 +94,17 @@ def chunks(swept: Mapping[int, Run]) -> Finding:
     """Who gained from small chunks, and who paid."""
     small, whole = trade(swept[min(swept)]), trade(swept[max(swept)])
     ratio = small.ttft / whole.ttft
-    outcome = "same" if abs(ratio - 1) <= TIE else "longer" if ratio > 1 else "shorter"
-    gaps = {"gap": small.worst_gap, "whole_gap": whole.worst_gap}
-    return tell("03", "chunks", outcome, chunk=min(swept), steps=small.steps, ttft=small.ttft, whole=whole.ttft, **gaps)
+    return tell(
+        "03",
+        "chunks",
+        "same" if abs(ratio - 1) <= TIE else "longer" if ratio > 1 else "shorter",
+        chunk=min(swept),
+        steps=small.steps,
+        ttft=small.ttft,
+        whole=whole.ttft,
+        gap=small.worst_gap,
+        whole_gap=whole.worst_gap,
+    )
 
 
 FOUR_K = 4096
@@ -101,13 +121,13 @@ def a3(ladder: Ladder, points: Sequence[AttentionPoint], shape: ModelConfig) -> 
     whole = ladder.exponent(shorter, longer)
     seventy_b = shape_of(BIG)
     counted = ", ".join(f"{exponent(seventy_b, n):.2f} at {n // 1024}k" for n in (FOUR_K, LONG, 4 * LONG))
+    if alone < NEAR_TWO:
+        verdict = "attention_alone_not_quadratic"
+    else:
+        verdict = "attention_is_most_of_it" if whole >= NEAR_TWO else "only_past_the_crossover"
     return conclude(
         "A3",
-        "attention_alone_not_quadratic"
-        if alone < NEAR_TWO
-        else "attention_is_most_of_it"
-        if whole >= NEAR_TWO
-        else "only_past_the_crossover",
+        verdict,
         alone=alone,
         first=first,
         last=last,
@@ -133,14 +153,10 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, ReadingScore]) -> Claim
     broken = [name for name in cuts if name not in passing]
     if whole.right <= FLOOR or whole.right <= whole.asked / 3:
         verdict = "model_answers_too_few"
+    elif not passing:
+        verdict = "no_cut_keeps_the_floor"
     else:
-        verdict = (
-            "no_cut_keeps_the_floor"
-            if not passing
-            else "only_when_validated"
-            if broken
-            else "every_cut_keeps_the_floor"
-        )
+        verdict = "only_when_validated" if broken else "every_cut_keeps_the_floor"
     return conclude(
         "D7",
         verdict,
@@ -176,13 +192,10 @@ def d17(points: Sequence[AttentionPoint], ladders: Mapping[str, Ladder]) -> Clai
     longest = next(iter(ladders.values())).longest
     exact = max(point.difference for point in points)
     saves_memory = last.memory <= 0.5 and last.memory < first.memory
-    verdict = (
-        "outputs_differ"
-        if exact > 0.02
-        else "only_for_what_each_figure_means"
-        if saves_memory
-        else "memory_hardly_differs"
-    )
+    if exact > 0.02:
+        verdict = "outputs_differ"
+    else:
+        verdict = "only_for_what_each_figure_means" if saves_memory else "memory_hardly_differs"
     ttft = 1 / (1 - saving(ladders, longest))
     return conclude("D17", verdict, first=first, last=last, exact=exact, longest=longest, ttft=ttft)
 

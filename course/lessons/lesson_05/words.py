@@ -36,10 +36,18 @@ NEIGHBOURS = ("queue", "others' prompts", "others' answers")
 def waterfall(met: Breakdown, alone: Breakdown) -> Finding:
     """How much of the newcomer's TTFT belongs to other requests."""
     others, total = sum(met[cause] for cause in NEIGHBOURS), sum(met.values())
-    cold = met["cold cache"]
-    mine = {"own": met["own prefill"], "own_alone": alone["own prefill"], "cold": cold, "alone": sum(alone.values())}
-    outcome = "mostly_others" if others > total / 2 else "mostly_its_own"
-    return tell("05", "waterfall", outcome, share=others / total, total=total, others=others, **mine)
+    return tell(
+        "05",
+        "waterfall",
+        "mostly_others" if others > total / 2 else "mostly_its_own",
+        share=others / total,
+        total=total,
+        others=others,
+        own=met["own prefill"],
+        cold=met["cold cache"],
+        own_alone=alone["own prefill"],
+        alone=sum(alone.values()),
+    )
 
 
 def pauses(runs: Mapping[str, Run]) -> Outcome:
@@ -71,11 +79,34 @@ def calm(runs: Mapping[str, Run]) -> Finding:
 
 def rush(runs: Mapping[str, Run]) -> Finding:
     """Prompts that arrive faster than they can be prefilled."""
-    keys = {name: name.replace(" ", "_") for name in runs}
-    gap = {keys[name]: pause_p99(run) for name, run in runs.items()}
-    medians = {name: percentile(ttft_of(newcomers(run)), 50) for name, run in runs.items()}
-    ttft = {f"{keys[name]}_ttft": value for name, value in medians.items()}
-    return tell("05", "rush", "always", **gap, **ttft)
+    gap = {name: pause_p99(run) for name, run in runs.items()}
+    ttft = {name: percentile(ttft_of(newcomers(run)), 50) for name, run in runs.items()}
+    return tell(
+        "05",
+        "rush",
+        "always",
+        prefill_first=gap["prefill first"],
+        prefill_first_ttft=ttft["prefill first"],
+        decode_first=gap["decode first"],
+        decode_first_ttft=ttft["decode first"],
+        mixed=gap["mixed"],
+        mixed_ttft=ttft["mixed"],
+    )
+
+
+def masks(found: list[MaskCost]) -> Finding:
+    """What masks cost here, and would on a step of a few milliseconds."""
+    one, many = found[0], found[-1]
+    return tell(
+        "05",
+        "masks",
+        "always",
+        one=one.mask,
+        many=many.mask,
+        batch=many.batch,
+        share=many.mask / many.guided,
+        text=one.text,
+    )
 
 
 HERE = ", here"
@@ -83,8 +114,6 @@ STILL = 0.05
 """A number that changed by less than this share stood still."""
 EQUAL = 0.15
 """Throughputs closer than this share are equal: the last request to finish stretches the run a little."""
-
-
 NOISY = 3.0
 """A machine on which the slow tenth of equal steps takes so many times as long as the fast tenth cannot judge."""
 
@@ -136,19 +165,27 @@ def b3(moves: Sequence[Move], noise: float = 1.0) -> Claim:
     """Opposite directions, move by move.
 
     Args:
-        noise: of this machine, see traffic.noise. Where it is too large, only simulated moves are judged.
+        noise: of this machine, see `noise` in run.py. Where it is too large, only simulated moves are judged.
     """
     judged = [move for move in moves if noise < NOISY or not move.name.endswith(HERE)]
     others = [move for move in judged if not move.is_opposite]
-    told = "; ".join(map(str, moves)) + (say("B3.not_judged_here", noise=noise) if len(judged) < len(moves) else "")
+    told = "; ".join(map(str, moves))
+    if len(judged) < len(moves):
+        told += say("B3.not_judged_here", noise=noise)
     if not judged:
         verdict = "machine_too_busy"
     elif not any(move.moves for move in judged):
         verdict = "nothing_moved"
     else:
         verdict = "all_opposite" if not others else "some_opposite" if len(others) < len(judged) else "none_opposite"
-    counts = {"num_opposite": len(judged) - len(others), "num_judged": len(judged)}
-    return conclude("B3", verdict, told=told, others=", ".join(move.name for move in others), **counts)
+    return conclude(
+        "B3",
+        verdict,
+        told=told,
+        others=", ".join(move.name for move in others),
+        num_opposite=len(judged) - len(others),
+        num_judged=len(judged),
+    )
 
 
 CLAIMED = 4.5
@@ -224,20 +261,21 @@ def pairs(rates: Sequence[float], num_requests: int = 200) -> list[FleetPair]:
 
 def d21(found: Sequence[FleetPair]) -> Claim:
     """How much TTFT falls, by baseline."""
-    told = {"replicas": sim_70b.REPLICAS, "told": "; ".join(map(str, found))}
+    told = "; ".join(map(str, found))
     equal = [pair for pair in found if pair.is_equal]
     if not equal:
-        return conclude("D21", "no_equal_pair", **told)
+        return conclude("D21", "no_equal_pair", replicas=sim_70b.REPLICAS, told=told)
     inside = [pair for pair in equal if 0.4 <= pair.cut <= 0.6]
     most, least = (choose(equal, key=lambda pair: pair.cut) for choose in (max, min))
+    if len(inside) == len(equal):
+        verdict = "every_cut_as_said"
+    else:
+        verdict = "only_from_a_slow_baseline" if most.cut >= 0.4 else "no_cut_that_large"
     return conclude(
         "D21",
-        "every_cut_as_said"
-        if len(inside) == len(equal)
-        else "only_from_a_slow_baseline"
-        if most.cut >= 0.4
-        else "no_cut_that_large",
-        **told,
+        verdict,
+        replicas=sim_70b.REPLICAS,
+        told=told,
         most=most,
         most_change=change(*most.ttft),
         least=least,
@@ -274,10 +312,3 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     ),
     "D21": lambda lab: d21(pairs((0.5, 2.0))),
 }
-
-
-def masks(found: list[MaskCost]) -> Finding:
-    """What masks cost here, and would on a step of a few milliseconds."""
-    one, many = found[0], found[-1]
-    ends = {"one": one.mask, "many": many.mask, "batch": many.batch, "share": many.mask / many.guided}
-    return tell("05", "masks", "always", text=one.text, **ends)

@@ -10,20 +10,28 @@ from course.lab.style import seconds
 from course.lessons.lesson_05b.run import FleetWay
 
 
-def load(found: dict[str, FleetWay], qps: float, name: str) -> Finding:
-    """Three ways to run four replicas under one load."""
-    whole, chunked, apart = found.values()
-    gaps = {"whole_gap": whole.itl_p99, "chunk_gap": chunked.itl_p99, "apart_gap": apart.itl_p99}
-    firsts = {"whole": whole.ttft_p99, "chunk": chunked.ttft_p99, "apart": apart.ttft_p99}
-    outcome = "split_costs_ttft" if apart.ttft_p99 > 1.2 * chunked.ttft_p99 else "split_costs_no_ttft"
-    return tell("05b", name, outcome, qps=qps, **gaps, **firsts)
-
-
-EXPERIMENT = ()
-MEASURE: dict[str, Callable[[Lab], Claim]] = {}
-
-
 def smoother(found: dict[str, FleetWay]) -> Outcome:
     """ITL p99 with whole prompts over that of the split fleet: the answer to a prediction."""
     whole, _, apart = (way.itl_p99 for way in found.values())
     return Outcome(whole / apart, f"ITL p99 {seconds(whole)} with whole prompts, {seconds(apart)} disaggregated")
+
+
+def load(found: dict[str, FleetWay], qps: float) -> Finding:
+    """Three ways to run four replicas under one load."""
+    whole, chunked, apart = found.values()
+    return tell(
+        "05b",
+        "load",
+        "split_costs_ttft" if apart.ttft_p99 > 1.2 * chunked.ttft_p99 else "split_costs_no_ttft",
+        qps=qps,
+        whole=whole.ttft_p99,
+        whole_gap=whole.itl_p99,
+        chunk=chunked.ttft_p99,
+        chunk_gap=chunked.itl_p99,
+        apart=apart.ttft_p99,
+        apart_gap=apart.itl_p99,
+    )
+
+
+EXPERIMENT = ()
+MEASURE: dict[str, Callable[[Lab], Claim]] = {}

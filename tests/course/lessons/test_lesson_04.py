@@ -49,7 +49,7 @@ def test_the_time_in_front_keeps_everything_from_being_found(tiny_lab: Lab, stam
 
 
 def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny_lab: Lab) -> None:
-    orders = words.order_runs(tiny_lab)
+    orders = lesson.order_runs(tiny_lab)
     for run in orders.values():
         assert lesson.agreement(run) == (6, 6)
     rates = lesson.rates_of(orders)
