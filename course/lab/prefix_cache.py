@@ -17,6 +17,8 @@ from course.simulator.workload.requests import Piece, prompt_token_ids
 from minillm.core.block_pool import ROOT, block_hashes
 from minillm.core.brief import brief
 
+# ---------------------------------------------------------------- a prompt as blocks
+
 
 @dataclass(frozen=True)
 class PromptBlock:
@@ -77,6 +79,8 @@ def block_size_of(lab: Lab) -> int:
     return lab.run(Workload("one token", "", (Arrival(0.0, "Hello", 1),))).snapshot.block_size
 
 
+# ---------------------------------------------------------------- what a cache is asked
+
 TRACE_BLOCK = 16
 """Tokens per block of made traces: vLLM's default."""
 
@@ -135,13 +139,13 @@ def users_trace(
     """
     rng = random.Random(f"{count}/{turns}/{seed}")
     draws = [[rng.expovariate(1.0) for _ in range(turns)] for _ in range(count)]
-    visits = []
+    requests = []
     for user, gaps in enumerate(draws):
         moment = gap_s * gaps[0] * 0.5
         for turn in range(turns):
             moment += gap_s * gaps[turn] if turn else 0.0
-            visits.append(_turn(moment, user, turn, system, message))
-    return sorted(visits, key=lambda each: each.when)
+            requests.append(_turn(moment, user, turn, system, message))
+    return sorted(requests, key=lambda each: each.when)
 
 
 def _turn(moment: float, user: int, turn: int, system: int, message: int) -> CacheRequest:
@@ -159,14 +163,14 @@ def tenants_trace(
 ) -> list[CacheRequest]:
     """Tenants with long system prompts, one after the other in turns, or at random."""
     rng = random.Random(f"{count}/{rounds}")
-    visits = []
+    requests = []
     for i in range(count * rounds):
         tenant = i % count if in_turns else rng.randrange(count)
         pieces = [Piece(f"tenant-{tenant}", prefix), Piece(f"question-{i}", question)]
-        visits.append(
+        requests.append(
             cache_request(float(i), f"tenant {tenant}", prompt_token_ids(pieces, {}).tolist(), (), TRACE_BLOCK)
         )
-    return visits
+    return requests
 
 
 STAMPS = {"a second": 1, "a minute": 60, "an hour": 3600, "a day": 86400}
@@ -175,12 +179,15 @@ STAMPS = {"a second": 1, "a minute": 60, "an hour": 3600, "a day": 86400}
 
 def clocked_trace(coarse_s: int, count: int = 60, apart_s: float = 7.0, system: int = 1000) -> list[CacheRequest]:
     """One system prompt behind a clock that moves on every `coarse_s` seconds, asked every `apart_s` seconds."""
-    visits = []
+    requests = []
     for i in range(count):
         when = i * apart_s
         pieces = [Piece(f"clock-{when // coarse_s}", 12), Piece("system", system), Piece(f"question-{i}", 40)]
-        visits.append(cache_request(when, str(i), prompt_token_ids(pieces, {}).tolist(), (), TRACE_BLOCK))
-    return visits
+        requests.append(cache_request(when, str(i), prompt_token_ids(pieces, {}).tolist(), (), TRACE_BLOCK))
+    return requests
+
+
+# ---------------------------------------------------------------- a model of a cache
 
 
 @dataclass(frozen=True)
@@ -199,7 +206,7 @@ UNLIMITED = 10**9
 
 
 class PrefixCache:
-    """`num_blocks` blocks. `serve` one visit after the other, in order of time."""
+    """`num_blocks` blocks. `serve` one request after the other, in order of time."""
 
     def __init__(self, num_blocks: int, policy: CachePolicy = LRU) -> None:
         self.policy = policy
@@ -208,34 +215,34 @@ class PrefixCache:
         self.stamps: OrderedDict[bytes, float] = OrderedDict()
         """Hash of a cached block -> when it was young. Oldest first: they go first."""
 
-    def serve(self, visit: CacheRequest) -> int:
+    def serve(self, request: CacheRequest) -> int:
         """Compute a request. Returns how many of its blocks were found.
 
         Raises:
             ValueError: it needs more blocks than there are.
         """
-        self._forget_old(visit.when)
-        found = self._find(visit)
-        start, held, new = found, set(visit.names[:found]), set[bytes]()
-        for end in range(visit.longest + 1, visit.num_blocks + 1):  # the prompt's at once, then one by one
+        self._forget_old(request.when)
+        found = self._find(request)
+        start, held, new = found, set(request.names[:found]), set[bytes]()
+        for end in range(request.longest + 1, request.num_blocks + 1):  # the prompt's at once, then one by one
             for _ in range(start, end):
                 self._take_one(held)
-            new |= {name for name in visit.names[start:end] if name not in self.stamps}
+            new |= {name for name in request.names[start:end] if name not in self.stamps}
             start = end
         # A block without a name, or with one that is there already, can't be found.
-        self.num_empty += visit.num_blocks - found - len(new)
-        for name in reversed(visit.names):  # the end of a prompt is older than its beginning, so it goes first
+        self.num_empty += request.num_blocks - found - len(new)
+        for name in reversed(request.names):  # the end of a prompt is older than its beginning, so it goes first
             if name in new or (name in held and self.policy.renews):
-                self.stamps[name] = visit.when
+                self.stamps[name] = request.when
                 self.stamps.move_to_end(name)
         return found
 
-    def _find(self, visit: CacheRequest) -> int:
+    def _find(self, request: CacheRequest) -> int:
         """The leading blocks that are cached. One token is always computed: there is no answer without."""
-        for i, name in enumerate(visit.names[: visit.longest]):
+        for i, name in enumerate(request.names[: request.longest]):
             if name not in self.stamps:
                 return i
-        return min(len(visit.names), visit.longest)
+        return min(len(request.names), request.longest)
 
     def _take_one(self, held: set[bytes]) -> None:
         if self.num_empty:
@@ -253,11 +260,11 @@ class PrefixCache:
 
 
 def replay_cache(trace: Iterable[CacheRequest], num_blocks: int = UNLIMITED, policy: CachePolicy = LRU) -> list[int]:
-    """Blocks found at each visit of a trace, from a cold start."""
+    """Blocks found at each request of a trace, from a cold start."""
     return list(map(PrefixCache(num_blocks, policy).serve, trace))
 
 
 def model_hit_rate(trace: list[CacheRequest], num_blocks: int = UNLIMITED, policy: CachePolicy = LRU) -> float:
     """Prompt tokens found / prompt tokens looked up."""
     found = sum(blocks * v.block_size for blocks, v in zip(replay_cache(trace, num_blocks, policy), trace))
-    return found / sum(visit.num_prompt_tokens for visit in trace)
+    return found / sum(request.num_prompt_tokens for request in trace)

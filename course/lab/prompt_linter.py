@@ -33,7 +33,7 @@ class LintFinding:
     """One line, or a run of lines, that breaks the chain."""
 
     line: int
-    """Of the first prompt, from 1."""
+    """Line of the first prompt, from 1."""
     kind: str
     """time, id, user, tools, or text."""
     excerpt: str
@@ -111,7 +111,7 @@ def in_order(data: object) -> object:
 
 
 def _differences(lines: list[str], others: list[list[str]]) -> list[float]:
-    """Of each line: the share of the other prompts that do not have it in its place."""
+    """For each line, the share of the other prompts that do not have it in its place."""
     missing = [0] * len(lines)
     for other in others:
         kept = set()

@@ -17,7 +17,7 @@ from minillm.core.timeline import StepRecord
 
 
 @dataclass(frozen=True)
-class Cause:
+class TtftCause:
     """One reason why a first token is not there yet."""
 
     help: str
@@ -25,21 +25,21 @@ class Cause:
     """A phase, whose colour and pattern it shares; or a colour of its own."""
 
 
-CAUSES: dict[str, Cause] = {
-    "way in": Cause("client to server: connection, network, HTTP, until the whole body is there", "stream"),
-    "parsing": Cause("reading the JSON, validation", "stream"),
-    "tokenizing": Cause("text to token ids, and waiting for a thread that does it", "stream"),
-    "queue": Cause("no step has included the request yet", "queue"),
-    "prefill": Cause("its steps as a whole, not split by whose tokens they computed (sim_70b.py)", "prefill"),
-    "others' prompts": Cause("what other requests' prompts added to its steps", ALARM),
-    "others' answers": Cause("what the requests that decode added to its steps", "decode"),
-    "fixed cost": Cause("of its steps, once for all in them: reading the weights, launching kernels", "#8C6D46"),
-    "cold cache": Cause("its own tokens in a prefix shared with another prompt, not cached", "#56B4E9"),
-    "own prefill": Cause("what its own other tokens added", "prefill"),
-    "bookkeeping": Cause("around its forward passes: scheduling, laying out the batch, Python", "#F0E442"),
-    "sampling": Cause("from logits to a token id, for the whole batch", "first_token"),
-    "detokenizing": Cause("token id to text: its neighbours' that come before it, then its own", "first_token"),
-    "way out": Cause("handed over, until the client has read it: event loop, HTTP, network", "stream"),
+CAUSES: dict[str, TtftCause] = {
+    "way in": TtftCause("client to server: connection, network, HTTP, until the whole body is there", "stream"),
+    "parsing": TtftCause("reading the JSON, validation", "stream"),
+    "tokenizing": TtftCause("text to token ids, and waiting for a thread that does it", "stream"),
+    "queue": TtftCause("no step has included the request yet", "queue"),
+    "prefill": TtftCause("its steps as a whole, not split by whose tokens they computed (sim_70b.py)", "prefill"),
+    "others' prompts": TtftCause("what other requests' prompts added to its steps", ALARM),
+    "others' answers": TtftCause("what the requests that decode added to its steps", "decode"),
+    "fixed cost": TtftCause("of its steps, once for all in them: reading the weights, launching kernels", "#8C6D46"),
+    "cold cache": TtftCause("its own tokens in a prefix shared with another prompt, not cached", "#56B4E9"),
+    "own prefill": TtftCause("what its own other tokens added", "prefill"),
+    "bookkeeping": TtftCause("around its forward passes: scheduling, laying out the batch, Python", "#F0E442"),
+    "sampling": TtftCause("from logits to a token id, for the whole batch", "first_token"),
+    "detokenizing": TtftCause("token id to text: its neighbours' that come before it, then its own", "first_token"),
+    "way out": TtftCause("handed over, until the client has read it: event loop, HTTP, network", "stream"),
 }
 """In the order in which they first happen."""
 
@@ -116,7 +116,7 @@ def share_out(spent: dict[str, float], step: StepRecord, cost: StepCost, seconds
 
 
 def shared_tokens(prompts: Sequence[Sequence[int]], block_size: int) -> list[int]:
-    """Of each prompt, the leading tokens in whole blocks that another prompt begins with, too."""
+    """Leading tokens of each prompt, in whole blocks, that another prompt begins with, too."""
     order = sorted(range(len(prompts)), key=lambda i: list(prompts[i]))
     longest = [0] * len(prompts)
     for i, j in itertools.pairwise(order):  # the longest common beginning is with a neighbour in the alphabet

@@ -13,6 +13,8 @@ from course.lab.predict import Outcome
 from course.lab.run import Run, itl_of, percentile, phases_of
 from course.lab.style import PHASE_LABELS, seconds
 
+# ---------------------------------------------------------------- findings
+
 NOISE = 0.15
 """A phase that moved by a smaller share of E2E than this is not worth a sentence."""
 
@@ -94,6 +96,8 @@ def gaps(run: Run) -> Finding:
     ratio = steps.ratio if steps.mixed else 1.0
     return tell("00", "gaps", outcome, num=len(steps.mixed), ratio=ratio, worst=steps.worst_gap, usual=usual)
 
+
+# ---------------------------------------------------------------- the claim
 
 ROUNDING_S = 1e-6
 

@@ -9,7 +9,7 @@ from course.lab.style import PHASE_LABELS, seconds
 from course.lab.tables import in_flight
 
 CAP = 2
-"""Of the client in the lesson: requests that it may have open at once."""
+"""Requests that the client of the lesson may have open at the same time."""
 
 
 def checks(services: Mapping[str, Run], capped: Run, cap: int = CAP) -> Checks:

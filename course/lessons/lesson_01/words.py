@@ -15,6 +15,8 @@ from course.lab.services_70b import BEFORE, INT8, MORE_SLOTS, Measured
 from course.lab.style import change, seconds
 from course.lab.tables import felt_ttft, in_flight
 
+# ---------------------------------------------------------------- findings
+
 TIE = 0.1
 """Two services whose E2E fell within this share of each other are not told apart."""
 
@@ -117,6 +119,8 @@ def at_70b(measured: Mapping[str, Mapping[str, Measured]]) -> Finding:
         now=measured[INT8]["A"].ttft,
     )
 
+
+# ---------------------------------------------------------------- claims
 
 DOMINANT = 2 / 3
 """Share of the time above which one side of a split is the one to work on."""

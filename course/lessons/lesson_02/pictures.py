@@ -13,6 +13,8 @@ from course.lab.svg import FAINT, HALO, INK, SOFT, Picture, Scale, boxes, line, 
 from course.lab.visits import Visit, end_of, longest_queue, mean, queue_length, visits_of, waits
 from course.lessons.lesson_02.run import at_load, capacity, expected_wait, load_of, mean_wait
 
+# ---------------------------------------------------------------- the queue
+
 LEFT, RIGHT = 104, 20
 COLUMNS = 60
 TALLEST = 14
@@ -101,6 +103,8 @@ def draw_waiting(x: float, y: float, waiting: int, room: int) -> str:
     return body + (text(x + 13 * shown + 4, y + 14, f"+{waiting - shown}") if waiting > shown else "")
 
 
+# ---------------------------------------------------------------- the curve
+
 ARRIVAL_KINDS = {"like a clock": 0.0, "independent (Poisson)": 1.0, "in bursts": 2.0}
 SERVICE_KINDS = {"all equal": 0.0, "like chats": 1.0}
 """Names on the controls, and the coefficients of variation they stand for."""
@@ -116,7 +120,7 @@ SERVER_X = 452.0
 
 
 def draw_curve(load: int, arrivals: str, services: str) -> Picture:
-    """One slot at this load in percent: the formula, runs of `COUNT` arrivals, and the queue of one of them."""
+    """One slot at this load in percent: the formula, runs of `CURVE_COUNT` arrivals, and the queue of one of them."""
     share, cvs = load / 100, (ARRIVAL_KINDS[arrivals], SERVICE_KINDS[services])
     found = sorted(mean_waits(share, *cvs, CURVE_COUNT, CURVE_SEEDS))
     spread = f"{number(found[0])} to {number(found[-1])}"
@@ -206,6 +210,9 @@ def _curve_server(load: float, arrival_cv: float, service_cv: float) -> str:
     return body
 
 
+# ---------------------------------------------------------------- charts and tables
+
+
 def draw_many_slots(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Picture:
     """Mean wait against load, a curve for each number of slots."""
     drawn = [Curve(f"{n} slots", [100 * x for x, _ in points], [y for _, y in points]) for n, points in curves.items()]
@@ -259,6 +266,8 @@ def little_table(runs: Mapping[str, Run]) -> Html:
         },
     )
 
+
+# ---------------------------------------------------------------- with sliders
 
 FRAME_S = 0.25
 OFFERED_LOADS = {"50%": 0.5, "80%": 0.8, "95%": 0.95, "110%": 1.1, "150%": 1.5}

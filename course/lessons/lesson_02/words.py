@@ -22,6 +22,8 @@ from course.lessons.lesson_02.run import (
     short_scatter,
 )
 
+# ---------------------------------------------------------------- findings
+
 FLAT = 0.5
 """A second slot count whose wait is below this share of the first one's has flattened the curve."""
 
@@ -81,6 +83,8 @@ def overload(waited: Mapping[str, Sequence[tuple[float, float]]]) -> Finding:
     last = {name: points[-1][1] for name, points in waited.items()}
     return tell("02", "overload", outcome, above=above, below=below, last=last[above], calm=last[below])
 
+
+# ---------------------------------------------------------------- the claim
 
 HALF = 0.5
 """A wait that falls below half has improved, whatever the noise."""

@@ -25,6 +25,8 @@ from course.lessons.lesson_02b.simulated import (
 from course.simulator.cluster.run import FleetRun
 from minillm.frontend.snapshot import RequestView
 
+# ---------------------------------------------------------------- slots
+
 LEFT, RIGHT = 104, 20
 LABEL = 20
 """Narrower boxes get no number."""
@@ -108,7 +110,7 @@ def _empty(row: Sequence[Visit], visits: Sequence[Visit]) -> list[tuple[float, f
 
 
 def empty_slot_share(visits: Sequence[Visit], slots: int) -> float:
-    """Of all slot time while a request waited, the share in which the slot was empty."""
+    """Share of the slot time in which the slot was empty while a request waited."""
     borders = sorted({m for v in visits for m in (v.arrival, v.scheduled, v.left) if m is not None})
     empty = total = 0.0
     for start, end in itertools.pairwise(borders):
@@ -117,6 +119,9 @@ def empty_slot_share(visits: Sequence[Visit], slots: int) -> float:
             total += slots * (end - start)
             empty += max(slots - sum(v.is_running(middle) for v in visits), 0) * (end - start)
     return empty / total if total else 0.0
+
+
+# ---------------------------------------------------------------- tables
 
 
 def _ttfts(views: Sequence[RequestView]) -> list[float]:
@@ -178,6 +183,8 @@ def five_dimensions(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], 
     ]
     return as_table(("70B, one long prompt in ten", *saturated), rows)
 
+
+# ---------------------------------------------------------------- with sliders
 
 OFFERED_LOADS = {f"{load}%": load / 100 for load in (30, 50, 70, 80, 90, 95, 100, 110, 130)}
 QUEUE_LIMITS = (None, 1, 4, 16, 64)

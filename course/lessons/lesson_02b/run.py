@@ -11,6 +11,8 @@ from course.lab.visits import Visit, end_of, mean, visits_of
 from course.lab.workloads import Arrival, Workload, document
 from course.lessons.lesson_02.run import question
 
+# ---------------------------------------------------------------- how slots are filled
+
 PAYERS = ("the long one itself", "the three that share its batch", "the four queued behind them")
 DOCUMENT = 5
 """The index of the document in the mixed crowd."""
@@ -87,6 +89,8 @@ def one_batch(lab: Lab) -> dict[str, Run]:
     return {name: lab.run(seven_and_one(lab, **shape), **fields) for name, shape in shapes.items()}
 
 
+# ---------------------------------------------------------------- one greedy tenant
+
 GREEDY, SMALL = "greedy", ("small 1", "small 2", "small 3")
 TENANT_ORDERS = ("fcfs", "fair")
 
@@ -117,7 +121,7 @@ def split_by_tenant(visits: Iterable[Visit], tenants: Sequence[str]) -> ByTenant
 
 
 def by_tenant(runs: Mapping[str, Run], lab: Lab) -> dict[str, ByTenant]:
-    """Of the crowd's runs, by order."""
+    """Answered requests of the crowd's runs, by order."""
     tenants = [arrival.tenant for arrival in tenant_crowd(lab).arrivals]
     return {order: split_by_tenant(visits_of(run), tenants) for order, run in runs.items()}
 

@@ -25,6 +25,8 @@ PATIENCE_S = 10.0
 IN_TIME_S = 2.0
 """The SLO: a first token within two seconds."""
 
+# ---------------------------------------------------------------- who is next
+
 ORDERS = {
     "first come": {},
     "shortest first": {"scheduling_order": "shortest_prompt"},
@@ -34,6 +36,7 @@ ORDERS = {
 }
 """Who is next. With a limit, long prompts are turned away."""
 ORDER_SLOTS = 16
+ORDER_LOAD = 1.1
 ALL_NEARLY_AT_ONCE = 1000.0
 """Requests a second."""
 
@@ -48,6 +51,11 @@ def waits_by_length(visits: Iterable[Visit]) -> tuple[list[float], list[float]]:
 def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
     """One long prompt among ten, under one of ORDERS."""
     return tuple(visits_of(_mixed(load, enough(count, ENOUGH_FOR_A_QUEUE), **ORDERS[order])))
+
+
+def orders_at(load: float = ORDER_LOAD) -> dict[str, tuple[Visit, ...]]:
+    """All orders at one load."""
+    return {order: ordered(order, load) for order in ORDERS}
 
 
 def _mixed(load: float, count: int, **fields: Any) -> FleetRun:
@@ -67,7 +75,11 @@ def _mixed_capacity(count: int) -> float:
     return simulated_70b.steady_rate(visit.left for visit in visits_of(_short_and_long(ALL_NEARLY_AT_ONCE, count)))
 
 
+# ---------------------------------------------------------------- a limit on the queue
+
 LIMIT_SLOTS = 16
+TIGHT_LIMIT = 4
+"""max_queue_len of the server with a limit, where there are two."""
 BURSTS = 3.0
 """Coefficient of variation of the gaps between arrivals in bursts; 1 = Poisson."""
 
@@ -93,6 +105,15 @@ def outcomes(run: FleetRun) -> dict[str, int]:
     for visit in visits_of(run):
         found[visit.ending if visit.ending != "answered" else "within SLO" if visit.ttft <= IN_TIME_S else "late"] += 1
     return found
+
+
+def open_and_limited(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
+    """What became of all requests without a limit, and with a tight one."""
+    limits = {"open": None, "limit": TIGHT_LIMIT}
+    return {name: outcomes(with_queue_limit(load, limit, cv)) for name, limit in limits.items()}
+
+
+# ---------------------------------------------------------------- how slots are filled
 
 
 def throughput(traffic: TrafficModel, count: int, **fields: Any) -> float:
@@ -138,8 +159,7 @@ def tenfold(tp: int) -> dict[str, float]:
 
 
 def chunks_and_limit(load: float) -> dict[str, FleetRun]:
-    """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of
-    8."""
+    """Chats and one prompt of 6000 tokens among ten: whole or in chunks, with a limit on the queue and without."""
     whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}
     chunked, limit = {"max_num_batched_tokens": 2048}, {"max_queue_len": 8}
     ways = {"neither": whole, "chunks": chunked, "limit": {**whole, **limit}, "both": {**chunked, **limit}}
@@ -166,6 +186,8 @@ def saturated_ways() -> dict[str, float]:
     }
 
 
+# ---------------------------------------------------------------- one greedy tenant
+
 TENANT_SLOTS = 16
 SENDS = {
     "chats": CHAT,
@@ -175,7 +197,7 @@ SENDS = {
 """What the greedy tenant asks for; the small ones chat."""
 GREEDY_LOADS = {"30%": 0.3, "80%": 0.8, "120%": 1.2, "200%": 2.0}
 SMALL_LOAD = 0.08
-"""Of the capacity, each small tenant."""
+"""Load of each small tenant, as a share of the capacity."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -194,20 +216,3 @@ def tenants_at_70b(order: str, greedy: str, sends: str) -> ByTenant:
     ]
     run = simulated_70b.play(on, merge("tenants", *parts))
     return split_by_tenant(visits_of(run), [record.request.tenant for record in run.records])
-
-
-ORDER_LOAD = 1.1
-TIGHT_LIMIT = 4
-"""max_queue_len, for E4."""
-
-
-def orders_at(load: float = ORDER_LOAD) -> dict[str, tuple[Visit, ...]]:
-    """All orders at one load."""
-    return {order: ordered(order, load) for order in ORDERS}
-
-
-def open_and_limited(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
-    """What became of all requests without a limit, and with a tight one."""
-    return {
-        name: outcomes(with_queue_limit(load, limit, cv)) for name, limit in (("open", None), ("limit", TIGHT_LIMIT))
-    }

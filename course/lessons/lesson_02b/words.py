@@ -27,6 +27,8 @@ from course.lessons.lesson_02b.simulated import (
 )
 from course.simulator.cluster.run import FleetRun
 
+# ---------------------------------------------------------------- findings
+
 
 def straggler(runs: Mapping[str, Run]) -> Finding:
     """Which requests pay for one long answer under static batching."""
@@ -100,6 +102,9 @@ def held() -> Finding:
     chats, answers = (ttft_p99(tenants_at_70b("fair", "200%", sends)) for sends in ("chats", "long answers"))
     outcome = "long_answers_hold_slots" if answers > 1.5 * chats else "slots_came_free"
     return tell("02b", "held", outcome, chats=chats, answers=answers, ratio=answers / chats)
+
+
+# ---------------------------------------------------------------- claims
 
 
 def _listed(by_name: Mapping[str, float]) -> str:

@@ -40,6 +40,8 @@ from course.simulator.cost.hardware import find_hardware
 from minillm.model.arithmetic import find_model
 from minillm.model.config import ModelConfig
 
+# ---------------------------------------------------------------- charts
+
 TOKENS = Axis("prompt length, tokens", log=True)
 LONGEST = 1 << 18
 """End of the charts that are counted."""
@@ -156,6 +158,8 @@ def draw_trade(
     return draw_chart(title, curves, x, Axis("ms", log=True), marks, height=300, description=told)
 
 
+# ---------------------------------------------------------------- the square of pairs
+
 TILE = 128
 """Rows and columns of the tile that is drawn. Each kernel chooses its own size, near this one."""
 SIDE, TOP, GAP = 250.0, 44.0, 60.0
@@ -267,6 +271,8 @@ def _ends(x: float, side: float, tokens: int) -> str:
     return under + text(x - 5, TOP + side, f"{tokens}", size=11, fill=SOFT, text_anchor="end")
 
 
+# ---------------------------------------------------------------- an envelope
+
 ENVELOPE_LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 ENVELOPE_MODEL = find_model("llama-3-70b")
 
@@ -314,6 +320,8 @@ def envelope_explorer() -> Explorer:
         mfu=slider("MFU", 0.2, 0.8, 0.5, 0.05),
     )
 
+
+# ---------------------------------------------------------------- with sliders
 
 SQUARE_LENGTHS = (64, 128, 256, 512, 1024, 2048)
 COUNTED_LENGTHS = tuple(2**i for i in range(7, 18))

@@ -28,6 +28,8 @@ from minillm.model.checkpoints import SHAPES, load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.loader import choose_device
 
+# ---------------------------------------------------------------- workloads
+
 ROUNDS = 3
 LENGTHS = {"cpu": (32, 64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192)}
 SHORT_LENGTHS = {"cpu": (16, 32, 64, 128, 256), "cuda": (64, 128, 256, 512, 1024)}
@@ -110,6 +112,8 @@ def long_among_chats(lab: Lab, answer: int | None = None, after: float | None = 
     )
 
 
+# ---------------------------------------------------------------- counted from a shape
+
 BIG = "llama-3.1-70b"
 """The 70B of this lesson: it has positions for 128k tokens, so that long prompts can be asked about."""
 EAGER_PASSES = 8
@@ -124,7 +128,7 @@ def shape_of(model: str) -> ModelConfig:
 
 
 def lab_shape(lab: Lab) -> ModelConfig:
-    """Of the model that the lab runs."""
+    """Shape of the model that the lab runs."""
     return shape_of(lab.config().model)
 
 
@@ -134,7 +138,7 @@ def short_name(lab: Lab) -> str:
 
 
 def attention_share(config: ModelConfig, tokens: float) -> float:
-    """Of a prompt's FLOPs, the share inside attention: q k^T, and weights times values."""
+    """Share of a prompt's FLOPs that is inside attention: q k^T, and weights times values."""
     flops = ModelFlops.of(config)
     pairs = flops.per_pair * tokens * tokens / 2
     return pairs / (flops.per_token * tokens + pairs)
@@ -163,7 +167,7 @@ def exponent(config: ModelConfig, tokens: float) -> float:
 
 
 def projection_share(config: ModelConfig) -> float:
-    """Of one layer's matrices, the share of attention's own four: q, k, v and the output."""
+    """Share of one layer's matrices that is attention's own four: q, k, v and the output."""
     own = config.hidden_size * (2 * config.num_heads + 2 * config.num_kv_heads) * config.head_dim
     return own / (own + 3 * config.hidden_size * config.intermediate_size)
 
@@ -188,6 +192,8 @@ def eager_seconds(config: ModelConfig, tokens: int, bytes_per_second: float, dty
     return EAGER_PASSES * config.num_layers * score_bytes(config, tokens, tokens, dtype) / bytes_per_second
 
 
+# ---------------------------------------------------------------- attention alone
+
 TEXTBOOK, FUSED = "textbook", "fused"
 BACKEND_OF = {TEXTBOOK: "eager", FUSED: "sdpa"}
 """As EngineConfig.attention_backend calls them. sdpa is PyTorch's own fused kernel: there is one on every device."""
@@ -206,7 +212,7 @@ class AttentionPoint:
 
     tokens: int
     seconds: dict[str, float]
-    """Of the fastest call: whatever disturbs a machine can only slow it down."""
+    """The fastest call: whatever disturbs a machine can only slow it down."""
     peak: dict[str, int]
     """Most bytes of tensors that existed at once inside the call, over what was there before."""
     difference: float
@@ -263,6 +269,8 @@ def compare_attention(lab: Lab) -> list[AttentionPoint]:
     return [measure_attention(config, tokens, device) for tokens in small_enough]
 
 
+# ---------------------------------------------------------------- TTFT by prompt length
+
 FOUR = 4
 
 
@@ -277,7 +285,7 @@ class Ladder:
 
     @classmethod
     def of(cls, *runs: Run) -> "Ladder":
-        """Of runs of prompts that had the machine to themselves, taken together."""
+        """All runs taken together; in each, a prompt had the machine to itself."""
         taken: dict[int, list[float]] = {}
         for view in (view for run in runs for view in run.finished):
             taken.setdefault(view.num_prompt_tokens, []).append(view.deliveries[0] - view.borders[0])
@@ -333,6 +341,8 @@ def saving(ladders: Mapping[str, Ladder], tokens: int) -> float:
     return 1 - after / before
 
 
+# ---------------------------------------------------------------- chunks among chats
+
 OFFERED_CHUNKS = (16, 32, 64, 128, 256, 512)
 SWEEP = (16, 64, 256)
 """Chunk sizes of the sweep, beside the whole prompt."""
@@ -347,9 +357,9 @@ class Trade:
     chunk: int
     """Most tokens of the prompt in a step."""
     tokens: int
-    """Of the prompt."""
+    """Tokens of the long prompt."""
     ttft: float
-    """Of the long prompt."""
+    """TTFT of the long prompt."""
     worst_gap: float
     """The longest wait between two tokens of any other request during the prefill."""
     steps: int
@@ -407,6 +417,8 @@ def own_ttft(swept: Mapping[int, Run], chunk: int) -> Outcome:
     )
     return Outcome(answer, evidence)
 
+
+# ---------------------------------------------------------------- shorter prompts
 
 FLOOR = Floors().tasks_lost
 """The gate, stated before anything is measured: at most so many answers fewer than with the whole text."""

@@ -38,6 +38,8 @@ from course.lessons.lesson_03.run import (
 )
 from minillm.model.config import ModelConfig
 
+# ---------------------------------------------------------------- findings
+
 STRAIGHT = (0.9, 1.15)
 """Powers between these are called straight growth."""
 
@@ -106,6 +108,8 @@ def chunks(swept: Mapping[int, Run]) -> Finding:
         whole_gap=whole.worst_gap,
     )
 
+
+# ---------------------------------------------------------------- claims
 
 FOUR_K = 4096
 LONG = 32768

@@ -23,6 +23,8 @@ from course.lab.workloads import Workload
 from course.lessons.lesson_04.pictures import draw_chains, draw_finds, draw_tree, explore_policies
 from course.lessons.lesson_04.run import one_by_one, stamp
 
+# ---------------------------------------------------------------- a prompt as a template
+
 AS_FOUND = """\
 It is {time}.
 Session: {session}
@@ -114,6 +116,17 @@ def step_workload(lab: Lab, name: str) -> Workload:
     return template_workload(lab, *template_step(name), name)
 
 
+def template_ladder(lab: Lab) -> dict[str, float]:
+    """After each of the template's fixes: what a roomy cache finds of the sample. Counted, not timed."""
+    size = block_size_of(lab)
+    return {
+        name: model_hit_rate(trace_of_prompts(lab, sample_prompts(*template_step(name)), size))
+        for name in TEMPLATE_STEPS
+    }
+
+
+# ---------------------------------------------------------------- the prompt editor
+
 FRAME_S = 0.3
 """Between two pictures of a run in progress."""
 
@@ -188,6 +201,8 @@ def lint_prompts(lab: Lab, *prompts: str) -> Html:
     return findings_table(lint(prompts, lambda line: count_tokens(lab, line)))
 
 
+# ---------------------------------------------------------------- beads and policies with sliders
+
 SENTENCES = [sentence.strip() + "." for page in MANUAL[:3] for sentence in page.strip(".").split(". ")]
 """What stands in both prompts of the bead picture."""
 
@@ -221,6 +236,9 @@ def policy_explorer() -> Explorer:
         gap_s=choices("mean gap between turns, s", [30.0, 60.0, 180.0, 600.0, 1800.0], 180.0),
         limit_s=choices("time limit, s", [60.0, 300.0, 900.0, 3600.0], 300.0),
     )
+
+
+# ---------------------------------------------------------------- a hosted cache
 
 
 @dataclass(frozen=True)
@@ -283,12 +301,3 @@ def hosted_explorer() -> Explorer:
         prefix=slider("prefix, tokens", 1024, 32768, 4096, 1024),
         dollars=choices("$ per million input tokens", [0.5, 1.0, 3.0, 5.0, 15.0], 3.0),
     )
-
-
-def template_ladder(lab: Lab) -> dict[str, float]:
-    """After each of the template's fixes: what a roomy cache finds of the sample. Counted, not timed."""
-    size = block_size_of(lab)
-    return {
-        name: model_hit_rate(trace_of_prompts(lab, sample_prompts(*template_step(name)), size))
-        for name in TEMPLATE_STEPS
-    }

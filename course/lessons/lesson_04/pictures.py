@@ -23,6 +23,8 @@ from course.lessons.lesson_04.run import (
 from course.simulator.cluster.run import FleetRun
 from minillm.frontend.snapshot import RequestView
 
+# ---------------------------------------------------------------- blocks as beads
+
 FOUND = "#F0E442"
 """Okabe-Ito yellow: a block that need not be computed."""
 COMPUTED = PHASE_COLOURS["prefill"]
@@ -187,6 +189,9 @@ def _verdict(first: Chain, second: Chain, found: int, block_size: int) -> str:
     )
 
 
+# ---------------------------------------------------------------- tables
+
+
 def ladder_table(found: Mapping[str, float]) -> Html:
     """The fixes, and what each one added."""
     rows, before = [], 0.0
@@ -220,6 +225,8 @@ def blocks_table(runs: Mapping[int, Run]) -> Html:
     return as_table(("block size", "tokens that the prompts share", "found by the later requests"), rows)
 
 
+# ---------------------------------------------------------------- a radix tree
+
 TREE_LEFT, TREE_WIDE, TREE_HIGH = 70, 600, 22
 
 
@@ -245,8 +252,10 @@ def draw_tree(lab: Lab, first: str, second: str, block: int) -> Picture:
     return Picture("What would a radix tree share?", body, 150, description=words[0])
 
 
+# ---------------------------------------------------------------- eviction policies
+
 CACHE_SIZES = (100, 150, 200, 300, 400, 600, 1000)
-"""Of the cache in the policies' picture, blocks."""
+"""Sizes of the cache in the policies' picture, blocks."""
 
 
 def draw_policies(trace: Sequence[CacheRequest], limit_s: float = LIMIT_S) -> Picture:
@@ -287,6 +296,9 @@ def draw_cliff(most: int = 12, room: int = 6) -> Picture:
         Axis("prompt tokens found, LRU, %", low=0, high=100),
         [Mark(f"room for {room}", x=room)],
     )
+
+
+# ---------------------------------------------------------------- tenants at 70B
 
 
 def routers_table(runs: Mapping[str, FleetRun]) -> Html:

@@ -31,6 +31,8 @@ from course.simulator.workload.arrivals import Deterministic
 from course.simulator.workload.kinds import Sessions, SharedPrefix
 from course.simulator.workload.lengths import Fixed
 
+# ---------------------------------------------------------------- workloads
+
 OFFICE = "You are the assistant of a small harbour office. Answer from the handbook below, in one sentence."
 ANSWER_TOKENS = 4
 
@@ -127,6 +129,16 @@ def one_by_one(name: str, about: str, prompts: Iterable[str], in_flight: int = 1
     return Workload(name, about, tuple(Arrival(0.0, prompt, ANSWER_TOKENS) for prompt in prompts), in_flight)
 
 
+def block_runs(lab: Lab, share: float = 6.5, sizes: tuple[int, ...] = (1, 4, 16)) -> dict[int, Run]:
+    """Block size -> a run of prompts that share about `share` of this machine's usual blocks."""
+    usual = block_size_of(lab)
+    traffic = short_prefix(lab, usual, share)
+    return {usual * times: lab.run(traffic, block_size=usual * times, num_kv_blocks=384 // times) for times in sizes}
+
+
+# ---------------------------------------------------------------- what runs show
+
+
 def hit_rate(run: Run) -> float:
     """Prompt tokens found in the cache / prompt tokens looked up."""
     looked_up = sum(view.num_prompt_tokens for view in run.views)
@@ -145,6 +157,25 @@ def later_ttft(run: Run) -> float:
     return median([value for value in ttfts(run)[1:] if value is not None])
 
 
+def shared_tokens(run: Run) -> int:
+    """Leading tokens that all prompts of a run have in common."""
+    prompts = [output.prompt_token_ids for output in run.outputs]
+    return next((i for i, ids in enumerate(zip(*prompts)) if len(set(ids)) > 1), min(map(len, prompts)))
+
+
+def cache_savings(with_cache: Run, without: Run) -> dict[int, float]:
+    """Turn (from 1) -> share of TTFT that the cache saved."""
+    pairs = zip(with_cache.rows, without.rows)
+    return {i + 1: 1 - _ttft(cached) / _ttft(plain) for i, (cached, plain) in enumerate(pairs)}
+
+
+def _ttft(row: object) -> float:
+    view = row.view
+    return view.deliveries[0] - view.borders[0]
+
+
+# ---------------------------------------------------------------- eviction policies
+
 LIMIT_S = 300.0
 """The time limit of the article behind claim D13: five minutes."""
 
@@ -161,12 +192,12 @@ def policies(limit_s: float = LIMIT_S) -> dict[str, CachePolicy]:
 
 def smallest_cache(trace: Sequence[CacheRequest]) -> int:
     """Blocks of the largest single request."""
-    return max(visit.num_blocks for visit in trace)
+    return max(request.num_blocks for request in trace)
 
 
 def working_set(trace: Sequence[CacheRequest]) -> int:
     """Blocks with different contents in the whole trace: a cache of this size never forgets."""
-    return len({name for visit in trace for name in visit.names}) + len({visit.who for visit in trace})
+    return len({name for request in trace for name in request.names}) + len({request.who for request in trace})
 
 
 def by_gap(gaps_s: Sequence[float], limit_s: float = LIMIT_S, users: int = 10) -> dict[float, dict[str, float]]:
@@ -227,6 +258,8 @@ def rates_of(runs: Mapping[str, Run]) -> dict[str, float]:
     return {name: run.snapshot.prefix_hits / max(run.snapshot.prefix_queries, 1) for name, run in runs.items()}
 
 
+# ---------------------------------------------------------------- tenants at 70B
+
 ROUTERS = {"round robin": "round_robin", "least busy": "least_outstanding", "prefix-aware": "prefix_aware"}
 TENANT_PREFIX = 2000
 TENANT_REPLICAS = 4
@@ -254,7 +287,7 @@ def client_ttft(run: FleetRun, q: int) -> float:
 
 
 def busiest_share(run: FleetRun) -> float:
-    """Of all prompt tokens that were sent, the share that went to one replica: a quarter where all share alike."""
+    """Share of all prompt tokens that went to the busiest replica: a quarter where the four share evenly."""
     sent: Counter[str] = Counter()
     for record in run.records:
         sent[record.replica] += record.request.num_prompt_tokens
@@ -295,27 +328,3 @@ def _turn_of(run: FleetRun, index: int) -> int:
     while request.after is not None:
         turn, request = turn + 1, run.records[request.after].request
     return turn
-
-
-def block_runs(lab: Lab, share: float = 6.5, sizes: tuple[int, ...] = (1, 4, 16)) -> dict[int, Run]:
-    """Block size -> a run of prompts that share about `share` of this machine's usual blocks."""
-    usual = block_size_of(lab)
-    traffic = short_prefix(lab, usual, share)
-    return {usual * times: lab.run(traffic, block_size=usual * times, num_kv_blocks=384 // times) for times in sizes}
-
-
-def shared_tokens(run: Run) -> int:
-    """Leading tokens that all prompts of a run have in common."""
-    prompts = [output.prompt_token_ids for output in run.outputs]
-    return next((i for i, ids in enumerate(zip(*prompts)) if len(set(ids)) > 1), min(map(len, prompts)))
-
-
-def cache_savings(with_cache: Run, without: Run) -> dict[int, float]:
-    """Turn (from 1) -> share of TTFT that the cache saved."""
-    pairs = zip(with_cache.rows, without.rows)
-    return {i + 1: 1 - _ttft(cached) / _ttft(plain) for i, (cached, plain) in enumerate(pairs)}
-
-
-def _ttft(row: object) -> float:
-    view = row.view
-    return view.deliveries[0] - view.borders[0]

@@ -33,6 +33,8 @@ from course.lessons.lesson_04.run import (
 )
 from course.simulator.cluster.run import FleetRun
 
+# ---------------------------------------------------------------- predictions
+
 HARDLY, LESS = "hardly changes: the prompts are as long as before", "falls, but by less than half"
 HALF, MORE = "falls to less than half", "rises"
 FALLS = (HARDLY, LESS, HALF, MORE)
@@ -54,6 +56,9 @@ def shared(run: Run) -> Outcome:
     rate = hit_rate(run)
     answer = NOTHING if rate < 0.1 else SOME if rate < 0.5 else MOST
     return Outcome(answer, f"{rate:.0%} of all prompt tokens were found")
+
+
+# ---------------------------------------------------------------- findings
 
 
 def stamp(first: Run, last: Run) -> Finding:
@@ -186,6 +191,8 @@ def blocks(runs: Mapping[int, Run]) -> Finding:
         large_found=found[max(found)],
     )
 
+
+# ---------------------------------------------------------------- claims
 
 F5_PREFIX = 2000
 GAPS_S = (180, 600, 3600)

@@ -24,6 +24,8 @@ from course.lessons.lesson_05.run import (
     writers,
 )
 
+# ---------------------------------------------------------------- one TTFT, and policies side by side
+
 LEFT, RIGHT = 132, 20
 ROW = 21
 PLACE_FOR_LABEL = 118
@@ -199,13 +201,15 @@ def _ticks(run: Run, scale: Scale, top: float) -> tuple[str, float]:
     return body + text(x, top + 24, seconds(end - start), size=11, fill=ALARM, text_anchor=anchor), end - start
 
 
+# ---------------------------------------------------------------- with sliders
+
 FRAME_S = 0.4
 """Between two pictures of a run in progress."""
 BUDGETS = (16, 32, 64, 128, 256)
 
 
 def newcomers_causes(run: Run) -> list[dict[str, float]]:
-    """Of each newcomer's TTFT, in order of arrival."""
+    """Causes of each newcomer's TTFT, in order of arrival."""
     names = {view.request_id for view in newcomers(run)}
     found = causes_of_run(run)
     return [found[row.index] for row in run.rows if row.request_id in names and row.index in found]

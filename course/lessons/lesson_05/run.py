@@ -29,6 +29,8 @@ from minillm.server.calls import Call
 from minillm.server.protocol import GenerationBody
 from minillm.server.service import Service
 
+# ---------------------------------------------------------------- writers and newcomers
+
 SLOTS = 12
 """More than there are requests: none ever waits for a slot."""
 POLICIES: dict[str, dict[str, object]] = {
@@ -168,6 +170,8 @@ def wins_when_calm(runs: Mapping[str, Run]) -> Outcome:
     return Outcome(SAME_STEPS if same else min(ttft, key=ttft.get), f"median TTFT and steps: {told}")
 
 
+# ---------------------------------------------------------------- what one token costs
+
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXT, CHUNK = 1000, 2048
 """Tokens: of those who write, so far; and of a prompt."""
@@ -219,6 +223,9 @@ def simulated_per_token(on: Deployment | None = None, batches: Sequence[int] = B
     return PerToken("70B, simulated", prefill, decode)
 
 
+# ---------------------------------------------------------------- through a real server
+
+
 class StampingService(Service):
     """The server's own, which also writes down when it begins and ends to prepare a request."""
 
@@ -239,7 +246,7 @@ class OverHttp:
     """One workload through the server, in its order."""
 
     causes: tuple[dict[str, float], ...]
-    """Of each TTFT, seconds from sending to the first token read by the client."""
+    """Causes of each TTFT, seconds; it lasts from sending to the first token that the client reads."""
     steps: tuple[StepRecord, ...]
 
     __repr__ = brief
@@ -326,6 +333,8 @@ def whole_ttft(
     }
     return {**spent, **around}
 
+
+# ---------------------------------------------------------------- structured output
 
 SCHEMA = {
     "type": "object",

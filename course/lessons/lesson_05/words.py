@@ -30,6 +30,8 @@ from course.lessons.lesson_05.run import (
     ttft_of,
 )
 
+# ---------------------------------------------------------------- findings and predictions
+
 NEIGHBOURS = ("queue", "others' prompts", "others' answers")
 
 
@@ -108,6 +110,8 @@ def masks(found: list[MaskCost]) -> Finding:
         text=one.text,
     )
 
+
+# ---------------------------------------------------------------- claims
 
 HERE = ", here"
 STILL = 0.05
