@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from course.lab import simulated_70b
 from course.lab.run import percentile
 from course.lab.scale import enough
+from course.lab.visits import visits_of, waits
 from course.lessons.lesson_02 import simulated
-from course.lessons.lesson_02.visits import visits_of, waits
 from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.kinds import Independent

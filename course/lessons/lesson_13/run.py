@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from course.lab import simulated_70b
 from course.lab.lab import Lab
 from course.lab.run import percentile
+from course.lab.visits import Visit, visits_of
 from course.lessons.lesson_02 import simulated
-from course.lessons.lesson_02.visits import Visit, visits_of
 from course.simulator.cluster.run import FleetRun
 from course.simulator.deployment import Deployment
 from course.simulator.workload.arrivals import Poisson

@@ -11,10 +11,10 @@ from statistics import median
 
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
+from course.lab.prompt_pruning import prune_context
 from course.lab.run import Run
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import Arrival, Workload
-from course.lessons.lesson_03.prompt_pruning import prune_context
 from minillm.core.brief import brief
 
 CLAIMED = {"static batching": 1.5, "continuous batching": 3.0, "streaming": 2.0, "speculation": 2.3, "compression": 1.5}

@@ -13,8 +13,8 @@ import fsrs
 from pydantic import Field
 
 from course.lab.json_store import JsonStore, StoredModel
+from course.lab.queueing import md1_wait
 from course.lab.style import number, seconds
-from course.lessons.lesson_02.theory import md1_wait
 from course.lessons.lesson_06.roofline import on_paper
 from course.lessons.lesson_06.shapes import LLAMA_13B, LLAMA_70B
 from course.lessons.lesson_08.formulas import emitted

@@ -5,22 +5,24 @@ import math
 import pytest
 from asserting import shows
 
-from course.lessons.lesson_03 import envelope
-from course.lessons.lesson_04 import hosted
+from course.lessons.lesson_03 import pictures
+from course.lessons.lesson_04 import explorer
 from course.lessons.lesson_08 import gain_map, heads
 from course.lessons.lesson_08.formulas import break_even
 
 
 def test_ttft_on_an_envelope() -> None:
-    linear = envelope.seconds_of(4096, 4, 0.5, attention=False)
-    assert linear == pytest.approx(2 * envelope.MODEL.layer_params * 4096 / (4 * 989.4e12 * 0.5))
-    assert envelope.seconds_of(8192, 4, 0.5, attention=False) == 2 * linear > envelope.seconds_of(4096, 8, 0.5)
-    assert envelope.seconds_of(4096, 4, 0.5) / linear == pytest.approx(1.04, abs=0.01), "attention, at 4k"
-    shows(envelope.draw(4096, 4, 0.5), "simulated")
+    linear = pictures.envelope_seconds(4096, 4, 0.5, attention=False)
+    assert linear == pytest.approx(2 * pictures.ENVELOPE_MODEL.layer_params * 4096 / (4 * 989.4e12 * 0.5))
+    assert (
+        pictures.envelope_seconds(8192, 4, 0.5, attention=False) == 2 * linear > pictures.envelope_seconds(4096, 8, 0.5)
+    )
+    assert pictures.envelope_seconds(4096, 4, 0.5) / linear == pytest.approx(1.04, abs=0.01), "attention, at 4k"
+    shows(pictures.draw_envelope(4096, 4, 0.5), "simulated")
 
 
-@pytest.mark.parametrize("rate", hosted.RATES.values())
-def test_a_hosted_cache_pays_from_its_break_even_on(rate: hosted.Rate) -> None:
+@pytest.mark.parametrize("rate", explorer.PRICE_LISTS.values())
+def test_a_hosted_cache_pays_from_its_break_even_on(rate: explorer.CachePrice) -> None:
     assert rate.cost(rate.break_even) == pytest.approx(1)
     assert rate.cost(0.9 * rate.break_even) > 1 > rate.cost(1.1 * rate.break_even)
     assert rate.cost(1e6) == pytest.approx(rate.read) and rate.cost(1e-9) == pytest.approx(rate.write)

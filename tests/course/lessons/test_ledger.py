@@ -65,11 +65,11 @@ def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_expe
     assert len(seen) == 5 and fingerprint(package, others, tmp_path) in seen
 
 
-SHARED = {
-    f"lab.{name}"
-    for name in ("simulated_70b", "claims", "display", "finding", "predict", "lab", "run", "scale", "style", "waiting")
-}
-"""What every experiment of course.lab stands on, and what only its sentences do."""
+EVERY = ("claims", "lab", "run", "scale", "simulated_70b", "style", "waiting")
+"""Modules of course.lab that every experiment stands on."""
+FINDINGS = ("control", "display", "finding", "noise", "pictures.compare", "predict", "services_70b", "tables")
+"""Modules of course.lab that only findings and predictions use."""
+SHARED = {f"lab.{name}" for name in (*EVERY, *FINDINGS)}
 
 
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
