@@ -21,10 +21,10 @@ from course.lab.control import Control
 from course.lab.pictures.compare import draw_phase_bars
 from course.lab.pictures.steps import draw_steps
 from course.lab.predict import grew_most
-from course.lessons.lesson_00 import findings
-from course.lessons.lesson_00.anatomy import draw_anatomy
-from course.lessons.lesson_00.checks import checks
-from course.lessons.lesson_00.claims import a1
+from course.lessons.lesson_00 import words
+from course.lessons.lesson_00.check import checks
+from course.lessons.lesson_00.pictures import draw_anatomy
+from course.lessons.lesson_00.words import a1
 
 lab = open_lab()
 
@@ -101,7 +101,7 @@ Replay(eight, row=7)
 draw_phase_bars({"one alone": one, "eight together": eight})
 
 # %%
-findings.eight_together(one, eight)
+words.eight_together(one, eight)
 
 # %% [markdown]
 # So latency isn't one number. It's five, and each has its own causes.
@@ -173,13 +173,13 @@ mixing
 
 # %%
 staggered = lab.run(services.staggered(4, lab), long_prefill_token_threshold=64)
-mixing.score(findings.mixed_steps(staggered))
+mixing.score(words.mixed_steps(staggered))
 
 # %%
 draw_steps(staggered)
 
 # %%
-findings.gaps(staggered)
+words.gaps(staggered)
 
 # %% [markdown]
 # ### A technique that helps, and where it does nothing
@@ -204,7 +204,7 @@ caching.score(grew_most(with_cache, without))
 draw_phase_bars({"cache on": with_cache, "cache off": without}, "Prefix caching, rag")
 
 # %%
-findings.rag(with_cache, without)
+words.rag(with_cache, without)
 
 # %%
 chat_on = lab.run("chat")
@@ -215,7 +215,7 @@ draw_phase_bars({"cache on": chat_on, "cache off": chat_off}, "Prefix caching, c
 Control("Chat, with nothing to reuse", chat_on, chat_off, q=50)
 
 # %%
-findings.chat(chat_on, chat_off)
+words.chat(chat_on, chat_off)
 
 # %% [markdown]
 # ### The same at 70B

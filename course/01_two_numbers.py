@@ -18,9 +18,9 @@ from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_t
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.predict import gained_most
 from course.lab.ruler import buckets
-from course.lessons.lesson_01 import findings
-from course.lessons.lesson_01.checks import checks
-from course.lessons.lesson_01.claims import a6, b1, e5, f3
+from course.lessons.lesson_01 import words
+from course.lessons.lesson_01.check import checks
+from course.lessons.lesson_01.words import a6, b1, e5, f3
 
 lab = open_lab(dtype="bfloat16")  # two bytes a weight; you'll halve that in a moment
 
@@ -47,7 +47,7 @@ draw_one_number(before)
 draw_two_numbers(before)
 
 # %%
-findings.two_illnesses(before)
+words.two_illnesses(before)
 
 # %% [markdown]
 # ### Predict
@@ -80,10 +80,10 @@ tables.changes_table(before, {"half the bytes": half, "more slots": slots}, q=10
 control
 
 # %%
-findings.more_slots(before, slots)
+words.more_slots(before, slots)
 
 # %%
-findings.half_the_bytes(before, half, control)
+words.half_the_bytes(before, half, control)
 
 # %% [markdown]
 # Don't ask "does it help?" Ask which phase is large, and what's the cheapest thing that shrinks *that*.
@@ -108,7 +108,7 @@ many = lab.run(services.sample(lab), enable_prefix_caching=False)
 Ruler(many, "TTFT")
 
 # %%
-findings.tail(many)
+words.tail(many)
 
 # %% [markdown]
 # And never average percentiles: the mean of two servers' p99s isn't the p99 of anything. Pool the samples, then rank.
@@ -147,7 +147,7 @@ cap
 # %%
 open_loop = lab.run(services.steady(lab, before["A"]), max_num_seqs=2)
 capped = lab.run(services.steady(lab, before["A"], in_flight=2), max_num_seqs=2)
-cap.score(findings.hidden(capped))
+cap.score(words.hidden(capped))
 
 # %%
 tables.clients_table({"open loop": open_loop, "at most two open": capped})
@@ -156,7 +156,7 @@ tables.clients_table({"open loop": open_loop, "at most two open": capped})
 draw_timeline(capped, title="The closed-loop client: where did the queue go?")
 
 # %%
-findings.where_it_went(capped)
+words.where_it_went(capped)
 
 # %% [markdown]
 # **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. If that product sits
@@ -182,7 +182,7 @@ on_70b = services_70b.two_services()
 services_70b.services_table(on_70b)
 
 # %%
-findings.at_70b(on_70b)
+words.at_70b(on_70b)
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())

@@ -13,10 +13,10 @@
 # - **Deep dive** (five): the formulas and when they hold, and one claim.
 
 # %%
-from course.lab import open_lab, simulated_70b
-from course.lessons.lesson_02 import charts, findings, instrument, simulated, tables, traffic
-from course.lessons.lesson_02.checks import checks
-from course.lessons.lesson_02.claims import a2
+from course.lab import open_lab, queueing, simulated_70b
+from course.lessons.lesson_02 import pictures, run, simulated, words
+from course.lessons.lesson_02.check import checks
+from course.lessons.lesson_02.words import a2
 
 lab = open_lab()
 
@@ -27,9 +27,9 @@ lab = open_lab()
 # they all take equally long. First, how many a second can this machine serve?
 
 # %%
-all_at_once = traffic.measure_capacity(lab)
-per_second = traffic.capacity(all_at_once)
-tables.capacity_note(all_at_once)
+all_at_once = run.measure_capacity(lab)
+per_second = run.capacity(all_at_once)
+pictures.capacity_note(all_at_once)
 
 # %% [markdown]
 # Now send the questions one by one at random times, the way independent users do: once so fast that the server is busy
@@ -49,14 +49,14 @@ bet = lab.predict(
 bet
 
 # %%
-loads = traffic.at_loads(lab)
-bet.score(traffic.growth(loads))
+loads = run.at_loads(lab)
+bet.score(run.growth(loads))
 
 # %%
-findings.growth(loads)
+words.growth(loads)
 
 # %%
-instrument.queues(loads)
+pictures.queues(loads)
 
 # %% [markdown]
 # Each column is the queue at one moment, one box per request. The arrival pattern is the same in all three runs,
@@ -85,7 +85,7 @@ instrument.queues(loads)
 # moment.
 
 # %%
-instrument.wait_curve()
+pictures.wait_curve()
 
 # %% [markdown]
 # Things to find:
@@ -113,7 +113,7 @@ instrument.wait_curve()
 # breaks; the queue just keeps growing. Then give it a second slot.
 
 # %%
-live = instrument.LiveQueue(lab, per_second, loads["80%"])
+live = pictures.LiveQueue(lab, per_second, loads["80%"])
 live
 
 # %% [markdown]
@@ -134,7 +134,7 @@ live
 # whole proof.
 
 # %%
-tables.little_table(loads)
+pictures.little_table(loads)
 
 # %% [markdown]
 # Use it in both directions. Your dashboard shows queue length and throughput: divide them for the mean wait, no tracing
@@ -149,10 +149,10 @@ tables.little_table(loads)
 
 # %%
 curves = simulated.many_slots_curves()
-charts.draw_many_slots(curves)
+pictures.draw_many_slots(curves)
 
 # %%
-findings.slots(curves)
+words.slots(curves)
 
 # %% [markdown]
 # How far to trust the simulator:
@@ -167,10 +167,10 @@ simulated_70b.error_band(simulated_70b.deployment())
 
 # %%
 over_time = simulated.waits_over_time()
-charts.draw_overload(over_time)
+pictures.draw_overload(over_time)
 
 # %%
-findings.overload(over_time)
+words.overload(over_time)
 
 # %% [markdown]
 # Below capacity you can lower the load or accept the wait. Above it there are three ways out: more capacity,
@@ -196,10 +196,8 @@ findings.overload(over_time)
 # %%
 import inspect
 
-from course.lessons.lesson_02 import theory
-
-print(inspect.getsource(theory.kingman_wait))
-print(inspect.getsource(theory.replay))
+print(inspect.getsource(queueing.kingman_wait))
+print(inspect.getsource(queueing.replay))
 
 # %% [markdown]
 # **The claim, measured.** Four servers get slightly more traffic than they can serve, each short of a different

@@ -12,9 +12,10 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lessons.lesson_02b import findings, instrument, simulated, tables, tenants, traffic
-from course.lessons.lesson_02b.checks import checks
-from course.lessons.lesson_02b.claims import a9, a13, a19, d1, d2, d3, e4, orders, queue_limits
+from course.lessons.lesson_02b import pictures, run, simulated, words
+from course.lessons.lesson_02b.check import checks
+from course.lessons.lesson_02b.simulated import open_and_limited, orders_at
+from course.lessons.lesson_02b.words import a9, a13, a19, d1, d2, d3, e4
 
 lab = open_lab()
 
@@ -33,22 +34,22 @@ lab = open_lab()
 payer = lab.predict(
     "payer",
     "Static instead of continuous: who loses the most time, end to end? (Answers are streamed.)",
-    list(traffic.PAYERS),
+    list(run.PAYERS),
 )
 payer
 
 # %%
 straggler = {
-    "static": lab.run(traffic.straggler(lab), batching="static"),
-    "continuous": lab.run(traffic.straggler(lab)),
+    "static": lab.run(run.straggler(lab), batching="static"),
+    "continuous": lab.run(run.straggler(lab)),
 }
-payer.score(traffic.who_pays(**straggler))
+payer.score(run.who_pays(**straggler))
 
 # %%
-findings.straggler(straggler)
+words.straggler(straggler)
 
 # %%
-instrument.slots_of(straggler, "One long answer: which request runs in which slot?")
+pictures.slots_of(straggler, "One long answer: which request runs in which slot?")
 
 # %% [markdown]
 # How much a straggler costs depends on how uneven the answers are: when equal answers arrive together, the two ways
@@ -64,11 +65,11 @@ instrument.slots_of(straggler, "One long answer: which request runs in which slo
 # arrivals: answers of all lengths, and request #5 is a long document.
 
 # %%
-ways = traffic.three_ways(lab, traffic.mixed_crowd(lab))
-instrument.slots_of(ways, "The same arrivals, three ways: which request runs in which slot?")
+ways = run.three_ways(lab, run.mixed_crowd(lab))
+pictures.slots_of(ways, "The same arrivals, three ways: which request runs in which slot?")
 
 # %%
-findings.ways(ways)
+words.ways(ways)
 
 # %% [markdown]
 # In vLLM continuous batching is all there is, and chunked prefill is on by default; `--max-num-seqs` sets the slots and
@@ -83,10 +84,10 @@ findings.ways(ways)
 # long prompts queue apart, and every fourth turn is the long lane's.
 
 # %%
-instrument.orders()
+pictures.orders()
 
 # %%
-findings.orders(orders())
+words.orders(orders_at())
 
 # %% [markdown]
 # No order made the server faster. The mean over all requests may fall, because a short request ahead of a long one
@@ -108,10 +109,10 @@ findings.orders(orders())
 # a client gives up after ten.
 
 # %%
-instrument.queue_limits()
+pictures.queue_limits()
 
 # %%
-findings.limits({name: simulated.outcomes(run) for name, run in instrument.queue_limit_runs("130%").items()})
+words.limits({name: simulated.outcomes(run) for name, run in pictures.queue_limit_runs("130%").items()})
 
 # %% [markdown]
 # Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
@@ -152,7 +153,7 @@ print(inspect.getsource(FairQueue.next_lane), inspect.getsource(FairQueue.pop), 
 # %%
 calm, busy = simulated.three_ways(0.7), simulated.three_ways(1.0)
 saturated = simulated.saturated_ways()
-tables.five_dimensions(calm, busy, saturated)
+pictures.five_dimensions(calm, busy, saturated)
 
 # %%
 a9(calm, busy, saturated)
@@ -175,13 +176,13 @@ d1(simulated.dynamic_gains())
 # alone, with a long one, and all padded to the longest.
 
 # %%
-d2(traffic.one_batch(lab))
+d2(run.one_batch(lab))
 
 # %%
-d3(orders())
+d3(orders_at())
 
 # %%
-e4(over=queue_limits(1.3), under=queue_limits(0.3, simulated.BURSTS))
+e4(over=open_and_limited(1.3), under=open_and_limited(0.3, simulated.BURSTS))
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -200,8 +201,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # Replace the dots. Answers are computed from the runs above.
 
 # %%
-limits = {name: simulated.outcomes(run) for name, run in instrument.queue_limit_runs("130%").items()}
-check = checks(ways, orders(), limits)
+limits = {name: simulated.outcomes(run) for name, run in pictures.queue_limit_runs("130%").items()}
+check = checks(ways, orders_at(), limits)
 
 check("q1", ...)  # which way left the most slot time empty (dashed) while requests waited? "static", "continuous", ...
 
@@ -238,14 +239,14 @@ share = lab.predict(
 share
 
 # %%
-both = {order: lab.run(tenants.crowd(lab), max_num_seqs=4, scheduling_order=order) for order in tenants.ORDERS}
-share.score(tenants.small_gain(both, lab))
+both = {order: lab.run(run.tenant_crowd(lab), max_num_seqs=4, scheduling_order=order) for order in run.TENANT_ORDERS}
+share.score(run.small_gain(both, lab))
 
 # %%
-findings.fair(both, lab)
+words.fair(both, lab)
 
 # %%
-tenants.tenants_table(tenants.by_tenant(both, lab))
+pictures.tenants_table(run.by_tenant(both, lab))
 
 # %% [markdown]
 # With so few requests a tenant's p99 is nearly its slowest one. (Tokens/s are counted over each tenant's own time,
@@ -253,10 +254,10 @@ tenants.tenants_table(tenants.by_tenant(both, lab))
 # greedy tenant is (its load as a share of capacity), and what it asks for:
 
 # %%
-tenants.explorer()
+pictures.tenants_explorer()
 
 # %%
-findings.held()
+words.held()
 
 # %% [markdown]
 # Three limits to remember. Fairness in **tokens** isn't fairness in **latency**: a tenant with long prompts gets fewer

@@ -14,11 +14,11 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lessons.lesson_03 import attention, chunks, costs, envelope, findings, instrument, reading, sim_70b, traffic
-from course.lessons.lesson_03.checks import checks
-from course.lessons.lesson_03.claims import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
-from course.lessons.lesson_03.measured import Ladder, both_ways, four_times
+from course.lessons.lesson_03 import pictures, run, sim_70b, words
+from course.lessons.lesson_03.check import checks
 from course.lessons.lesson_03.pictures import draw_ladder, draw_saving, draw_time_and_memory
+from course.lessons.lesson_03.run import Ladder, both_ways, four_times
+from course.lessons.lesson_03.words import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
 
 lab = open_lab()
 
@@ -43,18 +43,18 @@ lab = open_lab()
 # disturbance can only slow a run down). Nothing is shared, nothing is cached.
 
 # %%
-longest = traffic.lengths(lab)[-1]
+longest = run.prompt_lengths(lab)[-1]
 question = f"A prompt of {longest // 4} tokens, then one of {longest}: TTFT grows by what factor?"
 bet = lab.predict("four", question, unit="x", between=(1, 20))
 bet
 
 # %%
-climb = lab.run(traffic.ladder(lab), **traffic.fields(lab, longest))
+climb = lab.run(run.ladder(lab), **run.fields_for(lab, longest))
 ladder = Ladder.of(climb)
 bet.score(four_times(ladder))
 
 # %%
-stack(draw_ladder(ladder), findings.ladder(ladder))
+stack(draw_ladder(ladder), words.ladder(ladder))
 
 # %% [markdown]
 # Both axes are logarithmic, so linear and quadratic growth are both straight lines, the second twice as steep. **A
@@ -68,7 +68,7 @@ stack(draw_ladder(ladder), findings.ladder(ladder))
 # Move the slider and press **Send it**: a prompt of that length goes to the engine, and its point joins the others.
 
 # %%
-instrument.length_explorer(lab, ladder)
+pictures.length_explorer(lab, ladder)
 
 # %% [markdown]
 # ### When does the square win?
@@ -79,7 +79,7 @@ instrument.length_explorer(lab, ladder)
 # weights.
 
 # %%
-instrument.flops_explorer(lab)
+pictures.flops_explorer(lab)
 
 # %% [markdown]
 # Most prompts are too short for the square to matter, and in a larger model it matters *later*: matrices grow with the
@@ -93,7 +93,7 @@ instrument.flops_explorer(lab)
 # reaches (**MFU**, typically 40 to 60%).
 
 # %%
-envelope.explorer()
+pictures.envelope_explorer()
 
 # %% [markdown]
 # ### The square, materialized or not
@@ -104,21 +104,21 @@ envelope.explorer()
 # memory. Move the length; then compute fewer **rows per step**: the prompt in chunks.
 
 # %%
-instrument.square_explorer(lab)
+pictures.square_explorer(lab)
 
 # %% [markdown]
 # Now measured: one layer's attention as this engine calls it, both ways, in the same number format.
 
 # %%
-measured = attention.compare(lab)
-stack(*draw_time_and_memory(measured), findings.square(measured))
+measured = run.compare_attention(lab)
+stack(*draw_time_and_memory(measured), words.square(measured))
 
 # %% [markdown]
 # ### Where it does nothing: fused attention on short prompts
 
 # %%
 both = both_ways(lab)
-stack(draw_saving(both), findings.request(both))
+stack(draw_saving(both), words.request(both))
 
 # %% [markdown]
 # ### One long prompt, and the others
@@ -128,27 +128,27 @@ stack(draw_saving(both), findings.request(both))
 # and the chats' tokens ride along. Articles say that this bounds the TTFT of the long prompt, too.
 
 # %%
-sizes = chunks.sizes(lab)
+sizes = run.sweep_sizes(lab)
 chunk_bet = lab.predict(
     "chunks",
-    f"{traffic.long_prompt(lab)} tokens in chunks of {sizes[0]} instead of in one step. The prompt's own TTFT becomes:",
-    [chunks.SHORTER, chunks.SAME, chunks.LONGER],
+    f"{run.long_prompt(lab)} tokens in chunks of {sizes[0]} instead of in one step. The prompt's own TTFT becomes:",
+    [run.SHORTER, run.SAME, run.LONGER],
 )
 chunk_bet
 
 # %%
-swept = {size: lab.run(traffic.long_among_chats(lab), **chunks.fields(lab, size)) for size in sizes}
-chunk_bet.score(chunks.own_ttft(swept, sizes[0]))
+swept = {size: lab.run(run.long_among_chats(lab), **run.chunk_fields(lab, size)) for size in sizes}
+chunk_bet.score(run.own_ttft(swept, sizes[0]))
 
 # %%
-findings.chunks(swept)
+words.chunks(swept)
 
 # %% [markdown]
 # Each point is a run on the real engine. Pick another chunk size and press **Run**: its points join the curves, with
 # its timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token.
 
 # %%
-instrument.chunk_explorer(lab, swept)
+pictures.chunk_explorer(lab, swept)
 
 # %% [markdown]
 # ### The same question at 70B
@@ -158,7 +158,7 @@ instrument.chunk_explorer(lab, swept)
 # chunked prefill can be faster.
 
 # %%
-instrument.explore_70b()
+pictures.explore_70b()
 
 # %%
 simulated_70b.error_band(sim_70b.deployment())
@@ -213,7 +213,7 @@ print("\n".join(inspect.getsource(Prefill.__call__).splitlines()[:8]))
 # **The claims, measured.**
 
 # %%
-shape, name = costs.lab_shape(lab), costs.short_name(lab)
+shape, name = run.lab_shape(lab), run.short_name(lab)
 a3(ladder, measured, shape)
 
 # %%
@@ -236,7 +236,7 @@ f4(both, big_savings())
 # then count.
 
 # %%
-d7(halved_4k(), reading.compare(lab))
+d7(halved_4k(), run.compare_cuts(lab))
 
 # %% [markdown]
 # ## Say it in an interview

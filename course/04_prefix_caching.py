@@ -15,11 +15,11 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lessons.lesson_04 import claims, findings, hosted, instruments, policies, tables, template, tenants, traffic
-from course.lessons.lesson_04.beads import draw_finds
-from course.lessons.lesson_04.checks import checks
-from course.lessons.lesson_04.claims import d9, d13, f1, f5, f6
-from course.lessons.lesson_04.editor import PromptEditor, lint_prompts
+from course.lessons.lesson_04 import explorer, pictures, run, words
+from course.lessons.lesson_04.check import checks
+from course.lessons.lesson_04.explorer import PromptEditor, lint_prompts
+from course.lessons.lesson_04.pictures import draw_finds
+from course.lessons.lesson_04.words import d9, d13, f1, f5, f6
 
 lab = open_lab()
 
@@ -38,7 +38,7 @@ lab = open_lab()
 # Four questions about one handbook, one after the other. Each bead is a block.
 
 # %%
-plain = lab.run(traffic.stamped(lab, "nowhere"))
+plain = lab.run(run.stamped(lab, "nowhere"))
 draw_finds({"one handbook, four questions": plain})
 
 # %% [markdown]
@@ -54,20 +54,20 @@ draw_finds({"one handbook, four questions": plain})
 bet = lab.predict(
     "stamp",
     "The time moves from the first line to the last. What happens to TTFT, from the second request on?",
-    tables.FALLS,
+    words.FALLS,
 )
 bet
 
 # %%
-first = lab.run(traffic.stamped(lab, "first line"))
-last = lab.run(traffic.stamped(lab, "last line"))
-bet.score(tables.moved(first, last))
+first = lab.run(run.stamped(lab, "first line"))
+last = lab.run(run.stamped(lab, "last line"))
+bet.score(words.moved(first, last))
 
 # %%
 draw_finds({"the time in the first line": first, "the time in the last line": last})
 
 # %%
-findings.stamp(first, last)
+words.stamp(first, last)
 
 # %% [markdown]
 # ## Guided
@@ -81,7 +81,7 @@ findings.stamp(first, last)
 # matches token by token (at page size 1).
 
 # %%
-instruments.bead_explorer(lab)
+explorer.bead_explorer(lab)
 
 # %% [markdown]
 # Past the break the words are the same again and the hashes aren't. That's correct, not a weakness: the keys and values
@@ -112,23 +112,23 @@ editor
 one_fix = lab.predict(
     "one fix",
     "Only the time moves to the end; session id, user name and tools stay. What share will the cache find?",
-    tables.SHARES,
+    words.SHARES,
 )
 one_fix
 
 # %%
-moved = lab.run(template.step_workload(lab, "time to the end"))
-one_fix.score(tables.shared(moved))
+moved = lab.run(explorer.step_workload(lab, "time to the end"))
+one_fix.score(words.shared(moved))
 
 # %% [markdown]
 # Here's the whole ladder, counted by hashing the prompts, so it's the same on every machine:
 
 # %%
-ladder = tables.ladder(lab)
-tables.ladder_table(ladder)
+ladder = explorer.template_ladder(lab)
+pictures.ladder_table(ladder)
 
 # %%
-findings.one_fix(ladder)
+words.one_fix(ladder)
 
 # %% [markdown]
 # The linter also takes your own prompts: give it one to look for suspicious lines, or two or more from one service to
@@ -147,7 +147,7 @@ lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\
 # limit forgets everything.
 
 # %%
-instruments.policy_explorer()
+explorer.policy_explorer()
 
 # %% [markdown]
 # <details><summary>Settings that show it</summary>
@@ -158,13 +158,13 @@ instruments.policy_explorer()
 #
 # </details>
 #
-# That was a model of a cache (`course/lessons/lesson_04/cache_model.py`). The engine has the same policies
+# That was a model of a cache (`course/lab/prefix_cache.py`). The engine has the same policies
 # (`prefix_eviction`, `prefix_ttl_s`). Tenant A asks every other time, three others share the rest, and there's room for
 # two:
 
 # %%
-evicting = policies.live(lab)
-stack(tables.runs_table(evicting), findings.evicted(evicting))
+evicting = run.live_policies(lab)
+stack(pictures.runs_table(evicting), words.evicted(evicting))
 
 # %% [markdown]
 # ### Together, or in turns
@@ -173,15 +173,15 @@ stack(tables.runs_table(evicting), findings.evicted(evicting))
 # A A B B C C. We run both, once with room for all three in the cache and once with room for two.
 
 # %%
-orders = claims.order_runs(lab)
-tables.runs_table(orders)
+orders = run.order_runs(lab)
+pictures.runs_table(orders)
 
 # %%
 draw_finds({name: run for name, run in orders.items() if "small" in name})
 
 # %%
-agree = policies.agreement(orders["small cache, in turns"])
-findings.orders(orders, agree)
+agree = run.agreement(orders["small cache, in turns"])
+words.orders(orders, agree)
 
 # %% [markdown]
 # ### The same question at 70B
@@ -200,11 +200,11 @@ colder
 
 # %%
 on_70b = simulated_70b.deployment()
-prefixes = tenants.cold_and_warm(on_70b, (250, 500, 1000, 2000, 4000))
-colder.score(findings.cold(prefixes))
+prefixes = run.cold_and_warm(on_70b, (250, 500, 1000, 2000, 4000))
+colder.score(words.cold(prefixes))
 
 # %%
-stack(tenants.draw_cold_and_warm(prefixes), findings.warm(prefixes), simulated_70b.error_band(on_70b))
+stack(pictures.draw_cold_and_warm(prefixes), words.warm(prefixes), simulated_70b.error_band(on_70b))
 
 # %% [markdown]
 # So send the system prompt once after every deploy, before traffic arrives (**pre-warming**). Then no user pays the
@@ -215,8 +215,8 @@ stack(tenants.draw_cold_and_warm(prefixes), findings.warm(prefixes), simulated_7
 # Prefix-aware: the replica that has seen this prefix before, unless it's much busier than the others.
 
 # %%
-fleet = tenants.routers(on_70b, tenants=60)
-stack(tenants.routers_table(fleet), findings.routers(fleet))
+fleet = run.routers(on_70b, tenants=60)
+stack(pictures.routers_table(fleet), words.routers(fleet))
 
 # %% [markdown]
 # ### Where it does nothing
@@ -225,18 +225,18 @@ stack(tenants.routers_table(fleet), findings.routers(fleet))
 
 # %%
 nothing = {
-    "cache on": lab.run(traffic.unique(lab)),
-    "cache off": lab.run(traffic.unique(lab), enable_prefix_caching=False),
+    "cache on": lab.run(run.unique(lab)),
+    "cache off": lab.run(run.unique(lab), enable_prefix_caching=False),
 }
-stack(tables.runs_table(nothing), findings.nothing(nothing))
+stack(pictures.runs_table(nothing), words.nothing(nothing))
 
 # %% [markdown]
 # **A beginning shorter than a block.** The same prompts, on engines with larger and larger blocks. (Some GPU kernels
 # want large ones.)
 
 # %%
-blocks = tables.block_runs(lab)
-stack(tables.blocks_table(blocks), findings.blocks(blocks))
+blocks = run.block_runs(lab)
+stack(pictures.blocks_table(blocks), words.blocks(blocks))
 
 # %% [markdown]
 # ### Where it hurts
@@ -245,7 +245,7 @@ stack(tables.blocks_table(blocks), findings.blocks(blocks))
 # cache model.
 
 # %%
-policies.draw_cliff()
+pictures.draw_cliff()
 
 # %% [markdown]
 # In turns, LRU falls off a cliff: with one tenant more than fits, it evicts each one just before it comes back. Random
@@ -255,8 +255,8 @@ policies.draw_cliff()
 # **One prefix for everyone.** Can prefix-aware routing still spread the load?
 
 # %%
-hot = tenants.routers(on_70b, ("round robin", "prefix-aware"), tenants=1, qps=20)
-stack(tenants.routers_table(hot), findings.hot(hot))
+hot = run.routers(on_70b, ("round robin", "prefix-aware"), tenants=1, qps=20)
+stack(pictures.routers_table(hot), words.hot(hot))
 
 # %% [markdown]
 # ## Deep dive
@@ -300,20 +300,20 @@ f1(first, last)
 f5(prefixes, {"last line": last})
 
 # %%
-f6(policies.rates_of(orders))
+f6(run.rates_of(orders))
 
 # %% [markdown]
 # A conversation, turn by turn: each turn repeats what came before, so the share that's found grows. (The answers in
 # this history are ours; in a real chat most of the model's own answer would be found, too.)
 
 # %%
-chat = traffic.conversation(lab)
+chat = run.conversation(lab)
 cached = lab.run(chat)
 uncached = lab.run(chat, enable_prefix_caching=False)
-d9(cached, uncached, tenants.session_cuts(on_70b))
+d9(cached, uncached, run.session_cuts(on_70b))
 
 # %%
-d13(policies.by_gap(claims.GAPS_S), agree)
+d13(run.by_gap(words.GAPS_S), agree)
 
 # %% [markdown]
 # <details><summary>On D13: which time limit?</summary>
@@ -363,7 +363,7 @@ check("q4", ...)  # a cache too small for all tenants: which order finds more, "
 # hour does a prefix need before caching pays?
 
 # %%
-hosted.explorer()
+explorer.hosted_explorer()
 
 # %% [markdown]
 # <details><summary>Answer</summary>

@@ -13,16 +13,16 @@
 # - **Deep dive** (ten): how the split is made, what a token costs, three claims put to the test.
 
 # %%
-from course.lab import open_lab, simulated_70b
+from course.lab import open_lab, simulated_70b, ttft_causes
 from course.lab.display import stack
-from course.lessons.lesson_05 import causes, findings, instrument, per_token, structured, traffic
-from course.lessons.lesson_05.checks import checks
-from course.lessons.lesson_05.claims import b3, b3_at_70b, d19, d21, moves_here, pairs
-from course.lessons.lesson_05.outside import over_http
+from course.lessons.lesson_05 import pictures, run, words
+from course.lessons.lesson_05.check import checks
 from course.lessons.lesson_05.pictures import draw_rhythm, draw_waterfall
+from course.lessons.lesson_05.run import over_http
+from course.lessons.lesson_05.words import b3, b3_at_70b, d19, d21, moves_here, pairs
 
 # More slots than requests: nothing here ever waits for a slot.
-lab = open_lab(max_num_seqs=traffic.SLOTS)
+lab = open_lab(max_num_seqs=run.SLOTS)
 
 # %% [markdown]
 # ## Surface
@@ -35,13 +35,13 @@ lab = open_lab(max_num_seqs=traffic.SLOTS)
 # those in its **prefix cache**, if it has seen them before.
 
 # %%
-pace = traffic.pace(lab)  # how long one newcomer takes here, alone: sets the rhythm of arrivals in this lesson
-alone = over_http(lab, traffic.with_rules(lab, 3))
-met = over_http(lab, traffic.with_rules(lab, 3, pace))
+pace = run.pace(lab)  # how long one newcomer takes here, alone: sets the rhythm of arrivals in this lesson
+alone = over_http(lab, run.with_rules(lab, 3))
+met = over_http(lab, run.with_rules(lab, 3, pace))
 draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to arrive: what is its first token waiting for?")
 
 # %%
-findings.waterfall(met.causes[-1], alone.causes[-1])
+words.waterfall(met.causes[-1], alone.causes[-1])
 
 # %% [markdown]
 # Each bar is one cause and begins where the one above it ended; the last one ends at the TTFT. The thin outline is the
@@ -78,14 +78,14 @@ bet = lab.predict(
 bet
 
 # %%
-runs = {name: lab.run(traffic.company(lab, pace), **fields) for name, fields in traffic.POLICIES.items()}
-bet.score(findings.pauses(runs))
+runs = {name: lab.run(run.company(lab, pace), **fields) for name, fields in run.POLICIES.items()}
+bet.score(words.pauses(runs))
 
 # %% [markdown]
 # Read a strip from left to right as the writer would: every green tick is a token.
 
 # %%
-stack(draw_rhythm(runs), instrument.draw_runs(runs), findings.policies(runs))
+stack(draw_rhythm(runs), pictures.draw_runs(runs), words.policies(runs))
 
 # %% [markdown]
 # ## Guided
@@ -97,7 +97,7 @@ stack(draw_rhythm(runs), instrument.draw_runs(runs), findings.policies(runs))
 # fast as this machine can prefill them. Every run stays, so you can compare.
 
 # %%
-bench = instrument.PolicyBench(lab, pace, runs)
+bench = pictures.PolicyBench(lab, pace, runs)
 bench.explorer()
 
 # %% [markdown]
@@ -118,16 +118,16 @@ bench.explorer()
 quiet = lab.predict(
     "calm",
     "Short questions that never meet: which policy has the lowest TTFT?",
-    [*traffic.POLICIES, traffic.SAME_STEPS],
+    [*run.POLICIES, run.SAME_STEPS],
 )
 quiet
 
 # %%
-calm = {name: lab.run(traffic.calm(lab), **fields) for name, fields in traffic.POLICIES.items()}
-quiet.score(traffic.wins_when_calm(calm))
+calm = {name: lab.run(run.calm(lab), **fields) for name, fields in run.POLICIES.items()}
+quiet.score(run.wins_when_calm(calm))
 
 # %%
-findings.calm(calm)
+words.calm(calm)
 
 # %% [markdown]
 # ### Where each policy hurts
@@ -135,9 +135,9 @@ findings.calm(calm)
 # Prompts that keep arriving faster than they can be prefilled:
 
 # %%
-rush = traffic.company(lab, pace, gap=traffic.PACES["rush"])
-rushed = {name: lab.run(rush, **fields) for name, fields in traffic.POLICIES.items()}
-stack(draw_rhythm(rushed), findings.rush(rushed))
+rush = run.company(lab, pace, gap=run.PACES["rush"])
+rushed = {name: lab.run(rush, **fields) for name, fields in run.POLICIES.items()}
+stack(draw_rhythm(rushed), words.rush(rushed))
 
 # %% [markdown]
 # ### Structured output: a mask per token
@@ -147,8 +147,8 @@ stack(draw_rhythm(rushed), findings.rush(rushed))
 # of a grammar also compiles it, and that's part of TTFT.
 
 # %%
-guided = structured.measure(lab)
-stack(structured.costs_table(guided), structured.told(guided))
+guided = run.measure_masks(lab)
+stack(pictures.masks_table(guided), words.masks(guided))
 
 # %% [markdown]
 # ### The same question at 70B
@@ -160,7 +160,7 @@ stack(structured.costs_table(guided), structured.told(guided))
 # others is cut off, at //.)
 
 # %%
-fleet = instrument.at_70b()
+fleet = pictures.at_70b()
 fleet
 
 # %%
@@ -195,10 +195,13 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %%
 import inspect
 
-gaps = [abs(sum(found.values()) - traffic.ttft_of([run.row_of(row)])[0])
-        for run in runs.values() for row, found in causes.of_run(run).items()]  # fmt: skip
+gaps = [
+    abs(sum(found.values()) - run.ttft_of([each.row_of(row)])[0])
+    for each in runs.values()
+    for row, found in ttft_causes.causes_of_run(each).items()
+]
 print(f"{len(gaps)} first tokens; the causes miss TTFT by at most {max(gaps):.1e} s\n")
-print(inspect.getsource(causes.share_out))
+print(inspect.getsource(ttft_causes.share_out))
 
 # %% [markdown]
 # Why not simply split a step by its tokens? Because a step has a fixed cost: most of a decode step goes into reading the
@@ -225,7 +228,7 @@ print(inspect.getsource(Scheduler.schedule).split("# A request that")[0])
 # between the policies above, and between token budgets at 70B:
 
 # %%
-b3(moves_here(runs) + b3_at_70b(), traffic.noise(runs.values()))
+b3(moves_here(runs) + b3_at_70b(), run.noise(runs.values()))
 
 # %% [markdown]
 # **What one token costs.** A prompt's tokens are computed side by side, and the weights are read once for all of them.
@@ -235,9 +238,9 @@ b3(moves_here(runs) + b3_at_70b(), traffic.noise(runs.values()))
 # $$\frac{\text{decode, seconds per token}}{\text{prefill, seconds per token}} \approx \frac{T_\text{step}(B)/B}{T_\text{step}(n)/n}$$
 
 # %%
-shrinking = lab.run(traffic.shrinking(lab), max_num_seqs=8, max_num_batched_tokens=2048)
-one_by_one = lab.run(traffic.one_by_one(lab), max_num_batched_tokens=2048)
-d19([per_token.measured([shrinking, one_by_one]), per_token.simulated()])
+shrinking = lab.run(run.shrinking(lab), max_num_seqs=8, max_num_batched_tokens=2048)
+one_by_one = lab.run(run.one_by_one(lab), max_num_batched_tokens=2048)
+d19([run.measured_per_token([shrinking, one_by_one]), run.simulated_per_token()])
 
 # %% [markdown]
 # The last claim needs a baseline: better than what?

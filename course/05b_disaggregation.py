@@ -13,8 +13,8 @@
 from course.lab import simulated_70b
 from course.lab.display import stack
 from course.lab.lab import Lab
-from course.lessons.lesson_05b import budget_picture, findings, transfer
-from course.lessons.lesson_05b.checks import checks
+from course.lessons.lesson_05b import pictures, run, words
+from course.lessons.lesson_05b.check import checks
 
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
 
@@ -26,14 +26,14 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # with a split, the decode GPU never sees a prompt, and the prefill GPU idles between prompts. Move the chunk size.
 
 # %%
-budget_picture.explorer()
+pictures.budget_explorer()
 
 # %% [markdown]
 # The price is the **transfer**: everything that prefill computed has to reach the other GPU. KV per token (328 kB for
 # Llama-3 70B; lesson 07 derives it) times tokens, over the link's bandwidth:
 
 # %%
-transfer.explorer()
+pictures.transfer_explorer()
 
 # %% [markdown]
 # 4,096 tokens are 1.3 GB. Over a 400 Gb/s network card with RDMA (from one GPU's memory into another's, past both CPUs)
@@ -55,11 +55,11 @@ bet = lab.predict(
 bet
 
 # %%
-quiet = transfer.ways(8.0)
-bet.score(transfer.smoother(quiet))
+quiet = run.ways(8.0)
+bet.score(words.smoother(quiet))
 
 # %%
-stack(transfer.ways_table(quiet), findings.load(quiet, 8.0, "load"))
+stack(pictures.ways_table(quiet), words.load(quiet, 8.0))
 
 # %% [markdown]
 # ## Guided
@@ -70,8 +70,8 @@ stack(transfer.ways_table(quiet), findings.load(quiet, 8.0, "load"))
 # includes the end, when the last answers drain.
 
 # %%
-busy = transfer.ways(24.0)
-stack(transfer.ways_table(busy), findings.load(busy, 24.0, "load"))
+busy = run.ways(24.0)
+stack(pictures.ways_table(busy), words.load(busy, 24.0))
 
 # %% [markdown]
 # ### Which split?
@@ -81,7 +81,7 @@ stack(transfer.ways_table(busy), findings.load(busy, 24.0, "load"))
 # ITL and its KV room.)
 
 # %%
-transfer.draw_splits()
+pictures.draw_splits()
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -127,7 +127,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %%
 import inspect
 
-print(inspect.getsource(transfer.transfer_s))
+print(inspect.getsource(run.transfer_s))
 
 # %% [markdown]
 # ## Say it in an interview

@@ -17,9 +17,9 @@
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
 from course.lab.server import LabServer
-from course.lessons.lesson_10 import batching, findings, front, letters, sim_70b, traffic, wire
-from course.lessons.lesson_10.checks import checks
-from course.lessons.lesson_10.claims import a5, d16
+from course.lessons.lesson_10 import pictures, run, sim_70b, words
+from course.lessons.lesson_10.check import checks
+from course.lessons.lesson_10.words import a5, d16
 
 lab = open_lab()
 # The real one, `minillm serve`, in the background, with the lab's weights. Running this again closes the previous one.
@@ -41,8 +41,8 @@ print("listening at", server.url)
 # the client has it. A line joins the two ticks of each token.
 
 # %%
-straight = traffic.through(server, "straight")
-wire.draw_wire([straight])
+straight = run.through(server, "straight")
+pictures.draw_wire([straight])
 
 # %% [markdown]
 # The lines are nearly vertical: tokens arrive as soon as they leave. Now put a proxy in between that buffers the stream
@@ -54,22 +54,22 @@ wire.draw_wire([straight])
 bet = lab.predict(
     "proxy",
     "The proxy buffers 4,096 bytes. What happens to the ITL that the client measures?",
-    list(traffic.RHYTHM.values()),
+    list(words.RHYTHM.values()),
 )
 bet
 
 # %%
-held = traffic.through(server, "through a proxy that buffers 4096 bytes", buffer_bytes=traffic.HELD_BYTES)
-bet.score(traffic.rhythm(held))
+held = run.through(server, "through a proxy that buffers 4096 bytes", buffer_bytes=run.HELD_BYTES)
+bet.score(words.rhythm(held))
 
 # %%
-stack(wire.draw_wire([straight, held]), findings.held(held))
+stack(pictures.draw_wire([straight, held]), words.tell_held(held))
 
 # %% [markdown]
 # What does the server say? Here's its own `/metrics`, for each of the two responses:
 
 # %%
-wire.metrics_table([straight, held])
+pictures.metrics_table([straight, held])
 
 # %% [markdown]
 # It sees none of it: the proxy accepts every byte immediately, and that's all a server can see. **Only a client can
@@ -83,15 +83,15 @@ wire.metrics_table([straight, held])
 # A proxy may buffer bytes, pass several events on together (**coalescing**), or simply add a constant delay.
 
 # %%
-faults = traffic.faults(server)
-wire.draw_both_ends([straight, held, *faults])
+faults = run.faults(server)
+pictures.draw_both_ends([straight, held, *faults])
 
 # %% [markdown]
 # The upper bars are alike: that's all the server's dashboard will ever show. Now spoil it yourself. Each press sends a
 # request over the wire.
 
 # %%
-wire.spoil(server, straight)
+pictures.spoil(server, straight)
 
 # %% [markdown]
 # <details><summary>Four to try, answered</summary>
@@ -112,7 +112,7 @@ wire.spoil(server, straight)
 # tokens. What can be shown after each token?
 
 # %%
-letters.letters_table(letters.spell(lab.model.tokenizer))
+pictures.letters_table(run.spell(lab.model.tokenizer))
 
 # %% [markdown]
 # Some tokens aren't text by themselves. Decoded alone they come out as �, and a client can't repair that: the bytes are
@@ -148,8 +148,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # server's own JSON, SSE and HTTP code, fed with canned words instead of an engine's.
 
 # %%
-costs = front.by_size(lab)
-front.chunk_cost_table(costs)
+costs = run.by_size(lab)
+pictures.chunk_cost_table(costs)
 
 # %% [markdown]
 # A chunk of sixteen tokens costs far less than sixteen chunks (neighbouring rows differ by noise), so putting several
@@ -158,8 +158,8 @@ front.chunk_cost_table(costs)
 # second × CPU seconds per chunk is the number of cores that streaming takes. What happens beyond one core?
 
 # %%
-busy = front.too_many(lab)
-stack(front.too_many_table(busy), findings.busy(busy))
+busy = run.too_many(lab)
+stack(pictures.too_many_table(busy), words.tell_busy(busy))
 
 # %% [markdown]
 # ## Deep dive
@@ -170,8 +170,8 @@ stack(front.too_many_table(busy), findings.busy(busy))
 # model's vocabulary, it decodes the new token's bytes alone.
 
 # %%
-detok = letters.cost(lab.model.tokenizer, traffic.PROMPT, lab.scale < 1)
-letters.cost_table(detok)
+detok = run.detokenizing_cost(lab.model.tokenizer, run.PROMPT, lab.scale < 1)
+pictures.detokenizing_table(detok)
 
 # %% [markdown]
 # Both are in `minillm/frontend/detokenizer.py`. The window, for vocabularies that aren't bytes, is the method of
@@ -201,7 +201,7 @@ print(inspect.getsource(AnswerShape.chunk))
 # **The claims, measured.**
 
 # %%
-four = traffic.through(server, coalesce=4)
+four = run.through(server, coalesce=4)
 a5(straight, [four, held], busy)
 
 # %% [markdown]
@@ -209,7 +209,7 @@ a5(straight, [four, held], busy)
 # or whole.
 
 # %%
-d16(batching.four_ways(lab))
+d16(run.four_ways(lab))
 
 # %%
 server.close()

@@ -12,10 +12,9 @@
 from course.lab import open_lab
 from course.lab.display import stack
 from course.lab.server import LabServer
-from course.lessons.lesson_10 import distance, findings, readers, traffic
-from course.lessons.lesson_10b import geography
-from course.lessons.lesson_10b.checks import checks
-from course.lessons.lesson_10b.claims import e1, e7
+from course.lessons.lesson_10b import explorer, pictures, run, words
+from course.lessons.lesson_10b.check import checks
+from course.lessons.lesson_10b.words import e1, e7
 
 lab = open_lab()
 server = LabServer(lab, instead_of=globals().get("server"))
@@ -36,11 +35,11 @@ far = lab.predict("far", "TTFT grows by how many round trips?", unit="round trip
 far
 
 # %%
-trips = traffic.trips(server)
-far.score(findings.far(trips))
+trips = run.trips(server)
+far.score(words.far(trips))
 
 # %%
-stack(distance.trips_table(trips), findings.trips(trips))
+stack(pictures.trips_table(trips), words.tell_trips(trips))
 
 # %% [markdown]
 # (Distance here is a relay on this machine that holds bytes for half a round trip each way; a new connection's first
@@ -54,7 +53,7 @@ stack(distance.trips_table(trips), findings.trips(trips))
 # floor; a ping from your own client tells you how far above it you are.
 
 # %%
-geography.explorer()
+explorer.regions()
 
 # %% [markdown]
 # <details><summary>What to look for</summary>
@@ -74,7 +73,7 @@ geography.explorer()
 # (*Connection* includes the request's own way in, half a round trip.)
 
 # %%
-geography.hops_explorer()
+explorer.hops_of_ttft()
 
 # %% [markdown]
 # <details><summary>Three to try</summary>
@@ -97,11 +96,11 @@ geography.hops_explorer()
 # been read. Move the slider from a slow reader to a very fast one.
 
 # %%
-forms = readers.both_forms(server)
-stack(findings.forms(forms))
+forms = run.both_forms(server)
+stack(words.tell_forms(forms))
 
 # %%
-readers.reading(forms)
+pictures.reading(forms)
 
 # %% [markdown]
 # Find the pace at which the streamed dashes touch the line. For readers faster than that (the engine's own pace, given
@@ -124,7 +123,7 @@ readers.reading(forms)
 # %%
 import inspect
 
-print(inspect.getsource(geography.rtt_s))
+print(inspect.getsource(explorer.rtt_s))
 
 # %% [markdown]
 # **The claims, measured.**

@@ -13,10 +13,9 @@
 from course.lab import open_lab
 from course.lab.display import stack
 from course.lab.server import LabServer
-from course.lessons.lesson_10 import findings, leaving, traffic, trouble
-from course.lessons.lesson_10c import storm
-from course.lessons.lesson_10c.checks import checks
-from course.lessons.lesson_10c.claims import d15, e6
+from course.lessons.lesson_10c import pictures, run, simulated, words
+from course.lessons.lesson_10c.check import checks
+from course.lessons.lesson_10c.words import d15, e6
 
 lab = open_lab()
 server = LabServer(lab, instead_of=globals().get("server"))
@@ -33,16 +32,16 @@ server = LabServer(lab, instead_of=globals().get("server"))
 gone = lab.predict(
     "leaving",
     "The client leaves after half of the answer. How much of the rest is never generated?",
-    list(leaving.SAVES.values()),
+    list(words.SAVES.values()),
 )
 gone
 
 # %%
-left = leaving.both_ways(server, traffic.HALF)
-gone.score(leaving.saving(left))
+left = run.both_ways(server, run.HALF)
+gone.score(words.saving(left))
 
 # %%
-stack(leaving.draw_leaving(left), findings.left(left))
+stack(pictures.draw_leaving(left), words.tell_left(left))
 
 # %%
 server.close()
@@ -55,8 +54,8 @@ server.close()
 # Eight clients, half of whom leave halfway: first with a slot for each, then with two slots and a queue.
 
 # %%
-crowds = leaving.crowds(lab)
-stack(leaving.crowds_table(crowds), findings.crowds(crowds))
+crowds = run.crowds(lab)
+stack(pictures.crowds_table(crowds), words.tell_crowds(crowds))
 
 # %% [markdown]
 # ### What friendly tests leave out
@@ -66,8 +65,8 @@ stack(leaving.crowds_table(crowds), findings.crowds(crowds))
 # after the other, each beside another client's stream.
 
 # %%
-troubles = trouble.send_all(lab)
-trouble.trouble_table(troubles)
+troubles = run.send_all_faults(lab)
+pictures.faults_table(troubles)
 
 # %% [markdown]
 # For a client that stops reading, every server needs an answer to four questions. This one's:
@@ -95,11 +94,15 @@ amplified = lab.predict(
 amplified
 
 # %%
-stormy = storm.live(lab)
-amplified.score(storm.amplification(stormy))
+stormy = run.live_storms(lab)
+amplified.score(words.amplification(stormy))
 
 # %%
-stack(storm.table(stormy), storm.draw(stormy, "A retry storm on this machine"), storm.told(stormy))
+stack(
+    pictures.storms_table(stormy),
+    pictures.draw_storms(stormy, "A retry storm on this machine"),
+    words.tell_storm(stormy),
+)
 
 # %% [markdown]
 # What the clients did:
@@ -115,17 +118,23 @@ stack(storm.table(stormy), storm.draw(stormy, "A retry storm on this machine"), 
 # and *closes* again if it succeeds.
 
 # %%
-at_70b = storm.at_70b()
-servers = storm.servers_70b()
-stack(storm.table(at_70b), storm.table(servers, "retry at once; the server"), storm.told_70b(at_70b, servers))
+at_70b = simulated.storms_at_70b()
+servers = simulated.servers_at_70b()
+stack(
+    pictures.storms_table(at_70b),
+    pictures.storms_table(servers, "retry at once; the server"),
+    words.tell_clients(at_70b, servers),
+)
 
 # %%
-storm.draw({name: at_70b[name] for name in (storm.GIVE_UP, storm.JITTER, storm.BREAKER)}, "The same at 70B", 10.0)
+pictures.draw_storms(
+    {name: at_70b[name] for name in (simulated.GIVE_UP, simulated.JITTER, simulated.BREAKER)}, "The same at 70B", 10.0
+)
 
 # %% [markdown]
 # <details><summary>If the server refuses early, do breakers still help?</summary>
 #
-# Try `storm.live(lab, only=(storm.AT_ONCE, storm.BREAKER), max_queue_len=8)`. A refusal costs the server next to
+# Try `run.live_storms(lab, only=(simulated.AT_ONCE, simulated.BREAKER), max_queue_len=8)`. A refusal costs the server next to
 # nothing, so clients that retry at once soon get in. The breaker counts refusals as failures, opens, and holds back
 # requests that would've been served. Let a breaker count time-outs and 5xx, and let clients obey the `Retry-After` on a
 # 429; this server sends one with every 429 and 503.
@@ -147,7 +156,7 @@ storm.draw({name: at_70b[name] for name in (storm.GIVE_UP, storm.JITTER, storm.B
 # %%
 import inspect
 
-print(inspect.getsource(storm.expected_attempts))
+print(inspect.getsource(simulated.expected_attempts))
 
 # %% [markdown]
 # **The claims, measured.**

@@ -12,8 +12,8 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lessons.lesson_11 import bounds, claims, findings, fleet, knee, traffic, waterfall, worksheet
-from course.lessons.lesson_11.checks import checks
+from course.lessons.lesson_11 import fleet, pictures, run, words
+from course.lessons.lesson_11.check import checks
 
 lab = open_lab()
 
@@ -28,11 +28,11 @@ lab = open_lab()
 # With enough slots, it can keep up.
 
 # %%
-here = traffic.real_knee(lab)
-traffic.place(here)
+here = run.real_knee(lab)
+pictures.place(here)
 
 # %%
-findings.operating_point(here)
+words.tell_operating_point(here)
 
 # %% [markdown]
 # So a setting can make requests wait on a machine that's fast enough. Can a setting also make a machine large enough?
@@ -52,11 +52,11 @@ bet = lab.predict(
 bet
 
 # %%
-flood = traffic.a_hundred()
-bet.score(findings.served(flood))
+flood = run.a_hundred()
+bet.score(words.served_of_a_hundred(flood))
 
 # %%
-stack(bounds.envelope(bounds.Ask()), findings.hundred(flood, bounds.Ask()))
+stack(pictures.envelope(run.Ask()), words.tell_hundred(flood, run.Ask()))
 
 # %% [markdown]
 # The table's last rows count slots. By **Little's law**, requests running = arrivals per second × the time each one
@@ -75,7 +75,7 @@ stack(bounds.envelope(bounds.Ask()), findings.hundred(flood, bounds.Ask()))
 # within an SLO, the knee below, it's less: say which you mean.)
 
 # %%
-bounds.how_many()
+pictures.how_many()
 
 # %%
 simulated_70b.error_band(fleet.deployment())
@@ -95,7 +95,7 @@ simulated_70b.error_band(fleet.deployment())
 # below the mean, a few far above.
 
 # %%
-knee.knee_of_70b()
+pictures.knee_of_70b()
 
 # %% [markdown]
 # <details><summary>Four things to try, answered</summary>
@@ -112,8 +112,8 @@ knee.knee_of_70b()
 # growing number of clients, each of which sends its next request at once. Both numbers get called batch size.
 
 # %%
-crowds = knee.crowds()
-knee.draw_limit_or_load(knee.sweep(), crowds)
+crowds = run.load_tests()
+pictures.draw_limit_or_load(run.sweep(), crowds)
 
 # %% [markdown]
 # Max-batch is a *limit*: as long as KV lasts, raising it admits requests sooner and makes steps longer. Clients are a
@@ -127,7 +127,7 @@ knee.draw_limit_or_load(knee.sweep(), crowds)
 # step's other costs, within the SLO, and with headroom for bursts and for a replica that dies.
 
 # %%
-waterfall.explorer()
+pictures.waterfall()
 
 # %% [markdown]
 # ### The worksheet
@@ -136,10 +136,10 @@ waterfall.explorer()
 # in 100 requests, then counts replicas. The runs are short, so the knee is good to about 10%.
 
 # %%
-worksheet.sheet()
+pictures.sheet()
 
 # %%
-worksheet.explained(worksheet.plan())
+pictures.explained(run.plan())
 
 # %% [markdown]
 # Try H200s at their price, and eight GPUs per replica. Then two H100s with the tightest TPOT: the sheet refuses, because
@@ -175,13 +175,13 @@ print(inspect.getsource(Worksheet.knee))
 # **The claims, measured.** First the smaller model and the queue, both on the same four GPUs:
 
 # %%
-claims.a8(*claims.two_models())
+words.a8(*run.two_models())
 
 # %%
-claims.a10(claims.knees(), crowds)
+words.a10(run.knees(), crowds)
 
 # %%
-claims.a16(bounds.Ask(), flood, claims.knee_rate())
+words.a16(run.Ask(), flood, run.knee_rate())
 
 # %% [markdown]
 # ## Say it in an interview
@@ -197,7 +197,7 @@ claims.a16(bounds.Ask(), flood, claims.knee_rate())
 # Replace the dots. Answers come from the runs above, the simulator and the catalogue.
 
 # %%
-check = checks(knee.sweep(), bounds.Ask())
+check = checks(run.sweep(), run.Ask())
 
 # 100 prompts of 1500 tokens a second, 70B, four H100s: how many times the data sheet's FLOP/s?
 check("q1", ...)

@@ -13,11 +13,11 @@
 from course.lab import simulated_70b
 from course.lab.display import stack
 from course.lab.lab import Lab
-from course.lessons.lesson_11 import claims as runs
-from course.lessons.lesson_11 import cold, findings, fleet, money, spike, traffic, warning
-from course.lessons.lesson_11.checks import spike_checks
-from course.lessons.lesson_11b import anatomy, canary
-from course.lessons.lesson_11b.claims import a21, e2, e3
+from course.lab.prices import gpu_price
+from course.lessons.lesson_11 import fleet
+from course.lessons.lesson_11b import explorer, pictures, run, words
+from course.lessons.lesson_11b.check import checks
+from course.lessons.lesson_11b.words import a21, e2, e3
 
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
 
@@ -41,16 +41,16 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 who = lab.predict(
     "spike",
     "Four times the traffic for a minute; a new replica takes two minutes. What brings TTFT p99 back within the SLO first?",
-    list(traffic.BACK),
+    list(words.BACK),
 )
 who
 
 # %%
-day = spike.stories(spike.Spike())
-who.score(traffic.first_back(day))
+day = run.stories(run.Spike())
+who.score(words.first_back(day))
 
 # %%
-stack(traffic.stories_table(day, money.gpu_price()), findings.spike(day))
+stack(pictures.stories_table(day, gpu_price()), words.tell_spike(day))
 
 # %% [markdown]
 # ## Guided
@@ -58,7 +58,7 @@ stack(traffic.stories_table(day, money.gpu_price()), findings.spike(day))
 # ### Your own spike
 
 # %%
-spike.spikes()
+pictures.spikes()
 
 # %%
 simulated_70b.error_band(fleet.deployment())
@@ -85,7 +85,7 @@ simulated_70b.error_band(fleet.deployment())
 # back over PCIe.
 
 # %%
-anatomy.explorer()
+explorer.cold_start()
 
 # %% [markdown]
 # <details><summary>What shortens which piece</summary>
@@ -106,7 +106,7 @@ anatomy.explorer()
 # slot or because its client gave up.
 
 # %%
-warning.alarms()
+pictures.alarms()
 
 # %% [markdown]
 # <details><summary>What to look for</summary>
@@ -140,10 +140,10 @@ print(inspect.getsource(Autoscaler.decide))
 # **The claims, measured.** (E3 is in the appendix.)
 
 # %%
-a21(day, spike.stories(spike.Spike(gentle=True)))
+a21(day, run.stories(run.Spike(gentle=True)))
 
 # %%
-e2(*runs.alarm_runs())
+e2(*run.alarm_runs())
 
 # %% [markdown]
 # ## Say it in an interview
@@ -156,7 +156,7 @@ e2(*runs.alarm_runs())
 # ## Check yourself
 
 # %%
-check = spike_checks(day)
+check = checks(day)
 
 check("q1", ...)  # the spike, no spare: which measure got the most requests a large-model answer within the SLO?
 
@@ -172,7 +172,7 @@ check("q1", ...)  # the spike, no spare: which measure got the most requests a l
 # least one replica.
 
 # %%
-e3(cold.played())
+e3(run.sleeps())
 
 # %% [markdown]
 # At 300 per hour the replica hardly ever goes away and nothing is saved; at one per hour nearly every request finds it
@@ -185,7 +185,7 @@ e3(cold.played())
 # doesn't?
 
 # %%
-anatomy.idle()
+explorer.rare_traffic()
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -214,17 +214,17 @@ undone = lab.predict(
 undone
 
 # %%
-undone.score(canary.until_undone())
+undone.score(words.until_undone())
 
 # %%
-canary.explorer()
+pictures.canary()
 
 # %% [markdown]
 # Which rule? A short window is quick but noisy; a long one is reliable but slow. The last row is a deploy that changed
 # nothing.
 
 # %%
-canary.rules_table()
+pictures.rules_table()
 
 # %% [markdown]
 # <details><summary>What to look for</summary>

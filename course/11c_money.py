@@ -13,11 +13,11 @@
 # %%
 from course.lab import simulated_70b
 from course.lab.lab import Lab
-from course.lessons.lesson_11 import claims as runs
-from course.lessons.lesson_11 import findings, fleet, hardware, money, routing
-from course.lessons.lesson_11.checks import money_checks
-from course.lessons.lesson_11c import adapters, tokens
-from course.lessons.lesson_11c.claims import a20, d20, e8
+from course.lab.prices import gpu_price
+from course.lessons.lesson_11 import fleet
+from course.lessons.lesson_11c import pictures, run, words
+from course.lessons.lesson_11c.check import checks
+from course.lessons.lesson_11c.words import a20, d20, e8
 
 lab = Lab()  # everything in this lesson is simulated: no model is loaded
 
@@ -39,11 +39,11 @@ bet = lab.predict(
 bet
 
 # %%
-found = tokens.regimes()
-bet.score(tokens.reasoning())
+found = run.regimes()
+bet.score(words.cost_of_reasoning())
 
 # %%
-tokens.told(money.gpu_price())
+words.tell_prices(gpu_price())
 
 # %% [markdown]
 # That's a replica that is always full. Put in your price, and your **fill**: how much of its capacity is really
@@ -51,7 +51,7 @@ tokens.told(money.gpu_price())
 # day costs the same per request, but output tokens take more of it: lesson 11's worksheet.)
 
 # %%
-tokens.explorer()
+pictures.prices_per_token()
 
 # %%
 simulated_70b.error_band(fleet.deployment())
@@ -66,10 +66,10 @@ simulated_70b.error_band(fleet.deployment())
 # per GPU hour starts at the catalogue's.
 
 # %%
-money.mends()
+pictures.mends()
 
 # %%
-findings.mends(money.TROUBLES)
+words.tell_mends(run.TROUBLES)
 
 # %% [markdown]
 # ### Which card, and how many in a replica?
@@ -79,7 +79,7 @@ findings.mends(money.TROUBLES)
 # all. That last case, as a claim:
 
 # %%
-d20(hardware.options())
+d20(run.gpu_options())
 
 # %% [markdown]
 # `minillm simulate --plan --search` does this for the whole catalogue: it looks for the cheapest card, and the number
@@ -107,13 +107,13 @@ d20(hardware.options())
 # %%
 import inspect
 
-print(inspect.getsource(tokens.Regime))
+print(inspect.getsource(run.Regime))
 
 # %% [markdown]
 # **The claim, measured.** (D20 is above, E8 in the appendix.)
 
 # %%
-a20(list(money.TROUBLES.values()), money.gpu_price())
+a20(list(run.TROUBLES.values()), gpu_price())
 
 # %% [markdown]
 # ## Say it in an interview
@@ -126,8 +126,8 @@ a20(list(money.TROUBLES.values()), money.gpu_price())
 # ## Check yourself
 
 # %%
-routed = runs.routes(money.gpu_price())  # from the appendix
-check = money_checks(list(money.TROUBLES.values()), routed[0], money.gpu_price())
+routed = run.routing_runs(gpu_price())  # from the appendix
+check = checks(list(run.TROUBLES.values()), routed[0], gpu_price())
 
 # too few slots, too much work, slow even when idle: a list of "setting", "replicas" or "neither"
 check("q1", ...)
@@ -147,7 +147,7 @@ check("q2", ...)  # "too few slots", two replicas, nothing changed: dollars for 
 # costs whatever a wrong answer costs you. Move the sliders until routing stops paying.
 
 # %%
-routing.routes()
+pictures.routing()
 
 # %% [markdown]
 # <details><summary>What to look for</summary>
@@ -179,7 +179,7 @@ check("q3", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars 
 # in a step, how much slower is it with 256 adapters than with none?
 
 # %%
-adapters.explorer()
+pictures.adapters()
 
 # %% [markdown]
 # <details><summary>What to look for</summary>

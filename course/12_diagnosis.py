@@ -16,9 +16,9 @@
 from course.incidents import Incident
 from course.incidents.desk import Desk
 from course.lab import open_lab, simulated_70b
-from course.lessons.lesson_12 import claims, real, services, twins
-from course.lessons.lesson_12.checks import checks
-from course.lessons.lesson_12.claims import a18, d23
+from course.lessons.lesson_12 import pictures, run, simulated, words
+from course.lessons.lesson_12.check import checks
+from course.lessons.lesson_12.words import a18, d23
 
 lab = open_lab()
 
@@ -34,7 +34,7 @@ lab = open_lab()
 # back, and press *Grade me*.
 
 # %%
-first = services.first()
+first = run.first()
 desk = Desk(first)  # 10 minutes
 desk
 
@@ -52,7 +52,7 @@ desk
 # Another service, one alarming number.
 
 # %%
-second = services.second()
+second = run.second()
 second.page
 
 # %% [markdown]
@@ -82,11 +82,11 @@ second.ask("phases")
 # question's answers differ by the largest factor?
 
 # %%
-question = lab.predict("question", "Which question tells them apart?", list(twins.TOLD_BY.values()))
+question = lab.predict("question", "Which question tells them apart?", list(run.TOLD_BY.values()))
 question
 
 # %%
-outcome, readings = twins.apart(first.fresh(), second.fresh())
+outcome, readings = words.apart(first.fresh(), second.fresh())
 question.score(outcome)
 
 # %%
@@ -97,7 +97,7 @@ readings
 # lot. So a high value tells you nothing. (A low one does: with a deep queue, something starves the GPU.) Read each answer as if you didn't know the cause yet.
 
 # %%
-twins.explorer(first.fresh(), second.fresh())
+pictures.both_incidents(first.fresh(), second.fresh())
 
 # %% [markdown]
 # ### Commit, then deploy
@@ -116,11 +116,11 @@ second.answer(
 
 # %%
 tries = ("kv_budget", "more_slots", "double_fleet")
-cure = lab.predict("cure", "Which change restores the SLO best?", services.texts(*tries))
+cure = lab.predict("cure", "Which change restores the SLO best?", run.change_texts(*tries))
 cure
 
 # %%
-outcome, beside = services.tried(second, tries)
+outcome, beside = words.tried(second, tries)
 cure.score(outcome)
 
 # %%
@@ -135,7 +135,7 @@ beside
 second.grade()
 
 # %%
-truth = services.truth(second)
+truth = run.truth(second)
 print(truth)
 
 # %% [markdown]
@@ -148,7 +148,7 @@ print(truth)
 # pool can hold. (In a steady state; this queue was still growing.)
 
 # %%
-services.sums(second)
+pictures.sums_table(second)
 
 # %% [markdown]
 # ### The same two problems on a real engine
@@ -158,8 +158,8 @@ services.sums(second)
 # column counts reserved blocks.)
 
 # %%
-runs = real.three(lab)
-real.table(runs)
+runs = run.three_engines(lab)
+pictures.engines_table(runs)
 
 # %% [markdown]
 # Both impaired engines are late with their first tokens. Only the last two columns tell them apart, by the limit that's
@@ -183,12 +183,12 @@ months.ask("phases")
 
 # %%
 weights = ("trim_prompts", "int8_weights", "fewer_slots")
-effort = lab.predict("effort", "Which change restores the SLO?", services.texts(*weights))
+effort = lab.predict("effort", "Which change restores the SLO?", run.change_texts(*weights))
 effort
 
 # %%
 months.answer("queue", secondary="prefill", evidence=["prompt_lengths", "phases"], ranked=["trim_prompts"])
-outcome, months_beside = services.tried(months, weights)
+outcome, months_beside = words.tried(months, weights)
 effort.score(outcome)
 
 # %%
@@ -200,7 +200,7 @@ months_beside
 # those. The story is often told with a moral: "there were too many slots, lower them". Does that fix it?
 
 # %%
-a18(*claims.post_mortem())
+a18(*simulated.post_mortem())
 
 # %% [markdown]
 # ### Post-mortem two: one contract
@@ -221,16 +221,16 @@ contract.ask("per_bucket")
 
 # %%
 limits = ("prompt_limit", "timeouts", "smaller_chunks")
-lane = lab.predict("lane", "Which change restores the SLO?", services.texts(*limits))
+lane = lab.predict("lane", "Which change restores the SLO?", run.change_texts(*limits))
 lane
 
 # %%
 contract.answer("queue", secondary="prefill", evidence=["per_bucket"], ranked=["prompt_limit"])
-outcome, contract_beside = services.tried(contract, limits)
+outcome, contract_beside = words.tried(contract, limits)
 lane.score(outcome)
 
 # %%
-d23(claims.straggler_tails())
+d23(simulated.straggler_tails())
 
 # %% [markdown]
 # ### Where it hurts

@@ -18,9 +18,9 @@ from course.drills.checks import claims as statements
 from course.drills.desk import Desk, MockInterview, solution
 from course.drills.library import FLAGSHIP, find_drill
 from course.lab import open_lab, simulated_70b
-from course.lessons.lesson_13 import claims
-from course.lessons.lesson_13.checks import checks
-from course.lessons.lesson_13.claims import a17
+from course.lessons.lesson_13 import run
+from course.lessons.lesson_13.check import checks
+from course.lessons.lesson_13.words import a17
 
 lab = open_lab()
 dump = find_drill(FLAGSHIP).drawn()
@@ -152,10 +152,10 @@ for false in ("Speculation cuts prefill by half.", "A long answer makes its own 
 # scheduler.
 
 # %%
-a17(claims.experiment(lab))
+a17(run.experiment(lab))
 
 # %%
-simulated_70b.error_band(simulated_70b.deployment(**claims.SERVER))
+simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 
 # %% [markdown]
 # ## Deep dive

@@ -14,10 +14,11 @@
 
 # %%
 from course.lab import open_lab
-from course.lessons.lesson_14 import Ledger, LedgerPanel, bets, techniques
-from course.lessons.lesson_14.checks import checks
-from course.lessons.lesson_14.claim_map import draw_map
-from course.lessons.lesson_14.claims import d22
+from course.lessons.lesson_14 import run, words
+from course.lessons.lesson_14.check import checks
+from course.lessons.lesson_14.ledger import Ledger, LedgerPanel
+from course.lessons.lesson_14.rows import draw_map
+from course.lessons.lesson_14.words import d22
 
 lab = open_lab()
 ledger = Ledger(lab)
@@ -47,13 +48,13 @@ ledger.measure("D18")
 bet = lab.predict(
     "as they stand",
     "Of the claims that can be judged here, how many hold as they stand?",
-    bets.HOLDING,
+    words.HOLDING,
 )
 bet
 
 # %%
 ledger.measure_all()
-bet.score(bets.as_they_stand(ledger.rows()))
+bet.score(words.as_they_stand(ledger.rows()))
 
 # %% [markdown]
 # That cell runs every experiment that has no result on this machine yet: some take a second, some minutes. The bar says
@@ -105,16 +106,16 @@ LedgerPanel(ledger)
 fickle = lab.predict(
     "fickle",
     "Which technique's factor depends most on the workload (best over worst)?",
-    list(techniques.CLAIMED),
+    list(run.CLAIMED),
 )
 fickle
 
 # %%
-cells = techniques.measure(lab)
-fickle.score(techniques.most_fickle(cells))
+cells = run.measure(lab)
+fickle.score(words.most_fickle(cells))
 
 # %%
-techniques.techniques_table(cells)
+run.techniques_table(cells)
 
 # %% [markdown]
 # - **Batching** shortens a queue. A lone request has nothing to share a step with, so its factor is 1, give or take
@@ -143,13 +144,11 @@ ledger.keep(d22(cells))
 # %%
 import inspect
 
-from course.lessons.lesson_14 import claims as example
-
-print(inspect.getsource(example.verdict))
+print(inspect.getsource(words.verdict))
 
 # %% [markdown]
-# **How the ledger finds its experiments.** The `claims.py` of each lesson's folder, `course/lessons/lesson_NN/`, has a
-# `MEASURE`, which maps a claim's id to a function that takes the lab. To add a claim, add it to the `claims.toml`
+# **How the ledger finds its experiments.** The `words.py` of each lesson's folder, `course/lessons/lesson_NN/`, has a
+# `MEASURE`, which maps a claim's id to a function that takes the lab. To add a claim, add it to the `words.toml`
 # beside it and a function there.
 #
 # **Take it with you.** As Markdown, CSV or JSON, with the device's name, date and versions in each row.

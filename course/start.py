@@ -9,7 +9,7 @@
 # %%
 from course.lab.phase_map.measure import PhaseMap
 from course.lab.phase_map.picture import provenance_note, remeasure, runs_table, show_map
-from course.lessons.start.paths import INTERVIEW, SERVER, TEACHER
+from course.lessons.start.contents import INTERVIEW, SERVER, TEACHER
 from course.lessons.start.resume import keep_or_reset, show_path, where_next
 from course.lessons.start.review import Review, export
 

@@ -114,7 +114,7 @@ check("incremental-utf8", length_of, TextStream)
 
 # %%
 from course.lab import Lab
-from course.lessons.lesson_10.letters import spell
+from course.lessons.lesson_10.run import spell
 
 letters = spell(Lab().tokenizer, "日本 🦜!")
 # [solution]

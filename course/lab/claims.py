@@ -1,9 +1,19 @@
 """Claims that public articles make about latency, each with what was measured here and a verdict.
 
-The claims.py of a lesson's package has a function for each claim that the lesson measures, named after it (`a1`): it
-takes what the lesson has run, and returns the row of the ledger. What is said of a claim lies beside it in claims.toml.
-`MEASURE` of each module runs a small experiment for each of its claims, for a learner who has skipped the lesson.
-`EXPERIMENT` names the code under course/lab that measures them outside the lesson's own package: when it changes, the
+A lesson's words.py has a function for each claim that the lesson measures, named after it (`a1`): it takes what the
+lesson has run, and returns the row of the ledger. What it may say stands beside it, in words.toml:
+
+    [claims.A6]
+    claim = "Two services with equal E2E can be ill in opposite phases."
+    lessons = "01"            # the first one measures it; it is a topic of the others
+    phases = "QD"             # queue, prefill, first token, decode, stream
+
+    [claims.A6.texts]
+    measured = "E2E differs by {apart:.0%}."
+    holds = "holds."
+
+`MEASURE` of each words.py runs a small experiment for each of its claims, for a learner who has skipped the lesson.
+`EXPERIMENT` names the code under course/ that measures them outside the lesson's own folder: when it changes, the
 ledger calls its results old.
 """
 
@@ -64,13 +74,23 @@ class Entry:
 
 
 def read_claims(folder: Path) -> dict[str, Entry]:
-    """All claims of the lessons' packages under `folder`, by id, in order of their ids."""
+    """The claims of all lessons under `folder`, by id, in order of their ids."""
     found = {}
-    for path in folder.glob("lesson_*/claims.toml"):
-        for name, row in tomllib.loads(path.read_text(encoding="utf-8")).items():
+    for lesson in folder.glob("lesson_*"):
+        for name, row in read_words(lesson, "claims").items():
             phases = tuple(_LETTERS[letter] for letter in row["phases"])
             found[name] = Entry(name, row["claim"], tuple(row["lessons"].split()), phases, row["texts"])
     return dict(sorted(found.items(), key=lambda item: (item[0][0], int(item[0][1:]))))
+
+
+def read_words(lesson: Path, part: str) -> dict[str, Any]:
+    """What a lesson may say: the tables `[claims.*]` or `[findings.*]` of its words.toml, or all of claims.toml or
+    findings.toml.
+    """
+    words, old = lesson / "words.toml", lesson / f"{part}.toml"
+    if words.is_file():
+        return tomllib.loads(words.read_text(encoding="utf-8")).get(part, {})
+    return tomllib.loads(old.read_text(encoding="utf-8")) if old.is_file() else {}
 
 
 REGISTRY = read_claims(Path(__file__).parents[1] / "lessons")
@@ -87,7 +107,7 @@ class _Template(string.Formatter):
 
 
 def say(name: str, /, **values: Any) -> str:
-    """A text of claims.toml, filled in: `say("A6.holds", apart=0.1)`."""
+    """A text of a claim, filled in: `say("A6.holds", apart=0.1)`."""
     claim, text = name.split(".")
     return fill_in(REGISTRY[claim].texts[text], **values)
 
@@ -135,9 +155,9 @@ class Claim:
 
 
 def conclude(name: str, verdict: str, /, **values: Any) -> Claim:
-    """A row of the ledger from claims.toml: what was measured, and one of its verdicts. Both get the same values.
+    """A row of the ledger from words.toml: what was measured, and one of its verdicts. Both get the same values.
 
     Args:
-        verdict: the verdict's name, such as "only_when".
+        verdict: the verdict's name, such as "holds" or "only_above_capacity".
     """
     return Claim(name, say(f"{name}.measured", **values), say(f"{name}.{verdict}", **values))

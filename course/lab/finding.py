@@ -1,8 +1,8 @@
 """What a run showed, told from its own numbers; what it would have meant otherwise is folded away below.
 
-A lesson keeps its sentences in findings.toml beside its code, a table for each finding and in it one for each outcome:
+A lesson keeps its sentences in words.toml beside its code, a table for each finding and in it one for each outcome:
 
-    [chunks.longer]
+    [findings.chunks.longer]
     here = "Chunks made the long prompt's TTFT {factor:.1f} times as long: each of them reads all weights again."
     otherwise = "Had it become shorter, the steps would have been too large for the caches before."
 
@@ -12,7 +12,6 @@ Where a sentence says that something else kept the machine busy, its table has `
 in which it stands is not committed (build.py).
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,7 +20,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from course.lab.claims import fill_in
+from course.lab.claims import fill_in, read_words
 from course.lab.display import fold
 from course.lab.marks import DISTURBED
 
@@ -55,7 +54,7 @@ def html_of(markdown: str) -> str:
 
 
 def tell(lesson: str, finding: str, outcome: str, /, **values: Any) -> Finding:
-    """The finding of a lesson's findings.toml, filled in. `{wait:seconds}` and `{rate:number}` as style.py writes them.
+    """A finding of a lesson's words.toml, filled in. `{wait:seconds}` and `{rate:number}` as style.py writes them.
 
     Args:
         lesson: its number, such as "03".
@@ -69,5 +68,5 @@ def tell(lesson: str, finding: str, outcome: str, /, **values: Any) -> Finding:
 
 @cache
 def texts(lesson: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    """All of a lesson's, by finding and outcome."""
-    return tomllib.loads((LESSONS / f"lesson_{lesson}" / "findings.toml").read_text(encoding="utf-8"))
+    """All texts of a lesson's findings, by finding and outcome."""
+    return read_words(LESSONS / f"lesson_{lesson}", "findings")

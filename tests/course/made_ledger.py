@@ -5,9 +5,8 @@ from pathlib import Path
 
 from course.lab.claims import Claim
 from course.lab.lab import Lab
-from course.lessons.lesson_14 import Ledger
-from course.lessons.lesson_14.measuring import Experiment
-from course.lessons.lesson_14.records import Book
+from course.lessons.lesson_14.ledger import Experiment, Ledger
+from course.lessons.lesson_14.rows import Book
 
 VERDICT_OF = {"A1": "holds. Really.", "A2": "holds only when it rains. Then it does.", "D18": "wrong: it is less."}
 

@@ -1,14 +1,16 @@
 """Streams, trips and fed fronts made by hand for the tests of lesson 10."""
 
 from course.lab.http_client import Heard, Read
-from course.lessons.lesson_10 import front
-from course.lessons.lesson_10.front import Fed
-from course.lessons.lesson_10.traffic import Passed, Trip
+from course.lessons.lesson_10 import run
+from course.lessons.lesson_10.run import Fed, ProxiedStream
+from course.lessons.lesson_10b.run import Trip
 
 START = 100.0
 
 
-def passed(name: str = "straight", bunch: int = 1, tokens: int = 40, extra: float = 0.0, told: float = 0.1) -> Passed:
+def passed(
+    name: str = "straight", bunch: int = 1, tokens: int = 40, extra: float = 0.0, told: float = 0.1
+) -> ProxiedStream:
     """A token each 10 ms from 100 ms on; `bunch` of them arrive together, when the last of them was written."""
     server = tuple(START + 0.1 + 0.01 * i for i in range(tokens))
     reads = tuple(
@@ -16,7 +18,7 @@ def passed(name: str = "straight", bunch: int = 1, tokens: int = 40, extra: floa
         for i in range(0, tokens, bunch)
     )
     heard = Heard(START, reads, reads[-1].moment, 200, "made", b"", tokens)
-    return Passed(
+    return ProxiedStream(
         name,
         heard,
         server,
@@ -36,7 +38,7 @@ def fed(every: int, cpu: float = 1e-4, late: float = 0.001, chunks: int = 1000) 
     return Fed(10, every, chunks, cpu * chunks, 2.0, (late,) * chunks)
 
 
-COSTS = [fed(every) for every in front.EVERY]
+COSTS = [fed(every) for every in run.EVERY]
 
 
 def busy(cpu: float = 1.8, cured: float = 0.01) -> list[Fed]:

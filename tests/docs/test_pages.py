@@ -12,8 +12,7 @@ from course.drills.library import ALL
 from course.grading.exercises import catalogue
 from course.incidents.causes import CAUSES
 from course.lab.build import lesson_sources
-from course.lessons.start.contents import HEADING, anchor, plain
-from course.lessons.start.paths import INTERVIEW, SERVER, TEACHER
+from course.lessons.start.contents import HEADING, INTERVIEW, SERVER, TEACHER, anchor, plain
 from minillm import __version__
 from minillm.server.config import UNKEPT_BY_REPLICAS
 

@@ -12,7 +12,7 @@ from course.incidents.dumps.sums import Sums, sums_of, thirteen
 from course.incidents.generate import Hidden, generate_of, look_up
 from course.incidents.outcome import Trials
 from course.incidents.service import Play
-from course.lessons.lesson_13 import claims as lesson_13
+from course.lessons.lesson_13 import run as lesson_13
 
 SLOTS, TOKENS_A_STEP = 64, 768
 """Of the 13B: the dump doesn't tell; with these, ITL and TTFT are in its range where a server is full."""

@@ -11,7 +11,7 @@ from course.incidents.page import page_of
 from course.incidents.questions import BY_ID, QUESTIONS
 from course.lab.display import Html, as_table, table
 from course.lab.style import number, seconds
-from course.lessons.lesson_13 import claims as lesson_13
+from course.lessons.lesson_13 import run as lesson_13
 
 
 def read(name: str) -> Html:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from course.incidents.numbers import answered
 from course.incidents.service import Play
-from course.lessons.lesson_13 import claims as lesson_13
+from course.lessons.lesson_13 import run as lesson_13
 
 
 @dataclass(frozen=True)

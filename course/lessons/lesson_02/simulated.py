@@ -9,7 +9,7 @@ from typing import Any
 
 from course.lab import simulated_70b
 from course.lab.scale import enough
-from course.lessons.lesson_02.visits import mean, visits_of, waits
+from course.lab.visits import mean, visits_of, waits
 from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from course.simulator.workload.kinds import Independent, TrafficModel

@@ -1,4 +1,4 @@
-"""Batching, order and admission at 70B: the unchanged scheduler on simulated hardware. Everything is cached."""
+"""Lesson 02b at 70B: batching, order, admission, tenants. The scheduler is unchanged; everything is cached."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -6,8 +6,9 @@ from typing import Any
 
 from course.lab import simulated_70b
 from course.lab.scale import enough
+from course.lab.visits import Visit, visits_of, waits
 from course.lessons.lesson_02.simulated import CHAT, ENOUGH_FOR_A_QUEUE, capacity, serve
-from course.lessons.lesson_02.visits import Visit, visits_of, waits
+from course.lessons.lesson_02b.run import GREEDY, SMALL, ByTenant, split_by_tenant
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.arrivals import AllAtOnce, Gamma, Poisson
@@ -24,6 +25,8 @@ PATIENCE_S = 10.0
 IN_TIME_S = 2.0
 """The SLO: a first token within two seconds."""
 
+# ---------------------------------------------------------------- who is next
+
 ORDERS = {
     "first come": {},
     "shortest first": {"scheduling_order": "shortest_prompt"},
@@ -33,6 +36,7 @@ ORDERS = {
 }
 """Who is next. With a limit, long prompts are turned away."""
 ORDER_SLOTS = 16
+ORDER_LOAD = 1.1
 ALL_NEARLY_AT_ONCE = 1000.0
 """Requests a second."""
 
@@ -47,6 +51,11 @@ def waits_by_length(visits: Iterable[Visit]) -> tuple[list[float], list[float]]:
 def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
     """One long prompt among ten, under one of ORDERS."""
     return tuple(visits_of(_mixed(load, enough(count, ENOUGH_FOR_A_QUEUE), **ORDERS[order])))
+
+
+def orders_at(load: float = ORDER_LOAD) -> dict[str, tuple[Visit, ...]]:
+    """All orders at one load."""
+    return {order: ordered(order, load) for order in ORDERS}
 
 
 def _mixed(load: float, count: int, **fields: Any) -> FleetRun:
@@ -66,7 +75,11 @@ def _mixed_capacity(count: int) -> float:
     return simulated_70b.steady_rate(visit.left for visit in visits_of(_short_and_long(ALL_NEARLY_AT_ONCE, count)))
 
 
+# ---------------------------------------------------------------- a limit on the queue
+
 LIMIT_SLOTS = 16
+TIGHT_LIMIT = 4
+"""max_queue_len of the server with a limit, where there are two."""
 BURSTS = 3.0
 """Coefficient of variation of the gaps between arrivals in bursts; 1 = Poisson."""
 
@@ -94,6 +107,15 @@ def outcomes(run: FleetRun) -> dict[str, int]:
     return found
 
 
+def open_and_limited(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
+    """What became of all requests without a limit, and with a tight one."""
+    limits = {"open": None, "limit": TIGHT_LIMIT}
+    return {name: outcomes(with_queue_limit(load, limit, cv)) for name, limit in limits.items()}
+
+
+# ---------------------------------------------------------------- how slots are filled
+
+
 def throughput(traffic: TrafficModel, count: int, **fields: Any) -> float:
     """Output tokens a second when all come at once."""
     run = serve(traffic, AllAtOnce(), count, **fields)
@@ -107,11 +129,9 @@ def dynamic_gains(slots: Sequence[int] = (2, 8)) -> dict[str, dict[int, tuple[fl
     for name, traffic in {"equal answers": equal, "answers of all lengths": CHAT}.items():
         alone = throughput(traffic, 16, batching="none", max_num_seqs=1)
         found[name] = {
-            n: tuple(
-                throughput(traffic, 64, max_num_seqs=n, batching=way) / alone for way in ("static", "continuous")
-            )
+            n: tuple(throughput(traffic, 64, max_num_seqs=n, batching=way) / alone for way in ("static", "continuous"))
             for n in slots
-        }  # fmt: skip
+        }
     return found
 
 
@@ -139,8 +159,7 @@ def tenfold(tp: int) -> dict[str, float]:
 
 
 def chunks_and_limit(load: float) -> dict[str, FleetRun]:
-    """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of
-    8."""
+    """Chats and one prompt of 6000 tokens among ten: whole or in chunks, with a limit on the queue and without."""
     whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}
     chunked, limit = {"max_num_batched_tokens": 2048}, {"max_queue_len": 8}
     ways = {"neither": whole, "chunks": chunked, "limit": {**whole, **limit}, "both": {**chunked, **limit}}
@@ -165,3 +184,35 @@ def saturated_ways() -> dict[str, float]:
     return {
         name: count / _short_and_long(ALL_NEARLY_AT_ONCE, count, **fields).duration for name, fields in BIG_WAYS.items()
     }
+
+
+# ---------------------------------------------------------------- one greedy tenant
+
+TENANT_SLOTS = 16
+SENDS = {
+    "chats": CHAT,
+    "long prompts": Independent(prompt=Fixed(tokens=8000), output=Fixed(tokens=100)),
+    "long answers": Independent(prompt=Fixed(tokens=300), output=Fixed(tokens=1500)),
+}
+"""What the greedy tenant asks for; the small ones chat."""
+GREEDY_LOADS = {"30%": 0.3, "80%": 0.8, "120%": 1.2, "200%": 2.0}
+SMALL_LOAD = 0.08
+"""Load of each small tenant, as a share of the capacity."""
+
+
+@functools.lru_cache(maxsize=64)
+def tenants_at_70b(order: str, greedy: str, sends: str) -> ByTenant:
+    """One replica: the small tenants chat, the greedy one sends `sends`."""
+    count, each = enough(360, ENOUGH_FOR_A_QUEUE), capacity(CHAT, max_num_seqs=TENANT_SLOTS)
+    span = count / (each * (GREEDY_LOADS["80%"] + 3 * SMALL_LOAD))
+    on = simulated_70b.deployment(max_num_seqs=TENANT_SLOTS, scheduling_order=order)
+    loads = {GREEDY: (SENDS[sends], GREEDY_LOADS[greedy] * capacity(SENDS[sends], 100, max_num_seqs=TENANT_SLOTS))}
+    loads |= dict.fromkeys(SMALL, (CHAT, SMALL_LOAD * each))
+    parts = [
+        make_workload(
+            traffic, Poisson(rate=rate), num_requests=max(round(rate * span), 8), seed=seed, name=name
+        ).with_tenant(name)
+        for seed, (name, (traffic, rate)) in enumerate(loads.items())
+    ]
+    run = simulated_70b.play(on, merge("tenants", *parts))
+    return split_by_tenant(visits_of(run), [record.request.tenant for record in run.records])

@@ -3,8 +3,7 @@
 import functools
 
 from course.lab import simulated_70b
-from course.lessons.lesson_03.chunks import Trade, gaps_while
-from course.lessons.lesson_03.costs import BIG, chunk_sizes
+from course.lessons.lesson_03.run import BIG, Trade, chunk_sizes, gaps_while
 from course.simulator.deployment import Deployment
 from course.simulator.workload.requests import Piece, Workload, WorkloadRequest
 

@@ -1,13 +1,30 @@
-"""A TTFT by cause: one request as a waterfall, several as bars; and the rhythm in which a writer's tokens come."""
+"""Pictures of lesson 05, some with sliders: one TTFT by cause, policies side by side, fleets at 70B."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, Shown, buttons, choices, switch
+from course.lab.lab import Lab
+from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, phase_fill, rect, text, time_axis
-from course.lessons.lesson_05 import traffic
-from course.lessons.lesson_05.causes import CAUSES, Breakdown
+from course.lab.ttft_causes import CAUSES, Breakdown, causes_of_run, mean
+from course.lessons.lesson_05 import sim_70b
+from course.lessons.lesson_05.run import (
+    PACES,
+    POLICIES,
+    MaskCost,
+    Pace,
+    company,
+    newcomers,
+    pause_p99,
+    ttft_of,
+    writers,
+)
+
+# ---------------------------------------------------------------- one TTFT, and policies side by side
 
 LEFT, RIGHT = 132, 20
 ROW = 21
@@ -33,7 +50,7 @@ def draw_waterfall(
 
     Args:
         ghost: another first token, drawn as thin outlines under the bars.
-    """  # fmt: skip
+    """
     ghost = ghost or {}
     rows = [cause for cause in CAUSES if now.get(cause, 0.0) > 0 or ghost.get(cause, 0.0) > 0]
     total, total_before = sum(now.values()), sum(ghost.values())
@@ -60,7 +77,12 @@ def draw_waterfall(
     if ghost:
         words = f"thin outline: {ghost_name}, {seconds(total_before)}"
         body += text(WIDTH - 4, bottom + 28, words, size=11, fill=SOFT, text_anchor="end")
-    return Picture(title, body, bottom + 36, description=told(now) + (f" {ghost_name}: {told(ghost)}" if ghost else ""))
+    return Picture(
+        title,
+        body,
+        bottom + 36,
+        description=causes_told(now) + (f" {ghost_name}: {causes_told(ghost)}" if ghost else ""),
+    )
 
 
 def _bar(cause: str, value: float, edge: float, total: float, scale: Scale, y: float) -> str:
@@ -72,7 +94,7 @@ def _bar(cause: str, value: float, edge: float, total: float, scale: Scale, y: f
     return rect(start, y, end - start, 12, fill=fill_of(cause)) + text(x, y + 11, label, size=11, fill=SOFT)
 
 
-def told(causes: Breakdown) -> str:
+def causes_told(causes: Breakdown) -> str:
     """A breakdown in words."""
     found = ", ".join(f"{cause} {seconds(causes[cause])}" for cause in CAUSES if causes.get(cause, 0.0) > 0)
     return f"TTFT {seconds(sum(causes.values()))}: {found}."
@@ -115,7 +137,7 @@ def draw_policies(
         body += rect(MIDDLE, y, max(right(paid[name]) - MIDDLE, 1), 21, fill=phase_fill("decode"))
         body += text(right(paid[name]) + 5, y + 15, seconds(paid[name]), size=12)
     body += _legend(used, bottom + 52)
-    found = " ".join(f"{name}: {told(b)} {payer} {seconds(paid[name])}." for name, b in ttfts.items())
+    found = " ".join(f"{name}: {causes_told(b)} {payer} {seconds(paid[name])}." for name, b in ttfts.items())
     return Picture(title, body, bottom + 62 + 18 * ((len(used) - 1) // 6), description=found)
 
 
@@ -138,7 +160,7 @@ def draw_rhythm(runs: Mapping[str, Run]) -> Picture:
     """When one writer's tokens come, a strip a policy; above each strip the newcomers, waiting and being read."""
     longest = max(run.duration for run in runs.values())
     scale = Scale(0, longest, 112, WIDTH - RIGHT)
-    count = max(len(traffic.newcomers(run)) for run in runs.values())
+    count = max(len(newcomers(run)) for run in runs.values())
     tall = 7 * count + 34
     bottom = 26 + tall * len(runs)
     body = rect(112, 4, 13, 8, fill=phase_fill("queue")) + text(129, 12, "newcomer waits", size=11, fill=SOFT)
@@ -153,14 +175,14 @@ def draw_rhythm(runs: Mapping[str, Run]) -> Picture:
         body += text(102, top + tall / 2, name, size=12, text_anchor="end") + _newcomers(run, scale, top)
         drawn, pause = _ticks(run, scale, top + 7 * count + 4)
         body += drawn
-        waits = traffic.ttft_of(traffic.newcomers(run))
+        waits = ttft_of(newcomers(run))
         found.append(f"{name}: longest pause {seconds(pause)}, mean TTFT {seconds(sum(waits) / max(len(waits), 1))}")
     return Picture("When does the next word come?", body, bottom + 34, description="; ".join(found) + ".")
 
 
 def _newcomers(run: Run, scale: Scale, top: float) -> str:
     waiting, read = [], []
-    for j, view in enumerate(traffic.newcomers(run)):
+    for j, view in enumerate(newcomers(run)):
         arrival, scheduled, prefilled = (scale(border - run.start) for border in view.borders[:3])
         waiting.append((arrival, top + 7 * j, max(scheduled - arrival, 0.8), 5.0))
         read.append((scheduled, top + 7 * j, max(prefilled - scheduled, 1.5), 5.0))
@@ -169,7 +191,7 @@ def _newcomers(run: Run, scale: Scale, top: float) -> str:
 
 def _ticks(run: Run, scale: Scale, top: float) -> tuple[str, float]:
     """The first writer's tokens, its longest pause marked under them; and how long that is."""
-    stamps = [stamp - run.start for stamp in traffic.writers(run)[0].deliveries]
+    stamps = [stamp - run.start for stamp in writers(run)[0].deliveries]
     body = boxes([(scale(stamp) - 0.8, top, 1.6, 14.0) for stamp in stamps], fill=PHASE_COLOURS["decode"])
     start, end = max(pairwise(stamps), key=lambda pair: pair[1] - pair[0])
     body += rect(scale(start), top + 16, scale(end) - scale(start), 3, fill=ALARM)
@@ -177,3 +199,104 @@ def _ticks(run: Run, scale: Scale, top: float) -> tuple[str, float]:
     fits = scale(end) < WIDTH - 90
     x, anchor = (scale(end) + 4, "start") if fits else (scale(start) - 4, "end")
     return body + text(x, top + 24, seconds(end - start), size=11, fill=ALARM, text_anchor=anchor), end - start
+
+
+# ---------------------------------------------------------------- with sliders
+
+FRAME_S = 0.4
+"""Between two pictures of a run in progress."""
+BUDGETS = (16, 32, 64, 128, 256)
+
+
+def newcomers_causes(run: Run) -> list[dict[str, float]]:
+    """Causes of each newcomer's TTFT, in order of arrival."""
+    names = {view.request_id for view in newcomers(run)}
+    found = causes_of_run(run)
+    return [found[row.index] for row in run.rows if row.request_id in names and row.index in found]
+
+
+def draw_runs(runs: Mapping[str, Run], title: str = "") -> Picture:
+    """Policies side by side: newcomers' TTFT by cause, and the gaps of those who write."""
+    found = {name: mean(newcomers_causes(run)) for name, run in runs.items()}
+    paid = {name: pause_p99(run) for name, run in runs.items()}
+    return draw_policies(found, paid, **({"title": title} if title else {}))
+
+
+class PolicyBench:
+    """Runs policies on the real engine, and keeps every run of a traffic beside the others.
+
+    Args:
+        pace: of this machine.
+        runs: busy traffic, already played.
+    """
+
+    def __init__(self, lab: Lab, pace: Pace, runs: Mapping[str, Run] | None = None) -> None:
+        self.lab, self.pace = lab, pace
+        self.runs: dict[str, dict[str, Run]] = {name: {} for name in PACES}
+        self.runs["busy"].update(runs or {})
+
+    def explorer(self) -> Explorer:
+        """The bench with its sliders."""
+        panel = Explorer(
+            self.draw,
+            button="Run it",
+            arrivals=buttons("arrivals", list(PACES), "busy"),
+            policy=buttons("policy", list(POLICIES)),
+            budget=choices("token budget of 'mixed'", BUDGETS, 32),
+        )
+        return panel.showing(draw_runs(self.runs["busy"])) if self.runs["busy"] else panel
+
+    def draw(self, arrivals: str, policy: str, budget: int) -> Iterator[Shown]:
+        """Play it, live; then show it beside what was played before."""
+        fields = POLICIES[policy]
+        if policy == "mixed":
+            fields = {**fields, "max_num_batched_tokens": budget}
+        name = f"mixed, {budget}" if policy == "mixed" and budget != 32 else policy
+        crowd = company(self.lab, self.pace, PACES[arrivals])
+        session = self.lab.start(crowd, self.lab.config(**fields))
+        while not session.wait(FRAME_S):
+            yield draw_timeline(session.run(), title=f"{name}, {arrivals}: running …")
+        self.runs[arrivals][name] = session.run()
+        yield draw_runs(self.runs[arrivals], f"{arrivals}: who waits, and who pays?")
+
+
+def draw_fleets(fleets: Mapping[str, sim_70b.Fleet], title: str) -> Picture:
+    """Policies at 70B: mean TTFT by cause, and the 99th percentile of the gaps."""
+    return draw_policies(
+        {name: fleet.mean_causes for name, fleet in fleets.items()},
+        {name: fleet.itl(99) for name, fleet in fleets.items()},
+        who="TTFT at the client, mean, by cause",
+        payer="ITL, p99",
+        title=title,
+    )
+
+
+def at_70b(qps: float = 12.0) -> Explorer:
+    """Every policy on a fleet of four replicas, one after the other, with sliders; pressed once."""
+
+    def draw(qps: float, prefill_replicas: int, rtt_ms: int, new_connection: bool) -> Iterator[Shown]:
+        title = f"70B, {sim_70b.REPLICAS} replicas, {qps:g} requests/s: who waits, and who pays?"
+        wire = {"rtt_s": rtt_ms / 1000, "handshakes": 2 * new_connection}
+        fleets = {}
+        for policy in (*sim_70b.POLICIES, sim_70b.APART):
+            split = {"prefill_replicas": prefill_replicas} if policy == sim_70b.APART else {}
+            fleets[policy] = sim_70b.serve(policy, qps, **wire, **split)
+            yield draw_fleets(fleets, title)
+
+    panel = Explorer(
+        draw,
+        button="Simulate",
+        qps=choices("requests per second", (0.5, 4, 8, 12, 16, 24), qps),
+        prefill_replicas=choices("'disaggregated': prefill replicas", (1, 2, 3), 2),
+        rtt_ms=choices("round trip to the client, ms", (0, 20, 80, 200), 20),
+        new_connection=switch("a new TLS connection for each request: two more round trips"),
+    )
+    panel.press()
+    return panel.wait()
+
+
+def masks_table(found: list[MaskCost]) -> Html:
+    rows = [
+        (str(c.batch), seconds(c.plain), seconds(c.guided), seconds(c.mask), f"{c.mask / c.guided:.1%}") for c in found
+    ]
+    return as_table(("batch", "decode step", "with a schema", "of it, masks", "share"), rows)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from course.lab import simulated_70b
 from course.lab.run import percentile
 from course.lab.scale import enough
-from course.lessons.lesson_05.causes import mean
+from course.lab.ttft_causes import mean
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.record import ClientRecord
 from course.simulator.cluster.run import FleetRun

@@ -1,21 +1,85 @@
-"""Measures claims one by one, keeps what was found, and shows it."""
+"""Measures claims one by one, keeps what was found, and shows it. The panel works with it by buttons."""
 
+import hashlib
+import importlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
+from types import ModuleType
 
-from course.lab.claims import REGISTRY, Claim, Entry
-from course.lab.display import Html
+import ipywidgets as widgets
+
+from course.lab.claims import REGISTRY, SHORT_NAMES, Claim, Entry
+from course.lab.display import Html, LivePanel
+from course.lab.explorer import buttons
 from course.lab.lab import Lab
+from course.lab.style import PHASE_LABELS
 from course.lab.waiting import Stopped, with_progress
-from course.lessons.lesson_14 import export
-from course.lessons.lesson_14.measuring import Experiment, find_experiments
-from course.lessons.lesson_14.records import KINDS, Book, Record
-from course.lessons.lesson_14.rows import Row, rows_table
+from course.lessons.lesson_14.rows import (
+    GROUPS,
+    KINDS,
+    Book,
+    LedgerRow,
+    Record,
+    as_text,
+    draw_map,
+    row_html,
+    rows_table,
+    table_of,
+)
 from minillm.bench.report import describe_machine, describe_versions
+
+COURSE = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What measures one claim."""
+
+    lesson: str
+    run: Callable[[Lab], Claim]
+    code: str
+    """Fingerprint of its lesson's code: a result of other code is an old one."""
+
+
+def find_experiments() -> dict[str, Experiment]:
+    """By claim id, from the words.py of every lesson."""
+    found: dict[str, Experiment] = {}
+    for folder in sorted((COURSE / "lessons").glob("lesson_*")):
+        lesson = folder.name.removeprefix("lesson_")
+        module = words_of(lesson)
+        code = fingerprint(folder, getattr(module, "EXPERIMENT", ()))
+        for claim, run in module.MEASURE.items():
+            found[claim] = Experiment(lesson, run, code)
+    return found
+
+
+def words_of(lesson: str) -> ModuleType:
+    """A lesson's words.py, or claims.py where it has none."""
+    name = "words" if (COURSE / "lessons" / f"lesson_{lesson}" / "words.py").is_file() else "claims"
+    return importlib.import_module(f"course.lessons.lesson_{lesson}.{name}")
+
+
+def fingerprint(lesson: Path, others: Sequence[str] = (), course: Path = COURSE) -> str:
+    """Hash of a lesson's code and words, and of other code that its experiments run.
+
+    Args:
+        lesson: its folder.
+        others: modules (each with its .toml) and folders under `course`; the lesson's words.py lists them as
+            EXPERIMENT.
+    """
+    found = hashlib.sha256()
+    for part in (lesson, *(course / name for name in others)):
+        for path in sorted(part.rglob("*") if part.is_dir() else part.parent.glob(f"{part.stem}.*")):
+            if path.suffix in (".py", ".toml"):  # a claim's words are in the .toml beside its module
+                found.update(f"{path.name}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:12]
+
 
 REPRESENTATIVE = ("A1", "A9", "A17", "B1", "D3", "D18", "E4", "F1")
 """What the short form measures: every source, every verdict that there is, and all of it quickly."""
@@ -52,13 +116,13 @@ class Ledger:
         phase: str | None = None,
         verdict: str | None = None,
         lesson: str | None = None,
-    ) -> list[Row]:
+    ) -> list[LedgerRow]:
         """The claims that pass every filter, in the registry's order.
 
         Args:
             source: a name of claims.SHORT_NAMES, or the letter with which ids begin.
             phase: one of the five that the claim speaks of.
-            verdict: one of records.KINDS.
+            verdict: one of rows.KINDS.
             lesson: two digits; the lesson that measures it, or another one that it is a topic of.
         """
         found: dict[str, list[Record]] = {}
@@ -67,7 +131,7 @@ class Ledger:
         rows = [self._row(entry, found.get(entry.id, [])) for entry in REGISTRY.values()]
         return [row for row in rows if row.passes(source, phase, verdict, lesson)]
 
-    def row(self, claim: str) -> Row:
+    def row(self, claim: str) -> LedgerRow:
         """One claim.
 
         Raises:
@@ -76,7 +140,7 @@ class Ledger:
         entry = _entry(claim)
         return self._row(entry, [record for record in self.book.records() if record.id == entry.id])
 
-    def measure(self, claim: str) -> Row:
+    def measure(self, claim: str) -> LedgerRow:
         """Run a claim's experiment, keep what it found, and show it. An experiment that fails says why in its row.
 
         Raises:
@@ -100,7 +164,7 @@ class Ledger:
         self._run_all(missing)
         return rows_table([self.row(claim) for claim in wanted])
 
-    def run(self, claim: str) -> Row:
+    def run(self, claim: str) -> LedgerRow:
         """As `measure`, of one claim, which isn't shown: for a thread that has no cell."""
         self._check(claim)
         with self._turn:
@@ -120,7 +184,7 @@ class Ledger:
         if claim not in self.experiments:
             raise LookupError(f"nothing measures {claim} yet: lesson {entry.lesson} has no experiment for it")
 
-    def keep(self, found: Claim) -> Row:
+    def keep(self, found: Claim) -> LedgerRow:
         """Put a claim that a lesson's own cells have measured into its row, and show that.
 
         Raises:
@@ -151,7 +215,7 @@ class Ledger:
         if path.resolve() == self.book.path.resolve():
             raise ValueError(f"{path.name} is the ledger itself: choose another name")
         rows = self.rows()
-        text = export.as_text(rows, path.suffix)
+        text = as_text(rows, path.suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="")
         told = (
@@ -159,14 +223,14 @@ class Ledger:
         )
         return Html(f"<p>{told}</p>", told)
 
-    def _row(self, entry: Entry, records: Sequence[Record]) -> Row:
+    def _row(self, entry: Entry, records: Sequence[Record]) -> LedgerRow:
         """With the newest record of this machine; if it has none, the newest of another."""
         here = [record for record in records if record.device == self.device]
         record = (here or list(records) or [None])[-1]
         experiment = self.experiments.get(entry.id)
         is_old = record is not None and experiment is not None and record.code != experiment.code
         others = tuple(each for each in records if each is not record)
-        return Row(entry, record, is_old, bool(here), experiment is not None, others)
+        return LedgerRow(entry, record, is_old, bool(here), experiment is not None, others)
 
     def _record(self, claim: str, experiment: Experiment) -> Record:
         verdict = measured = ""
@@ -205,3 +269,135 @@ def _short(path: Path) -> str:
     """With ~ for the home folder."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+# ---------------------------------------------------------------- the ledger to work with
+
+ALL = "all"
+
+
+class LedgerPanel(LivePanel):
+    """Filters over the claims; one of those in sight can be measured, or all that have no result here yet.
+
+    Experiments run one after the other in a thread of their own, so that no cell waits and Stop works.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.filters: dict[str, widgets.Dropdown] = {
+            "source": _dropdown("source", {name: name for name in SHORT_NAMES.values()}),
+            "phase": _dropdown("phase", {label: phase for phase, label in PHASE_LABELS.items()}),
+            "verdict": _dropdown("verdict", {kind: kind for kind in KINDS}),
+            "lesson": _dropdown("lesson", {e: e for e in sorted({n for x in REGISTRY.values() for n in x.lessons})}),
+        }
+        self.group = buttons("a line for each", list(GROUPS))
+        self.claim = widgets.Dropdown(description="claim", layout=widgets.Layout(width="160px"))
+        self.one = _button("Measure it", self.measure)
+        self.missing = _button("Measure what is missing here", self.measure_missing)
+        self.stop_button = _button("Stop after this one", self.stop)
+        self.stop_button.disabled = True
+        self.map, self.message, self.count = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.views = {claim: widgets.HTML(layout=widgets.Layout(width="100%")) for claim in REGISTRY}
+        self._thread: threading.Thread | None = None
+        self._stop_requested = threading.Event()
+        for control in (*self.filters.values(), self.group):
+            control.observe(lambda _: self.refresh(), names="value")
+        wrap = widgets.Layout(flex_flow="row wrap", width="100%")
+        choosing = widgets.Box(list(self.filters.values()), layout=wrap)
+        measuring = widgets.Box([self.claim, self.one, self.missing, self.stop_button, self.message], layout=wrap)
+        parts = [choosing, self.group, self.map, measuring, self.count, *self.views.values()]
+        self.widget = widgets.VBox(parts, layout=widgets.Layout(width="100%"))
+        self.refresh()
+
+    @property
+    def rows(self) -> list[LedgerRow]:
+        """The claims that pass the filters."""
+        return self.ledger.rows(**self._chosen())
+
+    @property
+    def in_sight(self) -> list[str]:
+        """Their ids."""
+        return [row.entry.id for row in self.rows]
+
+    def refresh(self) -> None:
+        """Draw the map and the rows that pass the filters; offer those that can be measured."""
+        every, chosen = self.ledger.rows(), self._chosen()
+        in_sight = [row.entry.id for row in every if row.passes(**chosen)]
+        self.map.value = draw_map(every, self.group.value, in_sight).svg()
+        self.count.value = f"Showing {len(in_sight)} of {len(self.ledger.rows())} claims."
+        for row in every:
+            # A view for each: only a value that has changed is drawn again, so evidence that is open stays open.
+            view = self.views[row.entry.id]
+            view.value = table_of([row_html(row)])
+            view.layout.display = None if row.entry.id in in_sight else "none"
+        kept = self.claim.value
+        offered = [row.entry.id for row in every if row.has_experiment and row.entry.id in in_sight]
+        self.claim.options = offered
+        self.claim.value = kept if kept in offered else next(iter(offered), None)
+
+    def measure(self) -> None:
+        """The chosen claim, again if it has been."""
+        if self.claim.value is not None:
+            self._begin([self.claim.value])
+
+    def measure_missing(self) -> None:
+        """Every claim in sight that has no result of this machine yet."""
+        self._begin([row.entry.id for row in self.rows if row.has_experiment and not row.is_done])
+
+    def stop(self) -> None:
+        """Begin no other claim; the one that is being measured is finished, and kept."""
+        self._stop_requested.set()
+
+    def wait(self) -> "LedgerPanel":
+        """Until nothing is being measured."""
+        if self._thread is not None:
+            self._thread.join()
+        return self
+
+    def _begin(self, claims: Sequence[str]) -> None:
+        """Measure these in the background, unless that is going on."""
+        if self._thread is None or not self._thread.is_alive():
+            self._stop_requested.clear()
+            self._enable(measuring=True)
+            self._thread = threading.Thread(target=self._work, args=(claims,), name="ledger", daemon=True)
+            self._thread.start()
+
+    def _work(self, claims: Sequence[str]) -> None:
+        try:
+            for place, claim in enumerate(claims, 1):
+                if self._stop_requested.is_set():
+                    break
+                self.message.value = f"measuring {claim}, {place} of {len(claims)} …"
+                self.ledger.run(claim)
+                self.refresh()
+            self.message.value = ""
+        except Exception as error:  # the book cannot be read or written: no other claim could be kept either
+            self.message.value = f"{claim} could not be kept, or shown: {escape(str(error))}"
+        finally:
+            self._enable(measuring=False)
+
+    def _enable(self, measuring: bool) -> None:
+        self.one.disabled = self.missing.disabled = measuring
+        self.stop_button.disabled = not measuring
+
+    def _chosen(self) -> dict[str, str | None]:
+        """The filters of `Ledger.rows`, as they stand."""
+        return {name: None if menu.value == ALL else menu.value for name, menu in self.filters.items()}
+
+    def static_html(self) -> str:
+        return self.map.value + rows_table(self.rows).html
+
+
+def _button(words: str, action: Callable[[], None]) -> widgets.Button:
+    button = widgets.Button(description=words, layout=widgets.Layout(width="auto"))
+    button.on_click(lambda _: action())
+    return button
+
+
+def _dropdown(label: str, options: dict[str, str]) -> widgets.Dropdown:
+    return widgets.Dropdown(
+        options=[(ALL, ALL), *options.items()],
+        description=label,
+        style={"description_width": "52px"},
+        layout=widgets.Layout(width="205px"),
+    )

@@ -3,15 +3,24 @@
 import csv
 import io
 import os
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import fsrs
 from pydantic import Field
 
 from course.lab.json_store import JsonStore, StoredModel
+from course.lab.queueing import md1_wait
+from course.lab.style import number, seconds
+from course.lessons.lesson_06.roofline import on_paper
+from course.lessons.lesson_06.shapes import LLAMA_13B, LLAMA_70B
+from course.lessons.lesson_08.formulas import emitted
 from course.lessons.start.contents import anchor, lessons
+from course.simulator.cost.profile import find_profile
+from minillm.model.arithmetic import find_model
 
 RATINGS = {rating.name: rating for rating in fsrs.Rating}
 
@@ -41,7 +50,7 @@ class Card:
         return f"{lesson.file}#{anchor(self.heading)}" if lesson else ""
 
 
-class Schedule(StoredModel):
+class ReviewSchedule(StoredModel):
     """What is kept of the reviews."""
 
     opted_in: bool = False
@@ -49,7 +58,7 @@ class Schedule(StoredModel):
     """By key: FSRS's own JSON of a card that was reviewed."""
 
 
-FILE = JsonStore("cards.json", Schedule)
+SCHEDULE_FILE = JsonStore("cards.json", ReviewSchedule)
 
 
 class Deck:
@@ -60,12 +69,14 @@ class Deck:
         new_at_once: of cards never seen, at most so many at a sitting: reviews should stay short.
     """
 
-    def __init__(self, cards: Sequence[Card], kept: JsonStore[Schedule] = FILE, new_at_once: int = 10) -> None:
+    def __init__(
+        self, cards: Sequence[Card], kept: JsonStore[ReviewSchedule] = SCHEDULE_FILE, new_at_once: int = 10
+    ) -> None:
         self.cards = {card.key: card for card in cards}
         self.new_at_once = new_at_once
         self._kept = kept
         self._scheduler = fsrs.Scheduler(enable_fuzzing=False)
-        self._schedule = Schedule()
+        self._schedule = ReviewSchedule()
         self._was_there = False
 
     @property
@@ -73,13 +84,13 @@ class Deck:
         return self._current.opted_in
 
     @property
-    def _current(self) -> Schedule:
+    def _current(self) -> ReviewSchedule:
         """What is kept: in the file, or where none is read or written, in memory. One that is gone has been erased."""
         there = os.path.exists(self._kept.path)  # Path.exists raises where the home cannot be entered
         if there:
             self._schedule = self._kept.read_or(self._schedule)
         elif self._was_there:
-            self._schedule = Schedule()
+            self._schedule = ReviewSchedule()
         self._was_there = there
         return self._schedule
 
@@ -127,6 +138,84 @@ class Deck:
         except (KeyError, ValueError, TypeError):
             return None
 
-    def _change(self, how: Callable[[Schedule], None]) -> None:
+    def _change(self, how: Callable[[ReviewSchedule], None]) -> None:
         how(self._current)
         self._kept.change(how)
+
+
+# ---------------------------------------------------------------- the cards
+# The course's key facts. Numbers come from the formulas that the lessons show.
+
+CHAT = 1500
+"""Tokens of a chat in these cards: prompt and answer."""
+
+
+def waits() -> str:
+    told = ", ".join(f"{load:.0%}: {number(md1_wait(load))}" for load in (0.5, 0.8, 0.95))
+    return f"In service times, M/D/1: {told}. It grows with load / (1 - load)."
+
+
+def crossover() -> str:
+    model = find_model("llama-3-70b")
+    half = model.layer_params / (model.layers * model.query_size)
+    told = f"about {round(half, -3):,.0f} tokens"
+    return f"At P / (layers x heads x head size): {told}. Far below that a prompt is nearly linear."
+
+
+def floor() -> str:
+    shortest = seconds(on_paper(gpus=4).reading(LLAMA_70B.weight_bytes))
+    return (
+        f"Bytes of weights over bandwidth: {number(LLAMA_70B.weight_bytes / 1e9)} GB over four times "
+        f"{number(on_paper().bandwidth / 1e12)} TB/s is {shortest}. No step is shorter; launches and links add to it."
+    )
+
+
+def kv_of_a_chat() -> str:
+    each = LLAMA_70B.kv_bytes_per_token
+    formula = "2 x layers x KV heads x head size x bytes"
+    return f"{formula} = {each:,} B a token: {CHAT * each / 1e6:.0f} MB for {CHAT:,} tokens."
+
+
+def kv_border() -> str:
+    told = ", ".join(f"{m.name} ({m.kind}) {m.crossover_tokens:,.0f}" for m in (LLAMA_13B, LLAMA_70B))
+    return f"Weight bytes over KV bytes a token, over all contexts together: {told} tokens in 16 bits."
+
+
+def ridge() -> str:
+    return (
+        f"FLOP/s over bytes/s: {number(on_paper().ridge)} for an H100 by its data sheet. Below it, memory is the limit."
+    )
+
+
+def drafts() -> str:
+    return (
+        f"1 + a + ... + a^k = {number(emitted(0.6, 4))} tokens for a = 0.6, k = 4. Not k x a: the first wrong guess "
+        "ends it, and even then one token comes out. Divide by what drafting and checking cost."
+    )
+
+
+def demand() -> str:
+    qps, prompt, gpus, mfu = 100, CHAT, 4, find_profile("h100-sxm").constants.mfu
+    needs = 2 * find_model("llama-3-70b").layer_params * prompt * qps
+    has = gpus * on_paper().flops * mfu
+    return (
+        f"Prefill alone: 2 x P x tokens/s = {needs:.1e} FLOP/s, and four H100s have {has:.1e} at an MFU of "
+        f"{mfu:.0%}: {needs / has:.0f} times what they can do. No setting changes that."
+    )
+
+
+ANSWERS: dict[str, Callable[[], str]] = {
+    answer.__name__: answer for answer in (waits, crossover, floor, ridge, kv_border, kv_of_a_chat, drafts, demand)
+}
+
+
+def read_cards(file: Path) -> tuple[Card, ...]:
+    """The cards of a TOML file; answers that are numbers are computed by ANSWERS when they are asked for."""
+    rows = tomllib.loads(file.read_text(encoding="utf-8"))["card"]
+    return tuple(
+        Card(row["key"], row["lesson"], row["heading"], row["question"], row.get("answer") or ANSWERS[row["answer_by"]])
+        for row in rows
+    )
+
+
+CARDS = read_cards(Path(__file__).with_name("cards.toml"))

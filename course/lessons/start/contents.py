@@ -1,9 +1,12 @@
-"""What lessons there are, read off their sources, and how long they take."""
+"""What lessons there are, read off their sources, and how long they take; three orders to take them in."""
 
 import re
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from course.lab.build import COURSE, lesson_sources, read_source
 
@@ -14,7 +17,7 @@ MINUTES_A_CELL = 0.75
 MINUTES_A_BET = 1.0
 """To think before a prediction is locked."""
 MINUTES_A_QUESTION = 2.0
-"""Of a check."""
+"""To answer a question of a check."""
 SECTION = re.compile(r"^## (.+)$", re.M)
 HEADING = re.compile(r"^(#{1,6}) (.+?)\s*$", re.M)
 SURFACE, GUIDED, DEEP = "Surface", "Guided", "Deep dive"
@@ -111,3 +114,62 @@ def written(minutes: float) -> str:
     whole = max(5, 5 * round(minutes / 5))
     hours, rest = divmod(whole, 60)
     return " ".join(part for part in (f"{hours} h" if hours else "", f"{rest} min" if rest else "") if part)
+
+
+# ---------------------------------------------------------------- three orders to take them in
+
+EVERY_SECTION: tuple[str, ...] = ()
+"""Every section."""
+SECTIONS = {"all": EVERY_SECTION, "quick": (SURFACE, SAY, CHECK), "hands_on": (SURFACE, GUIDED, SAY, CHECK)}
+SECTION_NAMES = {SURFACE: "surface", GUIDED: "guided", DEEP: "deep dive", SAY: "interview", CHECK: "check"}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One lesson on a path."""
+
+    number: str
+    why: str
+    sections: tuple[str, ...] = EVERY_SECTION
+
+    @property
+    def which(self) -> str:
+        return ", ".join(SECTION_NAMES[section] for section in self.sections) if self.sections else "all of it"
+
+
+@dataclass(frozen=True)
+class PathStage:
+    """A day, or a question."""
+
+    name: str
+    stops: tuple[Stop, ...]
+
+
+@dataclass(frozen=True)
+class LearningPath:
+    name: str
+    for_whom: str
+    stages: tuple[PathStage, ...]
+
+    @property
+    def numbers(self) -> list[str]:
+        """Its lessons, in its order."""
+        return [stop.number for stage in self.stages for stop in stage.stops]
+
+
+def minutes_of_stage(stage: PathStage, lessons: Mapping[str, Lesson]) -> float:
+    """Estimated time for the stops whose lessons are there."""
+    return sum(lessons[stop.number].minutes(*stop.sections) for stop in stage.stops if stop.number in lessons)
+
+
+def _path(row: Mapping[str, Any]) -> LearningPath:
+    stages = tuple(PathStage(stage["name"], tuple(map(_stop, stage["stops"]))) for stage in row["stages"])
+    return LearningPath(row["name"], row["for_whom"], stages)
+
+
+def _stop(row: Mapping[str, str]) -> Stop:
+    return Stop(row["number"], row["why"], SECTIONS[row.get("sections", "all")])
+
+
+_ROWS = tomllib.loads(Path(__file__).with_name("paths.toml").read_text(encoding="utf-8"))
+PATHS = INTERVIEW, SERVER, TEACHER = tuple(_path(_ROWS[name]) for name in ("interview", "server", "teacher"))

@@ -1,10 +1,12 @@
-"""What is done, what comes next, and the start page's HTML for both."""
+"""What is done, what comes next, and what is kept of a learner; the start page's HTML for all of it."""
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from typing import Any
 
 import ipywidgets as widgets
 
@@ -12,10 +14,71 @@ from course.lab import progress
 from course.lab.display import Html, LivePanel, as_table, link_to
 from course.lab.progress import LessonRecord, Progress
 from course.lab.style import size
-from course.lessons.start import kept
-from course.lessons.start.contents import HOW_ESTIMATED, Lesson, lessons, written
-from course.lessons.start.paths import Path, Stop, minutes
+from course.lessons.start.contents import HOW_ESTIMATED, LearningPath, Lesson, Stop, lessons, minutes_of_stage, written
 from minillm.host.storage import cache_home
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One kind of file."""
+
+    name: str
+    """Relative to the home folder."""
+    what: str
+
+    def files(self) -> list[Path]:
+        """It, and what was put aside because it could not be read (json_store.py); those that are there."""
+        path = cache_home() / self.name
+        return sorted({*path.parent.glob(path.name), *path.parent.glob(f"{path.stem}.broken*")})
+
+
+KEPT = (
+    Kept("progress.json", "lessons you have opened, predictions you have locked, how your checks went"),
+    Kept("cards.json", "the schedule of your review cards"),
+    Kept("exercises.jsonl", "your attempts at exercises, and the hints you have read"),
+    Kept("drills.json", "your drills, with the full text of every answer, including those given in a terminal"),
+    Kept("incidents.json", "incidents whose truth you have been told"),
+    Kept("chat.history", "what you typed in minillm chat"),
+    Kept("incident.history", "what you typed in minillm incident"),
+    Kept("drill.history", "what you typed in minillm drill"),
+    Kept("noise.json", "figures of your dashboard runs, from which the noise of this machine is estimated"),
+    Kept("ledger/ledger.json", "what lesson 14's experiments measured on this machine"),
+    Kept("ledger/short.json", "the same, in their short form"),
+)
+"""Models, compiled kernels and calibrated profiles lie in the same folder. They are the machine's, and stay."""
+
+
+def kept_files() -> Iterator[tuple[Kept, Path]]:
+    """What is there now."""
+    for kept in KEPT:
+        for path in kept.files():
+            yield kept, path
+
+
+def kept_contents() -> dict[str, Any]:
+    """By file, what it holds: parsed where it is JSON, else its text."""
+    read = {}
+    for _, path in kept_files():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            read[str(path.relative_to(cache_home()))] = json.loads(text)
+        except ValueError:
+            read[str(path.relative_to(cache_home()))] = text
+    return read
+
+
+def erase_kept() -> list[str]:
+    """As if nothing had ever been kept. Returns what could not be erased, and why."""
+    trouble = []
+    for _, path in list(kept_files()):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            trouble.append(f"{path}: {error.strerror or error}")
+    return trouble
+
+
+# ---------------------------------------------------------------- what is done, and what comes next
 
 NOT_YET, BEGUN, DONE = "○", "◐", "●"
 WORDS = {NOT_YET: "not opened", BEGUN: "begun", DONE: "done"}
@@ -76,11 +139,11 @@ def where_next() -> Html:
     return Html(html, f"{lead}: {place.words} ({place.link}). {many} of {len(known)} lessons done")
 
 
-def show_path(path: Path) -> Html:
+def show_path(path: LearningPath) -> Html:
     """A path as a table: for each stage its lessons, why, which parts, how long, how far."""
     known, done, rows = lessons(), progress.FILE.read(), []
     for stage in path.stages:
-        length = minutes(stage, known)
+        length = minutes_of_stage(stage, known)
         name = f"{stage.name} · about {written(length)}" if length else stage.name
         for stop in stage.stops:
             rows.append((name, *_stop(stop, known.get(stop.number), done.lessons.get(stop.number))))
@@ -125,7 +188,7 @@ class Keeping(LivePanel):
     def press(self) -> None:
         """The first time it asks, the second time it erases."""
         if self._sure:
-            self._trouble = kept.erase()
+            self._trouble = erase_kept()
         self._ask(not self._sure)
 
     def _ask(self, sure: bool) -> None:
@@ -138,17 +201,17 @@ class Keeping(LivePanel):
     def _draw(self) -> None:
         trouble = "".join(f"<p>Not erased: {escape(words)}</p>" for words in self._trouble)
         rows = [
-            (str(path.relative_to(cache_home())), each.what, size(path.stat().st_size)) for each, path in kept.found()
+            (str(path.relative_to(cache_home())), each.what, size(path.stat().st_size)) for each, path in kept_files()
         ]
         if not rows:
             self.view.value = f"{trouble}<p>Nothing is kept yet.</p>"
             return
-        data = b64encode(json.dumps(kept.contents(), indent=1).encode()).decode()
+        data = b64encode(json.dumps(kept_contents(), indent=1).encode()).decode()
         link = f'<a download="minillm-progress.json" href="data:application/json;base64,{data}">Save a copy</a>'
         self.view.value = f"{trouble}{as_table(('file', 'what it holds', 'size'), rows).html}<p>{link}</p>"
 
     def static_html(self) -> str:
-        rows = [(each.name, each.what) for each in kept.KEPT]
+        rows = [(each.name, each.what) for each in KEPT]
         return f"{as_table(('file', 'what it holds'), rows).html}<p>Run this cell to see which of them are there.</p>"
 
 

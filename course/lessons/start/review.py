@@ -10,8 +10,7 @@ from html import escape
 import ipywidgets as widgets
 
 from course.lab.display import Html, LivePanel
-from course.lessons.start.cards import RATINGS, Card, Deck
-from course.lessons.start.facts import CARDS
+from course.lessons.start.cards import CARDS, RATINGS, Card, Deck
 
 HINTS = {"Again": "not known", "Hard": "with effort", "Good": "known", "Easy": "at once"}
 WIDE = widgets.Layout(width="auto")

@@ -13,7 +13,7 @@ from course.drills.desk import Desk, MockInterview, solution
 from course.drills.drill import LEVELS, Commit
 from course.drills.library import ALL, FLAGSHIP, find_drill
 from course.drills.sitting import Sitting
-from course.lessons.lesson_13.checks import checks
+from course.lessons.lesson_13.check import checks
 from minillm.core.errors import MinillmError
 
 

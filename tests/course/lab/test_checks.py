@@ -5,9 +5,9 @@ from made_run import made_config, made_run
 
 from course.grading import Checks, Criterion, WrongAnswerError, close_to, near
 from course.lab.run import phases_of
-from course.lessons.lesson_00.checks import checks as lesson_00
-from course.lessons.lesson_01.checks import checks as lesson_01
-from course.lessons.lesson_02.checks import checks as lesson_02
+from course.lessons.lesson_00.check import checks as lesson_00
+from course.lessons.lesson_01.check import checks as lesson_01
+from course.lessons.lesson_02.check import checks as lesson_02
 
 ONE, EIGHT = made_run(num_requests=1, output=30), made_run(num_requests=8)
 SERVICES = {

@@ -8,9 +8,9 @@ from made_run import made_config, made_run
 from course.lab import services, slo, tables
 from course.lab.lab import Lab
 from course.lab.run import Run, percentile
-from course.lessons.lesson_00.claims import a1
-from course.lessons.lesson_01 import findings
-from course.lessons.lesson_01.claims import a6, b1, e5, f3
+from course.lessons.lesson_00.words import a1
+from course.lessons.lesson_01 import words
+from course.lessons.lesson_01.words import a6, b1, e5, f3
 from minillm.observe.summary import SLO
 
 QUEUED = made_run(num_requests=10, config=made_config(max_num_seqs=1))
@@ -80,7 +80,7 @@ def test_a_capped_client_hides_its_queue_and_littles_law_finds_the_cap(tiny_lab:
     capped = tiny_lab.run(services.steady(tiny_lab, one_slot, in_flight=2), max_num_seqs=2)
     assert tables.in_flight(capped) == pytest.approx(2, abs=0.5)
     assert percentile(tables.felt_ttft(capped), 99) > 1.5 * percentile(capped.ttft, 99)
-    assert "moved into the client" in str(findings.where_it_went(capped))
+    assert "moved into the client" in str(words.where_it_went(capped))
 
 
 def test_runs_take_turns(tiny_lab: Lab) -> None:

@@ -9,9 +9,9 @@ from made_run import made_run
 from course.lab.control import Control
 from course.lab.marks import QUIET
 from course.lab.run import Run
-from course.lessons.lesson_00.findings import chat
-from course.lessons.lesson_04 import findings as lesson_04
-from course.lessons.lesson_05 import findings as lesson_05
+from course.lessons.lesson_00.words import chat
+from course.lessons.lesson_04 import words as lesson_04
+from course.lessons.lesson_05 import words as lesson_05
 from course.lessons.lesson_08 import findings as lesson_08
 from course.lessons.lesson_09.phases import Pair, who_gained
 

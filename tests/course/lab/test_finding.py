@@ -1,12 +1,12 @@
 """A paragraph about this run is told from its numbers, and the roads not taken lie folded below."""
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from course.lab import finding
+from course.lab.claims import read_words
 from course.lab.display import stack
 from course.lab.finding import OTHERWISE, tell
 from course.lab.marks import DISTURBED
@@ -17,12 +17,12 @@ BUSY = re.compile(r"(?<!or )something else (kept|keeps|is running)|on a quiet ma
 @pytest.fixture(autouse=True)
 def texts(tmp_path, monkeypatch) -> None:
     (tmp_path / "lesson_99").mkdir()
-    (tmp_path / "lesson_99/findings.toml").write_text(
-        '[chunks.longer]\nhere = "It took **{wait:seconds}**, {factor:.1f} times as long."\n'
+    (tmp_path / "lesson_99/words.toml").write_text(
+        '[findings.chunks.longer]\nhere = "It took **{wait:seconds}**, {factor:.1f} times as long."\n'
         'otherwise = "Shorter would mean `x < y`."\n'
-        '[chunks.shorter]\nhere = "Shorter."\notherwise = ["Longer is usual.", "The same is rare."]\n'
-        '[chunks.same]\nhere = "The same."\n'
-        '[chunks.none]\nis_disturbed = true\nhere = "Something else kept this machine busy."\n'
+        '[findings.chunks.shorter]\nhere = "Shorter."\notherwise = ["Longer is usual.", "The same is rare."]\n'
+        '[findings.chunks.same]\nhere = "The same."\n'
+        '[findings.chunks.none]\nis_disturbed = true\nhere = "Something else kept this machine busy."\n'
     )
     monkeypatch.setattr(finding, "LESSONS", tmp_path)
     finding.texts.cache_clear()
@@ -50,11 +50,11 @@ def test_that_the_machine_was_busy_is_marked_alone_and_in_a_stack() -> None:
     assert stack(tell("99", "chunks", "same"))._repr_mimebundle_()[1] == {}
 
 
-@pytest.mark.parametrize("path", sorted(finding.LESSONS.glob("lesson_*/findings.toml")), ids=str)
-def test_every_sentence_that_says_so_is_marked(path: Path) -> None:
-    for name, outcomes in tomllib.loads(path.read_text(encoding="utf-8")).items():
+@pytest.mark.parametrize("lesson", sorted(finding.LESSONS.glob("lesson_*")), ids=lambda path: path.name)
+def test_every_sentence_that_says_so_is_marked(lesson: Path) -> None:
+    for name, outcomes in read_words(lesson, "findings").items():
         for outcome, said in outcomes.items():
-            assert bool(BUSY.search(said["here"])) == said.get("is_disturbed", False), f"{path}: {name}.{outcome}"
+            assert bool(BUSY.search(said["here"])) == said.get("is_disturbed", False), f"{name}.{outcome}"
 
 
 def test_an_outcome_or_value_that_is_not_there_is_an_error() -> None:

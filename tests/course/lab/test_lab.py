@@ -13,7 +13,7 @@ from course.lab import waiting
 from course.lab.lab import Lab
 from course.lab.session import Session
 from course.lab.workloads import Arrival, Workload
-from course.lessons.lesson_03 import reading
+from course.lessons.lesson_03 import run as lesson
 from course.lessons.lesson_08 import costs, overlap
 from course.lessons.lesson_08 import watch as verifying
 from course.lessons.lesson_09 import gate
@@ -122,7 +122,7 @@ def can_be_had(lab: Lab) -> bool:
 
 
 EXPERIMENTS = {
-    "questions about a text": reading.compare,
+    "questions about a text": lesson.compare_cuts,
     "verifications": lambda lab: costs.measure(lab, (1,)),
     "an answer, step by step": lambda lab: verifying.watch(lab, "Hello there", 4, None),
     "the next token": lambda lab: overlap.next_token(lab, [1, 2, 3]),

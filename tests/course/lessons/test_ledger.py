@@ -1,7 +1,7 @@
 """The ledger: every claim has a row and an experiment; results are kept, shown, filtered and exported."""
 
+import ast
 import csv
-import importlib
 import io
 import json
 import re
@@ -16,13 +16,20 @@ from made_run import made_run
 
 from course.lab.claims import REGISTRY, Claim
 from course.lab.lab import Lab
-from course.lessons.lesson_14 import Ledger, LedgerPanel, techniques
-from course.lessons.lesson_14.checks import checks
-from course.lessons.lesson_14.claim_map import GROUPS, draw_map
-from course.lessons.lesson_14.claims import d22
-from course.lessons.lesson_14.measuring import Experiment, find_experiments
-from course.lessons.lesson_14.records import FAILED, UNMEASURED, Book
-from course.lessons.lesson_14.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
+from course.lessons.lesson_14 import run, words
+from course.lessons.lesson_14.check import checks
+from course.lessons.lesson_14.ledger import (
+    COURSE,
+    Experiment,
+    Ledger,
+    LedgerPanel,
+    find_experiments,
+    fingerprint,
+    words_of,
+)
+from course.lessons.lesson_14.rows import FAILED, GROUPS, UNMEASURED, Book, draw_map
+from course.lessons.lesson_14.run import CLAIMED, COPIES, CROWD, LONELY, PAGES, TechniqueFactor
+from course.lessons.lesson_14.words import d22
 
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
 
@@ -32,7 +39,7 @@ LESSONS = {entry.lesson for entry in REGISTRY.values()}
 
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
 def test_every_registered_claim_has_an_experiment(lesson: str) -> None:
-    module = importlib.import_module(f"course.lessons.lesson_{lesson}.claims")
+    module = words_of(lesson)
     registered = {entry.id for entry in REGISTRY.values() if entry.lesson == lesson}
     assert module.MEASURE.keys() == registered
 
@@ -40,6 +47,51 @@ def test_every_registered_claim_has_an_experiment(lesson: str) -> None:
 def test_no_experiment_is_without_a_row() -> None:
     assert find_experiments().keys() == REGISTRY.keys()
     assert {found.lesson for found in find_experiments().values()} == LESSONS
+
+
+# ---------------------------------------------------------------- results of code that has changed since
+
+
+def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_experiment_runs(tmp_path: Path) -> None:
+    package = tmp_path / "lesson_77"
+    for folder in (package, tmp_path / "tools" / "inner"):
+        folder.mkdir(parents=True)
+    (package / "words.py").write_text("a = 1")
+    others = ("tools", "one.py")
+    seen = {fingerprint(package, others, tmp_path)}
+    for path in ("lesson_77/part.py", "tools/inner/part.py", "one.py", "one.toml"):
+        (tmp_path / path).write_text("b = 1")
+        seen.add(fingerprint(package, others, tmp_path))
+    assert len(seen) == 5 and fingerprint(package, others, tmp_path) in seen
+
+
+EVERY = ("claims", "lab", "run", "scale", "simulated_70b", "style", "waiting")
+"""Modules of course.lab that every experiment stands on."""
+FINDINGS = ("control", "display", "finding", "noise", "pictures.compare", "predict", "services_70b", "tables")
+"""Modules of course.lab that only findings and predictions use."""
+SHARED = {f"lab.{name}" for name in (*EVERY, *FINDINGS)}
+
+
+@pytest.mark.parametrize("lesson", sorted(LESSONS))
+def test_experiments_name_the_code_that_they_take_from_elsewhere(lesson: str) -> None:
+    module = words_of(lesson)
+    named = getattr(module, "EXPERIMENT", ())
+    assert all((COURSE / name).exists() for name in named)
+    for name in imported(Path(module.__file__)):
+        own = name in SHARED or name.startswith(f"lessons.lesson_{lesson}.")
+        assert own or any(f"{name.replace('.', '/')}.py" == each for each in named), name
+
+
+def imported(source: Path) -> set[str]:
+    """Modules of the lab and of lessons that a file imports, such as "lessons.lesson_02.simulated"."""
+    found = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith(("course.lab", "course.lessons")):
+            package = Path("/".join(node.module.split(".")))
+            for alias in node.names:
+                is_module = (COURSE.parent / package / f"{alias.name}.py").is_file()
+                found.add(f"{node.module}.{alias.name}" if is_module else node.module)
+    return {name.removeprefix("course.") for name in found}
 
 
 # ---------------------------------------------------------------- a ledger of made experiments
@@ -233,12 +285,12 @@ def test_what_a_lesson_measured_itself_is_kept(ledger: Ledger) -> None:
 # ---------------------------------------------------------------- D22: the table of techniques
 
 
-def cells(**changes: tuple[float, ...]) -> list[Cell]:
+def cells(**changes: tuple[float, ...]) -> list[TechniqueFactor]:
     """All as claimed, on every workload; a keyword is a technique's factors on the four workloads."""
     found = []
     for technique, claimed in CLAIMED.items():
         factors = changes.get(technique.replace(" ", "_"), (claimed,) * 4)
-        found += [Cell(technique, name, (f,)) for name, f in zip((CROWD, LONELY, PAGES, COPIES), factors)]
+        found += [TechniqueFactor(technique, name, (f,)) for name, f in zip((CROWD, LONELY, PAGES, COPIES), factors)]
     return found
 
 
@@ -256,29 +308,29 @@ def test_d22_wants_a_workload_beside_each_figure() -> None:
 
 def test_equal_work_that_takes_unequal_time_says_that_nothing_is_shown() -> None:
     noisy = cells(**{**ALONE, "static_batching": (1.5, 0.7, 1.5, 1.0)})
-    assert techniques.noise(noisy) == pytest.approx(1 / 0.7)
+    assert run.noise(noisy) == pytest.approx(1 / 0.7)
     assert d22(noisy).verdict.startswith("not shown") and "factor of 1.4" in d22(noisy).verdict
-    assert "factor of 1.4" in techniques.most_fickle(noisy)
+    assert "factor of 1.4" in words.most_fickle(noisy)
 
 
 def test_factors_are_ratios_of_means() -> None:
     one, many = made_run(num_requests=4, apart=0.0), made_run(num_requests=1)
     runs = {"none": one, "static batching": one, "continuous batching": many, "speculation": many}
-    found = techniques.factors_of(runs, None)
+    found = run.factors_of(runs, None)
     assert found["static batching"] == 1.0 and found["compression"] == 1.0 and found["speculation"] == 1.0
     assert found["continuous batching"] == pytest.approx((sum(one.e2e) / 4) / many.e2e[0])
     assert found["streaming"] == pytest.approx(many.e2e[0] / many.ttft[0])
-    assert techniques.factors_of(runs, one)["compression"] == pytest.approx(many.e2e[0] / (sum(one.e2e) / 4))
+    assert run.factors_of(runs, one)["compression"] == pytest.approx(many.e2e[0] / (sum(one.e2e) / 4))
 
 
 def test_the_table_is_measured_on_a_real_engine(tiny_lab: Lab) -> None:
-    found = techniques.measure(tiny_lab, rounds=1)
+    found = run.measure(tiny_lab, rounds=1)
     assert {(cell.technique, cell.workload) for cell in found} == {
         (technique, name) for technique in CLAIMED for name in (CROWD, LONELY, PAGES, COPIES)
     }
     assert all(cell.factor > 0 for cell in found)
-    fickle = techniques.most_fickle(found)
-    assert isinstance(fickle, str) == (techniques.noise(found) > techniques.NOISY)
+    fickle = words.most_fickle(found)
+    assert isinstance(fickle, str) == (run.noise(found) > run.NOISY)
     assert isinstance(fickle, str) or fickle.answer in CLAIMED
 
 

@@ -3,10 +3,12 @@
 import pytest
 from made_run import made_config, made_run
 
+from course.lab import queueing
 from course.lab.lab import Lab
-from course.lessons.lesson_02 import checks as grading
-from course.lessons.lesson_02 import claims, curve, findings, instrument, simulated, tables, theory, traffic
-from course.lessons.lesson_02.visits import longest_queue, mean, queue_length, visits_of, waits
+from course.lab.visits import longest_queue, mean, queue_length, visits_of, waits
+from course.lessons.lesson_02 import check as grading
+from course.lessons.lesson_02 import pictures, simulated, words
+from course.lessons.lesson_02 import run as lesson
 
 
 @pytest.fixture(autouse=True)
@@ -38,35 +40,35 @@ def test_a_running_request_is_not_counted_as_gone() -> None:
 
 def test_the_formulas_and_the_replay_agree_in_the_long_run() -> None:
     for service_cv in (0.0, 1.0):
-        long_run = mean(theory.mean_waits(0.8, 1.0, service_cv, 20_000, 4))
-        assert long_run == pytest.approx(theory.mg1_wait(0.8, service_cv), rel=0.1)
-    assert theory.mg1_wait(0.8, 1.0) == 2 * theory.md1_wait(0.8) and theory.md1_wait(1.0) == float("inf")
-    assert max(theory.mean_waits(0.9, 0.0, 0.0, 100, 1)) < 1e-9, "a clock makes no queue"
+        long_run = mean(queueing.mean_waits(0.8, 1.0, service_cv, 20_000, 4))
+        assert long_run == pytest.approx(queueing.mg1_wait(0.8, service_cv), rel=0.1)
+    assert queueing.mg1_wait(0.8, 1.0) == 2 * queueing.md1_wait(0.8) and queueing.md1_wait(1.0) == float("inf")
+    assert max(queueing.mean_waits(0.9, 0.0, 0.0, 100, 1)) < 1e-9, "a clock makes no queue"
     with pytest.raises(ValueError, match="load"):
-        theory.md1_wait(-0.1)
+        queueing.md1_wait(-0.1)
 
 
 def test_the_bet_is_decided_by_a_run_long_enough() -> None:
     runs = {"50%": CALM, "80%": CROWDED, "95%": CROWDED}
-    outcome = traffic.growth(runs)
-    assert outcome.answer == pytest.approx(theory.md1_wait(0.95) / theory.md1_wait(0.5), rel=0.2)
-    assert outcome == traffic.growth(runs), "the same runs, the same answer"
-    low, high = traffic.short_scatter(runs)
+    outcome = lesson.growth(runs)
+    assert outcome.answer == pytest.approx(queueing.md1_wait(0.95) / queueing.md1_wait(0.5), rel=0.2)
+    assert outcome == lesson.growth(runs), "the same runs, the same answer"
+    low, high = lesson.short_scatter(runs)
     assert low < 19 and high / low > 2, "eight arrivals tell little"
-    assert "x**" in str(findings.growth(runs))
+    assert "x**" in str(words.growth(runs))
 
 
 def test_littles_law_by_two_routes() -> None:
     for run in (CALM, CROWDED, made_run(num_requests=8)):
         visits = visits_of(run)
-        assert tables.counted(visits) == pytest.approx(tables.little(visits), rel=0.05, abs=0.05)
+        assert pictures.counted(visits) == pytest.approx(pictures.little(visits), rel=0.05, abs=0.05)
 
 
 # ---------------------------------------------------------------- pictures
 
 
 def test_the_curve_follows_its_sliders() -> None:
-    explorer = instrument.wait_curve()
+    explorer = pictures.wait_curve()
     assert "by formula: 2" in explorer.view.value
     explorer.set(arrivals="in bursts")
     assert "by formula: 8" in explorer.view.value
@@ -76,23 +78,23 @@ def test_the_curve_follows_its_sliders() -> None:
 
 def test_the_curve_has_a_place_for_every_setting() -> None:
     for load in (10, 99, 100, 120):
-        for arrivals in curve.ARRIVALS:
-            for services in curve.SERVICES:
-                assert "8 runs" in curve.draw_curve(load, arrivals, services).body
+        for arrivals in pictures.ARRIVAL_KINDS:
+            for services in pictures.SERVICE_KINDS:
+                assert "8 runs" in pictures.draw_curve(load, arrivals, services).body
 
 
 def test_above_capacity_the_wait_climbs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "0")
-    assert "climbs for as long as you send, and" in str(findings.overload(simulated.waits_over_time()))
-    assert "bends harder. So" in str(findings.slots(simulated.many_slots_curves()))
+    assert "climbs for as long as you send, and" in str(words.overload(simulated.waits_over_time()))
+    assert "bends harder. So" in str(words.slots(simulated.many_slots_curves()))
 
 
 # ---------------------------------------------------------------- on the real engine
 
 
 def test_the_live_queue_runs_the_engine(tiny_lab: Lab) -> None:
-    run = traffic.measure_capacity(tiny_lab)
-    live = instrument.LiveQueue(tiny_lab, traffic.capacity(run), run)
+    run = lesson.measure_capacity(tiny_lab)
+    live = pictures.LiveQueue(tiny_lab, lesson.capacity(run), run)
     first = live.view.value
     assert "of 1 slots" in first
     live.set(load="150%", slots=2)
@@ -103,7 +105,7 @@ def test_the_live_queue_runs_the_engine(tiny_lab: Lab) -> None:
 
 
 def test_loads_are_the_same_requests_only_faster(tiny_lab: Lab) -> None:
-    runs = [traffic.at_load(tiny_lab, 100.0, load) for load in (0.5, 1.0)]
+    runs = [lesson.at_load(tiny_lab, 100.0, load) for load in (0.5, 1.0)]
     slow, fast = ([a.offset for a in run.arrivals] for run in runs)
     assert slow == pytest.approx([2 * moment for moment in fast])
     assert {a.max_tokens for a in runs[0].arrivals} == {1}
@@ -115,10 +117,10 @@ def test_loads_are_the_same_requests_only_faster(tiny_lab: Lab) -> None:
 def test_a2_depends_on_what_fewer_bits_do() -> None:
     runs = {"50%": CALM, "95%": CROWDED}
     no, yes = {"bf16": 1.0, "int8": 1.1, "fp8": 0.9}, {"bf16": 1.0, "int8": 0.1, "fp8": 0.1}
-    assert claims.a2(runs, {"x": no}).verdict.startswith("holds in")
-    found = claims.a2(runs, {"x": no, "memory": yes})
+    assert words.a2(runs, {"x": no}).verdict.startswith("holds in")
+    found = words.a2(runs, {"x": no, "memory": yes})
     assert found.kind == "holds only when" and "1 of 2" in found.verdict and "int8 in 'x'" in found.verdict
-    assert claims.a2({"50%": CROWDED, "95%": CROWDED}, {"x": no}).kind == "not shown"
+    assert words.a2({"50%": CROWDED, "95%": CROWDED}, {"x": no}).kind == "not shown"
 
 
 def test_quantization_helps_a_queue_that_is_short_of_memory() -> None:
@@ -131,8 +133,8 @@ def test_quantization_helps_a_queue_that_is_short_of_memory() -> None:
 def test_graders_reward_right_and_explain_wrong() -> None:
     check = grading.checks({"80%": CROWDED})
     visits = visits_of(CROWDED)
-    assert check("q1", tables.little(visits)).score == 1
+    assert check("q1", pictures.little(visits)).score == 1
     assert check("q1", mean(waits(visits))).score == 0
-    assert check("q2", theory.md1_wait(0.9)).score == 1 and "exponential" in str(check("q2", 9))
+    assert check("q2", queueing.md1_wait(0.9)).score == 1 and "exponential" in str(check("q2", 9))
     assert check("q3", 8).score == 1 and "M/D/1" in str(check("q3", 2))
     assert check("q4", 200).score == 1 and check("q4", 250).score == 0

@@ -7,10 +7,11 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
-from course.lessons.lesson_02.visits import Visit, visits_of
-from course.lessons.lesson_02b import checks as grading
-from course.lessons.lesson_02b import claims, findings, simulated, tables, tenants, traffic
-from course.lessons.lesson_02b.slot_map import empty_slot_share, slot_rows
+from course.lab.visits import Visit, visits_of
+from course.lessons.lesson_02b import check as grading
+from course.lessons.lesson_02b import pictures, simulated, words
+from course.lessons.lesson_02b import run as lesson
+from course.lessons.lesson_02b.pictures import empty_slot_share, slot_rows
 
 
 @pytest.fixture(autouse=True)
@@ -48,18 +49,18 @@ def test_each_request_has_a_slot_of_its_own() -> None:
 
 
 def test_static_leaves_slots_empty_and_those_behind_pay(tiny_lab: Lab) -> None:
-    static = tiny_lab.run(traffic.straggler(tiny_lab), batching="static")
-    free = tiny_lab.run(traffic.straggler(tiny_lab))
+    static = tiny_lab.run(lesson.straggler(tiny_lab), batching="static")
+    free = tiny_lab.run(lesson.straggler(tiny_lab))
     behind = [v.scheduled for v in visits_of(static)[4:]]
     assert min(behind) >= visits_of(static)[0].left - 0.005, "the closed batch waited for its last member"
     assert min(v.scheduled for v in visits_of(free)[4:]) < visits_of(free)[0].left
     assert len(static.steps) > len(free.steps), "the same tokens in more steps"
-    outcome = traffic.who_pays(static, free)
-    assert outcome.answer in traffic.PAYERS
+    outcome = lesson.who_pays(static, free)
+    assert outcome.answer in lesson.PAYERS
 
 
 def test_three_ways_on_the_very_same_arrivals(tiny_lab: Lab) -> None:
-    ways = traffic.three_ways(tiny_lab, traffic.mixed_crowd(tiny_lab))
+    ways = lesson.three_ways(tiny_lab, lesson.mixed_crowd(tiny_lab))
     lengths = [[(v.num_prompt_tokens, v.max_tokens) for v in run.views] for run in ways.values()]
     assert lengths[0] == lengths[1] == lengths[2]
     page = max(n for n, _ in lengths[0])
@@ -68,11 +69,11 @@ def test_three_ways_on_the_very_same_arrivals(tiny_lab: Lab) -> None:
 
 
 def test_a_padded_batch_computes_its_longest_member_eight_times(tiny_lab: Lab) -> None:
-    runs = traffic.one_batch(tiny_lab)
-    alone, ragged, padded = (tables.prompt_tokens(run) for run in runs.values())
+    runs = lesson.one_batch(tiny_lab)
+    alone, ragged, padded = (pictures.prompt_tokens(run) for run in runs.values())
     assert alone < ragged < padded
-    assert claims.d2(runs).kind == "holds only when"
-    assert claims.d2(dict(zip(runs, [runs["seven short, alone"]] * 3))).kind == "not shown"
+    assert words.d2(runs).kind == "holds only when"
+    assert words.d2(dict(zip(runs, [runs["seven short, alone"]] * 3))).kind == "not shown"
 
 
 def test_a_tight_limit_helps_over_capacity_and_refuses_bursts_under_it() -> None:
@@ -84,78 +85,82 @@ def test_a_tight_limit_helps_over_capacity_and_refuses_bursts_under_it() -> None
 def test_a9_wants_the_articles_order() -> None:
     calm, busy = simulated.three_ways(0.7), simulated.three_ways(1.0)
     saturated = {"static": 1.0, "continuous": 2.0, "continuous, chunked": 1.9}
-    assert claims.a9(calm, busy, saturated).kind == "holds only when"
+    assert words.a9(calm, busy, saturated).kind == "holds only when"
     same = dict.fromkeys(calm, calm["continuous"])
-    assert claims.a9(same, same, saturated).kind == "not shown"
+    assert words.a9(same, same, saturated).kind == "not shown"
 
 
 def test_a13_separates_scheduling_from_memory() -> None:
-    found = claims.a13({2: {"s": 10.0, "c": 20.0, "p": 50.0}})
+    found = words.a13({2: {"s": 10.0, "c": 20.0, "p": 50.0}})
     assert found.kind == "holds only when" and "scheduling × 2.0, memory × 2.5, both × 5.0" in found.measured
-    assert claims.a13({2: {"s": 10.0, "c": 50.0, "p": 100.0}}).kind == "holds"
-    assert claims.a13({2: {"s": 10.0, "c": 10.0, "p": 10.5}}).kind == "not shown"
+    assert words.a13({2: {"s": 10.0, "c": 50.0, "p": 100.0}}).kind == "holds"
+    assert words.a13({2: {"s": 10.0, "c": 10.0, "p": 10.5}}).kind == "not shown"
 
 
 def test_a19_is_a_question_of_load() -> None:
     calm, over = (simulated.chunks_and_limit(load) for load in (0.5, 3.0))
-    assert claims.a19({0.5: calm, 3.0: over}).kind == "holds only when"
-    always = claims.a19({0.5: over, 3.0: over})
+    assert words.a19({0.5: calm, 3.0: over}).kind == "holds only when"
+    always = words.a19({0.5: over, 3.0: over})
     assert always.kind == "holds only when"
-    assert claims.a19({0.5: calm, 0.6: calm}).kind == "not shown"
+    assert words.a19({0.5: calm, 0.6: calm}).kind == "not shown"
 
 
 def test_d1_depends_on_slots_and_spread() -> None:
-    assert claims.d1({"even": {2: (1.5, 2.0), 8: (7.0, 7.0)}}).kind == "holds only when"
-    assert claims.d1({"even": {2: (1.4, 2.0)}}).kind == "holds"
-    assert claims.d1({"even": {2: (7.0, 7.0)}}).kind == "wrong"
+    assert words.d1({"even": {2: (1.5, 2.0), 8: (7.0, 7.0)}}).kind == "holds only when"
+    assert words.d1({"even": {2: (1.4, 2.0)}}).kind == "holds"
+    assert words.d1({"even": {2: (7.0, 7.0)}}).kind == "wrong"
     gains = simulated.dynamic_gains(slots=(4,))
     assert gains["equal answers"][4][0] > gains["answers of all lengths"][4][0]
 
 
 def test_d3_needs_a_queue() -> None:
-    crowd = claims.orders()
-    assert claims.d3(crowd).kind == "holds only when"
-    assert claims.d3(dict.fromkeys(crowd, crowd["first come"])).kind == "not shown"
+    crowd = simulated.orders_at()
+    assert words.d3(crowd).kind == "holds only when"
+    assert words.d3(dict.fromkeys(crowd, crowd["first come"])).kind == "not shown"
 
 
 def test_e4_over_and_under_capacity() -> None:
     good, poor = {"within SLO": 90, "refused": 10}, {"within SLO": 20, "late": 80}
     fine = {"within SLO": 100}
-    assert claims.e4({"open": poor, "limit": good}, {"open": fine, "limit": good}).kind == "holds only when"
-    assert claims.e4({"open": poor, "limit": good}, {"open": fine, "limit": fine}).kind == "holds"
-    assert claims.e4({"open": fine, "limit": fine}, {"open": fine, "limit": fine}).kind == "not shown"
-    assert claims.queue_limits(claims.OVER)["limit"]["refused"] > 0
+    assert words.e4({"open": poor, "limit": good}, {"open": fine, "limit": good}).kind == "holds only when"
+    assert words.e4({"open": poor, "limit": good}, {"open": fine, "limit": fine}).kind == "holds"
+    assert words.e4({"open": fine, "limit": fine}, {"open": fine, "limit": fine}).kind == "not shown"
+    assert simulated.open_and_limited(words.OVER)["limit"]["refused"] > 0
 
 
 def test_fair_order_takes_small_tenants_out_of_the_greedy_ones_queue(tiny_lab: Lab) -> None:
-    crowd = tenants.crowd(tiny_lab)
+    crowd = lesson.tenant_crowd(tiny_lab)
     at_once = replace(crowd, arrivals=tuple(replace(arrival, offset=0.0) for arrival in crowd.arrivals))
-    runs = {order: tiny_lab.run(at_once, max_num_seqs=2, scheduling_order=order) for order in tenants.ORDERS}
+    runs = {order: tiny_lab.run(at_once, max_num_seqs=2, scheduling_order=order) for order in lesson.TENANT_ORDERS}
     places = [
         [v.scheduled for v in visits_of(run) if crowd.arrivals[v.index].tenant == "small 3"] for run in runs.values()
     ]
     later = [sum(v.scheduled < min(at) for v in visits_of(run)) for at, run in zip(places, runs.values())]
     assert later[1] < later[0], "served before its first one"
-    assert "small tenants" in str(findings.fair(runs, tiny_lab))
-    assert "greedy" in str(tenants.tenants_table(tenants.by_tenant(runs, tiny_lab)))
+    assert "small tenants" in str(words.fair(runs, tiny_lab))
+    assert "greedy" in str(pictures.tenants_table(lesson.by_tenant(runs, tiny_lab)))
 
 
 def test_at_70b_the_order_matters_only_with_a_backlog() -> None:
-    p99 = {(o, g): tenants.p99(tenants.at_70b(o, g, "chats")) for o in tenants.ORDERS for g in ("30%", "200%")}
+    p99 = {
+        (o, g): lesson.ttft_p99(simulated.tenants_at_70b(o, g, "chats"))
+        for o in lesson.TENANT_ORDERS
+        for g in ("30%", "200%")
+    }
     assert p99["fair", "200%"] < 0.3 * p99["fcfs", "200%"]
     assert p99["fair", "30%"] == pytest.approx(p99["fcfs", "30%"], rel=0.2)
-    assert "times as long" in str(findings.held()), "slots that long answers hold"
+    assert "times as long" in str(words.held()), "slots that long answers hold"
 
 
 def test_findings_follow_the_runs() -> None:
-    crowd = claims.orders()
-    assert "favours the *long*" in str(findings.orders(crowd))
+    crowd = simulated.orders_at()
+    assert "favours the *long*" in str(words.orders(crowd))
     swapped = {**crowd, "two lanes": crowd["shortest first"]}
-    assert "in between" in str(findings.orders(swapped))
+    assert "in between" in str(words.orders(swapped))
     none = {"no limit": {"within SLO": 5, "gave up": 5, "refused": 0}, "at most 4": {"within SLO": 5, "refused": 5}}
-    assert "with the best one" in str(findings.limits(none))
+    assert "with the best one" in str(words.limits(none))
     none["at most 4"] = {"within SLO": 8, "refused": 2}
-    assert "are refused know" in str(findings.limits(none))
+    assert "are refused know" in str(words.limits(none))
 
 
 def test_graders_reward_right_and_explain_wrong() -> None:

@@ -7,32 +7,33 @@ from pathlib import Path
 import pytest
 import torch
 
+from course.lab import peak_bytes
 from course.lab.lab import Lab
 from course.lab.run import Run
-from course.lessons.lesson_03 import attention, chunks, claims, costs, instrument, reading, sim_70b, traffic
-from course.lessons.lesson_03 import checks as grading
-from course.lessons.lesson_03.attention import FUSED, TEXTBOOK, Point
-from course.lessons.lesson_03.measured import Ladder, four_times, ladder_run
-from course.lessons.lesson_03.square import draw_square
+from course.lessons.lesson_03 import check as grading
+from course.lessons.lesson_03 import pictures, sim_70b, words
+from course.lessons.lesson_03 import run as lesson
+from course.lessons.lesson_03.pictures import draw_square
+from course.lessons.lesson_03.run import FUSED, TEXTBOOK, AttentionPoint, Ladder, four_times, ladder_run
 from course.measure.scoring import load_items
 
-SMALL, BIG = costs.shape_of("smollm2-135m"), costs.shape_of(costs.BIG)
+SMALL, BIG = lesson.shape_of("smollm2-135m"), lesson.shape_of(lesson.BIG)
 STRAIGHT = Ladder({64: 0.1, 256: 0.4, 1024: 1.6})
 SQUARE = Ladder({64: 0.1, 256: 1.6, 1024: 25.6})
 
 
 def point(
     tokens: int, speedup: float = 2.0, memory: float = 0.1, power: float = 2.0, difference: float = 1e-6
-) -> Point:
+) -> AttentionPoint:
     seconds = 1e-3 * (tokens / 128) ** power
     peak = 36 * tokens * tokens
-    return Point(
+    return AttentionPoint(
         tokens, {TEXTBOOK: seconds, FUSED: seconds / speedup}, {TEXTBOOK: peak, FUSED: int(peak * memory)}, difference
     )
 
 
-def score(right: int) -> reading.Score:
-    return reading.Score(right, 18)
+def score(right: int) -> lesson.ReadingScore:
+    return lesson.ReadingScore(right, 18)
 
 
 # ---------------------------------------------------------------- counted
@@ -40,15 +41,15 @@ def score(right: int) -> reading.Score:
 
 def test_the_crossover_is_where_both_parts_are_equal() -> None:
     for shape in (SMALL, BIG):
-        assert costs.attention_share(shape, costs.crossover(shape)) == pytest.approx(0.5)
-        assert costs.attention_share(shape, costs.length_with_share(shape, 0.6)) == pytest.approx(0.6)
-    assert costs.crossover(BIG) > 10 * costs.crossover(SMALL), "a larger model feels its square later"
-    assert costs.flops_ratio(BIG, 1024, 4096) == pytest.approx(4.12, abs=0.01)
-    assert costs.exponent(BIG, 1e9) == pytest.approx(2, abs=0.01)
+        assert lesson.attention_share(shape, lesson.crossover(shape)) == pytest.approx(0.5)
+        assert lesson.attention_share(shape, lesson.length_with_share(shape, 0.6)) == pytest.approx(0.6)
+    assert lesson.crossover(BIG) > 10 * lesson.crossover(SMALL), "a larger model feels its square later"
+    assert lesson.flops_ratio(BIG, 1024, 4096) == pytest.approx(4.12, abs=0.01)
+    assert lesson.exponent(BIG, 1e9) == pytest.approx(2, abs=0.01)
 
 
 def test_chunks_cover_the_prompt_and_build_less_at_once() -> None:
-    assert costs.chunk_sizes(100, 48) == [48, 48, 4] and costs.chunk_sizes(10, 64) == [10]
+    assert lesson.chunk_sizes(100, 48) == [48, 48, 4] and lesson.chunk_sizes(10, 64) == [10]
     whole, chunked = (draw_square(SMALL, 2048, rows, 2048) for rows in (2048, 256))
     ET.fromstring(whole.svg())
     assert "151 MB" in whole.alternative and "1 step " in whole.alternative
@@ -59,16 +60,16 @@ def test_chunks_cover_the_prompt_and_build_less_at_once() -> None:
 
 
 def test_fused_attention_computes_the_same_and_its_memory_grows_more_slowly() -> None:
-    short, long = (attention.measure(SMALL, tokens, torch.device("cpu"), rounds=1) for tokens in (64, 256))
+    short, long = (lesson.measure_attention(SMALL, tokens, torch.device("cpu"), rounds=1) for tokens in (64, 256))
     assert max(short.difference, long.difference) < 1e-4
-    assert long.peak[TEXTBOOK] > 2 * costs.score_bytes(SMALL, 256, 256), "scores, masked scores and shares"
+    assert long.peak[TEXTBOOK] > 2 * lesson.score_bytes(SMALL, 256, 256), "scores, masked scores and shares"
     assert long.peak[TEXTBOOK] / short.peak[TEXTBOOK] > 2 * long.peak[FUSED] / short.peak[FUSED]
     assert long.memory < short.memory < 1
 
 
 def test_bytes_are_counted_while_they_live() -> None:
     before = torch.ones(1000)
-    with attention.PeakBytes() as counted:
+    with peak_bytes.PeakBytes() as counted:
         for _ in range(3):
             (before + 1).sum()
         kept = [before[10:20], before + 1]
@@ -82,34 +83,34 @@ def test_bytes_are_counted_while_they_live() -> None:
 @pytest.fixture(scope="module")
 def swept(tiny_llama_path: Path) -> dict[int, Run]:
     lab = Lab(short=True, model=str(tiny_llama_path), dtype="float32")
-    traffic_of = traffic.long_among_chats(lab, answer=60, after=0.02)
-    found = {size: lab.run(traffic_of, **chunks.fields(lab, size)) for size in (16, 64, traffic.long_prompt(lab))}
+    traffic_of = lesson.long_among_chats(lab, answer=60, after=0.02)
+    found = {size: lab.run(traffic_of, **lesson.chunk_fields(lab, size)) for size in (16, 64, lesson.long_prompt(lab))}
     lab.close()
     return found
 
 
 def test_prompts_have_exactly_the_length_that_is_asked_for(tiny_lab: Lab) -> None:
     run = ladder_run(tiny_lab, 1)
-    assert [view.num_prompt_tokens for view in run.views] == list(traffic.lengths(tiny_lab))
+    assert [view.num_prompt_tokens for view in run.views] == list(lesson.prompt_lengths(tiny_lab))
     assert all(sum(share.is_prefill for share in step.shares) == 1 for step in run.steps), "each in a step of its own"
     assert len(run.steps) == len(run.views) and not any(view.num_cached_tokens for view in run.views)
     ladder = Ladder.of(run, ladder_run(tiny_lab, 1))
-    assert list(ladder.best) == list(traffic.lengths(tiny_lab)) and ladder.four_apart == (64, 256)
-    explorer = instrument.length_explorer(tiny_lab, ladder)
+    assert list(ladder.best) == list(lesson.prompt_lengths(tiny_lab)) and ladder.four_apart == (64, 256)
+    explorer = pictures.length_explorer(tiny_lab, ladder)
     assert "yours" not in explorer.shown.alternative
     explorer.set(tokens=96).press()
     assert "yours: 96 tokens" in explorer.wait().shown.alternative
 
 
 def test_a_chunk_bounds_what_a_step_reads(tiny_lab: Lab, swept: dict[int, Run]) -> None:
-    longest = traffic.long_prompt(tiny_lab)
+    longest = lesson.long_prompt(tiny_lab)
     for size, run in swept.items():
-        found = chunks.trade(run)
-        assert (found.chunk, found.tokens, found.steps) == (size, longest, len(costs.chunk_sizes(longest, size)))
+        found = lesson.trade(run)
+        assert (found.chunk, found.tokens, found.steps) == (size, longest, len(lesson.chunk_sizes(longest, size)))
         name = run.rows[-1].request_id
         assert max(s.num_tokens for step in run.steps for s in step.shares if s.request_id == name) == size
         assert found.ttft > 0 and found.whole == (size == longest)
-    explorer = instrument.chunk_explorer(tiny_lab, swept)
+    explorer = pictures.chunk_explorer(tiny_lab, swept)
     before = explorer.view.value
     explorer.set(chunk=32).press()
     assert "chunks of 32 (6 steps)" in explorer.wait().shown.text and explorer.view.value != before
@@ -119,9 +120,9 @@ def test_gaps_are_those_that_overlap() -> None:
     class View:
         deliveries = (1.0, 2.0, 4.0, 5.0)
 
-    assert chunks.gaps_while(View, 2.5, 3.0) == [2.0]
-    assert chunks.gaps_while(View, 1.5, 3.0) == [1.0, 2.0]
-    assert chunks.gaps_while(View, 6.0, 7.0) == []
+    assert lesson.gaps_while(View, 2.5, 3.0) == [2.0]
+    assert lesson.gaps_while(View, 1.5, 3.0) == [1.0, 2.0]
+    assert lesson.gaps_while(View, 6.0, 7.0) == []
 
 
 # ---------------------------------------------------------------- shorter prompts
@@ -129,7 +130,7 @@ def test_gaps_are_those_that_overlap() -> None:
 
 def test_cuts_leave_half_of_the_words() -> None:
     text, (question, _) = next((item["text"], item["questions"][0]) for item in load_items("reading")["items"])
-    whole, *cuts = (len(cut(text, question).split()) for cut in reading.CUTS.values())
+    whole, *cuts = (len(cut(text, question).split()) for cut in lesson.CUTS.values())
     assert whole == len(text.split()) and all(0.3 < words / whole <= 0.5 for words in cuts)
 
 
@@ -146,7 +147,7 @@ def test_seventy_billion_trade_and_find_the_bend() -> None:
     assert middle.worst_gap < whole.worst_gap / 4 and middle.ttft < 1.3 * whole.ttft, "the bargain"
     assert small.ttft > 3 * middle.ttft and small.worst_gap > 0.2 * middle.worst_gap, "and its end"
     assert small.ttft > sim_70b.weight_floor(sim_70b.deployment(), small.steps)
-    explorer = instrument.explore_70b()
+    explorer = pictures.explore_70b()
     explorer.set(tokens=8192, chunk=64)
     assert "64: 7.50 s" in explorer.view.value or "chunks of 64 (128 steps)" in explorer.shown.alternative
 
@@ -156,15 +157,15 @@ def test_seventy_billion_trade_and_find_the_bend() -> None:
 
 def test_a3_follows_from_both_powers() -> None:
     straight, square = [point(128), point(1024)], [point(128, power=1), point(1024, power=1)]
-    assert claims.a3(STRAIGHT, straight, SMALL).kind == "holds only when"
-    assert claims.a3(SQUARE, straight, SMALL).kind == "holds"
-    assert claims.a3(STRAIGHT, square, SMALL).kind == "not shown"
+    assert words.a3(STRAIGHT, straight, SMALL).kind == "holds only when"
+    assert words.a3(SQUARE, straight, SMALL).kind == "holds"
+    assert words.a3(STRAIGHT, square, SMALL).kind == "not shown"
 
 
 def test_d7_follows_from_the_gate() -> None:
     def kind(whole: int, *cuts: int) -> str:
         names = {f"cut {i}": score(right) for i, right in enumerate(cuts)}
-        return claims.d7({"somewhere": 0.8}, {"whole text": score(whole), **names}).kind
+        return words.d7({"somewhere": 0.8}, {"whole text": score(whole), **names}).kind
 
     assert (kind(15, 15, 9), kind(15, 15), kind(15, 9), kind(4, 4)) == (
         "holds only when",
@@ -172,39 +173,39 @@ def test_d7_follows_from_the_gate() -> None:
         "wrong",
         "not shown",
     )
-    saved = claims.halved_4k()
+    saved = words.halved_4k()
     assert 0.1 < saved["four H100s"] < saved["two A100s"] < 1
 
 
 def test_d11_prices_a_70b() -> None:
-    claim = claims.d11(STRAIGHT)
+    claim = words.d11(STRAIGHT)
     assert claim.kind == "holds only when" and "here 4.0 times" in claim.measured and "4.12" in claim.measured
 
 
 def test_d17_looks_at_results_memory_and_time() -> None:
     ladders = {TEXTBOOK: STRAIGHT, FUSED: Ladder({n: 0.8 * t for n, t in STRAIGHT.best.items()})}
     good = [point(128, memory=0.5), point(1024, memory=0.1)]
-    assert claims.d17(good, ladders).kind == "holds only when"
-    assert "1.2 times as fast" in claims.d17(good, ladders).measured
-    assert claims.d17([point(128), point(1024, difference=0.5)], ladders).kind == "wrong"
-    assert claims.d17([point(128), point(1024, memory=0.9)], ladders).kind == "not shown"
+    assert words.d17(good, ladders).kind == "holds only when"
+    assert "1.2 times as fast" in words.d17(good, ladders).measured
+    assert words.d17([point(128), point(1024, difference=0.5)], ladders).kind == "wrong"
+    assert words.d17([point(128), point(1024, memory=0.9)], ladders).kind == "not shown"
 
 
 def test_d18_counts_by_shape() -> None:
-    claim = claims.d18([point(256)], STRAIGHT, SMALL, "small")
+    claim = words.d18([point(256)], STRAIGHT, SMALL, "small")
     assert claim.kind == "wrong" and "small 40.0%" in claim.measured and "at 256 tokens" in claim.measured
 
 
 def test_f4_wants_a_saving_that_grows() -> None:
     growing = Ladder({64: 0.1, 256: 0.36, 1024: 0.8})
-    savings = claims.big_savings()
+    savings = words.big_savings()
     assert savings[1024] < savings[4096] < 0.5 < savings[32768]
-    assert claims.f4({TEXTBOOK: STRAIGHT, FUSED: growing}, savings).kind == "holds only when"
-    assert claims.f4({TEXTBOOK: STRAIGHT, FUSED: STRAIGHT}, savings).kind == "not shown"
+    assert words.f4({TEXTBOOK: STRAIGHT, FUSED: growing}, savings).kind == "holds only when"
+    assert words.f4({TEXTBOOK: STRAIGHT, FUSED: STRAIGHT}, savings).kind == "not shown"
 
 
 def test_the_ledger_measures_every_claim(tiny_lab: Lab) -> None:
-    for name, measure in claims.MEASURE.items():
+    for name, measure in words.MEASURE.items():
         assert measure(tiny_lab).id == name
 
 
@@ -216,17 +217,17 @@ def test_four_times_is_the_measured_ratio() -> None:
 
 
 def test_own_ttft_says_what_chunks_did(swept: dict[int, Run]) -> None:
-    outcome = chunks.own_ttft(swept, 16)
-    assert outcome.answer in (chunks.LONGER, chunks.SAME, chunks.SHORTER) and "12 chunks" in outcome.evidence
+    outcome = lesson.own_ttft(swept, 16)
+    assert outcome.answer in (lesson.LONGER, lesson.SAME, lesson.SHORTER) and "12 chunks" in outcome.evidence
     same = {16: swept[16], 17: swept[16]}
-    assert chunks.own_ttft(same, 16).answer == chunks.SAME
+    assert lesson.own_ttft(same, 16).answer == lesson.SAME
 
 
 def test_the_check_rewards_right_answers_and_explains_wrong_ones(swept: dict[int, Run]) -> None:
     check = grading.checks(SMALL, swept)
     assert check("q1", 6144).score == 1
     assert check("q2", 151).score == 1
-    small, whole = chunks.trade(swept[16]), chunks.trade(swept[max(swept)])
+    small, whole = lesson.trade(swept[16]), lesson.trade(swept[max(swept)])
     key = "the others" if small.worst_gap < whole.worst_gap else "the long prompt"
     assert check("q3", key).score == 1 and check("q3", "everybody").score == 0
     assert check("q4", 12).score == 1 and "12 steps" in str(check("q4", 1))

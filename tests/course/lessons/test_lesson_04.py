@@ -7,14 +7,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from course.lab import simulated_70b
+from course.lab import prefix_cache, prompt_linter, simulated_70b
 from course.lab.lab import Lab
+from course.lab.prefix_cache import FIFO, LRU, CachePolicy, PrefixCache, replay_cache
 from course.lab.run import Run
-from course.lessons.lesson_04 import cache_model, claims, linter, policies, tables, template, tenants, traces, traffic
-from course.lessons.lesson_04 import checks as grading
-from course.lessons.lesson_04.beads import FOUND, draw_finds
-from course.lessons.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, replay
-from course.lessons.lesson_04.editor import PromptEditor
+from course.lessons.lesson_04 import check as grading
+from course.lessons.lesson_04 import explorer, pictures, words
+from course.lessons.lesson_04 import run as lesson
+from course.lessons.lesson_04.explorer import PromptEditor
+from course.lessons.lesson_04.pictures import FOUND, draw_finds
 from course.simulator.deployment import Deployment
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
@@ -27,7 +28,7 @@ def lit(svg: str) -> int:
 
 @pytest.fixture
 def stamps(tiny_lab: Lab) -> dict[str, Run]:
-    return {place: tiny_lab.run(traffic.stamped(tiny_lab, place, 3)) for place in ("first line", "last line")}
+    return {place: tiny_lab.run(lesson.stamped(tiny_lab, place, 3)) for place in ("first line", "last line")}
 
 
 # ---------------------------------------------------------------- what the engine finds
@@ -35,33 +36,33 @@ def stamps(tiny_lab: Lab) -> dict[str, Run]:
 
 def test_the_time_in_front_keeps_everything_from_being_found(tiny_lab: Lab, stamps: dict[str, Run]) -> None:
     first, last = stamps["first line"], stamps["last line"]
-    assert traffic.hit_rate(first) == 0 and traffic.hit_rate(last) > 0.4
+    assert lesson.hit_rate(first) == 0 and lesson.hit_rate(last) > 0.4
     assert lit(draw_finds({"x": first}).svg()) == 0
     assert lit(draw_finds({"x": last}).svg()) == sum(view.num_cached_tokens for view in last.views) // 16
     lengths = [[view.num_prompt_tokens for view in run.views] for run in (first, last)]
     assert all(abs(a - b) <= 3 for a, b in zip(*lengths)), "the prompts are as long in both"
-    verdict = claims.f1(first, last)
+    verdict = words.f1(first, last)
     assert verdict.verdict.startswith("holds only when") and "0 of 2 later requests" in verdict.measured
-    assert claims.f1(last, last).verdict.startswith("not shown")
-    assert claims.f1(first, first).verdict.startswith("not shown")
-    assert tables.shared(first).answer == tables.NOTHING and tables.shared(last).answer != tables.NOTHING
+    assert words.f1(last, last).verdict.startswith("not shown")
+    assert words.f1(first, first).verdict.startswith("not shown")
+    assert words.shared(first).answer == words.NOTHING and words.shared(last).answer != words.NOTHING
 
 
 def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny_lab: Lab) -> None:
-    orders = claims.order_runs(tiny_lab)
+    orders = lesson.order_runs(tiny_lab)
     for run in orders.values():
-        assert policies.agreement(run) == (6, 6)
-    rates = policies.rates_of(orders)
+        assert lesson.agreement(run) == (6, 6)
+    rates = lesson.rates_of(orders)
     assert rates["roomy cache, in turns"] == rates["roomy cache, grouped"] == rates["small cache, grouped"]
     assert rates["small cache, in turns"] < rates["small cache, grouped"] - 0.3
-    assert claims.f6(rates).verdict.startswith("holds only when")
-    assert claims.f6(dict.fromkeys(rates, 0.5)).verdict.startswith("not shown")
+    assert words.f6(rates).verdict.startswith("holds only when")
+    assert words.f6(dict.fromkeys(rates, 0.5)).verdict.startswith("not shown")
     always = {name: 0.9 if "grouped" in name else 0.2 for name in rates}
-    assert claims.f6(always).kind == "holds"
+    assert words.f6(always).kind == "holds"
     roomy = orders["roomy cache, in turns"]
-    room = traffic.room_for(roomy, 2)
+    room = lesson.room_for(roomy, 2)
     too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:room]))
-    assert policies.agreement(too_small)[0] < 6, "another cache would be noticed"
+    assert lesson.agreement(too_small)[0] < 6, "another cache would be noticed"
 
 
 SMALL = {
@@ -76,7 +77,7 @@ SMALL = {
 @settings(max_examples=20)
 @example([(1, 20, 1), (0, 28, 1), (1, 20, 9), (0, 1, 1), (0, 29, 1)])  # a block twice, the first evicted meanwhile
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8))
-def test_the_models_lru_and_fifo_are_the_engines(policy: Policy, requests: list[tuple[int, int, int]]) -> None:
+def test_the_models_lru_and_fifo_are_the_engines(policy: CachePolicy, requests: list[tuple[int, int, int]]) -> None:
     """Prompts of a few kinds and any length, answers of any length, one after the other in a small pool."""
     engine = SMALL[policy].engine(VirtualClock())
     cache = PrefixCache(14, policy)
@@ -86,65 +87,65 @@ def test_the_models_lru_and_fifo_are_the_engines(policy: Policy, requests: list[
         output = None
         while engine.has_unfinished:
             output = (engine.step() or [output])[-1]
-        asked = traces.visit(float(number), "x", prompt, output.token_ids, 4)
+        asked = prefix_cache.cache_request(float(number), "x", prompt, output.token_ids, 4)
         assert cache.serve(asked) * 4 == output.num_cached_tokens
 
 
 def test_a_beginning_shorter_than_a_block_is_never_found(tiny_lab: Lab) -> None:
-    runs = tables.block_runs(tiny_lab)
+    runs = lesson.block_runs(tiny_lab)
     found = [max(view.num_cached_tokens for view in run.views) for run in runs.values()]
     assert found[0] > found[1] > found[2] == 0
-    assert all(0 <= tables.shared_tokens(run) - hit < size for (size, run), hit in zip(runs.items(), found))
-    assert "256 tokens" in str(tables.blocks_table(runs))
+    assert all(0 <= lesson.shared_tokens(run) - hit < size for (size, run), hit in zip(runs.items(), found))
+    assert "256 tokens" in str(pictures.blocks_table(runs))
 
 
 def test_unique_prompts_find_nothing_and_looking_is_cheap(tiny_lab: Lab) -> None:
-    on = tiny_lab.run(traffic.unique(tiny_lab))
-    off = tiny_lab.run(traffic.unique(tiny_lab), enable_prefix_caching=False)
-    assert traffic.hit_rate(on) == traffic.hit_rate(off) == 0
+    on = tiny_lab.run(lesson.unique(tiny_lab))
+    off = tiny_lab.run(lesson.unique(tiny_lab), enable_prefix_caching=False)
+    assert lesson.hit_rate(on) == lesson.hit_rate(off) == 0
 
 
 def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
-    talk = traffic.conversation(tiny_lab)
+    talk = lesson.conversation(tiny_lab)
     cached, plain = tiny_lab.run(talk), tiny_lab.run(talk, enable_prefix_caching=False)
     shares = [view.num_cached_tokens / view.num_prompt_tokens for view in cached.views]
     assert shares[0] == 0 and shares == sorted(shares) and shares[-1] > 0.4
-    assert traffic.hit_rate(plain) == 0
+    assert lesson.hit_rate(plain) == 0
     delayed = (replace(r.view, deliveries=tuple(stamp + 5.0 for stamp in r.view.deliveries)) for r in plain.rows[1:])
     later = (replace(row, view=view) for row, view in zip(plain.rows[1:], delayed, strict=True))
     slower = replace(plain, rows=(cached.rows[0], *later))
     growing = {1: 0.0, 2: 0.2, 3: 0.4}
-    assert claims.d9(cached, slower, growing).verdict.startswith("holds only when")
-    assert claims.d9(plain, slower, growing).verdict.startswith("not shown")
-    assert claims.d9(cached, slower, {1: 0.3, 2: 0.3}).verdict.startswith("not shown")
+    assert words.d9(cached, slower, growing).verdict.startswith("holds only when")
+    assert words.d9(plain, slower, growing).verdict.startswith("not shown")
+    assert words.d9(cached, slower, {1: 0.3, 2: 0.3}).verdict.startswith("not shown")
 
 
 # ---------------------------------------------------------------- chains, linter, editor
 
 
 def test_the_linter_names_what_breaks_and_calms_down_when_it_is_moved() -> None:
-    found = linter.lint(template.prompts(template.AS_FOUND, False))
+    found = prompt_linter.lint(explorer.sample_prompts(explorer.AS_FOUND, False))
     assert [each.kind for each in found[:4]] == ["time", "id", "user", "tools"]
     assert found[0].line == 1 and found[0].differs == 1.0 and found[2].differs < 1.0
-    assert "decides" in str(linter.findings_table(found)).splitlines()[1]
-    good = template.by_stability(template.AS_FOUND, True)
+    assert "decides" in str(prompt_linter.findings_table(found)).splitlines()[1]
+    good = explorer.by_stability(explorer.AS_FOUND, True)
     assert good.splitlines()[0].startswith("Tools") or good.splitlines()[0].startswith("You are")
     assert good.splitlines()[-1].startswith("Question")
-    assert linter.lint(template.prompts(good, True)) == []
+    assert prompt_linter.lint(explorer.sample_prompts(good, True)) == []
 
 
 def test_the_linter_guesses_from_one_prompt() -> None:
     prompt = 'Request id: 7f3a91c2\nTools: [{"name": "b"}, {"name": "a"}]\nYou are a helpful assistant.\nBe kind.'
-    found = linter.lint([prompt])
+    found = prompt_linter.lint([prompt])
     assert [(each.kind, each.differs) for each in found] == [("id", None), ("tools", None)]
-    assert not linter.has_loose_order('Tools: [{"name": "a"}, {"name": "b"}]')
-    assert linter.kind_of("It is 9:05 now") == "time" and linter.kind_of("Be kind.") == "text"
+    assert not prompt_linter.has_loose_order('Tools: [{"name": "a"}, {"name": "b"}]')
+    assert prompt_linter.kind_of("It is 9:05 now") == "time" and prompt_linter.kind_of("Be kind.") == "text"
 
 
 def test_a_ladder_of_fixes_pays_at_its_last_rung(tiny_lab: Lab) -> None:
-    rates = list(tables.ladder(tiny_lab).values())
+    rates = list(explorer.template_ladder(tiny_lab).values())
     assert rates[0] == 0 and rates[-1] > rates[-2] + 0.3
-    assert "+0 points" in str(tables.ladder_table(tables.ladder(tiny_lab)))
+    assert "+0 points" in str(pictures.ladder_table(explorer.template_ladder(tiny_lab)))
 
 
 def test_the_editor_lints_reorders_and_plays_to_the_engine(tiny_lab: Lab) -> None:
@@ -156,7 +157,7 @@ def test_the_editor_lints_reorders_and_plays_to_the_engine(tiny_lab: Lab) -> Non
     assert editor.expected > 0.5 and not editor.findings
     editor.press()
     editor.wait()
-    before, after = (traffic.hit_rate(run) for run in editor.runs)
+    before, after = (lesson.hit_rate(run) for run in editor.runs)
     assert before == 0 and after > 0.4
     assert lit(editor.view.value) > 0
     editor.set(text="It is {clock}.").press()
@@ -169,33 +170,35 @@ def test_the_editor_lints_reorders_and_plays_to_the_engine(tiny_lab: Lab) -> Non
 
 
 def test_what_policies_are_made_of() -> None:
-    a, b, c = (traces.visit(float(i), name, [i] * 40 + [7], (), 16) for i, name in enumerate("abc"))
+    a, b, c = (prefix_cache.cache_request(float(i), name, [i] * 40 + [7], (), 16) for i, name in enumerate("abc"))
     again = replace(a, when=1.5)
-    assert replay([a, b, again, c, replace(a, when=4.0)], 6, LRU) == [0, 0, 2, 0, 2], "a hit renews"
+    assert replay_cache([a, b, again, c, replace(a, when=4.0)], 6, LRU) == [0, 0, 2, 0, 2], "a hit renews"
     # Room for two of three: the third drops what was computed first, however often it was used.
-    assert replay([a, b, again, c, replace(a, when=4.0)], 6, FIFO)[-1] < 2
-    assert replay([a, replace(a, when=9.0)], 9, Policy(True, 10.0)) == [0, 2]
-    assert replay([a, replace(a, when=11.0)], 9, Policy(True, 10.0)) == [0, 0]
+    assert replay_cache([a, b, again, c, replace(a, when=4.0)], 6, FIFO)[-1] < 2
+    assert replay_cache([a, replace(a, when=9.0)], 9, CachePolicy(True, 10.0)) == [0, 2]
+    assert replay_cache([a, replace(a, when=11.0)], 9, CachePolicy(True, 10.0)) == [0, 0]
     used = [a, replace(a, when=9.0), replace(a, when=12.0)]
-    assert replay(used, 9, Policy(True, 10.0)) == [0, 2, 2] and replay(used, 9, Policy(False, 10.0)) == [0, 2, 0]
+    assert replay_cache(used, 9, CachePolicy(True, 10.0)) == [0, 2, 2] and replay_cache(
+        used, 9, CachePolicy(False, 10.0)
+    ) == [0, 2, 0]
     with pytest.raises(ValueError, match="smaller than one request"):
-        replay([a], 2)
+        replay_cache([a], 2)
 
 
 def test_no_policy_beats_a_cache_that_never_forgets() -> None:
-    trace = traces.users(5, 4, 300.0)
-    ceiling = cache_model.hit_rate(trace)
-    for policy in policies.policies().values():
+    trace = prefix_cache.users_trace(5, 4, 300.0)
+    ceiling = prefix_cache.model_hit_rate(trace)
+    for policy in lesson.policies().values():
         for size in (80, 160, 400):
-            assert cache_model.hit_rate(trace, size, policy) <= ceiling
-    assert math.isclose(cache_model.hit_rate(trace, policies.working_set(trace)), ceiling)
+            assert prefix_cache.model_hit_rate(trace, size, policy) <= ceiling
+    assert math.isclose(prefix_cache.model_hit_rate(trace, lesson.working_set(trace)), ceiling)
 
 
 def test_d13_follows_from_gaps_and_from_the_models_agreement() -> None:
-    gaps = policies.by_gap((60, 1800), users=4)
-    assert claims.d13(gaps, (6, 6)).verdict.startswith("holds only when")
-    assert claims.d13(gaps, (5, 6)).verdict.startswith("not shown: the model does not agree")
-    assert claims.d13({60: gaps[60], 61: gaps[60]}, (6, 6)).verdict.startswith("not shown by these traces")
+    gaps = lesson.by_gap((60, 1800), users=4)
+    assert words.d13(gaps, (6, 6)).verdict.startswith("holds only when")
+    assert words.d13(gaps, (5, 6)).verdict.startswith("not shown: the model does not agree")
+    assert words.d13({60: gaps[60], 61: gaps[60]}, (6, 6)).verdict.startswith("not shown by these traces")
 
 
 # ---------------------------------------------------------------- 70B
@@ -203,25 +206,25 @@ def test_d13_follows_from_gaps_and_from_the_models_agreement() -> None:
 
 def test_a_prefix_aware_router_finds_more_and_piles_up_what_all_share() -> None:
     on = simulated_70b.deployment()
-    runs = tenants.routers(on, ("round robin", "prefix-aware"), tenants=12, count=60)
+    runs = lesson.routers(on, ("round robin", "prefix-aware"), tenants=12, count=60)
     assert runs["prefix-aware"].prefix_hit_rate > runs["round robin"].prefix_hit_rate + 0.2
-    hot = tenants.routers(on, ("round robin", "prefix-aware"), tenants=1, qps=20, count=60)
-    shares = {name: tenants.busiest_share(run) for name, run in hot.items()}
+    hot = lesson.routers(on, ("round robin", "prefix-aware"), tenants=1, qps=20, count=60)
+    shares = {name: lesson.busiest_share(run) for name, run in hot.items()}
     assert 0.25 <= shares["round robin"] < 0.3 and shares["prefix-aware"] > 1.5 * shares["round robin"]
-    assert f"{shares['prefix-aware']:.0%}" in str(tenants.routers_table(hot))
+    assert f"{shares['prefix-aware']:.0%}" in str(pictures.routers_table(hot))
 
 
 def test_f5_at_70b_follows_from_the_two_times(stamps: dict[str, Run]) -> None:
-    found = tenants.cold_and_warm(simulated_70b.deployment(), (250, 2000))
+    found = lesson.cold_and_warm(simulated_70b.deployment(), (250, 2000))
     cold, warm = found[2000]
     assert cold > 3 * warm > 0
-    assert claims.f5(found, stamps).verdict.startswith("holds only when")
-    assert claims.f5({**found, 2000: (1.0, 0.05)}, stamps).verdict.startswith("holds:")
-    assert claims.f5({**found, 2000: (1.0, 1.0)}, stamps).verdict.startswith("wrong")
+    assert words.f5(found, stamps).verdict.startswith("holds only when")
+    assert words.f5({**found, 2000: (1.0, 0.05)}, stamps).verdict.startswith("holds:")
+    assert words.f5({**found, 2000: (1.0, 1.0)}, stamps).verdict.startswith("wrong")
 
 
 def test_a_sessions_saving_grows_with_its_turns_at_70b() -> None:
-    saved = tenants.session_cuts(simulated_70b.deployment(), count=8)
+    saved = lesson.session_cuts(simulated_70b.deployment(), count=8)
     assert list(saved) == [1, 2, 3, 4, 5] and saved[5] > saved[1] + 0.1
 
 
@@ -231,14 +234,14 @@ def test_a_sessions_saving_grows_with_its_turns_at_70b() -> None:
 def test_the_check_rewards_right_answers_and_explains_wrong_ones(tiny_lab: Lab, stamps: dict[str, Run]) -> None:
     last = stamps["last line"]
     roomy = {"in turns": stamps["first line"], "grouped": last}
-    check = grading.checks(last, tables.ladder(tiny_lab), roomy)
+    check = grading.checks(last, explorer.template_ladder(tiny_lab), roomy)
     view = last.row_of(1)
     assert check("q1", view.num_cached_tokens).score == 1
     assert check("q1", view.num_cached_tokens // 16).score == 0.5
     assert check("q1", 1).score == 0
-    alike = tables.shared_tokens(last)
+    alike = lesson.shared_tokens(last)
     assert alike % 16 == 0 or "only whole blocks" in str(check("q1", alike))
-    assert check("q2", traffic.hit_rate(last)).score == 1 and check("q2", 100 * traffic.hit_rate(last)).score == 1
+    assert check("q2", lesson.hit_rate(last)).score == 1 and check("q2", 100 * lesson.hit_rate(last)).score == 1
     assert check("q3", "tools").score == 1 and "+0 points" in str(check("q3", "time"))
     assert check("q4", "grouped").score == 1 and check("q4", "in turns").score == 0
     assert check("q1", ...).score == 0 and check("q4", "random").score == 0

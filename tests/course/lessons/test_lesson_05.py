@@ -7,21 +7,13 @@ from dataclasses import replace
 import pytest
 from made_run import made_config, made_run
 
+from course.lab import ttft_causes
 from course.lab.lab import Lab
 from course.lab.run import Run
-from course.lessons.lesson_05 import (
-    causes,
-    claims,
-    findings,
-    instrument,
-    outside,
-    per_token,
-    pictures,
-    sim_70b,
-    traffic,
-)
-from course.lessons.lesson_05 import checks as grading
-from course.lessons.lesson_05.causes import CAUSES, Stay, inside
+from course.lab.ttft_causes import CAUSES, Stay, causes_inside
+from course.lessons.lesson_05 import check as grading
+from course.lessons.lesson_05 import pictures, sim_70b, words
+from course.lessons.lesson_05 import run as lesson
 from minillm.core.step_cost import split_steps
 from minillm.core.timeline import StepRecord, StepShare
 
@@ -48,7 +40,7 @@ def test_the_cut_of_a_ttft_by_hand() -> None:
         of(4.0, (ME, 4, True)),
         of(6.0, (WRITER, 1, False)),
     ]
-    found = inside(Stay(ME, 0.0, 5.4, 5.6, cold_tokens=7), steps, split_steps(steps))
+    found = causes_inside(Stay(ME, 0.0, 5.4, 5.6, cold_tokens=7), steps, split_steps(steps))
     assert found == pytest.approx(
         {
             **dict.fromkeys(CAUSES, 0.0),
@@ -69,13 +61,13 @@ def test_the_cut_of_a_ttft_by_hand() -> None:
 
 def test_shared_tokens_are_whole_blocks_of_a_beginning_that_somebody_else_has() -> None:
     prompts = [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 9], [7, 8], [1, 2, 3, 4]]
-    assert causes.shared_tokens(prompts, 2) == [4, 4, 0, 2]  # the last one has to compute its last token
+    assert ttft_causes.shared_tokens(prompts, 2) == [4, 4, 0, 2]  # the last one has to compute its last token
 
 
 def as_company(run: Run, num_writers: int) -> Run:
     """The first rows are writers, the others newcomers."""
     rows = tuple(
-        replace(row, view=replace(row.view, max_tokens=50 if row.index < num_writers else traffic.BRIEF))
+        replace(row, view=replace(row.view, max_tokens=50 if row.index < num_writers else lesson.BRIEF))
         for row in run.rows
     )
     return replace(run, rows=rows)
@@ -86,50 +78,50 @@ MADE = as_company(made_run(num_requests=6, apart=0.15, config=made_config(max_nu
 
 def test_writers_write_until_the_last_newcomer_is_there(tiny_lab: Lab) -> None:
     for speed in (0.1, 1.0, 10.0):
-        for gap in (traffic.PACES["busy"], traffic.PACES["rush"]):
-            crowd = traffic.company(tiny_lab, traffic.Pace(speed * 0.3, speed * 0.03), gap).arrivals
+        for gap in (lesson.PACES["busy"], lesson.PACES["rush"]):
+            crowd = lesson.company(tiny_lab, lesson.Pace(speed * 0.3, speed * 0.03), gap).arrivals
             last = max(arrival.offset for arrival in crowd)
-            assert min(a.max_tokens for a in crowd if a.max_tokens > traffic.BRIEF) * speed * 0.03 > last
+            assert min(a.max_tokens for a in crowd if a.max_tokens > lesson.BRIEF) * speed * 0.03 > last
 
 
 def test_causes_sum_to_ttft_on_made_runs() -> None:
-    found = causes.of_run(MADE)
+    found = ttft_causes.causes_of_run(MADE)
     for row, each in found.items():
-        assert sum(each.values()) == pytest.approx(traffic.ttft_of([MADE.row_of(row)])[0])
+        assert sum(each.values()) == pytest.approx(lesson.ttft_of([MADE.row_of(row)])[0])
     assert found[5]["others' prompts"] > 0 == found[0]["others' answers"]
 
 
 @pytest.fixture
 def runs(tiny_lab: Lab) -> dict[str, Run]:
     """All there from the start but for the pages, which come at once: what happens follows from the schedule alone."""
-    crowd = traffic.company(tiny_lab, traffic.Pace(0.0, 0.001))
-    return {name: tiny_lab.run(crowd, **fields) for name, fields in traffic.POLICIES.items()}
+    crowd = lesson.company(tiny_lab, lesson.Pace(0.0, 0.001))
+    return {name: tiny_lab.run(crowd, **fields) for name, fields in lesson.POLICIES.items()}
 
 
 def test_policies_on_a_real_engine(runs: dict[str, Run]) -> None:
     chunks = {name: max(step.num_prefill_tokens for step in run.steps) for name, run in runs.items()}
     assert chunks["mixed"] <= 32 < chunks["prefill first"]
     for run in runs.values():
-        for row, found in causes.of_run(run).items():
-            assert sum(found.values()) == pytest.approx(traffic.ttft_of([run.row_of(row)])[0])
-    assert "pays" in instrument.draw_runs(runs).title or "pay" in instrument.draw_runs(runs).title
+        for row, found in ttft_causes.causes_of_run(run).items():
+            assert sum(found.values()) == pytest.approx(lesson.ttft_of([run.row_of(row)])[0])
+    assert "pays" in pictures.draw_runs(runs).title or "pay" in pictures.draw_runs(runs).title
 
 
 def test_decode_first_reads_no_prompt_while_anybody_writes(tiny_lab: Lab) -> None:
-    crowd = traffic.company(tiny_lab, traffic.Pace(0.002, 0.001))
-    steps = tiny_lab.run(crowd, **traffic.POLICIES["decode first"]).steps
+    crowd = lesson.company(tiny_lab, lesson.Pace(0.002, 0.001))
+    steps = tiny_lab.run(crowd, **lesson.POLICIES["decode first"]).steps
     assert not any(0 < step.num_prefill_tokens < step.num_tokens for step in steps)
 
 
 def test_calm_traffic_takes_the_same_steps_under_every_policy(tiny_lab: Lab) -> None:
-    calm = {name: tiny_lab.run(traffic.calm(tiny_lab), **fields) for name, fields in traffic.POLICIES.items()}
-    assert traffic.wins_when_calm(calm).answer == traffic.SAME_STEPS
-    long = tiny_lab.run(traffic.one_by_one(tiny_lab), **traffic.POLICIES["mixed"])
-    assert traffic.wins_when_calm({**calm, "mixed": long}).answer in traffic.POLICIES
+    calm = {name: tiny_lab.run(lesson.calm(tiny_lab), **fields) for name, fields in lesson.POLICIES.items()}
+    assert lesson.wins_when_calm(calm).answer == lesson.SAME_STEPS
+    long = tiny_lab.run(lesson.one_by_one(tiny_lab), **lesson.POLICIES["mixed"])
+    assert lesson.wins_when_calm({**calm, "mixed": long}).answer in lesson.POLICIES
 
 
 def test_over_http_every_border_is_a_stamp(tiny_lab: Lab) -> None:
-    found = outside.over_http(tiny_lab, traffic.with_rules(tiny_lab, 2), max_num_seqs=4)
+    found = lesson.over_http(tiny_lab, lesson.with_rules(tiny_lab, 2), max_num_seqs=4)
     first, second = found.causes
     for name in ("way in", "parsing", "tokenizing", "way out"):
         assert first[name] > 0 and second[name] > 0
@@ -142,16 +134,16 @@ def test_over_http_every_border_is_a_stamp(tiny_lab: Lab) -> None:
 
 
 def test_a_server_whose_engine_dies_ends_the_cell(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = outside.StampingService.prepare
+    prepare = lesson.StampingService.prepare
 
-    async def last(service: outside.StampingService, *asked: object) -> object:
+    async def last(service: lesson.StampingService, *asked: object) -> object:
         if len(service.prepared) == 2:  # the warm-up and one request are over
             service.thread.call(lambda engine: setattr(engine, "step", None))
         return await prepare(service, *asked)
 
-    monkeypatch.setattr(outside.StampingService, "prepare", last)
+    monkeypatch.setattr(lesson.StampingService, "prepare", last)
     with pytest.raises(RuntimeError, match="the server"):
-        outside.over_http(tiny_lab, traffic.with_rules(tiny_lab, 2))
+        lesson.over_http(tiny_lab, lesson.with_rules(tiny_lab, 2))
 
 
 def test_whoever_asks_a_server_of_their_own_has_the_lab_alone(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,12 +155,12 @@ def test_whoever_asks_a_server_of_their_own_has_the_lab_alone(tiny_lab: Lab, mon
         asking.join()
         return []
 
-    monkeypatch.setattr(outside, "play", play)
-    assert outside.over_http(tiny_lab, traffic.with_rules(tiny_lab, 2)).causes == () and free == [False]
+    monkeypatch.setattr(lesson, "play_over_http", play)
+    assert lesson.over_http(tiny_lab, lesson.with_rules(tiny_lab, 2)).causes == () and free == [False]
 
 
 def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -> None:
-    bench = instrument.PolicyBench(tiny_lab, traffic.Pace(0.001, 0.001))
+    bench = pictures.PolicyBench(tiny_lab, lesson.Pace(0.001, 0.001))
     panel = bench.explorer()
     panel.set(arrivals="rush", policy="mixed", budget=64).press()
     panel.wait()
@@ -211,50 +203,50 @@ def test_a_new_connection_over_a_distance_is_paid_on_the_way_in() -> None:
 # ---------------------------------------------------------------- claims
 
 
-def move(ttft: float, gap: float) -> claims.Move:
-    return claims.Move("a to b", (1.0, ttft), (1.0, gap))
+def move(ttft: float, gap: float) -> words.Move:
+    return words.Move("a to b", (1.0, ttft), (1.0, gap))
 
 
 def test_b3_counts_opposite_moves() -> None:
-    assert claims.b3([move(2, 0.5), move(0.5, 2)]).kind == "holds"
-    mixed = claims.b3([move(2, 0.5), move(2, 1.01), move(0.5, 0.5)])
+    assert words.b3([move(2, 0.5), move(0.5, 2)]).kind == "holds"
+    mixed = words.b3([move(2, 0.5), move(2, 1.01), move(0.5, 0.5)])
     assert mixed.kind == "holds only when" and "1 of 3" in mixed.verdict
-    assert claims.b3([move(2, 2)]).kind == "wrong"
-    assert claims.b3([move(1.01, 1.0)]).kind == "not shown"
-    here = claims.Move("a to b, here", (1.0, 2.0), (1.0, 2.0))
-    assert claims.b3([here, move(2, 0.5)], noise=1.2).kind == "holds only when"
-    assert claims.b3([here, move(2, 0.5)], noise=9.0).kind == "holds"
-    assert claims.b3([here], noise=9.0).kind == "not shown"
-    assert traffic.noise([MADE]) < 1.5
-    assert claims.b3(claims.b3_at_70b(20)).kind == "holds only when"
+    assert words.b3([move(2, 2)]).kind == "wrong"
+    assert words.b3([move(1.01, 1.0)]).kind == "not shown"
+    here = words.Move("a to b, here", (1.0, 2.0), (1.0, 2.0))
+    assert words.b3([here, move(2, 0.5)], noise=1.2).kind == "holds only when"
+    assert words.b3([here, move(2, 0.5)], noise=9.0).kind == "holds"
+    assert words.b3([here], noise=9.0).kind == "not shown"
+    assert lesson.noise([MADE]) < 1.5
+    assert words.b3(words.b3_at_70b(20)).kind == "holds only when"
 
 
 def test_d19_depends_on_the_batch() -> None:
-    cost = per_token.PerToken("x", 0.001, {1: 0.02, 8: 0.004})
-    assert claims.d19([cost]).kind == "holds only when"
-    assert claims.d19([replace(cost, decode={1: 0.02, 2: 0.01})]).verdict.startswith("holds only when read as a trend")
-    assert claims.d19([replace(cost, decode={1: 0.02, 64: 0.001})]).kind == "holds only when"
-    assert claims.d19([replace(cost, decode={1: 0.001})]).kind == "wrong"
-    big = per_token.simulated()
+    cost = lesson.PerToken("x", 0.001, {1: 0.02, 8: 0.004})
+    assert words.d19([cost]).kind == "holds only when"
+    assert words.d19([replace(cost, decode={1: 0.02, 2: 0.01})]).verdict.startswith("holds only when read as a trend")
+    assert words.d19([replace(cost, decode={1: 0.02, 64: 0.001})]).kind == "holds only when"
+    assert words.d19([replace(cost, decode={1: 0.001})]).kind == "wrong"
+    big = lesson.simulated_per_token()
     assert big.ratio(1) > 50 > 10 > big.ratio(256)
 
 
 def test_per_token_costs_come_from_steps_of_one_kind(tiny_lab: Lab) -> None:
-    found = per_token.measured([tiny_lab.run(traffic.shrinking(tiny_lab), max_num_seqs=8)])
+    found = lesson.measured_per_token([tiny_lab.run(lesson.shrinking(tiny_lab), max_num_seqs=8)])
     assert set(found.decode) == {1, 2, 3, 4} and found.prefill > 0
     with pytest.raises(ValueError, match="only"):
-        per_token.measured([replace(MADE, steps=())])
+        lesson.measured_per_token([replace(MADE, steps=())])
 
 
-def pair(cut: float, tokens: float = 1.0) -> claims.Pair:
-    return claims.Pair("a to b", (1.0, 1 - cut), (1.0, tokens))
+def pair(cut: float, tokens: float = 1.0) -> words.FleetPair:
+    return words.FleetPair("a to b", (1.0, 1 - cut), (1.0, tokens))
 
 
 def test_d21_needs_a_baseline_and_equal_throughput() -> None:
-    assert claims.d21([pair(0.5), pair(0.45)]).kind == "holds"
-    assert claims.d21([pair(0.9), pair(-0.1)]).kind == "holds only when"
-    assert claims.d21([pair(0.1)]).kind == "wrong"
-    assert claims.d21([pair(0.5, tokens=2.0)]).kind == "not shown"
+    assert words.d21([pair(0.5), pair(0.45)]).kind == "holds"
+    assert words.d21([pair(0.9), pair(-0.1)]).kind == "holds only when"
+    assert words.d21([pair(0.1)]).kind == "wrong"
+    assert words.d21([pair(0.5, tokens=2.0)]).kind == "not shown"
 
 
 # ---------------------------------------------------------------- check
@@ -272,17 +264,17 @@ def test_the_check_rewards_right_answers_and_names_the_mistake() -> None:
     assert slight("q2", 2.15).score == 0.5 and slight("q2", 2.2).score == 0
     for wrong, hint in ((8.5, "whole TTFT"), (6.0, "subtract"), (2.0, "own prefill only")):
         assert hint in str(check("q2", wrong)) and check("q2", wrong).score == 0
-    ttft = {n: sorted(traffic.ttft_of(traffic.newcomers(r)))[len(traffic.newcomers(r)) // 2] for n, r in three.items()}
+    ttft = {n: sorted(lesson.ttft_of(lesson.newcomers(r)))[len(lesson.newcomers(r)) // 2] for n, r in three.items()}
     order = sorted(ttft, key=ttft.get)
     assert check("q3", order).score == 1
     assert 0 < check("q3", [order[0], order[2], order[1]]).score < 1
-    pauses = sorted(traffic.pauses(whole))
+    pauses = sorted(lesson.writer_gaps(whole))
     assert check("q4", pauses[-1] / pauses[len(pauses) // 2]).score == 1
 
 
 def test_the_price_of_prefill_first_is_its_gap_over_that_of_mixed(tiny_lab: Lab) -> None:
-    pace = traffic.pace(tiny_lab)
-    policies = {name: traffic.POLICIES[name] for name in ("prefill first", "mixed")}
-    runs = {name: tiny_lab.run(traffic.company(tiny_lab, pace), **fields) for name, fields in policies.items()}
-    paid = {name: traffic.pause(run) for name, run in runs.items()}
-    assert findings.pauses(runs).answer == pytest.approx(paid["prefill first"] / paid["mixed"])
+    pace = lesson.pace(tiny_lab)
+    policies = {name: lesson.POLICIES[name] for name in ("prefill first", "mixed")}
+    runs = {name: tiny_lab.run(lesson.company(tiny_lab, pace), **fields) for name, fields in policies.items()}
+    paid = {name: lesson.pause_p99(run) for name, run in runs.items()}
+    assert words.pauses(runs).answer == pytest.approx(paid["prefill first"] / paid["mixed"])

@@ -5,33 +5,34 @@ import itertools
 import pytest
 from asserting import refuses_garbage, shows
 
-from course.lessons.lesson_05b import budget_picture, transfer
-from course.lessons.lesson_05b.checks import checks
+from course.lessons.lesson_05b import pictures, words
+from course.lessons.lesson_05b import run as lesson
+from course.lessons.lesson_05b.check import checks
 
 
 def test_the_transfer_is_bytes_over_bandwidth() -> None:
-    assert transfer.token_bytes() == 2 * 80 * 8 * 128 * 2
-    assert transfer.transfer_s(4096, 400) == pytest.approx(0.0268, rel=0.01)
-    assert transfer.transfer_s(8192, 400) == 2 * transfer.transfer_s(4096, 400) == transfer.transfer_s(8192, 800) * 2
-    assert transfer.transfer_s(4096, 10) > transfer.prefill_s(4096) > 5 * transfer.transfer_s(4096, 400)
-    shows(transfer.draw("400 Gb/s", 4096), "1.34 GB")
+    assert lesson.token_bytes() == 2 * 80 * 8 * 128 * 2
+    assert lesson.transfer_s(4096, 400) == pytest.approx(0.0268, rel=0.01)
+    assert lesson.transfer_s(8192, 400) == 2 * lesson.transfer_s(4096, 400) == lesson.transfer_s(8192, 800) * 2
+    assert lesson.transfer_s(4096, 10) > lesson.prefill_s(4096) > 5 * lesson.transfer_s(4096, 400)
+    shows(pictures.draw_transfer("400 Gb/s", 4096), "1.34 GB")
 
 
-@pytest.mark.parametrize("chunk", [4, 7, budget_picture.TOKENS])
+@pytest.mark.parametrize("chunk", [4, 7, pictures.TOKENS])
 def test_every_prompt_token_is_computed_once_and_chunks_bound_the_gap(chunk: int) -> None:
-    steps = budget_picture.steps_of(chunk)
-    assert sum(step.prefill for step in steps) == budget_picture.TOKENS * len(budget_picture.PROMPTS)
-    assert budget_picture.longest_gap(steps) == pytest.approx(1 + budget_picture.PER_TOKEN * chunk)
+    steps = pictures.steps_of(chunk)
+    assert sum(step.prefill for step in steps) == pictures.TOKENS * len(pictures.PROMPTS)
+    assert pictures.longest_gap(steps) == pytest.approx(1 + pictures.PER_TOKEN * chunk)
     assert all(a.start + a.seconds == pytest.approx(b.start) for a, b in itertools.pairwise(steps))
-    shows(budget_picture.draw(chunk), "split: decode GPU")
+    shows(pictures.draw_budget(chunk), "split: decode GPU")
 
 
 def test_a_split_fleet_streams_smoothly_and_one_prefill_replica_saturates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
-    whole, chunked, apart = transfer.ways(8.0).values()
+    whole, chunked, apart = lesson.ways(8.0).values()
     assert apart.itl_p99 < chunked.itl_p99 < whole.itl_p99
-    assert transfer.smoother(transfer.ways(8.0)).answer == whole.itl_p99 / apart.itl_p99
-    one, three = (list(transfer.ways(24.0, n).values())[-1].ttft_p99 for n in (1, 3))
+    assert words.smoother(lesson.ways(8.0)).answer == whole.itl_p99 / apart.itl_p99
+    one, three = (list(lesson.ways(24.0, n).values())[-1].ttft_p99 for n in (1, 3))
     assert one > 3 * three
 
 

@@ -12,18 +12,18 @@ from course.incidents.interventions import BY_ID as CHANGES
 from course.incidents.reveal import Reveal
 from course.lab.lab import Lab
 from course.lab.predict import Prediction
-from course.lessons.lesson_12 import real, services, twins
-from course.lessons.lesson_12.checks import checks
+from course.lessons.lesson_12 import pictures, run, simulated, words
+from course.lessons.lesson_12.check import checks
 
 
 @pytest.fixture(scope="module")
 def first() -> Incident:
-    return services.first()
+    return run.first()
 
 
 @pytest.fixture(scope="module")
 def second() -> Incident:
-    return services.second()
+    return run.second()
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def truth(second: Incident) -> Reveal:
     played = second.fresh()
     played.answer("queue")
     played.grade()
-    return services.truth(played)
+    return run.truth(played)
 
 
 # ---------------------------------------------------------------- look-alikes
@@ -40,9 +40,9 @@ def truth(second: Incident) -> Reveal:
 
 def test_both_pages_name_the_same_metric_and_one_question_tells_them_apart(first: Incident, second: Incident) -> None:
     assert "TTFT" in first.page.alarm and "TTFT" in second.page.alarm
-    outcome, readings = twins.apart(first.fresh(), second.fresh())
-    assert outcome.answer == twins.TOLD_BY["kv_use"]
-    assert outcome.answer in Prediction("?", list(twins.TOLD_BY.values())).options
+    outcome, readings = words.apart(first.fresh(), second.fresh())
+    assert outcome.answer == run.TOLD_BY["kv_use"]
+    assert outcome.answer in Prediction("?", list(run.TOLD_BY.values())).options
     rows = str(readings).splitlines()
     assert all(row.endswith("no") for row in rows if "GPU" in row or "Arrivals" in row or "queue growing" in row)
 
@@ -51,12 +51,12 @@ def test_arrivals_against_last_week_are_rates() -> None:
     """A run has as many requests at any load: of more load it takes less time."""
     crowded = Incident.generate(1, cause="overload")
     now, before = crowded.window.service, crowded._hidden.scene.before.service
-    assert twins.reading(crowded, "arrivals") == pytest.approx(now.rate / before.rate, rel=0.1)
+    assert run.reading(crowded, "arrivals") == pytest.approx(now.rate / before.rate, rel=0.1)
     assert now.rate > 1.2 * before.rate
 
 
 def test_looking_at_the_twins_costs_the_learner_nothing(first: Incident, second: Incident) -> None:
-    twins.explorer(first.fresh(), second.fresh())
+    pictures.both_incidents(first.fresh(), second.fresh())
     assert first.minutes == second.minutes == 0
 
 
@@ -66,9 +66,9 @@ def test_looking_at_the_twins_costs_the_learner_nothing(first: Incident, second:
 def test_of_three_changes_the_pool_is_the_cure_and_the_first_is_graded(second: Incident) -> None:
     played = second.fresh()
     played.answer("queue", ranked=["kv_budget"])
-    outcome, beside = services.tried(played, ("kv_budget", "more_slots", "double_fleet"))
+    outcome, beside = words.tried(played, ("kv_budget", "more_slots", "double_fleet"))
     assert outcome.answer == CHANGES["kv_budget"].text
-    assert outcome.answer in services.texts("kv_budget", "more_slots", "double_fleet")
+    assert outcome.answer in run.change_texts("kv_budget", "more_slots", "double_fleet")
     assert str(beside).splitlines()[-1].startswith("limit")
     assert next(c for c in played.grade().criteria if c.name == "SLO restored").earned > 0
 
@@ -76,8 +76,8 @@ def test_of_three_changes_the_pool_is_the_cure_and_the_first_is_graded(second: I
 def test_when_nothing_restores_the_promise_that_is_the_outcome(second: Incident) -> None:
     played = second.fresh()
     played.answer("queue")
-    outcome, _ = services.tried(played, ("more_slots", "cuda_graphs"))
-    assert outcome.answer == services.NONE_HELPS
+    outcome, _ = words.tried(played, ("more_slots", "cuda_graphs"))
+    assert outcome.answer == run.NONE_HELPS
 
 
 def test_cutting_people_off_helps_the_rest_and_leaves_many_with_nothing() -> None:
@@ -89,7 +89,7 @@ def test_cutting_people_off_helps_the_rest_and_leaves_many_with_nothing() -> Non
 
 
 def test_the_reveal_can_be_asked_for_some_changes_only(truth: Reveal) -> None:
-    assert set(truth.effects.index) == set(services.TRIED)
+    assert set(truth.effects.index) == set(run.TRIED)
     assert truth.cause == "kv_pool" and truth.effects.index[0] == "kv_budget"
 
 
@@ -100,17 +100,26 @@ def test_the_sums_of_the_incident_are_those_of_its_run(second: Incident) -> None
     records = second.window.run.records
     mean = sum(record.request.num_prompt_tokens for record in records) / len(records)
     assert sums_of(second.window).prompt == pytest.approx(mean)
-    assert f"{sums_of(second.window).pool}" in str(services.sums(second))
+    assert f"{sums_of(second.window).pool}" in str(pictures.sums_table(second))
+
+
+# ---------------------------------------------------------------- post-mortems
+
+
+def test_a_limit_on_prompts_takes_the_straggler_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    limited, static = simulated.tail_of(simulated.LIMITED), simulated.tail_of(simulated.STATIC)
+    assert limited.on_others == pytest.approx(1.0) and static.on_others > 1.5
 
 
 # ---------------------------------------------------------------- the real engine
 
 
 def test_two_illnesses_of_a_real_engine_differ_in_what_is_full(tiny_lab: Lab) -> None:
-    runs = real.three(tiny_lab)
-    most = {name: max(step.num_running for step in run.steps) for name, run in runs.items()}
-    assert most["few slots"] == most["small pool"] == real.ROOM_FOR < most["healthy"]
-    held = {name: real.held(run) for name, run in runs.items()}
+    runs = run.three_engines(tiny_lab)
+    most = {name: max(step.num_running for step in one.steps) for name, one in runs.items()}
+    assert most["few slots"] == most["small pool"] == run.ROOM_FOR < most["healthy"]
+    held = {name: run.pool_held(one) for name, one in runs.items()}
     assert held["small pool"] == 1 > held["few slots"]
     assert len(runs["small pool"].finished) == len(runs["healthy"].finished)
 

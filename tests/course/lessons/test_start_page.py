@@ -18,9 +18,8 @@ from course.lab.lab import Lab
 from course.lab.predict import Outcome, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
 from course.lessons.lesson_08.formulas import emitted
-from course.lessons.start import contents, paths, resume
-from course.lessons.start.cards import Card, Deck
-from course.lessons.start.facts import CARDS
+from course.lessons.start import contents, resume
+from course.lessons.start.cards import CARDS, Card, Deck
 from course.lessons.start.review import Review, export
 from course.simulator.cost.profile import find_profile
 from minillm.model.arithmetic import find_model
@@ -71,9 +70,14 @@ def test_vs_code_names_its_notebook_in_a_variable(home: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     "session",
-    ["course/start.ipynb", "elsewhere/notes.ipynb", "exercises/04_prefix_caching.ipynb",
-    "/home/ada/minillm/solutions/04_prefix_caching.ipynb", "C:\\minillm\\exercises\\04_prefix_caching.ipynb"],
-)  # fmt: skip
+    [
+        "course/start.ipynb",
+        "elsewhere/notes.ipynb",
+        "exercises/04_prefix_caching.ipynb",
+        "/home/ada/minillm/solutions/04_prefix_caching.ipynb",
+        "C:\\minillm\\exercises\\04_prefix_caching.ipynb",
+    ],
+)
 def test_other_notebooks_are_no_lessons(session: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", session)
     progress.note_opened()
@@ -142,9 +146,8 @@ def test_a_lesson_is_read_off_its_source(lesson: contents.Lesson) -> None:
     title = 4 / contents.WORDS_A_MINUTE
     assert lesson.minutes("Surface") == pytest.approx(surface + title)
     assert lesson.minutes() == pytest.approx(
-        surface + 3 * contents.MINUTES_A_CELL - contents.MINUTES_A_CELL + contents.MINUTES_A_BET
-        + contents.MINUTES_A_QUESTION + title
-    )  # fmt: skip
+        surface + 2 * contents.MINUTES_A_CELL + contents.MINUTES_A_BET + contents.MINUTES_A_QUESTION + title
+    )
 
 
 @pytest.mark.parametrize("lesson", contents.lessons().values(), ids=lambda lesson: lesson.number)
@@ -180,10 +183,12 @@ def test_resume_leads_to_the_first_cell_with_something_left(lesson: contents.Les
 def test_resume_begins_with_the_lesson_that_was_open_last(lesson: contents.Lesson) -> None:
     known = {**contents.lessons(), "07": lesson}
     assert resume.next_place(known, Progress()).link == "00_start_here.ipynb"
-    done = Progress(lessons={
-        "02": LessonRecord(opened="2026-01-01", last="2026-01-05"),
-        "07": LessonRecord(opened="2026-01-01", last="2026-01-02"),
-    })  # fmt: skip
+    done = Progress(
+        lessons={
+            "02": LessonRecord(opened="2026-01-01", last="2026-01-05"),
+            "07": LessonRecord(opened="2026-01-01", last="2026-01-02"),
+        }
+    )
     assert resume.next_place(known, done).link.startswith("02_queue.ipynb#cell-id=")
 
 
@@ -195,8 +200,8 @@ def test_the_cells_that_resume_links_to_are_in_the_notebooks() -> None:
             assert f'"{key}"' in "".join(cells[place]["source"])
 
 
-@pytest.mark.parametrize("path", paths.PATHS, ids=lambda path: path.name)
-def test_a_path_names_each_lesson_once_with_sections_that_exist(path: paths.Path) -> None:
+@pytest.mark.parametrize("path", contents.PATHS, ids=lambda path: path.name)
+def test_a_path_names_each_lesson_once_with_sections_that_exist(path: contents.LearningPath) -> None:
     known = contents.lessons()
     assert len(set(path.numbers)) == len(path.numbers)
     assert set(path.numbers) <= set(known)
@@ -205,7 +210,7 @@ def test_a_path_names_each_lesson_once_with_sections_that_exist(path: paths.Path
             if stop.number in known:
                 assert set(stop.sections) <= set(known[stop.number].headings)
         if any(stop.number in known for stop in stage.stops):
-            assert paths.minutes(stage, known) > 0
+            assert contents.minutes_of_stage(stage, known) > 0
 
 
 def test_progress_is_erased_only_when_asked_twice(home: Path) -> None:

@@ -1,11 +1,11 @@
 """What every lesson promises: three depths, a locked prediction, a place where the technique fails, and honesty."""
 
-import importlib
 import re
 
 import pytest
 
 from course.lab.build import lesson_sources, read_source, sources
+from course.lessons.lesson_14.ledger import words_of
 
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
 
@@ -21,8 +21,8 @@ def test_a_lesson_has_all_its_parts(path) -> None:
     assert "## Sources" in prose
     for key in re.findall(r"(\w+) = lab\.predict\(", code):
         assert code.index(f"{key} = lab.predict(") < code.index(f"{key}.score("), "predict first, score after the run"
-    module = importlib.import_module(f"course.lessons.lesson_{path.stem.partition('_')[0]}.claims")
-    shown = set(re.findall(r"^(?:ledger\.keep\()?(?:claims\.)?([a-f]\d+)\(", code, re.M))
+    module = words_of(path.stem.partition("_")[0])
+    shown = set(re.findall(r"^(?:ledger\.keep\()?(?:words\.|claims\.)?([a-f]\d+)\(", code, re.M))
     assert shown == {claim.lower() for claim in module.MEASURE}, "a lesson shows each of its claims, measured"
 
 
@@ -31,10 +31,11 @@ def test_a_prediction_stands_before_the_run_that_decides_it(path) -> None:
     code = [cell.source for cell in read_source(path).cells if cell.cell_type == "code"]
     for number, source in enumerate(code):
         if ".score(" in source:
-            runs = r"lab\.run\(|ledger\.measure|techniques\.measure|"
-            runs += r"\b(services|traffic|tenants|tiers|transfer|storm|canary|leaving|spike|tokens|experts)\."
-            # Lesson 13 scores texts, lesson 12 asks two incidents.
-            deciding = re.search(runs + r"|lesson\.duel|lesson\.strong_to_staff|twins\.apart", source)
+            runs = r"lab\.run\(|ledger\.measure|\b(run|simulated|services|traffic|tenants|tiers|transfer|experts)\."
+            # Lesson 13 scores texts; lesson 12 asks two incidents and changes them; lesson 11b watches a deploy.
+            deciding = re.search(
+                runs + r"|lesson\.duel|lesson\.strong_to_staff|words\.(apart|tried|until_undone)", source
+            )
             assert deciding, "the deciding run belongs to the cell that scores"
             assert "lab.predict(" in code[number - 1]
 

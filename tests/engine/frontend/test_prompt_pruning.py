@@ -2,7 +2,7 @@
 
 import pytest
 
-from course.lessons.lesson_03.prompt_pruning import prune_context, split_sentences, words_of
+from course.lab.prompt_pruning import prune_context, split_sentences, words_of
 from course.measure.scoring import load_items
 from minillm.core.errors import ConfigError
 

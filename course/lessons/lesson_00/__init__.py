@@ -1,1 +1,0 @@
-"""Lesson 00: its claims and its checks."""

@@ -1,0 +1,123 @@
+"""What the runs of lesson 00 showed: its findings, its claim, and what its prediction is scored by."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from course.lab import services
+from course.lab.claims import Claim, conclude
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.noise import CEILING, ratio_of
+from course.lab.predict import Outcome
+from course.lab.run import Run, itl_of, percentile, phases_of
+from course.lab.style import PHASE_LABELS, seconds
+
+# ---------------------------------------------------------------- findings
+
+NOISE = 0.15
+"""A phase that moved by a smaller share of E2E than this is not worth a sentence."""
+
+
+def eight_together(one: Run, eight: Run) -> Finding:
+    """Which phase grew when eight requests shared four slots, and why."""
+    was, now = one.mean_phases(), eight.mean_phases()
+    most = max(was, key=lambda phase: now[phase] - was[phase])
+    return tell(
+        "00",
+        "eight_together",
+        most if most in ("queue", "prefill", "decode") else "unexplained",
+        queue=now["queue"] - was["queue"],
+        prefill=now["prefill"] - was["prefill"],
+        decode=now["decode"] - was["decode"],
+        step=percentile(one.itl, 50),
+        shared_step=percentile(eight.itl, 50),
+    )
+
+
+def rag(on: Run, off: Run) -> Finding:
+    """Which phase grew without prefix caching where every prompt begins alike."""
+    was, now = on.mean_phases(), off.mean_phases()
+    grown = {phase: now[phase] - was[phase] for phase in was}
+    most = max(grown, key=grown.get)
+    outcome = most if most in ("queue", "prefill", "decode") else "unexplained"
+    return tell(
+        "00",
+        "rag",
+        outcome,
+        name=PHASE_LABELS[most],
+        queue=grown["queue"],
+        prefill=grown["prefill"],
+        decode=grown["decode"],
+    )
+
+
+def chat(on: Run, off: Run) -> Finding:
+    """Prefix caching with nothing to reuse: the difference is this machine's noise, unless it's too large for that."""
+    was, now = percentile(on.e2e, 50), percentile(off.e2e, 50)
+    outcome = "noise" if ratio_of(was, now) <= CEILING else "disturbed"
+    return tell("00", "chat", outcome, was=was, now=now, moved=abs(now / was - 1))
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """How long steps took, by what was in them; medians, seconds."""
+
+    mixed: list[float]
+    decode: list[float]
+    worst_gap: float
+    """The longest ITL of the first request."""
+
+    @classmethod
+    def of(cls, run: Run) -> "StepTimes":
+        mixed = [s.end - s.start for s in run.steps if 0 < s.num_prefill_tokens < s.num_tokens]
+        decode = [s.end - s.start for s in run.steps if s.num_tokens and not s.num_prefill_tokens]
+        return cls(mixed, decode, max(itl_of(run.row_of(0)), default=0.0))
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.mixed) / statistics.median(self.decode)
+
+
+def mixed_steps(run: Run) -> Outcome | str:
+    """How many times as long a step takes that also prefills; the answer to a prediction."""
+    steps = StepTimes.of(run)
+    if not steps.mixed:
+        return "no step of this run held both prompt tokens and decodes"
+    mixed, decode = statistics.median(steps.mixed), statistics.median(steps.decode)
+    return Outcome(steps.ratio, f"steps with prompt tokens took {seconds(mixed)}, steps without {seconds(decode)}")
+
+
+def gaps(run: Run) -> Finding:
+    """What mixed steps did to the first request's ITL."""
+    steps = StepTimes.of(run)
+    usual = percentile(itl_of(run.row_of(0)), 50)
+    outcome = "no_mixed_step" if not steps.mixed else "jump" if steps.ratio > 1 + NOISE else "flat"
+    ratio = steps.ratio if steps.mixed else 1.0
+    return tell("00", "gaps", outcome, num=len(steps.mixed), ratio=ratio, worst=steps.worst_gap, usual=usual)
+
+
+# ---------------------------------------------------------------- the claim
+
+ROUNDING_S = 1e-6
+
+
+def a1(runs: Sequence[Run]) -> Claim:
+    """Phases sum to E2E; TTFT is the first three."""
+    views = [view for run in runs for view in run.finished]
+    gap = max(abs(sum(phases_of(v).values()) - (v.borders[-1] - v.borders[0])) for v in views)
+    first_three = [sum(list(phases_of(v).values())[:3]) for v in views]
+    ttft_gap = max(abs(t - (v.deliveries[0] - v.borders[0])) for t, v in zip(first_three, views))
+    extra = sum(_decode_steps_before_first_token(run) for run in runs)
+    verdict = "holds" if gap < ROUNDING_S and ttft_gap < ROUNDING_S and extra == 0 else "wrong"
+    return conclude("A1", verdict, num_views=len(views), gap=gap, ttft_gap=ttft_gap, extra=extra)
+
+
+def _decode_steps_before_first_token(run: Run) -> int:
+    first = {view.request_id: view.deliveries[0] for view in run.finished}
+    shares = [(step, share) for step in run.steps for share in step.shares]
+    return sum(not share.is_prefill and step.end < first.get(share.request_id, 0.0) for step, share in shares)
+
+
+EXPERIMENT = ("lab/services.py",)
+MEASURE: dict[str, Callable[[Lab], Claim]] = {"A1": lambda lab: a1([lab.run(services.together(8, lab))])}

@@ -1,1 +1,0 @@
-"""Lesson 01: its claims and its checks."""

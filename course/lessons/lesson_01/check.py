@@ -1,0 +1,45 @@
+"""The check of lesson 01. Keys come from the runs that are passed in."""
+
+from collections.abc import Mapping
+
+from course.grading import Checks, Criterion, choice, near
+from course.lab.pictures.compare import slowest
+from course.lab.run import Run, phases_of
+from course.lab.style import PHASE_LABELS, seconds
+from course.lab.tables import in_flight
+
+CAP = 2
+"""Requests that the client of the lesson may have open at the same time."""
+
+
+def checks(services: Mapping[str, Run], capped: Run, cap: int = CAP) -> Checks:
+    """Questions about the two services and about the client with a cap.
+
+    q1: the phase that dominates the slowest request of service A.
+    q2: the same for service B.
+    q3: TPOT of service B's request #0, milliseconds.
+    q4: the client's cap, from Little's law: a whole number of requests.
+    """
+
+    def dominant(name: str, answer: object) -> tuple[Criterion, ...]:
+        phases = phases_of(slowest(services[name]))
+        total = sum(phases.values())
+        options = {
+            PHASE_LABELS[p]: f"{PHASE_LABELS[p]} is {100 * v / total:.0f}% of service {name}'s slowest request"
+            for p, v in phases.items()
+        }
+        return choice(answer, PHASE_LABELS[max(phases, key=phases.get)], options)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        view = services["B"].row_of(0)
+        e2e, ttft = view.borders[-1] - view.borders[0], view.deliveries[0] - view.borders[0]
+        tokens = view.num_output_tokens
+        hint = f"that is E2E / n, with the first token's wait: E2E {seconds(e2e)}, TTFT {seconds(ttft)}"
+        return (near(answer, 1000 * (e2e - ttft) / (tokens - 1), "TPOT, ms", {1000 * e2e / tokens: hint}, 0.03),)
+
+    def q4(answer: object) -> tuple[Criterion, ...]:
+        mean = in_flight(capped)
+        found = f"mean in flight is {mean:.2f}, requests per second times mean E2E: close to the cap, never above"
+        return (Criterion("cap", float(int(answer) == cap), 1, found),)
+
+    return Checks({"q1": lambda a: dominant("A", a), "q2": lambda a: dominant("B", a), "q3": q3, "q4": q4})

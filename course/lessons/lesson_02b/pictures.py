@@ -1,0 +1,244 @@
+"""Pictures and tables of lesson 02b, some with sliders: slot maps, orders, queue limits, tenants."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, buttons, choices
+from course.lab.run import Run, gaps_of, percentile
+from course.lab.style import ALARM, WIDTH, number, seconds
+from course.lab.svg import HALO, INK, SOFT, Picture, Scale, boxes, legend, line, phase_fill, rect, text, time_axis
+from course.lab.visits import Visit, end_of, mean, queue_length, visits_of
+from course.lessons.lesson_02b.run import GREEDY, SMALL, TENANT_ORDERS, ByTenant, tenant_speed, ttft_p99
+from course.lessons.lesson_02b.simulated import (
+    BURSTS,
+    GREEDY_LOADS,
+    LONG,
+    ORDERS,
+    SENDS,
+    ordered,
+    outcomes,
+    tenants_at_70b,
+    waits_by_length,
+    with_queue_limit,
+)
+from course.simulator.cluster.run import FleetRun
+from minillm.frontend.snapshot import RequestView
+
+# ---------------------------------------------------------------- slots
+
+LEFT, RIGHT = 104, 20
+LABEL = 20
+"""Narrower boxes get no number."""
+
+
+def slot_rows(visits: Sequence[Visit], slots: int) -> list[list[Visit]]:
+    """Each request in a slot that is free when it is scheduled. Slots have no number in the engine: the lowest is
+    taken."""
+    rows: list[list[Visit]] = [[] for _ in range(slots)]
+    for visit in sorted((v for v in visits if v.scheduled is not None), key=lambda v: (v.scheduled, v.index)):
+        free = [row for row in rows if not row or (row[-1].left or 0.0) <= visit.scheduled + 1e-9]
+        (free[0] if free else min(rows, key=lambda row: row[-1].left or 0.0)).append(visit)
+    return rows
+
+
+def draw_slot_maps(
+    runs: Mapping[str, Sequence[Visit]], slots: int, title: str = "Which request runs in which slot?"
+) -> Picture:
+    """A panel a run, all on one time axis. Dashed red: a slot is empty while a request waits."""
+    span = 1.02 * max(end_of(visits) for visits in runs.values())
+    scale, pitch = Scale(0, span, LEFT, WIDTH - RIGHT), 20.0 if slots <= 8 else 11.0
+    y, drawn = 44.0, ""
+    for name, visits in runs.items():
+        drawn += _panel(name, visits, slots, scale, y, pitch)
+        y += pitch * slots + 34
+    body = legend(LEFT, 12, ("prefill", "decode"))
+    body += rect(LEFT + 160, 3, 14, 10, fill="none", stroke=ALARM, stroke_dasharray="3 2")
+    body += text(LEFT + 180, 12, "slot empty while a request waits", fill=ALARM)
+    body += time_axis(scale, 22, y - 24) + drawn
+    found = "; ".join(
+        f"{name}: {share_told(visits, slots)}, all done after {seconds(end_of(visits))}"
+        for name, visits in runs.items()
+    )
+    return Picture(title, body, y + 12, description=f"{found}.")
+
+
+def share_told(visits: Sequence[Visit], slots: int) -> str:
+    return f"{empty_slot_share(visits, slots):.0%} of slot time empty while a request waits"
+
+
+def _panel(name: str, visits: Sequence[Visit], slots: int, scale: Scale, y: float, pitch: float) -> str:
+    body = text(LEFT, y - 5, name, size=13, font_weight="bold", **HALO)
+    body += text(LEFT + 8 * len(name) + 8, y - 5, share_told(visits, slots), size=11, fill=SOFT, **HALO)
+    prefill, decode, labels, empty = [], [], "", []
+    for i, row in enumerate(slot_rows(visits, slots)):
+        top, tall = y + pitch * i, pitch - 3
+        body += text(LEFT - 8, top + tall - 3, f"slot {i + 1}", size=min(11, pitch), fill=SOFT, text_anchor="end")
+        for visit in row:
+            x, middle, end = (
+                scale(m if m is not None else scale.high) for m in (visit.scheduled, visit.first, visit.left)
+            )
+            prefill.append((x, top, max(middle - x - 0.5, 0.6), tall))
+            decode.append((middle, top, max(end - middle - 0.8, 0.4), tall))
+            labels += _number(visit.index, x, end, top + tall - 4) if pitch > 12 else ""
+        empty += [(scale(a), top + 1, scale(b) - scale(a) - 1, tall - 2) for a, b in _empty(row, visits)]
+    body += boxes(prefill, fill=phase_fill("prefill")) + boxes(decode, fill=phase_fill("decode"))
+    body += boxes(empty, fill=ALARM, fill_opacity=0.12, stroke=ALARM, stroke_dasharray="3 2")
+    end = scale(end_of(visits))
+    body += line(end, y - 2, end, y + pitch * slots, stroke=INK, stroke_width=1.2)
+    return body + labels
+
+
+def _number(index: int, x: float, end: float, y: float) -> str:
+    if end - x < LABEL:
+        return ""
+    return text((x + end) / 2, y, f"#{index}", size=11, text_anchor="middle", **HALO)
+
+
+def _empty(row: Sequence[Visit], visits: Sequence[Visit]) -> list[tuple[float, float]]:
+    """Stretches in which this slot is empty and a request waits; a hundredth of the whole is too short to be seen."""
+    borders = sorted({m for v in visits for m in (v.arrival, v.scheduled, v.left) if m is not None})
+    found: list[tuple[float, float]] = []
+    for start, end in itertools.pairwise(borders):
+        middle = (start + end) / 2
+        if queue_length(visits, middle) and not any(visit.is_running(middle) for visit in row):
+            if found and found[-1][1] == start:
+                found[-1] = (found[-1][0], end)
+            else:
+                found.append((start, end))
+    return [(start, end) for start, end in found if end - start > 0.01 * end_of(visits)]
+
+
+def empty_slot_share(visits: Sequence[Visit], slots: int) -> float:
+    """Share of the slot time in which the slot was empty while a request waited."""
+    borders = sorted({m for v in visits for m in (v.arrival, v.scheduled, v.left) if m is not None})
+    empty = total = 0.0
+    for start, end in itertools.pairwise(borders):
+        middle = (start + end) / 2
+        if queue_length(visits, middle):
+            total += slots * (end - start)
+            empty += max(slots - sum(v.is_running(middle) for v in visits), 0) * (end - start)
+    return empty / total if total else 0.0
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _ttfts(views: Sequence[RequestView]) -> list[float]:
+    return [view.deliveries[0] - view.borders[0] for view in views]
+
+
+def short_ttft(run: Run) -> float:
+    """Median TTFT of the seven short prompts."""
+    return percentile(_ttfts(run.views[:7]), 50)
+
+
+def prompt_tokens(run: Run) -> int:
+    """Prompt tokens that were computed."""
+    return sum(step.num_prefill_tokens for step in run.steps)
+
+
+def order_table(load: float) -> Html:
+    """Mean and slowest wait of short and long prompts under each order, 70B."""
+    rows = []
+    for order in ORDERS:
+        short, long = waits_by_length(ordered(order, load))
+        told = (seconds(mean(long)), seconds(max(long))) if long else ("refused", "–")
+        rows.append((order, seconds(mean(short)), seconds(max(short)), *told))
+    return as_table(("order", "short: mean wait", "slowest", "long: mean wait", "slowest"), rows)
+
+
+def outcomes_table(runs: Mapping[str, FleetRun]) -> Html:
+    """What became of the requests of each run."""
+    rows = []
+    for name, run in runs.items():
+        counts = outcomes(run)
+        rows.append((name, *(f"{count / sum(counts.values()):.0%}" for count in counts.values())))
+    return as_table(("queue limit", "within SLO", "late", "gave up", "refused"), rows)
+
+
+def way_numbers(run: FleetRun) -> dict[str, float]:
+    """What a way of batching does to short prompts, long prompts, and texts being written; seconds."""
+    visits = visits_of(run)
+    short = [v.ttft for v in visits if v.prompt <= LONG and v.ttft is not None]
+    long = [v.ttft for v in visits if v.prompt > LONG and v.ttft is not None]
+    gaps = [gap for record in run.records for gap in gaps_of(record.deliveries)]
+    return {
+        "short_p50": percentile(short, 50),
+        "short_p99": percentile(short, 99),
+        "long_p50": percentile(long, 50),
+        "gap_max": max(gaps),
+    }
+
+
+def five_dimensions(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Mapping[str, float]) -> Html:
+    """Five of the article's six dimensions, at 70B: a row a dimension, a column a way. The sixth is simplicity."""
+    quiet, full = ({name: way_numbers(run) for name, run in runs.items()} for runs in (calm, busy))
+    rows = [
+        ("TTFT, short prompts, low load, median", *(seconds(quiet[n]["short_p50"]) for n in saturated)),
+        ("TTFT, short prompts, high load, p99", *(seconds(full[n]["short_p99"]) for n in saturated)),
+        ("requests/s when saturated", *(number(value) for value in saturated.values())),
+        ("longest gap in any text", *(seconds(quiet[n]["gap_max"]) for n in saturated)),
+        ("TTFT of a long prompt, low load, median", *(seconds(quiet[n]["long_p50"]) for n in saturated)),
+    ]
+    return as_table(("70B, one long prompt in ten", *saturated), rows)
+
+
+# ---------------------------------------------------------------- with sliders
+
+OFFERED_LOADS = {f"{load}%": load / 100 for load in (30, 50, 70, 80, 90, 95, 100, 110, 130)}
+QUEUE_LIMITS = (None, 1, 4, 16, 64)
+
+
+def orders() -> Explorer:
+    """Who is next? The waits at any load."""
+    return Explorer(
+        lambda load: order_table(OFFERED_LOADS[load]), slow=True, load=choices("load", list(OFFERED_LOADS), "110%")
+    )
+
+
+def queue_limit_runs(load: str, arrivals: str = "one by one") -> dict[str, FleetRun]:
+    """A run for each queue limit."""
+    cv = BURSTS if arrivals == "in bursts" else 1.0
+    names = {limit: f"at most {limit} queued" if limit else "no limit" for limit in QUEUE_LIMITS}
+    return {name: with_queue_limit(OFFERED_LOADS[load], limit, cv) for limit, name in names.items()}
+
+
+def queue_limits() -> Explorer:
+    """The queue limit under any load: what became of every request."""
+    return Explorer(
+        lambda load, arrivals: outcomes_table(queue_limit_runs(load, arrivals)),
+        slow=True,
+        load=choices("load", list(OFFERED_LOADS), "130%"),
+        arrivals=buttons("they arrive", ["one by one", "in bursts"]),
+    )
+
+
+def slots_of(runs: Mapping[str, Run], title: str = "Which request runs in which slot?") -> Picture:
+    """Slot maps of real runs."""
+    slots = next(iter(runs.values())).config.max_num_seqs
+    return draw_slot_maps({name: visits_of(run) for name, run in runs.items()}, slots, title)
+
+
+def tenants_table(by_order: Mapping[str, ByTenant]) -> Html:
+    """A row a tenant, p99 TTFT and tokens a second in each order."""
+    rows = []
+    for name in (GREEDY, *SMALL):
+        ttfts = [seconds(ttft_p99(found, [name])) for found in by_order.values()]
+        rows.append((name, *ttfts, *(number(tenant_speed(found[name])) for found in by_order.values())))
+    heads = [f"{what}, {order}" for what in ("p99 TTFT", "tokens/s") for order in by_order]
+    return as_table(("tenant", *heads), rows)
+
+
+def tenants_explorer() -> Explorer:
+    """Both orders, as greedy as you like."""
+
+    def draw(greedy: str, sends: str) -> Html:
+        return tenants_table({order: tenants_at_70b(order, greedy, sends) for order in TENANT_ORDERS})
+
+    return Explorer(
+        draw,
+        slow=True,
+        greedy=choices("greedy tenant's load", list(GREEDY_LOADS), "120%"),
+        sends=buttons("it sends", list(SENDS)),
+    )

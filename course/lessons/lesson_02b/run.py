@@ -1,0 +1,142 @@
+"""Lesson 02b on the real engine: how slots are filled, and one greedy tenant among small ones."""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from course.lab.lab import Lab
+from course.lab.predict import Outcome
+from course.lab.run import Run, percentile
+from course.lab.style import seconds
+from course.lab.visits import Visit, end_of, mean, visits_of
+from course.lab.workloads import Arrival, Workload, document
+from course.lessons.lesson_02.run import question
+
+# ---------------------------------------------------------------- how slots are filled
+
+PAYERS = ("the long one itself", "the three that share its batch", "the four queued behind them")
+DOCUMENT = 5
+"""The index of the document in the mixed crowd."""
+
+
+def straggler(lab: Lab, times: int = 8) -> Workload:
+    """Eight at once; the first wants an answer `times` as long as the others'."""
+    output = 8 if lab.scale == 1 else 4
+    arrivals = tuple(Arrival(0.0, question(i), output * times if i == 0 else output) for i in range(8))
+    return Workload("straggler", "Eight at once, one long answer.", arrivals)
+
+
+def who_pays(static: Run, continuous: Run) -> Outcome:
+    """Whose E2E grew the most, from continuous to static batching."""
+    groups = dict(zip(PAYERS, (range(1), range(1, 4), range(4, 8))))
+    e2e = [{i: run.row_of(i).borders[-1] - run.row_of(i).borders[0] for i in range(8)} for run in (continuous, static)]
+    grew = {name: mean([e2e[1][i] - e2e[0][i] for i in group]) for name, group in groups.items()}
+    winner = max(grew, key=grew.get)
+    told = "; ".join(f"{name} {'+' if value >= 0 else '−'}{seconds(abs(value))}" for name, value in grew.items())
+    return Outcome(winner, f"end to end, on average, {told}")
+
+
+def mixed_crowd(lab: Lab) -> Workload:
+    """Short questions with answers of very different lengths, in a quick rhythm; a long document comes in between."""
+    rng, scale = random.Random(2), lab.scale
+    lengths = [6, 40, 8, 6, 10, 32, 6, 8, 12, 6, 24, 8]
+    arrivals = []
+    for i, length in enumerate(lengths):
+        prompt = (
+            question(i) if i != DOCUMENT else f"{document(rng, 9 if scale == 1 else 3)}\n\nWhich rule is the oddest?"
+        )
+        arrivals.append(Arrival(0.06 * i * scale, prompt, max(3, round(length * scale))))
+    return Workload("mixed crowd", "Answers of all lengths, and one document.", tuple(arrivals))
+
+
+WAYS = {
+    "static": {"batching": "static", "enable_chunked_prefill": False},
+    "continuous": {"enable_chunked_prefill": False},
+    "continuous, chunked": {"long_prefill_token_threshold": 64},
+}
+"""Three ways to fill the slots. All else is the same: model, slots, arrivals."""
+
+
+def three_ways(lab: Lab, traffic: Workload) -> dict[str, Run]:
+    """The very same arrivals under each of WAYS, with room in a step for the whole document."""
+    return {name: lab.run(traffic, max_num_batched_tokens=1024, **fields) for name, fields in WAYS.items()}
+
+
+def seven_and_one(lab: Lab, paragraphs: int = 5, *, padded: bool = False, short_only: bool = False) -> Workload:
+    """Seven short prompts and a long one in one batch.
+
+    Args:
+        padded: every prompt is made as long as the longest, as a batch in one rectangle of tokens makes it.
+        short_only: the seven by themselves.
+    """
+    rng = random.Random(5)
+    size = paragraphs if lab.scale == 1 else 2
+    prompts = []
+    for i in range(7 if short_only else 8):
+        is_long = padded or i == 7
+        prompts.append(f"({i}) {document(rng, size)}" if is_long else question(i))
+    name = "padded" if padded else "short only" if short_only else "ragged"
+    return Workload(name, "Seven short prompts and a long one.", tuple(Arrival(0.0, p, 2) for p in prompts))
+
+
+def one_batch(lab: Lab) -> dict[str, Run]:
+    """The seven alone, with the long one beside them, and padded to its length: eight slots, whole prompts."""
+    fields = {"max_num_seqs": 8, "max_num_batched_tokens": 4096, "enable_chunked_prefill": False, "num_kv_blocks": 512}
+    shapes = {
+        "seven short, alone": {"short_only": True},
+        "with a long one": {},
+        "padded to the long one": {"padded": True},
+    }
+    return {name: lab.run(seven_and_one(lab, **shape), **fields) for name, shape in shapes.items()}
+
+
+# ---------------------------------------------------------------- one greedy tenant
+
+GREEDY, SMALL = "greedy", ("small 1", "small 2", "small 3")
+TENANT_ORDERS = ("fcfs", "fair")
+
+
+def tenant_crowd(lab: Lab) -> Workload:
+    """The greedy tenant sends all at once; each small one sends a question now and then."""
+    many, few, output = (32, 5, 12) if lab.scale == 1 else (10, 2, 6)
+    arrivals = [Arrival(0.0, question(i), output, GREEDY) for i in range(many)]
+    for k, name in enumerate(SMALL):
+        arrivals += [
+            Arrival((0.1 + 0.1 * k + 0.4 * i) * lab.scale, question(100 * (k + 1) + i), output, name)
+            for i in range(few)
+        ]
+    return Workload("tenants", "One greedy tenant, three small ones.", tuple(sorted(arrivals, key=lambda a: a.offset)))
+
+
+ByTenant = dict[str, list[Visit]]
+"""Answered requests, the greedy tenant's first."""
+
+
+def split_by_tenant(visits: Iterable[Visit], tenants: Sequence[str]) -> ByTenant:
+    """By tenant; `tenants` has one for each request."""
+    found: ByTenant = {name: [] for name in (GREEDY, *SMALL)}
+    for visit in visits:
+        if visit.ttft is not None:
+            found[tenants[visit.index]].append(visit)
+    return found
+
+
+def by_tenant(runs: Mapping[str, Run], lab: Lab) -> dict[str, ByTenant]:
+    """Answered requests of the crowd's runs, by order."""
+    tenants = [arrival.tenant for arrival in tenant_crowd(lab).arrivals]
+    return {order: split_by_tenant(visits_of(run), tenants) for order, run in runs.items()}
+
+
+def ttft_p99(found: ByTenant, names: Sequence[str] = SMALL) -> float:
+    """p99 TTFT over all requests of these tenants."""
+    return percentile([visit.ttft for name in names for visit in found[name]], 99)
+
+
+def tenant_speed(visits: list[Visit]) -> float:
+    """A tenant's output tokens a second, from its first arrival to its last token."""
+    return sum(v.output for v in visits) / (end_of(visits) - min(v.arrival for v in visits))
+
+
+def small_gain(runs: Mapping[str, Run], lab: Lab) -> Outcome:
+    """By what factor the small tenants' p99 TTFT fell, from fcfs to fair."""
+    before, after = map(ttft_p99, by_tenant(runs, lab).values())
+    return Outcome(before / after, f"p99 TTFT of the small tenants: {seconds(before)} to {seconds(after)}")

@@ -1,0 +1,252 @@
+"""What the runs of lesson 02b showed: its findings and its claims. What is about big hardware is simulated."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from course.lab.claims import Claim, conclude, say
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.run import Run, percentile
+from course.lab.style import number, seconds
+from course.lab.visits import Visit, mean, visits_of
+from course.lessons.lesson_02b.pictures import empty_slot_share, prompt_tokens, short_ttft, way_numbers
+from course.lessons.lesson_02b.run import DOCUMENT, GREEDY, PAYERS, by_tenant, one_batch, ttft_p99, who_pays
+from course.lessons.lesson_02b.simulated import (
+    BURSTS,
+    IN_TIME_S,
+    PATIENCE_S,
+    chunks_and_limit,
+    dynamic_gains,
+    open_and_limited,
+    orders_at,
+    saturated_ways,
+    tenants_at_70b,
+    tenfold,
+    three_ways,
+    waits_by_length,
+)
+from course.simulator.cluster.run import FleetRun
+
+# ---------------------------------------------------------------- findings
+
+
+def straggler(runs: Mapping[str, Run]) -> Finding:
+    """Which requests pay for one long answer under static batching."""
+    static, free = runs["static"], runs["continuous"]
+    behind = [mean([visits_of(run)[i].wait for i in range(4, 8)]) for run in (static, free)]
+    empty = [empty_slot_share(visits_of(run), run.config.max_num_seqs) for run in (static, free)]
+    outcomes = dict(zip(PAYERS, ("long_one_paid", "beside_it_paid", "queued_behind_paid")))
+    outcome = outcomes[who_pays(static, free).answer]
+    return tell("02b", "straggler", outcome, behind=behind, empty=empty[0], free=empty[1])
+
+
+def ways(runs: Mapping[str, Run]) -> Finding:
+    """Empty slots, and what the document did to the texts of others."""
+    static, *others = (empty_slot_share(visits_of(run), run.config.max_num_seqs) for run in runs.values())
+    _, *continuous = runs.values()
+    whole, chunked = (max(run.itl) for run in continuous)
+    document = [visits_of(run)[DOCUMENT].ttft for run in continuous]
+    return tell(
+        "02b",
+        "ways",
+        "chunks_cut_the_gap" if chunked < 0.8 * whole else "no_clear_difference",
+        static=static,
+        others=max(others),
+        whole=whole,
+        chunked=chunked,
+        document=document,
+    )
+
+
+def orders(by_order: Mapping[str, Sequence[Visit]]) -> Finding:
+    """What shortest first and two lanes do to short and long prompts."""
+    found = {name: tuple(map(mean, waits_by_length(visits))) for name, visits in by_order.items()}
+    fcfs, sjf, lanes = (found[name] for name in ("first come", "shortest first", "two lanes"))
+    outcome = "lanes_favour_long" if lanes[1] < fcfs[1] else "lanes_in_between"
+    return tell("02b", "orders", outcome, fcfs=fcfs, sjf=sjf, lanes=lanes)
+
+
+def limits(counts: Mapping[str, Mapping[str, int]]) -> Finding:
+    """How many are in time without a limit, and with the best one."""
+    share = {name: each["within SLO"] / sum(each.values()) for name, each in counts.items()}
+    best = max(share, key=share.get)
+    gave_up = counts["no limit"]["gave up"] / sum(counts["no limit"].values())
+    refused = counts[best]["refused"] / sum(counts[best].values())
+    return tell(
+        "02b",
+        "limits",
+        "limit_helps" if share[best] > share["no limit"] + 0.05 else "too_short_to_tell",
+        open=share["no limit"],
+        best=share[best],
+        name=best,
+        gave_up=gave_up,
+        refused=refused,
+    )
+
+
+def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
+    """What fair order did for the small tenants, and to the greedy one."""
+    found = by_tenant(runs, lab).values()
+    small = [ttft_p99(each) for each in found]
+    greedy = [ttft_p99(each, [GREEDY]) for each in found]
+    total = [run.throughput for run in runs.values()]
+    if max(total) > 1.25 * min(total):
+        outcome = "disturbed"
+    else:
+        outcome = "small_ones_gain" if small[1] < 0.8 * small[0] else "no_backlog"
+    return tell("02b", "fair", outcome, small=small, greedy=greedy, gain=small[0] / small[1], total=total)
+
+
+def held() -> Finding:
+    """Where fair order loses: slots that long answers hold."""
+    chats, answers = (ttft_p99(tenants_at_70b("fair", "200%", sends)) for sends in ("chats", "long answers"))
+    outcome = "long_answers_hold_slots" if answers > 1.5 * chats else "slots_came_free"
+    return tell("02b", "held", outcome, chats=chats, answers=answers, ratio=answers / chats)
+
+
+# ---------------------------------------------------------------- claims
+
+
+def _listed(by_name: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {seconds(value)}" for name, value in by_name.items())
+
+
+def a9(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Mapping[str, float]) -> Claim:
+    """Static, continuous, chunked."""
+    quiet, full = ({name: way_numbers(run) for name, run in runs.items()} for runs in (calm, busy))
+    static, whole, chunked = saturated
+    order = (
+        full[static]["short_p99"] > full[whole]["short_p99"] and quiet[static]["short_p50"] > quiet[whole]["short_p50"]
+    )
+    gap = quiet[whole]["gap_max"] / quiet[chunked]["gap_max"]
+    long = quiet[chunked]["long_p50"] / quiet[whole]["long_p50"]
+    return conclude(
+        "A9",
+        "only_for_other_requests" if order and gap > 1.2 else "order_not_reproduced",
+        told=_listed({name: found["short_p99"] for name, found in full.items()}),
+        gaps=_listed({name: found["gap_max"] for name, found in quiet.items()}),
+        long_ttft=_listed({name: found["long_p50"] for name, found in quiet.items()}),
+        saturated=", ".join(f"{name} {number(value)}" for name, value in saturated.items()),
+        gap=gap,
+        surprise=say("A9.long_loses" if long > 1 else "A9.long_gains", long=long),
+        speed=saturated[chunked] / saturated[whole],
+    )
+
+
+def a13(by_tp: Mapping[int, Mapping[str, float]]) -> Claim:
+    """Is it tenfold?
+
+    Args:
+        by_tp: number of GPUs -> output tokens a second: static, continuous, continuous with memory as needed.
+    """
+    parts, total = [], []
+    for tp, speeds in by_tp.items():
+        static, same_slots, paged = speeds.values()
+        total.append(paged / static)
+        part = say(
+            "A13.at_tp",
+            tp=tp,
+            speeds=", ".join(f"{name} {number(value)}" for name, value in speeds.items()),
+            same_slots_ratio=same_slots / static,
+            paged_ratio=paged / same_slots,
+            both_ratio=total[-1],
+        )
+        parts.append(part)
+    verdict = "holds" if min(total) >= 8 else "only_over_a_poor_baseline" if max(total) > 1.2 else "about_equal"
+    return conclude("A13", verdict, parts="; ".join(parts), told=f"{min(total):.1f} to {max(total):.1f}")
+
+
+def a19(by_load: Mapping[float, Mapping[str, FleetRun]]) -> Claim:
+    """Admission control and chunks, against neither."""
+    cuts, told = {}, []
+    for load, runs in by_load.items():
+        p99 = {
+            name: percentile([v.ttft for v in visits_of(run) if v.ttft is not None], 99) for name, run in runs.items()
+        }
+        away = sum(visit.ending == "refused" for visit in visits_of(runs["both"])) / len(runs["both"].records)
+        cuts[load] = 1 - p99["both"] / p99["neither"]
+        apart = ", ".join(f"{name} alone {p99[name] / p99['neither'] - 1:+.0%}" for name in ("limit", "chunks"))
+        told.append(f"load {load:.0%}: {_listed(p99)}, {away:.0%} refused")
+    low, *_, high = cuts.values()
+    if high > 0.3 and low < 0.3:
+        return conclude("A19", "only_above_capacity", told="; ".join(told), low=-low, high=-high, apart=apart)
+    as_said = 0.5 <= low <= 0.7 and 0.5 <= high <= 0.7
+    verdict = "as_said_at_each_load" if as_said else "only_as_a_trend" if high > 0.3 else "no_queue_built"
+    return conclude("A19", verdict, told="; ".join(told), low=low, high=high)
+
+
+def d1(gains: Mapping[str, Mapping[int, tuple[float, float]]]) -> Claim:
+    """By traffic and slots: throughput of closed batches and of continuous ones, over one at a time."""
+    found = [(f"{name}, {n} slots", gain) for name, by in gains.items() for n, gain in by.items()]
+    least, most = (choose(gain[0] for _, gain in found) for choose in (min, max))
+    told = "; ".join(f"{name}: closed batches × {one:.1f}, continuous × {two:.1f}" for name, (one, two) in found)
+    if most / least > 1.3 and least <= 1.6:
+        verdict = "only_if_small_and_uneven"
+    else:
+        verdict = "holds_roughly" if most <= 1.6 else "depends_on_the_batch"
+    return conclude("D1", verdict, told=told, least_closed=least, most_closed=most)
+
+
+def d2(runs: Mapping[str, Run]) -> Claim:
+    """Seven short prompts: alone, with a long one, padded to it."""
+    alone, ragged, padded = runs.values()
+    tokens = [prompt_tokens(run) for run in (alone, ragged, padded)]
+    ttft = ", ".join(seconds(short_ttft(run)) for run in (alone, ragged, padded))
+    waste = tokens[2] / tokens[1]
+    verdict = "only_when_padded" if waste > 1.3 else "long_one_is_not_longer"
+    return conclude("D2", verdict, tokens=tokens, ttft=ttft, waste=waste)
+
+
+def d3(orders: Mapping[str, tuple[Visit, ...]]) -> Claim:
+    """By order: visits of short and long prompts at the same load. First come first served is the first."""
+    found = {name: tuple(map(mean, waits_by_length(visits))) for name, visits in orders.items()}
+    short, long = ({name: each[i] for name, each in found.items()} for i in (0, 1))
+    base, sorted_, lanes = "first come", "shortest first", "two lanes"
+    told = "; ".join(
+        f"{n}: short {seconds(short[n])}, long {seconds(long[n]) if long[n] else 'refused'}" for n in orders
+    )
+    if short[sorted_] >= 0.7 * short[base] or long[sorted_] <= long[base]:
+        return conclude("D3", "no_request_waits", told=told)
+    claim = conclude(
+        "D3",
+        "others_pay",
+        told=told,
+        short_sorted=short[sorted_] / short[base],
+        long_sorted=long[sorted_] / long[base],
+        lanes_ratio=long[lanes] / long[base],
+    )
+    more = say("D3.lane_is_more_than_its_share") if long[lanes] < long[base] else ""
+    return replace(claim, verdict=f"{claim.verdict}{more}. {say('D3.limit_refuses')}")
+
+
+def e4(over: Mapping[str, Mapping[str, int]], under: Mapping[str, Mapping[str, int]]) -> Claim:
+    """Shedding, over and under capacity.
+
+    Args:
+        over, under: "open" (no limit) and "limit", each to what became of requests.
+    """
+    share = {
+        (name, queue): counts[queue]["within SLO"] / sum(counts[queue].values())
+        for name, counts in (("over", over), ("under", under))
+        for queue in ("open", "limit")
+    }
+    gain, loss = share["over", "limit"] - share["over", "open"], share["under", "open"] - share["under", "limit"]
+    told = "; ".join(f"{name} capacity, {queue}: {value:.0%}" for (name, queue), value in share.items())
+    verdict = "hardly_any_wait"
+    if gain > 0.1:
+        verdict = "only_above_capacity" if loss > 0.01 else "free_below_capacity"
+    return conclude("E4", verdict, in_time=IN_TIME_S, patience=PATIENCE_S, told=told, gain=gain, loss=loss)
+
+
+OVER, UNDER = 1.3, 0.3
+"""Loads of E4, in shares of the capacity."""
+EXPERIMENT = ("lab/visits.py", "lessons/lesson_02/simulated.py", "lessons/lesson_02/run.py")
+MEASURE: dict[str, Callable[[Lab], Claim]] = {
+    "A9": lambda lab: a9(three_ways(0.7), three_ways(1.0), saturated_ways()),
+    "A13": lambda lab: a13({tp: tenfold(tp) for tp in (2, 4)}),
+    "A19": lambda lab: a19({load: chunks_and_limit(load) for load in (0.7, 1.3)}),
+    "D1": lambda lab: d1(dynamic_gains()),
+    "D2": lambda lab: d2(one_batch(lab)),
+    "D3": lambda lab: d3(orders_at()),
+    "E4": lambda lab: e4(open_and_limited(OVER), open_and_limited(UNDER, BURSTS)),
+}

@@ -1,0 +1,60 @@
+"""The check of lesson 03. Keys come from the model's shape and from the runs that are passed in."""
+
+from collections.abc import Mapping
+
+from course.grading import Checks, Criterion, choice, near
+from course.lab.run import Run
+from course.lab.style import seconds
+from course.lessons.lesson_03.run import BIG, attention_share, crossover, score_bytes, shape_of, trade
+from minillm.model.config import ModelConfig
+
+
+def checks(shape: ModelConfig, swept: Mapping[int, Run]) -> Checks:
+    """Questions about the lab's model and about the long prompt among chats.
+
+    q1: the prompt length at which attention takes as many FLOPs as the matrices, tokens.
+    q2: MB of scores that textbook attention builds for 2048 tokens, one layer, in float32.
+    q3: who gains when the chunks become smaller: "the long prompt" or "the others".
+    q4: how often all weights are read to compute the prompt in the smallest chunks of the sweep.
+    q5: with attention for nothing, by how many percent would a 70B's prefill of 4096 tokens shrink, in FLOPs?
+    """
+    smallest, whole = (trade(swept[chunk]) for chunk in (min(swept), max(swept)))
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        key = crossover(shape)
+        hint = "half of that square lies in the future, and is not needed: the pairs are n²/2"
+        return (near(answer, key, "crossover, tokens", {key / 2: hint}, 0.03),)
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        key = score_bytes(shape, 2048, 2048) / 1e6
+        hints = {
+            key / shape.num_heads: f"that is one head; a layer has {shape.num_heads}",
+            key * shape.num_layers: "that is all layers; their scores do not exist at the same time",
+            key / 2: "that is the half that is needed; textbook attention builds the other half, too, and masks it",
+        }
+        return (near(answer, key, "scores, MB", hints),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        own = (
+            f"its TTFT went from {seconds(whole.ttft)} whole to {seconds(smallest.ttft)} in chunks of {smallest.chunk}"
+        )
+        gaps = f"their longest gap went from {seconds(whole.worst_gap)} to {seconds(smallest.worst_gap)}"
+        key = "the others" if smallest.worst_gap < whole.worst_gap else "the long prompt"
+        return choice(answer, key, {"the long prompt": own, "the others": gaps})
+
+    def q4(answer: object) -> tuple[Criterion, ...]:
+        found = (
+            f"{smallest.tokens} tokens, at most {smallest.chunk} a step: {smallest.steps} steps, each reads all weights"
+        )
+        return (Criterion("steps", float(int(answer) == smallest.steps), 1, found),)
+
+    def q5(answer: object) -> tuple[Criterion, ...]:
+        key = 100 * attention_share(shape_of(BIG), 4096)
+        as_share = {key / 100: "that is the share; the question asks for percent"}
+        graded = near(answer, key, "percent of the FLOPs", as_share, 0.1)
+        if graded.earned < 1 and 60 <= float(answer) <= 70:
+            hint = f"that is the popular figure; by this model's shape it is {key:.1f}%"
+            return (Criterion(graded.name, 0.0, 1, hint),)
+        return (graded,)
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})

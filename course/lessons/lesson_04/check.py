@@ -1,0 +1,62 @@
+"""The check of lesson 04. Keys come from the runs that are passed in."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from course.grading import Checks, Criterion, choice, near
+from course.lab.run import Run
+from course.lessons.lesson_04.run import hit_rate, shared_tokens
+
+FIXES = ("as found", "time", "session", "user", "tools")
+
+
+def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> Checks:
+    """Questions about the runs of the lesson.
+
+    Args:
+        last: the run with the time in the last line.
+        ladder: what a cache can find after each fix of the template, in order.
+        small: the runs "in turns" and "grouped" in the small cache.
+
+    q1: tokens that request #1 of `last` found in the cache.
+    q2: the hit rate of that run, as the engine counts it: 0 to 1.
+    q3: the fix after which the cache finds most: "time", "session", "user", or "tools".
+    q4: the order that suits a cache too small for all tenants: "in turns" or "grouped".
+    """
+    view, size = last.row_of(1), last.snapshot.block_size
+    alike = shared_tokens(last)
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        key = view.num_cached_tokens
+        said = int(answer)
+        if said == key:
+            return (Criterion("tokens found", 1.0, 1, f"{key // size} whole blocks of {size}"),)
+        if said == alike:
+            hint = f"that many are shared, but only whole blocks of {size} are found: {key}"
+            return (Criterion("tokens found", 0.5, 1, hint),)
+        if said == key // size:
+            return (Criterion("tokens found", 0.5, 1, f"those are the blocks; each has {size} tokens"),)
+        if said == view.num_prompt_tokens:
+            return (Criterion("tokens found", 0.0, 1, "that is its whole prompt: the question is its own"),)
+        return (Criterion("tokens found", 0.0, 1, "count the yellow beads in its row, times the block size"),)
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        key = hit_rate(last)
+        with_hit = sum(view.num_cached_tokens > 0 for view in last.views) / len(last.views)
+        slips = {with_hit: "that is the share of requests that found something; engines count tokens"}
+        return (near(answer, key, "hit rate", slips, 0.03, percent=True, slip_within=0.01),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        rates = dict(zip(FIXES, ladder.values()))
+        gains = {b: rates[b] - rates[a] for a, b in pairwise(FIXES)}
+        words = {
+            fix: f"after it, the cache finds {rates[fix]:.0%}: {100 * gain:+.0f} points" for fix, gain in gains.items()
+        }
+        return choice(answer, max(gains, key=gains.get), words)
+
+    def q4(answer: object) -> tuple[Criterion, ...]:
+        rates = {how: hit_rate(run) for how, run in small.items()}
+        words = {how: f"{how}: {rate:.0%} found in the small cache" for how, rate in rates.items()}
+        return choice(answer, max(rates, key=rates.get), words)
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4})

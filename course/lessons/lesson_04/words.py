@@ -1,0 +1,330 @@
+"""What the runs of lesson 04 showed: its findings, its claims, and what its predictions are scored by."""
+
+import itertools
+from collections.abc import Callable, Mapping
+
+from course.lab import simulated_70b
+from course.lab.claims import Claim, conclude, say
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.noise import CEILING, ratio_of
+from course.lab.predict import Outcome
+from course.lab.prefix_cache import FIFO, LRU, STAMPS, clocked_trace, model_hit_rate
+from course.lab.run import Run
+from course.lab.style import seconds
+from course.lessons.lesson_04.run import (
+    PLAIN,
+    agreement,
+    busiest_share,
+    by_gap,
+    cache_savings,
+    client_ttft,
+    cold_and_warm,
+    conversation,
+    hit_rate,
+    later_ttft,
+    order_runs,
+    rates_of,
+    session_cuts,
+    shared_tokens,
+    stamped,
+    tenants,
+    ttfts,
+)
+from course.simulator.cluster.run import FleetRun
+
+# ---------------------------------------------------------------- predictions
+
+HARDLY, LESS = "hardly changes: the prompts are as long as before", "falls, but by less than half"
+HALF, MORE = "falls to less than half", "rises"
+FALLS = (HARDLY, LESS, HALF, MORE)
+NOTHING, SOME, MOST = "next to nothing, as before", "about a third", "more than half"
+SHARES = (NOTHING, SOME, MOST)
+
+
+def moved(before: Run, after: Run) -> Outcome:
+    """What became of TTFT, first requests apart."""
+    was, now = later_ttft(before), later_ttft(after)
+    ratio = now / was
+    answer = MORE if ratio > 1.1 else HARDLY if ratio > 0.9 else LESS if ratio > 0.5 else HALF
+    found = f"found {hit_rate(before):.0%} and then {hit_rate(after):.0%} of all prompt tokens"
+    return Outcome(answer, f"median TTFT after the first request {seconds(was)} to {seconds(now)}; {found}")
+
+
+def shared(run: Run) -> Outcome:
+    """How much the cache found."""
+    rate = hit_rate(run)
+    answer = NOTHING if rate < 0.1 else SOME if rate < 0.5 else MOST
+    return Outcome(answer, f"{rate:.0%} of all prompt tokens were found")
+
+
+# ---------------------------------------------------------------- findings
+
+
+def stamp(first: Run, last: Run) -> Finding:
+    """What one line did, in two places."""
+    was, now = hit_rate(first), hit_rate(last)
+    was_ttft, now_ttft = later_ttft(first), later_ttft(last)
+    outcome = "ttft_fell" if now_ttft < 0.9 * was_ttft and now > was else "ttft_did_not_fall"
+    return tell("04", "stamp", outcome, was=was, now=now, was_ttft=was_ttft, now_ttft=now_ttft)
+
+
+def one_fix(ladder: Mapping[str, float]) -> Finding:
+    """Which fix of the template paid."""
+    names, rates = list(ladder), list(ladder.values())
+    gains = [now - before for before, now in itertools.pairwise(rates)]
+    best = max(range(len(gains)), key=lambda i: gains[i])
+    return tell(
+        "04",
+        "one_fix",
+        "always",
+        start=rates[0],
+        end=rates[-1],
+        best=names[best + 1],
+        gain=100 * gains[best],
+        first_name=names[1],
+        first=rates[1],
+    )
+
+
+def orders(runs: Mapping[str, Run], agree: tuple[int, int]) -> Finding:
+    """In turns against grouped, with room for all tenants and for two of three."""
+    rates = {name: hit_rate(run) for name, run in runs.items()}
+    small_turns, small_grouped = rates["small cache, in turns"], rates["small cache, grouped"]
+    return tell(
+        "04",
+        "orders",
+        "grouping_helps" if small_grouped > small_turns + 0.05 else "order_changes_little",
+        right=agree[0],
+        asked=agree[1],
+        roomy_turns=rates["roomy cache, in turns"],
+        roomy_grouped=rates["roomy cache, grouped"],
+        small_turns=small_turns,
+        small_grouped=small_grouped,
+    )
+
+
+def evicted(runs: Mapping[str, Run]) -> Finding:
+    """What the engine's own eviction policies found on the same visits."""
+    lru, fifo, ttl = map(hit_rate, runs.values())
+    right = sum(agreement(runs[name], policy)[0] for name, policy in (("LRU", LRU), ("FIFO", FIFO)))
+    asked = 2 * len(runs["LRU"].finished)
+    outcome = "fifo_worse" if lru > fifo + 0.02 else "fifo_as_good"
+    return tell("04", "evicted", outcome, lru=lru, fifo=fifo, ttl=ttl, right=right, asked=asked)
+
+
+def cold(found: Mapping[int, tuple[float, float]]) -> Outcome:
+    """How many times the warm TTFT the cold one is, for the longest prefix: the answer to a prediction."""
+    first, later = found[max(found)]
+    return Outcome(first / later, f"{seconds(first)} cold, {seconds(later)} warm")
+
+
+def warm(found: Mapping[int, tuple[float, float]]) -> Finding:
+    """What a cached prefix saves, long and short."""
+    short, long = min(found), max(found)
+    short_cold, short_warm = found[short]
+    long_cold, long_warm = found[long]
+    return tell(
+        "04",
+        "warm",
+        "always",
+        short=short,
+        short_cold=short_cold,
+        short_warm=short_warm,
+        long=long,
+        long_cold=long_cold,
+        long_warm=long_warm,
+    )
+
+
+def routers(fleet: Mapping[str, FleetRun]) -> Finding:
+    """What prefix-aware routing gained over the others, with many tenants."""
+    by_turn, by_prefix = fleet["round robin"], fleet["prefix-aware"]
+    better = by_prefix.prefix_hit_rate > by_turn.prefix_hit_rate + 0.05
+    return tell(
+        "04",
+        "routers",
+        "prefix_aware_finds_more" if better else "every_replica_knows_all",
+        round_found=by_turn.prefix_hit_rate,
+        round_p50=client_ttft(by_turn, 50),
+        round_p99=client_ttft(by_turn, 99),
+        prefix_aware_found=by_prefix.prefix_hit_rate,
+        prefix_aware_p50=client_ttft(by_prefix, 50),
+        prefix_aware_p99=client_ttft(by_prefix, 99),
+    )
+
+
+def hot(fleet: Mapping[str, FleetRun]) -> Finding:
+    """One prefix for all: what the prefix-aware router did with it."""
+    by_turn, by_prefix = fleet["round robin"], fleet["prefix-aware"]
+    outcome = "uneven" if busiest_share(by_prefix) > busiest_share(by_turn) + 0.1 else "even"
+    return tell(
+        "04",
+        "hot",
+        outcome,
+        round=busiest_share(by_turn),
+        round_p99=client_ttft(by_turn, 99),
+        prefix_aware=busiest_share(by_prefix),
+        prefix_aware_p99=client_ttft(by_prefix, 99),
+    )
+
+
+def nothing(runs: Mapping[str, Run]) -> Finding:
+    """Nothing shared: the cache on and off. The difference is noise, unless it's too large for that."""
+    cached, plain = runs.values()
+    on, off = later_ttft(cached), later_ttft(plain)
+    outcome = "disturbed" if ratio_of(on, off) > CEILING else "noise"
+    return tell("04", "nothing", outcome, found=hit_rate(cached), on=on, off=off)
+
+
+def blocks(runs: Mapping[int, Run]) -> Finding:
+    """How many of the shared tokens each block size found."""
+    found = {size: max(view.num_cached_tokens for view in run.views) for size, run in runs.items()}
+    return tell(
+        "04",
+        "blocks",
+        "always",
+        shared=shared_tokens(next(iter(runs.values()))),
+        small=min(found),
+        small_found=found[min(found)],
+        large=max(found),
+        large_found=found[max(found)],
+    )
+
+
+# ---------------------------------------------------------------- claims
+
+F5_PREFIX = 2000
+GAPS_S = (180, 600, 3600)
+"""Mean gaps between a user's turns: the article's own, and two longer ones. Seconds."""
+
+
+def f1(first: Run, last: Run) -> Claim:
+    """A time at the start, against the same time at the end."""
+    lost, later = hit_rate(first) < 0.05, hit_rate(last)
+    if not lost:
+        verdict = "time_in_front_did_no_harm"
+    else:
+        verdict = "only_before_what_is_shared" if later > 0.2 else "little_to_find"
+    return conclude(
+        "F1",
+        verdict,
+        hits=sum(view.num_cached_tokens > 0 for view in first.views[1:]),
+        of=len(first.views) - 1,
+        later=later,
+        later_ttft=later_ttft(first),
+        last_ttft=later_ttft(last),
+        clocks=", ".join(f"once {name} {model_hit_rate(clocked_trace(coarse)):.0%}" for name, coarse in STAMPS.items()),
+    )
+
+
+def f5(found: Mapping[int, tuple[float, float]], here: Mapping[str, Run]) -> Claim:
+    """A shared prefix of 2000 tokens, cold and warm. `found`: prefix length -> (cold, warm) TTFT at 70B."""
+    cold, warm = found[F5_PREFIX]
+    left, small = warm / cold, min(found)
+    small_cold, small_warm = found[small]
+    last = here["last line"]
+    first_ttft = next(value for value in ttfts(last) if value is not None)
+    if left <= 0.1:
+        verdict = "nine_tenths_gone"
+    else:
+        verdict = "only_where_prefill_is_the_ttft" if left < 0.9 else "prefill_was_not_the_ttft"
+    return conclude(
+        "F5",
+        verdict,
+        cold=cold,
+        warm=warm,
+        left=left,
+        small=small,
+        small_cold=small_cold,
+        small_warm=small_warm,
+        last=last,
+        local=f"{seconds(first_ttft)} and {seconds(later_ttft(last))}",
+    )
+
+
+def f6(rates: Mapping[str, float]) -> Claim:
+    """Grouped or in turns, in a cache with room for all, and in one without."""
+    gain_small = rates["small cache, grouped"] - rates["small cache, in turns"]
+    gain_roomy = rates["roomy cache, grouped"] - rates["roomy cache, in turns"]
+    if gain_small <= 0.1:
+        verdict = "order_made_no_difference"
+    else:
+        verdict = "only_in_a_small_cache" if abs(gain_roomy) < 0.05 else "in_a_roomy_cache_too"
+    return conclude("F6", verdict, found="; ".join(f"{name}: {rate:.0%} found" for name, rate in rates.items()))
+
+
+def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
+    """A session's TTFT, turn by turn: the share that the cache saves. `large`: the same at 70B, by turn."""
+    here = cache_savings(cached, plain)
+    found = [view.num_cached_tokens / view.num_prompt_tokens for view in cached.views]
+    turn, last = max(here), max(large)
+    grows = found[0] == 0 and abs(here[1]) < 0.2 and found[-1] > 0.3 and here[turn] > 0 and large[last] > large[1] + 0.1
+    return conclude(
+        "D9",
+        "only_with_a_long_history" if grows else "saving_did_not_grow",
+        by_turn=_by_turn(here),
+        found=", ".join(f"{share:.0%}" for share in found),
+        by_turn_70b=_by_turn(large),
+        turn=turn,
+        turn_saved=here[turn],
+        last=last,
+        last_saved=large[last],
+    )
+
+
+def d13(rates_by_gap: Mapping[float, Mapping[str, float]], agree: tuple[int, int]) -> Claim:
+    """A time limit against LRU, by how long users stay away."""
+    short, long = min(rates_by_gap), max(rates_by_gap)
+    limit = next(name for name in rates_by_gap[short] if "since use" in name)
+    lost = {gap: 100 * (rates["LRU"] - rates[limit]) for gap, rates in rates_by_gap.items()}
+    if agree[0] != agree[1]:
+        verdict = "model_disagrees"
+    else:
+        verdict = "only_past_the_limit" if lost[long] > lost[short] + 10 else "limit_forgot_little"
+    return conclude(
+        "D13",
+        verdict,
+        gaps="; ".join(
+            say("D13.at_gap", gap=gap, limit=rates[limit], rates=rates) for gap, rates in rates_by_gap.items()
+        ),
+        agree=agree,
+        short=lost[short],
+        short_gap=short,
+        long=lost[long],
+        long_gap=long,
+    )
+
+
+def _by_turn(saved: Mapping[int, float]) -> str:
+    return ", ".join(f"{turn}: {100 * share:.0f}%" for turn, share in saved.items())
+
+
+def _f1(lab: Lab) -> Claim:
+    return f1(*(lab.run(stamped(lab, place, 3)) for place in ("first line", "last line")))
+
+
+def _f5(lab: Lab) -> Claim:
+    here = {"last line": lab.run(stamped(lab, "last line", 3))}
+    return f5(cold_and_warm(simulated_70b.deployment(), (250, F5_PREFIX)), here)
+
+
+def _d9(lab: Lab) -> Claim:
+    chat = conversation(lab)
+    cached, plain = lab.run(chat), lab.run(chat, enable_prefix_caching=False)
+    return d9(cached, plain, session_cuts(simulated_70b.deployment(), count=16))
+
+
+def _d13(lab: Lab) -> Claim:
+    run = lab.run(tenants(lab, grouped=False), **PLAIN)
+    return d13(by_gap(GAPS_S), agreement(run))
+
+
+EXPERIMENT = ("lab/prefix_cache.py",)
+MEASURE: dict[str, Callable[[Lab], Claim]] = {
+    "D9": _d9,
+    "D13": _d13,
+    "F1": _f1,
+    "F5": _f5,
+    "F6": lambda lab: f6(rates_of(order_runs(lab))),
+}

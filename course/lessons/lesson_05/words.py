@@ -1,0 +1,318 @@
+"""What the runs of lesson 05 showed: its findings, its claims, and what its predictions are scored by."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from course.lab.claims import Claim, conclude, say
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.noise import CEILING, ratio_of
+from course.lab.predict import Outcome
+from course.lab.run import Run, percentile
+from course.lab.style import change, seconds
+from course.lab.ttft_causes import Breakdown
+from course.lessons.lesson_05 import sim_70b
+from course.lessons.lesson_05.run import (
+    POLICIES,
+    MaskCost,
+    PerToken,
+    company,
+    measured_per_token,
+    newcomers,
+    noise,
+    one_by_one,
+    pace,
+    pause_p99,
+    shrinking,
+    simulated_per_token,
+    step_plan,
+    ttft_of,
+)
+
+# ---------------------------------------------------------------- findings and predictions
+
+NEIGHBOURS = ("queue", "others' prompts", "others' answers")
+
+
+def waterfall(met: Breakdown, alone: Breakdown) -> Finding:
+    """How much of the newcomer's TTFT belongs to other requests."""
+    others, total = sum(met[cause] for cause in NEIGHBOURS), sum(met.values())
+    return tell(
+        "05",
+        "waterfall",
+        "mostly_others" if others > total / 2 else "mostly_its_own",
+        share=others / total,
+        total=total,
+        others=others,
+        own=met["own prefill"],
+        cold=met["cold cache"],
+        own_alone=alone["own prefill"],
+        alone=sum(alone.values()),
+    )
+
+
+def pauses(runs: Mapping[str, Run]) -> Outcome:
+    """A writer's p99 gap under prefill first, over that of mixed: the answer to a prediction."""
+    whole, mixed = (pause_p99(runs[name]) for name in ("prefill first", "mixed"))
+    return Outcome(whole / mixed, f"writers' p99 gap: prefill first {seconds(whole)}, mixed {seconds(mixed)}")
+
+
+def policies(runs: Mapping[str, Run]) -> Finding:
+    """Who gained and who paid under each policy."""
+    ttft = {name: percentile(ttft_of(newcomers(run)), 50) for name, run in runs.items()}
+    gap = {name: pause_p99(run) for name, run in runs.items()}
+    best, smooth = min(ttft, key=ttft.get), min(gap, key=gap.get)
+    told = "; ".join(
+        f"*{name}*: median TTFT {seconds(ttft[name])}, writers' p99 gap {seconds(gap[name])}" for name in runs
+    )
+    return tell("05", "policies", "always", told=told, best=best, smooth=smooth)
+
+
+def calm(runs: Mapping[str, Run]) -> Finding:
+    """Requests that never meet: is there anything to decide? What equal steps differ by is noise, within CEILING."""
+    plans = [step_plan(run) for run in runs.values()]
+    ttft = [percentile(run.ttft, 50) for run in runs.values()]
+    low, high = min(ttft), max(ttft)
+    is_same = all(plan == plans[0] for plan in plans)
+    outcome = "steps_differ" if not is_same else "disturbed" if ratio_of(low, high) > CEILING else "same_steps"
+    return tell("05", "calm", outcome, steps=len(plans[0]), low=low, high=high)
+
+
+def rush(runs: Mapping[str, Run]) -> Finding:
+    """Prompts that arrive faster than they can be prefilled."""
+    gap = {name: pause_p99(run) for name, run in runs.items()}
+    ttft = {name: percentile(ttft_of(newcomers(run)), 50) for name, run in runs.items()}
+    return tell(
+        "05",
+        "rush",
+        "always",
+        prefill_first=gap["prefill first"],
+        prefill_first_ttft=ttft["prefill first"],
+        decode_first=gap["decode first"],
+        decode_first_ttft=ttft["decode first"],
+        mixed=gap["mixed"],
+        mixed_ttft=ttft["mixed"],
+    )
+
+
+def masks(found: list[MaskCost]) -> Finding:
+    """What masks cost here, and would on a step of a few milliseconds."""
+    one, many = found[0], found[-1]
+    return tell(
+        "05",
+        "masks",
+        "always",
+        one=one.mask,
+        many=many.mask,
+        batch=many.batch,
+        share=many.mask / many.guided,
+        text=one.text,
+    )
+
+
+# ---------------------------------------------------------------- claims
+
+HERE = ", here"
+STILL = 0.05
+"""A number that changed by less than this share stood still."""
+EQUAL = 0.15
+"""Throughputs closer than this share are equal: the last request to finish stretches the run a little."""
+NOISY = 3.0
+"""A machine on which the slow tenth of equal steps takes so many times as long as the fast tenth cannot judge."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One change of policy: what a newcomer's wait and other people's gaps became. Seconds."""
+
+    name: str
+    ttft: tuple[float, float]
+    """Before and after."""
+    gap: tuple[float, float]
+
+    @property
+    def is_opposite(self) -> bool:
+        return _direction(self.ttft) * _direction(self.gap) < 0
+
+    @property
+    def moves(self) -> bool:
+        return bool(_direction(self.ttft) or _direction(self.gap))
+
+    def __str__(self) -> str:
+        return f"{self.name}: TTFT {change(*self.ttft)}, gap {change(*self.gap)}"
+
+
+def _direction(pair: tuple[float, float]) -> int:
+    ratio = pair[1] / pair[0]
+    return (ratio > 1 + STILL) - (ratio < 1 / (1 + STILL))
+
+
+def moves_here(runs: Mapping[str, Run]) -> list[Move]:
+    """From not mixing at all to mixing in chunks, to whole prompts: newcomers' median TTFT, writers' p99 gap."""
+    order = ["decode first", "mixed", "prefill first"]
+    ttft = {name: percentile(ttft_of(newcomers(runs[name])), 50) for name in order}
+    pause = {name: pause_p99(runs[name]) for name in order}
+    return [Move(f"{a} to {b}{HERE}", (ttft[a], ttft[b]), (pause[a], pause[b])) for a, b in pairwise(order)]
+
+
+def moves_of_sweep(sweep: Mapping[int, tuple[float, float]], where: str) -> list[Move]:
+    """From each token budget to the next larger: TTFT p50, ITL p99."""
+    steps = sorted(sweep.items())
+    return [
+        Move(f"budget {a} to {b}, {where}", (was[0], now[0]), (was[1], now[1]))
+        for (a, was), (b, now) in pairwise(steps)
+    ]
+
+
+def b3(moves: Sequence[Move], noise: float = 1.0) -> Claim:
+    """Opposite directions, move by move.
+
+    Args:
+        noise: of this machine, see `noise` in run.py. Where it is too large, only simulated moves are judged.
+    """
+    judged = [move for move in moves if noise < NOISY or not move.name.endswith(HERE)]
+    others = [move for move in judged if not move.is_opposite]
+    told = "; ".join(map(str, moves))
+    if len(judged) < len(moves):
+        told += say("B3.not_judged_here", noise=noise)
+    if not judged:
+        verdict = "machine_too_busy"
+    elif not any(move.moves for move in judged):
+        verdict = "nothing_moved"
+    else:
+        verdict = "all_opposite" if not others else "some_opposite" if len(others) < len(judged) else "none_opposite"
+    return conclude(
+        "B3",
+        verdict,
+        told=told,
+        others=", ".join(move.name for move in others),
+        num_opposite=len(judged) - len(others),
+        num_judged=len(judged),
+    )
+
+
+CLAIMED = 4.5
+"""D19's factor."""
+
+
+def d19(costs: Sequence[PerToken]) -> Claim:
+    """Prefill against decode, seconds per token."""
+    ratios = [cost.ratio(n) for cost in costs for n in cost.decode]
+    low, high = min(ratios), max(ratios)
+    told = "; ".join(
+        f"{cost.where}: a prompt token {seconds(cost.prefill)}; an answer token costs "
+        + ", ".join(f"{cost.ratio(n):.1f} times that with {n} decoding at once" for n in _ends(list(cost.decode)))
+        for cost in costs
+    )
+    if low > CLAIMED:
+        verdict = "far_too_low"
+    else:
+        verdict = (
+            "only_at_one_batch_size" if high >= CLAIMED else "too_high_here" if high > 1.2 else "decode_hardly_slower"
+        )
+    return conclude("D19", verdict, told=told, low=low, high=high, sense=say("D19.what_it_says"))
+
+
+def _ends(batches: list[int]) -> list[int]:
+    return sorted({batches[0], batches[len(batches) // 2], batches[-1]})
+
+
+@dataclass(frozen=True)
+class FleetPair:
+    """A fleet before and after its scheduling became aware of phases."""
+
+    name: str
+    ttft: tuple[float, float]
+    """p50, before and after, seconds."""
+    tokens_per_s: tuple[float, float]
+
+    @property
+    def cut(self) -> float:
+        """Share by which TTFT fell."""
+        return 1 - self.ttft[1] / self.ttft[0]
+
+    @property
+    def is_equal(self) -> bool:
+        """Equal throughput."""
+        return abs(self.tokens_per_s[1] / self.tokens_per_s[0] - 1) <= EQUAL
+
+    def __str__(self) -> str:
+        return f"{self.name}: TTFT {change(*self.ttft)}, tokens/s {change(*self.tokens_per_s)}"
+
+
+CHANGES = (
+    ("decode first", "mixed, 2048"),
+    ("prefill first", "mixed, 512"),
+    ("prefill first", "mixed, 2048"),
+    ("mixed, 2048", sim_70b.APART),
+)
+"""Baselines, and what "aware of phases" may mean."""
+
+
+def pairs(rates: Sequence[float], num_requests: int = 200) -> list[FleetPair]:
+    """At 70B, the same machines and arrivals before and after."""
+    found = []
+    names = dict.fromkeys(name for change in CHANGES for name in change)
+    for qps in rates:
+        fleets = {name: sim_70b.serve(name, qps, num_requests=num_requests) for name in names}
+        for before, after in CHANGES:
+            a, b = fleets[before], fleets[after]
+            name = f"{before} to {after} at {qps:g}/s"
+            found.append(FleetPair(name, (a.ttft(50), b.ttft(50)), (a.tokens_per_s, b.tokens_per_s)))
+    return found
+
+
+def d21(found: Sequence[FleetPair]) -> Claim:
+    """How much TTFT falls, by baseline."""
+    told = "; ".join(map(str, found))
+    equal = [pair for pair in found if pair.is_equal]
+    if not equal:
+        return conclude("D21", "no_equal_pair", replicas=sim_70b.REPLICAS, told=told)
+    inside = [pair for pair in equal if 0.4 <= pair.cut <= 0.6]
+    most, least = (choose(equal, key=lambda pair: pair.cut) for choose in (max, min))
+    if len(inside) == len(equal):
+        verdict = "every_cut_as_said"
+    else:
+        verdict = "only_from_a_slow_baseline" if most.cut >= 0.4 else "no_cut_that_large"
+    return conclude(
+        "D21",
+        verdict,
+        replicas=sim_70b.REPLICAS,
+        told=told,
+        most=most,
+        most_change=change(*most.ttft),
+        least=least,
+        least_change=change(*least.ttft),
+        num_inside=len(inside),
+        num_equal=len(equal),
+    )
+
+
+SWEPT_BUDGETS = (256, 512, 1024, 2048, 8192)
+
+
+def b3_at_70b(num_requests: int = 100) -> list[Move]:
+    """One replica under load, and nearly idle."""
+    busy = sim_70b.sweep(SWEPT_BUDGETS, 3.0, num_requests=num_requests)
+    calm = sim_70b.sweep((512, 2048), 1 / 40, num_requests=12, evenly=True)
+    return moves_of_sweep(busy, "70B busy") + moves_of_sweep(calm, "70B idle")
+
+
+def _measure_b3(lab: Lab) -> Claim:
+    crowd = company(lab, pace(lab))
+    runs = {name: lab.run(crowd, **fields) for name, fields in POLICIES.items()}
+    return b3(moves_here(runs) + b3_at_70b(40), noise(runs.values()))
+
+
+EXPERIMENT = ("lab/ttft_causes.py",)
+MEASURE: dict[str, Callable[[Lab], Claim]] = {
+    "B3": _measure_b3,
+    "D19": lambda lab: d19(
+        [
+            measured_per_token([lab.run(shrinking(lab), max_num_seqs=8), lab.run(one_by_one(lab))]),
+            simulated_per_token(),
+        ]
+    ),
+    "D21": lambda lab: d21(pairs((0.5, 2.0))),
+}

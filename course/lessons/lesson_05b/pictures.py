@@ -1,0 +1,129 @@
+"""Pictures of lesson 05b: what is in each step, the transfer beside the prefill, and which split suits the load."""
+
+from dataclasses import dataclass
+
+from course.lab.display import Html, table_by_name
+from course.lab.explorer import Explorer, choices, slider
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.style import PHASE_COLOURS, WIDTH, seconds
+from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, text
+from course.lessons.lesson_05b.run import LENGTHS, LINKS, FleetWay, prefill_s, token_bytes, transfer_s, ways
+
+DECODES, PROMPTS, TOKENS = 4, (2.0, 9.0), 24
+"""Requests that decode all along; when prompts arrive (in decode steps), and how long they are."""
+PER_TOKEN = 0.12
+"""What a prompt token adds to a step, in decode steps."""
+LEFT, ROW, HORIZON = 130, 56, 22.0
+
+
+@dataclass(frozen=True)
+class PicturedStep:
+    start: float
+    seconds: float
+    prefill: int
+    decodes: int
+
+
+def steps_of(chunk: int, decodes: int = DECODES) -> list[PicturedStep]:
+    """What an engine does that computes at most `chunk` prompt tokens per step."""
+    waiting, now, found, arrivals = 0, 0.0, [], list(PROMPTS)
+    while now < HORIZON:
+        while arrivals and arrivals[0] <= now:
+            waiting += TOKENS
+            arrivals.pop(0)
+        prefill = min(waiting, chunk)
+        if not prefill and not decodes:
+            now = arrivals[0] if arrivals else HORIZON
+            continue
+        seconds = (1.0 if decodes or prefill else 0.0) + PER_TOKEN * prefill
+        found.append(PicturedStep(now, seconds, prefill, decodes))
+        waiting, now = waiting - prefill, now + seconds
+    return found
+
+
+def longest_gap(found: list[PicturedStep]) -> float:
+    return max((step.seconds for step in found if step.decodes), default=0.0)
+
+
+def draw_budget(chunk: int) -> Picture:
+    """Four rows of steps; a step is as wide as it takes, and as high as its tokens."""
+    lanes = {
+        "whole prompts": steps_of(TOKENS),
+        f"chunks of {chunk}": steps_of(chunk),
+        "split: prefill GPU": steps_of(TOKENS, 0),
+        "split: decode GPU": [PicturedStep(float(i), 1.0, 0, DECODES) for i in range(int(HORIZON))],
+    }
+    scale = Scale(0, HORIZON, LEFT, WIDTH - 90)
+    body, told = "", []
+    for i, (name, found) in enumerate(lanes.items()):
+        base = 30 + ROW * (i + 1)
+        body += text(LEFT - 8, base - 8, name, text_anchor="end")
+        for kind, low in (("decode", 0), ("prefill", 1)):
+            cells = []
+            for step in found:
+                x, wide = scale(step.start), scale(min(step.start + step.seconds, HORIZON)) - scale(step.start) - 1
+                tall = 2.5 * step.decodes if kind == "decode" else 1.2 * step.prefill
+                floor = base - (2.5 * step.decodes if low else 0)
+                if tall and wide > 0:
+                    cells.append((x, floor - tall, wide, tall))
+            body += boxes(cells, fill=PHASE_COLOURS[kind])
+        body += line(LEFT, base, WIDTH - 90, base)
+        if longest_gap(found):
+            body += text(WIDTH - 84, base - 8, f"gap {longest_gap(found):.1f}", size=11, fill=SOFT)
+            told.append(f"{name}: longest gap {longest_gap(found):.1f} decode steps")
+    for arrival in PROMPTS:
+        x = scale(arrival)
+        body += line(x, 18, x, 30 + 4 * ROW, stroke=INK, stroke_dasharray="3 3")
+        body += text(x + 3, 26, "a prompt arrives", size=11, fill=SOFT)
+    return Picture(
+        "What is in each step? (blue: prompt tokens, green: decodes)", body, 46 + 4 * ROW, description="; ".join(told)
+    )
+
+
+def budget_explorer() -> Explorer:
+    return Explorer(draw_budget, chunk=slider("tokens per chunk", 4, TOKENS, 6))
+
+
+def draw_transfer(link: str, tokens: int) -> Picture:
+    """The transfer beside the prefill that it follows."""
+    gbit = LINKS[link]
+    moved, computed = transfer_s(tokens, gbit), prefill_s(tokens)
+    curves = [
+        Curve("prefill, 70B on four H100s", LENGTHS, [1e3 * prefill_s(n) for n in LENGTHS]),
+        Curve(f"transfer over {link}", LENGTHS, [1e3 * transfer_s(n, gbit) for n in LENGTHS]),
+    ]
+    size = tokens * token_bytes() / 1e9
+    title = f"{tokens:,} tokens are {size:.2f} GB: {seconds(moved)} to move, {seconds(computed)} to compute"
+    return draw_chart(
+        title, curves, Axis("prompt, tokens", log=True), Axis("ms", log=True), [Mark("", tokens, 1e3 * moved)]
+    )
+
+
+def transfer_explorer() -> Explorer:
+    return Explorer(
+        draw_transfer, link=choices("link", list(LINKS), "400 Gb/s"), tokens=choices("tokens", list(LENGTHS), 4096)
+    )
+
+
+def ways_table(found: dict[str, FleetWay]) -> Html:
+    return table_by_name(
+        "four replicas of 70B",
+        found,
+        {
+            "TTFT p50": lambda way: seconds(way.ttft),
+            "TTFT p99": lambda way: seconds(way.ttft_p99),
+            "ITL p99": lambda way: seconds(way.itl_p99),
+            "output tokens/s": lambda way: f"{way.tokens_per_s:.0f}",
+        },
+    )
+
+
+def draw_splits(rates: tuple[float, ...] = (4, 8, 12, 16, 20, 24)) -> Picture:
+    """TTFT p99 of each split of four replicas, and of chunked prefill, by load."""
+    curves = [
+        Curve(f"{n} prefill + {4 - n} decode", rates, [ways(r, n)["disaggregated, 2 + 2"].ttft_p99 for r in rates])
+        for n in (1, 2, 3)
+    ]
+    curves.append(Curve("chunks of 512, no split", rates, [ways(r)["chunks of 512"].ttft_p99 for r in rates], "dashes"))
+    axes = Axis("requests per second, all four replicas"), Axis("TTFT p99, s", log=True)
+    return draw_chart("Which split suits the load?", curves, *axes)

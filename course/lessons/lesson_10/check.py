@@ -1,0 +1,47 @@
+"""The check of lesson 10. Keys come from the streams and runs that are passed in."""
+
+from collections.abc import Sequence
+
+from course.grading import Checks, Criterion, choice, near
+from course.lessons.lesson_10.run import HELD_BYTES, Fed, ProxiedStream
+
+STREAMS, TOKENS_PER_S = 400, 50
+
+
+def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
+    """Questions about the wire.
+
+    q1: tokens that a proxy with a buffer of 4096 bytes holds back before the first one passes.
+    q2: event loops, a core each, for 400 streams of 50 tokens a second, a chunk for each token, on this machine.
+    q3: which figure at the server shows that a proxy buffers: "ttft", "itl", "stream" or "none".
+    """
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        key = HELD_BYTES / straight.heard.event_bytes
+        slips = {
+            HELD_BYTES: "these are bytes; how many has one event?",
+            straight.heard.event_bytes: "these are the bytes of one event; how many events fill the buffer?",
+            HELD_BYTES / len(" word"): "an event is not only its word: look at straight.heard.body[:300]",
+        }
+        return (near(answer, key, "tokens held", slips, 0.15),)
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        key = STREAMS * TOKENS_PER_S * costs[0].cpu_per_chunk
+        slips = {
+            1 / key: "inverted: it's chunks per second times CPU seconds for each",
+            key * 1e3: "a factor of 1000: is the cost of a chunk in seconds?",
+            key * 1e6: "a factor of a million: is the cost of a chunk in seconds?",
+        }
+        return (near(answer, key, "cores", slips, 0.15),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        wrong = "counts until the server has handed the token over, and the proxy takes it at once"
+        options = {
+            "ttft": f"the server's TTFT {wrong}",
+            "itl": f"the server's ITL {wrong}",
+            "stream": "the stream phase ends when the transport has the last byte, and the proxy takes it at once",
+            "none": "the proxy reads as fast as the server writes: only a client can tell",
+        }
+        return choice(answer, "none", options)
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3})

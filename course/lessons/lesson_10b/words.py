@@ -1,0 +1,76 @@
+"""What the runs of lesson 10b showed: its verdicts on claims, its findings, and what its prediction is scored by."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from course.lab.claims import Claim, conclude
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.predict import Outcome
+from course.lab.server import LabServer
+from course.lab.style import seconds
+from course.lessons.lesson_10b.run import ReceivedAnswer, Trip, both_forms, network_share, trips
+
+
+def far(found: Sequence[Trip]) -> Outcome:
+    """Round trips that TTFT grew by, from nearby on an open connection to far away on a new one."""
+    near, last = found[0], found[-1]
+    told = f"TTFT {seconds(near.ttft)} to {seconds(last.ttft)}, ITL {seconds(near.itl)} to {seconds(last.itl)}"
+    return Outcome((last.ttft - near.ttft) / last.rtt_s, f"{told}; a round trip is {seconds(last.rtt_s)}")
+
+
+def tell_trips(found: Sequence[Trip]) -> Finding:
+    """What distance and handshakes did to TTFT and to ITL."""
+    near, last = found[0], found[-1]
+    grown = (last.ttft - near.ttft) / last.rtt_s
+    gaps = {"itl": near.itl, "far_itl": last.itl}
+    return tell("10b", "trips", "here", grown=grown, rtt=last.rtt_s, ttft=near.ttft, far_ttft=last.ttft, **gaps)
+
+
+def tell_forms(found: Mapping[str, ReceivedAnswer]) -> Finding:
+    """Streamed against whole: when the first and the last text was there."""
+    streamed, whole = found["streamed"].arrivals, found["whole"].arrivals
+    ends = {"first": streamed[0], "last": streamed[-1], "whole": whole[-1]}
+    return tell("10b", "forms", "alike" if abs(ends["last"] / ends["whole"] - 1) < 0.15 else "apart", **ends)
+
+
+ALIKE = 0.2
+"""Totals that differ by more cannot be compared."""
+
+
+def e1(forms: Mapping[str, ReceivedAnswer], words_per_minute: float = 240) -> Claim:
+    """The same answer, streamed and whole, and a user who reads it."""
+    streamed, whole = forms["streamed"], forms["whole"]
+    total = streamed.arrivals[-1], whole.arrivals[-1]
+    done = streamed.read(words_per_minute)[-1], whole.read(words_per_minute)[-1]
+    is_alike = abs(total[0] / total[1] - 1) <= ALIKE
+    verdict = "not_shown" if not is_alike else "holds" if done[0] < done[1] else "wrong"
+    told = {"total": total, "done": done, "words_per_minute": words_per_minute}
+    return conclude("E1", verdict, streamed=streamed, whole=whole, **told)
+
+
+DOMINATES = 0.5
+
+
+def e7(trips: Sequence[Trip]) -> Claim:
+    """Near and far, on open and on new connections: the network's share of TTFT."""
+    away = [each for each in trips if each.rtt_s]
+    told = "; ".join(
+        f"round trip {seconds(t.rtt_s)}, {t.connection}: TTFT {seconds(t.ttft)}, {network_share(t):.0%} of it network"
+        for t in away
+    )
+    over = [network_share(each) > DOMINATES for each in away]
+    return conclude("E7", "holds" if all(over) else "only_when" if any(over) else "not_shown", told=told)
+
+
+def measure_e1(lab: Lab) -> Claim:
+    with LabServer(lab) as server:
+        return e1(both_forms(server))
+
+
+def measure_e7(lab: Lab) -> Claim:
+    with LabServer(lab) as server:
+        return e7(trips(server))
+
+
+EXPERIMENT = ("lab/server.py", "lab/http_client.py", "lab/relay.py", "lessons/lesson_10/run.py")
+MEASURE: dict[str, Callable[[Lab], Claim]] = {"E1": measure_e1, "E7": measure_e7}

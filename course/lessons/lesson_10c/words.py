@@ -1,0 +1,108 @@
+"""What the runs of lesson 10c showed: its verdicts on claims, its findings, and what its predictions are scored by."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from course.lab.claims import Claim, conclude
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.predict import Outcome
+from course.lessons.lesson_10c.run import (
+    GATEWAY,
+    IN_LINE,
+    SEATED,
+    STRAIGHT,
+    AbandonedAnswer,
+    ClientFault,
+    CrowdOfReaders,
+    crowds,
+    send_all_faults,
+)
+from course.lessons.lesson_10c.simulated import AT_ONCE, GIVE_UP, Storm
+
+SAVES = {
+    (True, True): "direct: nearly all of it; gateway: nearly all of it",
+    (True, False): "direct: nearly all of it; gateway: none of it",
+    (False, False): "direct: none of it; gateway: none of it",
+}
+"""By whether most of the rest was saved, on either way."""
+MOST = 0.5
+
+
+def saving(found: Mapping[str, AbandonedAnswer]) -> Outcome | str:
+    """How much of the unread rest wasn't generated either; a sentence, if it was all read."""
+    straight, gateway = found[STRAIGHT], found[GATEWAY]
+    if not straight.rest or not gateway.rest:
+        return "the whole answer was there before the client could leave"
+    told = "; ".join(
+        f"{name}: {len(each.heard.arrivals)} tokens received, {each.written} of {each.heard.asked} generated"
+        for name, each in found.items()
+    )
+    kind = straight.saved > MOST, gateway.saved > MOST
+    return Outcome(SAVES.get(kind, f"direct: {straight.saved:.0%} of the rest; gateway: {gateway.saved:.0%}"), told)
+
+
+def tell_left(found: Mapping[str, AbandonedAnswer]) -> Finding:
+    """What became of an answer whose reader had left."""
+    straight, gateway = found[STRAIGHT], found[GATEWAY]
+    told = {"saved": straight.saved, "gateway": gateway.saved}
+    back = {"back": straight.kv_back, "gateway_back": gateway.kv_back}
+    outcome = "noticed" if straight.saved > MOST > gateway.saved else "other"
+    return tell("10c", "left", outcome, **told, **back)
+
+
+def tell_crowds(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Finding:
+    """Tokens and steps saved, with a slot for each reader and with a queue."""
+    told = {}
+    for key, room in (("slots", SEATED), ("queue", IN_LINE)):
+        straight, gateway = found[room, STRAIGHT], found[room, GATEWAY]
+        told[f"{key}_tokens"], told[f"{key}_steps"] = straight.tokens_saved(gateway), straight.steps_saved(gateway)
+    return tell("10c", "crowds", "here", **told)
+
+
+def amplification(storms: Mapping[str, Storm]) -> Outcome:
+    """Attempts per request with immediate retries: the answer to a prediction."""
+    value = storms[AT_ONCE].attempts_per_request
+    return Outcome(value, f"{value:.2f} attempts per user request; {storms[GIVE_UP].attempts_per_request:.2f} without")
+
+
+def tell_storm(storms: Mapping[str, Storm]) -> Finding:
+    """Whether the server came back after the spike, by kind of client."""
+    give_up, at_once = storms[GIVE_UP].goodput_after, storms[AT_ONCE].goodput_after
+    shares = {"give_up": give_up, "at_once": at_once, "attempts": storms[AT_ONCE].attempts_per_request}
+    return tell("10c", "storm", "stuck" if at_once < give_up / 2 else "drained", **shares)
+
+
+def tell_clients(clients: Mapping[str, Storm], servers: Mapping[str, Storm]) -> Finding:
+    """What clients and servers can each do about it."""
+    after = [each.goodput_after for each in (*clients.values(), *list(servers.values())[1:])]
+    names = ("give_up", "at_once", "backoff", "jitter", "budget", "breaker", "drops", "refuses")
+    shares = dict(zip(names, after))
+    limited = min(shares["budget"], shares["breaker"]) > shares["jitter"] + 0.2
+    return tell("10c", "clients", "limited" if limited else "alike", **shares)
+
+
+def d15(crowds: Mapping[tuple[str, str], CrowdOfReaders]) -> Claim:
+    """What noticing that readers have left saves, in tokens and in the engine's steps."""
+    rooms = dict.fromkeys(room for room, _ in crowds)
+    tokens = {room: crowds[room, STRAIGHT].tokens_saved(crowds[room, GATEWAY]) for room in rooms}
+    steps = {room: crowds[room, STRAIGHT].steps_saved(crowds[room, GATEWAY]) for room in rooms}
+    told = "; ".join(f"{room}: tokens saved {tokens[room]:.0%}, steps saved {steps[room]:.0%}" for room in rooms)
+    if max(tokens.values()) <= 0.02:
+        return conclude("D15", "server_noticed_nothing", told=told)
+    verdict = "only_when_many_leave_early" if steps[IN_LINE] > steps[SEATED] else "no_steps_saved"
+    return conclude("D15", verdict, told=told)
+
+
+def e6(found: Sequence[ClientFault]) -> Claim:
+    """Trouble on purpose: was each told what is wrong, and did any other request suffer?"""
+    names = ", ".join(each.name for each in found if not each.harmless)
+    told = "; ".join(f"{each.name}: {each.answer}" for each in found)
+    counts = {"each_sum": sum(not each.neighbour_ok for each in found), "num_found": len(found)}
+    return conclude("E6", "holds" if names else "only_when", told=told, names=names, **counts)
+
+
+EXPERIMENT = ("lab/server.py", "lab/http_client.py", "lab/relay.py", "lessons/lesson_10/run.py")
+MEASURE: dict[str, Callable[[Lab], Claim]] = {
+    "D15": lambda lab: d15(crowds(lab)),
+    "E6": lambda lab: e6(send_all_faults(lab)),
+}

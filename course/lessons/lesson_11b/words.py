@@ -1,0 +1,121 @@
+"""What the runs of lesson 11b showed: its verdicts on claims, its findings, and what its predictions are scored by."""
+
+import math
+from collections.abc import Callable, Mapping
+
+from course.lab.claims import Claim, conclude, say
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.predict import Outcome
+from course.lab.style import seconds
+from course.lessons.lesson_11b import run
+
+BACK = (
+    "the autoscaler: replicas start and drain the queue",
+    "refusing, or degrading to a small model",
+    "both about equally soon",
+)
+APART_S = 20.0
+"""Two windows of the picture: what is closer is the same."""
+
+
+def first_back(stories: Mapping[str, run.SpikeStory]) -> Outcome:
+    """Which is within the SLO again first: the autoscaler, or refusing or degrading."""
+    scaler = stories["autoscaler"].back
+    away = min(stories[name].back for name in ("refuse beyond a limit", run.DEGRADE))
+    answer = BACK[2] if abs(scaler - away) < APART_S else BACK[0] if scaler < away else BACK[1]
+    told = ", ".join(
+        f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items()
+    )
+    return Outcome(answer, f"from the start of the spike until TTFT p99 is within the SLO for good: {told}")
+
+
+def tell_spike(day: Mapping[str, run.SpikeStory]) -> Finding:
+    """Five answers to a spike."""
+    shares = {name: each.share("within SLO") for name, each in day.items()}
+    best = max((name for name in shares if "spare" not in name), key=shares.get)
+    told = "; ".join(f"*{name}*: {share:.0%} within SLO" for name, share in shares.items())
+    refused = max(each.share("refused") for each in day.values())
+    late, nothing = day["autoscaler"].back, day["do nothing"].back
+    outcome = "never" if late == float("inf") else "late"
+    alone = "not in this picture" if nothing == float("inf") else f"after {seconds(nothing)}"
+    return tell("11b", "spike", outcome, told=told, best=best, refused=refused, late=late, alone=alone)
+
+
+def until_undone() -> Outcome:
+    """Seconds from a deploy without CUDA graphs until it is rolled back: the answer to a prediction."""
+    found = run.rehearse(
+        next(iter(run.CHANGES)), run.CANARY_RATE, run.RULE_WINDOW, run.RULE_LIMIT, run.UNDO["a flag, read at run time"]
+    )
+    told = (
+        f"detected after {seconds(found.detected)}, undone after {seconds(found.undone)}; {found.harmed} late requests"
+    )
+    return Outcome(found.undone, told)
+
+
+SAME = 0.05
+"""Shares that differ by less are the same."""
+MOSTLY = 0.5
+RARELY = 0.1
+"""A share of the requests: fewer than these are few."""
+
+
+def a21(steep: Mapping[str, run.SpikeStory], gentle: Mapping[str, run.SpikeStory]) -> Claim:
+    """The same measures under a spike, and under a climb that stays. Which is best for each?"""
+    kind = "within SLO"
+    bests = [max(each, key=lambda n: (round(each[n].share(kind), 2), -each[n].gpu_hours)) for each in (steep, gentle)]
+    gains = [each["autoscaler"].share(kind) - each["do nothing"].share(kind) for each in (steep, gentle)]
+    told = "; ".join(
+        f"{name}: "
+        + ", ".join(
+            f"{n} {story.share('within SLO'):.0%} (refused {story.share('refused'):.0%})" for n, story in by.items()
+        )
+        for name, by in (("spike, within SLO", steep), ("climb, within SLO", gentle))
+    )
+    if gains[1] > gains[0] + SAME:
+        verdict = "only_when" if bests[0] == bests[1] else "holds"
+    else:
+        verdict = "wrong" if bests[0] == bests[1] else "not_shown"
+    return conclude("A21", verdict, told=told, bests=bests)
+
+
+def e2(queued: Mapping[str, run.Alarm], written: run.Alarm) -> Claim:
+    """Overloads by name whose clients wait for the first word; and one without overload, for the last word."""
+    leads = {name: alarm.lead for name, alarm in queued.items() if alarm.lead is not None}
+    other = written.lead
+    if not leads:
+        verdict = "not_shown"
+    elif min(leads.values()) <= 0:
+        verdict = "wrong"
+    else:
+        verdict = "only_when" if other is not None and other < min(leads.values()) else "holds"
+    told = "; ".join(
+        f"{name}: the wait passed {seconds(run.WORRY_S)} {seconds(lead)} before the first time-out"
+        for name, lead in leads.items()
+    )
+    if other is None:
+        last = "no client gave up"
+    elif math.isinf(other):
+        last = "the alarm never fired before clients gave up"
+    else:
+        last = f"it fired {seconds(abs(other))} {'before' if other > 0 else 'after'} the first gave up"
+    return conclude("E2", verdict, told=told or "no time-outs", last=last)
+
+
+def e3(played: Mapping[float, run.Sleep]) -> Claim:
+    """Scale to zero by requests an hour."""
+    told = "; ".join(say("E3.rows", rate=rate, p=p) for rate, p in played.items())
+    rare, often = played[min(played)], played[max(played)]
+    if rare.share_of_ttft < MOSTLY:
+        return conclude("E3", "wrong", told=told)
+    fewest = min(p.cold for p in played.values() if p.share_of_ttft >= MOSTLY)
+    more = say("E3.few_are_enough", fewest=fewest) if fewest < RARELY else ""
+    return conclude("E3", "only_when" if often.share_of_ttft < MOSTLY else "holds", told=told, rare=rare, more=more)
+
+
+EXPERIMENT = ("lessons/lesson_11/run.py", "lessons/lesson_11/fleet.py")
+MEASURE: dict[str, Callable[[Lab], Claim]] = {
+    "A21": lambda lab: a21(run.stories(run.Spike()), run.stories(run.Spike(gentle=True))),
+    "E2": lambda lab: e2(*run.alarm_runs()),
+    "E3": lambda lab: e3(run.sleeps()),
+}

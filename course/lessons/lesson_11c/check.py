@@ -1,0 +1,69 @@
+"""The check of lesson 11c. Keys come from the runs that are passed in, and from the catalogue of prices."""
+
+from collections.abc import Sequence
+
+from course.grading import Checks, Criterion, near
+from course.lessons.lesson_11.check import TOLERANCE
+from course.lessons.lesson_11.run import GPUS
+from course.lessons.lesson_11c.run import TARGET, MissedSlo, Route, bill
+
+MENDS = ("setting", "replicas", "neither")
+
+
+def checks(troubles: Sequence[MissedSlo], route: Route, price: float) -> Checks:
+    """Questions of lesson 11c, about money. `price`: dollars for a GPU and hour.
+
+    q1: for each trouble, in order: mended by the "setting" alone, by "replicas" only, or by "neither".
+    q2: dollars for a million output tokens of the first trouble, with two replicas.
+    q3: dollars for 1000 requests, routed, 10% misrouted, every wrong answer caught.
+    """
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        given = [str(each).strip().lower() for each in _listed(answer)]
+        if len(given) != len(troubles) or not set(given) <= set(MENDS):
+            raise ValueError(f"give {len(troubles)} answers in a list, each one of {', '.join(MENDS)}")
+        found = []
+        for said, trouble in zip(given, troubles):
+            key = _mend(trouble)
+            words = {
+                "setting": f"{trouble.change} alone keeps {bill(trouble, 1, True, price).attainment:.0%} within SLO",
+                "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the setting does not",
+                "neither": f"neither reaches {TARGET:.0%} here",
+            }[key]
+            found.append(Criterion(trouble.name, float(said == key), 1, words))
+        return tuple(found)
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        two = bill(troubles[0], 2, False, price)
+        slips = {
+            two.per_million / 2: "that is for one replica: the second costs as much, and the traffic is the same",
+            two.per_hour: "those are dollars an hour: divide by the millions of output tokens in it",
+            two.per_million / GPUS: "that is for one GPU in each: a replica has four",
+            two.per_million * 3600: "that is per second: an hour has 3600",
+        }
+        return (near(answer, two.per_million, "dollars for a million", slips, TOLERANCE),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        wrong = 0.1
+        key = 1000 * route.routed(wrong)
+        slips = {
+            1000 * route.routed(0.0): "that is without a mistake",
+            1000 * route.large: "that is all to the large model",
+            route.routed(wrong): "that is for one request",
+        }
+        return (near(answer, key, "dollars for 1000", slips, TOLERANCE),)
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3})
+
+
+def _mend(trouble: MissedSlo) -> str:
+    """What one replica and a field do, or else replicas."""
+    if trouble.enough(True) == 1:
+        return "setting"
+    return "replicas" if trouble.enough(False) else "neither"
+
+
+def _listed(answer: object) -> Sequence[object]:
+    if not isinstance(answer, (list, tuple)):
+        raise TypeError("it should be a list")
+    return answer

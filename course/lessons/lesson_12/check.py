@@ -1,0 +1,87 @@
+"""The check of lesson 12. Keys come from the incidents that are passed in, and from what changes did to them."""
+
+from dataclasses import replace
+
+from course.grading import Checks, Criterion, choice, near
+from course.incidents import Incident
+from course.incidents.causes import CAUSES
+from course.incidents.dumps.sums import slips, sums_of
+from course.incidents.interventions import BY_ID as CHANGES
+from course.incidents.questions import BY_ID as QUESTIONS
+from course.incidents.reveal import Reveal
+from course.lessons.lesson_12.run import ALIKE, TOLD_BY, reading
+
+TWINS = ("few_slots", "kv_pool")
+TOLERANCE = 0.06
+RANKED = 3
+
+
+def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
+    """Questions about both incidents of the lesson.
+
+    Args:
+        first: was played at the desk; its `max_num_seqs` was too low.
+        second: was taken apart in cells; its KV pool was too small.
+        truth: of the second, with what its changes did.
+
+    q1: the id of the question that tells too few slots from too small a KV pool.
+    q2: of the second: how many mean requests have room in its KV pool at once.
+    q3: of the second: share of the requests' time that is spent in the queue, 0 to 1.
+    q4: of the second: three changes by id, the best first.
+    q5: of the first: dollars an hour that doubling its fleet, which did not help, costs on top.
+    """
+    first, second = first.fresh(), second.fresh()  # a check asks questions, too: not on the learner's clock
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        key = CAUSES[TWINS[0]].told_apart_by
+        [found] = choice(answer, key.replace("_", " "), {name.replace("_", " "): name for name in QUESTIONS})
+        return (replace(found, feedback=_told_apart(found.feedback, first, second)),)  # asked of both: takes a while
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        sums = sums_of(second.window)
+        return (near(answer, sums.kv_requests, "requests in the pool", slips(sums)["kv_requests"], TOLERANCE),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        shares = second.ask("phases").data["share"]
+        known = {
+            100 * shares["queue"]: "that is in percent: a share lies between 0 and 1",
+            shares["decode"]: "that is decode's share",
+        }
+        return (near(answer, float(shares["queue"]), "share of the queue", known, TOLERANCE),)
+
+    def q4(answer: object) -> tuple[Criterion, ...]:
+        return _ranking(answer, truth)
+
+    def q5(answer: object) -> tuple[Criterion, ...]:
+        price = first.window.service.price_per_hour()
+        whole = {2 * price: "that's the whole bill: the question is what doubling adds"}
+        return (near(answer, price, "dollars an hour", whole, TOLERANCE),)
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
+
+
+def _told_apart(name: str, first: Incident, second: Incident) -> str:
+    """What a question says of both."""
+    if name not in TOLD_BY:
+        return f"{QUESTIONS[name].text}. First: {first.ask(name).text} Second: {second.ask(name).text}"
+    a, b = reading(first, name), reading(second, name)
+    verdict = "tells them apart" if max(a, b) > ALIKE * min(a, b) else "reads the same in both"
+    return f"{TOLD_BY[name]}: {a:.3g} and {b:.3g}: {verdict}"
+
+
+def _ranking(answer: object, truth: Reveal) -> tuple[Criterion, ...]:
+    """Measured values, the first counted most, against the best order there is."""
+    if not isinstance(answer, (list, tuple)) or len(answer) != RANKED or len(set(map(str, answer))) != RANKED:
+        raise ValueError(f"give {RANKED} different ids in a list")
+    values = truth.effects["value"]
+    if unknown := [str(name) for name in answer if name not in CHANGES]:
+        raise ValueError(f"no such change: {', '.join(unknown)}")
+    if untried := [name for name in answer if name not in values]:
+        raise ValueError(f"not tried out above: {', '.join(untried)}")
+    best = [max(value, 0.0) for value in sorted(values, reverse=True)[:RANKED]]
+    reached = sum(max(values[name], 0.0) / place for place, name in enumerate(answer, 1))
+    possible = sum(value / place for place, value in enumerate(best, 1))
+    share = reached / possible if possible else 1.0  # where nothing helped, any order is the best
+    told = ", ".join(f"{name} {values[name]:+.2f}" for name in answer)
+    words = f"measured: {told}; the best three: {', '.join(values.sort_values(ascending=False).index[:RANKED])}"
+    return (Criterion("ranking", round(RANKED * share, 2), RANKED, words),)

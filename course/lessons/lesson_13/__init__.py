@@ -1,1 +1,0 @@
-"""Lesson 13: its claims and its checks."""

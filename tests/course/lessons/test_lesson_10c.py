@@ -1,0 +1,147 @@
+"""Lesson 10c: clients that leave, clients that misbehave, and a retry storm. A real server with a tiny model; 70B."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from asserting import refuses_garbage, shows
+from made_stream import START
+
+from course.lab.http_client import Heard, Read
+from course.lab.lab import Lab
+from course.lab.server import LabServer
+from course.lessons.lesson_10c import pictures, run, simulated, words
+from course.lessons.lesson_10c.check import checks
+from course.lessons.lesson_10c.run import GATEWAY, STRAIGHT, AbandonedAnswer, CrowdOfReaders
+from minillm.core.timeline import StepRecord, StepShare
+
+
+@pytest.fixture
+def server(tiny_lab: Lab) -> Iterator[LabServer]:
+    with LabServer(tiny_lab) as running:
+        yield running
+
+
+def test_who_leaves_is_noticed_unless_a_gateway_reads_on(server: LabServer) -> None:
+    ended = run.leave(server, share=0.05, tokens=400)
+    assert ended.outcome == "disconnected" and ended.written < 400
+    kept = run.leave(server, share=0.5, reads_on=True)
+    assert kept.outcome == "ok" and kept.written == run.num_tokens(server.lab) and kept.saved == 0
+    assert server.kv_blocks_held() == 0
+    found = {STRAIGHT: ended, GATEWAY: kept}
+    shows(pictures.draw_leaving(found), "the client leaves", "logged as disconnected", "logged as ok")
+
+
+def left(read: int, written: int) -> AbandonedAnswer:
+    heard = Heard(START, (Read(START + 1, 200 * read, read),), START + 1, 200, "made", b"", 100)
+    steps = tuple(
+        StepRecord(i, START + 0.02 * i, START + 0.02 * i + 0.02, (StepShare("made-0", 1, False),), 0, 1, 5, 96, (), {})
+        for i in range(written)
+    )
+    return AbandonedAnswer(heard, steps, written, START + 2, "disconnected")
+
+
+def test_savings_by_hand() -> None:
+    assert left(50, 55).saved == pytest.approx(0.9) and left(50, 100).saved == 0
+    assert left(50, 100).kv_back == pytest.approx(1.0)
+    right = words.saving({STRAIGHT: left(50, 51), GATEWAY: left(50, 100)})
+    assert right.answer == words.SAVES[True, False] and "51 of 100" in right.evidence
+    assert words.saving({STRAIGHT: left(50, 99), GATEWAY: left(50, 100)}).answer == words.SAVES[False, False]
+    assert "was there" in words.saving({STRAIGHT: left(100, 100), GATEWAY: left(50, 100)})
+    assert run.saved_share(0.6, 0.5, 0.0) == pytest.approx(0.3)
+    assert run.saved_share(1.0, 0.0, 1.0) == 0
+
+
+def reset(*_: object, **__: object) -> None:
+    raise ConnectionResetError("by the peer")
+
+
+def test_a_client_that_fails_is_no_saving(server: LabServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = run.ask
+
+    def ask_of(port: int, prompt: str, *args: int, **fields: object) -> Heard:
+        return (reset if prompt.startswith("1") else asking)(port, prompt, *args, **fields)
+
+    monkeypatch.setattr(run, "ask", ask_of)
+    with pytest.raises(ConnectionResetError):
+        run.crowd(server, 3, 1, 0.5, reads_on=False)
+
+
+def test_a_crowd_is_counted(server: LabServer) -> None:
+    found = run.crowd(server, 3, 1, 0.5, reads_on=True)
+    assert found.written == found.asked == 3 * 24
+    less = replace(found, written=found.written - 20, steps=found.steps // 2)
+    assert less.tokens_saved(found) == pytest.approx(20 / (found.written + found.prompt_tokens))
+    assert found.steps >= 24 and less.steps_saved(found) == 1 - (found.steps // 2) / found.steps
+    table = str(pictures.crowds_table({("room", GATEWAY): found, ("room", STRAIGHT): replace(less, name=STRAIGHT)}))
+    assert f"{found.written - 20} of {found.asked}" in table and f"{less.steps_saved(found):.0%}" in table
+
+
+def test_each_trouble_gets_its_typed_error(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "LIMITS", {**run.LIMITS, "reader_timeout_s": 0.3})
+    found = run.send_all_faults(tiny_lab)
+    assert [each.name for each in found] == list(run.FAULTS)
+    assert [each for each in found if not each.harmless] == []
+    assert words.e6(found).kind == "holds only when"
+    assert words.e6([*found, replace(found[0], neighbour_ok=False)]).kind == "holds"
+
+
+def test_d15_depends_on_who_leaves() -> None:
+    def crowds(written: int, slot_at: int, in_line: int) -> dict[tuple[str, str], CrowdOfReaders]:
+        """Tokens that are written for those who stay, and steps in either room; of 100 tokens and 40 steps."""
+        reads_on = CrowdOfReaders(GATEWAY, 100, 100, 20, 40)
+        steps = {run.SEATED: slot_at, run.IN_LINE: in_line}
+        found = {(room, GATEWAY): reads_on for room in steps}
+        return found | {
+            (room, STRAIGHT): CrowdOfReaders(STRAIGHT, 100, written, 20, count) for room, count in steps.items()
+        }
+
+    claim = words.d15(crowds(76, 40, 38))
+    assert claim.kind == "holds only when"
+    assert "tokens saved 20%" in claim.measured and "steps saved 5%" in claim.measured
+    assert words.d15(crowds(100, 40, 40)).kind == "not shown"
+
+
+def test_a_storm_on_the_real_server_counts_every_attempt(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "START_S", 0.2)
+    monkeypatch.setattr(run, "LENGTH_S", 0.4)
+    monkeypatch.setattr(run, "SERVICE_S", 0.05)
+    found = run.live_storms(tiny_lab, only=(simulated.GIVE_UP, simulated.AT_ONCE), ends_s=1.5, max_queue_len=1)
+    give_up, at_once = found.values()
+    assert give_up.due == at_once.due, "the same users"
+    assert len(give_up.offered) <= len(give_up.due) and give_up.attempts_per_request <= 1 < at_once.attempts_per_request
+    assert give_up.refused and len(at_once.refused) > len(give_up.refused)
+    for each in found.values():
+        assert sum(each.per_second("due", 0.5).values()) * 0.5 == len(each.due)
+        assert len(each.good) + len(each.refused) <= len(each.offered)
+
+
+def test_at_70b_clients_or_the_server_can_end_the_storm() -> None:
+    chosen = simulated.storms_at_70b(
+        (simulated.GIVE_UP, simulated.AT_ONCE, simulated.JITTER, simulated.BUDGET, simulated.BREAKER)
+    )
+    naive, jitter, budget, breaker = list(chosen.values())[1:]
+    rates = [list(each.per_second("good", 20).values())[-2] for each in (naive, jitter, budget, breaker)]
+    assert rates[:2] == [0, 0] and min(rates[2:]) > 2, "base load is 3.5 a second"
+    assert naive.attempts_per_request > 4 and budget.attempts_per_request <= 1.1
+    assert breaker.refused and breaker.goodput_after > budget.goodput_after > naive.goodput_after
+    servers = simulated.servers_at_70b()
+    _, drops, refuses = (each.goodput_after for each in servers.values())
+    assert drops > 0.9 and refuses > 0.9
+    assert words.amplification(chosen).answer == naive.attempts_per_request
+    assert "metastable" in str(words.tell_storm(chosen))
+
+
+def test_attempts_with_independent_failures() -> None:
+    assert simulated.expected_attempts(0.5, 3) == 1.75 and simulated.expected_attempts(1.0, 3) == 3
+
+
+def test_the_ledger_can_measure_it(tiny_lab: Lab) -> None:
+    assert words.MEASURE["D15"](tiny_lab).id == "D15"
+
+
+def test_the_check_rewards_what_is_right() -> None:
+    check = checks()
+    for number, answer in enumerate((0.24, 1.75), start=1):
+        assert check(f"q{number}", answer).score == 1, (number, answer)
+    refuses_garbage(check, 2)
