@@ -4,9 +4,10 @@ lab.py         Lab: one model, one engine at a time, runs to compare
 session.py     the client of an experiment     run.py    what happened in one run
 dashboard.py   the live app                    controls.py, workloads.py   what it can change
 explorer.py    a picture with sliders       simulated_70b.py  the same questions at 70B, simulated
+server.py      the real server              proxy.py, relay.py   what may stand before it      prices.py  of GPUs
 pictures/      one picture a module            svg.py, style.py   how they are drawn
-predict.py     locked predictions              grading/   checks, exercises      claims.py  the ledger's rows
-lesson_NN/     all helpers of one lesson       waiting.py     what a cell is waiting for
+predict.py     locked predictions              claims.py, finding.py    what a lesson's words say of a run
+waiting.py     what a cell is waiting for
 control.py     the same run twice: how noisy the machine is       noise.py  the same of all runs of a dashboard
 hero.py        README's picture of the dashboard           plain_text.py  what a cell's last line prints
 build.py       lessons and exercises from .py to .ipynb           outcomes.py   how bets end, folded away

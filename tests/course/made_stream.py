@@ -2,13 +2,15 @@
 
 from course.lab.http_client import Heard, Read
 from course.lessons.lesson_10 import run
-from course.lessons.lesson_10.run import Fed, Passed
+from course.lessons.lesson_10.run import Fed, ProxiedStream
 from course.lessons.lesson_10b.run import Trip
 
 START = 100.0
 
 
-def passed(name: str = "straight", bunch: int = 1, tokens: int = 40, extra: float = 0.0, told: float = 0.1) -> Passed:
+def passed(
+    name: str = "straight", bunch: int = 1, tokens: int = 40, extra: float = 0.0, told: float = 0.1
+) -> ProxiedStream:
     """A token each 10 ms from 100 ms on; `bunch` of them arrive together, when the last of them was written."""
     server = tuple(START + 0.1 + 0.01 * i for i in range(tokens))
     reads = tuple(
@@ -16,7 +18,7 @@ def passed(name: str = "straight", bunch: int = 1, tokens: int = 40, extra: floa
         for i in range(0, tokens, bunch)
     )
     heard = Heard(START, reads, reads[-1].moment, 200, "made", b"", tokens)
-    return Passed(
+    return ProxiedStream(
         name,
         heard,
         server,

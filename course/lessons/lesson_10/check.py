@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from course.grading import Checks, Criterion, choice, near
-from course.lessons.lesson_10.run import HELD_BYTES, Fed, Passed
+from course.lessons.lesson_10.run import HELD_BYTES, Fed, ProxiedStream
 
 STREAMS, TOKENS_PER_S = 400, 50
 
 
-def checks(straight: Passed, costs: Sequence[Fed]) -> Checks:
+def checks(straight: ProxiedStream, costs: Sequence[Fed]) -> Checks:
     """Questions about the wire.
 
     q1: tokens that a proxy with a buffer of 4096 bytes holds back before the first one passes.

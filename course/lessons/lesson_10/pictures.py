@@ -23,14 +23,16 @@ from course.lab.svg import (
     text,
     time_axis,
 )
-from course.lessons.lesson_10.run import Fed, Letter, Passed, shows_overload, through
+from course.lessons.lesson_10.run import Fed, Letter, ProxiedStream, shows_overload, through
 
 LEFT, RIGHT, PANEL, BARS = 74, 14, 124, 64
 LABEL = 28
 """Picture units that a number under a tick needs."""
 
 
-def draw_wire(streams: Sequence[Passed], title: str = "When does a token leave, and when does it arrive?") -> Picture:
+def draw_wire(
+    streams: Sequence[ProxiedStream], title: str = "When does a token leave, and when does it arrive?"
+) -> Picture:
     """For each stream two rows of ticks on one time axis; a thread joins a token's two ends."""
     longest = max(s.heard.ended - s.heard.sent for s in streams)
     scale = Scale(0, 1.03 * longest, LEFT, WIDTH - RIGHT)
@@ -40,7 +42,7 @@ def draw_wire(streams: Sequence[Passed], title: str = "When does a token leave, 
     return Picture(title, body, bottom + 34, description=" ".join(map(_told, streams)))
 
 
-def _panel(stream: Passed, scale: Scale, top: float) -> str:
+def _panel(stream: ProxiedStream, scale: Scale, top: float) -> str:
     start = stream.heard.sent
     left = [scale(moment - start) for moment in stream.server]
     came = [scale(moment - start) for moment in stream.heard.arrivals]
@@ -58,18 +60,18 @@ def _panel(stream: Passed, scale: Scale, top: float) -> str:
         if count >= 3 and x - last_label >= LABEL:
             body += text(x + 1, lower + 26, f"×{count}", size=11, fill=ALARM, text_anchor="middle", **HALO)
             last_label = x
-    for q, y, ttft, gaps in (
-        (0, upper - 5, stream.server_ttft, stream.server_itl),
-        (1, lower + 40, stream.heard.ttft, stream.heard.itl),
+    for end, y, ttft, gaps in (
+        ("server", upper - 5, stream.server_ttft, stream.server_itl),
+        ("client", lower + 40, stream.heard.ttft, stream.heard.itl),
     ):
-        words = f"{'client' if q else 'server'}: TTFT {seconds(ttft)}, ITL {_itl(gaps)}"
+        words = f"{end}: TTFT {seconds(ttft)}, ITL {_itl(gaps)}"
         body += text(WIDTH - RIGHT, y, words, size=11, text_anchor="end", **HALO)
     if last_label > 0:
         body += text(LEFT, lower + 40, "×n: n tokens in one moment", size=11, fill=ALARM, **HALO)
     return body + line(LEFT, top + PANEL - 6, WIDTH - RIGHT, top + PANEL - 6, stroke=FAINT)
 
 
-def draw_both_ends(streams: Sequence[Passed]) -> Picture:
+def draw_both_ends(streams: Sequence[ProxiedStream]) -> Picture:
     """For each stream the five phases at the server, and below them what its client had: nothing, then text."""
     longest = max(s.heard.ended - s.heard.sent for s in streams)
     scale = Scale(0, 1.03 * longest, LEFT, WIDTH - RIGHT)
@@ -96,14 +98,14 @@ def _itl(gaps: Sequence[float]) -> str:
     return ", ".join(f"p{q} {seconds(percentile(gaps, q))}" for q in (50, 99))
 
 
-def _told(stream: Passed) -> str:
+def _told(stream: ProxiedStream) -> str:
     return (
         f"{stream.name}: the server's TTFT {seconds(stream.server_ttft)}, ITL {_itl(stream.server_itl)}; the client's "
         f"TTFT {seconds(stream.heard.ttft)}, ITL {_itl(stream.heard.itl)}."
     )
 
 
-def metrics_table(streams: Sequence[Passed]) -> Html:
+def metrics_table(streams: Sequence[ProxiedStream]) -> Html:
     """What the server's own dashboard shows of each stream, beside what its client had."""
     return table_by_name(
         "through",
@@ -118,7 +120,7 @@ def metrics_table(streams: Sequence[Passed]) -> Html:
     )
 
 
-def spoil(server: LabServer, straight: Passed) -> Explorer:
+def spoil(server: LabServer, straight: ProxiedStream) -> Explorer:
     """The proxy's sliders; each press sends a request over the real wire."""
 
     def send(buffer_bytes: int, coalesce: int, hold_ms: int) -> Iterator[Picture]:

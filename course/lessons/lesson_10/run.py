@@ -35,7 +35,7 @@ HELD_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Passed:
+class ProxiedStream:
     """One stream, from both ends. Clock seconds."""
 
     name: str
@@ -64,7 +64,7 @@ def num_tokens(lab: Lab) -> int:
     return 96 if lab.scale == 1 else 48
 
 
-def through(server: LabServer, name: str = "", tokens: int | None = None, **spoiling: Any) -> Passed:
+def through(server: LabServer, name: str = "", tokens: int | None = None, **spoiling: Any) -> ProxiedStream:
     """One answer, streamed through the teaching proxy, or straight if nothing is to be spoiled."""
     before = server.metrics()
     with proxy(server.port, **spoiling) as port:
@@ -72,7 +72,7 @@ def through(server: LabServer, name: str = "", tokens: int | None = None, **spoi
     line = server.timeline(heard.call_id)
     told = {name: histogram.mean for name, histogram in server.metrics().since(before).items()}
     words = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in spoiling.items())
-    return Passed(name or words or "straight", heard, tuple(line.deliveries), told, tuple(line.borders()))
+    return ProxiedStream(name or words or "straight", heard, tuple(line.deliveries), told, tuple(line.borders()))
 
 
 FAULTS: dict[str, dict[str, float]] = {
@@ -81,7 +81,7 @@ FAULTS: dict[str, dict[str, float]] = {
 }
 
 
-def faults(server: LabServer) -> list[Passed]:
+def faults(server: LabServer) -> list[ProxiedStream]:
     """One answer through each."""
     return [through(server, name, **fault) for name, fault in FAULTS.items()]
 

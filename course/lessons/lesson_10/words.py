@@ -15,7 +15,7 @@ from course.lessons.lesson_10.run import (
     HELD_BYTES,
     LOADS,
     Fed,
-    Passed,
+    ProxiedStream,
     ServingWay,
     four_ways,
     shows_overload,
@@ -33,7 +33,7 @@ RHYTHM = {
 }
 
 
-def rhythm(held: Passed) -> Outcome:
+def rhythm(held: ProxiedStream) -> Outcome:
     """What became of ITL's p50 and p99 on the way. Both ends of one answer: two answers differ on a busy machine."""
     was, now = ([percentile(gaps, q) for q in (50, 99)] for gaps in (held.server_itl, held.heard.itl))
     moved = tuple("down" if b < FLAT * a else "up" if b > WORSE * a else "same" for a, b in zip(was, now))
@@ -46,7 +46,7 @@ def rhythm(held: Passed) -> Outcome:
     )
 
 
-def tell_held(found: Passed) -> Finding:
+def tell_held(found: ProxiedStream) -> Finding:
     """What a buffering proxy did to the client's ITL, and what the server saw of it."""
     gaps = {
         f"{end}{q}": percentile(itl, q)
@@ -71,7 +71,7 @@ SHIFT = 0.25
 """A share of the client's added delay: a server's own figures that move by less have not shown it."""
 
 
-def a5(straight: Passed, held: Sequence[Passed], busy: Sequence[Fed]) -> Claim:
+def a5(straight: ProxiedStream, held: Sequence[ProxiedStream], busy: Sequence[Fed]) -> Claim:
     """What a buffering proxy and a busy front add, and who sees it.
 
     Args:

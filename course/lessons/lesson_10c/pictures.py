@@ -6,11 +6,11 @@ from course.lab.display import Html, as_table, table_by_name
 from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_panels
 from course.lab.style import seconds
 from course.lab.svg import Picture
-from course.lessons.lesson_10c.run import GATEWAY, ClientFault, CrowdOfReaders, Left
+from course.lessons.lesson_10c.run import GATEWAY, AbandonedAnswer, ClientFault, CrowdOfReaders
 from course.lessons.lesson_10c.simulated import Series, Storm
 
 
-def draw_leaving(found: Mapping[str, Left]) -> Picture:
+def draw_leaving(found: Mapping[str, AbandonedAnswer]) -> Picture:
     """KV blocks held, step by step; the line is where the reader left, and what lies behind it is wasted."""
     panels = []
     for name, each in found.items():

@@ -49,7 +49,7 @@ STRAIGHT, GATEWAY = "straight to the server", "through a gateway that reads on"
 
 
 @dataclass(frozen=True)
-class Left:
+class AbandonedAnswer:
     """One answer whose reader hung up. Clock seconds."""
 
     heard: Heard
@@ -81,14 +81,14 @@ class Left:
         return max((step.end for step in self.steps if step.kv_blocks_used), default=left) - left
 
 
-def leave(server: LabServer, share: float = 0.5, reads_on: bool = False, tokens: int | None = None) -> Left:
+def leave(server: LabServer, share: float = 0.5, reads_on: bool = False, tokens: int | None = None) -> AbandonedAnswer:
     """Ask for an answer, alone on the server, and hang up after a share of it."""
     tokens = tokens or num_tokens(server.lab)
     with relay(server.port, RelayPath(reads_on=reads_on)) as port:
         heard = ask(port, PROMPT, tokens, leave_after=round(share * tokens))
         call = server.call(heard.call_id)
     steps = tuple(step for step in server.steps() if step.end > heard.sent)
-    return Left(heard, steps, _written(steps, heard.call_id), call.finished, call.outcome)
+    return AbandonedAnswer(heard, steps, _written(steps, heard.call_id), call.finished, call.outcome)
 
 
 def _written(steps: Sequence[StepRecord], call_id: str) -> int:
@@ -97,7 +97,7 @@ def _written(steps: Sequence[StepRecord], call_id: str) -> int:
     return sum(not share.is_prefill for share in mine) + any(share.is_prefill for share in mine)
 
 
-def both_ways(server: LabServer, share: float = 0.5) -> dict[str, Left]:
+def both_ways(server: LabServer, share: float = 0.5) -> dict[str, AbandonedAnswer]:
     """The same reader, leaving after the same share, straight and through a gateway."""
     return {STRAIGHT: leave(server, share), GATEWAY: leave(server, share, reads_on=True)}
 
@@ -126,7 +126,7 @@ class CrowdOfReaders:
         return 1 - self.steps / other.steps
 
 
-def crowd(server: LabServer, people: int, leaving: int, share: float, reads_on: bool) -> CrowdOfReaders:
+def crowd(server: LabServer, readers: int, leaving: int, share: float, reads_on: bool) -> CrowdOfReaders:
     """All requests arrive at once; the first `leaving` hang up after a share of their answers."""
     tokens = max(12, num_tokens(server.lab) // 2)
     begun = max((step.end for step in server.steps()), default=0.0)
@@ -137,13 +137,13 @@ def crowd(server: LabServer, people: int, leaving: int, share: float, reads_on: 
             stop = round(share * tokens) if i < leaving else None
             return ask(port, f"{i}. {CHAT_QUESTIONS[i % len(CHAT_QUESTIONS)]}", tokens, leave_after=stop)
 
-        heard = together([partial(read, i) for i in range(people)])
+        heard = together([partial(read, i) for i in range(readers)])
         for each in heard:
             server.call(each.call_id)
     steps = [step for step in server.steps() if step.start > begun]
     return CrowdOfReaders(
         GATEWAY if reads_on else STRAIGHT,
-        asked=people * tokens,
+        asked=readers * tokens,
         written=sum(_written(steps, each.call_id) for each in heard),
         prompt_tokens=sum(step.num_prefill_tokens for step in steps),
         steps=len(steps),
@@ -153,13 +153,13 @@ def crowd(server: LabServer, people: int, leaving: int, share: float, reads_on: 
 SEATED, IN_LINE = "a slot for each", "a queue for two slots"
 
 
-def crowds(lab: Lab, people: int = 8, share: float = 0.5) -> dict[tuple[str, str], CrowdOfReaders]:
+def crowds(lab: Lab, readers: int = 8, share: float = 0.5) -> dict[tuple[str, str], CrowdOfReaders]:
     """Half of the readers leave halfway: few slots and many, with a server that notices and one that cannot."""
     found = {}
-    for room, slots in ((SEATED, people), (IN_LINE, 2)):
+    for room, slots in ((SEATED, readers), (IN_LINE, 2)):
         with LabServer(lab, max_num_seqs=slots) as server:
             for reads_on in (True, False):
-                each = crowd(server, people, people // 2, share, reads_on)
+                each = crowd(server, readers, readers // 2, share, reads_on)
                 found[room, each.name] = each
     return found
 
@@ -353,6 +353,7 @@ LOAD, OVERLOAD = 0.5, 4.0
 """Shares of what the server can do: before and after the spike, and in it."""
 START_S, LENGTH_S, ENDS_S, SHORT_ENDS_S = 2.0, 2.0, 12.0, 7.0
 TRIAL_TOKENS, FEWEST, MOST = 8, 4, 96
+REFUSALS = (Failure.RATE_LIMITED, Failure.SERVER_ERROR)
 
 
 def live_storms(
@@ -431,6 +432,3 @@ async def _send_attempts(
 
 def _is_good(each: Exchange) -> bool:
     return each.is_over and each.failure is None
-
-
-REFUSALS = (Failure.RATE_LIMITED, Failure.SERVER_ERROR)

@@ -11,9 +11,9 @@ from course.lessons.lesson_10c.run import (
     IN_LINE,
     SEATED,
     STRAIGHT,
+    AbandonedAnswer,
     ClientFault,
     CrowdOfReaders,
-    Left,
     crowds,
     send_all_faults,
 )
@@ -28,7 +28,7 @@ SAVES = {
 MOST = 0.5
 
 
-def saving(found: Mapping[str, Left]) -> Outcome | str:
+def saving(found: Mapping[str, AbandonedAnswer]) -> Outcome | str:
     """How much of the unread rest wasn't generated either; a sentence, if it was all read."""
     straight, gateway = found[STRAIGHT], found[GATEWAY]
     if not straight.rest or not gateway.rest:
@@ -41,7 +41,7 @@ def saving(found: Mapping[str, Left]) -> Outcome | str:
     return Outcome(SAVES.get(kind, f"direct: {straight.saved:.0%} of the rest; gateway: {gateway.saved:.0%}"), told)
 
 
-def tell_left(found: Mapping[str, Left]) -> Finding:
+def tell_left(found: Mapping[str, AbandonedAnswer]) -> Finding:
     """What became of an answer whose reader had left."""
     straight, gateway = found[STRAIGHT], found[GATEWAY]
     told = {"saved": straight.saved, "gateway": gateway.saved}

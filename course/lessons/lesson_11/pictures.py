@@ -10,28 +10,18 @@ from course.lab.pictures.chart import Axis, Curve, Mark, Panel, draw_chart, draw
 from course.lab.prices import dollars, price_source
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text
-from course.lessons.lesson_11 import fleet
-from course.lessons.lesson_11.run import (
-    SLOTS,
-    Ask,
-    Filled,
-    KneePoint,
-    LoadTest,
-    RealKnee,
-    Sweep,
-    plan,
-    sweep,
-    waterfall_stages,
-)
+from course.lessons.lesson_11 import fleet, run
 from course.simulator.cost.hardware import CATALOGUE
 from minillm.core.errors import MinillmError
+
+# ---------------------------------------------------------------- the knee
 
 PROMPTS = (500, 1500, 4000)
 ANSWERS = (150, 600)
 LOADS = {f"{load}%": load / 100 for load in (50, 70, 80, 90, 100, 120)}
 
 
-def draw_knee(found: Sweep, at: int, who: str) -> Picture:
+def draw_knee(found: run.Sweep, at: int, who: str) -> Picture:
     """Four panels over max-batch, with the operating point as a line through them.
 
     Args:
@@ -43,7 +33,7 @@ def draw_knee(found: Sweep, at: int, who: str) -> Picture:
     if found.room and found.room <= slots[-1]:
         lines.append(Mark("KV full", x=found.room))
 
-    def panel(y: Axis, value: Callable[[KneePoint], float], limit: float | None = None) -> Panel:
+    def panel(y: Axis, value: Callable[[run.KneePoint], float], limit: float | None = None) -> Panel:
         marks = [*lines, Mark(number(value(here)), here.slots, value(here))]
         if limit is not None:
             marks.append(Mark(f"SLO {number(limit)}", y=limit))
@@ -64,13 +54,13 @@ def knee_of_70b() -> Explorer:
     """70B with sliders: place the operating point, change the traffic under it."""
 
     def draw(at: int, prompt: int, answer: int, load: str, gpus: str, stack: str) -> Picture:
-        found = sweep(prompt, answer, LOADS[load], stack=stack, tp=int(gpus[0]))
+        found = run.sweep(prompt, answer, LOADS[load], stack=stack, tp=int(gpus[0]))
         return draw_knee(found, at, f"70B on {gpus}, {load} load")
 
     return Explorer(
         draw,
         slow=True,
-        at=choices("operating point: max-batch", SLOTS, 24),
+        at=choices("operating point: max-batch", run.SLOTS, 24),
         prompt=choices("prompts, tokens (mean)", PROMPTS, 1500),
         answer=choices("answers, tokens (mean)", ANSWERS, 150),
         load=choices("load", list(LOADS), "80%"),
@@ -79,7 +69,7 @@ def knee_of_70b() -> Explorer:
     )
 
 
-def draw_limit_or_load(limit: Sweep, load: Sequence[LoadTest]) -> Picture:
+def draw_limit_or_load(limit: run.Sweep, load: Sequence[run.LoadTestPoint]) -> Picture:
     """TTFT p99 against two numbers that are both called batch size."""
     curves = [
         Curve(
@@ -98,7 +88,7 @@ def draw_limit_or_load(limit: Sweep, load: Sequence[LoadTest]) -> Picture:
     )
 
 
-def place(found: RealKnee) -> Explorer:
+def place(found: run.RealKnee) -> Explorer:
     """This machine's knee, with a slider for the operating point."""
     sweep = found.sweep
     slots = tuple(found.runs)
@@ -110,7 +100,10 @@ def place(found: RealKnee) -> Explorer:
     )
 
 
-def bounds_table(ask: Ask) -> Html:
+# ---------------------------------------------------------------- one replica, on paper
+
+
+def bounds_table(ask: run.Ask) -> Html:
     """A row a bound: what it allows, and how many replicas it would take."""
     rows = [(name, f"{number(rate)}/s", str(math.ceil(ask.qps / rate))) for name, rate in ask.bounds().items()]
     return as_table(("bound", "requests per second of one replica, at most", f"replicas for {number(ask.qps)}/s"), rows)
@@ -120,7 +113,7 @@ def how_many() -> Explorer:
     """The bounds with sliders."""
 
     return Explorer(
-        lambda qps, prompt, answer, slots, gpus, stack: bounds_table(Ask(qps, prompt, answer, slots, gpus, stack)),
+        lambda qps, prompt, answer, slots, gpus, stack: bounds_table(run.Ask(qps, prompt, answer, slots, gpus, stack)),
         slow=True,
         qps=slider("asked, requests/s", 1, 200, 100),
         prompt=choices("prompts, tokens", (100, 300, 500, 1000, 1500, 3000, 6000), 1500),
@@ -131,7 +124,7 @@ def how_many() -> Explorer:
     )
 
 
-def envelope(ask: Ask) -> Html:
+def envelope(ask: run.Ask) -> Html:
     """The back of the envelope, a line a step."""
     need = ask.qps * ask.flops_of_prompt
     stay = ask.shortest_stay
@@ -155,12 +148,14 @@ def envelope(ask: Ask) -> Html:
     return as_table(("", "how", "that is"), rows)
 
 
+# ---------------------------------------------------------------- from the data sheet to replicas
+
 TOP, ROW = 14, 34
 
 
 def draw_waterfall(qps: float, prompt: int, headroom: float) -> Picture:
     """Each stage as a bar; what it takes off is pale."""
-    found = waterfall_stages(Ask(qps=qps, prompt=prompt), headroom)
+    found = run.waterfall_stages(run.Ask(qps=qps, prompt=prompt), headroom)
     scale = Scale(0, 1.1 * max(found.values()), 250, WIDTH - 60)
     body, before = "", None
     for i, (name, value) in enumerate(found.items()):
@@ -190,10 +185,12 @@ def waterfall() -> Explorer:
     )
 
 
+# ---------------------------------------------------------------- the worksheet
+
 WORKSHEET_HARDWARE = ("h100-sxm", "h200", "a100-80gb", "b200")
 
 
-def explained(filled: Filled) -> Html:
+def explained(filled: run.Filled) -> Html:
     """A row a line: what it says, and where it comes from."""
     found, gpus, headroom = filled.found, filled.gpus, filled.headroom
     limits = found.limits
@@ -240,7 +237,7 @@ def sheet() -> Explorer:
     def draw(tpot: int, headroom: int, price: float, **asked: Any) -> Iterator[Html]:
         yield Html("<p><em>simulating: looking for the knee …</em></p>", "simulating")
         try:
-            filled = plan(tpot=tpot / 1000, headroom=headroom / 100, price=price or None, **asked)
+            filled = run.plan(tpot=tpot / 1000, headroom=headroom / 100, price=price or None, **asked)
         except MinillmError as error:
             raise ValueError(str(error)) from None
         yield explained(filled)

@@ -104,7 +104,7 @@ def sweep(
 
 
 @dataclass(frozen=True)
-class LoadTest:
+class LoadTestPoint:
     """A load test: so many clients, each of whom asks again as soon as it has its answer."""
 
     clients: int
@@ -113,13 +113,13 @@ class LoadTest:
     """p99, seconds."""
 
 
-def load_tests(clients: Sequence[int] = (4, 8, 16, 32, 64, 128), stack: str = fleet.STACKS[0]) -> list[LoadTest]:
+def load_tests(clients: Sequence[int] = (4, 8, 16, 32, 64, 128), stack: str = fleet.STACKS[0]) -> list[LoadTestPoint]:
     """More and more clients in a closed loop, and slots for all of them."""
     found = []
     for each in clients:
         traffic = fleet.asking(1500, 150)
         run = fleet.served(traffic, AllAtOnce(), 5 * each + 40, in_flight=each, stack=stack, max_num_seqs=max(clients))
-        found.append(LoadTest(each, *_steady(run, each)))
+        found.append(LoadTestPoint(each, *_steady(run, each)))
     return found
 
 

@@ -11,7 +11,7 @@ from course.lab.style import number, seconds
 from course.lessons.lesson_11 import fleet
 from course.lessons.lesson_11.run import (
     Ask,
-    LoadTest,
+    LoadTestPoint,
     RealKnee,
     Sweep,
     a_hundred,
@@ -69,7 +69,7 @@ def a8(large: fleet.Served, small: fleet.Served, qps: float) -> Claim:
     )
 
 
-def a10(sweeps: Mapping[str, Sweep], crowds: Sequence[LoadTest]) -> Claim:
+def a10(sweeps: Mapping[str, Sweep], crowds: Sequence[LoadTestPoint]) -> Claim:
     """Sweeps of max-batch by name; and load tests, the smallest crowd first."""
     rises = [n for n, sweep in sweeps.items() if sweep.points[-1].ttft > CLIMBS * min(p.ttft for p in sweep.points)]
     inside = sum(ARTICLE_KNEE[0] <= sweep.best.slots <= ARTICLE_KNEE[1] for sweep in sweeps.values())

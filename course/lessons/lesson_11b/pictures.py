@@ -14,35 +14,15 @@ from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
 from course.lab.waiting import with_progress
 from course.lessons.lesson_11 import fleet
-from course.lessons.lesson_11b.run import (
-    ALARM_ENDS,
-    ALARM_WINDOW_S,
-    CANARY_RATE,
-    CHANGES,
-    ENDS,
-    LONG_ANSWER,
-    MEASURES,
-    OVERLOAD_STARTS,
-    PATIENCE,
-    REHEARSALS,
-    RULE_LIMIT,
-    RULE_WINDOW,
-    STARTS,
-    UNDO,
-    WINDOW_S,
-    WORRY_S,
-    Spike,
-    SpikeStory,
-    alarm,
-    rehearse,
-    story,
-)
+from course.lessons.lesson_11b import run
+
+# ---------------------------------------------------------------- the spike
 
 
-def draw_story(spike: Spike, measure: str) -> Picture:
+def draw_story(spike: run.Spike, measure: str) -> Picture:
     """Arrivals, TTFT p99, replicas over time; doing nothing is the dashed ghost."""
-    here, ghost = story(spike, measure), story(spike, "do nothing")
-    middle = [start + WINDOW_S / 2 for start in here.windows()]
+    here, ghost = run.story(spike, measure), run.story(spike, "do nothing")
+    middle = [start + run.WINDOW_S / 2 for start in here.windows()]
     arrivals = [Curve("all", middle, here.rate())]
     if any(overflow := here.rate(only_overflow=True)):
         arrivals.append(Curve("overflow", middle, overflow))
@@ -50,7 +30,7 @@ def draw_story(spike: Spike, measure: str) -> Picture:
     if measure != "do nothing":
         ttft.append(Curve("do nothing", middle, ghost.ttft(), "dashes"))
     replicas = Curve("replicas of the large model", *zip(*here.up))
-    ends = [] if spike.gentle else [Mark("", x=STARTS), Mark("", x=min(STARTS + spike.length, ENDS))]
+    ends = [] if spike.gentle else [Mark("", x=run.STARTS), Mark("", x=min(run.STARTS + spike.length, run.ENDS))]
     panels = [
         Panel(arrivals, Axis("requests/s", low=0), ends),
         Panel(ttft, Axis("TTFT p99, s", log=True), [*ends, Mark("SLO", y=fleet.LIMITS.ttft)], height=150),
@@ -61,11 +41,11 @@ def draw_story(spike: Spike, measure: str) -> Picture:
         again = "never outside the SLO" if here.back == 0 else "not within the SLO again in this picture"
     title = f"{measure}: {again}; {here.share('within SLO'):.0%} within SLO"
     title += f"; {here.switches} switches" if here.switches else ""
-    x = Axis(f"time, seconds (windows of {WINDOW_S:.0f} s, by when requests were sent)", low=0, high=ENDS)
+    x = Axis(f"time, seconds (windows of {run.WINDOW_S:.0f} s, by when requests were sent)", low=0, high=run.ENDS)
     return draw_panels(title, panels, x, description=_told([here, ghost]))
 
 
-def _told(stories: Sequence[SpikeStory]) -> str:
+def _told(stories: Sequence[run.SpikeStory]) -> str:
     cost = gpu_price()
     return "; ".join(
         f"{each.measure}: {each.share('within SLO'):.0%} within SLO, {each.share('small'):.0%} by the small model, "
@@ -79,10 +59,10 @@ def spikes() -> Explorer:
 
     return Explorer(
         lambda measure, times, length, cold, back_at, shape: draw_story(
-            Spike(float(times), float(length), float(cold), int(back_at), shape == "a climb"), measure
+            run.Spike(float(times), float(length), float(cold), int(back_at), shape == "a climb"), measure
         ),
         slow=True,
-        measure=buttons("measure", list(MEASURES), "autoscaler"),
+        measure=buttons("measure", list(run.MEASURES), "autoscaler"),
         times=slider("peak load, x the usual", 2, 6, 4),
         length=choices("how long, s", (20, 60, 120, 240), 60),
         cold=choices("cold start, s", (5, 30, 60, 120, 240), 120),
@@ -91,7 +71,7 @@ def spikes() -> Explorer:
     )
 
 
-def stories_table(stories: Mapping[str, SpikeStory], price: float) -> Html:
+def stories_table(stories: Mapping[str, run.SpikeStory], price: float) -> Html:
     """What became of every request, and what it cost.
 
     Args:
@@ -105,21 +85,29 @@ def stories_table(stories: Mapping[str, SpikeStory], price: float) -> Html:
     return as_table(("measure", "answered: SLO met after", "within SLO", "by the small model", "refused", "GPUs"), rows)
 
 
+# ---------------------------------------------------------------- the alarm
+
+
 def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
-    """Queue wait, and people who leave, over time."""
-    answer = LONG_ANSWER if waits_for == "the last word" else 150
-    found = alarm(load, patience, waits_for, answer)
-    starts = np.arange(0, ALARM_ENDS, ALARM_WINDOW_S)
-    middle = [float(start + ALARM_WINDOW_S / 2) for start in starts]
-    groups = [found.wait[(found.slot_at >= s) & (found.slot_at < s + ALARM_WINDOW_S)] for s in starts]
+    """Queue wait, and time-outs, over time."""
+    answer = run.LONG_ANSWER if waits_for == "the last word" else 150
+    found = run.alarm(load, patience, waits_for, answer)
+    starts = np.arange(0, run.ALARM_ENDS, run.ALARM_WINDOW_S)
+    middle = [float(start + run.ALARM_WINDOW_S / 2) for start in starts]
+    groups = [found.wait[(found.slot_at >= s) & (found.slot_at < s + run.ALARM_WINDOW_S)] for s in starts]
     waits = [float(group.max()) if len(group) else None for group in groups]
-    left = [float(((found.gave_up >= s) & (found.gave_up < s + ALARM_WINDOW_S)).sum() / ALARM_WINDOW_S) for s in starts]
+    left = [
+        float(((found.gave_up >= s) & (found.gave_up < s + run.ALARM_WINDOW_S)).sum() / run.ALARM_WINDOW_S)
+        for s in starts
+    ]
     moments = {"alarm": found.fired, "first time-out": found.first_timeout}
-    marks = [Mark(name, x=moment) for name, moment in moments.items() if moment < ALARM_ENDS]
-    wait = Curve(f"queue wait, longest of {ALARM_WINDOW_S:.0f} s", middle, waits, colour=PHASE_COLOURS["queue"])
+    marks = [Mark(name, x=moment) for name, moment in moments.items() if moment < run.ALARM_ENDS]
+    wait = Curve(f"queue wait, longest of {run.ALARM_WINDOW_S:.0f} s", middle, waits, colour=PHASE_COLOURS["queue"])
     timeouts = Curve("time-outs", middle, left, colour=ALARM)
     panels = [
-        Panel([wait], Axis("queue wait, s", low=0, high=1.25 * patience), [*marks, Mark("", y=WORRY_S)], height=140),
+        Panel(
+            [wait], Axis("queue wait, s", low=0, high=1.25 * patience), [*marks, Mark("", y=run.WORRY_S)], height=140
+        ),
         Panel([timeouts], Axis("time-outs/s", low=0), [replace(mark, label="") for mark in marks]),
     ]
     if found.lead is None:
@@ -130,7 +118,7 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
         words = (
             f"the alarm fired {seconds(abs(found.lead))} {'before' if found.lead >= 0 else 'after'} the first time-out"
         )
-    x = Axis(f"time, seconds; the load steps up at {OVERLOAD_STARTS:.0f}", low=0, high=ALARM_ENDS)
+    x = Axis(f"time, seconds; the load steps up at {run.OVERLOAD_STARTS:.0f}", low=0, high=run.ALARM_ENDS)
     told = f"Load {load:.0%} of capacity, patience {number(patience)} s for {waits_for}: {words}."
     return draw_panels(f"Load {load:.0%}: {words}", panels, x, description=told)
 
@@ -143,14 +131,17 @@ def alarms() -> Explorer:
         slow=True,
         load=choices("load, from then on", ["80%", "110%", "130%", "200%", "400%"], "130%"),
         patience=choices("clients' patience, s", (5, 10, 20, 40), 10),
-        waits_for=buttons("they wait for", list(PATIENCE)),
+        waits_for=buttons("they wait for", list(run.PATIENCE)),
     )
+
+
+# ---------------------------------------------------------------- the canary
 
 
 def draw_canary(change: str, rate: float, window: int, limit: float, undo: str) -> Picture:
     """The canary's share of late requests beside the other replicas', with the rule that rolls it back."""
-    found = rehearse(change, rate, window, limit, UNDO[undo])
-    control = rehearse("nothing (an A/A test)", rate, window, limit, 0.0)
+    found = run.rehearse(change, rate, window, limit, run.UNDO[undo])
+    control = run.rehearse("nothing (an A/A test)", rate, window, limit, 0.0)
     curves = [
         Curve("canary", list(found.moments), [100 * each for each in found.share]),
         Curve("the other replicas", list(control.moments), [100 * each for each in control.share], "dashes"),
@@ -176,25 +167,25 @@ def canary() -> Explorer:
     return Explorer(
         draw_canary,
         slow=True,
-        change=buttons("the change", list(CHANGES)),
-        rate=slider("requests/s at the canary", 0.5, 5.0, CANARY_RATE, 0.5),
-        window=choices("the rule's window, requests", (10, 20, 50, 100, 200), RULE_WINDOW),
-        limit=choices("roll back above this share late", (0.02, 0.05, 0.1, 0.2, 0.5), RULE_LIMIT),
-        undo=buttons("how it's undone", list(UNDO)),
+        change=buttons("the change", list(run.CHANGES)),
+        rate=slider("requests/s at the canary", 0.5, 5.0, run.CANARY_RATE, 0.5),
+        window=choices("the rule's window, requests", (10, 20, 50, 100, 200), run.RULE_WINDOW),
+        limit=choices("roll back above this share late", (0.02, 0.05, 0.1, 0.2, 0.5), run.RULE_LIMIT),
+        undo=buttons("how it's undone", list(run.UNDO)),
     )
 
 
-def rules_table(rate: float = CANARY_RATE) -> Html:
+def rules_table(rate: float = run.CANARY_RATE) -> Html:
     """Three rules against every change, rehearsed a few times each: how often they fire, and when."""
-    rules = ((10, 0.1), (RULE_WINDOW, RULE_LIMIT), (200, 0.05))
+    rules = ((10, 0.1), (run.RULE_WINDOW, run.RULE_LIMIT), (200, 0.05))
     rows = []
-    for change in with_progress(CHANGES, "rehearsing deploys"):
+    for change in with_progress(run.CHANGES, "rehearsing deploys"):
         row = [change]
         for window, limit in rules:
-            found = [rehearse(change, rate, window, limit, 0.0, seed) for seed in range(REHEARSALS)]
+            found = [run.rehearse(change, rate, window, limit, 0.0, seed) for seed in range(run.REHEARSALS)]
             fired = [each.detected for each in found if math.isfinite(each.detected)]
             when = f", after {number(float(np.median(fired)))} s" if fired else ""
-            row.append(f"{len(fired)} of {REHEARSALS}{when}")
+            row.append(f"{len(fired)} of {run.REHEARSALS}{when}")
         rows.append(tuple(row))
     heads = (f"more than {limit:.0%} of the last {window}" for window, limit in rules)
     return as_table(("rolled back by the rule", *heads), rows)

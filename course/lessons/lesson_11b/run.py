@@ -22,6 +22,8 @@ from course.simulator.workload.arrivals import Poisson, Ramp, Spikes
 from course.simulator.workload.requests import Workload, make_workload
 from minillm.core.brief import brief
 
+# ---------------------------------------------------------------- a spike, and five answers to it
+
 WINDOW_S = 10.0
 """Width of the panels' windows: requests are grouped by when they were sent."""
 BASE = 3.0
@@ -166,6 +168,8 @@ def stories(spike: Spike) -> dict[str, SpikeStory]:
     return {measure: story(spike, measure) for measure in with_progress(MEASURES, "simulating measures")}
 
 
+# ---------------------------------------------------------------- does the queue wait warn of time-outs?
+
 ALARM_SLOTS = 64
 WORRY_S = 2.0
 """A queue wait that fires the alarm."""
@@ -179,15 +183,15 @@ LONG_ANSWER = 600
 
 @dataclass(frozen=True)
 class Alarm:
-    """One run: waits of all who left the line, for a slot or for good, and departures of those who gave up.
+    """One run: the waits of all requests that left the queue, for a slot or for good, and when clients gave up.
 
     Moments in seconds.
     """
 
     slot_at: np.ndarray
-    """When each left the line."""
+    """When each left the queue."""
     wait: np.ndarray
-    """How long each had stood there."""
+    """How long each had waited there."""
     gave_up: np.ndarray
 
     __repr__ = brief
@@ -231,7 +235,7 @@ def alarm(load: float, patience: float, waits_for: str = "the first word", answe
 
 
 def waited(record: ClientRecord) -> tuple[float, float]:
-    """When a request left the line, and how long it had stood there, seconds.
+    """When a request left the queue, and how long it had waited there, seconds.
 
     Requests that timed out count, too: answered ones alone would show a shorter queue.
     """
@@ -248,12 +252,14 @@ def alarm_runs() -> tuple[dict[str, Alarm], Alarm]:
     return queued, alarm(0.8, 20.0, "the last word", LONG_ANSWER)
 
 
+# ---------------------------------------------------------------- rare traffic, and scaling to zero
+
 RARE_RATES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Requests an hour."""
 LOOK_S = 15.0
 """Seconds between two looks of the autoscaler."""
 COLD_S = 1.0
-"""Who waits so much longer than at a warm replica came while it slept or started."""
+"""A request that waits so much longer than at a warm replica came while this one slept."""
 SLEEP_COUNT = 160
 
 
@@ -318,6 +324,8 @@ def sleeps(rates: Sequence[float] = RARE_RATES, cold: float = 180.0, keep: float
     """By requests an hour."""
     return {rate: sleep(rate, cold, keep) for rate in with_progress(rates, "simulating days and nights")}
 
+
+# ---------------------------------------------------------------- a change of configuration, tried on one replica
 
 CHANGES: dict[str, dict[str, Any]] = {
     "no CUDA graphs": {"stack": fleet.STACKS[1]},

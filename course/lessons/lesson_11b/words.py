@@ -8,23 +8,7 @@ from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.predict import Outcome
 from course.lab.style import seconds
-from course.lessons.lesson_11b.run import (
-    CANARY_RATE,
-    CHANGES,
-    DEGRADE,
-    RULE_LIMIT,
-    RULE_WINDOW,
-    UNDO,
-    WORRY_S,
-    Alarm,
-    Sleep,
-    Spike,
-    SpikeStory,
-    alarm_runs,
-    rehearse,
-    sleeps,
-    stories,
-)
+from course.lessons.lesson_11b import run
 
 BACK = (
     "the autoscaler: replicas start and drain the queue",
@@ -35,10 +19,10 @@ APART_S = 20.0
 """Two windows of the picture: what is closer is the same."""
 
 
-def first_back(stories: Mapping[str, SpikeStory]) -> Outcome:
+def first_back(stories: Mapping[str, run.SpikeStory]) -> Outcome:
     """Which is within the SLO again first: the autoscaler, or refusing or degrading."""
     scaler = stories["autoscaler"].back
-    away = min(stories[name].back for name in ("refuse beyond a limit", DEGRADE))
+    away = min(stories[name].back for name in ("refuse beyond a limit", run.DEGRADE))
     answer = BACK[2] if abs(scaler - away) < APART_S else BACK[0] if scaler < away else BACK[1]
     told = ", ".join(
         f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items()
@@ -46,7 +30,7 @@ def first_back(stories: Mapping[str, SpikeStory]) -> Outcome:
     return Outcome(answer, f"from the start of the spike until TTFT p99 is within the SLO for good: {told}")
 
 
-def tell_spike(day: Mapping[str, SpikeStory]) -> Finding:
+def tell_spike(day: Mapping[str, run.SpikeStory]) -> Finding:
     """Five answers to a spike."""
     shares = {name: each.share("within SLO") for name, each in day.items()}
     best = max((name for name in shares if "spare" not in name), key=shares.get)
@@ -60,7 +44,9 @@ def tell_spike(day: Mapping[str, SpikeStory]) -> Finding:
 
 def until_undone() -> Outcome:
     """Seconds from a deploy without CUDA graphs until it is rolled back: the answer to a prediction."""
-    found = rehearse(next(iter(CHANGES)), CANARY_RATE, RULE_WINDOW, RULE_LIMIT, UNDO["a flag, read at run time"])
+    found = run.rehearse(
+        next(iter(run.CHANGES)), run.CANARY_RATE, run.RULE_WINDOW, run.RULE_LIMIT, run.UNDO["a flag, read at run time"]
+    )
     told = (
         f"detected after {seconds(found.detected)}, undone after {seconds(found.undone)}; {found.harmed} late requests"
     )
@@ -74,7 +60,7 @@ RARELY = 0.1
 """A share of the requests: fewer than these are few."""
 
 
-def a21(steep: Mapping[str, SpikeStory], gentle: Mapping[str, SpikeStory]) -> Claim:
+def a21(steep: Mapping[str, run.SpikeStory], gentle: Mapping[str, run.SpikeStory]) -> Claim:
     """The same measures under a spike, and under a climb that stays. Which is best for each?"""
     kind = "within SLO"
     bests = [max(each, key=lambda n: (round(each[n].share(kind), 2), -each[n].gpu_hours)) for each in (steep, gentle)]
@@ -93,7 +79,7 @@ def a21(steep: Mapping[str, SpikeStory], gentle: Mapping[str, SpikeStory]) -> Cl
     return conclude("A21", verdict, told=told, bests=bests)
 
 
-def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
+def e2(queued: Mapping[str, run.Alarm], written: run.Alarm) -> Claim:
     """Overloads by name whose clients wait for the first word; and one without overload, for the last word."""
     leads = {name: alarm.lead for name, alarm in queued.items() if alarm.lead is not None}
     other = written.lead
@@ -104,7 +90,7 @@ def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
     else:
         verdict = "only_when" if other is not None and other < min(leads.values()) else "holds"
     told = "; ".join(
-        f"{name}: the wait passed {seconds(WORRY_S)} {seconds(lead)} before the first time-out"
+        f"{name}: the wait passed {seconds(run.WORRY_S)} {seconds(lead)} before the first time-out"
         for name, lead in leads.items()
     )
     if other is None:
@@ -116,7 +102,7 @@ def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
     return conclude("E2", verdict, told=told or "no time-outs", last=last)
 
 
-def e3(played: Mapping[float, Sleep]) -> Claim:
+def e3(played: Mapping[float, run.Sleep]) -> Claim:
     """Scale to zero by requests an hour."""
     told = "; ".join(say("E3.rows", rate=rate, p=p) for rate, p in played.items())
     rare, often = played[min(played)], played[max(played)]
@@ -129,7 +115,7 @@ def e3(played: Mapping[float, Sleep]) -> Claim:
 
 EXPERIMENT = ("lessons/lesson_11/run.py", "lessons/lesson_11/fleet.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
-    "A21": lambda lab: a21(stories(Spike()), stories(Spike(gentle=True))),
-    "E2": lambda lab: e2(*alarm_runs()),
-    "E3": lambda lab: e3(sleeps()),
+    "A21": lambda lab: a21(run.stories(run.Spike()), run.stories(run.Spike(gentle=True))),
+    "E2": lambda lab: e2(*run.alarm_runs()),
+    "E3": lambda lab: e3(run.sleeps()),
 }

@@ -8,31 +8,18 @@ from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from course.lessons.lesson_11 import fleet
 from course.lessons.lesson_11.run import GPUS, SMALL, SMALL_GPUS
-from course.lessons.lesson_11c.run import (
-    ADAPTER_BASES,
-    ADAPTER_COUNTS,
-    REPLICAS,
-    TARGET,
-    TROUBLES,
-    MissedSlo,
-    Route,
-    bill,
-    cost_of,
-    itl_with_adapters,
-    regimes,
-    with_adapters,
-)
+from course.lessons.lesson_11c import run
 
 
-def draw_mends(trouble: MissedSlo, replicas: int, changed: bool, price: float) -> Picture:
+def draw_mends(trouble: run.MissedSlo, replicas: int, changed: bool, price: float) -> Picture:
     """Share in time against dollars an hour: replicas go to the right, a config change goes up."""
-    bills = {each: [bill(trouble, n, each, price) for n in REPLICAS] for each in (False, True)}
+    bills = {each: [run.bill(trouble, n, each, price) for n in run.REPLICAS] for each in (False, True)}
     names = {False: "as it is", True: trouble.change}
     curves = [
         Curve(names[each], [b.per_hour for b in found], [100 * b.attainment for b in found])
         for each, found in bills.items()
     ]
-    here = bill(trouble, replicas, changed, price)
+    here = run.bill(trouble, replicas, changed, price)
     label = f"{replicas} replica{'s' * (replicas > 1)}"
     title = (
         f"{names[changed]}, {label}: {here.attainment:.0%} within SLO, {dollars(here.per_hour)} an hour, "
@@ -48,7 +35,7 @@ def draw_mends(trouble: MissedSlo, replicas: int, changed: bool, price: float) -
         curves,
         Axis("dollars an hour (one point a replica)", low=0, high=1.06 * bills[False][-1].per_hour),
         Axis("requests within the SLO, %", low=-4, high=108),
-        [Mark(f"wanted: {TARGET:.0%}", y=100 * TARGET), Mark(label, x=here.per_hour, y=100 * here.attainment)],
+        [Mark(f"wanted: {run.TARGET:.0%}", y=100 * run.TARGET), Mark(label, x=here.per_hour, y=100 * here.attainment)],
         description=f"{trouble.about} {told}",
     )
 
@@ -57,10 +44,10 @@ def mends() -> Explorer:
     """Three troubles; money on one handle, a field on the other."""
 
     return Explorer(
-        lambda trouble, replicas, changed, price: draw_mends(TROUBLES[trouble], replicas, changed, price),
+        lambda trouble, replicas, changed, price: draw_mends(run.TROUBLES[trouble], replicas, changed, price),
         slow=True,
-        trouble=buttons("what is wrong", list(TROUBLES)),
-        replicas=slider("replicas", REPLICAS[0], REPLICAS[-1], 1),
+        trouble=buttons("what is wrong", list(run.TROUBLES)),
+        replicas=slider("replicas", run.REPLICAS[0], run.REPLICAS[-1], 1),
         changed=switch("change the setting"),
         price=slider("dollars for a GPU and hour", 0.5, 12.0, gpu_price(), 0.01),
     )
@@ -75,7 +62,7 @@ def regimes_table(gpu_price: float, fill: float) -> Html:
     rent = gpu_price * GPUS / fill
     return table_by_name(
         f"${gpu_price:.2f} per GPU hour, {fill:.0%} full",
-        regimes(),
+        run.regimes(),
         {
             "requests/s": lambda r: number(r.rate),
             "1,000 requests": lambda r: f"${1000 * r.per_request(rent):.2f}",
@@ -102,9 +89,9 @@ PER_REQUESTS = 1000
 
 def draw_routing(easy: float, wrong: float, caught: float, harm: float, price: float) -> Picture:
     """Dollars for 1000 requests against the misroute rate."""
-    small, large = cost_of(SMALL, SMALL_GPUS, price), cost_of(fleet.MODEL, GPUS, price)
-    route = Route(small, large, easy, caught, harm * large)
-    noticed = Route(small, large, easy, 1.0)
+    small, large = run.cost_of(SMALL, SMALL_GPUS, price), run.cost_of(fleet.MODEL, GPUS, price)
+    route = run.Route(small, large, easy, caught, harm * large)
+    noticed = run.Route(small, large, easy, 1.0)
     here = route.routed(wrong)
     xs = [100 * rate for rate in MISROUTE_RATES]
     curves = [
@@ -149,10 +136,12 @@ def routing() -> Explorer:
 
 def draw_adapters(model: str, batch: int, rank: int, fine_tunes: int) -> Picture:
     """ITL against the number of adapters."""
-    plain, mixed = itl_with_adapters(model, batch), itl_with_adapters(model, batch, fine_tunes, rank)
+    plain, mixed = run.itl_with_adapters(model, batch), run.itl_with_adapters(model, batch, fine_tunes, rank)
     title = f"{fine_tunes} adapters: a step takes {seconds(mixed)}, the base alone {seconds(plain)}"
     curve = Curve(
-        "adapters in use", ADAPTER_COUNTS, [1000 * itl_with_adapters(model, batch, n, rank) for n in ADAPTER_COUNTS]
+        "adapters in use",
+        run.ADAPTER_COUNTS,
+        [1000 * run.itl_with_adapters(model, batch, n, rank) for n in run.ADAPTER_COUNTS],
     )
     axis = Axis("a decode step, ms (launching the adapters' kernels is left out)", low=0)
     marks = [Mark("the base alone", y=1000 * plain), Mark("", x=fine_tunes)]
@@ -161,7 +150,7 @@ def draw_adapters(model: str, batch: int, rank: int, fine_tunes: int) -> Picture
 
 def adapters_bill(model: str, rank: int, fine_tunes: int) -> Html:
     """What it takes to serve them all, however little each is asked."""
-    one, (_, gpus) = with_adapters(model, 1, rank), ADAPTER_BASES[model]
+    one, (_, gpus) = run.with_adapters(model, 1, rank), run.ADAPTER_BASES[model]
     adapter = one.placement.lora.stored_bytes(one.model)
     rows = [
         (name, str(count * gpus), dollars(24 * count * gpus * gpu_price()), f"{stored / 1e9:.1f} GB")
@@ -176,8 +165,8 @@ def adapters() -> Explorer:
         lambda model, batch, rank, fine_tunes: stack(
             draw_adapters(model, batch, rank, fine_tunes), adapters_bill(model, rank, fine_tunes)
         ),
-        model=choices("base", list(ADAPTER_BASES)),
+        model=choices("base", list(run.ADAPTER_BASES)),
         batch=slider("requests in a step", 1, 128, 32),
         rank=choices("rank of the adapters", (8, 16, 32, 64), 16),
-        fine_tunes=choices("fine-tunes", ADAPTER_COUNTS, 32),
+        fine_tunes=choices("fine-tunes", run.ADAPTER_COUNTS, 32),
     )

@@ -21,6 +21,8 @@ from course.simulator.workload.requests import make_workload
 from minillm.core.brief import brief
 from minillm.observe.summary import SLO
 
+# ---------------------------------------------------------------- a missed SLO: replicas, or one field
+
 TARGET = 0.99
 """Share of the requests that must be in time."""
 REPLICAS = (1, 2, 3, 4)
@@ -119,6 +121,8 @@ def bill(trouble: MissedSlo, replicas: int, changed: bool, price: float) -> Bill
     )
 
 
+# ---------------------------------------------------------------- hardware, for few requests a day
+
 HARDWARE_STACK = fleet.STACKS[0]
 """Typical constants for all of them: no A100 was measured for this course."""
 RARE_PROMPT, RARE_ANSWER = 500, 300
@@ -129,7 +133,7 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class GpuOption:
-    """One way to serve 70B to few people. Seconds; dollars; requests per second."""
+    """One way to serve 70B few requests. Seconds; dollars; requests per second."""
 
     name: str
     ttft: float
@@ -168,6 +172,8 @@ def gpu_options() -> dict[str, GpuOption]:
     return {name: gpu_option(name) for name in with_progress(GPU_OPTIONS, "simulating hardware")}
 
 
+# ---------------------------------------------------------------- dollars per million tokens, from capacity
+
 REGIMES = {
     "chat, 1,500 in, 150 out": (1500, 150),
     "RAG, 6,000 in, 200 out": (6000, 200),
@@ -185,7 +191,7 @@ class Regime:
     rate: float
     """Requests per second."""
     prefill_share: float
-    """Of a replica's time, spent on prompts."""
+    """Share of a replica's time that prompts take."""
 
     def per_request(self, rent: float) -> float:
         return rent / 3600 / self.rate
@@ -210,6 +216,8 @@ def regimes() -> dict[str, Regime]:
         found[name] = Regime(prompt, answer, rate, min(rate * prefill, 1.0))
     return found
 
+
+# ---------------------------------------------------------------- a small model for easy requests
 
 ROUTED_PROMPT, ROUTED_ANSWER = 1500, 150
 
@@ -292,6 +300,8 @@ def routing_runs(price: float) -> tuple[Route, Route, PlayedRouting, PlayedRouti
         *(play_routing(w) for w in (-1.0, 0.0, 0.3)),
     )
 
+
+# ---------------------------------------------------------------- many fine-tunes: LoRA adapters over one base
 
 ADAPTER_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ADAPTER_CONTEXT = 1000

@@ -26,7 +26,7 @@ RATE = 4.0
 
 @dataclass(frozen=True)
 class WaitAndPrefill:
-    """One run: how long people stood in line, and how long their prompts took."""
+    """One run: how long requests queued, and how long their prompts took."""
 
     wait: float
     """p99, seconds."""

@@ -9,21 +9,9 @@ from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.predict import Outcome
 from course.lab.style import seconds
+from course.lessons.lesson_12 import simulated
 from course.lessons.lesson_12.pictures import side_by_side
 from course.lessons.lesson_12.run import ALIKE, NONE_HELPS, TOLD_BY, reading
-from course.lessons.lesson_12.simulated import (
-    AFTER,
-    BEFORE,
-    CHUNKS,
-    MEMBERS,
-    RATE,
-    SLOTS,
-    STATIC,
-    Tail,
-    WaitAndPrefill,
-    post_mortem,
-    straggler_tails,
-)
 
 
 def apart(one: Incident, other: Incident) -> tuple[Outcome, Html]:
@@ -65,10 +53,10 @@ NO_WAIT_S = 1.0
 
 
 def a18(
-    before: WaitAndPrefill,
-    after: Mapping[str, WaitAndPrefill],
-    by_slots: Mapping[str, Mapping[int, WaitAndPrefill]],
-    lighter: WaitAndPrefill,
+    before: simulated.WaitAndPrefill,
+    after: Mapping[str, simulated.WaitAndPrefill],
+    by_slots: Mapping[str, Mapping[int, simulated.WaitAndPrefill]],
+    lighter: simulated.WaitAndPrefill,
 ) -> Claim:
     """Is it the slots?
 
@@ -82,10 +70,10 @@ def a18(
         f"{slots} slots with {pool}"
         for pool, by in by_slots.items()
         for slots, line in by.items()
-        if slots < SLOTS and line.wait < HALF * after[pool].wait
+        if slots < simulated.SLOTS and line.wait < HALF * after[pool].wait
     ]
     told = "; ".join(
-        f"{pool}: {seconds(after[pool].wait)} with {SLOTS} slots, "
+        f"{pool}: {seconds(after[pool].wait)} with {simulated.SLOTS} slots, "
         + ", ".join(f"{seconds(line.wait)} with {slots}" for slots, line in by.items())
         for pool, by in by_slots.items()
     )
@@ -93,15 +81,15 @@ def a18(
     return conclude(
         "A18",
         "not_shown" if longest.wait < NO_WAIT_S else "holds" if cures else "only_when",
-        rate=RATE,
-        before=BEFORE,
+        rate=simulated.RATE,
+        before=simulated.BEFORE,
         before_line=before,
-        after=AFTER,
+        after=simulated.AFTER,
         told=told,
         lighter=lighter,
         cures="; ".join(cures),
         share=longest.prefill / max(longest.prefill + longest.wait, 1e-9),
-        slots=SLOTS,
+        slots=simulated.SLOTS,
     )
 
 
@@ -111,13 +99,13 @@ CLAIMED = 6.0
 """The article's 12 s over 2 s."""
 
 
-def d23(tails: Mapping[str, Tail]) -> Claim:
+def d23(tails: Mapping[str, simulated.Tail]) -> Claim:
     """By way of batching, what one long request in eight does to the overall p99, and to the others'."""
     told = "; ".join(
         f"{way}: {seconds(tail.without)} without, {seconds(tail.overall_s)} with, {seconds(tail.short)} for the short"
         for way, tail in tails.items()
     )
-    static, chunks = tails[STATIC], tails[CHUNKS]
+    static, chunks = tails[simulated.STATIC], tails[simulated.CHUNKS]
     others = "; ".join(f"{way} × {tail.on_others:.1f}" for way, tail in tails.items())
     if chunks.on_others < TWICE and static.on_others < TWICE:
         verdict = "not_shown"
@@ -126,16 +114,16 @@ def d23(tails: Mapping[str, Tail]) -> Claim:
     return conclude(
         "D23",
         verdict,
-        members=MEMBERS,
+        members=simulated.MEMBERS,
         told=told,
         static=static,
         size="about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says",
-        lesson=say("D23.lesson", members=MEMBERS, others=others),
+        lesson=say("D23.lesson", members=simulated.MEMBERS, others=others),
     )
 
 
 EXPERIMENT = ("lessons/lesson_02/simulated.py", "lab/visits.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
-    "A18": lambda lab: a18(*post_mortem()),
-    "D23": lambda lab: d23(straggler_tails()),
+    "A18": lambda lab: a18(*simulated.post_mortem()),
+    "D23": lambda lab: d23(simulated.straggler_tails()),
 }

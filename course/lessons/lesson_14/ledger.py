@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from types import ModuleType
 
 import ipywidgets as widgets
 
@@ -47,26 +48,33 @@ class Experiment:
 
 
 def find_experiments() -> dict[str, Experiment]:
-    """By claim id, from the `claims` of every lesson's package."""
+    """By claim id, from the words.py of every lesson."""
     found: dict[str, Experiment] = {}
-    for package in sorted((COURSE / "lessons").glob("lesson_*")):
-        name = next((each for each in ("words", "claims") if (package / f"{each}.py").is_file()), None)
-        module = importlib.import_module(f"course.lessons.{package.name}.{name}") if name else None
-        if hasattr(module, "MEASURE"):
-            code = fingerprint(package, getattr(module, "EXPERIMENT", ()))
-            for claim, run in module.MEASURE.items():
-                found[claim] = Experiment(package.name.removeprefix("lesson_"), run, code)
+    for folder in sorted((COURSE / "lessons").glob("lesson_*")):
+        lesson = folder.name.removeprefix("lesson_")
+        module = words_of(lesson)
+        code = fingerprint(folder, getattr(module, "EXPERIMENT", ()))
+        for claim, run in module.MEASURE.items():
+            found[claim] = Experiment(lesson, run, code)
     return found
 
 
-def fingerprint(package: Path, others: Sequence[str] = (), course: Path = COURSE) -> str:
-    """Fingerprint of a lesson's package, and of other code that its experiments run.
+def words_of(lesson: str) -> ModuleType:
+    """A lesson's words.py, or claims.py where it has none."""
+    name = "words" if (COURSE / "lessons" / f"lesson_{lesson}" / "words.py").is_file() else "claims"
+    return importlib.import_module(f"course.lessons.lesson_{lesson}.{name}")
+
+
+def fingerprint(lesson: Path, others: Sequence[str] = (), course: Path = COURSE) -> str:
+    """Hash of a lesson's code and words, and of other code that its experiments run.
 
     Args:
-        others: modules (each with its .toml) and folders under `course`; the lesson's claims list them as EXPERIMENT.
+        lesson: its folder.
+        others: modules (each with its .toml) and folders under `course`; the lesson's words.py lists them as
+            EXPERIMENT.
     """
     found = hashlib.sha256()
-    for part in (package, *(course / name for name in others)):
+    for part in (lesson, *(course / name for name in others)):
         for path in sorted(part.rglob("*") if part.is_dir() else part.parent.glob(f"{part.stem}.*")):
             if path.suffix in (".py", ".toml"):  # a claim's words are in the .toml beside its module
                 found.update(f"{path.name}\n".encode() + path.read_bytes())

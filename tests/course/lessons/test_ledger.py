@@ -9,7 +9,6 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from asserting import refuses_garbage
@@ -20,18 +19,20 @@ from course.lab.claims import REGISTRY, Claim
 from course.lab.lab import Lab
 from course.lessons.lesson_14 import run, words
 from course.lessons.lesson_14.check import checks
-from course.lessons.lesson_14.ledger import COURSE, Experiment, Ledger, LedgerPanel, find_experiments, fingerprint
+from course.lessons.lesson_14.ledger import (
+    COURSE,
+    Experiment,
+    Ledger,
+    LedgerPanel,
+    find_experiments,
+    fingerprint,
+    words_of,
+)
 from course.lessons.lesson_14.rows import FAILED, GROUPS, UNMEASURED, Book, draw_map
 from course.lessons.lesson_14.run import CLAIMED, COPIES, CROWD, LONELY, PAGES, TechniqueFactor
 from course.lessons.lesson_14.words import d22
 
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
-
-
-def words_of(lesson: str) -> ModuleType:
-    """The module with its verdicts."""
-    name = next(name for name in ("words", "claims") if (COURSE / f"lessons/lesson_{lesson}/{name}.py").is_file())
-    return importlib.import_module(f"course.lessons.lesson_{lesson}.{name}")
 
 
 # ---------------------------------------------------------------- the registry

@@ -11,7 +11,7 @@ from course.lab.lab import Lab
 from course.lab.server import LabServer, in_background
 from course.lessons.lesson_10 import pictures, run, sim_70b, words
 from course.lessons.lesson_10.check import checks
-from course.lessons.lesson_10.run import Passed
+from course.lessons.lesson_10.run import ProxiedStream
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_tokens_of_one_read_arrive_together() -> None:
     ("now", "answer"),
     [(passed(), ("same", "same")), (passed(extra=0.3), ("same", "same")), (passed(bunch=20), ("down", "up"))],
 )
-def test_what_became_of_the_rhythm(now: Passed, answer: tuple[str, str]) -> None:
+def test_what_became_of_the_rhythm(now: ProxiedStream, answer: tuple[str, str]) -> None:
     assert words.rhythm(now).answer == words.RHYTHM[answer]
 
 

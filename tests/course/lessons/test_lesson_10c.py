@@ -12,7 +12,7 @@ from course.lab.lab import Lab
 from course.lab.server import LabServer
 from course.lessons.lesson_10c import pictures, run, simulated, words
 from course.lessons.lesson_10c.check import checks
-from course.lessons.lesson_10c.run import GATEWAY, STRAIGHT, CrowdOfReaders, Left
+from course.lessons.lesson_10c.run import GATEWAY, STRAIGHT, AbandonedAnswer, CrowdOfReaders
 from minillm.core.timeline import StepRecord, StepShare
 
 
@@ -32,13 +32,13 @@ def test_who_leaves_is_noticed_unless_a_gateway_reads_on(server: LabServer) -> N
     shows(pictures.draw_leaving(found), "the client leaves", "logged as disconnected", "logged as ok")
 
 
-def left(read: int, written: int) -> Left:
+def left(read: int, written: int) -> AbandonedAnswer:
     heard = Heard(START, (Read(START + 1, 200 * read, read),), START + 1, 200, "made", b"", 100)
     steps = tuple(
         StepRecord(i, START + 0.02 * i, START + 0.02 * i + 0.02, (StepShare("made-0", 1, False),), 0, 1, 5, 96, (), {})
         for i in range(written)
     )
-    return Left(heard, steps, written, START + 2, "disconnected")
+    return AbandonedAnswer(heard, steps, written, START + 2, "disconnected")
 
 
 def test_savings_by_hand() -> None:

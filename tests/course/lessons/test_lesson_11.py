@@ -11,7 +11,7 @@ from course.lab.lab import Lab
 from course.lab.prices import gpu_price, price_source
 from course.lessons.lesson_11 import fleet, pictures, run, words
 from course.lessons.lesson_11.check import checks
-from course.lessons.lesson_11.run import Ask, KneePoint, LoadTest, Sweep
+from course.lessons.lesson_11.run import Ask, KneePoint, LoadTestPoint, Sweep
 from course.simulator.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
 
@@ -122,7 +122,7 @@ def test_a8_and_a16_by_what_was_found() -> None:
 
 
 def test_a10_tells_a_limit_from_a_load() -> None:
-    crowds = [LoadTest(4, 100, 0.5), LoadTest(64, 500, 4.0)]
+    crowds = [LoadTestPoint(4, 100, 0.5), LoadTestPoint(64, 500, 4.0)]
     best_at_32 = replace(FALLS, points=(point(8, 20, 0.1), point(32, 1, 1.0), point(64, 1, 1.0)))
     assert words.a10({"x": best_at_32}, crowds).kind == "holds only when"
     other = words.a10({"x": FALLS}, crowds)

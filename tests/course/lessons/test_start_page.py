@@ -70,9 +70,14 @@ def test_vs_code_names_its_notebook_in_a_variable(home: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     "session",
-    ["course/start.ipynb", "elsewhere/notes.ipynb", "exercises/04_prefix_caching.ipynb",
-    "/home/ada/minillm/solutions/04_prefix_caching.ipynb", "C:\\minillm\\exercises\\04_prefix_caching.ipynb"],
-)  # fmt: skip
+    [
+        "course/start.ipynb",
+        "elsewhere/notes.ipynb",
+        "exercises/04_prefix_caching.ipynb",
+        "/home/ada/minillm/solutions/04_prefix_caching.ipynb",
+        "C:\\minillm\\exercises\\04_prefix_caching.ipynb",
+    ],
+)
 def test_other_notebooks_are_no_lessons(session: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", session)
     progress.note_opened()
@@ -141,9 +146,8 @@ def test_a_lesson_is_read_off_its_source(lesson: contents.Lesson) -> None:
     title = 4 / contents.WORDS_A_MINUTE
     assert lesson.minutes("Surface") == pytest.approx(surface + title)
     assert lesson.minutes() == pytest.approx(
-        surface + 3 * contents.MINUTES_A_CELL - contents.MINUTES_A_CELL + contents.MINUTES_A_BET
-        + contents.MINUTES_A_QUESTION + title
-    )  # fmt: skip
+        surface + 2 * contents.MINUTES_A_CELL + contents.MINUTES_A_BET + contents.MINUTES_A_QUESTION + title
+    )
 
 
 @pytest.mark.parametrize("lesson", contents.lessons().values(), ids=lambda lesson: lesson.number)
@@ -179,10 +183,12 @@ def test_resume_leads_to_the_first_cell_with_something_left(lesson: contents.Les
 def test_resume_begins_with_the_lesson_that_was_open_last(lesson: contents.Lesson) -> None:
     known = {**contents.lessons(), "07": lesson}
     assert resume.next_place(known, Progress()).link == "00_start_here.ipynb"
-    done = Progress(lessons={
-        "02": LessonRecord(opened="2026-01-01", last="2026-01-05"),
-        "07": LessonRecord(opened="2026-01-01", last="2026-01-02"),
-    })  # fmt: skip
+    done = Progress(
+        lessons={
+            "02": LessonRecord(opened="2026-01-01", last="2026-01-05"),
+            "07": LessonRecord(opened="2026-01-01", last="2026-01-02"),
+        }
+    )
     assert resume.next_place(known, done).link.startswith("02_queue.ipynb#cell-id=")
 
 

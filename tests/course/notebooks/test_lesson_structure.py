@@ -1,12 +1,11 @@
 """What every lesson promises: three depths, a locked prediction, a place where the technique fails, and honesty."""
 
-import importlib
 import re
 
 import pytest
 
 from course.lab.build import lesson_sources, read_source, sources
-from course.lab.finding import LESSONS
+from course.lessons.lesson_14.ledger import words_of
 
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
 
@@ -22,10 +21,8 @@ def test_a_lesson_has_all_its_parts(path) -> None:
     assert "## Sources" in prose
     for key in re.findall(r"(\w+) = lab\.predict\(", code):
         assert code.index(f"{key} = lab.predict(") < code.index(f"{key}.score("), "predict first, score after the run"
-    room = f"lesson_{path.stem.partition('_')[0]}"
-    name = "words" if (LESSONS / room / "words.py").is_file() else "claims"
-    module = importlib.import_module(f"course.lessons.{room}.{name}")
-    shown = set(re.findall(r"^(?:ledger\.keep\()?(?:claims\.|words\.)?([a-f]\d+)\(", code, re.M))
+    module = words_of(path.stem.partition("_")[0])
+    shown = set(re.findall(r"^(?:ledger\.keep\()?(?:words\.|claims\.)?([a-f]\d+)\(", code, re.M))
     assert shown == {claim.lower() for claim in module.MEASURE}, "a lesson shows each of its claims, measured"
 
 
