@@ -1,5 +1,4 @@
-"""Lesson 03, headless: every handle moves its picture the right way, verdicts follow from runs, graders "
-"find mistakes."""
+"""Lesson 03: every slider moves its picture the right way, verdicts follow from runs, graders find mistakes."""
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -187,8 +186,6 @@ def test_d17_looks_at_results_memory_and_time() -> None:
     good = [point(128, memory=0.5), point(1024, memory=0.1)]
     assert words.d17(good, ladders).kind == "holds only when"
     assert "1.2 times as fast" in words.d17(good, ladders).measured
-    assert words.d17([point(128), point(1024, difference=0.5)], ladders).kind == "wrong"
-    assert words.d17([point(128), point(1024, memory=0.9)], ladders).kind == "not shown"
 
 
 def test_d18_counts_by_shape() -> None:
@@ -201,7 +198,6 @@ def test_f4_wants_a_saving_that_grows() -> None:
     savings = words.big_savings()
     assert savings[1024] < savings[4096] < 0.5 < savings[32768]
     assert words.f4({TEXTBOOK: STRAIGHT, FUSED: growing}, savings).kind == "holds only when"
-    assert words.f4({TEXTBOOK: STRAIGHT, FUSED: STRAIGHT}, savings).kind == "not shown"
 
 
 def test_the_ledger_measures_every_claim(tiny_lab: Lab) -> None:
