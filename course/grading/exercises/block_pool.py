@@ -31,7 +31,7 @@ class Watched:
     def look(self, after: str) -> None:
         found = self.num_free()
         if found != self.free:
-            slip = "leaks" if found < self.free else "free_too_early"
+            slip = "leaked_block" if found < self.free else "freed_too_early"
             raise Mistake(f"after {after}: num_free is {found}, expected {self.free}", slip=slip)
 
     def allocate(self, count: int) -> list[int]:
@@ -40,9 +40,9 @@ class Watched:
             if not 0 <= block < self.size:
                 raise Mistake(f"allocate({count}) gave block {block}: a pool of {self.size} has 0 to {self.size - 1}")
             if self.counts[block] > 0:
-                raise Mistake("allocate_gave_block_which", count=count, block=block, count_held=self.counts[block])
+                raise Mistake("allocated_block_in_use", count=count, block=block, count_held=self.counts[block])
             self.counts[block] += 1
-        expect(len(set(found)) >= count, "allocate_block_twice_put", count=count, found=found)
+        expect(len(set(found)) >= count, "allocated_block_twice", count=count, found=found)
         self.look(f"allocate({count})")
         return found
 
@@ -132,7 +132,7 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
         first.look("allocate in ANOTHER pool")
         Watched(answer.BlockPool, 6).look("use of ANOTHER pool")
     except Mistake as mistake:
-        raise Mistake(mistake.feedback, slip="list_kept_class_or") from None
+        raise Mistake(mistake.feedback, slip="state_shared_between_pools") from None
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:

@@ -110,7 +110,13 @@ class Watched:
             raise self.wrong("", self.pool.wrong)
         found, wanted = self.pool.free, self.model.free
         if found != wanted:
-            tip = "leak" if found < wanted else "freed_during_a_step" if self.model.in_step else "freed_too_early"
+            tip = (
+                "leaked_blocks"
+                if found < wanted
+                else "freed_during_a_step"
+                if self.model.in_step
+                else "freed_too_early"
+            )
             raise self.wrong(f": {found} blocks are free; expected {wanted}", tip)
 
     def submit(self, name: str, prompt_blocks: int, answer_tokens: int) -> None:

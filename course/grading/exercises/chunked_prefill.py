@@ -68,9 +68,9 @@ SCHEDULE_SLIPS = broken(__file__, Rules)
 
 
 SPLIT_SLIPS: Slips = {
-    "rest_lost": lambda n, c: [c] * (n // c),
-    "last_chunk_large_others": lambda n, c: [c] * math.ceil(n / c),
-    "chunk_0_tokens": lambda n, c: [c] * (n // c) + [n % c],
+    "last_chunk_lost": lambda n, c: [c] * (n // c),
+    "last_chunk_padded": lambda n, c: [c] * math.ceil(n / c),
+    "empty_last_chunk": lambda n, c: [c] * (n // c) + [n % c],
 }
 
 
@@ -98,11 +98,13 @@ def first_times(
 
 right_times = first_times()
 TIME_SLIPS: Slips = {
-    "when_step_begins_computes": first_times(at=lambda begin, end: begin),
-    "end_prompt_first_chunk": first_times(when=lambda left, tokens: True),
-    "tokens_those_decode_take": first_times(time_of=lambda n, decode, fixed, token: fixed + token * n),
-    "prompts_whose_prefill_done": lambda *case: first_times(time_of=lambda n, _, f, t: f + t * (n + case[1]))(*case),
-    "fixed_time_missing": first_times(time_of=lambda n, decode, fixed, token: token * (n + decode)),
+    "ttft_at_step_start": first_times(at=lambda begin, end: begin),
+    "ttft_after_first_chunk": first_times(when=lambda left, tokens: True),
+    "decode_tokens_take_no_time": first_times(time_of=lambda n, decode, fixed, token: fixed + token * n),
+    "prefilled_prompts_take_no_time": lambda *case: first_times(time_of=lambda n, _, f, t: f + t * (n + case[1]))(
+        *case
+    ),
+    "steps_without_fixed_time": first_times(time_of=lambda n, decode, fixed, token: token * (n + decode)),
     **{words: first_times(plan) for words, plan in SCHEDULE_SLIPS.items()},
 }
 
@@ -112,9 +114,9 @@ def exact_budget(itl_s: float, fixed_s: float, token_s: float) -> float:
 
 
 BUDGET_SLIPS: Slips = {
-    "one_token_too_many": lambda i, f, t: max(math.ceil(exact_budget(i, f, t)), 0),
-    "fixed_time_step_forgotten": lambda i, f, t: math.floor(i / t),
-    "budget_below_0": lambda i, f, t: math.floor(exact_budget(i, f, t)),
+    "budget_rounded_up": lambda i, f, t: max(math.ceil(exact_budget(i, f, t)), 0),
+    "budget_without_fixed_time": lambda i, f, t: math.floor(i / t),
+    "negative_budget": lambda i, f, t: math.floor(exact_budget(i, f, t)),
 }
 
 
@@ -139,7 +141,7 @@ def asked(answer: Answer, case: Case) -> Plan:
         for i, tokens in read.items():
             if not 0 <= i < len(case[0]):
                 raise Mistake(f"step {count} names prompt {i}: they are numbered from 0 to {len(case[0]) - 1}")
-            expect(not tokens <= 0, "step_gives_tokens_prompt", 0.3, asked=told(*case), count=count, tokens=tokens, i=i)
+            expect(not tokens <= 0, "step_lists_wrong_tokens", 0.3, asked=told(*case), count=count, tokens=tokens, i=i)
         plan.append(read)
     return plan
 

@@ -55,29 +55,31 @@ def over_window(total: Callable[[Sequence[Stay], float, float], float]) -> Calla
 
 
 MEAN_SLIPS: Slips = {
-    "stay_began_before_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a and b <= e)),
-    "rate_w_arrivals_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a < e)),
-    "stay_reaches_out_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if b > s and a < e)),
-    "divided_time_from_first": lambda stays, s, e: (
+    "only_stays_inside_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a and b <= e)),
+    "rate_times_stay": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a < e)),
+    "stays_not_cut": over_window(lambda stays, s, e: sum(b - a for a, b in stays if b > s and a < e)),
+    "divided_by_span_of_stays": lambda stays, s, e: (
         sum(inside(stay, s, e) for stay in stays) / (max(b for _, b in stays) - min(a for a, _ in stays))
     ),
     "mean_over_events": lambda stays, s, e: mean(count for a, b, count in counts(stays) if a < e and b > s),
-    "start_window_not_cut": over_window(lambda stays, s, e: sum(max(0.0, min(b, e) - a) for a, b in stays if b > s)),
-    "end_window_not_cut": over_window(lambda stays, s, e: sum(max(0.0, b - max(a, s)) for a, b in stays if a < e)),
+    "start_not_cut": over_window(lambda stays, s, e: sum(max(0.0, min(b, e) - a) for a, b in stays if b > s)),
+    "end_not_cut": over_window(lambda stays, s, e: sum(max(0.0, b - max(a, s)) for a, b in stays if a < e)),
 }
 RATE_SLIPS: Slips = {
-    "counts_departures": over_window(lambda stays, s, e: sum(s <= b < e for _, b in stays)),
-    "counts_all_requests_present": over_window(lambda stays, s, e: sum(a < e and b > s for a, b in stays)),
-    "counts_those_who_arrived": over_window(lambda stays, s, e: sum(s <= a and b <= e for a, b in stays)),
-    "l_w": lambda stays, s, e: right_law(stays, s, e)[0] / right_law(stays, s, e)[2],
-    "arrival_end_not_inside": over_window(lambda stays, s, e: sum(s <= a <= e for a, _ in stays)),
+    "counted_departures": over_window(lambda stays, s, e: sum(s <= b < e for _, b in stays)),
+    "counted_all_present": over_window(lambda stays, s, e: sum(a < e and b > s for a, b in stays)),
+    "counted_arrived_and_departed": over_window(lambda stays, s, e: sum(s <= a and b <= e for a, b in stays)),
+    "rate_from_the_law": lambda stays, s, e: right_law(stays, s, e)[0] / right_law(stays, s, e)[2],
+    "included_arrival_at_end": over_window(lambda stays, s, e: sum(s <= a <= e for a, _ in stays)),
 }
 STAY_SLIPS: Slips = {
-    "mean_all_stays": lambda stays, s, e: average([b - a for a, b in stays]),
-    "stays_cut_window_end": lambda stays, s, e: average([min(b, e) - a for a, b in stays if s <= a < e]),
-    "mean_those_departed_inside": lambda stays, s, e: average([b - a for a, b in stays if s <= b < e]),
-    "mean_those_arrived_departed": lambda stays, s, e: average([b - a for a, b in stays if s <= a and b <= e]),
-    "l_rate": lambda stays, s, e: right_law(stays, s, e)[0] / rate if (rate := right_law(stays, s, e)[1]) else None,
+    "mean_of_all_stays": lambda stays, s, e: average([b - a for a, b in stays]),
+    "stays_cut_at_end": lambda stays, s, e: average([min(b, e) - a for a, b in stays if s <= a < e]),
+    "mean_of_departed": lambda stays, s, e: average([b - a for a, b in stays if s <= b < e]),
+    "mean_of_arrived_and_departed": lambda stays, s, e: average([b - a for a, b in stays if s <= a and b <= e]),
+    "stay_from_the_law": lambda stays, s, e: (
+        right_law(stays, s, e)[0] / rate if (rate := right_law(stays, s, e)[1]) else None
+    ),
 }
 
 
@@ -125,14 +127,14 @@ def the_law(answer: Answer, rng: random.Random) -> None:
         compare(name, cases, lambda *each, place=place: right_law(*each)[place], slips, describe=told)
     length, rate, stay = listed(answer.little([], 0.0, 2.0), "little([], 0, 2)", 3)
     if (number(length, "L"), number(rate, "λ")) != (0, 0) or stay is not None:
-        raise Mistake("no_request_came", 0.5, found=shown((length, rate, stay)))
+        raise Mistake("empty_window", 0.5, found=shown((length, rate, stay)))
 
 
 def where_it_holds(answer: Answer, rng: random.Random) -> None:
     slips: Slips = {
-        "where_one_leaves_very": lambda stays: _merged(sorted(stays), touch=False),
-        "stay_lies_inside_another": lambda stays: _merged(sorted(stays), latest=False),
-        "stays_must_ordered_arrival": _merged,
+        "touching_stays_split": lambda stays: _merged(sorted(stays), touch=False),
+        "forgot_latest_departure": lambda stays: _merged(sorted(stays), latest=False),
+        "not_sorted_by_arrival": _merged,
     }
     asked = [some_stays(rng, count, spread) for count, spread in ((1, 9), (4, 30), (7, 40), (10, 80), (16, 150))]
     asked += [[(4.0, 5.0), (0.0, 2.0), (2.0, 3.0)], [(0.0, 9.0), (1.0, 2.0), (4.0, 5.0), (11.0, 12.0)], []]
@@ -141,7 +143,7 @@ def where_it_holds(answer: Answer, rng: random.Random) -> None:
         start, end = right_periods(stays)[-1]
         length, rate, stay = listed(answer.little(list(stays), start, end), "little(...)", 3)
         about = {"asked": told(stays, start, end), "length": length, "product": rate * stay}
-        expect(abs(length - rate * stay) <= 1e-9, "which_empty_both_ends", 0.5, **about)
+        expect(abs(length - rate * stay) <= 1e-9, "law_does_not_hold", 0.5, **about)
 
 
 def _merged(stays: Sequence[Stay], touch: bool = True, latest: bool = True) -> list[list[float]]:
@@ -169,9 +171,9 @@ def capped_client(rng: random.Random, cap: int, count: int, grain: int = 16) -> 
 
 def the_cap(answer: Answer, rng: random.Random) -> None:
     slips: Slips = {
-        "where_one_departs_very": _arrivals_first,
-        "largest_count_alone_shows": lambda stays: max((count for _, _, count in counts(stays)), default=0),
-        "time_behind_last_arrival": lambda stays: _cap(stays, [b - a for a, b, _ in counts(stays)]),
+        "arrivals_before_departures": _arrivals_first,
+        "largest_count_alone": lambda stays: max((count for _, _, count in counts(stays)), default=0),
+        "counted_time_after_last_arrival": lambda stays: _cap(stays, [b - a for a, b, _ in counts(stays)]),
     }
     asked = [capped_client(rng, cap, max(4 * cap, 8)) for cap in (1, 2, 3, rng.randint(4, 9), rng.randint(10, 16))]
     asked += [some_stays(rng, count) for count in (9, 14, 30)]
@@ -217,6 +219,6 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
         return cost_of(lambda: getattr(answer, name)(list(stays), *window), many)
 
     for name, needs_window in ENTRY_POINTS.items():
-        hold_steady(partial(asking, name, needs_window), MANY, "stays_cost_more", function=name)
+        hold_steady(partial(asking, name, needs_window), MANY, "stay_cost_grows", function=name)
     result = answer.client_cap(list(traffic[MANY[-1]]))
     expect(result == 64, f"client_cap of {MANY[-1]} stays of a client with 64 open gave {shown(result)}; expected 64")

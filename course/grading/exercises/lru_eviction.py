@@ -70,14 +70,14 @@ class Reversed(RightOrder):
 
 
 SLIPS: dict[str, Callable[[], RightOrder]] = {
-    "beginning_chain_goes_first": lambda: WithPriority(lambda first, last, depth, block: (last, depth)),
+    "head_of_chain_first": lambda: WithPriority(lambda first, last, depth, block: (last, depth)),
     "most_recently_used_first": lambda: WithPriority(lambda first, last, depth, block: (-last, depth)),
-    "fifo": lambda: WithPriority(lambda first, last, depth, block: first),
-    "block_revived_use_given": StaysWhenRevived,
-    "blocks_go_their_numbers": lambda: WithPriority(lambda first, last, depth, block: (block,)),
-    "one_release_they_go": lambda: WithPriority(lambda first, last, depth, block: (last, block)),
-    "right_blocks_wrong_order": Reversed,
-    "deepest_all_goes_first": lambda: WithPriority(lambda first, last, depth, block: (-depth, last)),
+    "first_release_counts": lambda: WithPriority(lambda first, last, depth, block: first),
+    "evicted_block_in_use": StaysWhenRevived,
+    "ordered_by_number": lambda: WithPriority(lambda first, last, depth, block: (block,)),
+    "ordered_by_number_within_release": lambda: WithPriority(lambda first, last, depth, block: (last, block)),
+    "gave_last_first": Reversed,
+    "deepest_first": lambda: WithPriority(lambda first, last, depth, block: (-depth, last)),
 }
 
 
@@ -178,10 +178,12 @@ def counts(answer: Answer, rng: random.Random) -> None:
         if name == "evict":
             listed(gone, what, value)
         found = whole(len(order), "len(order)")
-        expect(found == wanted, "after_len_order_expected", what=what, found=found, wanted=wanted)
+        expect(found == wanted, "wrong_length", what=what, found=found, wanted=wanted)
     other = answer.EvictionOrder()
     other.release(ids)
-    expect(not (len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids)), "two_orders_mixed_up")
+    expect(
+        not (len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids)), "shared_state_or_list"
+    )
 
 
 def refuses(answer: Answer, rng: random.Random) -> None:

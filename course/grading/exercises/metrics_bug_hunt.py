@@ -32,7 +32,7 @@ def too_few(answer: Answer, rng: random.Random) -> None:
     numbered = [(arguments, found) for arguments, found in cases if found is not None and not known.enough(*arguments)]
     if numbered:
         (samples, q), found = numbered[-1]
-        raise Mistake("percentile_samples_gave", num_samples=len(samples), q=q, found=found, needed=100 / (100 - q))
+        raise Mistake("too_few_samples", num_samples=len(samples), q=q, found=found, needed=100 / (100 - q))
     # How it interpolates is another part's question: here, any number is a number.
     cases = [(arguments, found if found is None else right_percentile(*arguments)) for arguments, found in cases]
     compare(
@@ -51,8 +51,8 @@ def fleet(answer: Answer, rng: random.Random) -> None:
     questions += [(small, 95), ([[], small[0], []], 50), ([small[0][:5]], 95), ([], 50)]
     slips = {
         **known.FLEET_SLIPS,
-        "samples_pooled_but_your": lambda servers, q: answer.percentile(list(itertools.chain(*servers)), q),
-        "mean_of_your_percentiles": lambda servers, q: average(
+        "pooled_with_wrong_percentile": lambda servers, q: answer.percentile(list(itertools.chain(*servers)), q),
+        "mean_of_own_percentiles": lambda servers, q: average(
             [p for own in servers if (p := answer.percentile(own, q)) is not None]
         ),
     }

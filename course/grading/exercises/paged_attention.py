@@ -90,18 +90,18 @@ def blockwise(*arguments: np.ndarray) -> np.ndarray:
 
 
 SLIPS: dict[str, Callable[..., np.ndarray]] = {
-    "new_tokens_see_those": Way(sees=lambda i, new, context: context),
-    "positions_counted_from_first": Way(sees=lambda i, new, context: i + 1),
-    "token_does_not_see": Way(sees=lambda i, new, context: context - new + i),
-    "context_lens_counts_new_tokens": Way(sees=lambda i, new, context: context + i + 1),
-    "last_block_read_end": blockwise,
-    "heads_dealt_out_turns": Way(kv_head=lambda head, heads, kv_heads: head % kv_heads),
+    "no_causal_mask": Way(sees=lambda i, new, context: context),
+    "mask_without_context": Way(sees=lambda i, new, context: i + 1),
+    "mask_excludes_own_token": Way(sees=lambda i, new, context: context - new + i),
+    "added_new_tokens_to_context": Way(sees=lambda i, new, context: context + i + 1),
+    "read_whole_last_block": blockwise,
+    "heads_grouped_by_remainder": Way(kv_head=lambda head, heads, kv_heads: head % kv_heads),
     "scores_not_scaled": Way(scale=lambda d: 1.0),
-    "scores_divided_d": Way(scale=lambda d: 1 / d),
-    "blocks_read_order_their": Way(table=lambda tables, b: np.sort(tables[b])),
-    "blocks_taken_neighbours_from": Way(slots=lambda table, positions, size: table[0] * size + positions),
-    "table_not_used": Way(slots=lambda table, positions, size: positions),
-    "every_request_reads_first": Way(table=lambda tables, b: tables[0]),
+    "scores_divided_by_d": Way(scale=lambda d: 1 / d),
+    "blocks_in_order_of_id": Way(table=lambda tables, b: np.sort(tables[b])),
+    "blocks_taken_as_consecutive": Way(slots=lambda table, positions, size: table[0] * size + positions),
+    "ignored_block_table": Way(slots=lambda table, positions, size: positions),
+    "used_first_block_table": Way(table=lambda tables, b: tables[0]),
 }
 
 
@@ -170,7 +170,7 @@ def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
 
     def otherwise(_: object, first: np.ndarray) -> str | None:
         is_rounded = all(alike(found, right(*case), 0.02) for case, found in cases)
-        return "sixteen_bits" if is_rounded else None if np.isfinite(first).all() else tip
+        return "computed_in_16_bits" if is_rounded else None if np.isfinite(first).all() else tip
 
     agree = within(TOLERANCE)
     compare("paged_attention", cases, right, slips, agree=agree, otherwise=otherwise, difference=difference)
@@ -190,7 +190,7 @@ def gathers(answer: Answer, rng: random.Random) -> None:
                 came = f"that of block {where[0] // size}, place {where[0] % size}" if where else "something else"
                 block, offset = table[position // size], position % size
                 about = {"what": what, "position": position, "block": block, "offset": offset, "came": came}
-                raise Mistake("position_block_offset", **about)
+                raise Mistake("wrong_slot", **about)
 
 
 def steps(answer: Answer, rng: random.Random, batches: Spans, tip: str = "", times: float = 1, **more: Any) -> None:

@@ -99,14 +99,14 @@ def kind_of_act(arguments: tuple[list[Act]], found: list[list[int]]) -> str:
     i = next(i for i, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1])
     (name, value), (result, held), (should, _) = acts[i], found[i], wanted[i]
     if result == should:
-        return "not_counted_down" if name == "evict" else "counted_twice"
+        return "num_tokens_not_reduced" if name == "evict" else "counted_shared_twice"
     if name == "evict":
-        return "evict_gives_left" if result == held else "whole_leaves"
+        return "evict_gave_rest" if result == held else "evicted_whole_leaf"
     if any(before == "evict" for before, _ in acts[:i]):
-        return "wrong_victim"
+        return "evicted_wrong_tokens"
     if name == "insert":
-        return "found_not_new" if result == len(value) - should else "all_new"
-    return "anywhere" if result > should else "whole_edges"
+        return "insert_counted_found" if result == len(value) - should else "insert_counted_all"
+    return "matched_in_the_middle" if result > should else "matched_whole_edges_only"
 
 
 def first_act(arguments: tuple[list[Act]], found: list[list[int]], wanted: list[list[int]]) -> str:

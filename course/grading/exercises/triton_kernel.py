@@ -26,13 +26,13 @@ def padded(size: int) -> int:
 
 
 NORM_SLIPS: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
-    "sum_divided_block_which": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] / padded(x.shape[1]) + eps) * w,
-    "eps_left_out": lambda x, w, eps: right(x, w, 0),
-    "eps_added_outside_square": lambda x, w, eps: x / (np.sqrt(squares(x)) + eps) * w,
-    "sum_squares": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] + eps) * w,
-    "weight_left_out": lambda x, w, eps: right(x, np.ones_like(w), eps),
-    "layernorm": lambda x, w, eps: right(x - x.mean(axis=1, keepdims=True), w, eps),
-    "every_row_made_row": lambda x, w, eps: np.repeat(right(x[:1], w, eps), len(x), axis=0),
+    "divided_by_block": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] / padded(x.shape[1]) + eps) * w,
+    "eps_missing": lambda x, w, eps: right(x, w, 0),
+    "eps_outside_root": lambda x, w, eps: x / (np.sqrt(squares(x)) + eps) * w,
+    "sum_for_mean": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] + eps) * w,
+    "weight_missing": lambda x, w, eps: right(x, np.ones_like(w), eps),
+    "subtracted_mean": lambda x, w, eps: right(x - x.mean(axis=1, keepdims=True), w, eps),
+    "every_row_from_first": lambda x, w, eps: np.repeat(right(x[:1], w, eps), len(x), axis=0),
 }
 
 
@@ -59,8 +59,8 @@ def slips_on(of: Callable[[Case], np.ndarray]) -> dict[str, Callable[[Case], np.
 
 NORM_OF_X: Slips = slips_on(lambda case: case.x)
 NORMED_SLIPS: Slips = {
-    "x_normed_without_delta": lambda case: right(case.x, case.weight, case.eps),
-    "delta_added_behind_norm": lambda case: right(case.x, case.weight, case.eps) + case.delta,
+    "normed_without_delta": lambda case: right(case.x, case.weight, case.eps),
+    "delta_after_norm": lambda case: right(case.x, case.weight, case.eps) + case.delta,
     **slips_on(lambda case: case.x + case.delta),
 }
 
@@ -91,12 +91,12 @@ def run(answer: Answer, name: str, case: Case, inputs: Sequence[str], outputs: S
     fills = {each: GAPS[each] * case.gap for each in outputs}
     seen = answer.prop("run_kernel", answer.thing(name), given, case.weight, case.eps, fills, case.dtype)
     if seen["arithmetic"]:
-        raise Mistake("lets_pytorch_do", name=name, case=case, operation=seen["arithmetic"][0])
+        raise Mistake("left_work_to_pytorch", name=name, case=case, operation=seen["arithmetic"][0])
     expect(seen["launches"] == 1, f"{name} of {case} launches {seen['launches']} kernels; one is asked for")
     for each in seen["changed"]:
         raise Mistake(f"{name} of {case} changes `{each}`, which it only reads")
     for each in seen["spilled"]:
-        raise Mistake("writes_outside", name=name, case=case, each=each, size=case.x.shape[1])
+        raise Mistake("wrote_outside", name=name, case=case, each=each, size=case.x.shape[1])
     return seen["numbers"]
 
 
@@ -110,7 +110,7 @@ def judge(
     what: str,
     wanted: Callable[[Case], np.ndarray],
     slips: Slips,
-    tip: str = "around_stands_nan",
+    tip: str = "read_outside",
     usual: str | None = None,
     share: float = 0.0,
 ) -> None:
@@ -136,7 +136,7 @@ def judge(
     )  # fmt: skip
 
 
-def judge_norm(answer: Answer, cases: Sequence[Case], tip: str = "around_stands_nan", usual: str | None = None) -> None:
+def judge_norm(answer: Answer, cases: Sequence[Case], tip: str = "read_outside", usual: str | None = None) -> None:
     found = [(case, run(answer, "rms_norm", case, ["x"], ["out"])[0]) for case in cases]
     judge(found, "rms_norm", lambda case: right(case.x, case.weight, case.eps), NORM_OF_X, tip, usual)
 
@@ -169,8 +169,8 @@ def fused(answer: Answer, rng: random.Random) -> None:
 def half(answer: Answer, rng: random.Random) -> None:
     for times in (1, 200):
         case = some_case(rng, 2, 90, 1e-3, "float16", times=times)
-        judge_norm(answer, [case], "squares_overflow", usual="squares_overflow")
+        judge_norm(answer, [case], "squared_in_float16", usual="squared_in_float16")
         total, normed = run_add(answer, case)
-        why = "around_stands_nan" if np.isnan(total).any() else "squares_overflow"
+        why = "read_outside" if np.isnan(total).any() else "squared_in_float16"
         judge([(case, total)], "total", right_total, {}, why, usual=why)
         judge([(case, normed)], "normed", right_normed, {}, why, usual=why)
