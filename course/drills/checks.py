@@ -17,7 +17,7 @@ from course.drills.claims import (
     named_in,
     sentences,
     table,
-)  # fmt: skip
+)
 from course.drills.drill import Commit, DrawnDrill, FollowUp
 from minillm.core.errors import MinillmError
 

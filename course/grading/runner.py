@@ -242,5 +242,12 @@ def _environment(hash_seed: str) -> dict[str, str]:
     """The child imports what the parent can, but for this project; one thread; the same order of sets every time."""
     folders = [os.path.abspath(entry) for entry in sys.path]
     path = os.pathsep.join(dict.fromkeys(each for each in folders if each != str(_root())))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONHASHSEED": hash_seed, "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}  # fmt: skip
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONIOENCODING": "utf-8",
+        "PYTHONUNBUFFERED": "1",
+    }

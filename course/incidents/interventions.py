@@ -75,9 +75,14 @@ def double_fleet(s: Service) -> Service:
 
 def warm_pool(s: Service) -> Service:
     scaling = s.fleet.autoscaling or Autoscaling(
-        signal="outstanding", target=max(s.engine.max_num_seqs / 8, 4), min_replicas=s.fleet.replicas,
-        max_replicas=SPARE * s.fleet.replicas, interval_s=RESPONSE_S, window_s=RESPONSE_S, scale_down_after_s=10.0,
-    )  # fmt: skip
+        signal="outstanding",
+        target=max(s.engine.max_num_seqs / 8, 4),
+        min_replicas=s.fleet.replicas,
+        max_replicas=SPARE * s.fleet.replicas,
+        interval_s=RESPONSE_S,
+        window_s=RESPONSE_S,
+        scale_down_after_s=10.0,
+    )
     return s.with_fleet(autoscaling=scaling, cold_start_s=0.0, warm_up_s=0.0)
 
 
@@ -121,9 +126,11 @@ def bound_queue(s: Service) -> Service:
 
 def slow_lane(s: Service) -> Service:
     return s.with_engine(
-        scheduling_order="two_lane", two_lane_threshold=PROMPT_LIMIT, enable_chunked_prefill=True,
+        scheduling_order="two_lane",
+        two_lane_threshold=PROMPT_LIMIT,
+        enable_chunked_prefill=True,
         long_prefill_token_threshold=max(s.engine.max_num_batched_tokens // 8, 1),
-    )  # fmt: skip
+    )
 
 
 def clients(s: Service, **fields: object) -> Service:

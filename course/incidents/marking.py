@@ -99,9 +99,14 @@ def mark(
         values: what each ranked intervention, and each true fix, is worth; see `Effect.value`.
     """
     criteria = (
-        *_deployed(hidden, rollout), _phase(hidden, answer), _secondary(hidden, answer), _regime(hidden, answer),
-        _evidence(hidden, answer, on_paper), _ranking(hidden, answer, values), _clock(answer, rollout),
-    )  # fmt: skip
+        *_deployed(hidden, rollout),
+        _phase(hidden, answer),
+        _secondary(hidden, answer),
+        _regime(hidden, answer),
+        _evidence(hidden, answer, on_paper),
+        _ranking(hidden, answer, values),
+        _clock(answer, rollout),
+    )
     left_out = frozenset() if on_paper is None else NOT_ON_PAPER
     return Result("incident", tuple(c for c in criteria if c.name not in left_out))
 

@@ -180,9 +180,11 @@ class Effect:
         fields = ("before", "after", "target", "restored", "bill_before", "bill_after", "lost")
         table = self.table.astype(object).where(self.table != math.inf, None)
         return {
-            "deployed": list(self.chosen), **{name: getattr(self, name) for name in fields},
-            "regressions": list(self.regressions), "table": table.reset_index().to_dict("records"),
-        }  # fmt: skip
+            "deployed": list(self.chosen),
+            **{name: getattr(self, name) for name in fields},
+            "regressions": list(self.regressions),
+            "table": table.reset_index().to_dict("records"),
+        }
 
 
 def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) -> Effect:
@@ -228,7 +230,11 @@ def counterfactuals(service: Service, trials: Trials, tried: Sequence[Interventi
     for intervention in tried:
         effect = effect_of([intervention], service, trials)
         rows[intervention.id] = {
-            "phase": intervention.phase, "before": effect.before, "after": effect.after, "restored": effect.restored,
-            "$ an hour": effect.bill_after, "value": effect.value,
-        }  # fmt: skip
+            "phase": intervention.phase,
+            "before": effect.before,
+            "after": effect.after,
+            "restored": effect.restored,
+            "$ an hour": effect.bill_after,
+            "value": effect.value,
+        }
     return frame(dict(sorted(rows.items(), key=lambda row: -row[1]["value"])))

@@ -111,11 +111,13 @@ def per_bucket(scene: Scene) -> Finding:
         first = spread([r.ttft() for r in done])
         if members:
             rows[f"{low + 1} to {high}" if high < BUCKETS[-1] else f"over {low}"] = {
-                "requests": len(members), "TTFT p50": first["p50"], "TTFT p95": first["p95"],
+                "requests": len(members),
+                "TTFT p50": first["p50"],
+                "TTFT p95": first["p95"],
                 "E2E p95": spread([r.e2e() for r in done])["p95"],
                 "longest prompt": max(r.request.num_prompt_tokens for r in members),
                 "met the SLO": sum(slo.met_by(r.as_request_record().timeline) for r in done) / len(members),
-            }  # fmt: skip
+            }
         low = high
     return Finding(rows, "prompt, tokens", says={"longest": max(r.request.num_prompt_tokens for r in records)})
 
@@ -138,10 +140,20 @@ def changes(scene: Scene) -> Finding:
 
 
 SHOWN = (
-    "batching", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold",
-    "scheduling_order", "scheduler_reserve_full_isl", "enable_prefix_caching", "block_size", "kv_cache_dtype",
-    "quantization", "max_prompt_tokens", "max_queue_len",
-)  # fmt: skip
+    "batching",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "enable_chunked_prefill",
+    "long_prefill_token_threshold",
+    "scheduling_order",
+    "scheduler_reserve_full_isl",
+    "enable_prefix_caching",
+    "block_size",
+    "kv_cache_dtype",
+    "quantization",
+    "max_prompt_tokens",
+    "max_queue_len",
+)
 """Fields of the engine that are always shown, at their defaults too: being listed says nothing."""
 
 
@@ -150,11 +162,14 @@ def config(scene: Scene) -> Finding:
     fleet, engine, scaling = service.fleet, service.engine, service.fleet.autoscaling
     drafts = engine.speculative
     fields = {
-        "model": service.model, "a replica": f"{service.tp} x {service.hardware}, links: {service.links}",
+        "model": service.model,
+        "a replica": f"{service.tp} x {service.hardware}, links: {service.links}",
         "replicas": f"{scaling.min_replicas} to {scaling.max_replicas}" if scaling else fleet.replicas,
-        "router": fleet.router.policy, "CUDA graphs": service.cuda_graphs,
+        "router": fleet.router.policy,
+        "CUDA graphs": service.cuda_graphs,
         "GPU memory": "shared with another process" if service.memory_taken else "all for this engine",
-        "KV blocks": service.deployment().num_kv_blocks, **{name: getattr(engine, name) for name in SHOWN},
+        "KV blocks": service.deployment().num_kv_blocks,
+        **{name: getattr(engine, name) for name in SHOWN},
         "speculative": f"{drafts.method}, k={drafts.k}, max_batch={drafts.max_batch}" if drafts else None,
-    }  # fmt: skip
+    }
     return Finding({name: {"value": str(value)} for name, value in fields.items()})

@@ -107,9 +107,11 @@ def working_set(scene: Scene) -> Finding:
         seen = Counter(piece.name for piece in pieces)
         shared = {piece.name: piece.num_tokens for piece in pieces if seen[piece.name] > 1}
         return {
-            "shared pieces": len(shared), "their tokens": sum(shared.values()),
-            "tokens a replica's pool holds": _pool(play), "replicas": max(play.service.fleet.replicas, 1),
-        }  # fmt: skip
+            "shared pieces": len(shared),
+            "their tokens": sum(shared.values()),
+            "tokens a replica's pool holds": _pool(play),
+            "replicas": max(play.service.fleet.replicas, 1),
+        }
 
     return Finding(scene.weeks(row))
 
@@ -167,10 +169,11 @@ def chunks(scene: Scene) -> Finding:
         tokens = [step.prompt_tokens for step in play.steps if step.prompt_tokens]
         cost = seconds_per_thousand(play)
         return {
-            "prompt tokens in a step, p50": spread(tokens)["p50"], "most": max(tokens, default=0),
+            "prompt tokens in a step, p50": spread(tokens)["p50"],
+            "most": max(tokens, default=0),
             "budget of a step": play.service.engine.max_num_batched_tokens,
             "ms per 1000 prompt tokens": None if cost is None else 1e3 * cost,
-        }  # fmt: skip
+        }
 
     return Finding(scene.weeks(row))
 
@@ -199,10 +202,14 @@ def per_replica(scene: Scene) -> Finding:
         waits = [s.waiting for s in scene.now.run.samples if s.replica == report.replica]
         first = spread([record.ttft() for record in mine])
         rows[report.replica] = {
-            "answered": report.num_requests, "TTFT p50": first["p50"], "TTFT p95": first["p95"],
-            "waiting, max": max(waits, default=0), "hit rate": report.prefix_hit_rate,
-            "tenants seen": len({r.request.tenant for r in mine}), "busy": report.utilisation,
-        }  # fmt: skip
+            "answered": report.num_requests,
+            "TTFT p50": first["p50"],
+            "TTFT p95": first["p95"],
+            "waiting, max": max(waits, default=0),
+            "hit rate": report.prefix_hit_rate,
+            "tenants seen": len({r.request.tenant for r in mine}),
+            "busy": report.utilisation,
+        }
     done = [row["answered"] for row in rows.values()]
     return Finding(rows, "replica", says={"replicas": len(rows), "most": max(done), "answered": sum(done)})
 

@@ -224,9 +224,10 @@ def _watch(steps: list[StepRow], replica: int) -> StepWatch:
         prompts = sum(s.num_tokens for s in batch.requests if s.is_prefill)
         work = price.work
         steps.append(
-            StepRow(replica, end, price.total, work.tokens, prompts, work.requests, price.all_reduce,
-                    price.waiting_for_host)
-        )  # fmt: skip
+            StepRow(
+                replica, end, price.total, work.tokens, prompts, work.requests, price.all_reduce, price.waiting_for_host
+            )
+        )
 
     return see
 

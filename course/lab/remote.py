@@ -279,6 +279,14 @@ class RemoteSession:
 def _snapshot(moment: float, views: tuple[RequestView, ...]) -> EngineSnapshot:
     """Of an engine seen only from outside: no steps, no blocks."""
     return EngineSnapshot(
-        now=moment, requests=views, steps=(), num_steps=0, block_owners=(), block_size=0, prefix_queries=0,
-        prefix_hits=0, num_preemptions=0, num_recomputed_tokens=0,
-    )  # fmt: skip
+        now=moment,
+        requests=views,
+        steps=(),
+        num_steps=0,
+        block_owners=(),
+        block_size=0,
+        prefix_queries=0,
+        prefix_hits=0,
+        num_preemptions=0,
+        num_recomputed_tokens=0,
+    )

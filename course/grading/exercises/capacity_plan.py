@@ -129,14 +129,20 @@ PRICE_SLIPS: Slips = {
 def some_question(rng: random.Random, binding: str) -> Question:
     """A replica on which one resource binds, and the limit lies well between two batches."""
     load = {
-        "rate": rng.uniform(2, 60), "burst": rng.choice((1.0, 1.5, 2.0, 3.0)),
-        "prompt": rng.randint(50, 2000), "answer": rng.randint(20, 500),
-    }  # fmt: skip
+        "rate": rng.uniform(2, 60),
+        "burst": rng.choice((1.0, 1.5, 2.0, 3.0)),
+        "prompt": rng.randint(50, 2000),
+        "answer": rng.randint(20, 500),
+    }
     replica = {
-        "slots": 10_000, "kv_tokens": 10**9, "usd_per_hour": rng.uniform(1, 12),
-        "fixed_s": rng.uniform(0.004, 0.02), "per_request_s": rng.uniform(1e-5, 2e-4),
-        "per_cached_token_s": rng.uniform(1e-8, 3e-7), "per_prompt_token_s": rng.uniform(1e-5, 8e-5),
-    }  # fmt: skip
+        "slots": 10_000,
+        "kv_tokens": 10**9,
+        "usd_per_hour": rng.uniform(1, 12),
+        "fixed_s": rng.uniform(0.004, 0.02),
+        "per_request_s": rng.uniform(1e-5, 2e-4),
+        "per_cached_token_s": rng.uniform(1e-8, 3e-7),
+        "per_prompt_token_s": rng.uniform(1e-5, 8e-5),
+    }
     batch = rng.randint(3, 60)
     limit_s = itl(replica, load, batch + (0.5 if binding == "compute" else rng.randint(4, 30)))
     if binding == "kv":
@@ -151,9 +157,13 @@ def exact_question(rng: random.Random, replicas: int, burst: float = 2.0) -> Que
     """Powers of two, so that a batch, an ITL and a number of replicas come out exactly."""
     batch, answer, prompt = rng.choice((4, 8, 16)), rng.choice((64, 128)), rng.choice((256, 512))
     replica = {
-        "slots": 4 * batch, "kv_tokens": 64 * batch * (answer + prompt), "usd_per_hour": rng.randint(2, 9),
-        "per_request_s": 1 / 2048, "per_cached_token_s": 0.0, "per_prompt_token_s": 1 / 8192,
-    }  # fmt: skip
+        "slots": 4 * batch,
+        "kv_tokens": 64 * batch * (answer + prompt),
+        "usd_per_hour": rng.randint(2, 9),
+        "per_request_s": 1 / 2048,
+        "per_cached_token_s": 0.0,
+        "per_prompt_token_s": 1 / 8192,
+    }
     load = {"rate": 0.0, "burst": burst, "prompt": prompt, "answer": answer}
     # The batch is a power of two and the ITL a short sum of them: choose the answer's price so that the rate is exact, too.
     replica["fixed_s"] = batch / 32 - itl({**replica, "fixed_s": 0.0}, load, batch)

@@ -93,9 +93,14 @@ def told(case: Case) -> str:
 def judge_cases(answer: Answer, cases: list[Case]) -> None:
     found = [(case, asked(answer, case)) for case in cases]
     compare(
-        "plan_step", found, right_plan, SLIPS,
-        describe=lambda *case: f"{told(case)}: plan_step", agree=operator.eq, otherwise=over_budget,
-    )  # fmt: skip
+        "plan_step",
+        found,
+        right_plan,
+        SLIPS,
+        describe=lambda *case: f"{told(case)}: plan_step",
+        agree=operator.eq,
+        otherwise=over_budget,
+    )
 
 
 def over_budget(case: Case, plan: Plan) -> str | None:

@@ -145,9 +145,13 @@ def asked_layer(answer: Answer, case: tuple[Array, Array, int, int, bool]) -> tu
 def output(answer: Answer, rng: random.Random) -> None:
     cases = [(case, asked_layer(answer, case)[0]) for case in layers(rng)]
     compare(
-        "mixture", cases, right_output, OUTPUT_SLIPS, agree=within(TOLERANCE),
+        "mixture",
+        cases,
+        right_output,
+        OUTPUT_SLIPS,
+        agree=within(TOLERANCE),
         describe=lambda x, logits, k, _, normalize: f"mixture: {len(x)} tokens, {logits.shape[1]} experts, k={k}",
-    )  # fmt: skip
+    )
 
 
 def idle(answer: Answer, rng: random.Random) -> None:

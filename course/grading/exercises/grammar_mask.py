@@ -130,9 +130,13 @@ def texts(answer: Answer, rng: random.Random) -> None:
             path += character
         cases.append((grammar, grammar["start"], path))
     hold(
-        answer.follow, cases, right_follow, FOLLOW_SLIPS, maybe(lambda value, _: value),
+        answer.follow,
+        cases,
+        right_follow,
+        FOLLOW_SLIPS,
+        maybe(lambda value, _: value),
         lambda grammar, state, text: f"follow({shown(grammar['next'])}, {state!r}, {text!r})",
-    )  # fmt: skip
+    )
 
 
 Path = tuple[Grammar, list[str], int, list[int]]

@@ -91,9 +91,14 @@ def nearly_right(arguments: tuple[np.ndarray], found: np.ndarray) -> str | None:
 def hold_scales(weights: list[np.ndarray], found: list[np.ndarray]) -> None:
     cases = [((weight,), scales) for weight, scales in zip(weights, found)]
     compare(
-        "quantize", cases, right_scales, SCALE_SLIPS,
-        agree=scales_agree, otherwise=nearly_right, difference=first_scale,
-    )  # fmt: skip
+        "quantize",
+        cases,
+        right_scales,
+        SCALE_SLIPS,
+        agree=scales_agree,
+        otherwise=nearly_right,
+        difference=first_scale,
+    )
 
 
 def steps_of(weight: np.ndarray) -> np.ndarray:
@@ -163,9 +168,14 @@ def back_again(answer: Answer, rng: random.Random) -> None:
         scales = draws.uniform(0.01, 2, size).astype(np.float32)
         told = f"row 0, numbers {shown(numbers[0])} with scale {scales[0]:.3g}, became"
         hold(
-            answer.dequantize, [(numbers, scales)], lambda n, s: n * s.astype(np.float64)[:, None], BACK_SLIPS,
-            shaped(size, size), agree=within(1e-5), difference=first_row(told),
-        )  # fmt: skip
+            answer.dequantize,
+            [(numbers, scales)],
+            lambda n, s: n * s.astype(np.float64)[:, None],
+            BACK_SLIPS,
+            shaped(size, size),
+            agree=within(1e-5),
+            difference=first_row(told),
+        )
 
 
 def bound(answer: Answer, rng: random.Random) -> None:
@@ -240,9 +250,13 @@ def groups(answer: Answer, rng: random.Random) -> str:
         back_cases = [((numbers, scales, group), back)]
         slips = {"tiled_scales": lambda n, s, g: n * np.tile(s, (1, g))}
         compare(
-            "dequantize_groups", back_cases, lambda n, s, g: n * np.repeat(s, g, axis=1), slips,
-            agree=within(1e-5), difference=first_row(told),
-        )  # fmt: skip
+            "dequantize_groups",
+            back_cases,
+            lambda n, s, g: n * np.repeat(s, g, axis=1),
+            slips,
+            agree=within(1e-5),
+            difference=first_row(told),
+        )
         by_row = np.rint(steps_of(weight)) * right_scales(weight)[:, None]
         errors[group] = float(np.abs(back - weight).mean()), float(np.abs(by_row - weight).mean())
     few, many = errors[32]

@@ -183,9 +183,13 @@ def the_cap(answer: Answer, rng: random.Random) -> None:
     about = "client_cap({}), {} stays,".format
     questions = [(stays,) for stays in asked]
     hold(
-        answer.client_cap, questions, lambda stays: _cap(stays, _between_arrivals(stays)), slips, maybe(whole),
+        answer.client_cap,
+        questions,
+        lambda stays: _cap(stays, _between_arrivals(stays)),
+        slips,
+        maybe(whole),
         lambda stays: about(shown(stays), len(stays)),
-    )  # fmt: skip
+    )
     for stays in ([], [(1.0, 4.0)], [(1.0, 4.0), (1.0, 3.0)]):
         if (found := answer.client_cap(list(stays))) is not None:
             raise Mistake(f"client_cap({stays}) gave {shown(found)}; expected None: no time lies between arrivals", 0.7)

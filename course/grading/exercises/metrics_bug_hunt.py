@@ -36,9 +36,12 @@ def too_few(answer: Answer, rng: random.Random) -> None:
     # How it interpolates is another part's question: here, any number is a number.
     cases = [(arguments, found if found is None else right_percentile(*arguments)) for arguments, found in cases]
     compare(
-        "percentile", cases, known.right_guarded, known.FEW_SLIPS,
+        "percentile",
+        cases,
+        known.right_guarded,
+        known.FEW_SLIPS,
         describe=lambda s, q: f"percentile({len(s)} samples, {q})",
-    )  # fmt: skip
+    )
 
 
 def fleet(answer: Answer, rng: random.Random) -> None:

@@ -130,10 +130,15 @@ def judge(
         return f"{what} of {arguments[0]}: {place}"
 
     compare(
-        what, [((case,), found) for case, found in cases], wanted,
-        slips if all(np.isfinite(found).all() for _, found in cases) else {}, agree=within(TOLERANCE[dtype]),
-        otherwise=lambda _, found: usual if np.isfinite(found).all() else tip, difference=difference, share=share,
-    )  # fmt: skip
+        what,
+        [((case,), found) for case, found in cases],
+        wanted,
+        slips if all(np.isfinite(found).all() for _, found in cases) else {},
+        agree=within(TOLERANCE[dtype]),
+        otherwise=lambda _, found: usual if np.isfinite(found).all() else tip,
+        difference=difference,
+        share=share,
+    )
 
 
 def judge_norm(answer: Answer, cases: Sequence[Case], tip: str = "read_outside", usual: str | None = None) -> None:

@@ -71,15 +71,23 @@ class Cause:
 # ---------------------------------------------------------------- healthy services
 
 MACHINES = (
-    ("llama-3.1-8b", "l40s", 1), ("llama-3.1-8b", "a100-80gb", 1), ("qwen3-14b", "a100-80gb", 1),
-    ("qwen3-14b", "h100-sxm", 1), ("qwen3-32b", "a100-80gb", 2), ("qwen3-32b", "h100-sxm", 2),
-    ("llama-3.1-70b", "a100-80gb", 4), ("llama-3.1-70b", "h100-sxm", 4),
-)  # fmt: skip
+    ("llama-3.1-8b", "l40s", 1),
+    ("llama-3.1-8b", "a100-80gb", 1),
+    ("qwen3-14b", "a100-80gb", 1),
+    ("qwen3-14b", "h100-sxm", 1),
+    ("qwen3-32b", "a100-80gb", 2),
+    ("qwen3-32b", "h100-sxm", 2),
+    ("llama-3.1-70b", "a100-80gb", 4),
+    ("llama-3.1-70b", "h100-sxm", 4),
+)
 """Model, hardware, accelerators per replica."""
 MORE_MACHINES = (
-    *MACHINES, ("llama-3.2-3b", "h100-sxm", 1), ("llama-3-70b", "h100-sxm", 8), ("llama-3.1-8b", "l40s", 4),
+    *MACHINES,
+    ("llama-3.2-3b", "h100-sxm", 1),
+    ("llama-3-70b", "h100-sxm", 8),
+    ("llama-3.1-8b", "l40s", 4),
     ("qwen3-14b", "a100-80gb", 4),
-)  # fmt: skip
+)
 """With some that only launch-bound decoding and slow links would have else: the page would name the cause."""
 REQUESTS = 260
 """In one run."""
@@ -140,10 +148,12 @@ BREACH = (2.0, 4.8)
 def slo_for(healthy: Play, ill: Play, breach: float) -> SLO:
     """Limits that suit a healthy run, in round numbers, and that an ill one breaks by no more than a factor."""
     now = latencies(ill)
-    return SLO(**{
-        name: rounded_up(max(SLACK * percentile(values, 98), (percentile(now[name], 99) or 0.0) / breach))
-        for name, values in latencies(healthy).items()
-    })  # fmt: skip
+    return SLO(
+        **{
+            name: rounded_up(max(SLACK * percentile(values, 98), (percentile(now[name], 99) or 0.0) / breach))
+            for name, values in latencies(healthy).items()
+        }
+    )
 
 
 def breach_of(play: Play) -> tuple[str, float]:

@@ -20,8 +20,14 @@ SLOTS, TOKENS_A_STEP = 64, 768
 
 def server_of_thirteen(draw: Draw) -> Case:
     """One server of the kind, and the share of the traffic that comes near to what it can do."""
-    one = service(draw, lesson_13.TRAFFIC, machines=(("llama-2-13b", "a100-80gb", 2),), requests=240,
-                  max_num_seqs=SLOTS, max_num_batched_tokens=TOKENS_A_STEP)  # fmt: skip
+    one = service(
+        draw,
+        lesson_13.TRAFFIC,
+        machines=(("llama-2-13b", "a100-80gb", 2),),
+        requests=240,
+        max_num_seqs=SLOTS,
+        max_num_batched_tokens=TOKENS_A_STEP,
+    )
     before = loaded(one, 0.55)
     return Case(before, before.with_load(1.75), "A server of the fleet was lost, and never came back")
 

@@ -114,8 +114,9 @@ def _legend(y: float) -> str:
     drawn += rect(252, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
     drawn += text(267, y, "×2.0", size=10, text_anchor="middle") + text(288, y, "hurts", size=11.5, fill=SOFT)
     drawn += text(330, y, "·  nothing", size=11.5, fill=SOFT)
-    return drawn + text(WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT,
-                        text_anchor="end")  # fmt: skip
+    return drawn + text(
+        WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT, text_anchor="end"
+    )
 
 
 def _moved(pair: Measured) -> str:

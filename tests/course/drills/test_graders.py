@@ -150,9 +150,19 @@ def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
 def test_hostile_texts_take_time_in_proportion_to_their_length() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     for piece in (
-        "1 x ", "1-", "quantization ", "queue lowers ", "kv ", "(", " and it", "9", "a", "not ", "\x00?\n",
+        "1 x ",
+        "1-",
+        "quantization ",
+        "queue lowers ",
+        "kv ",
+        "(",
+        " and it",
+        "9",
+        "a",
+        "not ",
+        "\x00?\n",
         "2 x 3 = 1e999. 1e999 x 1e999 = 3. 1 / 0 = 0. ",
-    ):  # fmt: skip
+    ):
 
         def reading(size: int, piece: str = piece) -> Cost:
             text, began = piece * (size // len(piece)), time.process_time()
@@ -183,9 +193,14 @@ def test_a_self_grade_weighs_what_two_samples_say() -> None:
 def test_a_judge_has_to_quote_and_its_disagreement_is_shown() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     answer = drawn.answers["strong"]
-    told = ['{"level": "Strong", "quote": "most of the TTFT must be waiting in the queue"}', 'So: {"level": "passing", '
-            '"quote": "TTFT of 3.2 s is the primary problem"}', '{"level": "staff", "quote": "never said by this one"}',
-            "no JSON", '{"level": "weak", "quote": ""}', '{"level": "weak", "quote": ""}']  # fmt: skip
+    told = [
+        '{"level": "Strong", "quote": "most of the TTFT must be waiting in the queue"}',
+        'So: {"level": "passing", "quote": "TTFT of 3.2 s is the primary problem"}',
+        '{"level": "staff", "quote": "never said by this one"}',
+        "no JSON",
+        '{"level": "weak", "quote": ""}',
+        '{"level": "weak", "quote": ""}',
+    ]
     with FakeEndpoint(
         lambda number, body: Reply(text=told[number]) if number < len(told) else Reply(status=500)
     ) as fake:
@@ -242,10 +257,17 @@ def test_what_is_asked_for_is_not_in_the_prompt(drill: Drill) -> None:
 
 def test_numbers_are_read_with_their_units() -> None:
     for text, value, unit in (
-        ("80 ms", 0.08, "s"), ("132k tokens/s", 132e3, "tokens/s"), ("3.4 pflop/s", 3.4e15, "FLOP/s"),
-        ("18%", 0.18, "ratio"), ("$2.69 an hour", 2.69, "$"), ("60 requests per second", 60, "requests/s"),
-        ("1,056", 1056, ""), ("492 mb", 492e6, "B"), ("$2-3 an hour", 2, "$"), ("5.5x", 5.5, "ratio"),
-    ):  # fmt: skip
+        ("80 ms", 0.08, "s"),
+        ("132k tokens/s", 132e3, "tokens/s"),
+        ("3.4 pflop/s", 3.4e15, "FLOP/s"),
+        ("18%", 0.18, "ratio"),
+        ("$2.69 an hour", 2.69, "$"),
+        ("60 requests per second", 60, "requests/s"),
+        ("1,056", 1056, ""),
+        ("492 mb", 492e6, "B"),
+        ("$2-3 an hour", 2, "$"),
+        ("5.5x", 5.5, "ratio"),
+    ):
         (found,) = amounts_in(text)
         assert (found.low, found.unit) == (pytest.approx(value), unit), text
     assert [(w.low, w.high) for w in amounts_in("30-50 ms")] == [(pytest.approx(0.03), pytest.approx(0.05))]

@@ -117,10 +117,15 @@ READS_THE_ANSWER = f"open({str(path_of(SHORT))!r}).read()"
 
 @pytest.mark.parametrize(
     "trick",
-    ["import course.grading.exercises.percentiles", "from minillm.observe import summary",
-    "import importlib; importlib.import_module('solutions')", READS_THE_ANSWER,
-    "import subprocess; subprocess.run(['true'])", "import os; os.system('true')"],
-)  # fmt: skip
+    [
+        "import course.grading.exercises.percentiles",
+        "from minillm.observe import summary",
+        "import importlib; importlib.import_module('solutions')",
+        READS_THE_ANSWER,
+        "import subprocess; subprocess.run(['true'])",
+        "import os; os.system('true')",
+    ],
+)
 def test_an_answer_stands_on_its_own(trick: str) -> None:
     found = graded(f"{trick}\n{SOLUTION}")
     assert not any(criterion.earned for criterion in found.criteria)

@@ -100,8 +100,9 @@ def test_names_that_do_not_exist_are_refused(slots: Incident, wrong: dict) -> No
         slots.ask("kv_usee")
 
 
-@pytest.mark.parametrize("wrong", [{"dominant_phase": 3}, {"secondary": "the model"}, {"dominant_phase": ["queue"]},
-                                   {"regime": "sometimes"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong", [{"dominant_phase": 3}, {"secondary": "the model"}, {"dominant_phase": ["queue"]}, {"regime": "sometimes"}]
+)
 def test_a_phase_that_does_not_exist_or_a_blank_diagnosis_is_refused(slots: Incident, wrong: dict) -> None:
     with pytest.raises(IncidentError, match="choose one of"):
         slots.answer(**{"dominant_phase": "queue", **wrong})
@@ -247,8 +248,11 @@ def test_the_reveal_tells_what_everything_would_have_done(slots: Incident) -> No
     assert {"more_slots", "double_fleet", "int8_kv"} <= set(told.effects.index) < set(BY_ID)
     assert told.effects["value"].is_monotonic_decreasing
     assert [one.did for one in told.timeline][1:] == [
-        "paged", "suspected: the settings", "asked: Batch occupancy over time, and slots", "committed: queue"
-    ]  # fmt: skip
+        "paged",
+        "suspected: the settings",
+        "asked: Batch occupancy over time, and slots",
+        "committed: queue",
+    ]
     assert told.what_happened == told.timeline[0].truth in told._repr_html_()
     assert len(slots.reveal(changes=()).effects) == 0
     again = slots.fresh()

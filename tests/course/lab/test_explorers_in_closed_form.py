@@ -44,8 +44,16 @@ def test_the_gain_map_marks_where_it_breaks_even() -> None:
 
 
 def test_a_cold_start_is_the_sum_of_its_pieces() -> None:
-    setting = {"machine_s": 60.0, "image_gb": 15.0, "image_cached": False, "source": "network disk, 3 GB/s",
-               "compile_s": 45.0, "compile_cached": False, "graphs_s": 15.0, "asleep": False}  # fmt: skip
+    setting = {
+        "machine_s": 60.0,
+        "image_gb": 15.0,
+        "image_cached": False,
+        "source": "network disk, 3 GB/s",
+        "compile_s": 45.0,
+        "compile_cached": False,
+        "graphs_s": 15.0,
+        "asleep": False,
+    }
     cold = sum(anatomy.pieces(**setting).values())
     assert cold == pytest.approx(60 + 15 + anatomy.WEIGHTS_GB / 3 + 45 + 15 + 2)
     assert sum(anatomy.pieces(**{**setting, "asleep": True}).values()) == pytest.approx(anatomy.WEIGHTS_GB / 50 + 1)

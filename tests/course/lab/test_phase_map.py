@@ -41,7 +41,7 @@ def pair(without: Side, with_it: Side) -> Measured:
         (side(0.5), side(0.9), "in_time", "helps", "+40"),
         (side(1.0), side(0.99), "in_time", "nothing", "·"),
     ],
-)  # fmt: skip
+)
 def test_a_change_is_judged_against_itself_and_the_whole(without, with_it, phase, effect, written) -> None:
     found = pair(without, with_it)
     assert found.effect(phase) == effect
@@ -88,10 +88,13 @@ def test_knobs_are_fields_and_headings_exist() -> None:
 
 
 SMALL = Technique(
-    "more seats", "max_num_seqs", "02", "Surface",
+    "more seats",
+    "max_num_seqs",
+    "02",
+    "Surface",
     Pair("a", lambda: many(CHAT, 4.0, 20), at(max_num_seqs=1), at(max_num_seqs=16)),
     Pair("b", lambda: many(CHAT, 0.01, 3), at(max_num_seqs=1), at(max_num_seqs=16)),
-)  # fmt: skip
+)
 
 
 def test_a_row_is_measured_by_running_both_pairs() -> None:
