@@ -1,24 +1,13 @@
-"""Grader 1, numbers and claims: what was committed to, the numbers and sums of the prose, and its plain statements."""
+"""Grader 1, numbers and statements: what was committed to, numbers and sums of the prose, and what it says plainly."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from course.drills.amounts import COUNT, RATIO, Amount, Sum, Written, amounts_in, sums_in
-from course.drills.claims import (
-    LONGEST,
-    Claim,
-    against_itself,
-    around,
-    asserted,
-    declared_innocent,
-    false_claims,
-    menu,
-    named_in,
-    sentences,
-    table,
-)
 from course.drills.drill import Commit, DrawnDrill, FollowUp
+from course.drills.falsehoods import Falsehood, against_itself, falsehoods_in
+from course.drills.stated import LONGEST, around, asserted, declared_innocent, menu, named_in, sentences, table
 from minillm.core.errors import MinillmError
 
 JUDGES = (
@@ -78,8 +67,8 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
     """What can only cost: sums that don't come out, false statements, contradictions."""
     for wrong in (each for each in _sums(text) if not each.holds):
         yield Check("sum", "evidence", -1, 0, f"It gives {wrong.readings[0]:.3g}, in base units.", (wrong.words,))
-    for claim in claims(drill, text):
-        yield Check("false", "interventions", -1, 0, claim.right, (claim.quote,))
+    for false in false_statements(drill, text):
+        yield Check("false", "interventions", -1, 0, false.right, (false.quote,))
     if quote := declared_innocent(text).get(commit.dominant):
         says = f"You committed to {menu('causes')[commit.dominant]!r}."
         yield Check("contradiction", "diagnosis", -1, 0, says, (quote,))
@@ -89,11 +78,11 @@ def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check
         yield Check("contradiction", "evidence", -1, 0, f"What was asked for comes to {drill.asked}.", (stray,))
 
 
-def claims(drill: DrawnDrill, text: str) -> list[Claim]:
+def false_statements(drill: DrawnDrill, text: str) -> list[Falsehood]:
     """What is false in a text, as far as it is recognised; what the drill's rubric says holds."""
     told = drill.rubric.must_not_say
     facts = "\n\n".join([drill.impossible, *drill.rubric.must_say, *(each.right for each in told)])
-    return false_claims(text, [(f.says, f.right) for f in told], facts, [(f.like, f.right) for f in told if f.like])
+    return falsehoods_in(text, [(f.says, f.right) for f in told], facts, [(f.like, f.right) for f in told if f.like])
 
 
 def total(checks: Sequence[Check]) -> float:

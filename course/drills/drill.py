@@ -68,12 +68,12 @@ class Commit(_FromFile):
     """What is handed in beside the prose, and matched exactly or within a tolerance."""
 
     dominant: str = ""
-    """A cause of claims.toml, as `second` is."""
+    """A cause of stated.toml, as `second` is."""
     second: str = ""
     number: str = ""
     """The number that was asked for, with its unit."""
     fixes: tuple[str, ...] = ()
-    """Techniques of claims.toml, the most important first."""
+    """Techniques of stated.toml, the most important first."""
 
 
 class Asked(_FromFile):
@@ -119,7 +119,7 @@ class Falsehood(_FromFile):
     says: str
     right: str
     like: str = ""
-    """Where no plain statement of claims.py says it: a pattern for what does. Its group `no` denies nothing."""
+    """Where no plain statement of stated.py says it: a pattern for what does. Its group `no` denies nothing."""
 
 
 class FollowUp(_FromFile):
@@ -133,7 +133,7 @@ class FollowUp(_FromFile):
     if_fix: tuple[str, ...] = ()
     unless_fix: tuple[str, ...] = ()
     if_says: tuple[str, ...] = ()
-    """Techniques or quantities of claims.toml, any of which the prose names."""
+    """Techniques or quantities of stated.toml, any of which the prose names."""
     unless_says: tuple[str, ...] = ()
     number: str = ""
     """right, wrong or missing."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from course.drills import calibrate
 from course.drills.checks import RANKS
-from course.drills.claims import menu
 from course.drills.clock import written
 from course.drills.drill import LEVELS, Commit
 from course.drills.sitting import Sitting, off_text
+from course.drills.stated import menu
 from minillm.frontend.terminal import Lines, fitted
 
 END = "."

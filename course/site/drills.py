@@ -3,8 +3,8 @@
 from typing import Any
 
 from course.drills import calibrate, checks
-from course.drills.claims import menu, table
 from course.drills.drill import LEVELS, DrawnDrill
+from course.drills.stated import menu, table
 
 NAMED = ("causes", "techniques", "quantities")
 

@@ -14,12 +14,13 @@ from fake_endpoint import FakeEndpoint, Reply
 
 from course.drills import calibrate, judge, lesson
 from course.drills.amounts import amounts_in, sums_in
-from course.drills.checks import check, claims, follow_ups, share, verified
-from course.drills.claims import against_itself, declared_innocent, false_claims, named_in, table
+from course.drills.checks import check, false_statements, follow_ups, share, verified
 from course.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, Draw, DrawnDrill, Drill, UnknownDrillError
+from course.drills.falsehoods import against_itself, falsehoods_in
 from course.drills.library import ALL, FLAGSHIP, find_drill
 from course.drills.library.formulas import accepted
 from course.drills.sitting import Sitting
+from course.drills.stated import declared_innocent, named_in, table
 from course.grading.growth import Cost, hold_steady
 
 CASES = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
@@ -54,7 +55,7 @@ def test_a_rubric_names_what_there_is(drill: Drill) -> None:
     assert set(rubric.samples[FLUENT].grades) == set(rubric.samples[FLUENT].why) == keys
     drawn = drill.drawn()
     for each in drawn.rubric.must_not_say:
-        assert claims(drawn, each.says) and not claims(drawn, each.right), each.says
+        assert false_statements(drawn, each.says) and not false_statements(drawn, each.right), each.says
     names = {*causes, *techniques, *table()["quantities"]}
     for each in rubric.follow_ups:
         assert {*each.if_dominant, *each.unless_dominant, *each.if_second, *each.unless_second} <= causes
@@ -95,12 +96,12 @@ def test_words_alone_earn_nothing(drill: Drill) -> None:
 
 
 def test_what_is_false_is_caught_and_what_is_true_or_not_said_is_left_alone() -> None:
-    assert [text for text in CASES["false"] if not false_claims(text, OF_A_DRILL)] == []
-    assert [text for text in CASES["true"] if false_claims(text, OF_A_DRILL)] == []
+    assert [text for text in CASES["false"] if not falsehoods_in(text, OF_A_DRILL)] == []
+    assert [text for text in CASES["true"] if falsehoods_in(text, OF_A_DRILL)] == []
 
 
 def test_what_lessons_01_02_and_09_measure_is_not_false_in_general() -> None:
-    assert not any(false_claims(says) for says, _ in OF_A_DRILL) and false_claims(OF_A_DRILL[0][0], OF_A_DRILL)
+    assert not any(falsehoods_in(says) for says, _ in OF_A_DRILL) and falsehoods_in(OF_A_DRILL[0][0], OF_A_DRILL)
 
 
 def test_written_out_sums_are_recomputed() -> None:
@@ -121,11 +122,15 @@ def test_what_contradicts_a_commit_or_itself_costs() -> None:
     both = "A smaller model lowers cost. Later on: a smaller model doesn't lower cost."
     assert against_itself(both) and not against_itself(both.split(". ")[0])
     falsehood = drawn.rubric.must_not_say[0]
-    (claim,) = claims(drawn, "Int8 weights cut the queue.")
-    assert claim.right == falsehood.right
-    assert not claims(drawn, "Int8 weights free KV memory, and that cuts the queue."), "what makes it right is heard"
+    (false,) = false_statements(drawn, "Int8 weights cut the queue.")
+    assert false.right == falsehood.right
+    assert not false_statements(drawn, "Int8 weights free KV memory, and that cuts the queue."), (
+        "what makes it right is heard"
+    )
     useless, hot = "More replicas do nothing for the queue.", find_drill("hot-prefix").drawn()
-    assert claims(drawn, useless) and not claims(hot, useless), "there the router sends them nothing"
+    assert false_statements(drawn, useless) and not false_statements(hot, useless), (
+        "there the router sends them nothing"
+    )
 
 
 def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
