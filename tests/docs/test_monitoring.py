@@ -14,8 +14,9 @@ from priced_runner import priced_engines
 from prometheus_client.parser import text_string_to_metric_families
 
 from course.incidents import alerts
-from course.incidents.alerts import MATCHER, RULES, SELECTOR, Counted, History, Rules
+from course.incidents.alerts import RULES, Counted, History, Rules
 from course.incidents.causes import CAUSES
+from course.incidents.promql import MATCHER, SELECTOR, duration, evaluate
 from minillm.core.timeline import VirtualClock
 from minillm.server.calls import Call
 from minillm.server.metrics import EngineMetrics, Metrics
@@ -47,7 +48,7 @@ def test_every_series_exists_with_the_labels_that_are_asked_for(scraped: dict, e
     wanted = {label for by in re.findall(r"by \(([\w, ]+)\)", expression) for label in by.split(", ")}
     recorded = Rules.read().recorded
     for name, matchers, window in SELECTOR.findall(expression.replace("$__rate_interval", "5m")):
-        assert not window or alerts.duration(window) > 0
+        assert not window or duration(window) > 0
         if name not in recorded:
             series = scraped[name]
             assert wanted | {label for label, _, _ in MATCHER.findall(matchers)} <= set(series[0])
@@ -123,6 +124,18 @@ def test_a_rate_and_a_quantile_by_hand() -> None:
     quantile = "histogram_quantile(0.5, sum by (model_name, le) (rate(minillm:b_bucket[1m])))"
     assert rules.value(quantile, history, 20.0) == pytest.approx(1.5, abs=0.02)
     assert np.isnan(rules.value(quantile, history, 500.0)), "no request, no quantile"
+
+
+def test_operators_bind_as_in_prometheus() -> None:
+    def none(name: str) -> float:
+        raise KeyError(name)
+
+    assert evaluate("1 - 2 - 3 * 4 / 6 < 0.5 and 2 > 1", none, 0.0)
+    assert evaluate("(1 - (2 - 3)) * 4", none, 0.0) == 8.0
+    assert not evaluate("1 > 2 and 3 > 2", none, 0.0)
+    for wrong in ("1 +", "(1", "1 2", "1 % 2", "sum(1)", "__import__('os')"):
+        with pytest.raises(ValueError, match=r"expected|unexpected|known here|convert"):
+            evaluate(wrong, none, 0.0)
 
 
 def test_before_the_first_play_the_service_was_as_it_was_in_it() -> None:
