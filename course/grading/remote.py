@@ -5,7 +5,6 @@ object gave, so that it can be asked again. Results are plain data; what is not 
 """
 
 import builtins
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -250,22 +249,35 @@ def repeated(link: Link, session: Session) -> tuple[str, Any, Any] | None:
 
 def identical(one: Any, other: Any) -> bool:
     """Equal in all that can be seen; NaN equals NaN, and whatever lives in another process equals its like."""
-    with contextlib.suppress(ValueError):  # an array is not one truth
-        if type(one) is type(other) and bool(one == other):
-            return True
     if isinstance(one, Remote) or isinstance(other, Remote):
         return isinstance(one, Remote) and isinstance(other, Remote)
+    if type(one) is type(other) and _is_equal(one, other):
+        return True
     if hasattr(one, "tobytes") and hasattr(other, "tobytes"):
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
     if type(one) is not type(other):
         return False
-    if is_dataclass(one) and not isinstance(one, type):
-        return all(identical(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(identical(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(identical, one, other))
-    return bool(one == other) or (one != one and other != other)
+    parts, others = _parts(one), _parts(other)
+    if parts is None or others is None:
+        return bool(one != one and other != other)
+    return parts.keys() == others.keys() and all(identical(parts[name], others[name]) for name in parts)
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """By `==`; False where that is not one truth, as of arrays."""
+    try:
+        return bool(one == other)
+    except ValueError:
+        return False
+
+
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """What a record, a dictionary or a list is made of, by name, key or index; None if it is of one piece."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    return value if isinstance(value, dict) else None
 
 
 def raised(kinds: list[str], message: str, told: str) -> Exception:
