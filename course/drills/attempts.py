@@ -33,7 +33,7 @@ class Attempt(StoredModel):
     """By criterion, 0 to 1: the learner's own levels, where a quote stands behind them."""
     self_score: dict[str, str] = Field(default_factory=dict)
     weight: float = 1.0
-    """Of those levels, by how well two samples were graded."""
+    """What those levels count, by how well two samples were graded."""
     bias: float | None = None
     """Levels by which the samples were graded too high."""
     commit: dict[str, Any] = Field(default_factory=dict)

@@ -91,7 +91,7 @@ def total(checks: Sequence[Check]) -> float:
 
 
 def share(checks: Sequence[Check]) -> float:
-    """Of the points that can be had."""
+    """The share of the possible points that was earned."""
     return total(checks) / sum(each.most for each in checks)
 
 

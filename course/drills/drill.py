@@ -80,7 +80,7 @@ class Asked(_FromFile):
     """The number that a drill asks for."""
 
     name: str
-    """Of a derived number."""
+    """The name of a derived number."""
     asks: str
     called: tuple[str, ...] = ()
     """What it counts, as prose says it: "replicas". A text that ends with another number of those contradicts."""
@@ -99,7 +99,7 @@ class Criterion(_FromFile):
     """One thing that is judged apart from all others."""
 
     key: str
-    """Of DIMENSIONS."""
+    """One of DIMENSIONS."""
     asks: str
     anchors: tuple[str, str, str, str]
     """What an answer of each level does."""

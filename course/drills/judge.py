@@ -23,7 +23,7 @@ KEY = "MINILLM_JUDGE_KEY"
 """Environment variable with the endpoint's key, if it wants one."""
 TIMEOUT_S = 120.0
 MOST_TOKENS = 400
-"""Of a reply: a quote and a level."""
+"""The longest reply: a quote and a level."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Opinion:
     """What a model said on one criterion."""
 
     levels: tuple[str, ...] = ()
-    """Of each asking that quoted the answer."""
+    """The level of each reply that quoted the answer."""
     quotes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Why an asking gave nothing."""

@@ -38,7 +38,7 @@ class DoneExercise(BaseModel):
     attempts: int
     hints: int
     points: float
-    """Of the best attempt, less what hints cost."""
+    """The best attempt's points, less what hints cost."""
     possible: float
 
 
@@ -50,7 +50,7 @@ class Learner(BaseModel):
     exported: str
     """ISO 8601, UTC."""
     version: str
-    """Of minillm."""
+    """The version of minillm."""
     lessons: dict[str, progress.LessonRecord] = Field(default_factory=dict)
     """By number, such as "06"."""
     exercises: list[DoneExercise] = Field(default_factory=list)

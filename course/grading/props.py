@@ -17,7 +17,7 @@ class Request:
     num_tokens: int
     """Prompt and output so far."""
     num_computed_tokens: int
-    """Of these, tokens whose keys and values are in the cache."""
+    """Tokens whose keys and values are in the cache, counted from the first."""
 
     @property
     def missing(self) -> int:

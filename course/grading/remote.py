@@ -14,9 +14,9 @@ from course.grading.blame import shown
 from course.grading.wire import packed, unpacked
 
 MOST_CALLS = 400
-"""Of one object that are noted, to be repeated."""
+"""Calls of one object that are noted, to be repeated."""
 MOST_BYTES = 20_000
-"""Of the arguments and results that are noted."""
+"""The longest arguments and results that are noted, packed."""
 
 
 class EndedError(BaseException):

@@ -61,7 +61,7 @@ class Ailment:
 
 
 SHARE = 0.04
-"""Of the requests."""
+"""The share of requests that a disguise touches."""
 
 
 def some_far(s: Service) -> Service:

@@ -295,7 +295,7 @@ class Incident:
         return self._result
 
     def _value(self, name: str) -> float:
-        """Of a change by itself; where it takes two, beside the other one."""
+        """What a change brings by itself; where it takes two, beside the other one."""
         others = [find_intervention(each) for each in self._hidden.fixes if each != name]
         now = self._hidden.case.now
         if self._hidden.cause.together:

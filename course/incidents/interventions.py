@@ -39,12 +39,12 @@ class Intervention:
     """The phase it means to shorten."""
     text: str
     effort: str
-    """Of the people who do it."""
+    """How much work it is for the people who do it."""
     change: Change
     loss: str = ""
     """What users lose, if they do."""
     quality: float = 0.0
-    """Of it, what fewer bits cost: a share of each answer's worth. Tokens that users lose are counted."""
+    """What fewer bits cost of each answer's worth, a share. Tokens that users lose are counted apart."""
 
     @property
     def cost(self) -> str:

@@ -62,7 +62,7 @@ def trial_of(one: Play) -> Trial:
 
 
 def tokens_of(service: Service) -> tuple[float, float]:
-    """Of a mean request: prompt tokens, answer tokens."""
+    """Prompt and answer tokens of a mean request."""
     made = service.workload(0)
     return made.num_prompt_tokens / len(made), made.num_output_tokens / len(made)
 
@@ -139,7 +139,7 @@ class Effect:
 
     @property
     def growth(self) -> float:
-        """Of the bill, as a share of what it was."""
+        """How much the bill grew, as a share of what it was."""
         return self.bill_after / self.bill_before - 1 if self.bill_before else 0.0
 
     @property

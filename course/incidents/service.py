@@ -77,7 +77,7 @@ class Service:
     memory_taken: bool = False
     """By another process on the same accelerators: the KV pool cannot grow."""
     acceptance: Mapping[str, float] = field(default_factory=dict)
-    """Of draft tokens on this traffic, by proposer: a property of the two, not a setting."""
+    """The acceptance rate of drafts on this traffic, by proposer: a property of the two, not a setting."""
     slo: SLO = field(default_factory=SLO)
     target: float = 0.9
     """Share of requests that must meet the SLO."""

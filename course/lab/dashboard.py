@@ -34,7 +34,7 @@ from minillm.core.errors import ConfigError, MinillmError
 FRAME_S = 1 / 6
 """Between two frames of Python's, a few milliseconds of work each; the browser draws many more between them."""
 WIDTH, TALL = 560, 168
-"""Of the pictures in the left column."""
+"""The size of the pictures in the left column, pixels."""
 OWN = "your own prompt"
 OWN_TOKENS = 64
 PINS = "ABC"

@@ -50,7 +50,7 @@ class Hero(BaseModel):
     figures: dict[str, Shown]
     """Seconds, or tokens a second."""
     sha256: str = ""
-    """Of the picture."""
+    """The hash of the picture."""
 
     @classmethod
     def of(cls, dashboard: Dashboard) -> "Hero":

@@ -123,7 +123,7 @@ class RemoteSession:
         self._over: dict[int, Observation] = {}
         """Requests that have ended are looked at once."""
         self._open: dict[int, GrowingAnswer] = {}
-        """Of those that have not, only what is new is read at each look."""
+        """Requests that have not: each look reads only what is new of them."""
         self._looking = threading.Lock()
         self._stopped = False
         self._error: BaseException | None = None
@@ -277,7 +277,7 @@ class RemoteSession:
 
 
 def _snapshot(moment: float, views: tuple[RequestView, ...]) -> EngineSnapshot:
-    """Of an engine seen only from outside: no steps, no blocks."""
+    """A snapshot of an engine seen only from outside: no steps, no blocks."""
     return EngineSnapshot(
         now=moment,
         requests=views,

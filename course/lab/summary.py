@@ -31,7 +31,7 @@ class Comparison:
     before: Run | None = None
     noise: Noise = field(default_factory=Noise)
     name: str = PREVIOUS
-    """Of the run before."""
+    """The name of the run before."""
 
     @property
     def is_possible(self) -> bool:

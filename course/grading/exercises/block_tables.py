@@ -9,7 +9,7 @@ from course.grading.tools import Answer, Mistake, compare, expect, hold, listed,
 Piece = tuple[list[int], int, int]
 """A request's block table, and the positions [start, end) that this step computes."""
 Case = tuple[list[Piece], int, int]
-"""Of `lay_out`: pieces, block size, null block."""
+"""What `lay_out` is given: pieces, block size, null block."""
 HIDDEN = "Padding would hide it, and its keys would be lost in the null block: look first"
 
 

@@ -196,7 +196,7 @@ def the_cap(answer: Answer, rng: random.Random) -> None:
 
 
 def _between_arrivals(stays: Sequence[Stay]) -> list[float]:
-    """Of each piece of `counts`, how much lies before the last arrival, seconds."""
+    """Seconds of each piece of `counts` that lie before the last arrival."""
     last = max(arrival for arrival, _ in stays)
     return [max(min(b, last) - a, 0.0) for a, b, _ in counts(stays)]
 

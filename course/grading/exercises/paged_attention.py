@@ -10,7 +10,7 @@ import numpy as np
 from course.grading.tools import Answer, Mistake, alike, array, compare, within
 
 Spans = Sequence[Sequence[tuple[int, int]]]
-"""Of each step, (new tokens, context) of each request."""
+"""The (new tokens, context) of each request, step by step."""
 TOLERANCE = 1e-4
 """Float32 is good enough."""
 

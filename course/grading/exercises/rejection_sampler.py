@@ -112,7 +112,7 @@ def hold_shares(found: Probs, wanted: Probs, what: str, slips: Mapping[str, Prob
 
 
 def hold_passes(tokens: Sequence[Sequence[int]], draft: int, p: Probs, q: Probs) -> None:
-    """Of drafts that cannot come back as their own replacement, the share that passed must be right to the round."""
+    """The share of drafts that were accepted, where none can come back as its own replacement, is right to the round."""
     if p[draft] > q[draft]:
         return
     passed, wanted = float(np.mean([each[0] == draft for each in tokens])), p[draft] / q[draft]

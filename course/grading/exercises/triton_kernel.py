@@ -16,7 +16,7 @@ def right(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
 
 
 def squares(x: np.ndarray) -> np.ndarray:
-    """Of each row, their mean: [rows, 1]."""
+    """The mean square of each row: [rows, 1]."""
     return (x**2).mean(axis=1, keepdims=True)
 
 

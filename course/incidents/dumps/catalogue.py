@@ -15,7 +15,7 @@ from course.incidents.service import Play
 from course.lessons.lesson_13 import claims as lesson_13
 
 SLOTS, TOKENS_A_STEP = 64, 768
-"""Of the 13B: the dump doesn't tell; with these, ITL and TTFT are in its range where a server is full."""
+"""The limits of the 13B server, which the dump doesn't name: with these, a full server has its ITL and TTFT."""
 
 
 def server_of_thirteen(draw: Draw) -> Case:

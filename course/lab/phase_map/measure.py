@@ -35,12 +35,12 @@ OF_ITSELF, OF_WHOLE = 0.1, 0.05
 """A phase has moved if it changed by a tenth of itself, and by a twentieth of what it is a part of: of TTFT for queue,
 prefill and first token, of the end-to-end time for decode and stream. Less is nothing."""
 FEWER_IN_TIME = 0.02
-"""Of those who came."""
+"""A change of the share of requests served in time that counts."""
 SLO_S = 2.0
 """To the first token."""
 OF_TTFT = PHASES[:3]
 ROUNDS = 5
-"""Of a pair on the real engine, taking turns; of each phase the fastest counts."""
+"""Runs of each side of a pair on the real engine, taking turns; the fastest of each phase counts."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Side:
     phases: dict[str, float]
     """Mean seconds a request, of those that got their whole answer."""
     in_time: float
-    """Of those who came, the share that had a first token within SLO_S."""
+    """The share of all requests that had a first token within SLO_S."""
     worst_gap: float
     """p99 of the gaps between tokens, all requests pooled, seconds."""
 

@@ -62,7 +62,7 @@ class Axis:
     low: float | None = None
     high: float | None = None
     names: Sequence[str] = ()
-    """Of the places 0, 1, 2, ..., where these are no numbers."""
+    """Names of the places 0, 1, 2, ..., where the axis has no numbers."""
 
 
 @dataclass(frozen=True)
