@@ -55,7 +55,7 @@ def next_hint(exercise: Exercise, number: int | None, history: History | None) -
         number = min((history.hints_read(exercise) if history else 0) + 1, total)
     if not isinstance(number, int) or not 1 <= number <= total:
         return f"{exercise.id} has {total} hints: choose a number from 1 to {total}"
-    told = exercise.hints[number - 1]
-    cost = f"costs {told.cost * exercise.max_score:g} of {exercise.max_score:g} points"
+    hint = exercise.hints[number - 1]
+    cost = f"costs {hint.cost * exercise.max_score:g} of {exercise.max_score:g} points"
     trouble = history.add_hint(exercise, number) if history else None
-    return f"Hint {number} of {total} ({cost}): {told.text}" + (f"\n({trouble})" if trouble else "")
+    return f"Hint {number} of {total} ({cost}): {hint.text}" + (f"\n({trouble})" if trouble else "")

@@ -210,9 +210,11 @@ def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> byte
         return reply
     except BaseException as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        told = blame.explain(error, desk.files)
+        explanation = blame.explain(error, desk.files)
         took = time.process_time() - began
-        return wire.packed((False, (kinds, blame.message_of(error), told), now, printed.end, took), desk.number_of)
+        return wire.packed(
+            (False, (kinds, blame.message_of(error), explanation), now, printed.end, took), desk.number_of
+        )
 
 
 def listed(value: Any) -> Any:

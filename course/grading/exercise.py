@@ -45,7 +45,7 @@ class Mistake(Exception):
         super().__init__(feedback)
         self.feedback, self.share, self.slip, self.fields = feedback, share, slip, fields
 
-    def told(self, texts: Mapping[str, str], constants: Mapping[str, Any]) -> str:
+    def words(self, texts: Mapping[str, str], constants: Mapping[str, Any]) -> str:
         """The feedback in words. Texts may have the constants of the judge's module in braces, too."""
         values = {**constants, **self.fields}
         text = texts[self.feedback].format(**values) if self.feedback in texts else self.feedback
@@ -273,10 +273,10 @@ class Exercise:
             behind = answer.cause()
             if behind and (KEEPS in behind or ALIASED in behind):
                 mistake.slip = None  # it was guessed from what had been kept
-            told, earned = mistake.told(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)
+            words, earned = mistake.words(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)
         except Exception as error:
-            told, earned, behind = explain(error), 0.0, answer.cause()
-        return earned, f"{told}{'' if told[-1:] in '.?!' else '.'} {behind}" if behind else told
+            words, earned, behind = explain(error), 0.0, answer.cause()
+        return earned, f"{words}{'' if words[-1:] in '.?!' else '.'} {behind}" if behind else words
 
     def ungraded(self, feedback: str) -> tuple[Criterion, ...]:
         """No points, for one reason that is said once."""

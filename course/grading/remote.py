@@ -280,8 +280,8 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def raised(kinds: list[str], message: str, told: str) -> Exception:
-    """What an answer raised, as the nearest exception of Python's own; `told` says where, for the learner."""
+def raised(kinds: list[str], message: str, explanation: str) -> Exception:
+    """What an answer raised, as the nearest exception of Python's own; `explanation` says where, for the learner."""
     for name in kinds:
         kind = getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
@@ -292,5 +292,5 @@ def raised(kinds: list[str], message: str, told: str) -> Exception:
                 continue
     else:
         error = RuntimeError(message)  # SystemExit and its like end nothing here
-    error.told = told  # type: ignore[attr-defined]
+    error.explanation = explanation  # type: ignore[attr-defined]
     return error

@@ -163,8 +163,8 @@ class _Child:
                 continue
             began = began or (self.cpu_seconds(), self.own_seconds())
             if self.cpu_seconds() - began[0] > limit_s:
-                told = f"stopped: not done after {self.limit_s:.3g} s{self.where()}"
-                self._stop(f"{told}. An endless loop, or far more work than needed?")
+                reason = f"stopped: not done after {self.limit_s:.3g} s{self.where()}"
+                self._stop(f"{reason}. An endless loop, or far more work than needed?")
             if self.own_seconds() - began[1] > IDLE_FACTOR * limit_s + IDLE_S:
                 self._stop(f"stopped: it waits for something that never comes{self.where()}. A sleep, or a lock?")
 

@@ -25,7 +25,7 @@ class Server:
     decode_s: float
     """Seconds an output token."""
 
-    def told(self) -> str:
+    def described(self) -> str:
         return f"slots={self.slots}, slo_s={self.slo_s}, prefill_s={self.prefill_s}, decode_s={self.decode_s}"
 
 
@@ -119,7 +119,7 @@ def first_decision(case: tuple[Server, list[Arrival]], said: list[bool], wanted:
     before = ", ".join(f"{r} {'in' if ok else 'refused'}" for r, ok in zip(requests[:i][-4:], wanted[:i][-4:]))
     admitted = [request for request, is_in in zip(requests[:i], wanted) if is_in]
     return (
-        f"Admission({server.told()}), request {i}, after {'... ' if i > 4 else ''}{before or 'none'}: "
+        f"Admission({server.described()}), request {i}, after {'... ' if i > 4 else ''}{before or 'none'}: "
         f"admit{requests[i]} gave {said[i]}, expected {wanted[i]}: its TTFT would be "
         f"{played(server, [*admitted, requests[i]])[-1]:g} s"
     )

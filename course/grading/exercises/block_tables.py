@@ -99,14 +99,14 @@ TABLE_SLIPS: dict[str, Callable[..., Any]] = {
 }
 
 
-def told(pieces: list[Piece], block_size: int, null_block: int) -> str:
+def as_call(pieces: list[Piece], block_size: int, null_block: int) -> str:
     """How a call is shown."""
     return f"lay_out({shown(pieces)}, block_size={block_size}, null_block={null_block})"
 
 
 def described(what: str) -> Callable[[list[Piece], int, int], str]:
     """How a call is shown where one of its two results is meant."""
-    return lambda *case: f"{told(*case)}: its {what}"
+    return lambda *case: f"{as_call(*case)}: its {what}"
 
 
 def asked(answer: Answer, case: Case) -> tuple[list[Any], list[Any]]:
@@ -181,7 +181,7 @@ def refuses_short_tables(answer: Answer, rng: random.Random) -> None:
     for short in (([4], 0, size + 1), ([], 0, 1), ([4, 7], 2 * size, 2 * size + 1)):
         case = ([good, short], size, 9)
         why = f"{shown(short)} has too few blocks for its end. {HIDDEN}"
-        refused(ValueError, told(*case), why, lambda case=case: asked(answer, case), 0.4, instead=IndexError)
+        refused(ValueError, as_call(*case), why, lambda case=case: asked(answer, case), 0.4, instead=IndexError)
 
 
 def inputs_alone(answer: Answer, rng: random.Random) -> None:
@@ -192,4 +192,4 @@ def inputs_alone(answer: Answer, rng: random.Random) -> None:
     again = asked(answer, (pieces, size, 50))
     expect(again == first, "second_call_differs", first=shown(first), again=shown(again))
     if not same(list(first), [right_slots(pieces, size), right_tables(pieces, size, 50)]):
-        raise Mistake(f"{told(pieces, size, 50)} is not right yet: see above")
+        raise Mistake(f"{as_call(pieces, size, 50)} is not right yet: see above")

@@ -171,7 +171,7 @@ def exact_question(rng: random.Random, replicas: int, burst: float = 2.0) -> Que
     return replica, load, itl(replica, load, batch)
 
 
-def told(replica: Replica, load: Load, last: float) -> str:
+def described(replica: Replica, load: Load, last: float) -> str:
     return f"{shown(replica)}, {shown(load)}, {last:.6g}:"
 
 
@@ -180,7 +180,7 @@ def step_time(answer: Answer, rng: random.Random) -> None:
     for turn in range(8):
         replica, load, _ = some_question(rng, RESOURCES[turn % 3])
         questions.append((replica, load, 1 if turn == 7 else rng.randint(2, 50)))
-    hold(answer.itl_seconds, questions, itl, ITL_SLIPS, describe=told)
+    hold(answer.itl_seconds, questions, itl, ITL_SLIPS, describe=described)
 
 
 def batches(answer: Answer, questions: Sequence[Question]) -> None:
@@ -189,12 +189,12 @@ def batches(answer: Answer, questions: Sequence[Question]) -> None:
         batch, binding = listed(answer.largest_batch(*question), "largest_batch(...)", 2)
         cases.append((question, whole(batch, "the batch")))
         named.append(binding)
-    compare("largest_batch", cases, right_batch, BATCH_SLIPS, describe=told)
+    compare("largest_batch", cases, right_batch, BATCH_SLIPS, describe=described)
     for question, binding in zip(questions, named):
         batch = right_batch(*question)
         allowed = refused_by(question, batch + 1)
         about = {"allowed": " or ".join(allowed), "binding": shown(binding)}
-        expect(binding in allowed, "wrong_binding_limit", 0.5, asked=told(*question), batch=batch, **about)
+        expect(binding in allowed, "wrong_binding_limit", 0.5, asked=described(*question), batch=batch, **about)
 
 
 def each_binds(answer: Answer, rng: random.Random) -> None:
@@ -227,7 +227,7 @@ def judge_plan(
 ) -> None:
     found = [planned(answer, question) for question in questions]
     cases = [(question, maybe(number)(own[key], key)) for question, own in zip(questions, found)]
-    compare(key, cases, right, slips, describe=told)
+    compare(key, cases, right, slips, describe=described)
 
 
 def usual(rng: random.Random) -> list[Question]:
@@ -248,7 +248,7 @@ def replicas(answer: Answer, rng: random.Random) -> None:
     judge_plan(answer, questions, "replicas", right_replicas, REPLICA_SLIPS)
     question = (replica, load, replica["fixed_s"] / 2)
     found = planned(answer, question)["replicas"]
-    expect(found is None, "limit_out_of_reach", 0.5, asked=told(*question), found=shown(found))
+    expect(found is None, "limit_out_of_reach", 0.5, asked=described(*question), found=shown(found))
     for question in questions[:6]:
         found, batch = planned(answer, question), right_batch(*question)
         is_right = found["batch"] == batch and found["binding"] in refused_by(question, batch + 1)
@@ -264,4 +264,4 @@ def cost(answer: Answer, rng: random.Random) -> None:
     unsold, too_slow = (replica, {**load, "rate": 0.0}, limit_s), (replica, load, replica["fixed_s"] / 2)
     for question, why in ((unsold, "nothing is sold"), (too_slow, "nothing fits")):
         found = planned(answer, question)["usd_per_million_tokens"]
-        expect(found is None, "price_without_tokens", 0.5, asked=told(*question), found=shown(found), why=why)
+        expect(found is None, "price_without_tokens", 0.5, asked=described(*question), found=shown(found), why=why)

@@ -81,11 +81,15 @@ def asked(answer: Answer, case: Case) -> Plan:
     for name, tokens in plan.items():
         if name not in known:
             raise Mistake(f"the plan names {shown(name)}: the keys are request ids, such as {shown(next(iter(known)))}")
-        expect(not tokens <= 0, f"the plan gives {name} {tokens} tokens: who gets none is not in it. {told(case)}", 0.3)
+        expect(
+            not tokens <= 0,
+            f"the plan gives {name} {tokens} tokens: who gets none is not in it. {described(case)}",
+            0.3,
+        )
     return plan
 
 
-def told(case: Case) -> str:
+def described(case: Case) -> str:
     running, waiting, budget, slots = case
     return f"running {running}, waiting {waiting}, budget {budget}, slots {slots}"
 
@@ -97,7 +101,7 @@ def judge_cases(answer: Answer, cases: list[Case]) -> None:
         found,
         right_plan,
         SLIPS,
-        describe=lambda *case: f"{told(case)}: plan_step",
+        describe=lambda *case: f"{described(case)}: plan_step",
         agree=operator.eq,
         otherwise=over_budget,
     )

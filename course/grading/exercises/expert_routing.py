@@ -100,13 +100,13 @@ def routed(answer: Answer, question: tuple[Array, int, bool]) -> list[Any]:
     return listed(answer.route(*question), "route(...)", 2)
 
 
-def told(logits: Array, k: int, normalize: bool) -> str:
+def described(logits: Array, k: int, normalize: bool) -> str:
     return f"route of {len(logits)} tokens over {logits.shape[1]} experts, k={k}, normalize={normalize}:"
 
 
 def which(answer: Answer, rng: random.Random) -> None:
     cases = [(q, each(each(whole))(routed(answer, q)[0], "the experts")) for q in questions(rng)]
-    compare("experts", cases, right_experts, EXPERT_SLIPS, describe=lambda *q: f"{told(*q)} the experts")
+    compare("experts", cases, right_experts, EXPERT_SLIPS, describe=lambda *q: f"{described(*q)} the experts")
 
 
 def shares(answer: Answer, rng: random.Random) -> None:
@@ -114,7 +114,7 @@ def shares(answer: Answer, rng: random.Random) -> None:
         asked = [q for q in questions(rng) if q[2] == normalize]
         tip = "exp() of a large logit overflows: subtract each row's largest first"
         cases = [(q, finite(routed(answer, q)[1], "the shares", (len(q[0]), q[1]), tip)) for q in asked]
-        about = {"agree": within(TOLERANCE), "describe": lambda *q: f"{told(*q)} the shares"}
+        about = {"agree": within(TOLERANCE), "describe": lambda *q: f"{described(*q)} the shares"}
         compare("shares", cases, right_shares, SHARE_SLIPS, **about)
 
 

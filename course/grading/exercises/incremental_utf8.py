@@ -126,8 +126,8 @@ def invalid_bytes(answer: Answer, rng: random.Random) -> None:
         tokens = split(data, rng, longest=2)
         steps, rest = shown_after_each(answer, tokens)
         wanted, found = right_text(data), (steps or [""])[-1] + rest
-        told = {"tokens": hexed(tokens), "found": found, "wanted": wanted}
-        expect(found == wanted, "wrong_text", slip=why_rubbish(found, wanted), **told)
+        fields = {"tokens": hexed(tokens), "found": found, "wanted": wanted}
+        expect(found == wanted, "wrong_text", slip=why_rubbish(found, wanted), **fields)
         came = b""
         for token, so_far in zip(tokens, steps):
             came += token

@@ -166,7 +166,7 @@ def back_again(answer: Answer, rng: random.Random) -> None:
     for size in (4, 7):
         numbers = draws.integers(-127, 128, size=(size, size)).astype(np.int8)
         scales = draws.uniform(0.01, 2, size).astype(np.float32)
-        told = f"row 0, numbers {shown(numbers[0])} with scale {scales[0]:.3g}, became"
+        words = f"row 0, numbers {shown(numbers[0])} with scale {scales[0]:.3g}, became"
         hold(
             answer.dequantize,
             [(numbers, scales)],
@@ -174,7 +174,7 @@ def back_again(answer: Answer, rng: random.Random) -> None:
             BACK_SLIPS,
             shaped(size, size),
             agree=within(1e-5),
-            difference=first_row(told),
+            difference=first_row(words),
         )
 
 
@@ -225,8 +225,8 @@ GROUP_SLIPS = {
 }
 
 
-def first_row(told: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
-    return lambda _, found, wanted: f"{told} {shown(found[0])}; expected {shown(wanted[0])}"
+def first_row(words: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
+    return lambda _, found, wanted: f"{words} {shown(found[0])}; expected {shown(wanted[0])}"
 
 
 def groups(answer: Answer, rng: random.Random) -> str:
@@ -238,15 +238,15 @@ def groups(answer: Answer, rng: random.Random) -> str:
         what = f"quantize_groups of a {[out, inputs]} matrix, group={group}"
         numbers, scales = read(answer.quantize_groups(weight, group), what, out, inputs, inputs // group)
         cases.append(((weight, group), scales))
-        told = f"{what}: row 0 has scales"
-        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, agree=within(1e-4), difference=first_row(told))
+        words = f"{what}: row 0 has scales"
+        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, agree=within(1e-4), difference=first_row(words))
         rows = [each.reshape(-1, group) for each in (weight, numbers)]  # every group is a row
         hold_numbers(rows[:1], rows[1:], f"in {what}: is it rounded with the scale of another group?")
         own = numbers.astype(np.int8), scales.astype(np.float32)
         back = finite(
             answer.dequantize_groups(*own), f"dequantize_groups, {inputs} inputs in groups of {group}", weight.shape
         )
-        told = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
+        words = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
         back_cases = [((numbers, scales, group), back)]
         slips = {"tiled_scales": lambda n, s, g: n * np.tile(s, (1, g))}
         compare(
@@ -255,7 +255,7 @@ def groups(answer: Answer, rng: random.Random) -> str:
             lambda n, s, g: n * np.repeat(s, g, axis=1),
             slips,
             agree=within(1e-5),
-            difference=first_row(told),
+            difference=first_row(words),
         )
         by_row = np.rint(steps_of(weight)) * right_scales(weight)[:, None]
         errors[group] = float(np.abs(back - weight).mean()), float(np.abs(by_row - weight).mean())

@@ -107,7 +107,7 @@ def questions(rng: random.Random) -> list[tuple[list[Stay], float, float]]:
     return made
 
 
-def told(stays: Sequence[Stay], start: float, end: float) -> str:
+def described(stays: Sequence[Stay], start: float, end: float) -> str:
     return f"{len(stays)} stays {shown(list(stays))} in the window {start:g} to {end:g}"
 
 
@@ -116,7 +116,7 @@ def mean_in_system(answer: Answer, rng: random.Random) -> None:
     stays = some_stays(rng, 5)
     asked += [(stays, -9.0, -1.0), (stays, -5.0, 99.0), ([], 0.0, 4.0), ([(3.0, 9.0)], 4.0, 6.0)]
     asked.append(([(2.0, 2.5), (1.0, 3.0)], 1.0, 5.0))
-    hold(answer.mean_in_system, asked, right_mean, MEAN_SLIPS, describe=told)
+    hold(answer.mean_in_system, asked, right_mean, MEAN_SLIPS, describe=described)
 
 
 def the_law(answer: Answer, rng: random.Random) -> None:
@@ -124,7 +124,7 @@ def the_law(answer: Answer, rng: random.Random) -> None:
     found = [listed(answer.little(*question), "little(...)", 3) for question in asked]
     for place, name, slips in ((0, "L", MEAN_SLIPS), (1, "λ", RATE_SLIPS), (2, "W", STAY_SLIPS)):
         cases = [(question, maybe(number)(own[place], name)) for question, own in zip(asked, found)]
-        compare(name, cases, lambda *each, place=place: right_law(*each)[place], slips, describe=told)
+        compare(name, cases, lambda *each, place=place: right_law(*each)[place], slips, describe=described)
     length, rate, stay = listed(answer.little([], 0.0, 2.0), "little([], 0, 2)", 3)
     if (number(length, "L"), number(rate, "λ")) != (0, 0) or stay is not None:
         raise Mistake("empty_window", 0.5, found=shown((length, rate, stay)))
@@ -142,7 +142,7 @@ def where_it_holds(answer: Answer, rng: random.Random) -> None:
     for stays in asked[:5]:
         start, end = right_periods(stays)[-1]
         length, rate, stay = listed(answer.little(list(stays), start, end), "little(...)", 3)
-        about = {"asked": told(stays, start, end), "length": length, "product": rate * stay}
+        about = {"asked": described(stays, start, end), "length": length, "product": rate * stay}
         expect(abs(length - rate * stay) <= 1e-9, "law_does_not_hold", 0.5, **about)
 
 

@@ -91,8 +91,8 @@ def play(make: Callable[[], Any], acts: list[Act]) -> list[list[int]]:
 def played(answer: Answer, acts: list[Act]) -> list[list[int]]:
     """The same of the answer's order."""
     results = answer.play(answer.EvictionOrder(), [(name, [value]) for name, value in acts])
-    told = [(f"evict({value})", result) for (name, value), result in zip(acts, results) if name == "evict"]
-    return [[whole(block, "a block id") for block in listed(result, what)] for what, result in told]
+    evictions = [(f"evict({value})", result) for (name, value), result in zip(acts, results) if name == "evict"]
+    return [[whole(block, "a block id") for block in listed(result, what)] for what, result in evictions]
 
 
 def some_acts(rng: random.Random, count: int, reviving: bool = True) -> list[Act]:
@@ -144,8 +144,8 @@ def first_eviction(arguments: tuple[list[Act]], gone: list[list[int]], wanted: l
     (acts,) = arguments
     first = next(i for i, pair in enumerate(zip(gone, wanted)) if pair[0] != pair[1])
     end = [i for i, act in enumerate(acts) if act[0] == "evict"][first]
-    told = f"after {written(acts[:end])}: evict({acts[end][1]}) gave {shown(gone[first])}"
-    return f"{told}, expected {shown(wanted[first])}"
+    words = f"after {written(acts[:end])}: evict({acts[end][1]}) gave {shown(gone[first])}"
+    return f"{words}, expected {shown(wanted[first])}"
 
 
 def written(acts: list[Act]) -> str:

@@ -143,15 +143,15 @@ def audit(answer: Answer, rng: random.Random) -> str:
 
 
 def _wrong_verdict(found: set[str], planted: dict[str, str], printed: dict, row: dict, q: float) -> str:
-    told = f"audit(...) of a printout with q={q} named {sorted(found) or 'nothing'}; expected {sorted(planted) or 'nothing'}"
+    words = f"audit(...) of a printout with q={q} named {sorted(found) or 'nothing'}; expected {sorted(planted) or 'nothing'}"
     if odd := found - set(COLUMNS):
-        return f"{told}: {shown(sorted(odd))} is no column. Give back the columns' names"
+        return f"{words}: {shown(sorted(odd))} is no column. Give back the columns' names"
     if missed := sorted(set(planted) - found):
         name = missed[0]
-        return f"{told}. {name} was printed as {shown(printed[name])} and is {shown(row[name])} by the definitions ({planted[name]})"
+        return f"{words}. {name} was printed as {shown(printed[name])} and is {shown(row[name])} by the definitions ({planted[name]})"
     name = sorted(found - set(planted))[0]
     if row[name] is None:
-        return f"{told}. {name} was printed as None, and None it is: too few samples. Two Nones agree"
+        return f"{words}. {name} was printed as None, and None it is: too few samples. Two Nones agree"
     near = close(printed[name], row[name], TOLERANCE)
     why = "the printout is rounded: up to one percent counts as equal" if near else "is your own number right?"
-    return f"{told}. {name} was printed as {shown(printed[name])} and is {shown(row[name])}: {why}"
+    return f"{words}. {name} was printed as {shown(printed[name])} and is {shown(row[name])}: {why}"

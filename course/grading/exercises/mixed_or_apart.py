@@ -174,5 +174,5 @@ def plans(answer: Answer, rng: random.Random, equal: list[Any]) -> None:
     for row in rows:
         by_mixed = row["mixed"] is not None and (row["mixed"] <= row["apart"] or close(row["mixed"], row["apart"]))
         wanted = "mixed" if by_mixed else "apart"
-        told = f"mixed {row['mixed']}, apart {row['apart']}: 'better' is {row['better']!r}, expected {wanted!r}"
-        expect(row["better"] == wanted, told, 0.5)
+        words = f"mixed {row['mixed']}, apart {row['apart']}: 'better' is {row['better']!r}, expected {wanted!r}"
+        expect(row["better"] == wanted, words, 0.5)

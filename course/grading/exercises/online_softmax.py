@@ -123,7 +123,7 @@ def computed(answer: Answer, tiles: list[Tile], dim: int) -> tuple[list[Tile], n
     return tiles, result(answer, state_after(answer, tiles, dim), dim)
 
 
-def told(tiles: Sequence[Tile]) -> str:
+def described(tiles: Sequence[Tile]) -> str:
     rows = [shown([round(float(score), 2) for score in scores]) for scores, _ in tiles[:4]]
     return f"tiles with scores {', '.join(rows)}{' and more' if len(tiles) > 4 else ''}"
 
@@ -138,7 +138,7 @@ def judge(cases: Sequence[tuple[list[Tile], np.ndarray]], tip: str = "", what: s
     """
 
     def difference(arguments: tuple[list[Tile]], found: np.ndarray, wanted: np.ndarray) -> str:
-        return f"{told(*arguments)}{what} gave {shown(found)}; expected {shown(wanted)}"
+        return f"{described(*arguments)}{what} gave {shown(found)}; expected {shown(wanted)}"
 
     asked = [((tiles,), found) for tiles, found in cases]
     # Where all is masked, and zeros are right, wrong answers may be right as well.

@@ -23,7 +23,7 @@ class State:
     """In order of arrival."""
     free: list[int]
 
-    def told(self) -> str:
+    def described(self) -> str:
         return f"running {self.running}, waiting {self.waiting}, {len(self.free)} free"
 
     def all_blocks(self) -> list[int]:
@@ -114,21 +114,21 @@ def what_it_loses(answer: Answer, rng: random.Random) -> None:
     for index in (3, 1, 0, 2):
         before, after, victim = preempted(answer, rng, index)
         was = before.running[index]
-        about = f"preempt({was.request_id}) with {before.told()}"
+        about = f"preempt({was.request_id}) with {before.described()}"
         left = names(after.running)
         expect(was.request_id not in left, f"{about}: it is still in `running`. Change the list that you were given")
         others = [each for each in names(before.running) if each != was.request_id]
         expect(left == others, "changed_running", about=about, left=left)
         free = [whole(block, "a block in `free`") for block in after.free]
         some = "not all" if set(was.blocks) & set(free) else "none"
-        told = {"about": about, "was": was, "now": victim, "before": before, "free": shown(free), "some": some}
-        expect(len(set(free)) == len(free), "double_free", **told)
-        expect(set(was.blocks) <= set(free), "leaked_blocks", **told)
-        expect(set(free) == {*before.free, *was.blocks}, "changed_free_blocks", **told)
-        expect(not listed(victim.blocks, "victim.blocks"), "victim_keeps_block_list", **told)
-        expect(victim.num_computed_tokens == 0, "kept_num_computed_tokens", **told)
-        expect(victim.num_tokens == was.num_tokens, "lost_output_tokens", **told)
-        expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), "changed_arrival", **told)
+        fields = {"about": about, "was": was, "now": victim, "before": before, "free": shown(free), "some": some}
+        expect(len(set(free)) == len(free), "double_free", **fields)
+        expect(set(was.blocks) <= set(free), "leaked_blocks", **fields)
+        expect(set(free) == {*before.free, *was.blocks}, "changed_free_blocks", **fields)
+        expect(not listed(victim.blocks, "victim.blocks"), "victim_keeps_block_list", **fields)
+        expect(victim.num_computed_tokens == 0, "kept_num_computed_tokens", **fields)
+        expect(victim.num_tokens == was.num_tokens, "lost_output_tokens", **fields)
+        expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), "changed_arrival", **fields)
         expect(after.free is not victim.blocks, "free_aliases_victim", about=about)
 
 
@@ -150,13 +150,13 @@ def check_queue(before: State, after: State, who: str) -> None:
     found = names(after.waiting)
     if found == wanted:
         return
-    told = f"preempt({who}) with {before.told()}: waiting is {found} afterwards, expected {wanted}"
+    words = f"preempt({who}) with {before.described()}: waiting is {found} afterwards, expected {wanted}"
     lost = [name for name in wanted if name not in found]
-    expect(not lost, f"{told}. {', '.join(lost)} is in no list any more, and waits for ever")
-    expect(not len(found) > len(set(found)), f"{told}. A request queues twice")
-    expect(found != names([*before.waiting, *gone]), "always_to_the_end", told=told)
-    expect(found != names([*reversed(gone), *before.waiting]), "always_to_the_front", told=told)
-    raise Mistake(f"{told}. The queue is in order of arrival")
+    expect(not lost, f"{words}. {', '.join(lost)} is in no list any more, and waits for ever")
+    expect(not len(found) > len(set(found)), f"{words}. A request queues twice")
+    expect(found != names([*before.waiting, *gone]), "always_to_the_end", words=words)
+    expect(found != names([*reversed(gone), *before.waiting]), "always_to_the_front", words=words)
+    raise Mistake(f"{words}. The queue is in order of arrival")
 
 
 def right_room(state: State, request_id: str, count: int, planned: set[str]) -> bool:
@@ -206,25 +206,25 @@ def hold_room(answer: Answer, before: State, request_id: str, count: int, planne
     wanted, after = copy.deepcopy(before), copy.deepcopy(before)
     right = right_room(wanted, request_id, count, planned)
     found = ask_room(answer, after, request_id, count, planned)
-    about = f"make_room({request_id}, {count} blocks) with {before.told()}, planned {sorted(planned)}"
+    about = f"make_room({request_id}, {count} blocks) with {before.described()}, planned {sorted(planned)}"
     gone = [name for name in names(before.running) if name not in names(after.running)]
     should = [name for name in names(before.running) if name not in names(wanted.running)]
     if gone != should:
-        told = f"{about}: {gone or 'none'} was preempted, expected {should or 'none'}"
+        words = f"{about}: {gone or 'none'} was preempted, expected {should or 'none'}"
         expect(
-            not planned & set(gone), "preempted_a_planned_request", told=told, planned=", ".join(planned & set(gone))
+            not planned & set(gone), "preempted_a_planned_request", words=words, planned=", ".join(planned & set(gone))
         )
-        expect(request_id not in should or request_id in gone, "spared_the_requester", told=told)
+        expect(request_id not in should or request_id in gone, "spared_the_requester", words=words)
         expect(
             len(gone) <= len(should) or len(before.free) < count,
             "preempted_with_enough_free",
-            told=told,
+            words=words,
             free=len(before.free),
             count=count,
         )
-        expect(len(gone) <= len(should), "preempted_too_many", told=told)
-        expect(len(gone) >= len(should), "preempted_too_few", told=told, count=count)
-        raise Mistake(f"{told}. The last admitted ones go first")
+        expect(len(gone) <= len(should), "preempted_too_many", words=words)
+        expect(len(gone) >= len(should), "preempted_too_few", words=words, count=count)
+        raise Mistake(f"{words}. The last admitted ones go first")
     expect(found == right, f"{about} gave {found}, expected {right}. False says that the request itself had to go")
     check_queue(before, after, ", ".join(should) or request_id)
     every, left = before.all_blocks(), after.all_blocks()
@@ -238,7 +238,7 @@ def never_fits(answer: Answer, rng: random.Random) -> None:
         before = some_state(rng, [rng.randint(2, 4) for _ in range(count_running)], rng.randint(0, 2))
         request = before.running[0]
         count = len(before.all_blocks()) - len(request.blocks) + missing
-        about = f"make_room({request.request_id}, {count} blocks) with {before.told()}"
+        about = f"make_room({request.request_id}, {count} blocks) with {before.described()}"
         if missing == 0:  # exactly all that there is
             try:
                 hold_room(answer, before, request.request_id, count, set())
@@ -249,8 +249,8 @@ def never_fits(answer: Answer, rng: random.Random) -> None:
         try:
             found = ask_room(answer, after, request.request_id, count, set())
         except ValueError:
-            if after.told() != before.told():
-                raise Mistake("error_after_preempting", 0.5, about=about, told=after.told()) from None
+            if after.described() != before.described():
+                raise Mistake("error_after_preempting", 0.5, about=about, words=after.described()) from None
             continue
         raise Mistake("no_error_for_impossible_need", about=about, found=found)
 

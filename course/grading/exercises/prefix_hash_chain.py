@@ -24,8 +24,8 @@ def names(answer: Answer, token_ids: list[int], block_size: int, extra_keys: tup
         -(-len(token_ids) // block_size): "named_partial_block",
         (len(token_ids) - 1) // block_size: "last_block_unnamed",
     }
-    told = {"about": about, "found": len(found), "tokens": len(token_ids), "full": full}
-    expect(len(found) == full, "wrong_number_of_names", slip=usual.get(len(found)), **told)
+    fields = {"about": about, "found": len(found), "tokens": len(token_ids), "full": full}
+    expect(len(found) == full, "wrong_number_of_names", slip=usual.get(len(found)), **fields)
     for name in found:
         slip = "used_builtin_hash" if isinstance(name, int) else None
         expect(isinstance(name, (bytes, str)), "name_not_bytes_or_hex", slip=slip, about=about, name=shown(name))

@@ -113,8 +113,8 @@ def one_order(answer: Answer, rng: random.Random) -> None:
                 continue
             names = [[tool["name"] for tool in each] for each in (tools, other)]
             is_order = rendered(answer, by_name(other)) == rendered(answer, by_name(tools))
-            told = {"names": names[0], "others": names[1], "first": shown(first), "text": shown(text)}
-            raise Mistake("same_tools_two_texts", slip="tools_unsorted" if is_order else "keys_unsorted", **told)
+            fields = {"names": names[0], "others": names[1], "first": shown(first), "text": shown(text)}
+            raise Mistake("same_tools_two_texts", slip="tools_unsorted" if is_order else "keys_unsorted", **fields)
     expect(rendered(answer.elsewhere(), tools) == rendered(answer, tools), "text_differs_between_processes")
     rendered(answer, [])
 
@@ -172,12 +172,12 @@ def judge_pair(answer: Answer, before: Request, after: Request, what: str) -> No
     if not lost:
         return
     size = sum(len(alike[key]) for key in lost)
-    told = {"what": what, "common": common, "total": len(prompts[1]), "lost": ", ".join(lost), "size": size}
+    fields = {"what": what, "common": common, "total": len(prompts[1]), "lost": ", ".join(lost), "size": size}
     found = {key: (prompts[1].find(text), len(text)) for key, text in parts[1].items() if key not in alike}
     culprits = [key for key, (at, length) in found.items() if 0 <= at <= common <= at + length]
     if culprits:
-        raise Mistake("prompts_part_too_early", culprit=culprits[0], **told)
-    raise Mistake("prompts_part_too_early_there", there=shown(prompts[1][max(common - 20, 0) : common + 20]), **told)
+        raise Mistake("prompts_part_too_early", culprit=culprits[0], **fields)
+    raise Mistake("prompts_part_too_early_there", there=shown(prompts[1][max(common - 20, 0) : common + 20]), **fields)
 
 
 def pairs(answer: Answer, rng: random.Random, change: str, what: str) -> None:

@@ -83,8 +83,8 @@ def played(answer: Answer, acts: list[Act]) -> list[list[int]]:
     """The same of the answer's tree."""
     steps = [step for name, value in acts for step in ((name, [value]), ("num_tokens", None))]
     found = answer.play(answer.RadixTree(), steps)
-    told = [f"{name}({value})" for name, value in acts]
-    return [[whole(a, what), whole(b, "num_tokens")] for what, a, b in zip(told, found[::2], found[1::2])]
+    calls = [f"{name}({value})" for name, value in acts]
+    return [[whole(a, what), whole(b, "num_tokens")] for what, a, b in zip(calls, found[::2], found[1::2])]
 
 
 def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:

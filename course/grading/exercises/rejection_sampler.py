@@ -39,8 +39,8 @@ def played(
 
 def read(found: Any, drafts: list[int], vocab: int) -> list[int]:
     tokens, k = [whole(token, "a token of verify(...)") for token in listed(found, "verify(...)")], len(drafts)
-    told = {"count": len(tokens), "k": k, "most": k + 1, "slip": None if tokens else "no_replacement_token"}
-    expect(1 <= len(tokens) <= k + 1, "wrong_number_of_tokens", **told)
+    fields = {"count": len(tokens), "k": k, "most": k + 1, "slip": None if tokens else "no_replacement_token"}
+    expect(1 <= len(tokens) <= k + 1, "wrong_number_of_tokens", **fields)
     if any(not 0 <= token < vocab for token in tokens):
         raise Mistake(f"verify gave {tokens}: token ids go from 0 to {vocab - 1}")
     failed = next((i for i, token in enumerate(tokens[:-1]) if token != drafts[i]), None)
@@ -106,9 +106,9 @@ def hold_shares(found: Probs, wanted: Probs, what: str, slips: Mapping[str, Prob
     distances = {name: np.abs(found - mistaken).max() for name, mistaken in slips.items()}
     slip = min(distances, key=distances.__getitem__)
     worst = int(off.argmax())
-    told = f"{what}: token {worst} came in {found[worst]:.1%} of the rounds; p says {wanted[worst]:.1%}"
-    expect(not (found.max() == 1 > wanted.max() and distances[slip] > 0), "not_drawn_with_rng", told=told)
-    raise Mistake(told, slip=slip if distances[slip] <= min(1.5 * TOLERANCE, off.max() / 2) else None)
+    words = f"{what}: token {worst} came in {found[worst]:.1%} of the rounds; p says {wanted[worst]:.1%}"
+    expect(not (found.max() == 1 > wanted.max() and distances[slip] > 0), "not_drawn_with_rng", words=words)
+    raise Mistake(words, slip=slip if distances[slip] <= min(1.5 * TOLERANCE, off.max() / 2) else None)
 
 
 def hold_passes(tokens: Sequence[Sequence[int]], draft: int, p: Probs, q: Probs) -> None:
@@ -117,8 +117,8 @@ def hold_passes(tokens: Sequence[Sequence[int]], draft: int, p: Probs, q: Probs)
         return
     passed, wanted = float(np.mean([each[0] == draft for each in tokens])), p[draft] / q[draft]
     if abs(passed - wanted) > 2.5 / len(tokens):
-        told = f"a draft with p = {p[draft]:.3f} and q = {q[draft]:.3f} came out in {passed:.1%} of the rounds"
-        raise Mistake(f"{told}; min(1, p / q) is {wanted:.1%}")
+        words = f"a draft with p = {p[draft]:.3f} and q = {q[draft]:.3f} came out in {passed:.1%} of the rounds"
+        raise Mistake(f"{words}; min(1, p / q) is {wanted:.1%}")
 
 
 def first_token(answer: Answer, rng: random.Random) -> str:

@@ -135,8 +135,8 @@ def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
             before, after = len(right_events(chunks[: number - 1])), len(right_events(chunks[:number]))
             if len(events) != after - before:
                 name = "event_too_late_after_cr" if chunks[number - 1].endswith(b"\r") else "event_too_late"
-                told = {"chunks": whole_chunks(chunks[:number]), "completed": after - before, "events": len(events)}
-                raise Mistake(name, 0.3, **told)
+                fields = {"chunks": whole_chunks(chunks[:number]), "completed": after - before, "events": len(events)}
+                raise Mistake(name, 0.3, **fields)
 
 
 JSON = '{"id": "a:1", "text": "%s"}'

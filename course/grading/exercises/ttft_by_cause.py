@@ -140,8 +140,8 @@ def judge_causes(answer: Answer, rng: random.Random, causes: Sequence[str] = CAU
         wanted = right_cut(*case)
         wrong = next((cause for cause in causes if not close(cut[cause], wanted[cause], 1e-5)), None)
         if wrong:
-            told = f"{wrong!r} gave {cut[wrong]:.5f} s; expected {wanted[wrong]:.5f} s"
-            raise Mistake(told, slip=slip_of(SLIPS, found) or totals(cut, case))
+            words = f"{wrong!r} gave {cut[wrong]:.5f} s; expected {wanted[wrong]:.5f} s"
+            raise Mistake(words, slip=slip_of(SLIPS, found) or totals(cut, case))
 
 
 def totals(cut: Mapping[str, float], case: tuple[Any, ...]) -> str:
