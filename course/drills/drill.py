@@ -33,7 +33,7 @@ class UnknownDrillError(MinillmError):
     """There is no drill of that name."""
 
 
-class Draw:
+class PromptDraw:
     """Chooses the numbers of one variant. Seed 0 always takes the first option: the classic."""
 
     def __init__(self, seed: int) -> None:
@@ -95,7 +95,7 @@ class Key(_FromFile):
     fixes: dict[str, float]
 
 
-class Criterion(_FromFile):
+class RubricCriterion(_FromFile):
     """One thing that is judged apart from all others."""
 
     key: str
@@ -139,7 +139,7 @@ class FollowUp(_FromFile):
     """right, wrong or missing."""
 
 
-class Sample(Commit):
+class SampleAnswer(Commit):
     """What a sample answer commits to, and how it is to be graded."""
 
     grades: dict[str, str] = {}
@@ -152,11 +152,11 @@ class Rubric(_FromFile):
     """What all three graders share."""
 
     commit: Key
-    criteria: tuple[Criterion, ...] = Field(min_length=4, max_length=7)
+    criteria: tuple[RubricCriterion, ...] = Field(min_length=4, max_length=7)
     must_say: tuple[str, ...]
     must_not_say: tuple[Falsehood, ...]
     follow_ups: tuple[FollowUp, ...]
-    samples: dict[str, Sample]
+    samples: dict[str, SampleAnswer]
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Drill:
     title: str
     minutes: int
     phases: str
-    numbers: Callable[[Draw], Numbers]
+    numbers: Callable[[PromptDraw], Numbers]
     rubric: Rubric
 
     __repr__ = brief
@@ -198,7 +198,7 @@ class DrawnDrill:
 
     @cached_property
     def numbers(self) -> Numbers:
-        return self.drill.numbers(Draw(self.seed))
+        return self.drill.numbers(PromptDraw(self.seed))
 
     @cached_property
     def rubric(self) -> Rubric:

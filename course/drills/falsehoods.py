@@ -11,14 +11,14 @@ _Pairs = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Falsehood:
+class FalseStatement:
     """One sentence that is false, and what is right."""
 
     quote: str
     right: str
 
 
-def falsehoods_in(text: str, falsehoods: _Pairs = (), facts: str = "", likes: _Pairs = ()) -> list[Falsehood]:
+def falsehoods_in(text: str, falsehoods: _Pairs = (), facts: str = "", likes: _Pairs = ()) -> list[FalseStatement]:
     """What is false in a text by the table or by one of the (falsehood, right statement), each once.
 
     Args:
@@ -33,9 +33,9 @@ def falsehoods_in(text: str, falsehoods: _Pairs = (), facts: str = "", likes: _P
         if _is_excused(said, unless) or _is_implied(said, true):
             continue
         if said.meaning in false:
-            found.append(Falsehood(said.quote, false[said.meaning]))
+            found.append(FalseStatement(said.quote, false[said.meaning]))
         elif effect and not said.agrees_with(effect):
-            found.append(Falsehood(said.quote, right))
+            found.append(FalseStatement(said.quote, right))
     return list(dict.fromkeys(found))
 
 
@@ -61,14 +61,14 @@ def _is_implied(said: Statement, true: set[tuple[str, str, bool, str]]) -> bool:
     return said.meaning in true or (said.denied and moves_nothing in true)
 
 
-def _myths_in(text: str) -> Iterator[Falsehood]:
+def _myths_in(text: str) -> Iterator[FalseStatement]:
     """What is wrong in whatever words, where nothing in the sentence denies it."""
     for (sentence, low), (says, unless, right) in itertools.product(asserted(text), table()["myths"]):
         if says.search(low) and not unless.search(low) and not grammar("denies").search(low):
-            yield Falsehood(sentence, right)
+            yield FalseStatement(sentence, right)
 
 
-def _alike(text: str, likes: _Pairs) -> Iterator[Falsehood]:
+def _alike(text: str, likes: _Pairs) -> Iterator[FalseStatement]:
     """A drill's own falsehoods. "Only" takes nothing back of these, where no condition follows."""
     gated = asserted(grammar("only").sub("", text))
     for sentence, (_, is_asserted) in zip(sentences(text), gated):
@@ -77,4 +77,4 @@ def _alike(text: str, likes: _Pairs) -> Iterator[Falsehood]:
         for part, (like, right) in itertools.product(parts, likes):
             said = re.search(like, part)
             if said and not grammar("denies").search(part.replace(said.groupdict().get("no") or "\0", " ")):
-                yield Falsehood(sentence, right)
+                yield FalseStatement(sentence, right)

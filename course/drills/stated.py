@@ -44,7 +44,7 @@ class Statement:
         return not can <= says if self.denied else bool(can & says)
 
 
-class Place(NamedTuple):
+class Mention(NamedTuple):
     """A technique or a quantity, and where a clause names it."""
 
     name: str
@@ -144,7 +144,7 @@ class _Clause:
 
     words: str
     sentence: str
-    techniques: list[Place]
+    techniques: list[Mention]
     """Those that it names, in order."""
     before: str | None
     """The technique that the clauses before were about: "it" and "which" stand for it."""
@@ -159,7 +159,7 @@ class _Clause:
             if about := self._subject_and_objects(verb, end):
                 yield from self._said_by(verb, *about)
 
-    def _said_by(self, verb: re.Match[str], subject: Place, objects: list[Place]) -> Iterator[Statement]:
+    def _said_by(self, verb: re.Match[str], subject: Mention, objects: list[Mention]) -> Iterator[Statement]:
         begin = min(subject.start, objects[0].start, verb.start())
         for quantity in objects:
             end = max(verb.end(), quantity.end, subject.start)
@@ -168,7 +168,7 @@ class _Clause:
                 says = "moves" if effect == "nothing" else effect
                 yield Statement(subject.name, says, is_denied, quantity.name, self.sentence)
 
-    def _subject_and_objects(self, verb: re.Match[str], end: int) -> tuple[Place, list[Place]] | None:
+    def _subject_and_objects(self, verb: re.Match[str], end: int) -> tuple[Mention, list[Mention]] | None:
         """The technique that a verb is about and what it does something to; None if one of them is missing.
 
         Args:
@@ -188,15 +188,15 @@ class _Clause:
             return subject, earlier  # with quantization the queue shrinks; we quantize and the queue shrinks
         return None
 
-    def _subject(self, verb: re.Match[str]) -> Place | None:
+    def _subject(self, verb: re.Match[str]) -> Mention | None:
         """The nearest technique before a verb, else the one that the clause goes on about."""
         earlier = [technique for technique in self.techniques if technique.end <= verb.start()]
         if earlier:
             return earlier[-1]
         goes_on = self.after_with or (not self._technique_after(verb) and self._begins_with(verb))
-        return Place(self.before, 0, 0) if self.before and goes_on else None
+        return Mention(self.before, 0, 0) if self.before and goes_on else None
 
-    def _technique_after(self, verb: re.Match[str]) -> Place | None:
+    def _technique_after(self, verb: re.Match[str]) -> Mention | None:
         return next((technique for technique in self.techniques if technique.start >= verb.end()), None)
 
     def _begins_with(self, verb: re.Match[str]) -> bool:
@@ -205,12 +205,12 @@ class _Clause:
         return start is not None and start.end() == verb.start()
 
     @functools.cached_property
-    def _quantities(self) -> list[Place]:
+    def _quantities(self) -> list[Mention]:
         """Quantities that it names, but for those that are part of a technique's name."""
         named = _places("quantities", self.words)
         return [each for each in named if not any(each.start < t.end and t.start < each.end for t in self.techniques)]
 
-    def _objects(self, verb: re.Match[str], end: int) -> list[Place]:
+    def _objects(self, verb: re.Match[str], end: int) -> list[Mention]:
         """The first quantity behind a verb and those that "and" adds: not one that begins a statement of its own."""
         behind = [quantity for quantity in self._quantities if verb.end() <= quantity.start < end]
         kept = behind[:1]
@@ -239,16 +239,16 @@ def _clauses(sentence: str) -> Iterator[str]:
     return (clause[:LONGEST_CLAUSE] for clause in grammar("clause_end").split(sentence) if len(clause) > 3)
 
 
-def _is_taken_away(technique: Place, clause: str) -> bool:
+def _is_taken_away(technique: Mention, clause: str) -> bool:
     """What is said is said of doing without it."""
     return around("taken_away", clause, technique.start, technique.end)
 
 
-def _places(group: str, clause: str) -> list[Place]:
+def _places(group: str, clause: str) -> list[Mention]:
     """Where a clause names one of a group, in order; of two that overlap, the longer."""
-    found = [Place(name, *m.span()) for name, (_, words) in table()[group].items() for m in words.finditer(clause)]
+    found = [Mention(name, *m.span()) for name, (_, words) in table()[group].items() for m in words.finditer(clause)]
     found.sort(key=lambda place: (place.start, place.start - place.end))
-    kept: list[Place] = []
+    kept: list[Mention] = []
     for place in found:
         if not kept or place.start >= kept[-1].end:
             kept.append(place)

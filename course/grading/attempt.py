@@ -6,7 +6,7 @@ import secrets
 from course.grading import Result
 from course.grading.exercise import Exercise
 from course.grading.history import History, cost_of_hints
-from course.grading.runner import Submission, Worker
+from course.grading.runner import GradingWorker, Submission
 
 STRICT = "MINILLM_STRICT"
 """With this environment variable at 1, as in builds and CI, checks are strict and nothing is kept for a learner."""
@@ -26,7 +26,7 @@ def graded(exercise: Exercise, submission: Submission, seed: int, history: Histo
     """
     if exercise.missing is not None:
         history = None
-    with Worker() as worker:
+    with GradingWorker() as worker:
         outcome = worker.grade(exercise, submission, seed)
     result = Result(exercise.id, outcome.criteria)
     notes = [f"seed {seed}: repeat it with seed={seed}"]

@@ -42,7 +42,7 @@ wire: Any = importlib.import_module("wire")
 props: Any = importlib.import_module("props")
 
 
-class Desk:
+class AnswerDesk:
     """The answer, and what of it was sent by number."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ def main() -> None:
     os.dup2(2, 1)
     printed = Printed()
     careful(printed)
-    desk = Desk()
+    desk = AnswerDesk()
     while header := source.read(20):
         nonce, size = header[:16], int.from_bytes(header[16:], "big")
         work, *content, desk.spoils = wire.unpacked(source.read(size), lambda number: desk.things[number])

@@ -55,7 +55,7 @@ class Learner(BaseModel):
     """By number, such as "06"."""
     exercises: list[DoneExercise] = Field(default_factory=list)
     """Those that were begun, in the order of the lessons."""
-    drills: list[attempts.Attempt] = Field(default_factory=list)
+    drills: list[attempts.DrillAttempt] = Field(default_factory=list)
     """Oldest first, with the answers' words."""
     events: list[dict[str, Any]] = Field(default_factory=list)
     """Each attempt at an exercise and each hint, oldest first: with the seed, to rerun an answer."""

@@ -19,7 +19,7 @@ MOST_BYTES = 20_000
 """The longest arguments and results that are noted, packed."""
 
 
-class EndedError(BaseException):
+class AnswerEndedError(BaseException):
     """The answer's process hangs or has ended: no judge goes on. The message is the learner's feedback."""
 
 
@@ -31,13 +31,13 @@ class Channel(Protocol):
         ...
 
 
-class Clock:
+class AnswerTime:
     """CPU seconds that answers took in this process's checks, all together."""
 
     seconds = 0.0
 
 
-class Remote:
+class RemoteValue:
     """Something of the answer's, in its own process, where its attributes, calls, length and items are asked for."""
 
     def __init__(self, link: "Link", number: int, kind: str, said: str) -> None:
@@ -63,11 +63,11 @@ class Remote:
     def __repr__(self) -> str:
         return self._said
 
-    def __deepcopy__(self, memo: object) -> "Remote":
+    def __deepcopy__(self, memo: object) -> "RemoteValue":
         return self
 
 
-class RemoteCallable(Remote):
+class RemoteCallable(RemoteValue):
     """A class, a function or a method of the answer's."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -76,7 +76,7 @@ class RemoteCallable(Remote):
 
 
 @dataclass
-class Session:
+class CallLog:
     """What was asked of one function, once, or of one object from its making on."""
 
     calls: list[tuple[str, bytes, Any]] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Link:
         """The first argument that was changed: what became of it."""
         self.printed = ""
         """What a call printed that gave back nothing."""
-        self.sessions: dict[Any, Session] = {}
+        self.sessions: dict[Any, CallLog] = {}
         self._reply = b""
 
     def load(self, task: dict[str, Any]) -> None:
@@ -119,13 +119,13 @@ class Link:
         began = time.monotonic()
         try:
             data = self._channel.exchange(message, self._left_s)
-        except EndedError:
+        except AnswerEndedError:
             self._left_s = 0.0
             raise
         self._reply = data
         is_right, result, now, printed, took = unpacked(data, self.thing)
         self._left_s -= min(took, time.monotonic() - began)
-        Clock.seconds += took
+        AnswerTime.seconds += took
         if now is not None:
             self._look(content[1 if work == "play" else 2], now)
             if is_right and result is None and printed.strip():
@@ -141,11 +141,11 @@ class Link:
             if self.changed is None and not identical(old, new):
                 self.changed = f"{shown(old)} became {shown(new)}"
 
-    def thing(self, about: tuple[int, str, str, bool]) -> Remote:
+    def thing(self, about: tuple[int, str, str, bool]) -> RemoteValue:
         number, kind, said, is_callable = about
-        return (RemoteCallable if is_callable else Remote)(self, number, kind, said)
+        return (RemoteCallable if is_callable else RemoteValue)(self, number, kind, said)
 
-    def attribute(self, of: Remote, name: str) -> Any:
+    def attribute(self, of: RemoteValue, name: str) -> Any:
         value = self.noted(of._number, name, (), lambda: self.ask("get", of._number, name), is_call=False)
         if isinstance(value, RemoteCallable):
             value.__dict__["_about"] = (of._number, name)
@@ -160,15 +160,15 @@ class Link:
 
         return self.noted(session, name, (arguments, dict(keywords)), act)
 
-    def many(self, of: "str | Remote", lists: Sequence[Sequence[Any]]) -> list[Any]:
+    def many(self, of: "str | RemoteValue", lists: Sequence[Sequence[Any]]) -> list[Any]:
         """The results of many calls of one function, by one message. They are not noted, so that what became of an
         object by them cannot be repeated."""
         target = ("name", of) if isinstance(of, str) else ("thing", of._number)
-        if isinstance(of, Remote) and of._about:
+        if isinstance(of, RemoteValue) and of._about:
             self.sessions.pop(of._about[0], None)
         return self.ask("many", *target, [list(each) for each in lists])
 
-    def play(self, of: Remote, acts: Sequence[tuple[str, Any]]) -> list[Any]:
+    def play(self, of: RemoteValue, acts: Sequence[tuple[str, Any]]) -> list[Any]:
         """What methods of one object give, called one after the other, by one message; attributes have no arguments."""
         return self.noted(of._number, "play", (acts,), lambda: self.ask("play", of._number, acts))
 
@@ -188,7 +188,7 @@ class Link:
         except Exception as error:
             self._note(session, name, about, type(error))
             raise
-        if isinstance(result, Remote):
+        if isinstance(result, RemoteValue):
             if name and is_call and session is None:
                 session = result._number
             if isinstance(result, RemoteCallable) and not is_call:
@@ -197,10 +197,10 @@ class Link:
         return result
 
     def _note(self, session: Any, name: str, about: Any, found: Any) -> None:
-        if not name or (session is not None and session not in self.sessions and not isinstance(found, Remote)):
+        if not name or (session is not None and session not in self.sessions and not isinstance(found, RemoteValue)):
             return
         key = (name, len(self.sessions)) if session is None else session
-        kept = self.sessions.setdefault(key, Session())
+        kept = self.sessions.setdefault(key, CallLog())
         if len(kept.calls) >= MOST_CALLS:
             return
         try:
@@ -223,7 +223,7 @@ def _no_number(thing: Any) -> Any:
     raise TypeError(f"{thing!r} lives elsewhere")
 
 
-def repeated(link: Link, session: Session) -> tuple[str, Any, Any] | None:
+def repeated(link: Link, session: CallLog) -> tuple[str, Any, Any] | None:
     """Ask the same again, of another link: the first call that gives something else, what it gave, and what now."""
     first: Any = None
     for number, (name, data, reply) in enumerate(session.calls):
@@ -249,8 +249,8 @@ def repeated(link: Link, session: Session) -> tuple[str, Any, Any] | None:
 
 def identical(one: Any, other: Any) -> bool:
     """Equal in all that can be seen; NaN equals NaN, and whatever lives in another process equals its like."""
-    if isinstance(one, Remote) or isinstance(other, Remote):
-        return isinstance(one, Remote) and isinstance(other, Remote)
+    if isinstance(one, RemoteValue) or isinstance(other, RemoteValue):
+        return isinstance(one, RemoteValue) and isinstance(other, RemoteValue)
     if type(one) is type(other) and _is_equal(one, other):
         return True
     if hasattr(one, "tobytes") and hasattr(other, "tobytes"):

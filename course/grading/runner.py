@@ -25,7 +25,7 @@ import course
 from course.grading import Criterion
 from course.grading.blame import explain
 from course.grading.exercise import Answer, Exercise
-from course.grading.remote import EndedError, Link
+from course.grading.remote import AnswerEndedError, Link
 
 START_LIMIT_S = 180.0
 """For Python to start and import the exercise: our part, so it is long."""
@@ -62,7 +62,7 @@ class Graded:
     """What the answer printed, cut off where it is long."""
 
 
-class Worker:
+class GradingWorker:
     """Grades answers. `with Worker() as worker: worker.grade(...)`; a child that was killed is started anew.
 
     Learners' answers get a worker each. The tests of many answers share one, which saves its start.
@@ -71,7 +71,7 @@ class Worker:
     def __init__(self) -> None:
         self._children: dict[str, _Child] = {}
 
-    def __enter__(self) -> "Worker":
+    def __enter__(self) -> "GradingWorker":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,7 +90,7 @@ class Worker:
                 criteria += exercise.ungraded(explain(error))
             else:
                 criteria += exercise.grade(answer, seed)
-        except EndedError as error:
+        except AnswerEndedError as error:
             criteria += exercise.ungraded(str(error))
         except BaseException:  # Ctrl-C: nothing waits for it any more
             self._end()
@@ -170,7 +170,7 @@ class _Child:
 
     def _stop(self, why: str) -> NoReturn:
         self.kill()
-        raise EndedError(why)
+        raise AnswerEndedError(why)
 
     def cpu_seconds(self) -> float:
         """CPU time of all its threads: another program that is busy costs no answer anything."""

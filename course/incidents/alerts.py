@@ -19,7 +19,7 @@ import yaml
 from course.incidents.causes import CAUSES
 from course.incidents.generate import generate
 from course.incidents.promql import Labels, duration, evaluate
-from course.incidents.service import Play, Service, play
+from course.incidents.service import ServicePlay, SimulatedService, play
 from course.simulator.cluster.record import ClientRecord, Outcome
 from minillm.server.metrics import SECONDS
 
@@ -51,7 +51,7 @@ class Counted:
 
 
 @dataclass
-class History:
+class MetricsHistory:
     """Every series that the rules may ask for."""
 
     counters: dict[str, dict[Labels, Counted]] = field(default_factory=dict)
@@ -70,9 +70,9 @@ class History:
             )
 
 
-def history_of(before: Play, now: Play) -> History:
+def history_of(before: ServicePlay, now: ServicePlay) -> MetricsHistory:
     """A healthy run up to the onset, at 0, and a sick one from there on."""
-    history = History()
+    history = MetricsHistory()
     rows = [(record, start) for played, start in ((before, -SPAN_S), (now, 0.0)) for record in played.run.records]
     ends, ttft, gaps, outcomes = [], [], [], []
     scheduled, prompts, cached, preempted = [], [], [], []
@@ -110,7 +110,7 @@ def history_of(before: Play, now: Play) -> History:
     return history
 
 
-def status_of(record: ClientRecord, service: Service) -> str | None:
+def status_of(record: ClientRecord, service: SimulatedService) -> str | None:
     """What the server counts of a request; None = it never came, or is still being served."""
     if record.outcome is Outcome.TIMEOUT:
         if service.fleet.clients.cancel_on_timeout:
@@ -124,21 +124,21 @@ def status_of(record: ClientRecord, service: Service) -> str | None:
 
 
 @dataclass(frozen=True)
-class Rules:
+class AlertRules:
     """Alerts by name, with the expressions that they name."""
 
     alerts: dict[str, dict[str, Any]]
     recorded: dict[str, str]
 
     @classmethod
-    def read(cls, path: Path = RULES) -> "Rules":
+    def read(cls, path: Path = RULES) -> "AlertRules":
         rules = [
             rule for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
         ]
         alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
         return cls(alerts, {rule["record"]: rule["expr"] for rule in rules if "record" in rule})
 
-    def value(self, expression: str, history: History, now: float) -> Any:
+    def value(self, expression: str, history: MetricsHistory, now: float) -> Any:
         """The value of an expression at a moment: a number, or whether a condition holds."""
 
         def find(name: str) -> Any:
@@ -148,7 +148,7 @@ class Rules:
 
         return evaluate(expression, find, now)
 
-    def fires(self, name: str, history: History) -> float | None:
+    def fires(self, name: str, history: MetricsHistory) -> float | None:
         """Seconds from the onset until an alert fires; negative = it did before; None = it does not."""
         rule = self.alerts[name]
         held_since = None
@@ -165,7 +165,7 @@ class Rules:
 # ---------------------------------------------------------------- on incidents
 
 
-def tried_on(cause: str, rules: Rules) -> dict[str, float | None]:
+def tried_on(cause: str, rules: AlertRules) -> dict[str, float | None]:
     """Seconds after the onset by alert; see `Rules.fires`."""
     case = generate(SEED, 1, cause)[0].case
     before, now = (play(replace(s, duration_s=SPAN_S), SEED, watched=True) for s in (case.before, case.now))
@@ -173,7 +173,7 @@ def tried_on(cause: str, rules: Rules) -> dict[str, float | None]:
     return {name: rules.fires(name, history) for name in rules.alerts}
 
 
-def table(causes: list[str], rules: Rules) -> str:
+def table(causes: list[str], rules: AlertRules) -> str:
     """Markdown."""
     lines = [f"| cause | {' | '.join(rules.alerts)} |", "|---" * (1 + len(rules.alerts)) + "|"]
     for cause in causes:
@@ -189,4 +189,4 @@ def cell(after: float | None) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Try the alert rules on incidents.")
     parser.add_argument("causes", nargs="*", help=f"some of {', '.join(CAUSES)}; none = all")
-    print(table(parser.parse_args().causes or list(CAUSES), Rules.read()))
+    print(table(parser.parse_args().causes or list(CAUSES), AlertRules.read()))

@@ -13,7 +13,7 @@ from typing import Any
 
 from course.lab.growing_answer import GrowingAnswer
 from course.lab.remote_phases import ALL_PREFILL, TOLD, Split, borders_of, inferred_phases, split_from_metrics
-from course.lab.run import Remote, Row, Run
+from course.lab.run import RemoteSource, Row, Run
 from course.lab.scale import scale_of
 from course.lab.workloads import Workload, workload
 from course.loadgen.client import Api, Client, Endpoint, now
@@ -177,7 +177,7 @@ class RemoteSession:
             start=play.start,
             done=done,
             stopped=self._stopped,
-            remote=Remote(
+            remote=RemoteSource(
                 server=scraped.server if scraped else "unknown",
                 inferred=inferred_phases(observations),
                 how=TOLD if told else split.how,

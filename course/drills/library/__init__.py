@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from course.drills.amounts import Amount
-from course.drills.drill import Draw, Drill, Numbers, Rubric, UnknownDrillError
+from course.drills.drill import Drill, Numbers, PromptDraw, Rubric, UnknownDrillError
 from course.drills.library.formulas import derived
 
 
@@ -25,7 +25,7 @@ def _read(drill_id: str) -> Drill:
     also_given, tempting = (written.pop(key, ()) for key in ("also_given", "tempting"))
     formulas = written.pop("derived")
 
-    def numbers(draw: Draw) -> Numbers:
+    def numbers(draw: PromptDraw) -> Numbers:
         given = {name: Amount(draw(*values), unit) for name, (unit, *values) in options.items()}
         follows = derived(given, formulas)
         given |= {name: follows.pop(name) for name in also_given}

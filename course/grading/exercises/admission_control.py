@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, Slips, compare, expect, hold, number, shown
 
 MANY = (100, 800, 2_400)
@@ -227,7 +227,7 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
     expect(first == decide(server, requests), "it does not keep the rule yet: see the parts above")
     server = some_server(rng, 32)
 
-    def deciding(many: int) -> Cost:
+    def deciding(many: int) -> WorkCost:
         requests = traffic(rng, server, many, 2.0)
         admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
         return cost_of(lambda: answer.many(admission.admit, requests), many)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from course.grading.blame import shown
-from course.grading.growth import Cost, cost_of, times_as_costly
+from course.grading.growth import WorkCost, cost_of, times_as_costly
 from course.grading.tools import Answer, Slips, broken, compare, each, expect, hold, maybe, refused, whole
 
 Grammar = dict[str, Any]
@@ -240,10 +240,10 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     token = next(i for i, t in enumerate(vocabulary) if t == "a" and i != eos)
     in_turns = [("allowed", []), ("accept", [token])] * 2
 
-    def first_visits() -> Cost:
+    def first_visits() -> WorkCost:
         return cost_of(lambda: answer.play(answer.Matcher(grammar, vocabulary, eos), in_turns), 2)
 
-    def later_visits() -> Cost:
+    def later_visits() -> WorkCost:
         matcher = answer.Matcher(grammar, vocabulary, eos)
         answer.play(matcher, in_turns)
         return cost_of(lambda: answer.play(matcher, in_turns * VISITS), 2 * VISITS)

@@ -4,7 +4,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, Mistake, compare, cut, expect, shown, text, whole
 
 UNKNOWN = "\ufffd"
@@ -163,7 +163,7 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     letter = rng.choice("😀🦜")
     tokens = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
 
-    def tokens_behind(size: int) -> Cost:
+    def tokens_behind(size: int) -> WorkCost:
         stream, before = answer.TextStream(), letter * (size // 4)
         if text(stream.append(before.encode()), "append(a long text)") != before:
             raise Mistake("long_token_changed", size=size, characters=len(before))

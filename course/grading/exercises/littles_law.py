@@ -8,7 +8,7 @@ from statistics import mean
 
 from course.grading.blame import shown
 from course.grading.exercise import Answer, Mistake
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Slips, average, compare, each, expect, hold, listed, maybe, number, whole
 
 Stay = tuple[float, float]
@@ -217,7 +217,7 @@ def _arrivals_first(stays: Sequence[Stay]) -> int | None:
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     traffic = {many: capped_client(rng, 64, many, grain=2**20) for many in MANY}  # stamps differ, and sums are exact
 
-    def asking(name: str, needs_window: bool, many: int) -> Cost:
+    def asking(name: str, needs_window: bool, many: int) -> WorkCost:
         stays = traffic[many]
         window = (0.0, max(departure for _, departure in stays)) if needs_window else ()
         return cost_of(lambda: getattr(answer, name)(list(stays), *window), many)

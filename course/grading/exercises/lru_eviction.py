@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, Mistake, compare, expect, listed, refused, shown, whole
 
 RULE = "least recently released first, and of one release its last block first"
@@ -206,12 +206,12 @@ def refuses(answer: Answer, rng: random.Random) -> None:
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
-    def filling(size: int) -> Cost:
+    def filling(size: int) -> WorkCost:
         order = answer.EvictionOrder()
         releases = [[list(range(first, first + 50))] for first in range(0, size, 50)]
         return cost_of(lambda: answer.many(order.release, releases), size)
 
-    def operations(size: int) -> Cost:
+    def operations(size: int) -> WorkCost:
         order = answer.EvictionOrder()
         order.release(list(range(size)))
         blocks = rng.sample(range(size // 2), TURNS)  # those that go last: none of them was evicted before

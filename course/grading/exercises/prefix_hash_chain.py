@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, Mistake, expect, listed, shown, whole
 
 FEWEST_BYTES = 16
@@ -167,7 +167,7 @@ def the_cap(answer: Answer, rng: random.Random) -> None:
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
-    def names_of(size: int) -> Cost:
+    def names_of(size: int) -> WorkCost:
         ids, found = tokens(rng, size), []
         cost = cost_of(lambda: found.extend(listed(answer.block_names(ids, 16, ()), "block_names(...)")), size)
         expect(len(found) == size // 16, "names_collide", size=size, size_2=size // 16, found=len(found))

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from course.grading.exercises.lru_eviction import written
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, broken, compare, expect, whole
 
 Act = tuple[str, Any]
@@ -188,11 +188,11 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     def some_sequences(size: int) -> list[list[int]]:
         return [[*shared, i, *rng.choices(range(1000), k=TAIL)] for i in range(size)]
 
-    def inserting(size: int) -> Cost:
+    def inserting(size: int) -> WorkCost:
         tree, sequences = answer.RadixTree(), some_sequences(size)
         return cost_of(lambda: answer.many(tree.insert, [[each] for each in sequences]), size)
 
-    def matching(size: int) -> Cost:
+    def matching(size: int) -> WorkCost:
         tree, sequences = answer.RadixTree(), some_sequences(size)
         answer.many(tree.insert, [[each] for each in sequences])
         asked, found = [rng.choice(sequences) for _ in range(ASKED)], []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.grading.exercise import Answer, Mistake
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Slips, broken, compare, cut, expect, listed, shown, slip_of, table
 
 Event = dict[str, str]
@@ -254,7 +254,7 @@ def byte_order_mark(answer: Answer, rng: random.Random) -> None:
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     letter = bytes([rng.choice(b"abcxyz")])
 
-    def pieces_of_a_line(size: int) -> Cost:
+    def pieces_of_a_line(size: int) -> WorkCost:
         parser = answer.EventParser()
         answer.many(parser.feed, [[b"data: "], *[[letter * 10 * PIECE_BYTES]] * (size // (10 * PIECE_BYTES))])
         cost = cost_of(lambda: answer.many(parser.feed, [[letter * PIECE_BYTES]] * PIECES), PIECES)
@@ -262,13 +262,13 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
         expect([len(each["data"]) for each in events] == [size + PIECES * PIECE_BYTES], "long_line_lost", size=size)
         return cost
 
-    def events_of_a_chunk(size: int) -> Cost:
+    def events_of_a_chunk(size: int) -> WorkCost:
         parser, chunk, found = answer.EventParser(), (b"data:" + letter * EVENT_BYTES + b"\n\n") * size, []
         cost = cost_of(lambda: found.extend(listed(parser.feed(chunk), f"feed(a chunk of {size} events)")), size)
         expect(len(found) == size, f"feed(a chunk of {size} events) gave {len(found)}")
         return cost
 
-    def comments_of_a_chunk(size: int) -> Cost:
+    def comments_of_a_chunk(size: int) -> WorkCost:
         parser = answer.EventParser()
         return cost_of(lambda: parser.feed(b":\n" * size), size)
 

@@ -37,7 +37,7 @@ NORM_SLIPS: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
 
 
 @dataclass
-class Case:
+class KernelCase:
     """Inputs of one question, as NumPy sees them (float64, after rounding to the dtype)."""
 
     x: np.ndarray
@@ -52,7 +52,7 @@ class Case:
         return f"{self.dtype} {list(self.x.shape)}{far}, eps {self.eps:g}"
 
 
-def slips_on(of: Callable[[Case], np.ndarray]) -> dict[str, Callable[[Case], np.ndarray]]:
+def slips_on(of: Callable[[KernelCase], np.ndarray]) -> dict[str, Callable[[KernelCase], np.ndarray]]:
     """The mistakes of a norm, made with what `of` takes of a case."""
     return {name: lambda case, slip=slip: slip(of(case), case.weight, case.eps) for name, slip in NORM_SLIPS.items()}
 
@@ -67,7 +67,7 @@ NORMED_SLIPS: Slips = {
 
 def some_case(
     rng: random.Random, rows: int, size: int, eps: float = 1e-3, dtype: str = "float32", **more: float
-) -> Case:
+) -> KernelCase:
     """
     Args:
         more: `gap` between rows; `times`, how large the numbers are.
@@ -76,7 +76,7 @@ def some_case(
     kind = np.dtype(dtype)
     x, delta = (draws.normal(0.2, 1, (rows, size)) * more.get("times", 1) for _ in range(2))
     weight = draws.uniform(0.5, 2, size)
-    return Case(
+    return KernelCase(
         *(each.astype(kind).astype(np.float64) for each in (x, delta, weight)), eps, dtype, int(more.get("gap", 0))
     )
 
@@ -85,7 +85,7 @@ GAPS = {"x": 1, "delta": 3, "out": 2, "total": 2, "normed": 0}
 """How far apart the rows of each tensor are, in gaps of the case."""
 
 
-def run(answer: Answer, name: str, case: Case, inputs: Sequence[str], outputs: Sequence[str]) -> list[np.ndarray]:
+def run(answer: Answer, name: str, case: KernelCase, inputs: Sequence[str], outputs: Sequence[str]) -> list[np.ndarray]:
     """What a function of the answer writes into its outputs: in one launch, and nowhere else."""
     given = {each: (getattr(case, each), GAPS[each] * case.gap) for each in inputs}
     fills = {each: GAPS[each] * case.gap for each in outputs}
@@ -100,15 +100,15 @@ def run(answer: Answer, name: str, case: Case, inputs: Sequence[str], outputs: S
     return seen["numbers"]
 
 
-def run_add(answer: Answer, case: Case) -> list[np.ndarray]:
+def run_add(answer: Answer, case: KernelCase) -> list[np.ndarray]:
     """Total and normed."""
     return run(answer, "add_rms_norm", case, ["x", "delta"], ["total", "normed"])
 
 
 def judge(
-    cases: Sequence[tuple[Case, np.ndarray]],
+    cases: Sequence[tuple[KernelCase, np.ndarray]],
     what: str,
-    wanted: Callable[[Case], np.ndarray],
+    wanted: Callable[[KernelCase], np.ndarray],
     slips: Slips,
     tip: str = "read_outside",
     usual: str | None = None,
@@ -123,7 +123,7 @@ def judge(
     """
     dtype = cases[0][0].dtype
 
-    def difference(arguments: tuple[Case], found: np.ndarray, wanted: np.ndarray) -> str:
+    def difference(arguments: tuple[KernelCase], found: np.ndarray, wanted: np.ndarray) -> str:
         odd = ~np.isclose(found, wanted, rtol=1e-2, atol=TOLERANCE[dtype] * np.abs(wanted).max())
         row, column = np.argwhere(odd)[0] if odd.any() else (0, 0)
         place = f"at [{row}, {column}] is {found[row, column]:.5g}; expected {wanted[row, column]:.5g}"
@@ -141,16 +141,18 @@ def judge(
     )
 
 
-def judge_norm(answer: Answer, cases: Sequence[Case], tip: str = "read_outside", usual: str | None = None) -> None:
+def judge_norm(
+    answer: Answer, cases: Sequence[KernelCase], tip: str = "read_outside", usual: str | None = None
+) -> None:
     found = [(case, run(answer, "rms_norm", case, ["x"], ["out"])[0]) for case in cases]
     judge(found, "rms_norm", lambda case: right(case.x, case.weight, case.eps), NORM_OF_X, tip, usual)
 
 
-def right_total(case: Case) -> np.ndarray:
+def right_total(case: KernelCase) -> np.ndarray:
     return case.x + case.delta
 
 
-def right_normed(case: Case) -> np.ndarray:
+def right_normed(case: KernelCase) -> np.ndarray:
     return right(case.x + case.delta, case.weight, case.eps)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from course.incidents.numbers import latencies
-from course.incidents.service import Flow, Play, Service, capacity
+from course.incidents.service import Flow, ServicePlay, SimulatedService, capacity
 from course.lab.run import percentile
 from course.simulator.cluster.fleet import ClusterConfig
 from course.simulator.workload.arrivals import Poisson
@@ -30,8 +30,8 @@ class Draw(random.Random):
 class Case:
     """A service before, healthy, and now, ill. The SLO is set to fit the first."""
 
-    before: Service
-    now: Service
+    before: SimulatedService
+    now: SimulatedService
     change: str
     """What was really changed, or happened, as a log of changes would say it."""
     target: float = 0.9
@@ -111,7 +111,7 @@ def service(
     replicas: int = 1,
     requests: int = REQUESTS,
     **engine: Any,
-) -> Service:
+) -> SimulatedService:
     """A service of one flow, a request a second, with a configuration that suits most traffic."""
     model, hardware, tp = draw.choice(machines)
     fields = {
@@ -122,16 +122,16 @@ def service(
     }
     flow = Flow("chat", kind, Poisson(rate=1.0))
     fleet = ClusterConfig(replicas=replicas, sample_every_s=None)
-    return Service(model, hardware, EngineConfig(**fields), (flow,), float(requests), tp=tp, fleet=fleet)
+    return SimulatedService(model, hardware, EngineConfig(**fields), (flow,), float(requests), tp=tp, fleet=fleet)
 
 
-def loaded(service: Service, load: float, of: Service | None = None) -> Service:
+def loaded(service: SimulatedService, load: float, of: SimulatedService | None = None) -> SimulatedService:
     """The same, at this share of its capacity, or of another service's."""
     of = of or service
     return service.with_load(load * capacity(of) * service.duration_s / len(service.workload(1)))
 
 
-def in_flight(played: Play) -> float:
+def in_flight(played: ServicePlay) -> float:
     """Requests in flight, on average (Little's law)."""
     spent = sum(record.ended - record.intended for record in played.run.records)
     return spent / played.service.duration_s
@@ -145,7 +145,7 @@ BREACH = (2.0, 4.8)
 """How far over its limit the worst p99 is when you are paged: at the least, and at the most."""
 
 
-def slo_for(healthy: Play, ill: Play, breach: float) -> SLO:
+def slo_for(healthy: ServicePlay, ill: ServicePlay, breach: float) -> SLO:
     """Limits that suit a healthy run, in round numbers, and that an ill one breaks by no more than a factor."""
     now = latencies(ill)
     return SLO(
@@ -156,7 +156,7 @@ def slo_for(healthy: Play, ill: Play, breach: float) -> SLO:
     )
 
 
-def breach_of(play: Play) -> tuple[str, float]:
+def breach_of(play: ServicePlay) -> tuple[str, float]:
     """The limit that answered requests break by most, at p99, and by which factor."""
     worst = {
         name: (percentile(values, 99) or 0.0) / getattr(play.service.slo, name)

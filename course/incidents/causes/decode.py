@@ -3,19 +3,19 @@
 from dataclasses import replace
 
 from course.incidents.causes.base import Case, Draw, chat, in_flight, lengths, loaded, service
-from course.incidents.service import Service, play
+from course.incidents.service import SimulatedService, play
 from course.simulator.workload.kinds import Independent
 from minillm.policies.config import SpeculativeConfig
 
 
-def blocks_for(s: Service, requests: float) -> int:
+def blocks_for(s: SimulatedService, requests: float) -> int:
     """KV blocks that hold so many whole requests of the service's, and at least its longest."""
     made = s.workload(1).requests
     tokens = [request.num_prompt_tokens + request.output_tokens for request in made]
     return int(max(requests * sum(tokens) / len(tokens), 1.25 * longest(s))) // 16 + 1
 
 
-def longest(s: Service) -> int:
+def longest(s: SimulatedService) -> int:
     """Tokens of the longest request that may come."""
     return max(flow.kind.prompt.high + flow.kind.output.high for flow in s.flows)
 

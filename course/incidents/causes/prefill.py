@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from course.incidents.causes.base import Case, Draw, chat, lengths, loaded, service
-from course.incidents.service import Service
+from course.incidents.service import SimulatedService
 from course.simulator.cluster.routers import RouterConfig
 from course.simulator.workload.kinds import Independent, SharedPrefix
 from course.simulator.workload.lengths import Fixed, LogNormal, Uniform
@@ -25,7 +25,7 @@ FP8 = (
 """Chips that multiply in fp8."""
 
 
-def with_long_prompts(s: Service, share: float, prompt: LogNormal | Fixed) -> Service:
+def with_long_prompts(s: SimulatedService, share: float, prompt: LogNormal | Fixed) -> SimulatedService:
     """One request in 1 / share is a document; chats become as many fewer."""
     (short,) = s.flows
     document = Independent(prompt=prompt, output=lengths(60, 0.3, 2))

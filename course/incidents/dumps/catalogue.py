@@ -10,8 +10,8 @@ from course.incidents.causes import CAUSES, Case, Cause, Draw
 from course.incidents.causes.base import loaded, service
 from course.incidents.dumps.sums import Sums, sums_of, thirteen
 from course.incidents.generate import Hidden, generate_of, look_up
-from course.incidents.outcome import Trials
-from course.incidents.service import Play
+from course.incidents.outcome import ServiceTrials
+from course.incidents.service import ServicePlay
 from course.lessons.lesson_13 import claims as lesson_13
 
 SLOTS, TOKENS_A_STEP = 64, 768
@@ -54,7 +54,7 @@ class Dump:
     shown: tuple[str, ...]
     """Ids of the questions that it answers."""
     seed: int = 0
-    sums: Callable[[Play], Sums] = sums_of
+    sums: Callable[[ServicePlay], Sums] = sums_of
 
 
 def _dumps() -> Iterator[Dump]:
@@ -77,7 +77,7 @@ def find_dump(name: object) -> Dump:
 
 
 @functools.lru_cache(maxsize=len(DUMPS))
-def drawn(name: str) -> tuple[Hidden, Trials]:
+def drawn(name: str) -> tuple[Hidden, ServiceTrials]:
     """The incident behind a dump; drawn once."""
     dump = find_dump(name)
     return generate_of(dump.cause, dump.seed, difficulty=1)

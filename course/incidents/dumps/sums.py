@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from course.incidents.numbers import answered
-from course.incidents.service import Play
+from course.incidents.service import ServicePlay
 from course.lessons.lesson_13 import claims as lesson_13
 
 
@@ -87,7 +87,7 @@ def slips(sums: Sums) -> dict[str, dict[float, str]]:
     }
 
 
-def sums_of(play: Play) -> Sums:
+def sums_of(play: ServicePlay) -> Sums:
     """Read off a run."""
     service, records = play.service, play.run.records
     on, done = service.deployment(), answered(play)
@@ -108,7 +108,7 @@ def sums_of(play: Play) -> Sums:
     )
 
 
-def thirteen(play: Play) -> Sums:
+def thirteen(play: ServicePlay) -> Sums:
     """The well-known dump: its own numbers, on the machine of the run. Its gap and TTFT are p99s: upper estimates."""
     return replace(
         sums_of(play),

@@ -15,13 +15,13 @@ from fake_endpoint import FakeEndpoint, Reply
 from course.drills import calibrate, judge, lesson
 from course.drills.amounts import amounts_in, sums_in
 from course.drills.checks import check, false_statements, follow_ups, share, verified
-from course.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, Draw, DrawnDrill, Drill, UnknownDrillError
+from course.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, DrawnDrill, Drill, PromptDraw, UnknownDrillError
 from course.drills.falsehoods import against_itself, falsehoods_in
 from course.drills.library import ALL, FLAGSHIP, find_drill
 from course.drills.library.formulas import accepted
 from course.drills.sitting import Sitting
 from course.drills.stated import declared_innocent, named_in, table
-from course.grading.growth import Cost, hold_steady
+from course.grading.growth import WorkCost, hold_steady
 
 CASES = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
 EACH = pytest.mark.parametrize("drill", ALL, ids=lambda drill: drill.id)
@@ -169,10 +169,10 @@ def test_hostile_texts_take_time_in_proportion_to_their_length() -> None:
         "2 x 3 = 1e999. 1e999 x 1e999 = 3. 1 / 0 = 0. ",
     ):
 
-        def reading(size: int, piece: str = piece) -> Cost:
+        def reading(size: int, piece: str = piece) -> WorkCost:
             text, began = piece * (size // len(piece)), time.process_time()
             check(drawn, text, Commit(number=text)), follow_ups(drawn, text, Commit()), named_in(text)
-            return Cost(time.process_time() - began, size)
+            return WorkCost(time.process_time() - began, size)
 
         hold_steady(reading, (500, 5_000), f"the time per character grows with the length of {piece!r}, repeated")
     assert "<script>" not in Sitting(drawn, "<script>alert(1)</script> quantization cuts the queue.").html()
@@ -248,7 +248,7 @@ def test_seeds_change_the_numbers_and_equal_seeds_do_not() -> None:
     drill = find_drill(FLAGSHIP)
     assert drill.drawn(5).prompt == drill.drawn(5).prompt
     assert len({drill.drawn(seed).prompt for seed in range(8)}) > 1
-    assert Draw(0)(1.0, 2.0, 3.0) == 1.0
+    assert PromptDraw(0)(1.0, 2.0, 3.0) == 1.0
     with pytest.raises(UnknownDrillError, match=FLAGSHIP):
         find_drill("nothing")
 

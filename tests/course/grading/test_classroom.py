@@ -31,7 +31,7 @@ def work() -> None:
     assert history.add_hint(EXERCISE, 1) is None
     assert history.add_attempt(EXERCISE, seed=2, score=EXERCISE.max_score) is None
     attempts.keep(
-        attempts.Attempt(
+        attempts.DrillAttempt(
             drill="p99-8s",
             seed=0,
             when="2030-01-01T00:00:00",

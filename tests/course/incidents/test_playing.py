@@ -12,7 +12,7 @@ from players import expert
 
 from course.incidents import Incident, IncidentError
 from course.incidents.interventions import BY_ID, MOST_SLOTS
-from course.incidents.marking import EVIDENCE, RESTORED, Answer, _secondary, second_phases
+from course.incidents.marking import EVIDENCE, RESTORED, Diagnosis, _secondary, second_phases
 from course.incidents.numbers import PLACES
 from course.incidents.page import page_of
 from course.incidents.questions_server import BATCHES
@@ -277,7 +277,7 @@ def test_of_a_change_that_was_tried_only_numbers_stay(slots: Incident) -> None:
 
 def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) -> None:
     hidden = draw("unchunked", 1)._hidden
-    swapped = Answer("decode", "prefill", (), (), None, ())
+    swapped = Diagnosis("decode", "prefill", (), (), None, ())
     assert _secondary(hidden, swapped).earned > 0
     only_queue = replace(hidden, cause=replace(hidden.cause, phase="queue", also=("prefill",)), also=None)
     lost = {phase: float(phase == "queue") for phase in PLACES}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from course.lab.lab import Lab
-from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Side, main, measure, on_the_engine, simulated
+from course.lab.phase_map.measure import STORED, MeasuredPair, PhaseMap, Side, main, measure, on_the_engine, simulated
 from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note
 from course.lab.phase_map.techniques import CHAT, ROWS, EnginePair, Pair, Technique, at, many
 from course.lessons.start.contents import lessons
@@ -19,8 +19,8 @@ def side(in_time: float = 1.0, gap: float = 0.05, **phases: float) -> Side:
     return Side({**dict.fromkeys(PHASES, 0.0), **phases}, in_time, gap)
 
 
-def pair(without: Side, with_it: Side) -> Measured:
-    return Measured("some traffic", "made up", without, with_it)
+def pair(without: Side, with_it: Side) -> MeasuredPair:
+    return MeasuredPair("some traffic", "made up", without, with_it)
 
 
 @pytest.mark.parametrize(
