@@ -14,7 +14,7 @@
 
 # %%
 from course.drills import lesson
-from course.drills.checks import claims as statements
+from course.drills.checks import false_statements
 from course.drills.desk import Desk, MockInterview, solution
 from course.drills.library import FLAGSHIP, find_drill
 from course.lab import open_lab, simulated_70b
@@ -139,7 +139,7 @@ lesson.what_next()
 
 # %%
 for false in ("Speculation cuts prefill by half.", "A long answer makes its own first token late."):
-    print(false, "->", [claim.right for claim in statements(dump, false)] or "not read")
+    print(false, "->", [said.right for said in false_statements(dump, false)] or "not read")
 
 # %% [markdown]
 # That's why each grader says what it can't judge. A language model can be a third grader (`minillm drill grade ...
@@ -174,7 +174,7 @@ simulated_70b.error_band(simulated_70b.deployment(**run.SERVER))
 # itself settles it. These lines are about the queue:
 
 # %%
-from course.drills.claims import table
+from course.drills.stated import table
 
 for pair, (effect, _, right) in table()["effects"].items():
     if pair.endswith(".queue"):

@@ -11,7 +11,7 @@ SHARE_TOLERANCE = 0.025
 """A share of the whole also within this: 99% is not 95%, though within 6% of it."""
 
 WIDEST = 1.7
-"""Of a range: its upper end over its lower one. "30-50 ms" is one; with ends further apart they are two numbers."""
+"""The upper end of a range over its lower one, at most. "30-50 ms" is one; ends further apart are two numbers."""
 
 SECONDS, TOKENS, RATE, TOKEN_RATE, BYTES, BYTE_RATE = "s", "tokens", "requests/s", "tokens/s", "B", "B/s"
 FLOPS, RATIO, MONEY, COUNT = "FLOP/s", "ratio", "$", ""

@@ -16,7 +16,7 @@ RECENT = 5
 """Attempts that tell where a learner stands."""
 
 
-class Attempt(StoredModel):
+class DrillAttempt(StoredModel):
     """One answer, and what became of it. Those of older versions have `level` and `self_score`, and no weight."""
 
     drill: str
@@ -33,7 +33,7 @@ class Attempt(StoredModel):
     """By criterion, 0 to 1: the learner's own levels, where a quote stands behind them."""
     self_score: dict[str, str] = Field(default_factory=dict)
     weight: float = 1.0
-    """Of those levels, by how well two samples were graded."""
+    """What those levels count, by how well two samples were graded."""
     bias: float | None = None
     """Levels by which the samples were graded too high."""
     commit: dict[str, Any] = Field(default_factory=dict)
@@ -44,7 +44,7 @@ class Attempt(StoredModel):
 
 
 class Attempts(StoredModel):
-    done: list[Attempt] = Field(default_factory=list)
+    done: list[DrillAttempt] = Field(default_factory=list)
     """Oldest first."""
 
 
@@ -52,15 +52,15 @@ FILE = JsonStore("drills.json", Attempts, anywhere=True)
 """Unlike other things that are kept, answers are also kept from a terminal: they were handed in."""
 
 
-def keep(attempt: Attempt) -> None:
+def keep(attempt: DrillAttempt) -> None:
     """One more; never breaks what it is called from."""
     FILE.change(lambda content: content.done.append(attempt))
 
 
-def attempt_of(sitting: Sitting) -> Attempt:
+def attempt_of(sitting: Sitting) -> DrillAttempt:
     """What is kept of a graded answer."""
     calibration, own = sitting.calibration, sitting.own
-    return Attempt(
+    return DrillAttempt(
         drill=sitting.drill.id,
         seed=sitting.drill.seed,
         when=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -78,7 +78,7 @@ def attempt_of(sitting: Sitting) -> Attempt:
     )
 
 
-def standing(done: Sequence[Attempt]) -> dict[str, float]:
+def standing(done: Sequence[DrillAttempt]) -> dict[str, float]:
     """By criterion: the mean of the recent attempts' own grades, each as heavy as the learner was calibrated."""
     recent = [each for each in done[-RECENT:] if each.weight]
     weights = {key: sum(each.weight for each in recent if key in each.dimensions) for key in DIMENSIONS}
@@ -89,7 +89,7 @@ def standing(done: Sequence[Attempt]) -> dict[str, float]:
     }
 
 
-def practise_next(done: Sequence[Attempt]) -> tuple[str, str]:
+def practise_next(done: Sequence[DrillAttempt]) -> tuple[str, str]:
     """(criterion, drill): the weakest criterion of late, and the drill that was not tried yet, or went worst."""
     points = standing(done)
     weakest = min(points, key=points.get) if points else "diagnosis"

@@ -1,24 +1,13 @@
-"""Grader 1, numbers and claims: what was committed to, the numbers and sums of the prose, and its plain statements."""
+"""Grader 1, numbers and statements: what was committed to, numbers and sums of the prose, and what it says plainly."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from course.drills.amounts import COUNT, RATIO, Amount, Sum, Written, amounts_in, sums_in
-from course.drills.claims import (
-    LONGEST,
-    Claim,
-    against_itself,
-    around,
-    asserted,
-    declared_innocent,
-    false_claims,
-    menu,
-    named_in,
-    sentences,
-    table,
-)  # fmt: skip
 from course.drills.drill import Commit, DrawnDrill, FollowUp
+from course.drills.falsehoods import FalseStatement, against_itself, falsehoods_in
+from course.drills.stated import LONGEST, around, asserted, declared_innocent, menu, named_in, sentences, table
 from minillm.core.errors import MinillmError
 
 JUDGES = (
@@ -38,7 +27,7 @@ class CommitError(MinillmError):
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckedItem:
     """One thing that was looked at. Where `most` is 0, it can only cost."""
 
     key: str
@@ -61,7 +50,7 @@ def verified(commit: Commit) -> Commit:
     return commit
 
 
-def check(drill: DrawnDrill, text: str, commit: Commit) -> tuple[Check, ...]:
+def check(drill: DrawnDrill, text: str, commit: Commit) -> tuple[CheckedItem, ...]:
     """Everything that can be told without a reader. Never raises, whatever is written."""
     text = text[:LONGEST]
     return (
@@ -74,35 +63,35 @@ def check(drill: DrawnDrill, text: str, commit: Commit) -> tuple[Check, ...]:
     )
 
 
-def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[Check]:
+def prose_faults(drill: DrawnDrill, text: str, commit: Commit) -> Iterator[CheckedItem]:
     """What can only cost: sums that don't come out, false statements, contradictions."""
     for wrong in (each for each in _sums(text) if not each.holds):
-        yield Check("sum", "evidence", -1, 0, f"It gives {wrong.readings[0]:.3g}, in base units.", (wrong.words,))
-    for claim in claims(drill, text):
-        yield Check("false", "interventions", -1, 0, claim.right, (claim.quote,))
+        yield CheckedItem("sum", "evidence", -1, 0, f"It gives {wrong.readings[0]:.3g}, in base units.", (wrong.words,))
+    for false in false_statements(drill, text):
+        yield CheckedItem("false", "interventions", -1, 0, false.right, (false.quote,))
     if quote := declared_innocent(text).get(commit.dominant):
         says = f"You committed to {menu('causes')[commit.dominant]!r}."
-        yield Check("contradiction", "diagnosis", -1, 0, says, (quote,))
+        yield CheckedItem("contradiction", "diagnosis", -1, 0, says, (quote,))
     for quotes in against_itself(text):
-        yield Check("contradiction", "interventions", -1, 0, "One of the two denies the other.", quotes)
+        yield CheckedItem("contradiction", "interventions", -1, 0, "One of the two denies the other.", quotes)
     if stray := _stray_result(drill, text, commit):
-        yield Check("contradiction", "evidence", -1, 0, f"What was asked for comes to {drill.asked}.", (stray,))
+        yield CheckedItem("contradiction", "evidence", -1, 0, f"What was asked for comes to {drill.asked}.", (stray,))
 
 
-def claims(drill: DrawnDrill, text: str) -> list[Claim]:
+def false_statements(drill: DrawnDrill, text: str) -> list[FalseStatement]:
     """What is false in a text, as far as it is recognised; what the drill's rubric says holds."""
     told = drill.rubric.must_not_say
     facts = "\n\n".join([drill.impossible, *drill.rubric.must_say, *(each.right for each in told)])
-    return false_claims(text, [(f.says, f.right) for f in told], facts, [(f.like, f.right) for f in told if f.like])
+    return falsehoods_in(text, [(f.says, f.right) for f in told], facts, [(f.like, f.right) for f in told if f.like])
 
 
-def total(checks: Sequence[Check]) -> float:
+def total(checks: Sequence[CheckedItem]) -> float:
     """Points of what is computed; faults cost."""
     return max(sum(each.points for each in checks), 0.0)
 
 
-def share(checks: Sequence[Check]) -> float:
-    """Of the points that can be had."""
+def share(checks: Sequence[CheckedItem]) -> float:
+    """The share of the possible points that was earned."""
     return total(checks) / sum(each.most for each in checks)
 
 
@@ -133,16 +122,16 @@ def _meets(wanted: Sequence[str], unwanted: Sequence[str], present: set[str]) ->
     return (not wanted or bool(present & set(wanted))) and not present & set(unwanted)
 
 
-def _cause(key: str, criterion: str, most: float, committed: str, right: dict[str, float]) -> Check:
+def _cause(key: str, criterion: str, most: float, committed: str, right: dict[str, float]) -> CheckedItem:
     if not committed:
-        return Check(key, criterion, 0, most, "Nothing committed.")
+        return CheckedItem(key, criterion, 0, most, "Nothing committed.")
     labels, points = menu("causes"), most * right.get(committed, 0)
     best = " or ".join([labels[name] for name, worth in right.items() if worth == max(right.values())][:2])
     verdict = "right" if points == most else f"half of it, rather {best}" if points else f"no, {best}"
-    return Check(key, criterion, points, most, f"{labels[committed]}: {verdict}.")
+    return CheckedItem(key, criterion, points, most, f"{labels[committed]}: {verdict}.")
 
 
-def _number(drill: DrawnDrill, text: str, commit: Commit) -> Check:
+def _number(drill: DrawnDrill, text: str, commit: Commit) -> CheckedItem:
     asked, state, written = drill.asked, number_state(drill, text, commit), _committed(commit)
     points, says = 2.0, f"{commit.number}: right."
     if state != "right":
@@ -151,26 +140,26 @@ def _number(drill: DrawnDrill, text: str, commit: Commit) -> Check:
         points, says = 1.0, f"{asked} is in your text; commit to it."
     elif {each.unit for each in written} == {COUNT} and asked.unit not in (COUNT, RATIO):
         points, says = 1.0, f"{commit.number}: right, except for its unit: it's {asked}."
-    return Check("number", "evidence", points, 2, says)
+    return CheckedItem("number", "evidence", points, 2, says)
 
 
-def _fixes(ranked: Sequence[str], worth: dict[str, float]) -> Check:
+def _fixes(ranked: Sequence[str], worth: dict[str, float]) -> CheckedItem:
     if not ranked:
-        return Check("fixes", "interventions", 0, 2, "Nothing committed.")
+        return CheckedItem("fixes", "interventions", 0, 2, "Nothing committed.")
     best = sum(rank * points for rank, points in zip(RANKS, sorted(worth.values(), reverse=True)) if points > 0)
     points = sum(rank * worth.get(name, 0) for rank, name in zip(RANKS, ranked))
     labels = menu("techniques")
     first = sorted((name for name in worth if worth[name] > 0), key=lambda name: -worth[name])[: len(RANKS)]
     says = "; ".join(f"{labels[name]}: {_effect(worth.get(name, 0))}" for name in ranked)
     more = f". Worth most: {', '.join(labels[name] for name in first)}." if points < 0.95 * best else "."
-    return Check("fixes", "interventions", 2 * max(points, 0) / best, 2, says + more)
+    return CheckedItem("fixes", "interventions", 2 * max(points, 0) / best, 2, says + more)
 
 
 def _effect(worth: float) -> str:
     return "harms, or does nothing" if worth < 0 else "helps" if worth > 0 else "not the matter here"
 
 
-def _arithmetic(drill: DrawnDrill, text: str) -> Check:
+def _arithmetic(drill: DrawnDrill, text: str) -> CheckedItem:
     given = [*drill.numbers.given.values(), *(Amount(w.low, w.unit) for w in _amounts(drill.prompt))]
     found: dict[str, str] = {}
     for sentence in sentences(text):
@@ -179,7 +168,7 @@ def _arithmetic(drill: DrawnDrill, text: str) -> Check:
             found.setdefault(name, sentence)
     says = f"{len(found)} right of your own." if found else "No number that isn't in the prompt."
     quotes = tuple(dict.fromkeys(found.values()))[:ENOUGH]
-    return Check("numbers", "evidence", min(len(found), ENOUGH), ENOUGH, says, quotes)
+    return CheckedItem("numbers", "evidence", min(len(found), ENOUGH), ENOUGH, says, quotes)
 
 
 def _mentioned(amount: Amount, written: Sequence[Written]) -> bool:

@@ -11,7 +11,6 @@ import typer
 from course.drills.attempts import FILE, attempt_of
 from course.drills.attempts import keep as keep_attempt
 from course.drills.checks import verified
-from course.drills.claims import menu
 from course.drills.clock import written
 from course.drills.drill import Commit
 from course.drills.library import ALL, find_drill
@@ -19,6 +18,7 @@ from course.drills.mock import MINUTES, debrief, plan
 from course.drills.report import advice, report, summary
 from course.drills.sitting import Sitting, off_text, solution_text
 from course.drills.stages import Terminal, stages
+from course.drills.stated import menu
 from minillm.core.errors import MinillmError
 from minillm.frontend.terminal import fitted
 

@@ -44,7 +44,7 @@ class Desk(LivePanel):
         drawn = drill if isinstance(drill, DrawnDrill) else find_drill(drill).drawn(seed)
         self.sitting, self.is_over = Sitting(drawn), False
         self.fields: dict[str, widgets.ValueWidget] = {}
-        """Of the stage that is open, by key."""
+        """The fields of the stage that is open, by key."""
         self._stages: Stages = stages(self.sitting, is_graded)
         self._now, self._began = now, None
         self._name = f"drill-{uuid4().hex[:8]}"

@@ -33,7 +33,7 @@ class UnknownDrillError(MinillmError):
     """There is no drill of that name."""
 
 
-class Draw:
+class PromptDraw:
     """Chooses the numbers of one variant. Seed 0 always takes the first option: the classic."""
 
     def __init__(self, seed: int) -> None:
@@ -68,19 +68,19 @@ class Commit(_FromFile):
     """What is handed in beside the prose, and matched exactly or within a tolerance."""
 
     dominant: str = ""
-    """A cause of claims.toml, as `second` is."""
+    """A cause of stated.toml, as `second` is."""
     second: str = ""
     number: str = ""
     """The number that was asked for, with its unit."""
     fixes: tuple[str, ...] = ()
-    """Techniques of claims.toml, the most important first."""
+    """Techniques of stated.toml, the most important first."""
 
 
 class Asked(_FromFile):
     """The number that a drill asks for."""
 
     name: str
-    """Of a derived number."""
+    """The name of a derived number."""
     asks: str
     called: tuple[str, ...] = ()
     """What it counts, as prose says it: "replicas". A text that ends with another number of those contradicts."""
@@ -95,11 +95,11 @@ class Key(_FromFile):
     fixes: dict[str, float]
 
 
-class Criterion(_FromFile):
+class RubricCriterion(_FromFile):
     """One thing that is judged apart from all others."""
 
     key: str
-    """Of DIMENSIONS."""
+    """One of DIMENSIONS."""
     asks: str
     anchors: tuple[str, str, str, str]
     """What an answer of each level does."""
@@ -119,7 +119,7 @@ class Falsehood(_FromFile):
     says: str
     right: str
     like: str = ""
-    """Where no plain statement of claims.py says it: a pattern for what does. Its group `no` denies nothing."""
+    """Where no plain statement of stated.py says it: a pattern for what does. Its group `no` denies nothing."""
 
 
 class FollowUp(_FromFile):
@@ -133,13 +133,13 @@ class FollowUp(_FromFile):
     if_fix: tuple[str, ...] = ()
     unless_fix: tuple[str, ...] = ()
     if_says: tuple[str, ...] = ()
-    """Techniques or quantities of claims.toml, any of which the prose names."""
+    """Techniques or quantities of stated.toml, any of which the prose names."""
     unless_says: tuple[str, ...] = ()
     number: str = ""
     """right, wrong or missing."""
 
 
-class Sample(Commit):
+class SampleAnswer(Commit):
     """What a sample answer commits to, and how it is to be graded."""
 
     grades: dict[str, str] = {}
@@ -152,11 +152,11 @@ class Rubric(_FromFile):
     """What all three graders share."""
 
     commit: Key
-    criteria: tuple[Criterion, ...] = Field(min_length=4, max_length=7)
+    criteria: tuple[RubricCriterion, ...] = Field(min_length=4, max_length=7)
     must_say: tuple[str, ...]
     must_not_say: tuple[Falsehood, ...]
     follow_ups: tuple[FollowUp, ...]
-    samples: dict[str, Sample]
+    samples: dict[str, SampleAnswer]
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Drill:
     title: str
     minutes: int
     phases: str
-    numbers: Callable[[Draw], Numbers]
+    numbers: Callable[[PromptDraw], Numbers]
     rubric: Rubric
 
     __repr__ = brief
@@ -198,7 +198,7 @@ class DrawnDrill:
 
     @cached_property
     def numbers(self) -> Numbers:
-        return self.drill.numbers(Draw(self.seed))
+        return self.drill.numbers(PromptDraw(self.seed))
 
     @cached_property
     def rubric(self) -> Rubric:

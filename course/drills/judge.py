@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import httpx
 
 from course.drills.calibrate import stands_in
-from course.drills.drill import LEVELS, Criterion, DrawnDrill
+from course.drills.drill import LEVELS, DrawnDrill, RubricCriterion
 
 JUDGES = (
     "Can tell: whether words of yours meet a criterion, as a language model reads them. Cannot tell: whether the model "
@@ -23,7 +23,7 @@ KEY = "MINILLM_JUDGE_KEY"
 """Environment variable with the endpoint's key, if it wants one."""
 TIMEOUT_S = 120.0
 MOST_TOKENS = 400
-"""Of a reply: a quote and a level."""
+"""The longest reply: a quote and a level."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Opinion:
     """What a model said on one criterion."""
 
     levels: tuple[str, ...] = ()
-    """Of each asking that quoted the answer."""
+    """The level of each reply that quoted the answer."""
     quotes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Why an asking gave nothing."""
@@ -51,7 +51,9 @@ def ask(drill: DrawnDrill, answer: str, url: str, model: str, client: httpx.Clie
         return {each.key: _opinion(drill, each, answer, url, model, http) for each in drill.rubric.criteria}
 
 
-def _opinion(drill: DrawnDrill, criterion: Criterion, answer: str, url: str, model: str, http: httpx.Client) -> Opinion:
+def _opinion(
+    drill: DrawnDrill, criterion: RubricCriterion, answer: str, url: str, model: str, http: httpx.Client
+) -> Opinion:
     headers = {"Authorization": f"Bearer {os.environ[KEY]}"} if os.environ.get(KEY) else {}
     levels, quotes, problems = [], [], []
     for is_swapped in (False, True):
@@ -74,7 +76,7 @@ def _opinion(drill: DrawnDrill, criterion: Criterion, answer: str, url: str, mod
     return Opinion(tuple(levels), tuple(quotes), tuple(problems))
 
 
-def _question(drill: DrawnDrill, criterion: Criterion, answer: str, is_swapped: bool) -> str:
+def _question(drill: DrawnDrill, criterion: RubricCriterion, answer: str, is_swapped: bool) -> str:
     anchors = [f"- {level}: {anchor}" for level, anchor in zip(LEVELS, criterion.anchors)]
     false = [f"- {each.says} (In truth: {each.right})" for each in drill.rubric.must_not_say]
     return "\n".join(

@@ -80,9 +80,9 @@ def what_next() -> Html:
     return Html(f"<p>{words}</p>", words)
 
 
-def _checked(drill: DrawnDrill, name: str) -> tuple[checks.Check, ...]:
+def _checked(drill: DrawnDrill, name: str) -> tuple[checks.CheckedItem, ...]:
     return checks.check(drill, drill.answers[name], drill.rubric.samples[name])
 
 
-def _share(found: tuple[checks.Check, ...], key: str) -> float:
+def _share(found: tuple[checks.CheckedItem, ...], key: str) -> float:
     return sum(each.points / each.most for each in found if each.key == key)

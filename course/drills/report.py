@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from course.drills.attempts import RECENT, Attempt, practise_next, standing
+from course.drills.attempts import RECENT, DrillAttempt, practise_next, standing
 from course.drills.drill import DIMENSIONS
 from course.drills.library import find_drill
 from course.lab.style import COLOURS
@@ -17,7 +17,7 @@ STYLE = (
 )
 
 
-def history_picture(done: Sequence[Attempt]) -> Picture:
+def history_picture(done: Sequence[DrillAttempt]) -> Picture:
     """Share of what could be computed, attempt by attempt, oldest left."""
     height, left, top, width = 130, 70, 10, 620
     body = ""
@@ -36,7 +36,7 @@ def history_picture(done: Sequence[Attempt]) -> Picture:
     )
 
 
-def summary(done: Sequence[Attempt]) -> list[tuple[str, str, str]]:
+def summary(done: Sequence[DrillAttempt]) -> list[tuple[str, str, str]]:
     """(criterion, own grade of late, change since as many attempts before) for each criterion that was graded."""
     now, before = standing(done), standing(done[:-RECENT])
     return [
@@ -45,7 +45,7 @@ def summary(done: Sequence[Attempt]) -> list[tuple[str, str, str]]:
     ]
 
 
-def advice(done: Sequence[Attempt]) -> str:
+def advice(done: Sequence[DrillAttempt]) -> str:
     """What to practise next, in a sentence or two."""
     dimension, drill = practise_next(done)
     words = f"Practise next: {DIMENSIONS[dimension]}, with “{find_drill(drill).title}” ({drill})."
@@ -55,7 +55,7 @@ def advice(done: Sequence[Attempt]) -> str:
     return words
 
 
-def report(done: Sequence[Attempt]) -> str:
+def report(done: Sequence[DrillAttempt]) -> str:
     """The whole page."""
     rows = "".join(f"<tr><td>{n}</td><td>{now}</td><td>{change}</td></tr>" for n, now, change in summary(done))
     table = f"<table><tr><th>criterion</th><th>own grade, weighted</th><th>change</th></tr>{rows}</table>"
@@ -66,7 +66,7 @@ def report(done: Sequence[Attempt]) -> str:
     )
 
 
-def _section(each: Attempt) -> str:
+def _section(each: DrillAttempt) -> str:
     clock = f", {each.seconds / 60:.1f} minutes" if each.seconds is not None else ""
     head = f"{each.drill}: {each.points:.0%} {each.level}", f"{each.when}{clock}; own grades weigh {each.weight:.0%}"
     own = [f"{DIMENSIONS.get(key, key)}: {level} {each.quotes.get(key, '')}" for key, level in each.self_score.items()]

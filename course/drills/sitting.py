@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from course.drills import calibrate, checks
 from course.drills.calibrate import Calibration, Grades, Own
-from course.drills.checks import Check
+from course.drills.checks import CheckedItem
 from course.drills.drill import LEVELS, Commit, DrawnDrill
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Sitting:
     opinions: "Mapping[str, Opinion]" = field(default_factory=dict)
 
     @cached_property
-    def checks(self) -> tuple[Check, ...]:
+    def checks(self) -> tuple[CheckedItem, ...]:
         """To be read once text and commit are final."""
         return checks.check(self.drill, self.text, self.commit)
 
@@ -53,7 +53,7 @@ class Sitting:
     def own(self) -> dict[str, Own]:
         return calibrate.own_grades(self.drill, self.text, self.own_written)
 
-    def faults(self, reply: str) -> tuple[Check, ...]:
+    def faults(self, reply: str) -> tuple[CheckedItem, ...]:
         """What is wrong in a reply to pushback, as far as it can be told."""
         return tuple(checks.prose_faults(self.drill, reply, self.commit))
 
@@ -99,7 +99,7 @@ class Sitting:
             "samples": {label: self.drill.answers[name] for label, name in calibrate.samples(self.drill).items()},
         }
 
-    def evidence(self, key: str) -> list[Check]:
+    def evidence(self, key: str) -> list[CheckedItem]:
         """What is computed for a criterion; for the first also what belongs to none of this drill's."""
         keys = [each.key for each in self.drill.rubric.criteria]
         return [c for c in self.checks if c.criterion == key or (key == keys[0] and c.criterion not in keys)]
@@ -160,7 +160,7 @@ def off_text(calibration: Calibration) -> str:
     return "\n".join([*lines, f"So your own grade weighs {calibration.weight:.0%}."])
 
 
-def _points(found: Check) -> str:
+def _points(found: CheckedItem) -> str:
     return f"{found.points:.2g}/{found.most:g}" if found.most else f"{found.points:g}"
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from course.drills import calibrate
 from course.drills.checks import RANKS
-from course.drills.claims import menu
 from course.drills.clock import written
 from course.drills.drill import LEVELS, Commit
 from course.drills.sitting import Sitting, off_text
+from course.drills.stated import menu
 from minillm.frontend.terminal import Lines, fitted
 
 END = "."
@@ -29,7 +29,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Stage:
+class DrillStage:
     """Some text, and what is asked about it."""
 
     title: str
@@ -37,7 +37,7 @@ class Stage:
     fields: Sequence[Field]
 
 
-Stages = Generator[Stage, dict[str, str], None]
+Stages = Generator[DrillStage, dict[str, str], None]
 
 
 def stages(sitting: Sitting, is_graded: bool = True) -> Stages:
@@ -49,19 +49,19 @@ def stages(sitting: Sitting, is_graded: bool = True) -> Stages:
         ranks = [Field(f"fix {rank}", f"fix {rank}", fixes) for rank in range(1, len(RANKS) + 1)]
         fields = [Field("dominant", "what dominates", causes), Field("second", "the second problem", causes)]
         number = Field("number", "the number, with its unit", about=drill.rubric.commit.number.asks)
-        said = yield Stage("Commit", "", [*fields, number, *ranks])
+        said = yield DrillStage("Commit", "", [*fields, number, *ranks])
         ranked = tuple(dict.fromkeys(said[each.key] for each in ranks if said[each.key]))
         sitting.commit = Commit(dominant=said["dominant"], second=said["second"], number=said["number"], fixes=ranked)
-    said = yield Stage("The interviewer asks", "", [Field(asks, "you", about=asks) for asks in sitting.follow_ups])
+    said = yield DrillStage("The interviewer asks", "", [Field(asks, "you", about=asks) for asks in sitting.follow_ups])
     sitting.replies = {asks: reply for asks, reply in said.items() if reply}
     if is_graded:
         grades = {}
         for label, name in calibrate.samples(drill).items():
-            said = yield Stage(f"Grade this first: answer {label}", drill.answers[name], levels)
+            said = yield DrillStage(f"Grade this first: answer {label}", drill.answers[name], levels)
             grades[label] = {key: level for key, level in said.items() if level}
         sitting.samples = grades
         own = [part for each in levels for part in (each, Field(f"{each.key} quote", "a sentence of yours for it"))]
-        said = yield Stage("Now your own, with a sentence of yours for each", off_text(sitting.calibration), own)
+        said = yield DrillStage("Now your own, with a sentence of yours for each", off_text(sitting.calibration), own)
         sitting.own_written = {
             each.key: (said[each.key], said[f"{each.key} quote"]) for each in levels if said[each.key]
         }

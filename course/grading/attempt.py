@@ -6,7 +6,7 @@ import secrets
 from course.grading import Result
 from course.grading.exercise import Exercise
 from course.grading.history import History, cost_of_hints
-from course.grading.runner import Submission, Worker
+from course.grading.runner import GradingWorker, Submission
 
 STRICT = "MINILLM_STRICT"
 """With this environment variable at 1, as in builds and CI, checks are strict and nothing is kept for a learner."""
@@ -26,7 +26,7 @@ def graded(exercise: Exercise, submission: Submission, seed: int, history: Histo
     """
     if exercise.missing is not None:
         history = None
-    with Worker() as worker:
+    with GradingWorker() as worker:
         outcome = worker.grade(exercise, submission, seed)
     result = Result(exercise.id, outcome.criteria)
     notes = [f"seed {seed}: repeat it with seed={seed}"]
@@ -55,7 +55,7 @@ def next_hint(exercise: Exercise, number: int | None, history: History | None) -
         number = min((history.hints_read(exercise) if history else 0) + 1, total)
     if not isinstance(number, int) or not 1 <= number <= total:
         return f"{exercise.id} has {total} hints: choose a number from 1 to {total}"
-    told = exercise.hints[number - 1]
-    cost = f"costs {told.cost * exercise.max_score:g} of {exercise.max_score:g} points"
+    hint = exercise.hints[number - 1]
+    cost = f"costs {hint.cost * exercise.max_score:g} of {exercise.max_score:g} points"
     trouble = history.add_hint(exercise, number) if history else None
-    return f"Hint {number} of {total} ({cost}): {told.text}" + (f"\n({trouble})" if trouble else "")
+    return f"Hint {number} of {total} ({cost}): {hint.text}" + (f"\n({trouble})" if trouble else "")

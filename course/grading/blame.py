@@ -36,8 +36,8 @@ def explain(error: BaseException, files: frozenset[str] = frozenset()) -> str:
     Args:
         files: names of the learner's files.
     """
-    if hasattr(error, "told"):  # it was raised in the answer's process, which knows the line
-        return str(error.told)
+    if hasattr(error, "explanation"):  # it was raised in the answer's process, which knows the line
+        return str(error.explanation)
     place = place_of(error, files)
     what = f"{type(error).__name__}: {message_of(error)}".rstrip(": ")
     if place is None:

@@ -12,6 +12,7 @@ import faulthandler
 import gc
 import importlib
 import io
+import itertools
 import linecache
 import os
 import pickle
@@ -32,6 +33,8 @@ LARGEST_FILE = 64 * 2**20
 LARGEST_REPLY = 32 * 2**20
 OURS = ("course", "minillm", "solutions", "exercises", "tests")
 """Packages and folders of this project that an answer does without."""
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+"""The folder that `course` lies in."""
 FORBIDDEN = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty")
 
 blame: Any = importlib.import_module("blame")  # neighbours of this script: they need the standard library only
@@ -39,7 +42,7 @@ wire: Any = importlib.import_module("wire")
 props: Any = importlib.import_module("props")
 
 
-class Desk:
+class AnswerDesk:
     """The answer, and what of it was sent by number."""
 
     def __init__(self) -> None:
@@ -98,9 +101,8 @@ class Desk:
 
     def read(self, number: int, how: str) -> Any:
         """A thing as a list, a length or a float."""
-        return {"list": wire.itertools.islice, "len": len, "float": float}[how](
-            self.things[number], *([wire.LONGEST + 1] if how == "list" else [])
-        )
+        readers = {"list": wire.first_items, "len": len, "float": float}
+        return readers[how](self.things[number])
 
     def many(self, kind: str, which: Any, lists: list[list[Any]]) -> list[Any]:
         target = self.target(kind, which)
@@ -174,7 +176,7 @@ def main() -> None:
     os.dup2(2, 1)
     printed = Printed()
     careful(printed)
-    desk = Desk()
+    desk = AnswerDesk()
     while header := source.read(20):
         nonce, size = header[:16], int.from_bytes(header[16:], "big")
         work, *content, desk.spoils = wire.unpacked(source.read(size), lambda number: desk.things[number])
@@ -199,7 +201,7 @@ def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> byte
     try:
         desk.result = result = getattr(desk, work)(*content)
         if hasattr(type(result), "__next__"):
-            desk.result = result = [listed(each) for each in wire.itertools.islice(result, wire.LONGEST + 1)]
+            desk.result = result = [listed(each) for each in itertools.islice(result, wire.LONGEST + 1)]
         now = desk.now if work == "play" else now
         took = time.process_time() - began
         reply = wire.packed((True, result, now, printed.end, took), desk.number_of, desk.numbers)
@@ -208,14 +210,16 @@ def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> byte
         return reply
     except BaseException as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        told = blame.explain(error, desk.files)
+        explanation = blame.explain(error, desk.files)
         took = time.process_time() - began
-        return wire.packed((False, (kinds, blame.message_of(error), told), now, printed.end, took), desk.number_of)
+        return wire.packed(
+            (False, (kinds, blame.message_of(error), explanation), now, printed.end, took), desk.number_of
+        )
 
 
 def listed(value: Any) -> Any:
     """An iterator inside an iterator is read before the next one comes."""
-    return list(wire.itertools.islice(value, wire.LONGEST + 1)) if hasattr(type(value), "__next__") else value
+    return wire.first_items(value) if hasattr(type(value), "__next__") else value
 
 
 class NoImports:
@@ -231,8 +235,7 @@ def on_its_own() -> None:
     if any(isinstance(finder, NoImports) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, NoImports())  # type: ignore[arg-type]
-    root = os.path.dirname(os.path.abspath(__file__)).removesuffix(os.path.join("course", "grading"))
-    folders = tuple(os.path.realpath(os.path.join(root, name)) + os.sep for name in OURS)
+    folders = tuple(os.path.realpath(os.path.join(ROOT, name)) + os.sep for name in OURS)
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
         if event in FORBIDDEN:

@@ -38,7 +38,7 @@ class DoneExercise(BaseModel):
     attempts: int
     hints: int
     points: float
-    """Of the best attempt, less what hints cost."""
+    """The best attempt's points, less what hints cost."""
     possible: float
 
 
@@ -50,12 +50,12 @@ class Learner(BaseModel):
     exported: str
     """ISO 8601, UTC."""
     version: str
-    """Of minillm."""
+    """The version of minillm."""
     lessons: dict[str, progress.LessonRecord] = Field(default_factory=dict)
     """By number, such as "06"."""
     exercises: list[DoneExercise] = Field(default_factory=list)
     """Those that were begun, in the order of the lessons."""
-    drills: list[attempts.Attempt] = Field(default_factory=list)
+    drills: list[attempts.DrillAttempt] = Field(default_factory=list)
     """Oldest first, with the answers' words."""
     events: list[dict[str, Any]] = Field(default_factory=list)
     """Each attempt at an exercise and each hint, oldest first: with the seed, to rerun an answer."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from course.grading import Criterion
 from course.grading.blame import explain, shown
-from course.grading.remote import EndedError, Link, Remote, identical, repeated, result_of
+from course.grading.remote import AnswerEndedError, Link, RemoteValue, identical, repeated, result_of
 
 LOOKED_AT, RECHECKED = 6, 5
 """Questions that are repeated to find what lies behind a mistake, and after each part that was right."""
@@ -45,7 +45,7 @@ class Mistake(Exception):
         super().__init__(feedback)
         self.feedback, self.share, self.slip, self.fields = feedback, share, slip, fields
 
-    def told(self, texts: Mapping[str, str], constants: Mapping[str, Any]) -> str:
+    def words(self, texts: Mapping[str, str], constants: Mapping[str, Any]) -> str:
         """The feedback in words. Texts may have the constants of the judge's module in braces, too."""
         values = {**constants, **self.fields}
         text = texts[self.feedback].format(**values) if self.feedback in texts else self.feedback
@@ -142,7 +142,7 @@ class Answer:
                     if different := repeated(other, session):
                         what, before, now = (each if isinstance(each, str) else shown(each) for each in different)
                         return f"But asked by itself, in a fresh process, {what} gives {now}, not {before}. {words}"
-        except EndedError:
+        except AnswerEndedError:
             self._other = None  # that process is gone
         except Exception as error:  # what its top level does, such as making a folder, can't be done twice
             self._other = None
@@ -158,7 +158,7 @@ class Answer:
         for name, asked in first.items():
             questions = {data for data, _ in asked}
             results = [result_of(reply, self.link) for _, reply in asked]
-            plain = [found for found in results if not isinstance(found, (type, Remote))]
+            plain = [found for found in results if not isinstance(found, (type, RemoteValue))]
             if len(questions) > 3 and len(plain) == len(asked) and all(identical(plain[0], found) for found in plain):
                 return f"`{name}` gives {shown(plain[0])} for every question: was the worked example written into it?"
         return None
@@ -256,7 +256,7 @@ class Exercise:
                 continue
             try:
                 earned, feedback = self._judged(part, answer, random.Random(f"{self.id}/{part.name}/{seed}"))
-            except EndedError as error:
+            except AnswerEndedError as error:
                 earned, feedback = 0.0, (trouble := str(error))
             yield Criterion(part.name, earned, part.points, feedback)
 
@@ -273,10 +273,10 @@ class Exercise:
             behind = answer.cause()
             if behind and (KEEPS in behind or ALIASED in behind):
                 mistake.slip = None  # it was guessed from what had been kept
-            told, earned = mistake.told(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)
+            words, earned = mistake.words(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)
         except Exception as error:
-            told, earned, behind = explain(error), 0.0, answer.cause()
-        return earned, f"{told}{'' if told[-1:] in '.?!' else '.'} {behind}" if behind else told
+            words, earned, behind = explain(error), 0.0, answer.cause()
+        return earned, f"{words}{'' if words[-1:] in '.?!' else '.'} {behind}" if behind else words
 
     def ungraded(self, feedback: str) -> tuple[Criterion, ...]:
         """No points, for one reason that is said once."""

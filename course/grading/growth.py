@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from course.grading.remote import Clock
+from course.grading.remote import AnswerTime
 from course.grading.tools import expect
 
 MARGIN = 4.0
@@ -23,24 +23,24 @@ LEAST_S, MOST_REPEATS = 0.003, 100
 
 
 @dataclass(frozen=True)
-class Cost:
+class WorkCost:
     """What some units of work took together, CPU seconds."""
 
     seconds: float
     units: int
 
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.seconds + other.seconds, self.units + other.units)
+    def __add__(self, other: "WorkCost") -> "WorkCost":
+        return WorkCost(self.seconds + other.seconds, self.units + other.units)
 
 
-def cost_of(act: Callable[[], Any], units: int) -> Cost:
+def cost_of(act: Callable[[], Any], units: int) -> WorkCost:
     """What the answer's process spends on `act`, which does so many units of work."""
-    began = Clock.seconds
+    began = AnswerTime.seconds
     act()
-    return Cost(Clock.seconds - began, units)
+    return WorkCost(AnswerTime.seconds - began, units)
 
 
-def unit_cost(work: Callable[[], Cost]) -> float:
+def unit_cost(work: Callable[[], WorkCost]) -> float:
     """CPU seconds of one unit of work; at least what a clock of coarse ticks can tell.
 
     Args:
@@ -54,7 +54,7 @@ def unit_cost(work: Callable[[], Cost]) -> float:
     return max(total.seconds, LEAST_S) / total.units
 
 
-def times_as_costly(one: Callable[[], Cost], other: Callable[[], Cost], limit: float) -> float:
+def times_as_costly(one: Callable[[], WorkCost], other: Callable[[], WorkCost], limit: float) -> float:
     """How many times as much a unit of `one` costs as a unit of `other`.
 
     Args:
@@ -71,7 +71,7 @@ def times_as_costly(one: Callable[[], Cost], other: Callable[[], Cost], limit: f
 
 
 def hold_steady(
-    work: Callable[[int], Cost], sizes: Sequence[int], feedback: str, share: float = 0.0, **fields: Any
+    work: Callable[[int], WorkCost], sizes: Sequence[int], feedback: str, share: float = 0.0, **fields: Any
 ) -> None:
     """Raise Mistake(feedback, share, ...) if a unit of work costs more than `MARGIN` times as much at a larger size.
 

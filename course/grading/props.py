@@ -17,7 +17,7 @@ class Request:
     num_tokens: int
     """Prompt and output so far."""
     num_computed_tokens: int
-    """Of these, tokens whose keys and values are in the cache."""
+    """Tokens whose keys and values are in the cache, counted from the first."""
 
     @property
     def missing(self) -> int:
@@ -191,10 +191,30 @@ def numbers_in(state: Any, depth: int = 6) -> int:
 
 MARGIN = 600
 """Numbers around every tensor that a kernel must neither use nor overwrite; more than any block it may choose."""
-ARITHMETIC = frozenset((
-    "add", "sub", "rsub", "mul", "div", "truediv", "pow", "square", "mean", "sum", "sqrt", "rsqrt", "norm", "rms_norm",
-    "layer_norm", "addcmul", "addcdiv", "var", "dot", "matmul", "einsum", "copy",
-))  # fmt: skip
+ARITHMETIC = {
+    "add",
+    "sub",
+    "rsub",
+    "mul",
+    "div",
+    "truediv",
+    "pow",
+    "square",
+    "mean",
+    "sum",
+    "sqrt",
+    "rsqrt",
+    "norm",
+    "rms_norm",
+    "layer_norm",
+    "addcmul",
+    "addcdiv",
+    "var",
+    "dot",
+    "matmul",
+    "einsum",
+    "copy",
+}
 """What the kernel is for. PyTorch's names, without underscores at either end."""
 
 

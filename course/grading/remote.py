@@ -5,7 +5,6 @@ object gave, so that it can be asked again. Results are plain data; what is not 
 """
 
 import builtins
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -15,12 +14,12 @@ from course.grading.blame import shown
 from course.grading.wire import packed, unpacked
 
 MOST_CALLS = 400
-"""Of one object that are noted, to be repeated."""
+"""Calls of one object that are noted, to be repeated."""
 MOST_BYTES = 20_000
-"""Of the arguments and results that are noted."""
+"""The longest arguments and results that are noted, packed."""
 
 
-class EndedError(BaseException):
+class AnswerEndedError(BaseException):
     """The answer's process hangs or has ended: no judge goes on. The message is the learner's feedback."""
 
 
@@ -32,13 +31,13 @@ class Channel(Protocol):
         ...
 
 
-class Clock:
+class AnswerTime:
     """CPU seconds that answers took in this process's checks, all together."""
 
     seconds = 0.0
 
 
-class Remote:
+class RemoteValue:
     """Something of the answer's, in its own process, where its attributes, calls, length and items are asked for."""
 
     def __init__(self, link: "Link", number: int, kind: str, said: str) -> None:
@@ -64,11 +63,11 @@ class Remote:
     def __repr__(self) -> str:
         return self._said
 
-    def __deepcopy__(self, memo: object) -> "Remote":
+    def __deepcopy__(self, memo: object) -> "RemoteValue":
         return self
 
 
-class RemoteCallable(Remote):
+class RemoteCallable(RemoteValue):
     """A class, a function or a method of the answer's."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -77,7 +76,7 @@ class RemoteCallable(Remote):
 
 
 @dataclass
-class Session:
+class CallLog:
     """What was asked of one function, once, or of one object from its making on."""
 
     calls: list[tuple[str, bytes, Any]] = field(default_factory=list)
@@ -102,7 +101,7 @@ class Link:
         """The first argument that was changed: what became of it."""
         self.printed = ""
         """What a call printed that gave back nothing."""
-        self.sessions: dict[Any, Session] = {}
+        self.sessions: dict[Any, CallLog] = {}
         self._reply = b""
 
     def load(self, task: dict[str, Any]) -> None:
@@ -120,13 +119,13 @@ class Link:
         began = time.monotonic()
         try:
             data = self._channel.exchange(message, self._left_s)
-        except EndedError:
+        except AnswerEndedError:
             self._left_s = 0.0
             raise
         self._reply = data
         is_right, result, now, printed, took = unpacked(data, self.thing)
         self._left_s -= min(took, time.monotonic() - began)
-        Clock.seconds += took
+        AnswerTime.seconds += took
         if now is not None:
             self._look(content[1 if work == "play" else 2], now)
             if is_right and result is None and printed.strip():
@@ -142,11 +141,11 @@ class Link:
             if self.changed is None and not identical(old, new):
                 self.changed = f"{shown(old)} became {shown(new)}"
 
-    def thing(self, about: tuple[int, str, str, bool]) -> Remote:
+    def thing(self, about: tuple[int, str, str, bool]) -> RemoteValue:
         number, kind, said, is_callable = about
-        return (RemoteCallable if is_callable else Remote)(self, number, kind, said)
+        return (RemoteCallable if is_callable else RemoteValue)(self, number, kind, said)
 
-    def attribute(self, of: Remote, name: str) -> Any:
+    def attribute(self, of: RemoteValue, name: str) -> Any:
         value = self.noted(of._number, name, (), lambda: self.ask("get", of._number, name), is_call=False)
         if isinstance(value, RemoteCallable):
             value.__dict__["_about"] = (of._number, name)
@@ -161,15 +160,15 @@ class Link:
 
         return self.noted(session, name, (arguments, dict(keywords)), act)
 
-    def many(self, of: "str | Remote", lists: Sequence[Sequence[Any]]) -> list[Any]:
+    def many(self, of: "str | RemoteValue", lists: Sequence[Sequence[Any]]) -> list[Any]:
         """The results of many calls of one function, by one message. They are not noted, so that what became of an
         object by them cannot be repeated."""
         target = ("name", of) if isinstance(of, str) else ("thing", of._number)
-        if isinstance(of, Remote) and of._about:
+        if isinstance(of, RemoteValue) and of._about:
             self.sessions.pop(of._about[0], None)
         return self.ask("many", *target, [list(each) for each in lists])
 
-    def play(self, of: Remote, acts: Sequence[tuple[str, Any]]) -> list[Any]:
+    def play(self, of: RemoteValue, acts: Sequence[tuple[str, Any]]) -> list[Any]:
         """What methods of one object give, called one after the other, by one message; attributes have no arguments."""
         return self.noted(of._number, "play", (acts,), lambda: self.ask("play", of._number, acts))
 
@@ -189,7 +188,7 @@ class Link:
         except Exception as error:
             self._note(session, name, about, type(error))
             raise
-        if isinstance(result, Remote):
+        if isinstance(result, RemoteValue):
             if name and is_call and session is None:
                 session = result._number
             if isinstance(result, RemoteCallable) and not is_call:
@@ -198,10 +197,10 @@ class Link:
         return result
 
     def _note(self, session: Any, name: str, about: Any, found: Any) -> None:
-        if not name or (session is not None and session not in self.sessions and not isinstance(found, Remote)):
+        if not name or (session is not None and session not in self.sessions and not isinstance(found, RemoteValue)):
             return
         key = (name, len(self.sessions)) if session is None else session
-        kept = self.sessions.setdefault(key, Session())
+        kept = self.sessions.setdefault(key, CallLog())
         if len(kept.calls) >= MOST_CALLS:
             return
         try:
@@ -224,7 +223,7 @@ def _no_number(thing: Any) -> Any:
     raise TypeError(f"{thing!r} lives elsewhere")
 
 
-def repeated(link: Link, session: Session) -> tuple[str, Any, Any] | None:
+def repeated(link: Link, session: CallLog) -> tuple[str, Any, Any] | None:
     """Ask the same again, of another link: the first call that gives something else, what it gave, and what now."""
     first: Any = None
     for number, (name, data, reply) in enumerate(session.calls):
@@ -250,26 +249,39 @@ def repeated(link: Link, session: Session) -> tuple[str, Any, Any] | None:
 
 def identical(one: Any, other: Any) -> bool:
     """Equal in all that can be seen; NaN equals NaN, and whatever lives in another process equals its like."""
-    with contextlib.suppress(ValueError):  # an array is not one truth
-        if type(one) is type(other) and bool(one == other):
-            return True
-    if isinstance(one, Remote) or isinstance(other, Remote):
-        return isinstance(one, Remote) and isinstance(other, Remote)
+    if isinstance(one, RemoteValue) or isinstance(other, RemoteValue):
+        return isinstance(one, RemoteValue) and isinstance(other, RemoteValue)
+    if type(one) is type(other) and _is_equal(one, other):
+        return True
     if hasattr(one, "tobytes") and hasattr(other, "tobytes"):
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
     if type(one) is not type(other):
         return False
-    if is_dataclass(one) and not isinstance(one, type):
-        return all(identical(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(identical(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(identical, one, other))
-    return bool(one == other) or (one != one and other != other)
+    parts, others = _parts(one), _parts(other)
+    if parts is None or others is None:
+        return bool(one != one and other != other)
+    return parts.keys() == others.keys() and all(identical(parts[name], others[name]) for name in parts)
 
 
-def raised(kinds: list[str], message: str, told: str) -> Exception:
-    """What an answer raised, as the nearest exception of Python's own; `told` says where, for the learner."""
+def _is_equal(one: Any, other: Any) -> bool:
+    """By `==`; False where that is not one truth, as of arrays."""
+    try:
+        return bool(one == other)
+    except ValueError:
+        return False
+
+
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """What a record, a dictionary or a list is made of, by name, key or index; None if it is of one piece."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return dict(enumerate(value))
+    return value if isinstance(value, dict) else None
+
+
+def raised(kinds: list[str], message: str, explanation: str) -> Exception:
+    """What an answer raised, as the nearest exception of Python's own; `explanation` says where, for the learner."""
     for name in kinds:
         kind = getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
@@ -280,5 +292,5 @@ def raised(kinds: list[str], message: str, told: str) -> Exception:
                 continue
     else:
         error = RuntimeError(message)  # SystemExit and its like end nothing here
-    error.told = told  # type: ignore[attr-defined]
+    error.explanation = explanation  # type: ignore[attr-defined]
     return error

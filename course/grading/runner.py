@@ -25,7 +25,7 @@ import course
 from course.grading import Criterion
 from course.grading.blame import explain
 from course.grading.exercise import Answer, Exercise
-from course.grading.remote import EndedError, Link
+from course.grading.remote import AnswerEndedError, Link
 
 START_LIMIT_S = 180.0
 """For Python to start and import the exercise: our part, so it is long."""
@@ -62,7 +62,7 @@ class Graded:
     """What the answer printed, cut off where it is long."""
 
 
-class Worker:
+class GradingWorker:
     """Grades answers. `with Worker() as worker: worker.grade(...)`; a child that was killed is started anew.
 
     Learners' answers get a worker each. The tests of many answers share one, which saves its start.
@@ -71,7 +71,7 @@ class Worker:
     def __init__(self) -> None:
         self._children: dict[str, _Child] = {}
 
-    def __enter__(self) -> "Worker":
+    def __enter__(self) -> "GradingWorker":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,7 +90,7 @@ class Worker:
                 criteria += exercise.ungraded(explain(error))
             else:
                 criteria += exercise.grade(answer, seed)
-        except EndedError as error:
+        except AnswerEndedError as error:
             criteria += exercise.ungraded(str(error))
         except BaseException:  # Ctrl-C: nothing waits for it any more
             self._end()
@@ -163,14 +163,14 @@ class _Child:
                 continue
             began = began or (self.cpu_seconds(), self.own_seconds())
             if self.cpu_seconds() - began[0] > limit_s:
-                told = f"stopped: not done after {self.limit_s:.3g} s{self.where()}"
-                self._stop(f"{told}. An endless loop, or far more work than needed?")
+                reason = f"stopped: not done after {self.limit_s:.3g} s{self.where()}"
+                self._stop(f"{reason}. An endless loop, or far more work than needed?")
             if self.own_seconds() - began[1] > IDLE_FACTOR * limit_s + IDLE_S:
                 self._stop(f"stopped: it waits for something that never comes{self.where()}. A sleep, or a lock?")
 
     def _stop(self, why: str) -> NoReturn:
         self.kill()
-        raise EndedError(why)
+        raise AnswerEndedError(why)
 
     def cpu_seconds(self) -> float:
         """CPU time of all its threads: another program that is busy costs no answer anything."""
@@ -242,5 +242,12 @@ def _environment(hash_seed: str) -> dict[str, str]:
     """The child imports what the parent can, but for this project; one thread; the same order of sets every time."""
     folders = [os.path.abspath(entry) for entry in sys.path]
     path = os.pathsep.join(dict.fromkeys(each for each in folders if each != str(_root())))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONHASHSEED": hash_seed, "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}  # fmt: skip
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONIOENCODING": "utf-8",
+        "PYTHONUNBUFFERED": "1",
+    }

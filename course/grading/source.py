@@ -35,7 +35,7 @@ class SourceError(ValueError):
 
 
 @dataclass(frozen=True)
-class Cell:
+class SourceCell:
     """One cell of a source."""
 
     is_text: bool
@@ -90,7 +90,7 @@ def _uncommented(line: str, is_text: bool, number: int) -> str:
     return (indent + rest.removeprefix(" ")).rstrip()
 
 
-def cells(text: str) -> Iterator[Cell]:
+def cells(text: str) -> Iterator[SourceCell]:
     """The cells of a source, or of a resolved one."""
     header, body = None, []
     for line in [*text.splitlines(), "# %%"]:
@@ -98,7 +98,7 @@ def cells(text: str) -> Iterator[Cell]:
             if header is not None:
                 is_text = header["text"] is not None
                 lines = [re.sub(r"^# ?", "", each) for each in body] if is_text else body
-                yield Cell(is_text, header["role"], header["id"], "\n".join(lines).strip() + "\n")
+                yield SourceCell(is_text, header["role"], header["id"], "\n".join(lines).strip() + "\n")
             header, body = HEADER.match(line), []
         else:
             body.append(line)
@@ -131,7 +131,7 @@ def statement(exercise: Exercise) -> str:
     return _cell(exercise, "stub", "exercise").body
 
 
-def _cell(exercise: Exercise, variant: Variant, role: str) -> Cell:
+def _cell(exercise: Exercise, variant: Variant, role: str) -> SourceCell:
     path = path_of(exercise)
     text = resolve(path.read_text(encoding="utf-8"), variant)
     found = [cell for cell in cells(text) if cell.role == role and cell.exercise_id == exercise.id]

@@ -43,6 +43,11 @@ def becomes_plain(value: Any) -> bool:
     return hasattr(type(value), "__next__") or isinstance(value, (*VIEWS, *BASES))
 
 
+def first_items(value: Any) -> list[Any]:
+    """The items of what can be iterated; of an endless one, just enough to see that it is too long."""
+    return list(itertools.islice(value, LONGEST + 1))
+
+
 class Packer(pickle.Pickler):
     """Writes a message.
 
@@ -72,7 +77,7 @@ class Packer(pickle.Pickler):
         if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)) or travels(kind):
             return NotImplemented
         if isinstance(value, VIEWS) or hasattr(kind, "__next__"):
-            return list, (list(itertools.islice(value, LONGEST + 1)),)
+            return list, (first_items(value),)
         base = next(base for base in BASES if isinstance(value, base))
         return base, ((dict if base is dict else list if base in (tuple, list, set, frozenset) else base)(value),)
 

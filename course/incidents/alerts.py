@@ -3,14 +3,12 @@
     python -m course.incidents.alerts                    # all causes, a Markdown table; minutes
     python -m course.incidents.alerts overload kv_pool   # those two
 
-The rules' own expressions are evaluated, every 15 s, over what a server would have counted: a PromQL of selectors,
-rate, avg_over_time, sum, max, histogram_quantile, arithmetic, comparisons and `and`. Before the onset the service was
-healthy, for as long as any window looks back. A retried request is counted once, by its last attempt.
+The rules' own expressions are evaluated, every 15 s, over what a server would have counted (promql.py). Before the
+onset the service was healthy, for as long as any window looks back. A retried request is counted once, by its last
+attempt.
 """
 
 import argparse
-import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,25 +18,16 @@ import yaml
 
 from course.incidents.causes import CAUSES
 from course.incidents.generate import generate
-from course.incidents.service import Play, Service, play
+from course.incidents.promql import Labels, duration, evaluate
+from course.incidents.service import ServicePlay, SimulatedService, play
 from course.simulator.cluster.record import ClientRecord, Outcome
 from minillm.server.metrics import SECONDS
 
 RULES = Path(__file__).parents[2] / "docs" / "monitoring" / "alerts.yml"
 EVALUATED_EVERY_S = 15.0
 SPAN_S = 600.0
-"""Of the healthy traffic before the onset that is played, and of the fault."""
+"""Seconds of healthy traffic that are played before the onset, and of the fault after it."""
 SEED = 1
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-SELECTOR = re.compile(r"(minillm:[\w:]+)(\{[^}]*\})?(?:\[(\w+)\])?")
-MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
-Labels = tuple[tuple[str, str], ...]
-Vector = dict[Labels, float]
-
-
-def duration(text: str) -> float:
-    """`5m` in seconds."""
-    return float(text[:-1]) * UNITS[text[-1]]
 
 
 # ---------------------------------------------------------------- what a server would have counted
@@ -62,7 +51,7 @@ class Counted:
 
 
 @dataclass
-class History:
+class MetricsHistory:
     """Every series that the rules may ask for."""
 
     counters: dict[str, dict[Labels, Counted]] = field(default_factory=dict)
@@ -81,9 +70,9 @@ class History:
             )
 
 
-def history_of(before: Play, now: Play) -> History:
-    """Of a healthy run up to the onset, at 0, and of a sick one from there on."""
-    history = History()
+def history_of(before: ServicePlay, now: ServicePlay) -> MetricsHistory:
+    """A healthy run up to the onset, at 0, and a sick one from there on."""
+    history = MetricsHistory()
     rows = [(record, start) for played, start in ((before, -SPAN_S), (now, 0.0)) for record in played.run.records]
     ends, ttft, gaps, outcomes = [], [], [], []
     scheduled, prompts, cached, preempted = [], [], [], []
@@ -121,7 +110,7 @@ def history_of(before: Play, now: Play) -> History:
     return history
 
 
-def status_of(record: ClientRecord, service: Service) -> str | None:
+def status_of(record: ClientRecord, service: SimulatedService) -> str | None:
     """What the server counts of a request; None = it never came, or is still being served."""
     if record.outcome is Outcome.TIMEOUT:
         if service.fleet.clients.cancel_on_timeout:
@@ -135,47 +124,31 @@ def status_of(record: ClientRecord, service: Service) -> str | None:
 
 
 @dataclass(frozen=True)
-class Range:
-    """What a selector with a window found."""
-
-    start: float
-    end: float
-    series: Mapping[Labels, Any]
-
-
-@dataclass(frozen=True)
-class Rules:
+class AlertRules:
     """Alerts by name, with the expressions that they name."""
 
     alerts: dict[str, dict[str, Any]]
     recorded: dict[str, str]
 
     @classmethod
-    def read(cls, path: Path = RULES) -> "Rules":
+    def read(cls, path: Path = RULES) -> "AlertRules":
         rules = [
             rule for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
         ]
         alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
         return cls(alerts, {rule["record"]: rule["expr"] for rule in rules if "record" in rule})
 
-    def value(self, expression: str, history: History, now: float) -> Any:
-        """Of an expression at a moment: a number, or whether a condition holds."""
+    def value(self, expression: str, history: MetricsHistory, now: float) -> Any:
+        """The value of an expression at a moment: a number, or whether a condition holds."""
 
-        def select(name: str, matchers: str, window: str | None) -> Any:
+        def find(name: str) -> Any:
             if name in self.recorded:
                 return self.value(self.recorded[name], history, now)
-            found: Mapping[Labels, Any] = (history.counters if name in history.counters else history.gauges)[name]
-            series = {labels: each for labels, each in found.items() if matches(dict(labels), matchers)}
-            return Range(now - duration(window), now, series) if window else series
+            return history.counters.get(name) or history.gauges[name]
 
-        python = SELECTOR.sub(lambda m: f"select({m[1]!r}, {m[2] or ''!r}, {m[3]!r})", expression)
-        python = re.sub(
-            r"(sum|max) by \(([\w, ]+)\) ", lambda m: f"{m[1]}_{'le' if 'le' in m[2].split(', ') else ''}", python
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 is NaN there, too
-            return eval(python, {"__builtins__": {}}, {"select": select, **FUNCTIONS})
+        return evaluate(expression, find, now)
 
-    def fires(self, name: str, history: History) -> float | None:
+    def fires(self, name: str, history: MetricsHistory) -> float | None:
         """Seconds from the onset until an alert fires; negative = it did before; None = it does not."""
         rule = self.alerts[name]
         held_since = None
@@ -189,55 +162,10 @@ class Rules:
         return None
 
 
-def matches(labels: dict[str, str], matchers: str) -> bool:
-    """Whether a series has the labels that a selector wants."""
-    tests: dict[str, Callable[[str, str], bool]] = {
-        "=": lambda value, wanted: value == wanted,
-        "!=": lambda value, wanted: value != wanted,
-        "=~": lambda value, wanted: bool(re.fullmatch(wanted, value)),
-        "!~": lambda value, wanted: not re.fullmatch(wanted, value),
-    }
-    return all(tests[how](labels.get(label, ""), wanted) for label, how, wanted in MATCHER.findall(matchers))
-
-
-def rate(over: Range) -> Vector:
-    """Per second."""
-    return {at: each.increase(over.start, over.end) / (over.end - over.start) for at, each in over.series.items()}
-
-
-def avg_over_time(over: Range) -> Vector:
-    within = {at: [v for moment, v in each if over.start < moment <= over.end] for at, each in over.series.items()}
-    return {at: sum(values) / len(values) for at, values in within.items() if values}
-
-
-def histogram_quantile(q: float, by_border: dict[float, float]) -> float:
-    """As Prometheus estimates it: linear within a bucket."""
-    borders = sorted(by_border)
-    total = by_border[borders[-1]]
-    if not total:
-        return np.nan
-    place = next(i for i, border in enumerate(borders) if by_border[border] >= q * total)
-    if place == len(borders) - 1:
-        return borders[-2]
-    low, below = (borders[place - 1], by_border[borders[place - 1]]) if place else (0.0, 0.0)
-    return low + (borders[place] - low) * (q * total - below) / (by_border[borders[place]] - below)
-
-
-FUNCTIONS: dict[str, Any] = {
-    "rate": rate,
-    "avg_over_time": avg_over_time,
-    "histogram_quantile": histogram_quantile,
-    "sum_": lambda vector: np.float64(sum(vector.values())),
-    "max_": lambda vector: np.float64(max(vector.values(), default=np.nan)),
-    "sum_le": lambda vector: {float(dict(labels)["le"]): value for labels, value in vector.items()},
-}
-"""By their names in an expression, once `by (...)` is part of the name."""
-
-
 # ---------------------------------------------------------------- on incidents
 
 
-def tried_on(cause: str, rules: Rules) -> dict[str, float | None]:
+def tried_on(cause: str, rules: AlertRules) -> dict[str, float | None]:
     """Seconds after the onset by alert; see `Rules.fires`."""
     case = generate(SEED, 1, cause)[0].case
     before, now = (play(replace(s, duration_s=SPAN_S), SEED, watched=True) for s in (case.before, case.now))
@@ -245,7 +173,7 @@ def tried_on(cause: str, rules: Rules) -> dict[str, float | None]:
     return {name: rules.fires(name, history) for name in rules.alerts}
 
 
-def table(causes: list[str], rules: Rules) -> str:
+def table(causes: list[str], rules: AlertRules) -> str:
     """Markdown."""
     lines = [f"| cause | {' | '.join(rules.alerts)} |", "|---" * (1 + len(rules.alerts)) + "|"]
     for cause in causes:
@@ -261,4 +189,4 @@ def cell(after: float | None) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Try the alert rules on incidents.")
     parser.add_argument("causes", nargs="*", help=f"some of {', '.join(CAUSES)}; none = all")
-    print(table(parser.parse_args().causes or list(CAUSES), Rules.read()))
+    print(table(parser.parse_args().causes or list(CAUSES), AlertRules.read()))

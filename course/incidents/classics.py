@@ -12,7 +12,7 @@ from course.incidents.causes.outside import far_clients
 from course.incidents.causes.prefill import blind_router, with_long_prompts
 from course.incidents.causes.queue import few_slots
 from course.incidents.generate import Hidden, generate_of, look_up
-from course.incidents.outcome import Trials
+from course.incidents.outcome import ServiceTrials
 from course.incidents.service import play
 from course.simulator.cluster.network import Network
 from course.simulator.workload.kinds import Independent
@@ -102,7 +102,7 @@ CLASSICS: Mapping[str, Cause] = dict(_classics())
 """Two post-mortems, three with two causes, and three that look like something else."""
 
 
-def draw_classic(name: str) -> tuple[Hidden, Trials]:
+def draw_classic(name: str) -> tuple[Hidden, ServiceTrials]:
     """A classic; always the same.
 
     Raises:

@@ -39,9 +39,20 @@ status, page, help, quit"""
 DEPLOYING = "playing held-out traffic, with the change and without"
 GRADING = "playing it under a dozen other changes"
 COMMANDS = (
-    "questions", "ask", "suspect", "fixes", "answer", "canary", "deploy", "rollback", "grade", "status", "page", "help",
+    "questions",
+    "ask",
+    "suspect",
+    "fixes",
+    "answer",
+    "canary",
+    "deploy",
+    "rollback",
+    "grade",
+    "status",
+    "page",
+    "help",
     "quit",
-)  # fmt: skip
+)
 SUSPECT_FIRST = "first, in your own words, what do you think it is? suspect WORDS"
 LISTS = ("evidence", "ranked", "open_questions")
 ANSWER_FIELDS = ("dominant_phase", "secondary", "regime", "hypothesis", *LISTS)

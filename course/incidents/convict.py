@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 from course.incidents.causes import CAUSES, Draw
-from course.incidents.evidence import Scene
+from course.incidents.evidence import IncidentScene
 from course.incidents.generate import PAGED_AT, Hidden
 from course.incidents.questions import QUESTIONS
 from course.incidents.service import play
@@ -19,7 +19,7 @@ FLOOR_SMALL, FLOOR = 0.02, 1.0
 Cells = dict[tuple[str, str, str], float]
 
 
-def changed(scene: Scene) -> Cells:
+def changed(scene: IncidentScene) -> Cells:
     """Log of now over last week, of each number in each answer: by question, row and column."""
     healthy = replace(scene, now=scene.before)
     found = {}
@@ -39,7 +39,7 @@ def look_alike(cause: str) -> Cells:
     """What changes when it is the other one."""
     case = CAUSES[cause].make(Draw(f"look-alike {cause}"))
     before, now = play(case.before, 1, watched=True), play(case.now.during(PAGED_AT), 1, watched=True)
-    return changed(Scene(before, now, ()))
+    return changed(IncidentScene(before, now, ()))
 
 
 def read_off(hidden: Hidden) -> tuple[set[str], set[str]]:

@@ -50,8 +50,11 @@ class Desk(LivePanel):
             button.on_click(lambda _, name=name: self._guarded(lambda: self.ask(name)))
         self.hypothesis = widgets.Textarea(
             placeholder="What do you think it is, and why? In your own words; no points. The menus come after.",
-            description="hypothesis", rows=2, style=WORDS, layout=WIDE,
-        )  # fmt: skip
+            description="hypothesis",
+            rows=2,
+            style=WORDS,
+            layout=WIDE,
+        )
         self.suspect_button = widgets.Button(description="Write it down", icon="pencil")
         self.phase = _choice("dominant phase", [NONE, *PLACES])
         self.secondary = _choice("secondary problem", [NONE, *PLACES])
@@ -68,24 +71,40 @@ class Desk(LivePanel):
         self.roll_back_button = widgets.Button(description="Roll back", icon="undo", layout=AUTO)
         self.grade_button = widgets.Button(description="Grade me", icon="check", layout=AUTO)
         actions = {
-            self.suspect_button: self.suspect, self.commit: self.answer, self.canary_button: self.canary,
-            self.deploy_button: self.deploy, self.roll_back_button: self.roll_back, self.grade_button: self.grade,
-        }  # fmt: skip
+            self.suspect_button: self.suspect,
+            self.commit: self.answer,
+            self.canary_button: self.canary,
+            self.deploy_button: self.deploy,
+            self.roll_back_button: self.roll_back,
+            self.grade_button: self.grade,
+        }
         for button, action in actions.items():
             button.on_click(lambda _, action=action: self._guarded(action))
-        questions = widgets.VBox([
-            widgets.Box(
-                [widgets.HTML(f"<i>{group}</i>", layout=WHOLE_LINE), *(self.ask_buttons[each.id] for each in asked)],
-                layout=widgets.Layout(flex_flow="row wrap"),
-            )
-            for group, asked in groupby(incident.questions(), lambda question: question.group)
-        ])  # fmt: skip
+        questions = widgets.VBox(
+            [
+                widgets.Box(
+                    [
+                        widgets.HTML(f"<i>{group}</i>", layout=WHOLE_LINE),
+                        *(self.ask_buttons[each.id] for each in asked),
+                    ],
+                    layout=widgets.Layout(flex_flow="row wrap"),
+                )
+                for group, asked in groupby(incident.questions(), lambda question: question.group)
+            ]
+        )
         self._form = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked]
         rollout = [self.canary_button, self.deploy_button, self.roll_back_button, self.grade_button]
-        self.menus = widgets.VBox([
-            widgets.HTML("<b>Diagnosis</b>"), *self._form, self.commit, widgets.HTML("<b>Rollout</b>"), self.chosen,
-            widgets.HBox(rollout),
-        ], layout=widgets.Layout(display="none"))  # fmt: skip
+        self.menus = widgets.VBox(
+            [
+                widgets.HTML("<b>Diagnosis</b>"),
+                *self._form,
+                self.commit,
+                widgets.HTML("<b>Rollout</b>"),
+                self.chosen,
+                widgets.HBox(rollout),
+            ],
+            layout=widgets.Layout(display="none"),
+        )
         doing = [questions, self.hypothesis, self.suspect_button, self.menus, self.refused]
         panes = [widgets.VBox(each, layout=PANE) for each in (doing, [self.verdict, self.board])]
         side_by_side = widgets.Box(panes, layout=widgets.Layout(flex_flow="row wrap", align_items="flex-start"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from course.incidents.causes.base import Draw, lengths
-from course.incidents.service import Flow, Service
+from course.incidents.service import Flow, SimulatedService
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig
 from course.simulator.cluster.network import Network
@@ -31,13 +31,13 @@ def change_log(draw: Draw, change: str, difficulty: int) -> tuple[tuple[str, str
 # ---------------------------------------------------------------- odd, and harmless
 
 
-def if_default(s: Service, **fleet: object) -> Service:
+def if_default(s: SimulatedService, **fleet: object) -> SimulatedService:
     """With these parts of the fleet, unless a cause has set one of them."""
     defaults = ClusterConfig()
     return s.with_fleet(**fleet) if all(getattr(s.fleet, n) == getattr(defaults, n) for n in fleet) else s
 
 
-ODDITIES: tuple[Callable[[Service], Service], ...] = (
+ODDITIES: tuple[Callable[[SimulatedService], SimulatedService], ...] = (
     lambda s: if_default(s, router=RouterConfig(policy="round_robin")),
     lambda s: s.with_engine(kv_cache_dtype="int8") if s.engine.num_kv_blocks is None else s,
     lambda s: if_default(s, network=Network(hold_chunks=2, hold_s=0.01)),
@@ -56,20 +56,20 @@ class Ailment:
 
     name: str
     phase: str
-    change: Callable[[Service], Service]
+    change: Callable[[SimulatedService], SimulatedService]
     convicting: tuple[str, ...]
 
 
 SHARE = 0.04
-"""Of the requests."""
+"""The share of requests that a disguise touches."""
 
 
-def some_far(s: Service) -> Service:
+def some_far(s: SimulatedService) -> SimulatedService:
     far = s.fleet.network.replace(far_share=SHARE, far_rtt_s=0.4, handshakes=2)
     return s.with_fleet(network=far) if s.fleet.network.far_share == 0 else s
 
 
-def some_long_answers(s: Service) -> Service:
+def some_long_answers(s: SimulatedService) -> SimulatedService:
     """A few requests of another kind."""
     mean = s.workload(1).num_output_tokens / len(s.workload(1))
     kind = Independent(prompt=lengths(300), output=lengths(5 * mean, 0.2, 1.5))

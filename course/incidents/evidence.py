@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from course.incidents.service import Play
+from course.incidents.service import ServicePlay
 from course.lab.style import number, seconds
 from minillm.core.brief import brief
 
@@ -27,7 +27,7 @@ TINY = 1e-3
 
 
 @dataclass(frozen=True)
-class Line:
+class QuestionLine:
     """One series of a panel."""
 
     name: str
@@ -39,10 +39,10 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Panel:
+class EvidencePanel:
     """A chart of a dashboard, described; it is drawn only where it is looked at."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[QuestionLine, ...]
     x: str
     y: str
     limit: float | None = None
@@ -67,28 +67,28 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Scene:
+class IncidentScene:
     """What there is to be looked at: the service today, and as it was a week ago."""
 
-    before: Play
-    now: Play
+    before: ServicePlay
+    now: ServicePlay
     changes: tuple[tuple[str, str], ...]
     """(when, what), as the log has them."""
 
-    def weeks(self, of: Callable[[Play], Any]) -> dict[str, Any]:
+    def weeks(self, of: Callable[[ServicePlay], Any]) -> dict[str, Any]:
         """The same of both weeks, by name."""
         return {LAST_WEEK: of(self.before), NOW: of(self.now)}
 
 
 @dataclass(frozen=True)
-class Finding:
+class QuestionResult:
     """What a question found, before it is put into words."""
 
     rows: Mapping[Any, Row]
     """The table, a row for each key."""
     name: str = ""
     """What stands over the first column."""
-    panel: Panel | None = None
+    panel: EvidencePanel | None = None
     says: Mapping[str, object] = field(default_factory=dict)
     """What the question's words name beside the rows."""
 
@@ -105,9 +105,9 @@ class Question:
     text: str
     minutes: int
     says: str
-    look: Callable[[Scene], Finding]
+    look: Callable[[IncidentScene], QuestionResult]
 
-    def find_out(self, scene: Scene) -> "Evidence":
+    def find_out(self, scene: IncidentScene) -> "Evidence":
         """The answer to it."""
         found = self.look(scene)
         told = _Words().format(self.says, rows=found.rows, **found.says)
@@ -131,7 +131,7 @@ class Evidence:
     question: str
     text: str
     data: "pd.DataFrame"
-    panel: Panel | None = None
+    panel: EvidencePanel | None = None
 
     def __str__(self) -> str:
         return f"{self.question}\n{self.text}\n{self.data.to_string(float_format=written)}"

@@ -11,11 +11,11 @@ from typing import TypeVar
 from course.incidents.causes import CAUSES, Case, Cause, Draw
 from course.incidents.causes.base import BREACH, breach_of, slo_for, with_slo
 from course.incidents.disguise import AILMENTS, ODDITIES, Ailment, change_log
-from course.incidents.evidence import Scene
+from course.incidents.evidence import IncidentScene
 from course.incidents.interventions import BY_ID, Intervention, applied
-from course.incidents.outcome import Trials, bill_of
+from course.incidents.outcome import ServiceTrials, bill_of
 from course.incidents.questions import BY_ID as QUESTIONS
-from course.incidents.service import Service, play
+from course.incidents.service import SimulatedService, play
 from minillm.core.errors import MinillmError
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Hidden:
     cause: Cause
     case: Case
     also: Ailment | None
-    scene: Scene
+    scene: IncidentScene
     held_out: tuple[int, ...]
     """Seeds of traffic on which changes are judged."""
     asks: tuple[str, ...]
@@ -53,7 +53,7 @@ class Hidden:
     fixes: tuple[str, ...]
     """What was tried out and restores the SLO here; all of it together."""
 
-    def scene_at(self, minute: int) -> Scene:
+    def scene_at(self, minute: int) -> IncidentScene:
         """What there is to be looked at so many minutes after the page: all traffic since the onset, in full."""
         share = min(PAGED_AT + minute / RUN_MINUTES, LONGEST_RUN)
         now = play(self.case.now.during(share), self.scene.now.seed, watched=True) if minute else self.scene.now
@@ -78,7 +78,7 @@ def find_intervention(name: str) -> Intervention:
     return look_up("intervention", name, BY_ID)
 
 
-def generate(seed: int, difficulty: int, cause: str | None = None) -> tuple[Hidden, Trials]:
+def generate(seed: int, difficulty: int, cause: str | None = None) -> tuple[Hidden, ServiceTrials]:
     """An incident, with the trials already made.
 
     Raises:
@@ -95,7 +95,7 @@ def generate(seed: int, difficulty: int, cause: str | None = None) -> tuple[Hidd
         return generate_of(draw.choice(list(CAUSES.values())), seed, difficulty)
 
 
-def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, Trials]:
+def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, ServiceTrials]:
     """The same, of a cause that need not be in the list."""
     for attempt in range(TRIES):
         # The last tries go without a disguise: a plain incident is better than none.
@@ -107,7 +107,7 @@ def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, Trial
     raise IncidentError(f"{cause.name} does not come out of seed {seed}: take another seed")
 
 
-def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidden, Trials] | None:
+def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidden, ServiceTrials] | None:
     case, also = disguised(cause, cause.make(draw), draw, disguise)
     page_seed, *held_out = (draw.randint(1, 2**30) for _ in range(1 + NUM_HELD_OUT))
     before = play(case.before, page_seed, watched=True)
@@ -116,7 +116,7 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
     before, now = replace(before, service=case.before), replace(now, service=case.now.during(PAGED_AT))
     if not before.holds or now.attainment > case.target - BITES or breach_of(now)[1] < BREACH[0]:
         return None
-    trials = Trials(tuple(held_out), case.before)
+    trials = ServiceTrials(tuple(held_out), case.before)
 
     def restores(*names: str) -> bool:
         return trials.attainment(apply(names, case.now)) >= case.target
@@ -126,7 +126,7 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
         return None
     if any(restores(name) for name in {cause.tempting, BRUTE_FORCE}.difference(cause.fixes)):
         return None
-    scene = Scene(before, now, change_log(draw, case.change, difficulty))
+    scene = IncidentScene(before, now, change_log(draw, case.change, difficulty))
     twin = CAUSES[cause.looks_like]
     told = {*cause.convicting, cause.told_apart_by, *twin.convicting, *(also.convicting if also else ()), *ALWAYS}
     changes = {*cause.fixes, cause.tempting, *twin.fixes, BRUTE_FORCE}
@@ -134,7 +134,7 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
     return Hidden(cause, case, also, scene, tuple(held_out), asks, menu, fixes), trials
 
 
-def bill_of_cure(hidden: Hidden, trials: Trials) -> float:
+def bill_of_cure(hidden: Hidden, trials: ServiceTrials) -> float:
     """Dollars an hour with the most expensive of the cause's cures."""
     cures = [hidden.fixes] if hidden.cause.together else [(name,) for name in hidden.cause.fixes]
     return max(bill_of(trials.of(apply(cure, hidden.case.now))) for cure in cures)
@@ -161,6 +161,6 @@ def disguised(cause: Cause, case: Case, draw: Draw, difficulty: int) -> tuple[Ca
     return replace(case, before=before, now=now), also
 
 
-def apply(names: Sequence[str], service: Service) -> Service:
+def apply(names: Sequence[str], service: SimulatedService) -> SimulatedService:
     """The service after some interventions, by their ids."""
     return applied(service, [find_intervention(name) for name in names])

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from course.grading import Result
 from course.incidents.classics import draw_classic
-from course.incidents.evidence import Evidence, Question, Scene
+from course.incidents.evidence import Evidence, IncidentScene, Question
 from course.incidents.generate import (
     PAGED_AT,
     RUN_MINUTES,
@@ -20,13 +20,13 @@ from course.incidents.generate import (
     look_up,
 )
 from course.incidents.interventions import ALL, Intervention
-from course.incidents.marking import Answer, Rollout, lost_by_phase, mark, second_phases
+from course.incidents.marking import Diagnosis, Rollout, lost_by_phase, mark, second_phases
 from course.incidents.numbers import OUTSIDE, PLACES, over_time
-from course.incidents.outcome import Effect, Trials, counterfactuals, effect_of
-from course.incidents.page import Page, page_of
+from course.incidents.outcome import Effect, ServiceTrials, counterfactuals, effect_of
+from course.incidents.page import PagerMessage, page_of
 from course.incidents.questions import BY_ID, QUESTIONS
-from course.incidents.reveal import Entry, Reveal
-from course.incidents.service import Play
+from course.incidents.reveal import Reveal, TimelineEntry
+from course.incidents.service import ServicePlay
 from course.lab.json_store import JsonStore, StoredModel
 
 TO_CANARY, TO_ALL, TO_ROLL_BACK = 5, 10, 3
@@ -56,7 +56,7 @@ class Incident:
     for real time.
     """
 
-    def __init__(self, hidden: Hidden, trials: Trials, name: str, short: bool = False) -> None:
+    def __init__(self, hidden: Hidden, trials: ServiceTrials, name: str, short: bool = False) -> None:
         self.name = name
         self.short = short
         """Beginners see fewer questions and changes."""
@@ -67,7 +67,7 @@ class Incident:
         self._seen = 0, hidden.scene
         """The minute of which something was last seen, and what there was. Earlier ones would fill the memory."""
         self._asked: dict[str, Evidence] = {}
-        self._answer: Answer | None = None
+        self._answer: Diagnosis | None = None
         self._standing: tuple[Effect, bool] | None = None
         """What is deployed, and whether to a canary only."""
         self._healed: int | None = None
@@ -77,8 +77,8 @@ class Incident:
         self._result: Result | None = None
         self._was_practice = False
         self._timeline = [
-            Entry(-round(PAGED_AT * RUN_MINUTES), "", "", hidden.case.change),
-            Entry(0, "paged", self.page.alarm, self.status),
+            TimelineEntry(-round(PAGED_AT * RUN_MINUTES), "", "", hidden.case.change),
+            TimelineEntry(0, "paged", self.page.alarm, self.status),
         ]
 
     @classmethod
@@ -121,12 +121,12 @@ class Incident:
         return self.name in _TOLD_HERE or self.name in TOLD.read().names
 
     @property
-    def page(self) -> Page:
+    def page(self) -> PagerMessage:
         """What wakes you up."""
         return page_of(self._hidden)
 
     @property
-    def window(self) -> Play:
+    def window(self) -> ServicePlay:
         """The run that evidence is about by now, raw: records, samples and steps, for sums of your own."""
         return self._scene().now
 
@@ -135,7 +135,7 @@ class Incident:
         """Minutes that it has gone on since the page: until a rollout restored the SLO, or until now."""
         return self.minutes if self._healed is None else self._healed
 
-    def _scene(self) -> Scene:
+    def _scene(self) -> IncidentScene:
         if self._seen[0] != self._trouble:
             self._seen = self._trouble, self._hidden.scene_at(self._trouble)
         return self._seen[1]
@@ -165,7 +165,7 @@ class Incident:
         self._note(f"suspected: {words}")
 
     def _note(self, did: str, saw: str = "") -> None:
-        self._timeline.append(Entry(self.minutes, did, saw, self.status))
+        self._timeline.append(TimelineEntry(self.minutes, did, saw, self.status))
 
     def ask(self, id: str) -> Evidence:
         """Ask for evidence. It takes minutes, the first time.
@@ -219,7 +219,7 @@ class Incident:
         when = one_of("regime", regime, REGIMES)
         if phases[0] is None and not ranked:
             raise IncidentError("a diagnosis needs a dominant phase, or a change that would help: this one is blank")
-        self._answer = Answer(*phases, cited, ranked, when, tuple(self._asked))
+        self._answer = Diagnosis(*phases, cited, ranked, when, tuple(self._asked))
         if hypothesis:
             self.suspect(hypothesis)
         self._note(
@@ -295,7 +295,7 @@ class Incident:
         return self._result
 
     def _value(self, name: str) -> float:
-        """Of a change by itself; where it takes two, beside the other one."""
+        """What a change brings by itself; where it takes two, beside the other one."""
         others = [find_intervention(each) for each in self._hidden.fixes if each != name]
         now = self._hidden.case.now
         if self._hidden.cause.together:

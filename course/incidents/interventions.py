@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from course.incidents.service import Flow, Service
+from course.incidents.service import Flow, SimulatedService
 from course.simulator.cluster.pool import Autoscaling
 from course.simulator.cluster.routers import RouterConfig
 from course.simulator.workload.kinds import SharedPrefix
@@ -27,7 +27,7 @@ SPARE = 8
 RESPONSE_S = 0.25
 """How often an autoscaler with a warm pool looks."""
 
-Change = Callable[[Service], Service]
+Change = Callable[[SimulatedService], SimulatedService]
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,24 @@ class Intervention:
     """The phase it means to shorten."""
     text: str
     effort: str
-    """Of the people who do it."""
+    """How much work it is for the people who do it."""
     change: Change
     loss: str = ""
     """What users lose, if they do."""
     quality: float = 0.0
-    """Of it, what fewer bits cost: a share of each answer's worth. Tokens that users lose are counted."""
+    """What fewer bits cost of each answer's worth, a share. Tokens that users lose are counted apart."""
 
     @property
     def cost(self) -> str:
         return f"{self.effort}; {self.loss}" if self.loss else self.effort
 
-    def apply(self, service: Service) -> Service:
+    def apply(self, service: SimulatedService) -> SimulatedService:
         """The changed service, or the same when the change means nothing here."""
         changed = self.change(service)
         return service if changed == service else changed
 
 
-def applied(service: Service, chosen: Sequence[Intervention]) -> Service:
+def applied(service: SimulatedService, chosen: Sequence[Intervention]) -> SimulatedService:
     """The service after all of them, in that order."""
     for intervention in chosen:
         service = intervention.apply(service)
@@ -66,22 +66,27 @@ def applied(service: Service, chosen: Sequence[Intervention]) -> Service:
 # ---------------------------------------------------------------- machines
 
 
-def double_fleet(s: Service) -> Service:
+def double_fleet(s: SimulatedService) -> SimulatedService:
     scaling = s.fleet.autoscaling
     if scaling is not None:
         scaling = scaling.replace(min_replicas=2 * scaling.min_replicas, max_replicas=2 * scaling.max_replicas)
     return s.with_fleet(replicas=2 * s.fleet.replicas, autoscaling=scaling)
 
 
-def warm_pool(s: Service) -> Service:
+def warm_pool(s: SimulatedService) -> SimulatedService:
     scaling = s.fleet.autoscaling or Autoscaling(
-        signal="outstanding", target=max(s.engine.max_num_seqs / 8, 4), min_replicas=s.fleet.replicas,
-        max_replicas=SPARE * s.fleet.replicas, interval_s=RESPONSE_S, window_s=RESPONSE_S, scale_down_after_s=10.0,
-    )  # fmt: skip
+        signal="outstanding",
+        target=max(s.engine.max_num_seqs / 8, 4),
+        min_replicas=s.fleet.replicas,
+        max_replicas=SPARE * s.fleet.replicas,
+        interval_s=RESPONSE_S,
+        window_s=RESPONSE_S,
+        scale_down_after_s=10.0,
+    )
     return s.with_fleet(autoscaling=scaling, cold_start_s=0.0, warm_up_s=0.0)
 
 
-def smaller_tp(s: Service) -> Service:
+def smaller_tp(s: SimulatedService) -> SimulatedService:
     """As few accelerators a replica as hold the model with half their memory free; the same number in all."""
     for tp in range(1, s.tp):
         if s.tp % tp == 0 and has_room(replace(s, tp=tp)):
@@ -89,7 +94,7 @@ def smaller_tp(s: Service) -> Service:
     return s
 
 
-def has_room(s: Service) -> bool:
+def has_room(s: SimulatedService) -> bool:
     """Whether half of the memory is left when the weights are in."""
     on = s.deployment()
     return on.placement.weight_bytes(on.model) / s.tp < on.profile.hardware.memory / 2
@@ -98,39 +103,41 @@ def has_room(s: Service) -> bool:
 # ---------------------------------------------------------------- batch and queue
 
 
-def slots(s: Service, num: int) -> Service:
+def slots(s: SimulatedService, num: int) -> SimulatedService:
     num = max(1, min(num, MOST_SLOTS))
     return s.with_engine(max_num_seqs=num, max_num_batched_tokens=max(s.engine.max_num_batched_tokens, num))
 
 
-def budget(s: Service, tokens: int) -> Service:
+def budget(s: SimulatedService, tokens: int) -> SimulatedService:
     return s.with_engine(max_num_batched_tokens=max(tokens, s.engine.max_num_seqs))
 
 
-def chunked_prefill(s: Service) -> Service:
+def chunked_prefill(s: SimulatedService) -> SimulatedService:
     if s.engine.enable_chunked_prefill:
         return s
     on = s.with_engine(enable_chunked_prefill=True)
     return budget(on, min(s.engine.max_num_batched_tokens, MIDDLE_CHUNK))
 
 
-def bound_queue(s: Service) -> Service:
+def bound_queue(s: SimulatedService) -> SimulatedService:
     shedding = s.fleet.shedding.replace(deadline_s=0.4 * (s.slo.ttft or 1.0))
     return s.with_fleet(shedding=shedding, clients=s.fleet.clients.replace(cancel_on_timeout=True))
 
 
-def slow_lane(s: Service) -> Service:
+def slow_lane(s: SimulatedService) -> SimulatedService:
     return s.with_engine(
-        scheduling_order="two_lane", two_lane_threshold=PROMPT_LIMIT, enable_chunked_prefill=True,
+        scheduling_order="two_lane",
+        two_lane_threshold=PROMPT_LIMIT,
+        enable_chunked_prefill=True,
         long_prefill_token_threshold=max(s.engine.max_num_batched_tokens // 8, 1),
-    )  # fmt: skip
+    )
 
 
-def clients(s: Service, **fields: object) -> Service:
+def clients(s: SimulatedService, **fields: object) -> SimulatedService:
     return s.with_fleet(clients=s.fleet.clients.replace(**fields))
 
 
-def backoff(s: Service) -> Service:
+def backoff(s: SimulatedService) -> SimulatedService:
     given = s.fleet.clients
     if given.max_attempts == 1 and given.timeout_s is None and given.first_byte_timeout_s is None:
         return s
@@ -139,28 +146,28 @@ def backoff(s: Service) -> Service:
     return calm.with_fleet(shedding=s.fleet.shedding.replace(deadline_s=s.slo.ttft))
 
 
-def longer_timeouts(s: Service) -> Service:
+def longer_timeouts(s: SimulatedService) -> SimulatedService:
     given = {name: getattr(s.fleet.clients, name) for name in ("timeout_s", "first_byte_timeout_s")}
     return clients(s, **{name: 4 * limit for name, limit in given.items() if limit is not None})
 
 
-def network(s: Service, **fields: object) -> Service:
+def network(s: SimulatedService, **fields: object) -> SimulatedService:
     return s.with_fleet(network=s.fleet.network.replace(**fields))
 
 
-def ingress_workers(s: Service) -> Service:
+def ingress_workers(s: SimulatedService) -> SimulatedService:
     now = s.fleet.network
     return network(s, ingress_s=now.ingress_s / 8, ingress_s_per_token=now.ingress_s_per_token / 8)
 
 
-def routed(s: Service, policy: str) -> Service:
+def routed(s: SimulatedService, policy: str) -> SimulatedService:
     return s.with_fleet(router=RouterConfig(policy=policy))
 
 
 # ---------------------------------------------------------------- traffic
 
 
-def of_flows(s: Service, change: Callable[[Flow], Flow]) -> Service:
+def of_flows(s: SimulatedService, change: Callable[[Flow], Flow]) -> SimulatedService:
     return replace(s, flows=tuple(change(flow) for flow in s.flows))
 
 
@@ -188,7 +195,7 @@ def static_first(flow: Flow) -> Flow:
 # ---------------------------------------------------------------- decoding
 
 
-def int8_kv(s: Service) -> Service:
+def int8_kv(s: SimulatedService) -> SimulatedService:
     """A pool given in blocks was given in memory: with half the bytes a token it has twice as many."""
     blocks = s.engine.num_kv_blocks
     if blocks is not None and s.engine.kv_cache_dtype == "auto":
@@ -196,16 +203,16 @@ def int8_kv(s: Service) -> Service:
     return s.with_engine(kv_cache_dtype="int8", num_kv_blocks=blocks)
 
 
-def speculation(s: Service, **fields: object) -> Service:
+def speculation(s: SimulatedService, **fields: object) -> SimulatedService:
     now = s.engine.speculative
     return s if now is None else s.with_engine(speculative=now.replace(**fields))
 
 
-def larger_k(s: Service) -> Service:
+def larger_k(s: SimulatedService) -> SimulatedService:
     return speculation(s, k=min(2 * s.engine.speculative.k, 32)) if s.engine.speculative else s
 
 
-def other_proposer(s: Service) -> Service:
+def other_proposer(s: SimulatedService) -> SimulatedService:
     now = s.engine.speculative
     if now is None or now.method == "synthetic" or "head" not in s.acceptance:
         return s
@@ -214,7 +221,7 @@ def other_proposer(s: Service) -> Service:
     return s.with_engine(speculative=SpeculativeConfig(**fields, **kept, acceptance_floor=now.acceptance_floor))
 
 
-def speculate(s: Service) -> Service:
+def speculate(s: SimulatedService) -> SimulatedService:
     if s.engine.speculative is not None or s.engine.batching == "static":
         return s
     rate = s.acceptance.get("ngram", 0.3)

@@ -39,7 +39,7 @@ NOT_ON_PAPER = frozenset({"clock", "cost"})
 
 
 @dataclass(frozen=True)
-class Answer:
+class Diagnosis:
     """What the learner committed to."""
 
     dominant_phase: str | None
@@ -87,7 +87,7 @@ def second_phases(hidden: Hidden) -> set[str | None]:
 
 def mark(
     hidden: Hidden,
-    answer: Answer,
+    answer: Diagnosis,
     rollout: Rollout,
     values: Mapping[str, float],
     on_paper: Collection[str] | None = None,
@@ -99,14 +99,19 @@ def mark(
         values: what each ranked intervention, and each true fix, is worth; see `Effect.value`.
     """
     criteria = (
-        *_deployed(hidden, rollout), _phase(hidden, answer), _secondary(hidden, answer), _regime(hidden, answer),
-        _evidence(hidden, answer, on_paper), _ranking(hidden, answer, values), _clock(answer, rollout),
-    )  # fmt: skip
+        *_deployed(hidden, rollout),
+        _phase(hidden, answer),
+        _secondary(hidden, answer),
+        _regime(hidden, answer),
+        _evidence(hidden, answer, on_paper),
+        _ranking(hidden, answer, values),
+        _clock(answer, rollout),
+    )
     left_out = frozenset() if on_paper is None else NOT_ON_PAPER
     return Result("incident", tuple(c for c in criteria if c.name not in left_out))
 
 
-def _phase(hidden: Hidden, answer: Answer) -> Criterion:
+def _phase(hidden: Hidden, answer: Diagnosis) -> Criterion:
     cause = hidden.cause
     lost = {place: seconds for place, seconds in lost_by_phase(hidden).items() if seconds > 0}
     told = ", ".join(f"{place.replace('_', ' ')} {1e3 * seconds:.0f} ms" for place, seconds in lost.items())
@@ -118,7 +123,7 @@ def _phase(hidden: Hidden, answer: Answer) -> Criterion:
     return Criterion("dominant phase", PHASE if right else 0, PHASE, text)
 
 
-def _secondary(hidden: Hidden, answer: Answer) -> Criterion:
+def _secondary(hidden: Hidden, answer: Diagnosis) -> Criterion:
     allowed = second_phases(hidden)
     if answer.dominant_phase in dominant_phases(hidden):  # the two may change places
         allowed = {*allowed, hidden.cause.phase} - {answer.dominant_phase}
@@ -133,7 +138,7 @@ REGIMES = {
 }
 
 
-def _regime(hidden: Hidden, answer: Answer) -> Criterion:
+def _regime(hidden: Hidden, answer: Diagnosis) -> Criterion:
     truth = hidden.cause.regime
     return Criterion("spike or steady", REGIME if answer.regime == truth else 0, REGIME, REGIMES[truth])
 
@@ -146,7 +151,7 @@ def convicting(hidden: Hidden, on_paper: Collection[str] | None = None) -> tuple
     return core, min(ENOUGH, len(of_cause.intersection(core)))
 
 
-def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) -> Criterion:
+def _evidence(hidden: Hidden, answer: Diagnosis, on_paper: Collection[str] | None) -> Criterion:
     core, enough = convicting(hidden, on_paper)
     _, moved = read_off(hidden)
     cited = list(dict.fromkeys(answer.evidence))
@@ -171,7 +176,7 @@ def _texts(names: Iterable[str]) -> str:
     return "; ".join(QUESTIONS[name].text for name in names)
 
 
-def _ranking(hidden: Hidden, answer: Answer, values: Mapping[str, float]) -> Criterion:
+def _ranking(hidden: Hidden, answer: Diagnosis, values: Mapping[str, float]) -> Criterion:
     """The ranked interventions' measured values, the first counted most, against the best order there is."""
     ranked = list(dict.fromkeys(answer.ranked))
     if not ranked:
@@ -219,7 +224,7 @@ def _deployed(hidden: Hidden, rollout: Rollout) -> Sequence[Criterion]:
     ]
 
 
-def _clock(answer: Answer, rollout: Rollout) -> Criterion:
+def _clock(answer: Diagnosis, rollout: Rollout) -> Criterion:
     """Minutes count only if something was reached in them."""
     reached = rollout.effect is not None and rollout.effect.restored
     brisk = min(max((SLOW - rollout.minutes) / (SLOW - BRISK), 0.0), 1.0) if reached else 0.0

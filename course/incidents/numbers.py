@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-from course.incidents.service import Play
+from course.incidents.service import ServicePlay
 from course.lab.run import percentile
 from course.simulator.cluster.record import ClientRecord
 from course.simulator.cluster.run import Sample
@@ -26,11 +26,11 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / max(len(values), 1)
 
 
-def answered(play: Play) -> list[ClientRecord]:
+def answered(play: ServicePlay) -> list[ClientRecord]:
     return [record for record in play.run.records if record.completed]
 
 
-def latencies(play: Play) -> dict[str, list[float]]:
+def latencies(play: ServicePlay) -> dict[str, list[float]]:
     """What an SLO limits, of every answered request as its client saw it: seconds, by the name of the limit."""
     rows = [record.as_request_record().timeline for record in answered(play)]
     return {
@@ -41,7 +41,7 @@ def latencies(play: Play) -> dict[str, list[float]]:
     }
 
 
-def time_by_place(play: Play) -> dict[str, list[float]]:
+def time_by_place(play: ServicePlay) -> dict[str, list[float]]:
     """Seconds of every answered request in each phase, by its engine's stamps, and outside the engine."""
     done = answered(play)
     times = {phase: [record.timeline.phases()[phase] for record in done] for phase in PHASES}
@@ -58,7 +58,9 @@ def per_second(moments: Iterable[float], duration: float) -> tuple[list[float], 
     return [(i + 0.5) * width for i in range(BINS)], [count / width for count in counts]
 
 
-def over_time(play: Play, value: Callable[[Sample], float], together: str = "sum") -> tuple[list[float], list[float]]:
+def over_time(
+    play: ServicePlay, value: Callable[[Sample], float], together: str = "sum"
+) -> tuple[list[float], list[float]]:
     """A quantity of all replicas at each sample, added up or averaged."""
     moments: dict[float, list[float]] = {}
     for sample in play.run.samples:
@@ -73,7 +75,7 @@ def gaps_of(record: ClientRecord, at_client: bool) -> list[float]:
     return [b - a for a, b in itertools.pairwise(stamps)]
 
 
-def seconds_per_thousand(play: Play) -> float | None:
+def seconds_per_thousand(play: ServicePlay) -> float | None:
     """Seconds that a thousand prompt tokens take, over steps that mostly prefill; None without any."""
     reading = [step for step in play.steps if 2 * step.prompt_tokens >= step.tokens]
     tokens = sum(step.prompt_tokens for step in reading)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from course.incidents.evidence import as_html, frame, written
 from course.incidents.interventions import ALL, BY_ID, Intervention, applied
 from course.incidents.numbers import latencies, mean
-from course.incidents.service import Play, Service, play
+from course.incidents.service import ServicePlay, SimulatedService, play
 from course.lab.style import ALARM, COLOURS, WIDTH
 from course.lab.svg import Picture, Scale, line, tag, text
 from course.simulator.cost.hardware import find_hardware
@@ -37,10 +37,10 @@ P95 = {"ttft": "TTFT p95", "itl": "ITL, largest gap, p95", "tpot": "TPOT p95", "
 
 
 @dataclass(frozen=True)
-class Trial:
+class ServiceTrial:
     """What is kept of a play."""
 
-    service: Service
+    service: SimulatedService
     seed: int
     attainment: float
     """Share of all requests within the SLO."""
@@ -54,31 +54,31 @@ class Trial:
     __repr__ = brief
 
 
-def trial_of(one: Play) -> Trial:
+def trial_of(one: ServicePlay) -> ServiceTrial:
     """The numbers of a play."""
     up = one.run.replica_seconds / one.run.duration if one.run.duration else 0.0
     bill = up * one.service.tp * (find_hardware(one.service.hardware).price_per_hour or 0.0)
-    return Trial(one.service, one.seed, one.attainment, len(one.run.records), latencies(one), bill)
+    return ServiceTrial(one.service, one.seed, one.attainment, len(one.run.records), latencies(one), bill)
 
 
-def tokens_of(service: Service) -> tuple[float, float]:
-    """Of a mean request: prompt tokens, answer tokens."""
+def tokens_of(service: SimulatedService) -> tuple[float, float]:
+    """Prompt and answer tokens of a mean request."""
     made = service.workload(0)
     return made.num_prompt_tokens / len(made), made.num_output_tokens / len(made)
 
 
-class Trials:
+class ServiceTrials:
     """Plays services on the held-out traffic; nothing is played twice.
 
     Args:
         last_week: what users were used to.
     """
 
-    def __init__(self, seeds: tuple[int, ...], last_week: Service) -> None:
+    def __init__(self, seeds: tuple[int, ...], last_week: SimulatedService) -> None:
         self._seeds, self._last_week = seeds, last_week
-        self._done: list[Trial] = []
+        self._done: list[ServiceTrial] = []
 
-    def of(self, service: Service) -> tuple[Trial, ...]:
+    def of(self, service: SimulatedService) -> tuple[ServiceTrial, ...]:
         """One for each seed.
 
         Raises:
@@ -86,22 +86,22 @@ class Trials:
         """
         return tuple(self._trial(service, seed) for seed in self._seeds)
 
-    def attainment(self, service: Service) -> float:
+    def attainment(self, service: SimulatedService) -> float:
         """Share of requests that met the SLO, over all held-out traffic."""
         return mean([one.attainment for one in self.of(service)])
 
-    def canary(self) -> "Trials":
+    def canary(self) -> "ServiceTrials":
         """On one of the seeds only."""
-        return Trials(self._seeds[:1], self._last_week)
+        return ServiceTrials(self._seeds[:1], self._last_week)
 
-    def lost(self, now: Service, changed: Service) -> float:
+    def lost(self, now: SimulatedService, changed: SimulatedService) -> float:
         """Share of their tokens, prompt or answer, that users no longer get: of today's, or of last week's if those
         were fewer.
         """
         had = map(min, tokens_of(self._last_week), tokens_of(now))
         return max(0.0, *(1 - left / before for before, left in zip(had, tokens_of(changed))))
 
-    def _trial(self, service: Service, seed: int) -> Trial:
+    def _trial(self, service: SimulatedService, seed: int) -> ServiceTrial:
         for done in self._done:
             if done.seed == seed and done.service == service:
                 return done
@@ -139,7 +139,7 @@ class Effect:
 
     @property
     def growth(self) -> float:
-        """Of the bill, as a share of what it was."""
+        """How much the bill grew, as a share of what it was."""
         return self.bill_after / self.bill_before - 1 if self.bill_before else 0.0
 
     @property
@@ -180,12 +180,14 @@ class Effect:
         fields = ("before", "after", "target", "restored", "bill_before", "bill_after", "lost")
         table = self.table.astype(object).where(self.table != math.inf, None)
         return {
-            "deployed": list(self.chosen), **{name: getattr(self, name) for name in fields},
-            "regressions": list(self.regressions), "table": table.reset_index().to_dict("records"),
-        }  # fmt: skip
+            "deployed": list(self.chosen),
+            **{name: getattr(self, name) for name in fields},
+            "regressions": list(self.regressions),
+            "table": table.reset_index().to_dict("records"),
+        }
 
 
-def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) -> Effect:
+def effect_of(chosen: Sequence[Intervention], service: SimulatedService, trials: ServiceTrials) -> Effect:
     """Deploy some interventions, and look at what they did on held-out traffic."""
     names = tuple(intervention.id for intervention in chosen)
     before = trials.of(service)
@@ -206,7 +208,7 @@ def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) 
     return Effect(names, share, trials.attainment(changed), service.target, bill, bill_of(after), table, worse, lost)
 
 
-def _numbers(trials: Sequence[Trial]) -> dict[str, float]:
+def _numbers(trials: Sequence[ServiceTrial]) -> dict[str, float]:
     """p95 of latencies in seconds over all requests, for one without an answer waits for ever; and the share of those,
     at the client.
     """
@@ -217,18 +219,24 @@ def _numbers(trials: Sequence[Trial]) -> dict[str, float]:
     return {**found, "not answered": 1 - num_answered / offered if offered else 0.0}
 
 
-def bill_of(trials: Sequence[Trial]) -> float:
+def bill_of(trials: Sequence[ServiceTrial]) -> float:
     """Dollars an hour for the accelerators that were up, averaged over the runs."""
     return mean([one.bill for one in trials])
 
 
-def counterfactuals(service: Service, trials: Trials, tried: Sequence[Intervention] = ALL) -> "pd.DataFrame":
+def counterfactuals(
+    service: SimulatedService, trials: ServiceTrials, tried: Sequence[Intervention] = ALL
+) -> "pd.DataFrame":
     """Each intervention alone: share of requests within the SLO, and the bill; the most valuable first."""
     rows = {}
     for intervention in tried:
         effect = effect_of([intervention], service, trials)
         rows[intervention.id] = {
-            "phase": intervention.phase, "before": effect.before, "after": effect.after, "restored": effect.restored,
-            "$ an hour": effect.bill_after, "value": effect.value,
-        }  # fmt: skip
+            "phase": intervention.phase,
+            "before": effect.before,
+            "after": effect.after,
+            "restored": effect.restored,
+            "$ an hour": effect.bill_after,
+            "value": effect.value,
+        }
     return frame(dict(sorted(rows.items(), key=lambda row: -row[1]["value"])))

@@ -7,7 +7,7 @@ from typing import Any
 from course.incidents.causes.base import breach_of
 from course.incidents.generate import PAGED_AT, Hidden
 from course.incidents.numbers import answered, latencies
-from course.incidents.service import Play, Service
+from course.incidents.service import ServicePlay, SimulatedService
 from course.lab.run import percentile
 from course.lab.style import ALARM, number, seconds
 
@@ -15,7 +15,7 @@ NAMES = {"ttft": "TTFT", "itl": "largest gap between tokens", "tpot": "TPOT", "e
 
 
 @dataclass(frozen=True)
-class Page:
+class PagerMessage:
     """An alarm."""
 
     alarm: str
@@ -42,15 +42,15 @@ class Page:
         return asdict(self)
 
 
-def page_of(hidden: Hidden) -> Page:
+def page_of(hidden: Hidden) -> PagerMessage:
     now = hidden.scene.now
     limits = ", ".join(f"{NAMES[name]} at most {seconds(getattr(now.service.slo, name))}" for name in NAMES)
     slo = f"SLO, for {now.service.target:.0%} of requests: {limits}."
     basis = str(now.service.deployment().profile.provenance["source"])
-    return Page(_alarm(now), _told(now.service), slo, now.attainment, hidden.case.story, basis)
+    return PagerMessage(_alarm(now), _told(now.service), slo, now.attainment, hidden.case.story, basis)
 
 
-def _alarm(play: Play) -> str:
+def _alarm(play: ServicePlay) -> str:
     """The metric that is furthest over its limit, at p99, as clients see it."""
     if not answered(play):
         return "no request is answered any more."
@@ -61,7 +61,7 @@ def _alarm(play: Play) -> str:
     return f"p99 of {NAMES[worst]} is {seconds(p99)}, {factor:.1f} times the limit of {seconds(limit)}.{failing}"
 
 
-def _told(service: Service) -> str:
+def _told(service: SimulatedService) -> str:
     """What an engineer on call knows. Kinds of traffic and autoscaling are for those who ask: few causes have them."""
     replicas = service.fleet.replicas
     count = f"{replicas} replicas" if replicas > 1 else "one replica"

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from course.incidents.evidence import NOW, Finding, Line, Panel, Row, Scene
+from course.incidents.evidence import NOW, EvidencePanel, IncidentScene, QuestionLine, QuestionResult, Row
 from course.incidents.numbers import answered, gaps_of, latencies, mean, per_second, spread
-from course.incidents.service import Play
+from course.incidents.service import ServicePlay
 from course.lab.run import percentile
 from course.simulator.cluster.record import ClientRecord, Outcome
 
@@ -13,7 +13,7 @@ OFFERED_LAST_WEEK = "offered, last week"
 BUCKETS = (256, 1024, 4096, 10**9)
 
 
-def ttft_itl(scene: Scene) -> Finding:
+def ttft_itl(scene: IncidentScene) -> QuestionResult:
     seen, slo = latencies(scene.now), scene.now.service.slo
     gaps = [gap for record in answered(scene.now) for gap in record.as_request_record().timeline.itl]
     rows = {
@@ -24,47 +24,49 @@ def ttft_itl(scene: Scene) -> Finding:
         "E2E": {**spread(seen["e2e"]), "limit": slo.e2e},
     }
     unanswered = 1 - len(answered(scene.now)) / max(len(scene.now.run.records), 1)
-    return Finding(rows, "seconds, at the client", says={"unanswered": unanswered})
+    return QuestionResult(rows, "seconds, at the client", says={"unanswered": unanswered})
 
 
-def arrivals(scene: Scene) -> Finding:
+def arrivals(scene: IncidentScene) -> QuestionResult:
     play = scene.now
     duration = play.service.duration_s
     due = [record.intended for record in play.run.records if record.intended is not None]
     done = [record.ended for record in answered(play)]
-    lines = tuple(Line(name, *per_second(at, duration)) for name, at in (("offered", due), ("answered", done)))
+    lines = tuple(QuestionLine(name, *per_second(at, duration)) for name, at in (("offered", due), ("answered", done)))
     rows = {line.name: {"mean": mean(line.ys), "highest": max(line.ys)} for line in lines}
     last_week = len(scene.before.run.records) / scene.before.service.duration_s
     rows[OFFERED_LAST_WEEK] = {"mean": last_week, "highest": None}
-    return Finding(rows, "1/s", Panel(lines, TIME, "requests per second"))
+    return QuestionResult(rows, "1/s", EvidencePanel(lines, TIME, "requests per second"))
 
 
-def attempts(scene: Scene) -> Finding:
-    def ends(play: Play) -> Row:
+def attempts(scene: IncidentScene) -> QuestionResult:
+    def ends(play: ServicePlay) -> Row:
         outcomes = {"answered": "completed", "gave up": "timeout", "refused": "shed", "errors": "error"}
         counts = {name: play.run.outcomes.get(outcome, 0) for name, outcome in outcomes.items()}
         return {"unique requests": len(play.run.records), "attempts": play.run.num_attempts, **counts}
 
-    return Finding(scene.weeks(ends))
+    return QuestionResult(scene.weeks(ends))
 
 
-def prompt_lengths(scene: Scene) -> Finding:
+def prompt_lengths(scene: IncidentScene) -> QuestionResult:
     return _lengths(scene, "num_prompt_tokens", "prompt")
 
 
-def output_lengths(scene: Scene) -> Finding:
+def output_lengths(scene: IncidentScene) -> QuestionResult:
     return _lengths(scene, "output_tokens", "answer")
 
 
-def _lengths(scene: Scene, name: str, what: str) -> Finding:
+def _lengths(scene: IncidentScene, name: str, what: str) -> QuestionResult:
     values = scene.weeks(lambda play: [getattr(record.request, name) for record in play.run.records])
     points = list(range(2, 100, 2))
-    lines = tuple(Line(week, points, [percentile(tokens, q) for q in points]) for week, tokens in values.items())
+    lines = tuple(
+        QuestionLine(week, points, [percentile(tokens, q) for q in points]) for week, tokens in values.items()
+    )
     rows = {week: spread(tokens) for week, tokens in values.items()}
-    return Finding(rows, f"{what}, tokens", Panel(lines, "percentile of requests", "tokens"))
+    return QuestionResult(rows, f"{what}, tokens", EvidencePanel(lines, "percentile of requests", "tokens"))
 
 
-def client_server(scene: Scene) -> Finding:
+def client_server(scene: IncidentScene) -> QuestionResult:
     done = answered(scene.now)
     samples = {
         "TTFT, client, since it was due": [record.ttft() for record in done],
@@ -75,24 +77,24 @@ def client_server(scene: Scene) -> Finding:
         "E2E, client": [record.e2e() for record in done],
         "E2E, server": [record.timeline.e2e for record in done],
     }
-    return Finding({name: spread(values) for name, values in samples.items()}, "seconds")
+    return QuestionResult({name: spread(values) for name, values in samples.items()}, "seconds")
 
 
-def concurrency(scene: Scene) -> Finding:
+def concurrency(scene: IncidentScene) -> QuestionResult:
     play, lines = scene.now, []
     moments = [i * play.service.duration_s / 60 for i in range(60)]
     for name, since in (("due and not over", "intended"), ("in flight at the service", "sent")):
         ends = [(record.start(since), record.ended) for record in play.run.records if record.sent is not None]
-        lines.append(Line(name, moments, [sum(a <= t < b for a, b in ends) for t in moments]))
+        lines.append(QuestionLine(name, moments, [sum(a <= t < b for a, b in ends) for t in moments]))
     done = answered(play)
     rate = len(done) / play.run.duration if play.run.duration else 0.0
     spent = mean([record.e2e("sent") for record in done])
     rows = {line.name: {"mean": mean(line.ys), "max": max(line.ys)} for line in lines}
     says = {"rate": rate, "offered": play.service.rate, "spent": spent, "in_flight": rate * spent}
-    return Finding(rows, "requests", Panel(tuple(lines), TIME, "requests"), says)
+    return QuestionResult(rows, "requests", EvidencePanel(tuple(lines), TIME, "requests"), says)
 
 
-def regions(scene: Scene) -> Finding:
+def regions(scene: IncidentScene) -> QuestionResult:
     def of(members: Sequence[ClientRecord]) -> Row:
         first = spread([record.ttft() for record in members])
         return {"requests": len(members), **{f"TTFT {name}": value for name, value in first.items()}}
@@ -100,10 +102,10 @@ def regions(scene: Scene) -> Finding:
     done = answered(scene.now)
     far = [record for record in done if record.is_far]
     rows = {"near": of([record for record in done if not record.is_far]), "far": of(far)}
-    return Finding(rows, "region; seconds", says={"share": len(far) / max(len(done), 1)})
+    return QuestionResult(rows, "region; seconds", says={"share": len(far) / max(len(done), 1)})
 
 
-def per_bucket(scene: Scene) -> Finding:
+def per_bucket(scene: IncidentScene) -> QuestionResult:
     rows, low, slo, records = {}, 0, scene.now.service.slo, scene.now.run.records
     for high in BUCKETS:
         members = [r for r in records if low < r.request.num_prompt_tokens <= high]
@@ -111,16 +113,18 @@ def per_bucket(scene: Scene) -> Finding:
         first = spread([r.ttft() for r in done])
         if members:
             rows[f"{low + 1} to {high}" if high < BUCKETS[-1] else f"over {low}"] = {
-                "requests": len(members), "TTFT p50": first["p50"], "TTFT p95": first["p95"],
+                "requests": len(members),
+                "TTFT p50": first["p50"],
+                "TTFT p95": first["p95"],
                 "E2E p95": spread([r.e2e() for r in done])["p95"],
                 "longest prompt": max(r.request.num_prompt_tokens for r in members),
                 "met the SLO": sum(slo.met_by(r.as_request_record().timeline) for r in done) / len(members),
-            }  # fmt: skip
+            }
         low = high
-    return Finding(rows, "prompt, tokens", says={"longest": max(r.request.num_prompt_tokens for r in records)})
+    return QuestionResult(rows, "prompt, tokens", says={"longest": max(r.request.num_prompt_tokens for r in records)})
 
 
-def late_work(scene: Scene) -> Finding:
+def late_work(scene: IncidentScene) -> QuestionResult:
     rows = scene.weeks(
         lambda play: {
             "tokens generated": sum(report.num_output_tokens for report in play.run.reports),
@@ -129,32 +133,45 @@ def late_work(scene: Scene) -> Finding:
         }
     )
     generated, late, _ = rows[NOW].values()
-    return Finding(rows, says={"share": late / max(generated, 1)})
+    return QuestionResult(rows, says={"share": late / max(generated, 1)})
 
 
-def changes(scene: Scene) -> Finding:
+def changes(scene: IncidentScene) -> QuestionResult:
     rows = {when: {"change": what} for when, what in scene.changes}
-    return Finding(rows, "when", says={"count": len(scene.changes)})
+    return QuestionResult(rows, "when", says={"count": len(scene.changes)})
 
 
 SHOWN = (
-    "batching", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold",
-    "scheduling_order", "scheduler_reserve_full_isl", "enable_prefix_caching", "block_size", "kv_cache_dtype",
-    "quantization", "max_prompt_tokens", "max_queue_len",
-)  # fmt: skip
+    "batching",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "enable_chunked_prefill",
+    "long_prefill_token_threshold",
+    "scheduling_order",
+    "scheduler_reserve_full_isl",
+    "enable_prefix_caching",
+    "block_size",
+    "kv_cache_dtype",
+    "quantization",
+    "max_prompt_tokens",
+    "max_queue_len",
+)
 """Fields of the engine that are always shown, at their defaults too: being listed says nothing."""
 
 
-def config(scene: Scene) -> Finding:
+def config(scene: IncidentScene) -> QuestionResult:
     service = scene.now.service
     fleet, engine, scaling = service.fleet, service.engine, service.fleet.autoscaling
     drafts = engine.speculative
     fields = {
-        "model": service.model, "a replica": f"{service.tp} x {service.hardware}, links: {service.links}",
+        "model": service.model,
+        "a replica": f"{service.tp} x {service.hardware}, links: {service.links}",
         "replicas": f"{scaling.min_replicas} to {scaling.max_replicas}" if scaling else fleet.replicas,
-        "router": fleet.router.policy, "CUDA graphs": service.cuda_graphs,
+        "router": fleet.router.policy,
+        "CUDA graphs": service.cuda_graphs,
         "GPU memory": "shared with another process" if service.memory_taken else "all for this engine",
-        "KV blocks": service.deployment().num_kv_blocks, **{name: getattr(engine, name) for name in SHOWN},
+        "KV blocks": service.deployment().num_kv_blocks,
+        **{name: getattr(engine, name) for name in SHOWN},
         "speculative": f"{drafts.method}, k={drafts.k}, max_batch={drafts.max_batch}" if drafts else None,
-    }  # fmt: skip
-    return Finding({name: {"value": str(value)} for name, value in fields.items()})
+    }
+    return QuestionResult({name: {"value": str(value)} for name, value in fields.items()})

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from course.incidents.evidence import Finding, Line, Panel, Row, Scene
+from course.incidents.evidence import EvidencePanel, IncidentScene, QuestionLine, QuestionResult, Row
 from course.incidents.numbers import answered, mean, over_time, seconds_per_thousand, spread, time_by_place
 from course.incidents.questions_clients import TIME
-from course.incidents.service import Play, StepRow
+from course.incidents.service import ServicePlay, StepRow
 from course.lab.style import number, seconds
 from minillm.observe.speculation import SpeculationSummary
 
@@ -19,7 +19,7 @@ YOUNG = 6
 """A replica's first so many requests."""
 
 
-def phases(scene: Scene) -> Finding:
+def phases(scene: IncidentScene) -> QuestionResult:
     times = time_by_place(scene.now)
     total = sum(sum(values) for values in times.values()) or 1.0
     rows = {
@@ -27,10 +27,10 @@ def phases(scene: Scene) -> Finding:
         for name, values in times.items()
     }
     shares = ", ".join(f"{name} {row['share']:.0%}" for name, row in rows.items())
-    return Finding(rows, "seconds, by the engines' stamps", says={"shares": shares})
+    return QuestionResult(rows, "seconds, by the engines' stamps", says={"shares": shares})
 
 
-def queue_over_time(scene: Scene) -> Finding:
+def queue_over_time(scene: IncidentScene) -> QuestionResult:
     waiting = over_time(scene.now, lambda sample: sample.waiting)
     running = over_time(scene.now, lambda sample: sample.outstanding - sample.waiting)
     within = [w for t, w in zip(*waiting) if t <= scene.now.service.duration_s] or [0]
@@ -38,35 +38,43 @@ def queue_over_time(scene: Scene) -> Finding:
     for i, name in enumerate(("first third", "second third", "last third")):
         part = within[i * len(within) // 3 : (i + 1) * len(within) // 3] or [0]
         rows[name] = {"waiting, mean": mean(part), "waiting, max": max(part)}
-    return Finding(rows, panel=Panel((Line("waiting", *waiting), Line("running", *running)), TIME, "requests"))
+    return QuestionResult(
+        rows,
+        panel=EvidencePanel((QuestionLine("waiting", *waiting), QuestionLine("running", *running)), TIME, "requests"),
+    )
 
 
-def batch(scene: Scene) -> Finding:
+def batch(scene: IncidentScene) -> QuestionResult:
     slots = scene.now.service.engine.max_num_seqs
     running = over_time(scene.now, lambda sample: sample.outstanding - sample.waiting, "mean")
     values = running[1] or [0.0]
-    lines = (Line("running", *running), Line("waiting", *over_time(scene.now, lambda s: s.waiting, "mean")))
+    lines = (
+        QuestionLine("running", *running),
+        QuestionLine("waiting", *over_time(scene.now, lambda s: s.waiting, "mean")),
+    )
     limit = (float(slots), "slots") if max(values) * 4 > slots else ()  # else the curves would lie on the floor
     row = {"mean": mean(values), "max": max(values), "min": min(values), "slots": slots}
-    return Finding({"running per replica": row}, panel=Panel(lines, TIME, "requests per replica", *limit))
+    return QuestionResult(
+        {"running per replica": row}, panel=EvidencePanel(lines, TIME, "requests per replica", *limit)
+    )
 
 
-def kv_use(scene: Scene) -> Finding:
+def kv_use(scene: IncidentScene) -> QuestionResult:
     used = over_time(scene.now, lambda sample: 100 * sample.kv_used, "mean")
     values = used[1] or [0.0]
-    panel = Panel((Line("held", *used),), TIME, "% of KV blocks", 100.0, "full", high=112)
+    panel = EvidencePanel((QuestionLine("held", *used),), TIME, "% of KV blocks", 100.0, "full", high=112)
     rows = {"share of KV blocks held, %": {"mean": mean(values), **spread(values)}}
-    return Finding(rows, panel=panel, says={"pool": _pool(scene.now)})
+    return QuestionResult(rows, panel=panel, says={"pool": _pool(scene.now)})
 
 
-def _pool(play: Play) -> int:
+def _pool(play: ServicePlay) -> int:
     """Tokens that one replica's KV pool holds."""
     on = play.service.deployment()
     return on.num_kv_blocks * on.block_size
 
 
-def preemptions(scene: Scene) -> Finding:
-    return Finding(
+def preemptions(scene: IncidentScene) -> QuestionResult:
+    return QuestionResult(
         scene.weeks(
             lambda play: {
                 "preemptions": sum(report.num_preemptions for report in play.run.reports),
@@ -77,15 +85,15 @@ def preemptions(scene: Scene) -> Finding:
     )
 
 
-def hit_rate(scene: Scene) -> Finding:
-    return Finding(scene.weeks(lambda play: {"hit rate": play.run.prefix_hit_rate}), "of prompt tokens")
+def hit_rate(scene: IncidentScene) -> QuestionResult:
+    return QuestionResult(scene.weeks(lambda play: {"hit rate": play.run.prefix_hit_rate}), "of prompt tokens")
 
 
-def shared_prefix(scene: Scene) -> Finding:
-    return Finding(scene.weeks(_shared), "tokens, mean of the raw prompts")
+def shared_prefix(scene: IncidentScene) -> QuestionResult:
+    return QuestionResult(scene.weeks(_shared), "tokens, mean of the raw prompts")
 
 
-def _shared(play: Play) -> Row:
+def _shared(play: ServicePlay) -> Row:
     """Tokens of a mean prompt, those in pieces that other prompts have, and those in a common beginning."""
     prompts = [record.request.pieces for record in play.run.records]
     beginnings = [list(accumulate((piece.name,) for piece in pieces)) for pieces in prompts]
@@ -101,20 +109,22 @@ def _shared(play: Play) -> Row:
     return {"prompt": total / count, "anywhere": anywhere / count, "at the start": at_start / count}
 
 
-def working_set(scene: Scene) -> Finding:
-    def row(play: Play) -> Row:
+def working_set(scene: IncidentScene) -> QuestionResult:
+    def row(play: ServicePlay) -> Row:
         pieces = [piece for record in play.run.records for piece in record.request.pieces]
         seen = Counter(piece.name for piece in pieces)
         shared = {piece.name: piece.num_tokens for piece in pieces if seen[piece.name] > 1}
         return {
-            "shared pieces": len(shared), "their tokens": sum(shared.values()),
-            "tokens a replica's pool holds": _pool(play), "replicas": max(play.service.fleet.replicas, 1),
-        }  # fmt: skip
+            "shared pieces": len(shared),
+            "their tokens": sum(shared.values()),
+            "tokens a replica's pool holds": _pool(play),
+            "replicas": max(play.service.fleet.replicas, 1),
+        }
 
-    return Finding(scene.weeks(row))
+    return QuestionResult(scene.weeks(row))
 
 
-def acceptance(scene: Scene) -> Finding:
+def acceptance(scene: IncidentScene) -> QuestionResult:
     rows, lines = {}, []
     for name, play in scene.weeks(lambda play: play).items():
         found = SpeculationSummary.of_requests([record.as_request_record() for record in answered(play)])
@@ -122,22 +132,22 @@ def acceptance(scene: Scene) -> Finding:
             passed = [100 * share for share in found.acceptance_at]
             places = {f"position {i + 1}, %": share for i, share in enumerate(passed)}
             rows[name] = {"tokens per verification": found.emitted_per_verify, **places}
-            lines.append(Line(name, list(range(1, len(passed) + 1)), passed))
+            lines.append(QuestionLine(name, list(range(1, len(passed) + 1)), passed))
     if not rows:
-        return Finding({"now": {"drafts": 0}}, says={"verified": "No drafts are made."})
+        return QuestionResult({"now": {"drafts": 0}}, says={"verified": "No drafts are made."})
     told = [f"{name}: {number(row['tokens per verification'])} tokens per verification" for name, row in rows.items()]
-    panel = Panel(tuple(lines), "position in the draft", "% accepted")
-    return Finding(rows, panel=panel, says={"verified": f"{'; '.join(told)}."})
+    panel = EvidencePanel(tuple(lines), "position in the draft", "% accepted")
+    return QuestionResult(rows, panel=panel, says={"verified": f"{'; '.join(told)}."})
 
 
-def _cloud(steps: Sequence[StepRow], size: Callable[[StepRow], int], what: str) -> Panel | None:
+def _cloud(steps: Sequence[StepRow], size: Callable[[StepRow], int], what: str) -> EvidencePanel | None:
     """A dot a step, or a share of them: its size against its time."""
     few = steps[:: len(steps) // MOST_POINTS + 1]
-    dots = Line("steps", [size(step) for step in few], [1e3 * step.seconds for step in few], "points")
-    return Panel((dots,), f"{what} in the step", "milliseconds") if few else None
+    dots = QuestionLine("steps", [size(step) for step in few], [1e3 * step.seconds for step in few], "points")
+    return EvidencePanel((dots,), f"{what} in the step", "milliseconds") if few else None
 
 
-def step_times(scene: Scene) -> Finding:
+def step_times(scene: IncidentScene) -> QuestionResult:
     steps = scene.now.steps
     rows = {
         "seconds": spread([step.seconds for step in steps]),
@@ -145,10 +155,10 @@ def step_times(scene: Scene) -> Finding:
         "prompt tokens": spread([step.prompt_tokens for step in steps]),
     }
     slowest = max(steps, key=lambda step: step.seconds)
-    return Finding(rows, "per step", _cloud(steps, lambda step: step.tokens, "tokens"), {"slowest": slowest})
+    return QuestionResult(rows, "per step", _cloud(steps, lambda step: step.tokens, "tokens"), {"slowest": slowest})
 
 
-def decode_steps(scene: Scene) -> Finding:
+def decode_steps(scene: IncidentScene) -> QuestionResult:
     decoding = scene.weeks(lambda play: [step for step in play.steps if not step.prompt_tokens])
     rows = {}
     for week, steps in decoding.items():
@@ -159,24 +169,25 @@ def decode_steps(scene: Scene) -> Finding:
                 rows[f"{week}, {size}"] = {"steps": len(found), **spread(found)}
     medians = "; ".join(f"{name}: {seconds(row['p50'])}" for name, row in rows.items())
     panel = _cloud(decoding["now"], lambda step: step.requests, "requests")
-    return Finding(rows, "seconds of a step that only decodes", panel, {"medians": medians})
+    return QuestionResult(rows, "seconds of a step that only decodes", panel, {"medians": medians})
 
 
-def chunks(scene: Scene) -> Finding:
-    def row(play: Play) -> Row:
+def chunks(scene: IncidentScene) -> QuestionResult:
+    def row(play: ServicePlay) -> Row:
         tokens = [step.prompt_tokens for step in play.steps if step.prompt_tokens]
         cost = seconds_per_thousand(play)
         return {
-            "prompt tokens in a step, p50": spread(tokens)["p50"], "most": max(tokens, default=0),
+            "prompt tokens in a step, p50": spread(tokens)["p50"],
+            "most": max(tokens, default=0),
             "budget of a step": play.service.engine.max_num_batched_tokens,
             "ms per 1000 prompt tokens": None if cost is None else 1e3 * cost,
-        }  # fmt: skip
+        }
 
-    return Finding(scene.weeks(row))
+    return QuestionResult(scene.weeks(row))
 
 
-def collectives(scene: Scene) -> Finding:
-    def row(play: Play) -> Row:
+def collectives(scene: IncidentScene) -> QuestionResult:
+    def row(play: ServicePlay) -> Row:
         total = sum(step.seconds for step in play.steps) or 1.0
         return {
             "tensor parallel": play.service.tp,
@@ -184,30 +195,34 @@ def collectives(scene: Scene) -> Finding:
             "waiting for the host, share": sum(step.host for step in play.steps) / total,
         }
 
-    return Finding(scene.weeks(row))
+    return QuestionResult(scene.weeks(row))
 
 
-def gpu(scene: Scene) -> Finding:
+def gpu(scene: IncidentScene) -> QuestionResult:
     rows = {report.replica: {"busy, %": 100 * report.utilisation} for report in scene.now.run.reports}
-    return Finding(rows, "replica", says={"mean": mean([row["busy, %"] for row in rows.values()])})
+    return QuestionResult(rows, "replica", says={"mean": mean([row["busy, %"] for row in rows.values()])})
 
 
-def per_replica(scene: Scene) -> Finding:
+def per_replica(scene: IncidentScene) -> QuestionResult:
     rows = {}
     for report in scene.now.run.reports:
         mine = [r for r in answered(scene.now) if r.replica == report.replica]
         waits = [s.waiting for s in scene.now.run.samples if s.replica == report.replica]
         first = spread([record.ttft() for record in mine])
         rows[report.replica] = {
-            "answered": report.num_requests, "TTFT p50": first["p50"], "TTFT p95": first["p95"],
-            "waiting, max": max(waits, default=0), "hit rate": report.prefix_hit_rate,
-            "tenants seen": len({r.request.tenant for r in mine}), "busy": report.utilisation,
-        }  # fmt: skip
+            "answered": report.num_requests,
+            "TTFT p50": first["p50"],
+            "TTFT p95": first["p95"],
+            "waiting, max": max(waits, default=0),
+            "hit rate": report.prefix_hit_rate,
+            "tenants seen": len({r.request.tenant for r in mine}),
+            "busy": report.utilisation,
+        }
     done = [row["answered"] for row in rows.values()]
-    return Finding(rows, "replica", says={"replicas": len(rows), "most": max(done), "answered": sum(done)})
+    return QuestionResult(rows, "replica", says={"replicas": len(rows), "most": max(done), "answered": sum(done)})
 
 
-def replica_age(scene: Scene) -> Finding:
+def replica_age(scene: IncidentScene) -> QuestionResult:
     there, reports = scene.now.service.fleet.replicas, scene.now.run.reports
     young, old = [], []
     for place, report in enumerate(reports):
@@ -219,15 +234,15 @@ def replica_age(scene: Scene) -> Finding:
         f"a further replica's first {YOUNG} requests": {"requests": len(young), **spread(young)},
         "all others": {"requests": len(old), **spread(old)},
     }
-    return Finding(
+    return QuestionResult(
         rows, "TTFT, seconds", says={"started": len(reports) - there, "young": next(iter(rows.values()))["p50"]}
     )
 
 
-def ingress(scene: Scene) -> Finding:
+def ingress(scene: IncidentScene) -> QuestionResult:
     done = [record for record in answered(scene.now) if record.accepted is not None]
     rows = {
         "sent, to accepted by the router": spread([record.accepted - record.sent for record in done]),
         "accepted, to an engine's first step": spread([record.timeline.scheduled - record.accepted for record in done]),
     }
-    return Finding(rows, "seconds")
+    return QuestionResult(rows, "seconds")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TimelineEntry:
     """One line of the debrief."""
 
     minute: int
@@ -46,7 +46,7 @@ class Reveal:
     why_not: str
     lost_s: dict[str, float]
     """By phase: how much longer a mean request takes than last week."""
-    timeline: tuple[Entry, ...]
+    timeline: tuple[TimelineEntry, ...]
     effects: "pd.DataFrame" = field(repr=False)
     """Interventions, each alone, on held-out traffic."""
 

@@ -60,7 +60,7 @@ RATES = ("rate", "spike_rate", "start_rate", "end_rate")
 
 
 @dataclass(frozen=True)
-class Service:
+class SimulatedService:
     """Everything that decides what its clients see."""
 
     model: str
@@ -77,7 +77,7 @@ class Service:
     memory_taken: bool = False
     """By another process on the same accelerators: the KV pool cannot grow."""
     acceptance: Mapping[str, float] = field(default_factory=dict)
-    """Of draft tokens on this traffic, by proposer: a property of the two, not a setting."""
+    """The acceptance rate of drafts on this traffic, by proposer: a property of the two, not a setting."""
     slo: SLO = field(default_factory=SLO)
     target: float = 0.9
     """Share of requests that must meet the SLO."""
@@ -93,22 +93,22 @@ class Service:
         """Requests per second, averaged over time; the conversations of a flow count once."""
         return len(self.workload(0)) / self.duration_s
 
-    def with_engine(self, **fields: Any) -> "Service":
+    def with_engine(self, **fields: Any) -> "SimulatedService":
         return replace(self, engine=self.engine.replace(**fields))
 
-    def with_fleet(self, **fields: Any) -> "Service":
+    def with_fleet(self, **fields: Any) -> "SimulatedService":
         return replace(self, fleet=self.fleet.replace(**fields))
 
-    def with_load(self, factor: float) -> "Service":
+    def with_load(self, factor: float) -> "SimulatedService":
         """So many times the requests a second, over as much less time: the run has as many requests."""
         flows = tuple(flow.scaled(factor) for flow in self.flows)
         return replace(self, flows=flows, duration_s=self.duration_s / factor)
 
-    def during(self, share: float) -> "Service":
+    def during(self, share: float) -> "SimulatedService":
         """The same traffic, up to this share of its time."""
         return replace(self, duration_s=self.duration_s * share)
 
-    def with_kind(self, kind: TrafficModel) -> "Service":
+    def with_kind(self, kind: TrafficModel) -> "SimulatedService":
         """Its only flow gets requests of another kind, as often."""
         (flow,) = self.flows
         return replace(self, flows=(replace(flow, kind=kind),))
@@ -163,10 +163,10 @@ class StepRow:
 
 
 @dataclass(frozen=True)
-class Play:
+class ServicePlay:
     """A service, played once."""
 
-    service: Service
+    service: SimulatedService
     seed: int
     run: FleetRun
     steps: tuple[StepRow, ...] = ()
@@ -191,7 +191,7 @@ def attainment(run: FleetRun, slo: SLO) -> float:
     return good / len(run.records)
 
 
-def play(service: Service, seed: int, watched: bool = False) -> Play:
+def play(service: SimulatedService, seed: int, watched: bool = False) -> ServicePlay:
     """Play a service's traffic to it.
 
     Args:
@@ -216,7 +216,7 @@ def play(service: Service, seed: int, watched: bool = False) -> Play:
         return (on.engine if counts_chunks else on.fast_engine)(clock, watch)
 
     with rare_collections():
-        return Play(service, seed, simulate(workload, config, make), tuple(steps))
+        return ServicePlay(service, seed, simulate(workload, config, make), tuple(steps))
 
 
 def _watch(steps: list[StepRow], replica: int) -> StepWatch:
@@ -224,9 +224,10 @@ def _watch(steps: list[StepRow], replica: int) -> StepWatch:
         prompts = sum(s.num_tokens for s in batch.requests if s.is_prefill)
         work = price.work
         steps.append(
-            StepRow(replica, end, price.total, work.tokens, prompts, work.requests, price.all_reduce,
-                    price.waiting_for_host)
-        )  # fmt: skip
+            StepRow(
+                replica, end, price.total, work.tokens, prompts, work.requests, price.all_reduce, price.waiting_for_host
+            )
+        )
 
     return see
 
@@ -235,7 +236,7 @@ CROWD, REFILLS = 90, 3
 """Requests for each replica when its capacity is measured: so many at least, and so many for each slot."""
 
 
-def capacity(service: Service) -> float:
+def capacity(service: SimulatedService) -> float:
     """Requests a second that the whole fleet answers when its queue is never empty: over the middle of a run in which
     all requests come at once, so that neither filling the batch nor draining it counts. Clients and network are left
     out.

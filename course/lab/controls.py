@@ -15,7 +15,7 @@ OFF = "off"
 
 
 @dataclass(frozen=True)
-class Control:
+class TechniqueControl:
     """One field of EngineConfig and the widget for it."""
 
     field: str
@@ -41,14 +41,14 @@ def _in_order(choices: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(sorted(choices, key=lambda choice: (choice is None, choice if choice is not None else 0)))
 
 
-def read_controls(file: Path) -> dict[str, tuple[Control, ...]]:
+def read_controls(file: Path) -> dict[str, tuple[TechniqueControl, ...]]:
     """By group: the controls of a TOML file."""
     rows = tomllib.loads(file.read_text(encoding="utf-8"))
     return {group: tuple(_control(**row) for row in members) for group, members in rows.items()}
 
 
-def _control(choices: Sequence[Any] = (), **row: str) -> Control:
-    return Control(**row, choices=tuple(None if choice == OFF else choice for choice in choices))
+def _control(choices: Sequence[Any] = (), **row: str) -> TechniqueControl:
+    return TechniqueControl(**row, choices=tuple(None if choice == OFF else choice for choice in choices))
 
 
 GROUPS = read_controls(Path(__file__).with_suffix(".toml"))

@@ -34,7 +34,7 @@ from minillm.core.errors import ConfigError, MinillmError
 FRAME_S = 1 / 6
 """Between two frames of Python's, a few milliseconds of work each; the browser draws many more between them."""
 WIDTH, TALL = 560, 168
-"""Of the pictures in the left column."""
+"""The size of the pictures in the left column, pixels."""
 OWN = "your own prompt"
 OWN_TOKENS = 64
 PINS = "ABC"
@@ -122,14 +122,21 @@ class Dashboard(LivePanel):
         self._stop_requested = threading.Event()
         names = list(dict.fromkeys([*([name.name] if self._own else []), *MAKERS, *self.extra_traffic]))
         self.workload_picker = widgets.Dropdown(
-            options=names, value=name.name if self._own else name, description="traffic",
-            tooltip="What kind of requests arrive, and when", layout=widgets.Layout(width="240px"),
-        )  # fmt: skip
+            options=names,
+            value=name.name if self._own else name,
+            description="traffic",
+            tooltip="What kind of requests arrive, and when",
+            layout=widgets.Layout(width="240px"),
+        )
         self.seed_picker = widgets.BoundedIntText(
-            value=0, min=0, max=999, description="seed", layout=widgets.Layout(width="130px"),
+            value=0,
+            min=0,
+            max=999,
+            description="seed",
+            layout=widgets.Layout(width="130px"),
             style={"description_width": "40px"},
             tooltip="A different seed gives different requests of the same kind; compare runs with the same seed",
-        )  # fmt: skip
+        )
         self.prompt = widgets.Text(
             placeholder="Type a prompt, then press Run", layout=widgets.Layout(flex="1 1 260px", display="none")
         )
@@ -141,9 +148,11 @@ class Dashboard(LivePanel):
         self.reset_button = self._button("Reset", "undo", "Reset all controls", self.controls.reset)
         self.stop_button.disabled = self.pin_button.disabled = True
         self.patterns = widgets.ToggleButton(
-            value=os.environ.get(PATTERNS) == "1", description="Patterns", layout=widgets.Layout(width="88px"),
+            value=os.environ.get(PATTERNS) == "1",
+            description="Patterns",
+            layout=widgets.Layout(width="88px"),
             tooltip="Phases have patterns beside their colours, in every picture drawn from now on",
-        )  # fmt: skip
+        )
         self.patterns.observe(lambda change: self._set_patterns(change["new"]), names="value")
         self.view = LiveView(value=IDLE_HTML, tips=self.controls.tips, layout=widgets.Layout(width="100%"))
         bar = [self.run_button, self.stop_button, self.pin_button, self.reset_button, self.patterns]

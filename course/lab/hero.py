@@ -27,7 +27,7 @@ STEADY = (*FELT, "tokens/s")
 """Where the noise must be known: a phase of microseconds may scatter more."""
 
 
-class Shown(BaseModel):
+class HeroFigure(BaseModel):
     """One figure of the picture."""
 
     was: float
@@ -47,10 +47,10 @@ class Hero(BaseModel):
     """How many there were, of the figure that has the most: from them the noise is known."""
     noise: dict[str, float | None]
     """By figure, the ratio that two equal runs may differ by."""
-    figures: dict[str, Shown]
+    figures: dict[str, HeroFigure]
     """Seconds, or tokens a second."""
     sha256: str = ""
-    """Of the picture."""
+    """The hash of the picture."""
 
     @classmethod
     def of(cls, dashboard: Dashboard) -> "Hero":
@@ -91,12 +91,12 @@ class Hero(BaseModel):
         return self.sha256 == sha256_of(picture)
 
 
-def _shown(compared: Comparison) -> dict[str, Shown]:
+def _shown(compared: Comparison) -> dict[str, HeroFigure]:
     """By name, each figure that the picture compares."""
     was, now = figures(compared.before), figures(compared.run)
     told = {name: compared.told(name, was[name], now[name]) for name in STEADY}
     told |= {phase: compared.told_of_phase(phase) for phase in PHASES if phase in was and phase in now}
-    return {name: Shown(was=was[name], now=now[name], told=words) for name, words in told.items()}
+    return {name: HeroFigure(was=was[name], now=now[name], told=words) for name, words in told.items()}
 
 
 def sha256_of(file: Path) -> str:

@@ -98,9 +98,14 @@ def ask(
         fields: of the request's body; it streams unless they say otherwise.
     """
     body = {
-        "model": NAME, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True,
-        "stream": True, **fields,
-    }  # fmt: skip
+        "model": NAME,
+        "prompt": prompt,
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        **fields,
+    }
     line = connection or connect(port)
     sent = time.perf_counter()  # minillm's clock
     line.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})

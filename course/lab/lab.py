@@ -137,7 +137,7 @@ class Lab:
 
     @functools.cached_property
     def tokenizer(self) -> Any:
-        """Of the lab's model; asking for it loads no weights."""
+        """The tokenizer of the lab's model; asking for it loads no weights."""
         return load_tokenizer(resolve(self.config().model))
 
     @property

@@ -59,7 +59,7 @@ OUTLIER = 3.0
 QUIETER_HALF = 0.1426
 """Mean square of the half of normal deviates that is nearest to zero: by it, that half's gives the one of all."""
 FEWEST_HALVED = 4
-"""Of fewer repeats, the quieter half is a single one: if that is wild as well, it would hide everything."""
+"""Repeats from which on the quieter half counts. Of fewer, that half is one run: if it is wild, it hides everything."""
 AFTER_TWO = (2 - math.sqrt(12) / math.pi) ** -0.5
 """The square of a normal deviate's distance from the nearer of two others has the mean 2 - sqrt(12) / π."""
 LATEST = 30

@@ -236,7 +236,7 @@ def gained_most(
     apart: float = 0.1,
     noise: float = 0.0,
 ) -> Outcome | str:
-    """Of two services, the one whose percentile fell by the larger share; `tie` when they are closer than `apart`.
+    """The one of two services whose percentile fell by the larger share; `tie` when they are closer than `apart`.
 
     Args:
         noise: by which share a run moved in which nothing was changed (control.py). If that is more than the two

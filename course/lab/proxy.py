@@ -26,9 +26,17 @@ from minillm.core.errors import ConfigError
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 HOP_BY_HOP = {
-    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
-    "upgrade", "content-length", "host",
-}  # fmt: skip
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "content-length",
+    "host",
+}
 """Headers of one connection, which the next one makes anew (RFC 9110, 7.6.1)."""
 EVENT_END = b"\n\n"
 
@@ -126,9 +134,12 @@ def make_proxy(upstream: str, spoiling: Spoiling) -> Starlette:
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         try:
             answer = await request.app.state.session.request(
-                request.method, base + path, data=await request.body(), headers=passed_on(request.headers),
+                request.method,
+                base + path,
+                data=await request.body(),
+                headers=passed_on(request.headers),
                 allow_redirects=False,
-            )  # fmt: skip
+            )
         except (aiohttp.ClientError, TimeoutError) as error:
             message = f"{base} does not answer: {error or type(error).__name__}"
             return JSONResponse({"error": {"message": message, "type": "bad_gateway"}}, status_code=502)

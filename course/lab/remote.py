@@ -13,7 +13,7 @@ from typing import Any
 
 from course.lab.growing_answer import GrowingAnswer
 from course.lab.remote_phases import ALL_PREFILL, TOLD, Split, borders_of, inferred_phases, split_from_metrics
-from course.lab.run import Remote, Row, Run
+from course.lab.run import RemoteSource, Row, Run
 from course.lab.scale import scale_of
 from course.lab.workloads import Workload, workload
 from course.loadgen.client import Api, Client, Endpoint, now
@@ -123,7 +123,7 @@ class RemoteSession:
         self._over: dict[int, Observation] = {}
         """Requests that have ended are looked at once."""
         self._open: dict[int, GrowingAnswer] = {}
-        """Of those that have not, only what is new is read at each look."""
+        """Requests that have not: each look reads only what is new of them."""
         self._looking = threading.Lock()
         self._stopped = False
         self._error: BaseException | None = None
@@ -177,7 +177,7 @@ class RemoteSession:
             start=play.start,
             done=done,
             stopped=self._stopped,
-            remote=Remote(
+            remote=RemoteSource(
                 server=scraped.server if scraped else "unknown",
                 inferred=inferred_phases(observations),
                 how=TOLD if told else split.how,
@@ -277,8 +277,16 @@ class RemoteSession:
 
 
 def _snapshot(moment: float, views: tuple[RequestView, ...]) -> EngineSnapshot:
-    """Of an engine seen only from outside: no steps, no blocks."""
+    """A snapshot of an engine seen only from outside: no steps, no blocks."""
     return EngineSnapshot(
-        now=moment, requests=views, steps=(), num_steps=0, block_owners=(), block_size=0, prefix_queries=0,
-        prefix_hits=0, num_preemptions=0, num_recomputed_tokens=0,
-    )  # fmt: skip
+        now=moment,
+        requests=views,
+        steps=(),
+        num_steps=0,
+        block_owners=(),
+        block_size=0,
+        prefix_queries=0,
+        prefix_hits=0,
+        num_preemptions=0,
+        num_recomputed_tokens=0,
+    )

@@ -24,7 +24,7 @@ class Split:
     """How a time to first token is divided when only means are known."""
 
     shares: dict[str, float]
-    """Of BEFORE_FIRST; they sum to 1. The first token's includes the wire, out and back."""
+    """The share of each phase of BEFORE_FIRST; they sum to 1. The first token's includes the wire, out and back."""
     how: str
 
 

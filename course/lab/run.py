@@ -64,7 +64,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemoteSource:
     """What is different about a run on another server: it is seen from outside."""
 
     server: str
@@ -95,7 +95,7 @@ class Run:
     done: bool
     stopped: bool = False
     """Stop was pressed."""
-    remote: Remote | None = None
+    remote: RemoteSource | None = None
     """None: on our own engine, which stamps every border. Otherwise there are no steps and no KV blocks to see."""
 
     def __repr__(self) -> str:

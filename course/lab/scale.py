@@ -3,9 +3,9 @@
 import os
 
 ENGINE_SHARE = 0.34
-"""Of a workload for the real engine, in the short form."""
+"""The share of a workload that the real engine plays in the short form."""
 SIMULATED_SHARE = 0.25
-"""Of the requests of a simulation."""
+"""The share of a simulation's requests that are played in the short form."""
 
 
 def is_short() -> bool:
@@ -13,7 +13,7 @@ def is_short() -> bool:
 
 
 def scale_of(short: bool | None) -> float:
-    """Of a lab's workloads.
+    """The scale of a lab's workloads.
 
     Args:
         short: None = as the environment says.

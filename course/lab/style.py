@@ -14,10 +14,10 @@ ALARM = "#D55E00"
 """Okabe-Ito vermilion, for what went wrong: preempted, refused, over a limit."""
 
 COLOURS = ("#7A7DD0", "#A6763F", "#C2416B", "#2F9E9E", "#7A8B99", "#B8951E")
-"""Of curves, and of what else has to be told apart: none is a phase's, so that a colour means one thing."""
+"""Colours of curves and other things to tell apart: none is a phase's, so that a colour means one thing."""
 TINTS = ("#EAE8B6", "#BAC9F6", "#E9BFB8", "#B2F1FD", "#B7B484")
-"""Of requests, in turn, where a picture asks whose something is. None is near a phase's colour; colour-blind readers
-can tell them apart, too; and a number in TINT_INK can be read on all of them, in light and in dark."""
+"""Tints of requests, in turn, where a picture shows whose something is. None is near a phase's colour; colour-blind
+readers can tell them apart, too; and a number in TINT_INK can be read on all of them, in light and in dark."""
 TINT_INK = "#1f2328"
 
 WIDTH = 720

@@ -6,7 +6,7 @@ from html import escape
 from course.lab.controls import LABELS
 from course.lab.display import Html, as_table
 from course.lab.noise import CEILING, ENOUGH, Noise, Verdict, figures, ratio_of
-from course.lab.run import Remote, Run, percentile
+from course.lab.run import RemoteSource, Run, percentile
 from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 from minillm.core.timeline import PHASES
 
@@ -31,7 +31,7 @@ class Comparison:
     before: Run | None = None
     noise: Noise = field(default_factory=Noise)
     name: str = PREVIOUS
-    """Of the run before."""
+    """The name of the run before."""
 
     @property
     def is_possible(self) -> bool:
@@ -182,7 +182,7 @@ def _engine_says(run: Run) -> list[str]:
     return [*parts, f"KV peak {peak} of {len(snapshot.block_owners)} blocks"]
 
 
-def _server_says(remote: Remote) -> list[str]:
+def _server_says(remote: RemoteSource) -> list[str]:
     """What is known of a server that is seen from outside, and how."""
     gauges = remote.gauges
     parts = [f"{gauges[name]:.0f} {name}" for name in ("running", "waiting") if name in gauges]

@@ -18,7 +18,7 @@ SOFT = "var(--jp-ui-font-color2, #57606a)"
 FAINT = "var(--jp-border-color2, #d0d7de)"
 PAPER = "var(--jp-layout-color0, #ffffff)"
 HALO = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
-"""Of words that stay readable across a line."""
+"""A rim of paper around words: they stay readable across a line."""
 FONT = "var(--jp-ui-font-family, system-ui, -apple-system, 'Segoe UI', sans-serif)"
 
 TITLE_HEIGHT = 24
@@ -95,7 +95,7 @@ class Picture:
     """The question it answers, or the finding: written above it, and read aloud by a screen reader."""
     body: str
     height: float
-    """Of the body; the title stands above it."""
+    """The body's height; the title stands above it."""
     width: float = WIDTH
     description: str = ""
     """What the picture shows, in words and numbers: its text alternative."""

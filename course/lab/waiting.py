@@ -34,7 +34,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class WaitingLine:
-    """Of one execution of a cell, or of what a button does; there is none if it takes less than REFRESH_S.
+    """The line under a cell that runs, or what a button does; there is none if that takes less than REFRESH_S.
 
     Args:
         write: shows HTML, and the same as words, in place of what it showed before.
@@ -46,7 +46,7 @@ class WaitingLine:
         self.words, self.task = RUNNING, ""
         """What it's busy with, and what that is a part of."""
         self.share: float | None = None
-        """Of the task, what is done."""
+        """The share of the task that is done."""
         self._write, self._warning, self._clock, self._began = write, warning, clock, clock()
         self._is_shown = False
         self._lock, self._over = threading.Lock(), threading.Event()
@@ -102,7 +102,7 @@ def cell_output() -> Write:
 
 
 _now: WaitingLine | None = None
-"""Of the cell that runs; None between cells, in scripts and tests."""
+"""The line of the cell that runs; None between cells, in scripts and tests."""
 _of_thread = threading.local()
 
 

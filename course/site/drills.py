@@ -3,8 +3,8 @@
 from typing import Any
 
 from course.drills import calibrate, checks
-from course.drills.claims import menu, table
 from course.drills.drill import LEVELS, DrawnDrill
+from course.drills.stated import menu, table
 
 NAMED = ("causes", "techniques", "quantities")
 
@@ -29,8 +29,13 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
         "impossible": drill.impossible,
         "commit": {
             **rubric.commit.model_dump(include={"dominant", "second", "fixes"}),
-            "number": {"asks": rubric.commit.number.asks, "value": drill.asked.value, "unit": drill.asked.unit,
-                       "tolerance": drill.asked.tolerance, "written": str(f"{drill.asked}")},
+            "number": {
+                "asks": rubric.commit.number.asks,
+                "value": drill.asked.value,
+                "unit": drill.asked.unit,
+                "tolerance": drill.asked.tolerance,
+                "written": str(f"{drill.asked}"),
+            },
         },
         "causes": menu("causes"),
         "techniques": menu("techniques"),
@@ -45,4 +50,4 @@ def exported(drill: DrawnDrill) -> dict[str, Any]:
         "hopeless": calibrate.HOPELESS,
         "samples": samples,
         "answers": {level: drill.answers[level] for level in LEVELS},
-    }  # fmt: skip
+    }

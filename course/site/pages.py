@@ -31,7 +31,7 @@ highlighted = Highlight2HTML()
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """A piece of a page, in order."""
 
     kind: str
@@ -51,7 +51,7 @@ class Page:
     name: str
     """Its file, without .html."""
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[PagePart, ...]
     source: str
     """Where it comes from, from the repository's root."""
 
@@ -89,13 +89,13 @@ def map_page(start: Page) -> Page:
         for name in ("The-map", "Review-cards")
     )
     opening = start.parts[first].html.partition("<h2")[2].replace("</h2>", "</h1>", 1)
-    parts = (Part("prose", f"<h1{opening}"), *start.parts[first + 1 : last])
+    parts = (PagePart("prose", f"<h1{opening}"), *start.parts[first + 1 : last])
     return replace(start, title=_title(parts), parts=parts)
 
 
 def markdown_page(path: Path, root: Path, names: Mapping[str, str]) -> Page:
     text = with_math(markdown2html(path.read_text(encoding="utf-8")))
-    part = Part("prose", HEADING.sub(lambda found: f'<a id="{_slug(found.group(2))}"></a>{found.group()}', text))
+    part = PagePart("prose", HEADING.sub(lambda found: f'<a id="{_slug(found.group(2))}"></a>{found.group()}', text))
     parts = (_linked(part, path, root, names),)
     return Page(names[str(path.relative_to(root))], _title(parts), parts, str(path.relative_to(root)))
 
@@ -105,16 +105,16 @@ def _slug(anchor: str) -> str:
     return re.sub(r"[^\w-]", "", html.unescape(anchor).lower())
 
 
-def _title(parts: tuple[Part, ...]) -> str:
+def _title(parts: tuple[PagePart, ...]) -> str:
     found = HEADING.search(parts[0].html)
     return html.unescape(re.sub(r"<[^>]+>", "", found.group(3))) if found else "minillm"
 
 
-def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[Part]:
+def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[PagePart]:
     bet = ""
     for cell in notebook.cells:
         if cell.cell_type != "code":
-            yield Part("prose", with_math(markdown2html(cell.source)))
+            yield PagePart("prose", with_math(markdown2html(cell.source)))
             continue
         code = highlighted(cell.source, language="python")
         shown = "".join(as_html(output) for output in cell.outputs)
@@ -125,13 +125,13 @@ def parts_of(notebook: NotebookNode, recorded: Path) -> Iterator[Part]:
         panel = next((found.group(1) for found in map(LIVE.match, plain) if found), "")
         if BET in shown:
             bet = cell.id
-            yield Part("bet", shown, code, bet)
+            yield PagePart("bet", shown, code, bet)
         elif is_folded:
-            yield Part("outcome", shown, code, bet)
+            yield PagePart("outcome", shown, code, bet)
         elif CHECK.search(cell.source):
-            yield Part("check", "", code)
+            yield PagePart("check", "", code)
         else:
-            yield Part("live" if panel and FRAMES not in shown else "output", shown, code, panel=panel)
+            yield PagePart("live" if panel and FRAMES not in shown else "output", shown, code, panel=panel)
 
 
 def _controls(path: Path) -> str:
@@ -157,7 +157,7 @@ def inlined(shown: str) -> str:
     return PICTURE.sub(lambda found: CARD.sub("", base64.b64decode(found.group(1)).decode()), shown)
 
 
-def _linked(part: Part, path: Path, root: Path, names: Mapping[str, str]) -> Part:
+def _linked(part: PagePart, path: Path, root: Path, names: Mapping[str, str]) -> PagePart:
     """With links to other sources turned into links to their pages."""
 
     def to_page(found: re.Match[str]) -> str:

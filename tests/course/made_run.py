@@ -71,20 +71,46 @@ def made_run(
     owners = [i for i, n in enumerate(computed) for _ in range(-(-n // 16))]
     owners = (owners + [FREE] * 96)[:96]
     snapshot = EngineSnapshot(
-        now, tuple(views), tuple(steps), len(steps), tuple(owners), 16, num_requests * prompt, 0,
-        num_preemptions=sum(len(step.preempted) for step in steps), num_recomputed_tokens=0,
-    )  # fmt: skip
+        now,
+        tuple(views),
+        tuple(steps),
+        len(steps),
+        tuple(owners),
+        16,
+        num_requests * prompt,
+        0,
+        num_preemptions=sum(len(step.preempted) for step in steps),
+        num_recomputed_tokens=0,
+    )
     return Run(
-        "made", config, rows, tuple(steps), snapshot, snapshot, (), START,
+        "made",
+        config,
+        rows,
+        tuple(steps),
+        snapshot,
+        snapshot,
+        (),
+        START,
         done=all(view.finish_reason for view in views),
-    )  # fmt: skip
+    )
 
 
 def _view(i: int, line: Timeline, now: float, prompt: int, written: int, output: int) -> RequestView:
     finished = line.finished is not None
     return RequestView(
-        request_id=f"made-{i}", arrival_index=i, status="finished" if finished else "running",
-        finish_reason="length" if finished else None, phase=line.current_phase, borders=tuple(line.borders(now)),
-        num_prompt_tokens=prompt, num_cached_tokens=0, num_computed_tokens=0, num_output_tokens=written,
-        max_tokens=output, num_preemptions=0, deliveries=tuple(line.deliveries), lost={}, text="made by hand",
-    )  # fmt: skip
+        request_id=f"made-{i}",
+        arrival_index=i,
+        status="finished" if finished else "running",
+        finish_reason="length" if finished else None,
+        phase=line.current_phase,
+        borders=tuple(line.borders(now)),
+        num_prompt_tokens=prompt,
+        num_cached_tokens=0,
+        num_computed_tokens=0,
+        num_output_tokens=written,
+        max_tokens=output,
+        num_preemptions=0,
+        deliveries=tuple(line.deliveries),
+        lost={},
+        text="made by hand",
+    )

@@ -14,8 +14,9 @@ from priced_runner import priced_engines
 from prometheus_client.parser import text_string_to_metric_families
 
 from course.incidents import alerts
-from course.incidents.alerts import MATCHER, RULES, SELECTOR, Counted, History, Rules
+from course.incidents.alerts import RULES, AlertRules, Counted, MetricsHistory
 from course.incidents.causes import CAUSES
+from course.incidents.promql import MATCHER, SELECTOR, duration, evaluate
 from minillm.core.timeline import VirtualClock
 from minillm.server.calls import Call
 from minillm.server.metrics import EngineMetrics, Metrics
@@ -45,9 +46,9 @@ def scraped() -> dict[str, list[dict[str, str]]]:
 def test_every_series_exists_with_the_labels_that_are_asked_for(scraped: dict, expression: str) -> None:
     assert expression.count("(") == expression.count(")") and SELECTOR.search(expression)
     wanted = {label for by in re.findall(r"by \(([\w, ]+)\)", expression) for label in by.split(", ")}
-    recorded = Rules.read().recorded
+    recorded = AlertRules.read().recorded
     for name, matchers, window in SELECTOR.findall(expression.replace("$__rate_interval", "5m")):
-        assert not window or alerts.duration(window) > 0
+        assert not window or duration(window) > 0
         if name not in recorded:
             series = scraped[name]
             assert wanted | {label for label, _, _ in MATCHER.findall(matchers)} <= set(series[0])
@@ -114,15 +115,27 @@ def test_the_dashboard_shows_phases_slos_cache_queue_and_errors() -> None:
 
 
 def test_a_rate_and_a_quantile_by_hand() -> None:
-    history = History()
+    history = MetricsHistory()
     history.count("minillm:a_total", np.arange(0.0, 100.0))
     history.observe("minillm:b", np.full(100, 10.0), np.linspace(1.0, 2.0, 100))
-    rules = Rules({}, {"minillm:twice": "2 * sum by (model_name) (rate(minillm:a_total[50s]))"})
+    rules = AlertRules({}, {"minillm:twice": "2 * sum by (model_name) (rate(minillm:a_total[50s]))"})
     assert rules.value("minillm:twice > 1.9 and 1 > 0", history, 99.0)
     assert rules.value("minillm:twice", history, 99.0) == 2.0
     quantile = "histogram_quantile(0.5, sum by (model_name, le) (rate(minillm:b_bucket[1m])))"
     assert rules.value(quantile, history, 20.0) == pytest.approx(1.5, abs=0.02)
     assert np.isnan(rules.value(quantile, history, 500.0)), "no request, no quantile"
+
+
+def test_operators_bind_as_in_prometheus() -> None:
+    def none(name: str) -> float:
+        raise KeyError(name)
+
+    assert evaluate("1 - 2 - 3 * 4 / 6 < 0.5 and 2 > 1", none, 0.0)
+    assert evaluate("(1 - (2 - 3)) * 4", none, 0.0) == 8.0
+    assert not evaluate("1 > 2 and 3 > 2", none, 0.0)
+    for wrong in ("1 +", "(1", "1 2", "1 % 2", "sum(1)", "__import__('os')"):
+        with pytest.raises(ValueError, match=r"expected|unexpected|known here|convert"):
+            evaluate(wrong, none, 0.0)
 
 
 def test_before_the_first_play_the_service_was_as_it_was_in_it() -> None:
@@ -131,10 +144,10 @@ def test_before_the_first_play_the_service_was_as_it_was_in_it() -> None:
 
 
 def test_an_alert_fires_when_its_condition_has_held_for_long_enough() -> None:
-    history = History()
+    history = MetricsHistory()
     history.count("minillm:a_total", np.arange(0.0, 600.0))
     expression = "sum by (model_name) (rate(minillm:a_total[1m])) > 0.5"
-    rules = Rules({"now": {"expr": expression}, "later": {"expr": expression, "for": "2m"}}, {})
+    rules = AlertRules({"now": {"expr": expression}, "later": {"expr": expression, "for": "2m"}}, {})
     assert (rules.fires("now", history), rules.fires("later", history)) == (30.0, 150.0)
 
 
@@ -146,11 +159,11 @@ def test_the_page_has_a_row_for_each_cause_and_a_column_for_each_alert() -> None
     head, _, *rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")][
         -len(CAUSES) - 2 :
     ]
-    assert head == ["cause", *Rules.read().alerts]
+    assert head == ["cause", *AlertRules.read().alerts]
     assert [row[0] for row in rows] == [f"{cause.title} (`{name}`)" for name, cause in CAUSES.items()]
     assert all(re.fullmatch(r"–|before|\d+ s", cell) for row in rows for cell in row[1:])
 
 
 def test_an_overload_is_seen_by_its_queue_and_not_by_the_cache() -> None:
-    found = alerts.tried_on("overload", Rules.read())
+    found = alerts.tried_on("overload", AlertRules.read())
     assert found["QueueDeep"] > 0 and found["TTFTHigh"] > 0 and found["PrefixHitRateFell"] is None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from course.drills.amounts import Amount
-from course.drills.drill import Draw, Drill, Numbers, Rubric, UnknownDrillError
+from course.drills.drill import Drill, Numbers, PromptDraw, Rubric, UnknownDrillError
 from course.drills.library.formulas import derived
 
 
@@ -25,7 +25,7 @@ def _read(drill_id: str) -> Drill:
     also_given, tempting = (written.pop(key, ()) for key in ("also_given", "tempting"))
     formulas = written.pop("derived")
 
-    def numbers(draw: Draw) -> Numbers:
+    def numbers(draw: PromptDraw) -> Numbers:
         given = {name: Amount(draw(*values), unit) for name, (unit, *values) in options.items()}
         follows = derived(given, formulas)
         given |= {name: follows.pop(name) for name in also_given}
@@ -35,14 +35,39 @@ def _read(drill_id: str) -> Drill:
 
 
 _IDS = (
-    "dump-13b", "p99-8s", "ttft-7s", "itl-250ms", "rag-broke-chat", "quantized-in-vain",
-    "hit-rate-zero", "long-contexts", "shrink-the-kv", "growing-agents",
-    "code-drafts", "chunk-size", "new-draft", "one-token",
-    "why-not-gpus", "size-a-fleet", "tenfold-spike", "batch-beside-chat", "buy-hardware", "halve-the-cost",
-    "slo-autocomplete", "dashboard", "load-test-lied", "choppy-stream",
-    "split-pools", "moe-8-gpus", "kv-offload", "slow-json", "lora-tenants", "drafts-at-noon", "thinking-long",
+    "dump-13b",
+    "p99-8s",
+    "ttft-7s",
+    "itl-250ms",
+    "rag-broke-chat",
+    "quantized-in-vain",
+    "hit-rate-zero",
+    "long-contexts",
+    "shrink-the-kv",
+    "growing-agents",
+    "code-drafts",
+    "chunk-size",
+    "new-draft",
+    "one-token",
+    "why-not-gpus",
+    "size-a-fleet",
+    "tenfold-spike",
+    "batch-beside-chat",
+    "buy-hardware",
+    "halve-the-cost",
+    "slo-autocomplete",
+    "dashboard",
+    "load-test-lied",
+    "choppy-stream",
+    "split-pools",
+    "moe-8-gpus",
+    "kv-offload",
+    "slow-json",
+    "lora-tenants",
+    "drafts-at-noon",
+    "thinking-long",
     "hot-prefix",
-)  # fmt: skip
+)
 ALL: tuple[Drill, ...] = tuple(map(_read, _IDS))
 FLAGSHIP = "dump-13b"
 

@@ -37,12 +37,15 @@ def break_even(wanted: float, k: float) -> float:
     return next((a / 100 for a in range(99) if accepted(a / 100, k) >= wanted), 0.99)
 
 
+_BUILTINS = (sum, range, next, int, float, round, max, min)
 _KNOWN: dict[str, Callable[..., Any]] = {
-    "model": find_model, "gpu": find_hardware, "ExpertRanks": ExpertRanks, "Lora": Lora,
-    "step_floor": step_floor, "prefill_floor": prefill_floor, "kv_room": kv_room,
-    "accepted": accepted, "break_even": break_even,
-    "sum": sum, "range": range, "next": next, "int": int, "float": float, "round": round, "max": max, "min": min,
-}  # fmt: skip
+    "model": find_model,
+    "gpu": find_hardware,
+    "ExpertRanks": ExpertRanks,
+    "Lora": Lora,
+    **{function.__name__: function for function in (step_floor, prefill_floor, kv_room, accepted, break_even)},
+    **{function.__name__: function for function in _BUILTINS},
+}
 
 
 def derived(given: Mapping[str, Amount], formulas: Mapping[str, str | list[Any]]) -> dict[str, Amount]:

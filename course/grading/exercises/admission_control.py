@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, Slips, compare, expect, hold, number, shown
 
 MANY = (100, 800, 2_400)
@@ -25,7 +25,7 @@ class Server:
     decode_s: float
     """Seconds an output token."""
 
-    def told(self) -> str:
+    def described(self) -> str:
         return f"slots={self.slots}, slo_s={self.slo_s}, prefill_s={self.prefill_s}, decode_s={self.decode_s}"
 
 
@@ -39,12 +39,14 @@ def right_ttft(slot_free_at: Sequence[float], arrival: float, prompt_tokens: int
 
 
 TTFT_SLIPS: dict[str, Callable[..., Any]] = {
-    "wait_never_negative": lambda free, arrival, prompt, read: min(free) - arrival + prompt * read,
-    "wait_alone": lambda free, arrival, prompt, read: max(min(free) - arrival, 0),
-    "takes_slot_free_first": lambda free, arrival, prompt, read: max(max(free) - arrival, 0) + prompt * read,
-    "takes_slot_free_first_whichever": lambda free, arrival, prompt, read: max(free[0] - arrival, 0) + prompt * read,
-    "slots_do_not_wait": lambda free, arrival, prompt, read: max(sum(free) / len(free) - arrival, 0) + prompt * read,
-    "wait_for_slot_missing": lambda free, arrival, prompt, read: prompt * read,
+    "negative_wait": lambda free, arrival, prompt, read: min(free) - arrival + prompt * read,
+    "wait_without_prefill": lambda free, arrival, prompt, read: max(min(free) - arrival, 0),
+    "waits_for_last_free_slot": lambda free, arrival, prompt, read: max(max(free) - arrival, 0) + prompt * read,
+    "always_takes_first_slot": lambda free, arrival, prompt, read: max(free[0] - arrival, 0) + prompt * read,
+    "waits_for_mean_of_slots": lambda free, arrival, prompt, read: (
+        max(sum(free) / len(free) - arrival, 0) + prompt * read
+    ),
+    "no_wait_for_slot": lambda free, arrival, prompt, read: prompt * read,
 }
 
 
@@ -74,24 +76,24 @@ def own_prefill(request: Arrival, server: Server) -> float:
 
 
 SLIPS: Slips = {
-    "every_request_admitted": lambda s, rs: [True] * len(rs),
+    "admits_every_request": lambda s, rs: [True] * len(rs),
     "refused_request_takes_slot": partial(decide, books_refused=True),
-    "ttft_exactly_slo_s_meets": partial(decide, fits=operator.lt),
-    "only_wait_held_against": partial(decide, judged=lambda start, r, s: start - r[0]),
-    "whole_answer_held_against": partial(
+    "exactly_the_slo_refused": partial(decide, fits=operator.lt),
+    "compares_wait_alone_with_slo": partial(decide, judged=lambda start, r, s: start - r[0]),
+    "compares_e2e_with_slo": partial(
         decide, judged=lambda start, r, s: start - r[0] + own_prefill(r, s) + r[2] * s.decode_s
     ),
-    "slot_free_again_when": partial(decide, busy=own_prefill),
-    "slot_free_for_while": partial(
+    "slot_freed_after_prefill": partial(decide, busy=own_prefill),
+    "slot_booked_from_the_past": partial(
         decide, begins=lambda free, arrival: free, judged=lambda start, r, s: max(start - r[0], 0) + own_prefill(r, s)
     ),
-    "free_slot_gives_negative": partial(decide, begins=lambda free, arrival: free),
-    "server_more_than_one": lambda s, rs: decide(replace(s, slots=1), rs),
-    "takes_slot_free_first": partial(decide, pick=max),
-    "only_request_finds_free": partial(
+    "idle_slot_credits_wait": partial(decide, begins=lambda free, arrival: free),
+    "only_one_slot": lambda s, rs: decide(replace(s, slots=1), rs),
+    "waits_for_last_free_slot": partial(decide, pick=max),
+    "admits_only_without_wait": partial(
         decide, judged=lambda start, r, s: own_prefill(r, s) if start == r[0] else float("inf")
     ),
-    "only_own_prompt_looked": partial(decide, judged=lambda start, r, s: own_prefill(r, s)),
+    "ignores_wait_for_slot": partial(decide, judged=lambda start, r, s: own_prefill(r, s)),
 }
 
 
@@ -117,7 +119,7 @@ def first_decision(case: tuple[Server, list[Arrival]], said: list[bool], wanted:
     before = ", ".join(f"{r} {'in' if ok else 'refused'}" for r, ok in zip(requests[:i][-4:], wanted[:i][-4:]))
     admitted = [request for request, is_in in zip(requests[:i], wanted) if is_in]
     return (
-        f"Admission({server.told()}), request {i}, after {'... ' if i > 4 else ''}{before or 'none'}: "
+        f"Admission({server.described()}), request {i}, after {'... ' if i > 4 else ''}{before or 'none'}: "
         f"admit{requests[i]} gave {said[i]}, expected {wanted[i]}: its TTFT would be "
         f"{played(server, [*admitted, requests[i]])[-1]:g} s"
     )
@@ -205,7 +207,7 @@ def goodput(answer: Answer, rng: random.Random) -> str:
         wanted = sum(decide(server, requests))
         rates = {"rate": good / seconds, "all": without / seconds, "rule": wanted / seconds}
         about = {"seconds": seconds, "inside": len(inside), "good": good, **rates}
-        expect(good >= len(inside), "admitted_request_missed_slo", **about)
+        expect(good >= len(inside), "admitted_too_late_for_slo", **about)
         expect(good == wanted, "refused_for_nothing", **about)
         best = f"goodput {good / seconds:.2f} per second, with all admitted {without / seconds:.2f}"
     return best
@@ -225,9 +227,9 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
     expect(first == decide(server, requests), "it does not keep the rule yet: see the parts above")
     server = some_server(rng, 32)
 
-    def deciding(many: int) -> Cost:
+    def deciding(many: int) -> WorkCost:
         requests = traffic(rng, server, many, 2.0)
         admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
         return cost_of(lambda: answer.many(admission.admit, requests), many)
 
-    hold_steady(deciding, MANY, "decisions_cost_more", 0.5)
+    hold_steady(deciding, MANY, "decision_cost_grows", 0.5)

@@ -4,14 +4,14 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, Mistake, expect, listed, number, refused, whole
 
 POOLS, TURNS = (4_000, 32_000, 500_000), 60
 """Sizes of pools, in blocks, and how often each operation is asked of them."""
 
 
-class Watched:
+class WatchedPool:
     """A learner's pool, and beside it what the counts must be. Raises Mistake at the first difference."""
 
     def __init__(self, make: Callable[[int], Any], size: int) -> None:
@@ -31,7 +31,7 @@ class Watched:
     def look(self, after: str) -> None:
         found = self.num_free()
         if found != self.free:
-            slip = "leaks" if found < self.free else "free_too_early"
+            slip = "leaked_block" if found < self.free else "freed_too_early"
             raise Mistake(f"after {after}: num_free is {found}, expected {self.free}", slip=slip)
 
     def allocate(self, count: int) -> list[int]:
@@ -40,9 +40,9 @@ class Watched:
             if not 0 <= block < self.size:
                 raise Mistake(f"allocate({count}) gave block {block}: a pool of {self.size} has 0 to {self.size - 1}")
             if self.counts[block] > 0:
-                raise Mistake("allocate_gave_block_which", count=count, block=block, count_held=self.counts[block])
+                raise Mistake("allocated_block_in_use", count=count, block=block, count_held=self.counts[block])
             self.counts[block] += 1
-        expect(len(set(found)) >= count, "allocate_block_twice_put", count=count, found=found)
+        expect(len(set(found)) >= count, "allocated_block_twice", count=count, found=found)
         self.look(f"allocate({count})")
         return found
 
@@ -67,7 +67,7 @@ class Watched:
 
 def hands_out(answer: Answer, rng: random.Random) -> str:
     size = rng.randint(5, 9)
-    watched = Watched(answer.BlockPool, size)
+    watched = WatchedPool(answer.BlockPool, size)
     watched.look("making the pool")
     held = watched.allocate(2)
     listed(watched.allocate(0), "allocate(0)", 0)
@@ -79,7 +79,7 @@ def hands_out(answer: Answer, rng: random.Random) -> str:
 
 def counts_holders(answer: Answer, rng: random.Random) -> None:
     for _ in range(6):
-        watched = Watched(answer.BlockPool, rng.randint(3, 12))
+        watched = WatchedPool(answer.BlockPool, rng.randint(3, 12))
         tables: list[list[int]] = []
         for _ in range(120):
             act = rng.choice(("allocate", "share", "release"))
@@ -98,7 +98,7 @@ def counts_holders(answer: Answer, rng: random.Random) -> None:
 
 def refuses_too_many(answer: Answer, rng: random.Random) -> None:
     size = rng.randint(3, 8)
-    watched = Watched(answer.BlockPool, size)
+    watched = WatchedPool(answer.BlockPool, size)
     for held in (0, size - 1):
         watched.allocate(held)
         free = watched.free
@@ -109,7 +109,7 @@ def refuses_too_many(answer: Answer, rng: random.Random) -> None:
 
 def refuses_nonsense(answer: Answer, rng: random.Random) -> None:
     for b in (0, rng.randint(1, 3)):  # block 0 is one like all others
-        watched = Watched(answer.BlockPool, rng.randint(4, 8))
+        watched = WatchedPool(answer.BlockPool, rng.randint(4, 8))
         a, c, *rest = (block for block in watched.allocate(watched.size) if block != b)
         watched.release([b, *rest])
         free = f"the reference count of block {b} is 0"
@@ -125,22 +125,22 @@ def refuses_nonsense(answer: Answer, rng: random.Random) -> None:
 
 def on_their_own(answer: Answer, rng: random.Random) -> None:
     try:
-        first, second = Watched(answer.BlockPool, 6), Watched(answer.BlockPool, 4)
+        first, second = WatchedPool(answer.BlockPool, 6), WatchedPool(answer.BlockPool, 4)
         first.allocate(3)
         second.look("allocate in ANOTHER pool")
         second.allocate(4)
         first.look("allocate in ANOTHER pool")
-        Watched(answer.BlockPool, 6).look("use of ANOTHER pool")
+        WatchedPool(answer.BlockPool, 6).look("use of ANOTHER pool")
     except Mistake as mistake:
-        raise Mistake(mistake.feedback, slip="list_kept_class_or") from None
+        raise Mistake(mistake.feedback, slip="state_shared_between_pools") from None
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
-    def giving_a_fifth(size: int) -> Cost:
+    def giving_a_fifth(size: int) -> WorkCost:
         pool = answer.BlockPool(size)
         return cost_of(lambda: answer.many(pool.allocate, [[size // 100]] * 20), size // 5)
 
-    def operations(size: int) -> Cost:
+    def operations(size: int) -> WorkCost:
         pool = answer.BlockPool(size)
         pool.allocate(size // 5)
 

@@ -9,7 +9,7 @@ from course.grading.tools import Answer, Mistake, compare, expect, hold, listed,
 Piece = tuple[list[int], int, int]
 """A request's block table, and the positions [start, end) that this step computes."""
 Case = tuple[list[Piece], int, int]
-"""Of `lay_out`: pieces, block size, null block."""
+"""What `lay_out` is given: pieces, block size, null block."""
 HIDDEN = "Padding would hide it, and its keys would be lost in the null block: look first"
 
 
@@ -22,10 +22,10 @@ def right_more_blocks(num_held: int, num_tokens: int, block_size: int) -> int:
 
 
 MORE_SLIPS: dict[str, Callable[[int, int, int], Any]] = {
-    "block_filled_part_block": lambda held, n, size: max(n // size - held, 0),
-    "one_too_many_when": lambda held, n, size: max(n // size + 1 - held, 0),
-    "what_holds_already_counted": lambda held, n, size: -(-n // size),
-    "request_holds_more_than": lambda held, n, size: -(-n // size) - held,
+    "rounded_blocks_down": lambda held, n, size: max(n // size - held, 0),
+    "added_block_when_full": lambda held, n, size: max(n // size + 1 - held, 0),
+    "counted_held_blocks_again": lambda held, n, size: -(-n // size),
+    "negative_blocks_needed": lambda held, n, size: -(-n // size) - held,
 }
 
 
@@ -67,16 +67,18 @@ def by_position(slot: Callable[[list[int], int, int, int], int]) -> Callable[...
 
 
 SLOT_SLIPS: dict[str, Callable[..., Any]] = {
-    "position_request_used_slot": by_position(lambda table, p, start, size: p),
-    "offset_must_counted_within": by_position(lambda table, p, start, size: table[p // size] * size + p),
-    "block_first_slot_for": by_position(lambda table, p, start, size: table[p // size] * size),
-    "block_number_must_multiplied": by_position(lambda table, p, start, size: table[p // size] + p % size),
-    "positions_counted_from_start": by_position(lambda table, p, start, size: slot_of(table, p - start, size)),
-    "end_not_computed_any": lambda pieces, size, null: [
+    "used_position_as_slot": by_position(lambda table, p, start, size: p),
+    "offset_not_within_block": by_position(lambda table, p, start, size: table[p // size] * size + p),
+    "offset_missing": by_position(lambda table, p, start, size: table[p // size] * size),
+    "block_id_not_scaled": by_position(lambda table, p, start, size: table[p // size] + p % size),
+    "counted_from_request_start": by_position(lambda table, p, start, size: slot_of(table, p - start, size)),
+    "included_end": lambda pieces, size, null: [
         slot_of(table, p, size) for table, start, end in pieces for p in range(start, min(end + 1, len(table) * size))
     ],
-    "every_token_from_0": lambda pieces, size, null: right_slots([(table, 0, end) for table, _, end in pieces], size),
-    "slots_one_flat_list": lambda pieces, size, null: [right_slots([piece], size) for piece in pieces],
+    "included_cached_tokens": lambda pieces, size, null: right_slots(
+        [(table, 0, end) for table, _, end in pieces], size
+    ),
+    "slots_nested_by_request": lambda pieces, size, null: [right_slots([piece], size) for piece in pieces],
 }
 
 
@@ -86,25 +88,25 @@ def by_row(row: Callable[[list[int], int, int, int], list[int]]) -> Callable[...
 
 
 TABLE_SLIPS: dict[str, Callable[..., Any]] = {
-    "rows_padded_0": lambda pieces, size, null: padded(cut(pieces, size), 0),
-    "rows_padded_-1": lambda pieces, size, null: padded(cut(pieces, size), -1),
-    "rows_must_equally_long": lambda pieces, size, null: cut(pieces, size),
-    "blocks_no_token_up": by_row(lambda table, start, end, size: table),
-    "row_blocks_all_positions": by_row(lambda table, start, end, size: table[: blocks(end - start, size)]),
-    "row_begins_request_first": by_row(lambda table, start, end, size: table[start // size : blocks(end, size)]),
-    "block_filled_part_belongs": by_row(lambda table, start, end, size: table[: end // size]),
-    "one_block_too_many": by_row(lambda table, start, end, size: table[: end // size + 1]),
+    "padded_with_block_zero": lambda pieces, size, null: padded(cut(pieces, size), 0),
+    "padded_with_minus_one": lambda pieces, size, null: padded(cut(pieces, size), -1),
+    "rows_not_padded": lambda pieces, size, null: cut(pieces, size),
+    "row_has_unused_blocks": by_row(lambda table, start, end, size: table),
+    "row_without_cached_blocks": by_row(lambda table, start, end, size: table[: blocks(end - start, size)]),
+    "row_begins_at_start": by_row(lambda table, start, end, size: table[start // size : blocks(end, size)]),
+    "row_without_partial_block": by_row(lambda table, start, end, size: table[: end // size]),
+    "row_block_past_end": by_row(lambda table, start, end, size: table[: end // size + 1]),
 }
 
 
-def told(pieces: list[Piece], block_size: int, null_block: int) -> str:
+def as_call(pieces: list[Piece], block_size: int, null_block: int) -> str:
     """How a call is shown."""
     return f"lay_out({shown(pieces)}, block_size={block_size}, null_block={null_block})"
 
 
 def described(what: str) -> Callable[[list[Piece], int, int], str]:
     """How a call is shown where one of its two results is meant."""
-    return lambda *case: f"{told(*case)}: its {what}"
+    return lambda *case: f"{as_call(*case)}: its {what}"
 
 
 def asked(answer: Answer, case: Case) -> tuple[list[Any], list[Any]]:
@@ -179,7 +181,7 @@ def refuses_short_tables(answer: Answer, rng: random.Random) -> None:
     for short in (([4], 0, size + 1), ([], 0, 1), ([4, 7], 2 * size, 2 * size + 1)):
         case = ([good, short], size, 9)
         why = f"{shown(short)} has too few blocks for its end. {HIDDEN}"
-        refused(ValueError, told(*case), why, lambda case=case: asked(answer, case), 0.4, instead=IndexError)
+        refused(ValueError, as_call(*case), why, lambda case=case: asked(answer, case), 0.4, instead=IndexError)
 
 
 def inputs_alone(answer: Answer, rng: random.Random) -> None:
@@ -188,6 +190,6 @@ def inputs_alone(answer: Answer, rng: random.Random) -> None:
     first = asked(answer, (pieces, size, 50))
     asked(answer, (some_tables(rng, 2, size), size, 50))
     again = asked(answer, (pieces, size, 50))
-    expect(again == first, "asked_twice_same_does", first=shown(first), again=shown(again))
+    expect(again == first, "second_call_differs", first=shown(first), again=shown(again))
     if not same(list(first), [right_slots(pieces, size), right_tables(pieces, size, 50)]):
-        raise Mistake(f"{told(pieces, size, 50)} is not right yet: see above")
+        raise Mistake(f"{as_call(pieces, size, 50)} is not right yet: see above")

@@ -41,10 +41,10 @@ def whole_length(prompt: float, answer: float) -> float:
 
 
 ITL_SLIPS: Slips = {
-    "prefill_missing": lambda *q: itl(*q, prompts=lambda b, a: 0),
-    "each_step_charged_all": lambda *q: itl(*q, prompts=lambda b, a: b),
-    "request_whole_answer_cache": lambda *q: itl(*q, whole_length),
-    "only_prompt_cache": lambda *q: itl(*q, lambda p, a: p),
+    "itl_without_prefill": lambda *q: itl(*q, prompts=lambda b, a: 0),
+    "every_step_pays_every_prompt": lambda *q: itl(*q, prompts=lambda b, a: b),
+    "kv_of_whole_answer": lambda *q: itl(*q, whole_length),
+    "kv_of_prompt_alone": lambda *q: itl(*q, lambda p, a: p),
 }
 
 
@@ -69,12 +69,12 @@ def right_batch(replica: Replica, load: Load, limit_s: float, **broken: Any) -> 
 
 
 BATCH_SLIPS: Slips = {
-    "kv_reserved_for_prompt": lambda *q: right_batch(*q, need=lambda p, a: p),
-    "kv_reserved_for_half": lambda *q: right_batch(*q, need=lambda p, a: p + a / 2),
-    "leaves_prefill_out_itl": lambda *q: right_batch(*q, formula=lambda *each: itl(*each, prompts=lambda b, a: 0)),
-    "one_too_many": lambda *q: right_batch(*q) + 1,
-    "one_too_few": lambda *q: right_batch(*q) - 1,
-    "exactly_full_still_fits": lambda replica, load, limit_s: right_batch(
+    "reserved_kv_for_prompt_alone": lambda *q: right_batch(*q, need=lambda p, a: p),
+    "reserved_kv_for_half_the_answer": lambda *q: right_batch(*q, need=lambda p, a: p + a / 2),
+    "limit_without_prefill": lambda *q: right_batch(*q, formula=lambda *each: itl(*each, prompts=lambda b, a: 0)),
+    "batch_one_too_large": lambda *q: right_batch(*q) + 1,
+    "batch_one_too_small": lambda *q: right_batch(*q) - 1,
+    "exactly_full_refused": lambda replica, load, limit_s: right_batch(
         {**replica, "kv_tokens": replica["kv_tokens"] - 1}, load, limit_s * (1 - 1e-9)
     ),
 }
@@ -100,11 +100,11 @@ def replicas_by(formula: Callable[[float, Load], float]) -> Callable[..., float 
 
 right_replicas = replicas_by(lambda needed, load: max(math.ceil(needed), 1))
 REPLICA_SLIPS: Slips = {
-    "rounded_down": replicas_by(lambda needed, load: max(math.floor(needed), 1)),
-    "one_more_than_enough": replicas_by(lambda needed, load: math.floor(needed) + 1),
-    "enough_for_mean_rate": replicas_by(lambda needed, load: max(math.ceil(needed / load["burst"]), 1)),
-    "no_traffic_one_replica": replicas_by(lambda needed, load: math.ceil(needed)),
-    "replica_serves_batch_itl": replicas_by(lambda needed, load: max(math.ceil(needed / load["answer"]), 1)),
+    "replicas_rounded_down": replicas_by(lambda needed, load: max(math.floor(needed), 1)),
+    "replicas_one_too_many": replicas_by(lambda needed, load: math.floor(needed) + 1),
+    "sized_for_mean_rate": replicas_by(lambda needed, load: max(math.ceil(needed / load["burst"]), 1)),
+    "no_replica_without_traffic": replicas_by(lambda needed, load: math.ceil(needed)),
+    "tokens_taken_for_requests": replicas_by(lambda needed, load: max(math.ceil(needed / load["answer"]), 1)),
 }
 
 
@@ -120,23 +120,29 @@ def price_by(tokens: Callable[[Load], float]) -> Callable[..., float | None]:
 
 right_price = price_by(lambda load: load["rate"] * load["answer"])
 PRICE_SLIPS: Slips = {
-    "price_peak": price_by(lambda load: load["rate"] * load["burst"] * load["answer"]),
-    "tokens_prompts_counted": price_by(lambda load: load["rate"] * (load["answer"] + load["prompt"])),
-    "price_one_replica": lambda replica, load, limit_s: price(1, replica, load["rate"] * load["answer"]),
+    "price_per_token_at_peak": price_by(lambda load: load["rate"] * load["burst"] * load["answer"]),
+    "sold_prompt_tokens": price_by(lambda load: load["rate"] * (load["answer"] + load["prompt"])),
+    "price_of_one_replica": lambda replica, load, limit_s: price(1, replica, load["rate"] * load["answer"]),
 }
 
 
 def some_question(rng: random.Random, binding: str) -> Question:
     """A replica on which one resource binds, and the limit lies well between two batches."""
     load = {
-        "rate": rng.uniform(2, 60), "burst": rng.choice((1.0, 1.5, 2.0, 3.0)),
-        "prompt": rng.randint(50, 2000), "answer": rng.randint(20, 500),
-    }  # fmt: skip
+        "rate": rng.uniform(2, 60),
+        "burst": rng.choice((1.0, 1.5, 2.0, 3.0)),
+        "prompt": rng.randint(50, 2000),
+        "answer": rng.randint(20, 500),
+    }
     replica = {
-        "slots": 10_000, "kv_tokens": 10**9, "usd_per_hour": rng.uniform(1, 12),
-        "fixed_s": rng.uniform(0.004, 0.02), "per_request_s": rng.uniform(1e-5, 2e-4),
-        "per_cached_token_s": rng.uniform(1e-8, 3e-7), "per_prompt_token_s": rng.uniform(1e-5, 8e-5),
-    }  # fmt: skip
+        "slots": 10_000,
+        "kv_tokens": 10**9,
+        "usd_per_hour": rng.uniform(1, 12),
+        "fixed_s": rng.uniform(0.004, 0.02),
+        "per_request_s": rng.uniform(1e-5, 2e-4),
+        "per_cached_token_s": rng.uniform(1e-8, 3e-7),
+        "per_prompt_token_s": rng.uniform(1e-5, 8e-5),
+    }
     batch = rng.randint(3, 60)
     limit_s = itl(replica, load, batch + (0.5 if binding == "compute" else rng.randint(4, 30)))
     if binding == "kv":
@@ -151,9 +157,13 @@ def exact_question(rng: random.Random, replicas: int, burst: float = 2.0) -> Que
     """Powers of two, so that a batch, an ITL and a number of replicas come out exactly."""
     batch, answer, prompt = rng.choice((4, 8, 16)), rng.choice((64, 128)), rng.choice((256, 512))
     replica = {
-        "slots": 4 * batch, "kv_tokens": 64 * batch * (answer + prompt), "usd_per_hour": rng.randint(2, 9),
-        "per_request_s": 1 / 2048, "per_cached_token_s": 0.0, "per_prompt_token_s": 1 / 8192,
-    }  # fmt: skip
+        "slots": 4 * batch,
+        "kv_tokens": 64 * batch * (answer + prompt),
+        "usd_per_hour": rng.randint(2, 9),
+        "per_request_s": 1 / 2048,
+        "per_cached_token_s": 0.0,
+        "per_prompt_token_s": 1 / 8192,
+    }
     load = {"rate": 0.0, "burst": burst, "prompt": prompt, "answer": answer}
     # The batch is a power of two and the ITL a short sum of them: choose the answer's price so that the rate is exact, too.
     replica["fixed_s"] = batch / 32 - itl({**replica, "fixed_s": 0.0}, load, batch)
@@ -161,7 +171,7 @@ def exact_question(rng: random.Random, replicas: int, burst: float = 2.0) -> Que
     return replica, load, itl(replica, load, batch)
 
 
-def told(replica: Replica, load: Load, last: float) -> str:
+def described(replica: Replica, load: Load, last: float) -> str:
     return f"{shown(replica)}, {shown(load)}, {last:.6g}:"
 
 
@@ -170,7 +180,7 @@ def step_time(answer: Answer, rng: random.Random) -> None:
     for turn in range(8):
         replica, load, _ = some_question(rng, RESOURCES[turn % 3])
         questions.append((replica, load, 1 if turn == 7 else rng.randint(2, 50)))
-    hold(answer.itl_seconds, questions, itl, ITL_SLIPS, describe=told)
+    hold(answer.itl_seconds, questions, itl, ITL_SLIPS, describe=described)
 
 
 def batches(answer: Answer, questions: Sequence[Question]) -> None:
@@ -179,12 +189,12 @@ def batches(answer: Answer, questions: Sequence[Question]) -> None:
         batch, binding = listed(answer.largest_batch(*question), "largest_batch(...)", 2)
         cases.append((question, whole(batch, "the batch")))
         named.append(binding)
-    compare("largest_batch", cases, right_batch, BATCH_SLIPS, describe=told)
+    compare("largest_batch", cases, right_batch, BATCH_SLIPS, describe=described)
     for question, binding in zip(questions, named):
         batch = right_batch(*question)
         allowed = refused_by(question, batch + 1)
         about = {"allowed": " or ".join(allowed), "binding": shown(binding)}
-        expect(binding in allowed, "batch_right", 0.5, asked=told(*question), batch=batch, **about)
+        expect(binding in allowed, "wrong_binding_limit", 0.5, asked=described(*question), batch=batch, **about)
 
 
 def each_binds(answer: Answer, rng: random.Random) -> None:
@@ -208,7 +218,7 @@ def exactly_full(answer: Answer, rng: random.Random) -> None:
 def planned(answer: Answer, question: Question) -> dict[str, Any]:
     found = table(answer.plan(*question), "plan(...)")
     missing = sorted({"replicas", "batch", "binding", "usd_per_million_tokens"} - set(found))
-    expect(not missing, "plan_lacks", missing=shown(missing), there=shown(sorted(map(str, found))))
+    expect(not missing, "plan_lacks_keys", missing=shown(missing), there=shown(sorted(map(str, found))))
     return found
 
 
@@ -217,7 +227,7 @@ def judge_plan(
 ) -> None:
     found = [planned(answer, question) for question in questions]
     cases = [(question, maybe(number)(own[key], key)) for question, own in zip(questions, found)]
-    compare(key, cases, right, slips, describe=told)
+    compare(key, cases, right, slips, describe=described)
 
 
 def usual(rng: random.Random) -> list[Question]:
@@ -238,12 +248,12 @@ def replicas(answer: Answer, rng: random.Random) -> None:
     judge_plan(answer, questions, "replicas", right_replicas, REPLICA_SLIPS)
     question = (replica, load, replica["fixed_s"] / 2)
     found = planned(answer, question)["replicas"]
-    expect(found is None, "not_even_one_request", 0.5, asked=told(*question), found=shown(found))
+    expect(found is None, "limit_out_of_reach", 0.5, asked=described(*question), found=shown(found))
     for question in questions[:6]:
         found, batch = planned(answer, question), right_batch(*question)
         is_right = found["batch"] == batch and found["binding"] in refused_by(question, batch + 1)
         said = {key: shown(found[key]) for key in ("batch", "binding")}
-        expect(is_right, "plan_says_batch_binding", 0.5, **said)
+        expect(is_right, "plan_disagrees_with_batch", 0.5, **said)
 
 
 def cost(answer: Answer, rng: random.Random) -> None:
@@ -254,4 +264,4 @@ def cost(answer: Answer, rng: random.Random) -> None:
     unsold, too_slow = (replica, {**load, "rate": 0.0}, limit_s), (replica, load, replica["fixed_s"] / 2)
     for question, why in ((unsold, "nothing is sold"), (too_slow, "nothing fits")):
         found = planned(answer, question)["usd_per_million_tokens"]
-        expect(found is None, "usd_per_million_tokens", 0.5, asked=told(*question), found=shown(found), why=why)
+        expect(found is None, "price_without_tokens", 0.5, asked=described(*question), found=shown(found), why=why)

@@ -68,9 +68,9 @@ SCHEDULE_SLIPS = broken(__file__, Rules)
 
 
 SPLIT_SLIPS: Slips = {
-    "rest_lost": lambda n, c: [c] * (n // c),
-    "last_chunk_large_others": lambda n, c: [c] * math.ceil(n / c),
-    "chunk_0_tokens": lambda n, c: [c] * (n // c) + [n % c],
+    "last_chunk_lost": lambda n, c: [c] * (n // c),
+    "last_chunk_padded": lambda n, c: [c] * math.ceil(n / c),
+    "empty_last_chunk": lambda n, c: [c] * (n // c) + [n % c],
 }
 
 
@@ -98,11 +98,13 @@ def first_times(
 
 right_times = first_times()
 TIME_SLIPS: Slips = {
-    "when_step_begins_computes": first_times(at=lambda begin, end: begin),
-    "end_prompt_first_chunk": first_times(when=lambda left, tokens: True),
-    "tokens_those_decode_take": first_times(time_of=lambda n, decode, fixed, token: fixed + token * n),
-    "prompts_whose_prefill_done": lambda *case: first_times(time_of=lambda n, _, f, t: f + t * (n + case[1]))(*case),
-    "fixed_time_missing": first_times(time_of=lambda n, decode, fixed, token: token * (n + decode)),
+    "ttft_at_step_start": first_times(at=lambda begin, end: begin),
+    "ttft_after_first_chunk": first_times(when=lambda left, tokens: True),
+    "decode_tokens_take_no_time": first_times(time_of=lambda n, decode, fixed, token: fixed + token * n),
+    "prefilled_prompts_take_no_time": lambda *case: first_times(time_of=lambda n, _, f, t: f + t * (n + case[1]))(
+        *case
+    ),
+    "steps_without_fixed_time": first_times(time_of=lambda n, decode, fixed, token: token * (n + decode)),
     **{words: first_times(plan) for words, plan in SCHEDULE_SLIPS.items()},
 }
 
@@ -112,13 +114,13 @@ def exact_budget(itl_s: float, fixed_s: float, token_s: float) -> float:
 
 
 BUDGET_SLIPS: Slips = {
-    "one_token_too_many": lambda i, f, t: max(math.ceil(exact_budget(i, f, t)), 0),
-    "fixed_time_step_forgotten": lambda i, f, t: math.floor(i / t),
-    "budget_below_0": lambda i, f, t: math.floor(exact_budget(i, f, t)),
+    "budget_rounded_up": lambda i, f, t: max(math.ceil(exact_budget(i, f, t)), 0),
+    "budget_without_fixed_time": lambda i, f, t: math.floor(i / t),
+    "negative_budget": lambda i, f, t: math.floor(exact_budget(i, f, t)),
 }
 
 
-def told(prompts: list[int], decodes: int, budget: int, chunk: int, *times: float) -> str:
+def described(prompts: list[int], decodes: int, budget: int, chunk: int, *times: float) -> str:
     words = f"prompts {prompts}, {decodes} that decode, budget {budget}, chunk {chunk}"
     return f"{words}, a step of {times[0]:.4g} s + {times[1]:.4g} s a token" if times else words
 
@@ -139,7 +141,9 @@ def asked(answer: Answer, case: Case) -> Plan:
         for i, tokens in read.items():
             if not 0 <= i < len(case[0]):
                 raise Mistake(f"step {count} names prompt {i}: they are numbered from 0 to {len(case[0]) - 1}")
-            expect(not tokens <= 0, "step_gives_tokens_prompt", 0.3, asked=told(*case), count=count, tokens=tokens, i=i)
+            expect(
+                not tokens <= 0, "step_lists_wrong_tokens", 0.3, asked=described(*case), count=count, tokens=tokens, i=i
+            )
         plan.append(read)
     return plan
 
@@ -153,7 +157,7 @@ def first_step(case: Case, plan: Plan, wanted: Plan) -> str:
     """The first step that is planned otherwise, in words."""
     step = next((n for n, (a, b) in enumerate(zip(plan, wanted)) if a != b), min(len(plan), len(wanted)))
     pair = [f"computes {p[step]}" if step < len(p) else "is missing (it ends before)" for p in (plan, wanted)]
-    return f"{told(*case)}: step {step} {pair[0]}; expected: it {pair[1]}"
+    return f"{described(*case)}: step {step} {pair[0]}; expected: it {pair[1]}"
 
 
 def alone(answer: Answer, rng: random.Random) -> None:
@@ -175,14 +179,14 @@ def several(answer: Answer, rng: random.Random) -> None:
 
 def starved(answer: Answer, rng: random.Random) -> None:
     for case in (([9], 4, 4, 8), ([9, 3], 7, 4, 8), ([4, 40, 5], 2, 3, 500)):
-        refused(ValueError, f"{told(*case)}: schedule", STARVED, lambda case=case: answer.schedule(*case), 0.0)
+        refused(ValueError, f"{described(*case)}: schedule", STARVED, lambda case=case: answer.schedule(*case), 0.0)
     judge(answer, [([4, 40, 5], 2, 5, 500)])
     judge(answer, [([30, 9, 20], 3, 24, 10)] * 2)
 
 
 def times(answer: Answer, rng: random.Random, shapes: Sequence[Case]) -> None:
     cases = [(*shape, rng.uniform(0.002, 0.02), rng.uniform(1e-4, 1e-3)) for shape in shapes]
-    hold(answer.first_token_times, cases, right_times, TIME_SLIPS, each(number), lambda *case: f"{told(*case)}:")
+    hold(answer.first_token_times, cases, right_times, TIME_SLIPS, each(number), lambda *case: f"{described(*case)}:")
 
 
 def bounds(answer: Answer, rng: random.Random) -> None:

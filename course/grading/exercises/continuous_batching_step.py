@@ -51,22 +51,24 @@ def whole_or_nothing(order: list[Request], budget: int, stop: bool) -> Plan:
 
 
 SLIPS: dict[str, Callable[[list[Request], list[Request], int, int], Plan]] = {
-    "running_requests_taken_their": lambda r, w, b, n: fill([*r, *admitted(r, w, n)], b),
-    "new_requests_come_before": lambda r, w, b, n: fill([*admitted(r, w, n), *first_decodes(r)], b),
-    "slots_not_counted": lambda r, w, b, n: fill([*first_decodes(r), *w], b),
-    "max_num_seqs_new_requests": lambda r, w, b, n: fill([*first_decodes(r), *w[:n]], b),
-    "prompt_taken_whole_or": lambda r, w, b, n: whole_or_nothing(in_order(r, w, n), b, stop=True),
-    "prompt_does_not_fit": lambda r, w, b, n: whole_or_nothing(in_order(r, w, n), b, stop=False),
-    "what_computed_already_computed": lambda r, w, b, n: fill(in_order(r, w, n), b, lambda s: s.num_tokens),
-    "new_request_computed_tokens": lambda r, w, b, n: fill(
+    "prefill_before_decodes": lambda r, w, b, n: fill([*r, *admitted(r, w, n)], b),
+    "waiting_before_running": lambda r, w, b, n: fill([*admitted(r, w, n), *first_decodes(r)], b),
+    "ignored_max_num_seqs": lambda r, w, b, n: fill([*first_decodes(r), *w], b),
+    "running_hold_no_slot": lambda r, w, b, n: fill([*first_decodes(r), *w[:n]], b),
+    "prompt_not_cut": lambda r, w, b, n: whole_or_nothing(in_order(r, w, n), b, stop=True),
+    "prompt_overtaken": lambda r, w, b, n: whole_or_nothing(in_order(r, w, n), b, stop=False),
+    "recomputed_running_tokens": lambda r, w, b, n: fill(in_order(r, w, n), b, lambda s: s.num_tokens),
+    "recomputed_cached_prefix": lambda r, w, b, n: fill(
         in_order(r, w, n), b, lambda s: s.missing if s in r else s.num_tokens
     ),
-    "every_running_request_gets": lambda r, w, b, n: fill(in_order(r, w, n), b, lambda s: 1 if s in r else s.missing),
-    "no_request_admitted_while": lambda r, w, b, n: fill(first_decodes(r) or admitted(r, w, n), b),
-    "budget_each_request_own": lambda r, w, b, n: {
+    "running_prefill_gets_one_token": lambda r, w, b, n: fill(
+        in_order(r, w, n), b, lambda s: 1 if s in r else s.missing
+    ),
+    "static_batching": lambda r, w, b, n: fill(first_decodes(r) or admitted(r, w, n), b),
+    "budget_for_each_request": lambda r, w, b, n: {
         request.request_id: min(request.missing, b) for request in [*r, *admitted(r, w, n)]
     },
-    "budget_spent_on_running": lambda r, w, b, n: fill(first_decodes(r), b),
+    "budget_for_running_only": lambda r, w, b, n: fill(first_decodes(r), b),
 }
 
 
@@ -79,11 +81,15 @@ def asked(answer: Answer, case: Case) -> Plan:
     for name, tokens in plan.items():
         if name not in known:
             raise Mistake(f"the plan names {shown(name)}: the keys are request ids, such as {shown(next(iter(known)))}")
-        expect(not tokens <= 0, f"the plan gives {name} {tokens} tokens: who gets none is not in it. {told(case)}", 0.3)
+        expect(
+            not tokens <= 0,
+            f"the plan gives {name} {tokens} tokens: who gets none is not in it. {described(case)}",
+            0.3,
+        )
     return plan
 
 
-def told(case: Case) -> str:
+def described(case: Case) -> str:
     running, waiting, budget, slots = case
     return f"running {running}, waiting {waiting}, budget {budget}, slots {slots}"
 
@@ -91,9 +97,14 @@ def told(case: Case) -> str:
 def judge_cases(answer: Answer, cases: list[Case]) -> None:
     found = [(case, asked(answer, case)) for case in cases]
     compare(
-        "plan_step", found, right_plan, SLIPS,
-        describe=lambda *case: f"{told(case)}: plan_step", agree=operator.eq, otherwise=over_budget,
-    )  # fmt: skip
+        "plan_step",
+        found,
+        right_plan,
+        SLIPS,
+        describe=lambda *case: f"{described(case)}: plan_step",
+        agree=operator.eq,
+        otherwise=over_budget,
+    )
 
 
 def over_budget(case: Case, plan: Plan) -> str | None:

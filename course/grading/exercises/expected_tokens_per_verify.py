@@ -20,20 +20,20 @@ def right_best(alpha: float, cost: float, largest: int) -> int:
 
 TOKENS_SLIPS = {
     "bonus_forgotten": lambda a, k: right_tokens(a, k - 1) if k else 0.0,
-    "those_drafts_pass": lambda a, k: right_tokens(a, k) - 1,
-    "alpha_k_1_if": lambda a, k: a * k + 1,
-    "alpha_k_1": lambda a, k: a * (k + 1),
+    "counted_accepted_drafts_only": lambda a, k: right_tokens(a, k) - 1,
+    "drafts_independent_plus_one": lambda a, k: a * k + 1,
+    "drafts_independent": lambda a, k: a * (k + 1),
 }
 SPEEDUP_SLIPS = {
-    "verify_itself_not_paid": lambda a, k, c: right_tokens(a, k) / (k * c),
-    "drafts_not_paid_for": lambda a, k, c: right_tokens(a, k),
-    "verify_counted_k_1": lambda a, k, c: right_tokens(a, k) / (k * c + k + 1),
-    "only_drafts_pass_counted": lambda a, k, c: (right_tokens(a, k) - 1) / (k * c + 1),
+    "verify_is_free": lambda a, k, c: right_tokens(a, k) / (k * c),
+    "drafts_are_free": lambda a, k, c: right_tokens(a, k),
+    "verify_costs_each_token": lambda a, k, c: right_tokens(a, k) / (k * c + k + 1),
+    "speedup_without_own_token": lambda a, k, c: (right_tokens(a, k) - 1) / (k * c + 1),
 }
 BEST_SLIPS = {
-    "k_yields_most_tokens": lambda a, c, n: n,
-    "k_0_never_tried": lambda a, c, n: max(range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=0),
-    "largest_k_never_tried": lambda a, c, n: right_best(a, c, max(n - 1, 0)),
+    "maximized_tokens": lambda a, c, n: n,
+    "k_zero_not_tried": lambda a, c, n: max(range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=0),
+    "largest_k_not_tried": lambda a, c, n: right_best(a, c, max(n - 1, 0)),
 }
 
 
@@ -64,7 +64,7 @@ def edges(answer: Answer, rng: random.Random) -> None:
     for args in at_zero:
         found = number(answer.expected_tokens(*args), f"expected_tokens{args}")
         if not close(found, right_tokens(*args)):
-            raise Mistake("expected_tokens_gave", 0.5, args=args, found=found, right_tokens=right_tokens(*args))
+            raise Mistake("tokens_without_draft", 0.5, args=args, found=found, right_tokens=right_tokens(*args))
     found = number(answer.speedup(0.5, 0, 0.3), "speedup(0.5, 0, 0.3)")
     expect(close(found, 1.0), f"speedup(0.5, 0, 0.3) gave {found:.6g}: without drafts nothing changes, so 1", 0.5)
 
@@ -79,7 +79,7 @@ def best(answer: Answer, rng: random.Random) -> None:
     # Of ks that are equally good but for rounding any would do; the statement asks for the smallest.
     compare("best_k", [case for case in cases if not tied(*case)], right_best, BEST_SLIPS)
     for args in ((1.0, 1.0, rng.randint(3, 9)), (0.0, 0.0, rng.randint(3, 9))):  # exactly equal, in any arithmetic
-        expect(whole(answer.best_k(*args), f"best_k{args}") == 0, "best_k_every_same_speedup", 0.5, args=args)
+        expect(whole(answer.best_k(*args), f"best_k{args}") == 0, "tie_not_smallest_k", 0.5, args=args)
 
 
 def tied(arguments: tuple[float, float, int], found: int) -> bool:

@@ -33,18 +33,18 @@ def right_shares(logits: Array, k: int, normalize: bool) -> Array:
 
 
 EXPERT_SLIPS: Slips = {
-    "smallest": lambda logits, k, _: right_experts(-logits, k),
-    "by_number": lambda logits, k, _: [sorted(row) for row in right_experts(logits, k)],
-    "ascending": lambda logits, k, _: [row[::-1] for row in right_experts(logits, k)],
-    "ties_high": lambda logits, k, _: [
+    "chose_smallest": lambda logits, k, _: right_experts(-logits, k),
+    "ordered_by_number": lambda logits, k, _: [sorted(row) for row in right_experts(logits, k)],
+    "ordered_ascending": lambda logits, k, _: [row[::-1] for row in right_experts(logits, k)],
+    "tie_to_higher_number": lambda logits, k, _: [
         [logits.shape[1] - 1 - e for e in row] for row in right_experts(logits[:, ::-1], k)
     ],
 }
 SHARE_SLIPS: Slips = {
-    "shares_sum": lambda logits, k, _: taken(softmax(logits), logits, k),
+    "shares_not_normalized": lambda logits, k, _: taken(softmax(logits), logits, k),
     "always_normalized": lambda logits, k, _: right_shares(logits, k, True),
-    "raw_logits": lambda logits, k, _: taken(logits, logits, k),
-    "sigmoid": lambda logits, k, _: taken(1 / (1 + np.exp(-logits)), logits, k),
+    "logits_as_shares": lambda logits, k, _: taken(logits, logits, k),
+    "sigmoid_as_shares": lambda logits, k, _: taken(1 / (1 + np.exp(-logits)), logits, k),
 }
 
 
@@ -53,8 +53,8 @@ def right_rows(experts: Sequence[Sequence[int]], num_experts: int) -> list[list[
 
 
 ROW_SLIPS: Slips = {
-    "by_token": lambda experts, n: [list(row) for row in experts],
-    "idle_left_out": lambda experts, n: [rows for rows in right_rows(experts, n) if rows],
+    "grouped_by_token": lambda experts, n: [list(row) for row in experts],
+    "idle_expert_left_out": lambda experts, n: [rows for rows in right_rows(experts, n) if rows],
 }
 
 
@@ -72,10 +72,10 @@ def mixed(join: Callable[[Array, Array, Array], Array]) -> Callable[..., Array]:
 
 right_output = mixed(lambda outs, parts, chosen: parts @ outs)
 OUTPUT_SLIPS: Slips = {
-    "no_shares": mixed(lambda outs, parts, chosen: outs.sum(axis=0)),
-    "first_only": mixed(lambda outs, parts, chosen: parts[0] * outs[0]),
-    "mean_of_experts": mixed(lambda outs, parts, chosen: outs.mean(axis=0)),
-    "last_wins": mixed(lambda outs, parts, chosen: parts[chosen.argmax()] * outs[chosen.argmax()]),
+    "summed_without_shares": mixed(lambda outs, parts, chosen: outs.sum(axis=0)),
+    "first_expert_only": mixed(lambda outs, parts, chosen: parts[0] * outs[0]),
+    "averaged_experts": mixed(lambda outs, parts, chosen: outs.mean(axis=0)),
+    "last_expert_wins": mixed(lambda outs, parts, chosen: parts[chosen.argmax()] * outs[chosen.argmax()]),
 }
 
 
@@ -100,13 +100,13 @@ def routed(answer: Answer, question: tuple[Array, int, bool]) -> list[Any]:
     return listed(answer.route(*question), "route(...)", 2)
 
 
-def told(logits: Array, k: int, normalize: bool) -> str:
+def described(logits: Array, k: int, normalize: bool) -> str:
     return f"route of {len(logits)} tokens over {logits.shape[1]} experts, k={k}, normalize={normalize}:"
 
 
 def which(answer: Answer, rng: random.Random) -> None:
     cases = [(q, each(each(whole))(routed(answer, q)[0], "the experts")) for q in questions(rng)]
-    compare("experts", cases, right_experts, EXPERT_SLIPS, describe=lambda *q: f"{told(*q)} the experts")
+    compare("experts", cases, right_experts, EXPERT_SLIPS, describe=lambda *q: f"{described(*q)} the experts")
 
 
 def shares(answer: Answer, rng: random.Random) -> None:
@@ -114,7 +114,7 @@ def shares(answer: Answer, rng: random.Random) -> None:
         asked = [q for q in questions(rng) if q[2] == normalize]
         tip = "exp() of a large logit overflows: subtract each row's largest first"
         cases = [(q, finite(routed(answer, q)[1], "the shares", (len(q[0]), q[1]), tip)) for q in asked]
-        about = {"agree": within(TOLERANCE), "describe": lambda *q: f"{told(*q)} the shares"}
+        about = {"agree": within(TOLERANCE), "describe": lambda *q: f"{described(*q)} the shares"}
         compare("shares", cases, right_shares, SHARE_SLIPS, **about)
 
 
@@ -145,9 +145,13 @@ def asked_layer(answer: Answer, case: tuple[Array, Array, int, int, bool]) -> tu
 def output(answer: Answer, rng: random.Random) -> None:
     cases = [(case, asked_layer(answer, case)[0]) for case in layers(rng)]
     compare(
-        "mixture", cases, right_output, OUTPUT_SLIPS, agree=within(TOLERANCE),
+        "mixture",
+        cases,
+        right_output,
+        OUTPUT_SLIPS,
+        agree=within(TOLERANCE),
         describe=lambda x, logits, k, _, normalize: f"mixture: {len(x)} tokens, {logits.shape[1]} experts, k={k}",
-    )  # fmt: skip
+    )
 
 
 def idle(answer: Answer, rng: random.Random) -> None:
@@ -157,6 +161,6 @@ def idle(answer: Answer, rng: random.Random) -> None:
         _, calls = asked_layer(answer, case)
         for expert, (own, tokens) in enumerate(zip(calls, right_rows(right_experts(logits, k), logits.shape[1]))):
             if 0 in own or (own and not tokens):
-                raise Mistake("idle_called", 0.5 if tokens else 0.0, what=what, expert=expert)
-            expect(len(own) <= 1, "called_often", what=what, expert=expert, times=len(own))
+                raise Mistake("called_idle_expert", 0.5 if tokens else 0.0, what=what, expert=expert)
+            expect(len(own) <= 1, "called_expert_often", what=what, expert=expert, times=len(own))
             expect(sum(own) == len(tokens), f"{what}: expert {expert} got {sum(own)} rows for {len(tokens)} tokens")

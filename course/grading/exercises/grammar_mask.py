@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from course.grading.blame import shown
-from course.grading.growth import Cost, cost_of, times_as_costly
+from course.grading.growth import WorkCost, cost_of, times_as_costly
 from course.grading.tools import Answer, Slips, broken, compare, each, expect, hold, maybe, refused, whole
 
 Grammar = dict[str, Any]
@@ -79,13 +79,15 @@ class Rule:
 right_mask = Rule()
 SLIPS: Slips = {
     **broken(__file__, Rule),
-    "from_start_again": lambda grammar, vocabulary, eos, state: right_mask(grammar, vocabulary, eos, grammar["start"]),
+    "mask_always_of_start": lambda grammar, vocabulary, eos, state: right_mask(
+        grammar, vocabulary, eos, grammar["start"]
+    ),
 }
 FOLLOW_SLIPS: Slips = {
-    "from_the_start": lambda grammar, state, text: right_follow(grammar, grammar["start"], text),
-    "first_character": lambda grammar, state, text: right_follow(grammar, state, text[:1]),
-    "none_for_last": lambda grammar, state, text: right_follow(grammar, state, text[:-1]),
-    "ignores_state": lambda grammar, state, text: (
+    "accept_from_start_state": lambda grammar, state, text: right_follow(grammar, grammar["start"], text),
+    "checked_first_character_only": lambda grammar, state, text: right_follow(grammar, state, text[:1]),
+    "accept_gave_previous_state": lambda grammar, state, text: right_follow(grammar, state, text[:-1]),
+    "mask_of_any_state": lambda grammar, state, text: (
         any(right_follow(grammar, each, text) for each in grammar["next"]) or None
     ),
 }
@@ -128,9 +130,13 @@ def texts(answer: Answer, rng: random.Random) -> None:
             path += character
         cases.append((grammar, grammar["start"], path))
     hold(
-        answer.follow, cases, right_follow, FOLLOW_SLIPS, maybe(lambda value, _: value),
+        answer.follow,
+        cases,
+        right_follow,
+        FOLLOW_SLIPS,
+        maybe(lambda value, _: value),
         lambda grammar, state, text: f"follow({shown(grammar['next'])}, {state!r}, {text!r})",
-    )  # fmt: skip
+    )
 
 
 Path = tuple[Grammar, list[str], int, list[int]]
@@ -222,7 +228,7 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
     wanted = right_mask(grammar, vocabulary, eos, grammar["start"])
     expect(found == wanted, "two matchers of one grammar: accept() of one moved the other. Keep the state in self")
     again = read_mask(second.allowed(), "allowed()", len(vocabulary))
-    expect(again == wanted, "remembered_mask")
+    expect(again == wanted, "handed_out_cached_mask")
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
@@ -234,13 +240,13 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     token = next(i for i, t in enumerate(vocabulary) if t == "a" and i != eos)
     in_turns = [("allowed", []), ("accept", [token])] * 2
 
-    def first_visits() -> Cost:
+    def first_visits() -> WorkCost:
         return cost_of(lambda: answer.play(answer.Matcher(grammar, vocabulary, eos), in_turns), 2)
 
-    def later_visits() -> Cost:
+    def later_visits() -> WorkCost:
         matcher = answer.Matcher(grammar, vocabulary, eos)
         answer.play(matcher, in_turns)
         return cost_of(lambda: answer.play(matcher, in_turns * VISITS), 2 * VISITS)
 
     share = times_as_costly(later_visits, first_visits, MOST_AGAIN)
-    expect(share <= MOST_AGAIN, "mask_anew", again=2 * VISITS, part=share)
+    expect(share <= MOST_AGAIN, "mask_computed_anew", again=2 * VISITS, part=share)

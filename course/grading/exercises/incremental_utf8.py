@@ -4,7 +4,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, Mistake, compare, cut, expect, shown, text, whole
 
 UNKNOWN = "\ufffd"
@@ -32,9 +32,9 @@ def right_length(first: int) -> int:
 
 
 LENGTH_SLIPS = {
-    "0xc0_0xc1_begin_no": lambda first: 2 if first in (0xC0, 0xC1) else right_length(first),
-    "0xf5_above_begin_no": lambda first: 4 if 0xF5 <= first <= 0xF7 else right_length(first),
-    "0x80_0xbf_continue_character": lambda first: 1 if 0x80 <= first < 0xC0 else right_length(first),
+    "overlong_lead_byte": lambda first: 2 if first in (0xC0, 0xC1) else right_length(first),
+    "lead_byte_past_unicode": lambda first: 4 if 0xF5 <= first <= 0xF7 else right_length(first),
+    "continuation_as_lead_byte": lambda first: 1 if 0x80 <= first < 0xC0 else right_length(first),
 }
 
 
@@ -75,7 +75,7 @@ def whole_characters(answer: Answer, rng: random.Random) -> str:
         for number, (token, found) in enumerate(zip(tokens, steps), start=1):
             came += token
             about = {"asked": f"after the tokens {hexed(tokens[:number])}", "found": found, "certain": certain(came)}
-            expect(found == certain(came), "you_had_shown", why=why(found, certain(came)), **about)
+            expect(found == certain(came), "showed_too_little", why=why(found, certain(came)), **about)
             seen += 1
     return f"{seen} tokens: each character shown by the token that completes it"
 
@@ -99,12 +99,14 @@ def at_the_end(answer: Answer, rng: random.Random) -> None:
         steps, rest = shown_after_each(answer, tokens)
         found, wanted = (steps or [""])[-1] + rest, right_text(data)
         tip = "No more bytes will come: what is held back becomes one U+FFFD" if len(found) < len(wanted) else ""
-        expect(found == wanted, "after_finish_text", tokens=hexed(tokens), found=found, right_text=wanted, tip=tip)
+        expect(
+            found == wanted, "wrong_text_after_finish", tokens=hexed(tokens), found=found, right_text=wanted, tip=tip
+        )
     stream = answer.TextStream()
     stream.append("é".encode()[:1])
     first, second = text(stream.finish(), "finish()"), text(stream.finish(), "a second finish()")
-    expect((first, second) == (UNKNOWN, ""), "half_character_then_finish", 0.5, first=first, second=second)
-    expect(not (found := text(answer.TextStream().finish(), "finish()")), "finish_empty_stream", 0.5, found=found)
+    expect((first, second) == (UNKNOWN, ""), "second_finish_not_empty", 0.5, first=first, second=second)
+    expect(not (found := text(answer.TextStream().finish(), "finish()")), "finish_of_empty_stream", 0.5, found=found)
 
 
 RUBBISH = "80 / bf / c3 / e6 / e6 97 / f0 / f0 9f / f0 9f a6 / c0 af / e0 80 af / ed a0 80 / f4 90 80 80 / f5 / ff / f8 88 80 80"
@@ -124,22 +126,22 @@ def invalid_bytes(answer: Answer, rng: random.Random) -> None:
         tokens = split(data, rng, longest=2)
         steps, rest = shown_after_each(answer, tokens)
         wanted, found = right_text(data), (steps or [""])[-1] + rest
-        told = {"tokens": hexed(tokens), "found": found, "wanted": wanted}
-        expect(found == wanted, "rubbish", slip=why_rubbish(found, wanted), **told)
+        fields = {"tokens": hexed(tokens), "found": found, "wanted": wanted}
+        expect(found == wanted, "wrong_text", slip=why_rubbish(found, wanted), **fields)
         came = b""
         for token, so_far in zip(tokens, steps):
             came += token
             if came[-1:] < b"\x80":  # a letter of one byte ends whatever was open
                 about = {"tokens": hexed(tokens), "came": came.hex(" "), "right_text": right_text(came)}
-                expect(so_far == right_text(came), "tokens_those_up_had", 0.3, so_far=so_far, **about)
+                expect(so_far == right_text(came), "held_back_invalid_bytes", 0.3, so_far=so_far, **about)
 
 
 def why_rubbish(found: str, wanted: str) -> str:
     if found.count(UNKNOWN) < wanted.count(UNKNOWN):
         same = found.replace(UNKNOWN, "") == wanted.replace(UNKNOWN, "")
-        return "bytes_dropped" if same else "text_behind_lost"
+        return "dropped_invalid_bytes" if same else "lost_text_after_invalid"
     if found.count(UNKNOWN) > wanted.count(UNKNOWN):
-        return "too_many_unknown"
+        return "too_many_replacements"
     return "text is lost, or out of order"
 
 
@@ -150,21 +152,21 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
         steps, _ = shown_after_each(answer, tokens)
         wanted = right_text(b"".join(tokens))
         about = {"text": steps[-1], "wanted": wanted, "why": why(steps[-1], wanted)}
-        expect(steps[-1] == wanted, "tokens_showed", tokens=hexed(tokens), **about)
+        expect(steps[-1] == wanted, "showed_wrong_text", tokens=hexed(tokens), **about)
     first, second = answer.TextStream(), answer.TextStream()
     found = [first.append(bird[:at]), second.append(letter.encode()), first.append(bird[at:]), second.append(b"x")]
     if found != ["", letter, "🦜", "x"]:
-        raise Mistake("two_streams_turns", found=shown(found), wanted=shown(["", letter, "🦜", "x"]))
+        raise Mistake("state_shared_between_streams", found=shown(found), wanted=shown(["", letter, "🦜", "x"]))
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     letter = rng.choice("😀🦜")
     tokens = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
 
-    def tokens_behind(size: int) -> Cost:
+    def tokens_behind(size: int) -> WorkCost:
         stream, before = answer.TextStream(), letter * (size // 4)
         if text(stream.append(before.encode()), "append(a long text)") != before:
-            raise Mistake("one_token_bytes_whole", size=size, characters=len(before))
+            raise Mistake("long_token_changed", size=size, characters=len(before))
         return cost_of(lambda: answer.many(stream.append, [[token] for token in tokens]), TOKENS)
 
-    hold_steady(tokens_behind, TEXT_BYTES, "behind_bytes_text_short")
+    hold_steady(tokens_behind, TEXT_BYTES, "token_cost_grows")

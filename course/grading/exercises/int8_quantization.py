@@ -25,19 +25,19 @@ def per_row(weight: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 SCALE_SLIPS = {
-    "one_scale_for_whole": lambda w: per_row(w, np.abs(w).max() / TOP),
-    "each_column_largest": lambda w: np.abs(w).max(axis=0) / TOP,
-    "divides_128": lambda w: np.abs(w).max(axis=1) / 128,
-    "divides_255": lambda w: np.abs(w).max(axis=1) / 255,
-    "spreads_range_from_smallest": lambda w: (w.max(axis=1) - w.min(axis=1)) / 255,
-    "largest_weight_without_abs": lambda w: w.max(axis=1) / TOP,
+    "one_scale_for_matrix": lambda w: per_row(w, np.abs(w).max() / TOP),
+    "maximum_of_columns": lambda w: np.abs(w).max(axis=0) / TOP,
+    "divided_by_128": lambda w: np.abs(w).max(axis=1) / 128,
+    "divided_by_255": lambda w: np.abs(w).max(axis=1) / 255,
+    "asymmetric_range": lambda w: (w.max(axis=1) - w.min(axis=1)) / 255,
+    "maximum_without_abs": lambda w: w.max(axis=1) / TOP,
 }
 NUMBER_SLIPS = {
-    "cuts_off_behind_point": lambda w: np.trunc(w / right_scales(w)[:, None]),
-    "rounds_down_floor": lambda w: np.floor(w / right_scales(w)[:, None]),
-    "scales_rows_went_along": lambda w: np.rint(w / right_scales(w)),
-    "grid_one_scale_for": lambda w: np.rint(w / np.abs(w).max() * TOP),
-    "adds_0_5_cuts": lambda w: np.trunc(w / right_scales(w)[:, None] + 0.5),
+    "truncated": lambda w: np.trunc(w / right_scales(w)[:, None]),
+    "rounded_down": lambda w: np.floor(w / right_scales(w)[:, None]),
+    "scales_along_columns": lambda w: np.rint(w / right_scales(w)),
+    "grid_of_one_scale": lambda w: np.rint(w / np.abs(w).max() * TOP),
+    "added_half_and_truncated": lambda w: np.trunc(w / right_scales(w)[:, None] + 0.5),
 }
 
 
@@ -91,9 +91,14 @@ def nearly_right(arguments: tuple[np.ndarray], found: np.ndarray) -> str | None:
 def hold_scales(weights: list[np.ndarray], found: list[np.ndarray]) -> None:
     cases = [((weight,), scales) for weight, scales in zip(weights, found)]
     compare(
-        "quantize", cases, right_scales, SCALE_SLIPS,
-        agree=scales_agree, otherwise=nearly_right, difference=first_scale,
-    )  # fmt: skip
+        "quantize",
+        cases,
+        right_scales,
+        SCALE_SLIPS,
+        agree=scales_agree,
+        otherwise=nearly_right,
+        difference=first_scale,
+    )
 
 
 def steps_of(weight: np.ndarray) -> np.ndarray:
@@ -121,13 +126,13 @@ def hold_numbers(weights: list[np.ndarray], found: list[np.ndarray], tip: str | 
     for weight, numbers in zip(weights, found):
         if (numbers == -128).any():
             row, column = np.argwhere(numbers == -128)[0]
-            raise Mistake("w_became_-128", w=weight[row, column], at=[int(row), int(column)])
+            raise Mistake("wrapped_to_minus_128", w=weight[row, column], at=[int(row), int(column)])
         exact = steps_of(weight)
         wrong = np.abs(numbers - exact) > STEP
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             about = {"w": weight[row, column], "steps": exact[row, column], "number": numbers[row, column]}
-            raise Mistake("not_the_nearest", slip=number_slip(weights, found) or tip, **about)
+            raise Mistake("not_the_nearest_step", slip=number_slip(weights, found) or tip, **about)
 
 
 def hold_both(weight: np.ndarray, numbers: np.ndarray, scales: np.ndarray) -> None:
@@ -147,8 +152,8 @@ def nearest_steps(answer: Answer, rng: random.Random) -> None:
     hold_numbers(weights, [asked(answer, weight)[0] for weight in weights])
 
 
-BACK_SLIPS: Slips = {"scales_rows_went_along": lambda n, s: n * s.astype(np.float64)}
-BOUND_SLIPS: Slips = {"whole_step_which_bound": lambda s: s, "root_mean_square_error": lambda s: s / np.sqrt(12)}
+BACK_SLIPS: Slips = {"scales_along_columns": lambda n, s: n * s.astype(np.float64)}
+BOUND_SLIPS: Slips = {"bound_of_whole_step": lambda s: s, "bound_is_rms": lambda s: s / np.sqrt(12)}
 
 
 def shaped(*shape: int) -> Callable[[Any, str], np.ndarray]:
@@ -161,11 +166,16 @@ def back_again(answer: Answer, rng: random.Random) -> None:
     for size in (4, 7):
         numbers = draws.integers(-127, 128, size=(size, size)).astype(np.int8)
         scales = draws.uniform(0.01, 2, size).astype(np.float32)
-        told = f"row 0, numbers {shown(numbers[0])} with scale {scales[0]:.3g}, became"
+        words = f"row 0, numbers {shown(numbers[0])} with scale {scales[0]:.3g}, became"
         hold(
-            answer.dequantize, [(numbers, scales)], lambda n, s: n * s.astype(np.float64)[:, None], BACK_SLIPS,
-            shaped(size, size), agree=within(1e-5), difference=first_row(told),
-        )  # fmt: skip
+            answer.dequantize,
+            [(numbers, scales)],
+            lambda n, s: n * s.astype(np.float64)[:, None],
+            BACK_SLIPS,
+            shaped(size, size),
+            agree=within(1e-5),
+            difference=first_row(words),
+        )
 
 
 def bound(answer: Answer, rng: random.Random) -> None:
@@ -183,12 +193,12 @@ def edges(answer: Answer, rng: random.Random) -> None:
     hold_both(zeros, numbers, scales)
     with np.errstate(all="ignore"):
         again = answer.dequantize(*answer.quantize(np.zeros((2, 3), dtype=np.float32)))
-    expect(not np.any(finite(again, "a matrix of zeros, there and back,", (2, 3))), "matrix_zeros_back_zero")
+    expect(not np.any(finite(again, "a matrix of zeros, there and back,", (2, 3))), "zeros_not_kept")
     tiny = some_weights(rng, 3, 5)
     tiny[0] *= 1e-6 / np.abs(tiny[0]).max()
     numbers, scales = asked(answer, tiny)
     if np.abs(numbers[0]).max() < TOP:
-        raise Mistake("row_weights_around_uses", largest=np.abs(tiny[0]).max(), steps=np.abs(numbers[0]).max())
+        raise Mistake("scale_too_large", largest=np.abs(tiny[0]).max(), steps=np.abs(numbers[0]).max())
     outlier = some_weights(rng, 4, 8)
     outlier[2, 3] = -500 * np.abs(outlier).max()
     hold_both(outlier, *asked(answer, outlier))
@@ -209,14 +219,14 @@ def interleaved(weight: np.ndarray, group: int) -> np.ndarray:
 
 
 GROUP_SLIPS = {
-    "every_many_th_input": interleaved,
-    "scale_whole_row_every": lambda w, g: np.repeat(right_scales(w)[:, None], w.shape[1] // g, axis=1),
-    "group_how_many_inputs": lambda w, g: right_groups(w, w.shape[1] // g),
+    "groups_interleaved": interleaved,
+    "row_scale_in_every_group": lambda w, g: np.repeat(right_scales(w)[:, None], w.shape[1] // g, axis=1),
+    "group_taken_as_count": lambda w, g: right_groups(w, w.shape[1] // g),
 }
 
 
-def first_row(told: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
-    return lambda _, found, wanted: f"{told} {shown(found[0])}; expected {shown(wanted[0])}"
+def first_row(words: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
+    return lambda _, found, wanted: f"{words} {shown(found[0])}; expected {shown(wanted[0])}"
 
 
 def groups(answer: Answer, rng: random.Random) -> str:
@@ -228,21 +238,25 @@ def groups(answer: Answer, rng: random.Random) -> str:
         what = f"quantize_groups of a {[out, inputs]} matrix, group={group}"
         numbers, scales = read(answer.quantize_groups(weight, group), what, out, inputs, inputs // group)
         cases.append(((weight, group), scales))
-        told = f"{what}: row 0 has scales"
-        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, agree=within(1e-4), difference=first_row(told))
+        words = f"{what}: row 0 has scales"
+        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, agree=within(1e-4), difference=first_row(words))
         rows = [each.reshape(-1, group) for each in (weight, numbers)]  # every group is a row
         hold_numbers(rows[:1], rows[1:], f"in {what}: is it rounded with the scale of another group?")
         own = numbers.astype(np.int8), scales.astype(np.float32)
         back = finite(
             answer.dequantize_groups(*own), f"dequantize_groups, {inputs} inputs in groups of {group}", weight.shape
         )
-        told = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
+        words = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
         back_cases = [((numbers, scales, group), back)]
-        slips = {"scales_repeat_each": lambda n, s, g: n * np.tile(s, (1, g))}
+        slips = {"tiled_scales": lambda n, s, g: n * np.tile(s, (1, g))}
         compare(
-            "dequantize_groups", back_cases, lambda n, s, g: n * np.repeat(s, g, axis=1), slips,
-            agree=within(1e-5), difference=first_row(told),
-        )  # fmt: skip
+            "dequantize_groups",
+            back_cases,
+            lambda n, s, g: n * np.repeat(s, g, axis=1),
+            slips,
+            agree=within(1e-5),
+            difference=first_row(words),
+        )
         by_row = np.rint(steps_of(weight)) * right_scales(weight)[:, None]
         errors[group] = float(np.abs(back - weight).mean()), float(np.abs(by_row - weight).mean())
     few, many = errors[32]

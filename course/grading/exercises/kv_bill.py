@@ -78,15 +78,15 @@ def kept(n: int, size: int, blocks: int | None) -> int:
 
 
 REQUEST_SLIPS: Slips = {
-    "memory_given_out_whole": request_with(lambda n, size, w: n - given_back(n, size, w) * size),
-    "memory_given_out_whole_blocks": request_with(lambda n, size, w: seen(n, w)),
-    "block_filled_part_held": request_with(lambda n, size, w: (n // size - given_back(n, size, w)) * size),
-    "one_block_too_many": request_with(lambda n, size, w: (n // size + 1 - given_back(n, size, w)) * size),
-    "window_ignored": request_with(lambda n, size, w: ceil(n, size) * size),
-    "window_tokens_rounded_up": request_with(lambda n, size, w: ceil(seen(n, w), size) * size),
-    "without_token_itself_window": request_with(lambda n, size, w: ceil(seen(n, w and w - 1), size) * size),
-    "next_token_part_own": request_with(lambda n, size, w: kept(n, size, given_back(n - 1, size, w))),
-    "block_still_seen_part": request_with(lambda n, size, w: kept(n, size, ceil(unseen(n, w), size))),
+    "not_whole_blocks": request_with(lambda n, size, w: n - given_back(n, size, w) * size),
+    "window_not_whole_blocks": request_with(lambda n, size, w: seen(n, w)),
+    "partial_block_dropped": request_with(lambda n, size, w: (n // size - given_back(n, size, w)) * size),
+    "extra_block_when_full": request_with(lambda n, size, w: (n // size + 1 - given_back(n, size, w)) * size),
+    "ignored_window": request_with(lambda n, size, w: ceil(n, size) * size),
+    "window_rounded_to_blocks": request_with(lambda n, size, w: ceil(seen(n, w), size) * size),
+    "window_without_own_token": request_with(lambda n, size, w: ceil(seen(n, w and w - 1), size) * size),
+    "window_starts_too_early": request_with(lambda n, size, w: kept(n, size, given_back(n - 1, size, w))),
+    "freed_block_still_seen": request_with(lambda n, size, w: kept(n, size, ceil(unseen(n, w), size))),
     "window_longer_than_text": request_with(lambda n, size, w: kept(n, size, w and (n - w + 1) // size)),
 }
 
@@ -116,13 +116,15 @@ def fit_with(fit: Callable[[float, int, int, int, int], float]) -> Callable[...,
 
 
 FIT_SLIPS: Slips = {
-    "shared_prefix_counted_for": fit_with(lambda memory, own, *_: int(memory) // own),
-    "shared_blocks_themselves_not": fit_with(lambda memory, own, shared, *_: int(memory) // (own - shared)),
-    "shared_block_must_full": fit_with(lambda memory, own, _, up, __: max(int(memory) - up, 0) // max(own - up, 1)),
-    "shared_part_taken_from": fit_with(lambda memory, own, shared, _, rest: max(int(memory) - shared, 0) // rest),
-    "fraction_request": fit_with(lambda memory, own, shared, *_: max(memory - shared, 0) / (own - shared)),
-    "without_room_for_shared": fit_with(lambda memory, own, shared, *_: (int(memory) - shared) // (own - shared)),
-    "counts_tokens_not_whole": lambda shape, dtype, memory, n, *_: memory // right_token(shape, dtype) // n,
+    "prefix_for_each_request": fit_with(lambda memory, own, *_: int(memory) // own),
+    "prefix_not_held": fit_with(lambda memory, own, shared, *_: int(memory) // (own - shared)),
+    "shared_partial_block": fit_with(lambda memory, own, _, up, __: max(int(memory) - up, 0) // max(own - up, 1)),
+    "prefix_subtracted_before_rounding": fit_with(
+        lambda memory, own, shared, _, rest: max(int(memory) - shared, 0) // rest
+    ),
+    "fractional_request": fit_with(lambda memory, own, shared, *_: max(memory - shared, 0) / (own - shared)),
+    "negative_requests": fit_with(lambda memory, own, shared, *_: (int(memory) - shared) // (own - shared)),
+    "counted_tokens_not_blocks": lambda shape, dtype, memory, n, *_: memory // right_token(shape, dtype) // n,
 }
 
 

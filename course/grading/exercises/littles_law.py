@@ -8,7 +8,7 @@ from statistics import mean
 
 from course.grading.blame import shown
 from course.grading.exercise import Answer, Mistake
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Slips, average, compare, each, expect, hold, listed, maybe, number, whole
 
 Stay = tuple[float, float]
@@ -55,29 +55,31 @@ def over_window(total: Callable[[Sequence[Stay], float, float], float]) -> Calla
 
 
 MEAN_SLIPS: Slips = {
-    "stay_began_before_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a and b <= e)),
-    "rate_w_arrivals_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a < e)),
-    "stay_reaches_out_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if b > s and a < e)),
-    "divided_time_from_first": lambda stays, s, e: (
+    "only_stays_inside_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a and b <= e)),
+    "rate_times_stay": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a < e)),
+    "stays_not_cut": over_window(lambda stays, s, e: sum(b - a for a, b in stays if b > s and a < e)),
+    "divided_by_span_of_stays": lambda stays, s, e: (
         sum(inside(stay, s, e) for stay in stays) / (max(b for _, b in stays) - min(a for a, _ in stays))
     ),
     "mean_over_events": lambda stays, s, e: mean(count for a, b, count in counts(stays) if a < e and b > s),
-    "start_window_not_cut": over_window(lambda stays, s, e: sum(max(0.0, min(b, e) - a) for a, b in stays if b > s)),
-    "end_window_not_cut": over_window(lambda stays, s, e: sum(max(0.0, b - max(a, s)) for a, b in stays if a < e)),
+    "start_not_cut": over_window(lambda stays, s, e: sum(max(0.0, min(b, e) - a) for a, b in stays if b > s)),
+    "end_not_cut": over_window(lambda stays, s, e: sum(max(0.0, b - max(a, s)) for a, b in stays if a < e)),
 }
 RATE_SLIPS: Slips = {
-    "counts_departures": over_window(lambda stays, s, e: sum(s <= b < e for _, b in stays)),
-    "counts_all_requests_present": over_window(lambda stays, s, e: sum(a < e and b > s for a, b in stays)),
-    "counts_those_who_arrived": over_window(lambda stays, s, e: sum(s <= a and b <= e for a, b in stays)),
-    "l_w": lambda stays, s, e: right_law(stays, s, e)[0] / right_law(stays, s, e)[2],
-    "arrival_end_not_inside": over_window(lambda stays, s, e: sum(s <= a <= e for a, _ in stays)),
+    "counted_departures": over_window(lambda stays, s, e: sum(s <= b < e for _, b in stays)),
+    "counted_all_present": over_window(lambda stays, s, e: sum(a < e and b > s for a, b in stays)),
+    "counted_arrived_and_departed": over_window(lambda stays, s, e: sum(s <= a and b <= e for a, b in stays)),
+    "rate_from_the_law": lambda stays, s, e: right_law(stays, s, e)[0] / right_law(stays, s, e)[2],
+    "included_arrival_at_end": over_window(lambda stays, s, e: sum(s <= a <= e for a, _ in stays)),
 }
 STAY_SLIPS: Slips = {
-    "mean_all_stays": lambda stays, s, e: average([b - a for a, b in stays]),
-    "stays_cut_window_end": lambda stays, s, e: average([min(b, e) - a for a, b in stays if s <= a < e]),
-    "mean_those_departed_inside": lambda stays, s, e: average([b - a for a, b in stays if s <= b < e]),
-    "mean_those_arrived_departed": lambda stays, s, e: average([b - a for a, b in stays if s <= a and b <= e]),
-    "l_rate": lambda stays, s, e: right_law(stays, s, e)[0] / rate if (rate := right_law(stays, s, e)[1]) else None,
+    "mean_of_all_stays": lambda stays, s, e: average([b - a for a, b in stays]),
+    "stays_cut_at_end": lambda stays, s, e: average([min(b, e) - a for a, b in stays if s <= a < e]),
+    "mean_of_departed": lambda stays, s, e: average([b - a for a, b in stays if s <= b < e]),
+    "mean_of_arrived_and_departed": lambda stays, s, e: average([b - a for a, b in stays if s <= a and b <= e]),
+    "stay_from_the_law": lambda stays, s, e: (
+        right_law(stays, s, e)[0] / rate if (rate := right_law(stays, s, e)[1]) else None
+    ),
 }
 
 
@@ -105,7 +107,7 @@ def questions(rng: random.Random) -> list[tuple[list[Stay], float, float]]:
     return made
 
 
-def told(stays: Sequence[Stay], start: float, end: float) -> str:
+def described(stays: Sequence[Stay], start: float, end: float) -> str:
     return f"{len(stays)} stays {shown(list(stays))} in the window {start:g} to {end:g}"
 
 
@@ -114,7 +116,7 @@ def mean_in_system(answer: Answer, rng: random.Random) -> None:
     stays = some_stays(rng, 5)
     asked += [(stays, -9.0, -1.0), (stays, -5.0, 99.0), ([], 0.0, 4.0), ([(3.0, 9.0)], 4.0, 6.0)]
     asked.append(([(2.0, 2.5), (1.0, 3.0)], 1.0, 5.0))
-    hold(answer.mean_in_system, asked, right_mean, MEAN_SLIPS, describe=told)
+    hold(answer.mean_in_system, asked, right_mean, MEAN_SLIPS, describe=described)
 
 
 def the_law(answer: Answer, rng: random.Random) -> None:
@@ -122,17 +124,17 @@ def the_law(answer: Answer, rng: random.Random) -> None:
     found = [listed(answer.little(*question), "little(...)", 3) for question in asked]
     for place, name, slips in ((0, "L", MEAN_SLIPS), (1, "λ", RATE_SLIPS), (2, "W", STAY_SLIPS)):
         cases = [(question, maybe(number)(own[place], name)) for question, own in zip(asked, found)]
-        compare(name, cases, lambda *each, place=place: right_law(*each)[place], slips, describe=told)
+        compare(name, cases, lambda *each, place=place: right_law(*each)[place], slips, describe=described)
     length, rate, stay = listed(answer.little([], 0.0, 2.0), "little([], 0, 2)", 3)
     if (number(length, "L"), number(rate, "λ")) != (0, 0) or stay is not None:
-        raise Mistake("no_request_came", 0.5, found=shown((length, rate, stay)))
+        raise Mistake("empty_window", 0.5, found=shown((length, rate, stay)))
 
 
 def where_it_holds(answer: Answer, rng: random.Random) -> None:
     slips: Slips = {
-        "where_one_leaves_very": lambda stays: _merged(sorted(stays), touch=False),
-        "stay_lies_inside_another": lambda stays: _merged(sorted(stays), latest=False),
-        "stays_must_ordered_arrival": _merged,
+        "touching_stays_split": lambda stays: _merged(sorted(stays), touch=False),
+        "forgot_latest_departure": lambda stays: _merged(sorted(stays), latest=False),
+        "not_sorted_by_arrival": _merged,
     }
     asked = [some_stays(rng, count, spread) for count, spread in ((1, 9), (4, 30), (7, 40), (10, 80), (16, 150))]
     asked += [[(4.0, 5.0), (0.0, 2.0), (2.0, 3.0)], [(0.0, 9.0), (1.0, 2.0), (4.0, 5.0), (11.0, 12.0)], []]
@@ -140,8 +142,8 @@ def where_it_holds(answer: Answer, rng: random.Random) -> None:
     for stays in asked[:5]:
         start, end = right_periods(stays)[-1]
         length, rate, stay = listed(answer.little(list(stays), start, end), "little(...)", 3)
-        about = {"asked": told(stays, start, end), "length": length, "product": rate * stay}
-        expect(abs(length - rate * stay) <= 1e-9, "which_empty_both_ends", 0.5, **about)
+        about = {"asked": described(stays, start, end), "length": length, "product": rate * stay}
+        expect(abs(length - rate * stay) <= 1e-9, "law_does_not_hold", 0.5, **about)
 
 
 def _merged(stays: Sequence[Stay], touch: bool = True, latest: bool = True) -> list[list[float]]:
@@ -169,9 +171,9 @@ def capped_client(rng: random.Random, cap: int, count: int, grain: int = 16) -> 
 
 def the_cap(answer: Answer, rng: random.Random) -> None:
     slips: Slips = {
-        "where_one_departs_very": _arrivals_first,
-        "largest_count_alone_shows": lambda stays: max((count for _, _, count in counts(stays)), default=0),
-        "time_behind_last_arrival": lambda stays: _cap(stays, [b - a for a, b, _ in counts(stays)]),
+        "arrivals_before_departures": _arrivals_first,
+        "largest_count_alone": lambda stays: max((count for _, _, count in counts(stays)), default=0),
+        "counted_time_after_last_arrival": lambda stays: _cap(stays, [b - a for a, b, _ in counts(stays)]),
     }
     asked = [capped_client(rng, cap, max(4 * cap, 8)) for cap in (1, 2, 3, rng.randint(4, 9), rng.randint(10, 16))]
     asked += [some_stays(rng, count) for count in (9, 14, 30)]
@@ -181,16 +183,20 @@ def the_cap(answer: Answer, rng: random.Random) -> None:
     about = "client_cap({}), {} stays,".format
     questions = [(stays,) for stays in asked]
     hold(
-        answer.client_cap, questions, lambda stays: _cap(stays, _between_arrivals(stays)), slips, maybe(whole),
+        answer.client_cap,
+        questions,
+        lambda stays: _cap(stays, _between_arrivals(stays)),
+        slips,
+        maybe(whole),
         lambda stays: about(shown(stays), len(stays)),
-    )  # fmt: skip
+    )
     for stays in ([], [(1.0, 4.0)], [(1.0, 4.0), (1.0, 3.0)]):
         if (found := answer.client_cap(list(stays))) is not None:
             raise Mistake(f"client_cap({stays}) gave {shown(found)}; expected None: no time lies between arrivals", 0.7)
 
 
 def _between_arrivals(stays: Sequence[Stay]) -> list[float]:
-    """Of each piece of `counts`, how much lies before the last arrival, seconds."""
+    """Seconds of each piece of `counts` that lie before the last arrival."""
     last = max(arrival for arrival, _ in stays)
     return [max(min(b, last) - a, 0.0) for a, b, _ in counts(stays)]
 
@@ -211,12 +217,12 @@ def _arrivals_first(stays: Sequence[Stay]) -> int | None:
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     traffic = {many: capped_client(rng, 64, many, grain=2**20) for many in MANY}  # stamps differ, and sums are exact
 
-    def asking(name: str, needs_window: bool, many: int) -> Cost:
+    def asking(name: str, needs_window: bool, many: int) -> WorkCost:
         stays = traffic[many]
         window = (0.0, max(departure for _, departure in stays)) if needs_window else ()
         return cost_of(lambda: getattr(answer, name)(list(stays), *window), many)
 
     for name, needs_window in ENTRY_POINTS.items():
-        hold_steady(partial(asking, name, needs_window), MANY, "stays_cost_more", function=name)
+        hold_steady(partial(asking, name, needs_window), MANY, "stay_cost_grows", function=name)
     result = answer.client_cap(list(traffic[MANY[-1]]))
     expect(result == 64, f"client_cap of {MANY[-1]} stays of a client with 64 open gave {shown(result)}; expected 64")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, Mistake, compare, expect, listed, refused, shown, whole
 
 RULE = "least recently released first, and of one release its last block first"
@@ -70,14 +70,14 @@ class Reversed(RightOrder):
 
 
 SLIPS: dict[str, Callable[[], RightOrder]] = {
-    "beginning_chain_goes_first": lambda: WithPriority(lambda first, last, depth, block: (last, depth)),
+    "head_of_chain_first": lambda: WithPriority(lambda first, last, depth, block: (last, depth)),
     "most_recently_used_first": lambda: WithPriority(lambda first, last, depth, block: (-last, depth)),
-    "fifo": lambda: WithPriority(lambda first, last, depth, block: first),
-    "block_revived_use_given": StaysWhenRevived,
-    "blocks_go_their_numbers": lambda: WithPriority(lambda first, last, depth, block: (block,)),
-    "one_release_they_go": lambda: WithPriority(lambda first, last, depth, block: (last, block)),
-    "right_blocks_wrong_order": Reversed,
-    "deepest_all_goes_first": lambda: WithPriority(lambda first, last, depth, block: (-depth, last)),
+    "first_release_counts": lambda: WithPriority(lambda first, last, depth, block: first),
+    "evicted_block_in_use": StaysWhenRevived,
+    "ordered_by_number": lambda: WithPriority(lambda first, last, depth, block: (block,)),
+    "ordered_by_number_within_release": lambda: WithPriority(lambda first, last, depth, block: (last, block)),
+    "gave_last_first": Reversed,
+    "deepest_first": lambda: WithPriority(lambda first, last, depth, block: (-depth, last)),
 }
 
 
@@ -91,8 +91,8 @@ def play(make: Callable[[], Any], acts: list[Act]) -> list[list[int]]:
 def played(answer: Answer, acts: list[Act]) -> list[list[int]]:
     """The same of the answer's order."""
     results = answer.play(answer.EvictionOrder(), [(name, [value]) for name, value in acts])
-    told = [(f"evict({value})", result) for (name, value), result in zip(acts, results) if name == "evict"]
-    return [[whole(block, "a block id") for block in listed(result, what)] for what, result in told]
+    evictions = [(f"evict({value})", result) for (name, value), result in zip(acts, results) if name == "evict"]
+    return [[whole(block, "a block id") for block in listed(result, what)] for what, result in evictions]
 
 
 def some_acts(rng: random.Random, count: int, reviving: bool = True) -> list[Act]:
@@ -144,8 +144,8 @@ def first_eviction(arguments: tuple[list[Act]], gone: list[list[int]], wanted: l
     (acts,) = arguments
     first = next(i for i, pair in enumerate(zip(gone, wanted)) if pair[0] != pair[1])
     end = [i for i, act in enumerate(acts) if act[0] == "evict"][first]
-    told = f"after {written(acts[:end])}: evict({acts[end][1]}) gave {shown(gone[first])}"
-    return f"{told}, expected {shown(wanted[first])}"
+    words = f"after {written(acts[:end])}: evict({acts[end][1]}) gave {shown(gone[first])}"
+    return f"{words}, expected {shown(wanted[first])}"
 
 
 def written(acts: list[Act]) -> str:
@@ -178,10 +178,12 @@ def counts(answer: Answer, rng: random.Random) -> None:
         if name == "evict":
             listed(gone, what, value)
         found = whole(len(order), "len(order)")
-        expect(found == wanted, "after_len_order_expected", what=what, found=found, wanted=wanted)
+        expect(found == wanted, "wrong_length", what=what, found=found, wanted=wanted)
     other = answer.EvictionOrder()
     other.release(ids)
-    expect(not (len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids)), "two_orders_mixed_up")
+    expect(
+        not (len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids)), "shared_state_or_list"
+    )
 
 
 def refuses(answer: Answer, rng: random.Random) -> None:
@@ -204,12 +206,12 @@ def refuses(answer: Answer, rng: random.Random) -> None:
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
-    def filling(size: int) -> Cost:
+    def filling(size: int) -> WorkCost:
         order = answer.EvictionOrder()
         releases = [[list(range(first, first + 50))] for first in range(0, size, 50)]
         return cost_of(lambda: answer.many(order.release, releases), size)
 
-    def operations(size: int) -> Cost:
+    def operations(size: int) -> WorkCost:
         order = answer.EvictionOrder()
         order.release(list(range(size)))
         blocks = rng.sample(range(size // 2), TURNS)  # those that go last: none of them was evicted before

@@ -32,13 +32,16 @@ def too_few(answer: Answer, rng: random.Random) -> None:
     numbered = [(arguments, found) for arguments, found in cases if found is not None and not known.enough(*arguments)]
     if numbered:
         (samples, q), found = numbered[-1]
-        raise Mistake("percentile_samples_gave", num_samples=len(samples), q=q, found=found, needed=100 / (100 - q))
+        raise Mistake("too_few_samples", num_samples=len(samples), q=q, found=found, needed=100 / (100 - q))
     # How it interpolates is another part's question: here, any number is a number.
     cases = [(arguments, found if found is None else right_percentile(*arguments)) for arguments, found in cases]
     compare(
-        "percentile", cases, known.right_guarded, known.FEW_SLIPS,
+        "percentile",
+        cases,
+        known.right_guarded,
+        known.FEW_SLIPS,
         describe=lambda s, q: f"percentile({len(s)} samples, {q})",
-    )  # fmt: skip
+    )
 
 
 def fleet(answer: Answer, rng: random.Random) -> None:
@@ -51,8 +54,8 @@ def fleet(answer: Answer, rng: random.Random) -> None:
     questions += [(small, 95), ([[], small[0], []], 50), ([small[0][:5]], 95), ([], 50)]
     slips = {
         **known.FLEET_SLIPS,
-        "samples_pooled_but_your": lambda servers, q: answer.percentile(list(itertools.chain(*servers)), q),
-        "mean_of_your_percentiles": lambda servers, q: average(
+        "pooled_with_wrong_percentile": lambda servers, q: answer.percentile(list(itertools.chain(*servers)), q),
+        "mean_of_own_percentiles": lambda servers, q: average(
             [p for own in servers if (p := answer.percentile(own, q)) is not None]
         ),
     }
@@ -140,15 +143,15 @@ def audit(answer: Answer, rng: random.Random) -> str:
 
 
 def _wrong_verdict(found: set[str], planted: dict[str, str], printed: dict, row: dict, q: float) -> str:
-    told = f"audit(...) of a printout with q={q} named {sorted(found) or 'nothing'}; expected {sorted(planted) or 'nothing'}"
+    words = f"audit(...) of a printout with q={q} named {sorted(found) or 'nothing'}; expected {sorted(planted) or 'nothing'}"
     if odd := found - set(COLUMNS):
-        return f"{told}: {shown(sorted(odd))} is no column. Give back the columns' names"
+        return f"{words}: {shown(sorted(odd))} is no column. Give back the columns' names"
     if missed := sorted(set(planted) - found):
         name = missed[0]
-        return f"{told}. {name} was printed as {shown(printed[name])} and is {shown(row[name])} by the definitions ({planted[name]})"
+        return f"{words}. {name} was printed as {shown(printed[name])} and is {shown(row[name])} by the definitions ({planted[name]})"
     name = sorted(found - set(planted))[0]
     if row[name] is None:
-        return f"{told}. {name} was printed as None, and None it is: too few samples. Two Nones agree"
+        return f"{words}. {name} was printed as None, and None it is: too few samples. Two Nones agree"
     near = close(printed[name], row[name], TOLERANCE)
     why = "the printout is rounded: up to one percent counts as equal" if near else "is your own number right?"
-    return f"{told}. {name} was printed as {shown(printed[name])} and is {shown(row[name])}: {why}"
+    return f"{words}. {name} was printed as {shown(printed[name])} and is {shown(row[name])}: {why}"

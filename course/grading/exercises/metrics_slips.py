@@ -90,32 +90,32 @@ def broke_off_too(formula: Callable[[Request], Any]) -> Callable[[Request], Any]
 
 
 TTFT_SLIPS = {
-    "measured_from_moment_client": lambda r: deliveries(r)[0][0] - r["sent"] if deliveries(r) else None,
-    "first_chunk_which_may": lambda r: every_chunk(r)[0][0] - r["due"] if every_chunk(r) else None,
-    "failed_request_or_one": lambda r: right_ttft(r) or 0.0,
-    "request_failed_no_latency": broke_off_too(right_ttft),
+    "ttft_from_sent": lambda r: deliveries(r)[0][0] - r["sent"] if deliveries(r) else None,
+    "ttft_of_empty_chunk": lambda r: every_chunk(r)[0][0] - r["due"] if every_chunk(r) else None,
+    "ttft_zero_for_none": lambda r: right_ttft(r) or 0.0,
+    "latency_of_failed_request": broke_off_too(right_ttft),
 }
 TPOT_SLIPS = {
-    "tpot_with_ttft": per_token(lambda r: deliveries(r)[-1][0] - r["due"], 0),
-    "wait_for_first_token_inside_2": per_token(lambda r: deliveries(r)[-1][0] - r["due"], 1),
-    "divides_tokens": per_token(writing, 0),
-    "divides_chunks": lambda r: writing(r) / (len(deliveries(r)) - 1) if len(deliveries(r)) > 1 else None,
-    "counts_chunks_without_token": lambda r: (
+    "tpot_is_e2e_per_token": per_token(lambda r: deliveries(r)[-1][0] - r["due"], 0),
+    "tpot_includes_ttft": per_token(lambda r: deliveries(r)[-1][0] - r["due"], 1),
+    "tpot_divided_by_tokens": per_token(writing, 0),
+    "tpot_divided_by_chunks": lambda r: writing(r) / (len(deliveries(r)) - 1) if len(deliveries(r)) > 1 else None,
+    "tpot_to_empty_chunk": lambda r: (
         (every_chunk(r)[-1][0] - every_chunk(r)[0][0]) / (sum(n for _, n in deliveries(r)) - 1)
         if sum(n for _, n in deliveries(r)) > 1
         else None
     ),
-    "one_token_or_none": lambda r: right_tpot(r) or 0.0,
-    "request_failed_no_latency": broke_off_too(right_tpot),
+    "tpot_zero_for_none": lambda r: right_tpot(r) or 0.0,
+    "latency_of_failed_request": broke_off_too(right_tpot),
 }
 GAP_SLIPS = {
-    "gap_zero_for_each": lambda r: gaps_of([at for at, tokens in deliveries(r) for _ in range(tokens)]),
+    "zero_gap_for_each_token": lambda r: gaps_of([at for at, tokens in deliveries(r) for _ in range(tokens)]),
     "gap_spread_over_tokens": lambda r: [
         gap / tokens for gap, (_, tokens) in zip(right_gaps(r), deliveries(r)[1:]) for _ in range(tokens)
     ],
-    "chunks_without_token_counted": lambda r: gaps_of([at for at, _ in every_chunk(r)]),
-    "wait_for_first_token_among": lambda r: gaps_of([r["due"], *(at for at, _ in deliveries(r))]),
-    "request_failed_no_gaps": broke_off_too(right_gaps),
+    "gaps_of_empty_chunks": lambda r: gaps_of([at for at, _ in every_chunk(r)]),
+    "gaps_include_ttft": lambda r: gaps_of([r["due"], *(at for at, _ in deliveries(r))]),
+    "gaps_of_failed_request": broke_off_too(right_gaps),
 }
 
 
@@ -124,28 +124,28 @@ def guarded(formula: Numbers) -> Numbers:
 
 
 RANK_SLIPS = {words: guarded(formula) for words, formula in PERCENTILE_SLIPS.items()}
-FEW_SLIPS = {"same_number_samples_for": lambda s, q: right_percentile(s, q) if len(s) >= 100 else None}
+FEW_SLIPS = {"same_minimum_for_each_q": lambda s, q: right_percentile(s, q) if len(s) >= 100 else None}
 
 
 FLEET_SLIPS = {
-    "mean_percentiles_which": lambda servers, q: average(
+    "mean_of_percentiles": lambda servers, q: average(
         [p for own in servers if (p := right_guarded(own, q)) is not None]
     ),
-    "mean_percentiles_weighted": lambda servers, q: (
+    "weighted_mean_of_percentiles": lambda servers, q: (
         sum(right_percentile(own, q) * len(own) for own in servers if own) / sum(map(len, servers))
     ),
-    "worst_server_percentile": lambda servers, q: max(right_percentile(own, q) for own in servers if own),
+    "worst_server": lambda servers, q: max(right_percentile(own, q) for own in servers if own),
     "fleet_nearest_rank": lambda servers, q: RANK_SLIPS["nearest_rank"]([*itertools.chain(*servers)], q),
 }
 
 
 ATTAINMENT_SLIPS = {
-    "failed_requests_left_out": met(lambda r: bool(deliveries(r))),
-    "failed_requests_left_out_count": met(lambda r: not r["failed"]),
-    "limit_milliseconds_stamps": met(is_met=lambda ttft, limit: ttft <= limit),
-    "ttft_exactly_limit_met": met(is_met=lambda ttft, limit: ttft * 1000 < limit),
-    "request_failed_not_met": met(ttft_of=broke_off_too(right_ttft)),
-    "ttft_counts_from_due": met(ttft_of=TTFT_SLIPS["measured_from_moment_client"]),
+    "counted_answered_only": met(lambda r: bool(deliveries(r))),
+    "counted_not_failed_only": met(lambda r: not r["failed"]),
+    "limit_taken_for_seconds": met(is_met=lambda ttft, limit: ttft <= limit),
+    "exactly_the_limit_missed": met(is_met=lambda ttft, limit: ttft * 1000 < limit),
+    "failed_request_met_limit": met(ttft_of=broke_off_too(right_ttft)),
+    "attainment_from_sent": met(ttft_of=TTFT_SLIPS["ttft_from_sent"]),
 }
 
 

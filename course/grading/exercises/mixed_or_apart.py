@@ -28,14 +28,14 @@ def in_time(step: Step, itl_s: float) -> int:
 
 
 CHUNK_SLIPS: Slips = {
-    "decodes_free": lambda s, d, itl: max(int(min(in_time(s, itl), s["max_tokens"])), 0),
-    "itl_only": lambda s, d, itl: max(in_time(s, itl) - d, 0),
-    "max_only": lambda s, d, itl: max(s["max_tokens"] - d, 0),
-    "fixed_missing": lambda s, d, itl: max(min(int(itl // s["per_token_s"]), s["max_tokens"]) - d, 0),
-    "one_too_many": lambda s, d, itl: max(
+    "decodes_take_no_tokens": lambda s, d, itl: max(int(min(in_time(s, itl), s["max_tokens"])), 0),
+    "ignored_max_tokens": lambda s, d, itl: max(in_time(s, itl) - d, 0),
+    "ignored_itl": lambda s, d, itl: max(s["max_tokens"] - d, 0),
+    "chunk_without_fixed_time": lambda s, d, itl: max(min(int(itl // s["per_token_s"]), s["max_tokens"]) - d, 0),
+    "chunk_rounded_up": lambda s, d, itl: max(
         min(int(-(-(itl - s["fixed_s"]) // s["per_token_s"])), s["max_tokens"]) - d, 0
     ),
-    "strictly_less": lambda s, d, itl: right_chunk(s, d, itl - GRAIN / 64),
+    "exactly_the_itl_refused": lambda s, d, itl: right_chunk(s, d, itl - GRAIN / 64),
     "negative_chunk": lambda s, d, itl: min(in_time(s, itl), s["max_tokens"]) - d,
 }
 
@@ -62,11 +62,11 @@ def mixed_with(formula: Callable[[Step, int, int, int], float]) -> Callable[...,
 
 
 MIXED_SLIPS: Slips = {
-    "last_full": mixed_with(lambda s, d, n, c: -(-n // c) * seconds(s, d + c)),
-    "no_decodes": mixed_with(lambda s, d, n, c: -(-n // c) * s["fixed_s"] + n * s["per_token_s"]),
-    "one_step": mixed_with(lambda s, d, n, c: seconds(s, d + n)),
+    "last_step_full": mixed_with(lambda s, d, n, c: -(-n // c) * seconds(s, d + c)),
+    "steps_without_decodes": mixed_with(lambda s, d, n, c: -(-n // c) * s["fixed_s"] + n * s["per_token_s"]),
+    "one_step_for_prompt": mixed_with(lambda s, d, n, c: seconds(s, d + n)),
     "fractional_steps": mixed_with(lambda s, d, n, c: n / c * seconds(s, d + c)),
-    "rest_lost": mixed_with(lambda s, d, n, c: n // c * seconds(s, d + c)),
+    "last_step_lost": mixed_with(lambda s, d, n, c: n // c * seconds(s, d + c)),
 }
 
 
@@ -78,12 +78,12 @@ def right_arrival(layer_ready: Sequence[float], layer_s: float, latency_s: float
 
 
 ARRIVAL_SLIPS: Slips = {
-    "after_all": lambda ready, s, latency: ready[-1] + len(ready) * s + latency,
-    "last_only": lambda ready, s, latency: ready[-1] + s + latency,
-    "sum_only": lambda ready, s, latency: ready[0] + len(ready) * s + latency,
-    "no_latency": lambda ready, s, latency: right_arrival(ready, s, 0.0),
-    "latency_each": lambda ready, s, latency: right_arrival(ready, s + latency, 0.0),
-    "in_parallel": lambda ready, s, latency: max(ready) + s * len(ready) / 2 + latency,
+    "sends_after_last_layer": lambda ready, s, latency: ready[-1] + len(ready) * s + latency,
+    "sends_last_layer_only": lambda ready, s, latency: ready[-1] + s + latency,
+    "ignores_when_layers_are_ready": lambda ready, s, latency: ready[0] + len(ready) * s + latency,
+    "latency_missing": lambda ready, s, latency: right_arrival(ready, s, 0.0),
+    "latency_for_each_layer": lambda ready, s, latency: right_arrival(ready, s + latency, 0.0),
+    "layers_sent_in_parallel": lambda ready, s, latency: max(ready) + s * len(ready) / 2 + latency,
 }
 
 
@@ -94,10 +94,10 @@ def apart(prompt: int, prefill: dict, link: dict, ready: str = "even", share: fl
 
 
 APART_SLIPS: Slips = {
-    "one_layer_bytes": lambda *q: apart(*q[2:3], *q[4:], share=1 / q[2]),
-    "all_layers_at_once": lambda *q: apart(*q[2:3], *q[4:], share=q[4]["layers"]),
-    "layers_ready_at_once": lambda *q: apart(*q[2:3], *q[4:], ready="end"),
-    "no_latency": lambda *q: apart(*q[2:3], *q[4:]) - q[5]["latency_s"],
+    "bytes_of_one_token": lambda *q: apart(*q[2:3], *q[4:], share=1 / q[2]),
+    "layer_carries_all_layers": lambda *q: apart(*q[2:3], *q[4:], share=q[4]["layers"]),
+    "layers_all_ready_at_end": lambda *q: apart(*q[2:3], *q[4:], ready="end"),
+    "latency_missing": lambda *q: apart(*q[2:3], *q[4:]) - q[5]["latency_s"],
 }
 
 
@@ -174,5 +174,5 @@ def plans(answer: Answer, rng: random.Random, equal: list[Any]) -> None:
     for row in rows:
         by_mixed = row["mixed"] is not None and (row["mixed"] <= row["apart"] or close(row["mixed"], row["apart"]))
         wanted = "mixed" if by_mixed else "apart"
-        told = f"mixed {row['mixed']}, apart {row['apart']}: 'better' is {row['better']!r}, expected {wanted!r}"
-        expect(row["better"] == wanted, told, 0.5)
+        words = f"mixed {row['mixed']}, apart {row['apart']}: 'better' is {row['better']!r}, expected {wanted!r}"
+        expect(row["better"] == wanted, words, 0.5)

@@ -71,18 +71,18 @@ def own_sum(scores: np.ndarray) -> float:
 
 SLIPS: Mapping[str, Callable[[Sequence[Tile]], np.ndarray]] = {
     "nothing_rescaled": lambda tiles: fold(tiles, lambda *_: 1, lambda *_: 1),
-    "weighted_values_not_rescaled": lambda tiles: fold(tiles, shrunk, lambda *_: 1),
-    "sum_not_rescaled_only": lambda tiles: fold(tiles, lambda *_: 1, shrunk),
-    "factor_upside_down": lambda tiles: fold(tiles, upside_down, upside_down),
-    "tiles_own_softmaxes_averaged": lambda tiles: averaged(each_alone(tiles), lambda scores: 1),
-    "tiles_own_softmaxes_averaged_their": lambda tiles: averaged(each_alone(tiles), len),
-    "not_divided_sum": lambda tiles: right(tiles) * own_sum(whole_row(tiles)[0]),
+    "values_not_rescaled": lambda tiles: fold(tiles, shrunk, lambda *_: 1),
+    "sum_not_rescaled": lambda tiles: fold(tiles, lambda *_: 1, shrunk),
+    "rescale_factor_inverted": lambda tiles: fold(tiles, upside_down, upside_down),
+    "averaged_tiles": lambda tiles: averaged(each_alone(tiles), lambda scores: 1),
+    "averaged_tiles_by_size": lambda tiles: averaged(each_alone(tiles), len),
+    "not_divided_by_sum": lambda tiles: right(tiles) * own_sum(whole_row(tiles)[0]),
 }
 
 
 MERGE_SLIPS: Mapping[str, Callable[..., np.ndarray]] = {
-    "sums_weighted_values_added": lambda one, other: averaged([one, other], own_sum),
-    "two_results_averaged": lambda one, other: averaged([one, other], lambda scores: 1),
+    "merged_without_rescaling": lambda one, other: averaged([one, other], own_sum),
+    "merged_by_average": lambda one, other: averaged([one, other], lambda scores: 1),
 }
 
 
@@ -123,7 +123,7 @@ def computed(answer: Answer, tiles: list[Tile], dim: int) -> tuple[list[Tile], n
     return tiles, result(answer, state_after(answer, tiles, dim), dim)
 
 
-def told(tiles: Sequence[Tile]) -> str:
+def described(tiles: Sequence[Tile]) -> str:
     rows = [shown([round(float(score), 2) for score in scores]) for scores, _ in tiles[:4]]
     return f"tiles with scores {', '.join(rows)}{' and more' if len(tiles) > 4 else ''}"
 
@@ -138,7 +138,7 @@ def judge(cases: Sequence[tuple[list[Tile], np.ndarray]], tip: str = "", what: s
     """
 
     def difference(arguments: tuple[list[Tile]], found: np.ndarray, wanted: np.ndarray) -> str:
-        return f"{told(*arguments)}{what} gave {shown(found)}; expected {shown(wanted)}"
+        return f"{described(*arguments)}{what} gave {shown(found)}; expected {shown(wanted)}"
 
     asked = [((tiles,), found) for tiles, found in cases]
     # Where all is masked, and zeros are right, wrong answers may be right as well.
@@ -182,7 +182,7 @@ def masked(answer: Answer, rng: random.Random) -> None:
         for scores, _ in tiles:
             scores[rng.randrange(len(scores))] = -np.inf
         cases.append(computed(answer, tiles, 3))
-    judge(cases, "nothing_but_masked")
+    judge(cases, "masked_scores_give_nan")
     nothing = result(answer, empty(answer, 3), 3)
     expect(not nothing.any(), f"where no tile was added at all, result gave {shown(nothing.tolist())}; expected zeros")
 
@@ -190,9 +190,9 @@ def masked(answer: Answer, rng: random.Random) -> None:
 def large(answer: Answer, rng: random.Random) -> str:
     for far in (900.0, 5000.0):
         for tip, centers in (
-            ("overflows", (far, far + 3, far)),
-            ("vanishes", (-far, -far - 3, -far)),
-            ("far_from_others", (-far, far, far - 2)),
+            ("exp_overflows", (far, far + 3, far)),
+            ("exp_vanishes", (-far, -far - 3, -far)),
+            ("one_large_score", (-far, far, far - 2)),
         ):
             judge([computed(answer, some_tiles(rng, (4, 5, 3), each, 2), 2) for each in (centers, centers[::-1])], tip)
     return "scores of thousands, on either side of zero, neither overflow nor vanish"
@@ -206,15 +206,15 @@ def merged(answer: Answer, rng: random.Random) -> None:
             parts = [state_after(answer, part, 3) for part in (tiles[:cut], tiles[cut:])]
             cases.append((tiles, result(answer, merge(answer, *parts), 3)))
             pairs.append(((tiles[:cut], tiles[cut:]), cases[-1][1]))
-    expect(not (slip := slip_of(MERGE_SLIPS, pairs, within(TOLERANCE))), "parts_merged", slip=slip)
-    judge(cases, "larger_of_both", ", merged from two parts,")
+    expect(not (slip := slip_of(MERGE_SLIPS, pairs, within(TOLERANCE))), "wrong_merge", slip=slip)
+    judge(cases, "merge_to_larger_maximum", ", merged from two parts,")
     for hidden in ((), (0,), (1,), (0, 1)):
         tiles = some_tiles(rng, (3, 4), (1, 2), 3)
         for tile in hidden:
             tiles[tile][0][:] = -np.inf
         parts = [state_after(answer, [tile], 3) for tile in tiles]
         three.append((tiles, result(answer, merge(answer, merge(answer, empty(answer, 3), parts[0]), parts[1]), 3)))
-    judge(three, "empty_part", ", merged from three parts,")
+    judge(three, "merge_of_empty_part", ", merged from three parts,")
     more = some_tiles(rng, (3, 4, 2), (0, 3, 1), 3)
     both = merge(answer, *(state_after(answer, [tile], 3) for tile in more[:2]))
     judge([(more, result(answer, added(answer, both, *more[2]), 3))], what=", merged, then one more")
@@ -239,9 +239,9 @@ def stays_small(answer: Answer, rng: random.Random) -> str:
         if number == count // 2:
             result(answer, states[0], dim)  # a look on the way changes nothing
     size = answer.prop("numbers_in", states[0])
-    expect(not size > 16 * dim + 64, "after_tiles_8_keys", count=count, size=size)
+    expect(not size > 16 * dim + 64, "state_grows", count=count, size=size)
     for which, row in enumerate((tiles, other)):
         found = [result(answer, states[which], dim) for _ in range(2)]
-        judge([(row, found[0])], "keeps_a_tile", ", two rows in turns,")
-        expect(alike(found[1], found[0], TOLERANCE), "result_state_asked_twice")
+        judge([(row, found[0])], "keeps_reused_tile", ", two rows in turns,")
+        expect(alike(found[1], found[0], TOLERANCE), "result_changes_state")
     return f"{count} tiles of 8 keys, {size} numbers kept"

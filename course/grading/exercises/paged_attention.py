@@ -10,13 +10,13 @@ import numpy as np
 from course.grading.tools import Answer, Mistake, alike, array, compare, within
 
 Spans = Sequence[Sequence[tuple[int, int]]]
-"""Of each step, (new tokens, context) of each request."""
+"""The (new tokens, context) of each request, step by step."""
 TOLERANCE = 1e-4
 """Float32 is good enough."""
 
 
 @dataclass(frozen=True)
-class Step:
+class AttentionStep:
     """What paged_attention is called with, in this order. Float32; whole numbers int64."""
 
     query: np.ndarray
@@ -42,7 +42,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Way:
+class WrongWay:
     """How attention is computed; the defaults are right, every other value is a usual mistake."""
 
     kv_head: Callable[[int, int, int], int] = lambda head, heads, kv_heads: head // (heads // kv_heads)
@@ -56,7 +56,7 @@ class Way:
     table: Callable[[np.ndarray, int], np.ndarray] = lambda tables, b: tables[b]
 
     def __call__(self, *arguments: np.ndarray) -> np.ndarray:
-        step = Step(*arguments)
+        step = AttentionStep(*arguments)
         (_, heads, d), (_, size, kv_heads, _) = step.query.shape, step.key_cache.shape
         keys, values = (
             cache.reshape(-1, kv_heads, d).astype(np.float64) for cache in (step.key_cache, step.value_cache)
@@ -75,7 +75,7 @@ class Way:
         return output
 
 
-right = Way()
+right = WrongWay()
 
 
 def full(count: int, size: int) -> int:
@@ -86,22 +86,22 @@ def full(count: int, size: int) -> int:
 def blockwise(*arguments: np.ndarray) -> np.ndarray:
     """All slots of the blocks that are begun."""
     size = arguments[1].shape[1]
-    return Way(sees=lambda i, new, context: full(context - new + i + 1, size))(*arguments)
+    return WrongWay(sees=lambda i, new, context: full(context - new + i + 1, size))(*arguments)
 
 
 SLIPS: dict[str, Callable[..., np.ndarray]] = {
-    "new_tokens_see_those": Way(sees=lambda i, new, context: context),
-    "positions_counted_from_first": Way(sees=lambda i, new, context: i + 1),
-    "token_does_not_see": Way(sees=lambda i, new, context: context - new + i),
-    "context_lens_counts_new_tokens": Way(sees=lambda i, new, context: context + i + 1),
-    "last_block_read_end": blockwise,
-    "heads_dealt_out_turns": Way(kv_head=lambda head, heads, kv_heads: head % kv_heads),
-    "scores_not_scaled": Way(scale=lambda d: 1.0),
-    "scores_divided_d": Way(scale=lambda d: 1 / d),
-    "blocks_read_order_their": Way(table=lambda tables, b: np.sort(tables[b])),
-    "blocks_taken_neighbours_from": Way(slots=lambda table, positions, size: table[0] * size + positions),
-    "table_not_used": Way(slots=lambda table, positions, size: positions),
-    "every_request_reads_first": Way(table=lambda tables, b: tables[0]),
+    "no_causal_mask": WrongWay(sees=lambda i, new, context: context),
+    "mask_without_context": WrongWay(sees=lambda i, new, context: i + 1),
+    "mask_excludes_own_token": WrongWay(sees=lambda i, new, context: context - new + i),
+    "added_new_tokens_to_context": WrongWay(sees=lambda i, new, context: context + i + 1),
+    "read_whole_last_block": blockwise,
+    "heads_grouped_by_remainder": WrongWay(kv_head=lambda head, heads, kv_heads: head % kv_heads),
+    "scores_not_scaled": WrongWay(scale=lambda d: 1.0),
+    "scores_divided_by_d": WrongWay(scale=lambda d: 1 / d),
+    "blocks_in_order_of_id": WrongWay(table=lambda tables, b: np.sort(tables[b])),
+    "blocks_taken_as_consecutive": WrongWay(slots=lambda table, positions, size: table[0] * size + positions),
+    "ignored_block_table": WrongWay(slots=lambda table, positions, size: positions),
+    "used_first_block_table": WrongWay(table=lambda tables, b: tables[0]),
 }
 
 
@@ -112,7 +112,7 @@ def some_step(
     d: int = 4,
     size: int = 4,
     garbage: float | None = None,
-) -> Step:
+) -> AttentionStep:
     """A step over a cache whose blocks are handed out in any order.
 
     Args:
@@ -138,7 +138,7 @@ def some_step(
         if garbage is not None:
             cache[~written] = garbage
     query = draws.normal(size=(sum(new for new, _ in spans), heads[0], d)) * 2
-    return Step(
+    return AttentionStep(
         query.astype(np.float32),
         *(cache.reshape(blocks, size, heads[1], d).astype(np.float32) for cache in caches),
         tables.astype(np.int64),
@@ -147,11 +147,11 @@ def some_step(
     )
 
 
-def asked(answer: Answer, step: Step) -> np.ndarray:
+def asked(answer: Answer, step: AttentionStep) -> np.ndarray:
     return array(answer.paged_attention(*step.arguments()), "paged_attention(...)", step.query.shape)
 
 
-def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
+def judge(answer: Answer, steps: Sequence[AttentionStep], tip: str = "") -> None:
     """Hold the answer to attention computed the slow way.
 
     Args:
@@ -162,7 +162,7 @@ def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
         odd = ~np.isclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE * np.abs(wanted).max())
         token, head, _ = np.argwhere(odd)[0]
         place = [f"{x:.4g}" for x in found[token, head]], [f"{x:.4g}" for x in wanted[token, head]]
-        where = f"{Step(*arguments)}: row {token}, head {head}"
+        where = f"{AttentionStep(*arguments)}: row {token}, head {head}"
         return f"{where} is [{', '.join(place[0])}]; expected [{', '.join(place[1])}]"
 
     cases = [(astuple(step), asked(answer, step)) for step in steps]
@@ -170,7 +170,7 @@ def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
 
     def otherwise(_: object, first: np.ndarray) -> str | None:
         is_rounded = all(alike(found, right(*case), 0.02) for case, found in cases)
-        return "sixteen_bits" if is_rounded else None if np.isfinite(first).all() else tip
+        return "computed_in_16_bits" if is_rounded else None if np.isfinite(first).all() else tip
 
     agree = within(TOLERANCE)
     compare("paged_attention", cases, right, slips, agree=agree, otherwise=otherwise, difference=difference)
@@ -190,7 +190,7 @@ def gathers(answer: Answer, rng: random.Random) -> None:
                 came = f"that of block {where[0] // size}, place {where[0] % size}" if where else "something else"
                 block, offset = table[position // size], position % size
                 about = {"what": what, "position": position, "block": block, "offset": offset, "came": came}
-                raise Mistake("position_block_offset", **about)
+                raise Mistake("wrong_slot", **about)
 
 
 def steps(answer: Answer, rng: random.Random, batches: Spans, tip: str = "", times: float = 1, **more: Any) -> None:

@@ -43,13 +43,13 @@ def not_sorted(samples: Sequence[float], q: float) -> float:
 
 PERCENTILE_SLIPS = {
     "nearest_rank": one_of(lambda n, q: math.ceil(n * q / 100) - 1),
-    "sample_below_rank_always": one_of(lambda n, q: (n - 1) * q / 100),
-    "sample_int_n_q": one_of(lambda n, q: n * q / 100),
-    "sample_rounded_rank": one_of(lambda n, q: round((n - 1) * q / 100)),
-    "samples_not_sorted": not_sorted,
-    "rank_n_q_100": lambda s, q: at_rank(s, len(s) * q / 100),
-    "rank_n_1_q": lambda s, q: at_rank(s, (len(s) + 1) * q / 100 - 1),
-    "q_number_from_0": lambda s, q: at_rank(s, (len(s) - 1) * q),
+    "sample_below_rank": one_of(lambda n, q: (n - 1) * q / 100),
+    "sample_past_rank": one_of(lambda n, q: n * q / 100),
+    "sample_at_rounded_rank": one_of(lambda n, q: round((n - 1) * q / 100)),
+    "not_sorted": not_sorted,
+    "rank_of_n": lambda s, q: at_rank(s, len(s) * q / 100),
+    "rank_of_n_plus_1": lambda s, q: at_rank(s, (len(s) + 1) * q / 100 - 1),
+    "q_as_fraction": lambda s, q: at_rank(s, (len(s) - 1) * q),
 }
 
 
@@ -70,7 +70,7 @@ def edges(answer: Answer, rng: random.Random) -> None:
     questions += [(big, 99.9), (big, 0.1), (big, 100), ([a * 1e12, b * 1e12], 50)]
     hold(answer.percentile, questions, right_percentile, PERCENTILE_SLIPS)
     empty = answer.percentile([], 50)
-    expect(empty is None, "percentile_samples_percentile_return", 0.5, empty=empty)
+    expect(empty is None, "percentile_of_nothing", 0.5, empty=empty)
 
 
 def alone(answer: Answer, rng: random.Random) -> None:
@@ -108,22 +108,20 @@ def right_itl(requests: Sequence[Request], q: float) -> float | None:
 
 
 TTFT_SLIPS = {
-    "itl": right_itl,
-    "e2e": lambda rs, q: right_percentile([d[-1] - a for a, d in rs if d], q),
-    "request_without_token_no": lambda rs, q: right_percentile([d[0] - a if d else 0.0 for a, d in rs], q),
+    "itl_for_ttft": right_itl,
+    "e2e_for_ttft": lambda rs, q: right_percentile([d[-1] - a for a, d in rs if d], q),
+    "zero_ttft_without_token": lambda rs, q: right_percentile([d[0] - a if d else 0.0 for a, d in rs], q),
 }
 ITL_SLIPS = {
-    "ttft": right_ttft,
-    "percentile_each_request_average": lambda rs, q: right_percentile([mean(gaps(d)) for _, d in rs if len(d) > 1], q),
-    "average_percentiles_which": lambda rs, q: mean(right_percentile(gaps(d), q) for _, d in rs if len(d) > 1),
-    "percentile_percentiles": lambda rs, q: right_percentile(
+    "ttft_for_itl": right_ttft,
+    "percentile_of_tpot": lambda rs, q: right_percentile([mean(gaps(d)) for _, d in rs if len(d) > 1], q),
+    "mean_of_percentiles": lambda rs, q: mean(right_percentile(gaps(d), q) for _, d in rs if len(d) > 1),
+    "percentile_of_percentiles": lambda rs, q: right_percentile(
         [right_percentile(gaps(d), q) for _, d in rs if len(d) > 1], q
     ),
-    "wait_for_first_token": lambda rs, q: right_percentile([gap for a, d in rs for gap in gaps([a, *d])], q),
-    "gaps_between_different_requests": lambda rs, q: right_percentile(
-        gaps(sorted(moment for _, d in rs for moment in d)), q
-    ),
-    "zero_counted_for_requests": lambda rs, q: right_percentile([gap for _, d in rs for gap in gaps(d) or [0.0]], q),
+    "gaps_include_ttft": lambda rs, q: right_percentile([gap for a, d in rs for gap in gaps([a, *d])], q),
+    "gaps_between_requests": lambda rs, q: right_percentile(gaps(sorted(moment for _, d in rs for moment in d)), q),
+    "zero_gap_without_gaps": lambda rs, q: right_percentile([gap for _, d in rs for gap in gaps(d) or [0.0]], q),
 }
 NUMBERS: dict[str, tuple[int, Callable[..., Any], Slips]] = {
     "TTFT": (0, right_ttft, TTFT_SLIPS),
@@ -149,7 +147,7 @@ def nothing(answer: Answer, rng: random.Random) -> None:
     cases = {"no requests": [], "one request without a token": [(arrival, [])]}
     for name, requests in cases.items():
         found = two(answer, requests, 50)
-        expect(not any(value is not None for value in found), "none_none_nothing_measured", name=name, found=found)
+        expect(not any(value is not None for value in found), "pair_of_nothing", name=name, found=found)
     ttft, itl = two(answer, [(arrival, [arrival + 2])], 50)
     expect(itl is None, f"one request of one token has no gap: ITL gave {itl!r}, expected None")
     number(ttft, "TTFT of a request of one token")

@@ -23,7 +23,7 @@ class State:
     """In order of arrival."""
     free: list[int]
 
-    def told(self) -> str:
+    def described(self) -> str:
         return f"running {self.running}, waiting {self.waiting}, {len(self.free)} free"
 
     def all_blocks(self) -> list[int]:
@@ -50,11 +50,11 @@ def chosen(by: Callable[[list[Holder]], Holder]) -> Callable[[list[Holder], set[
 
 right_victim = chosen(lambda left: left[-1])
 VICTIM_SLIPS: Slips = {
-    "planned_ignored": lambda running, planned: running[-1].request_id,
-    "one_admitted_first": chosen(lambda left: left[0]),
-    "one_arrived_last": chosen(lambda left: max(left, key=lambda each: each.arrival)),
-    "one_holds_most_blocks": chosen(lambda left: max(left, key=lambda each: len(each.blocks))),
-    "last_running_step_already": lambda running, planned: names(running)[-2 if names(running)[-1] in planned else -1],
+    "ignored_planned": lambda running, planned: running[-1].request_id,
+    "took_first_admitted": chosen(lambda left: left[0]),
+    "took_last_arrived": chosen(lambda left: max(left, key=lambda each: each.arrival)),
+    "took_largest": chosen(lambda left: max(left, key=lambda each: len(each.blocks))),
+    "only_looked_at_last": lambda running, planned: names(running)[-2 if names(running)[-1] in planned else -1],
 }
 
 
@@ -114,22 +114,22 @@ def what_it_loses(answer: Answer, rng: random.Random) -> None:
     for index in (3, 1, 0, 2):
         before, after, victim = preempted(answer, rng, index)
         was = before.running[index]
-        about = f"preempt({was.request_id}) with {before.told()}"
+        about = f"preempt({was.request_id}) with {before.described()}"
         left = names(after.running)
         expect(was.request_id not in left, f"{about}: it is still in `running`. Change the list that you were given")
         others = [each for each in names(before.running) if each != was.request_id]
-        expect(left == others, "only_victim_leaves", about=about, left=left)
+        expect(left == others, "changed_running", about=about, left=left)
         free = [whole(block, "a block in `free`") for block in after.free]
         some = "not all" if set(was.blocks) & set(free) else "none"
-        told = {"about": about, "was": was, "now": victim, "before": before, "free": shown(free), "some": some}
-        expect(len(set(free)) == len(free), "free_afterwards_block_twice", **told)
-        expect(set(was.blocks) <= set(free), "held_these_free_afterwards", **told)
-        expect(set(free) == {*before.free, *was.blocks}, "free_victim_held_free", **told)
-        expect(not listed(victim.blocks, "victim.blocks"), "blocks_free_victim_still", **told)
-        expect(victim.num_computed_tokens == 0, "num_computed_tokens_afterwards", **told)
-        expect(victim.num_tokens == was.num_tokens, "num_tokens_went_from", **told)
-        expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), "arrival_changed", **told)
-        expect(after.free is not victim.blocks, "free_victim_blocks_same", about=about)
+        fields = {"about": about, "was": was, "now": victim, "before": before, "free": shown(free), "some": some}
+        expect(len(set(free)) == len(free), "double_free", **fields)
+        expect(set(was.blocks) <= set(free), "leaked_blocks", **fields)
+        expect(set(free) == {*before.free, *was.blocks}, "changed_free_blocks", **fields)
+        expect(not listed(victim.blocks, "victim.blocks"), "victim_keeps_block_list", **fields)
+        expect(victim.num_computed_tokens == 0, "kept_num_computed_tokens", **fields)
+        expect(victim.num_tokens == was.num_tokens, "lost_output_tokens", **fields)
+        expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), "changed_arrival", **fields)
+        expect(after.free is not victim.blocks, "free_aliases_victim", about=about)
 
 
 def where_it_queues(answer: Answer, rng: random.Random) -> None:
@@ -150,13 +150,13 @@ def check_queue(before: State, after: State, who: str) -> None:
     found = names(after.waiting)
     if found == wanted:
         return
-    told = f"preempt({who}) with {before.told()}: waiting is {found} afterwards, expected {wanted}"
+    words = f"preempt({who}) with {before.described()}: waiting is {found} afterwards, expected {wanted}"
     lost = [name for name in wanted if name not in found]
-    expect(not lost, f"{told}. {', '.join(lost)} is in no list any more, and waits for ever")
-    expect(not len(found) > len(set(found)), f"{told}. A request queues twice")
-    expect(found != names([*before.waiting, *gone]), "end_waits_behind_requests", told=told)
-    expect(found != names([*reversed(gone), *before.waiting]), "does_not_always_go", told=told)
-    raise Mistake(f"{told}. The queue is in order of arrival")
+    expect(not lost, f"{words}. {', '.join(lost)} is in no list any more, and waits for ever")
+    expect(not len(found) > len(set(found)), f"{words}. A request queues twice")
+    expect(found != names([*before.waiting, *gone]), "always_to_the_end", words=words)
+    expect(found != names([*reversed(gone), *before.waiting]), "always_to_the_front", words=words)
+    raise Mistake(f"{words}. The queue is in order of arrival")
 
 
 def right_room(state: State, request_id: str, count: int, planned: set[str]) -> bool:
@@ -182,8 +182,8 @@ def ask_room(answer: Answer, state: State, request_id: str, count: int, planned:
     except ValueError as error:  # what it had changed by then has changed all the same
         _, _, state.running, state.waiting, state.free, _ = getattr(error, "arguments", given)
         raise
-    expect(found is not None, "make_room_back_none_true")
-    expect(same(found, True) or same(found, False), "make_room_should_give_back", found=shown(found))
+    expect(found is not None, "make_room_gave_none")
+    expect(same(found, True) or same(found, False), "make_room_gave_no_bool", found=shown(found))
     return bool(found)
 
 
@@ -206,29 +206,31 @@ def hold_room(answer: Answer, before: State, request_id: str, count: int, planne
     wanted, after = copy.deepcopy(before), copy.deepcopy(before)
     right = right_room(wanted, request_id, count, planned)
     found = ask_room(answer, after, request_id, count, planned)
-    about = f"make_room({request_id}, {count} blocks) with {before.told()}, planned {sorted(planned)}"
+    about = f"make_room({request_id}, {count} blocks) with {before.described()}, planned {sorted(planned)}"
     gone = [name for name in names(before.running) if name not in names(after.running)]
     should = [name for name in names(before.running) if name not in names(wanted.running)]
     if gone != should:
-        told = f"{about}: {gone or 'none'} was preempted, expected {should or 'none'}"
-        expect(not planned & set(gone), "in_use", told=told, planned=", ".join(planned & set(gone)))
-        expect(request_id not in should or request_id in gone, "request_candidate_like_all", told=told)
+        words = f"{about}: {gone or 'none'} was preempted, expected {should or 'none'}"
+        expect(
+            not planned & set(gone), "preempted_a_planned_request", words=words, planned=", ".join(planned & set(gone))
+        )
+        expect(request_id not in should or request_id in gone, "spared_the_requester", words=words)
         expect(
             len(gone) <= len(should) or len(before.free) < count,
-            "enough_free",
-            told=told,
+            "preempted_with_enough_free",
+            words=words,
             free=len(before.free),
             count=count,
         )
-        expect(len(gone) <= len(should), "few_takes_look_again", told=told)
-        expect(len(gone) >= len(should), "until_blocks_free_request", told=told, count=count)
-        raise Mistake(f"{told}. The last admitted ones go first")
+        expect(len(gone) <= len(should), "preempted_too_many", words=words)
+        expect(len(gone) >= len(should), "preempted_too_few", words=words, count=count)
+        raise Mistake(f"{words}. The last admitted ones go first")
     expect(found == right, f"{about} gave {found}, expected {right}. False says that the request itself had to go")
     check_queue(before, after, ", ".join(should) or request_id)
     every, left = before.all_blocks(), after.all_blocks()
-    expect(left == every, "blocks_before_afterwards_free", about=about, before=len(every), after=len(left))
+    expect(left == every, "blocks_lost_or_added", about=about, before=len(every), after=len(left))
     counts = {"found": len(after.free), "wanted": len(wanted.free)}
-    expect(counts["found"] == counts["wanted"], "blocks_free_afterwards_expected", about=about, **counts)
+    expect(counts["found"] == counts["wanted"], "handed_out_blocks", about=about, **counts)
 
 
 def never_fits(answer: Answer, rng: random.Random) -> None:
@@ -236,21 +238,21 @@ def never_fits(answer: Answer, rng: random.Random) -> None:
         before = some_state(rng, [rng.randint(2, 4) for _ in range(count_running)], rng.randint(0, 2))
         request = before.running[0]
         count = len(before.all_blocks()) - len(request.blocks) + missing
-        about = f"make_room({request.request_id}, {count} blocks) with {before.told()}"
+        about = f"make_room({request.request_id}, {count} blocks) with {before.described()}"
         if missing == 0:  # exactly all that there is
             try:
                 hold_room(answer, before, request.request_id, count, set())
             except ValueError:
-                raise Mistake("raised_valueerror", about=about) from None
+                raise Mistake("error_at_exact_fit", about=about) from None
             continue
         after = copy.deepcopy(before)
         try:
             found = ask_room(answer, after, request.request_id, count, set())
         except ValueError:
-            if after.told() != before.told():
-                raise Mistake("raised_valueerror_but_now", 0.5, about=about, told=after.told()) from None
+            if after.described() != before.described():
+                raise Mistake("error_after_preempting", 0.5, about=about, words=after.described()) from None
             continue
-        raise Mistake("gave", about=about, found=found)
+        raise Mistake("no_error_for_impossible_need", about=about, found=found)
 
 
 def needs(request: Holder) -> int:
@@ -271,14 +273,14 @@ def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int,
                 request = the(state, name)
                 missing = needs(request) - len(request.blocks)
                 if missing <= 0 or room(state, name, missing, planned):
-                    expect(len(state.free) >= missing, "room_not_made", missing=missing, free=len(state.free))
+                    expect(len(state.free) >= missing, "said_true_without_room", missing=missing, free=len(state.free))
                     request = the(state, name)
                     request.blocks += [state.free.pop() for _ in range(max(missing, 0))]
                     planned.add(request.request_id)
         lost = before - len(state.running)
         preemptions += lost
         if oldest is not None and oldest not in names(state.running):
-            raise Mistake("service_played_2", step=step, oldest=oldest)
+            raise Mistake("service_preempts_the_oldest", step=step, oldest=oldest)
         while state.waiting and not lost and len(state.free) >= needs(state.waiting[0]):
             request = state.waiting.pop(0)
             request.blocks += [state.free.pop() for _ in range(needs(request))]
@@ -292,8 +294,8 @@ def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int,
                 if outputs[request.request_id] == 0:
                     state.running.remove(request)
                     state.free += request.blocks
-        expect(state.all_blocks() == blocks, "service_played_3", step=step, num_blocks=len(blocks))
-    raise Mistake("service_played", left=len(state.running) + len(state.waiting))
+        expect(state.all_blocks() == blocks, "service_loses_blocks", step=step, num_blocks=len(blocks))
+    raise Mistake("service_never_ends", left=len(state.running) + len(state.waiting))
 
 
 def all_get_on(answer: Answer, rng: random.Random) -> None:
@@ -304,4 +306,4 @@ def all_get_on(answer: Answer, rng: random.Random) -> None:
         state = State([], waiting, list(range(-(-largest // BLOCK_SIZE) + 2)))
         right = play(copy.deepcopy(state), dict(outputs), right_room)
         found = play(state, dict(outputs), lambda *asked: ask_room(answer, *asked))
-        expect(found == right, "seven_requests_blocks_took", blocks=len(state.free), yours=found, rule=right)
+        expect(found == right, "service_takes_longer", blocks=len(state.free), yours=found, rule=right)

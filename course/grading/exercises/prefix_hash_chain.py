@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, Mistake, expect, listed, shown, whole
 
 FEWEST_BYTES = 16
@@ -20,13 +20,16 @@ def names(answer: Answer, token_ids: list[int], block_size: int, extra_keys: tup
     about = asked("block_names", token_ids, block_size, extra_keys)
     found = listed(answer.block_names(token_ids, block_size, extra_keys), about)
     full = len(token_ids) // block_size
-    usual = {-(-len(token_ids) // block_size): "last_not_full", (len(token_ids) - 1) // block_size: "capped"}
-    told = {"about": about, "found": len(found), "tokens": len(token_ids), "full": full}
-    expect(len(found) == full, "number_of_names", slip=usual.get(len(found)), **told)
+    usual = {
+        -(-len(token_ids) // block_size): "named_partial_block",
+        (len(token_ids) - 1) // block_size: "last_block_unnamed",
+    }
+    fields = {"about": about, "found": len(found), "tokens": len(token_ids), "full": full}
+    expect(len(found) == full, "wrong_number_of_names", slip=usual.get(len(found)), **fields)
     for name in found:
-        slip = "no_hash" if isinstance(name, int) else None
-        expect(isinstance(name, (bytes, str)), "bytes_or_hex", slip=slip, about=about, name=shown(name))
-        expect(not len(name) < FEWEST_BYTES, "short", about=about, name=shown(name))
+        slip = "used_builtin_hash" if isinstance(name, int) else None
+        expect(isinstance(name, (bytes, str)), "name_not_bytes_or_hex", slip=slip, about=about, name=shown(name))
+        expect(not len(name) < FEWEST_BYTES, "name_too_short", about=about, name=shown(name))
     return found
 
 
@@ -43,11 +46,11 @@ def full_blocks(answer: Answer, rng: random.Random) -> None:
     size = rng.choice((4, 8, 16))
     for count in (0, 1, size - 1, size, size + 1, 3 * size - 1, 3 * size, 5 * size + 2):
         ids = tokens(rng, count)
-        expect(names(answer, ids, size) == names(answer, ids, size), "asked_twice_same_tokens")
+        expect(names(answer, ids, size) == names(answer, ids, size), "names_differ_between_calls")
         names(answer, tokens(rng, 7), 1)
     lengths = {len(name) for name in names(answer, tokens(rng, 20 * size), size)}
     if len(lengths) > 1:
-        raise Mistake("names_bytes", least=min(lengths), most=max(lengths))
+        raise Mistake("name_grows_with_prompt", least=min(lengths), most=max(lengths))
 
 
 def chained(answer: Answer, rng: random.Random) -> None:
@@ -56,33 +59,33 @@ def chained(answer: Answer, rng: random.Random) -> None:
     right = names(answer, ids, size)
     for longer in (ids + tokens(rng, 3 * size), ids[: 4 * size + 1], ids[:size]):
         common = min(len(longer), len(ids)) // size
-        expect(names(answer, longer, size)[:common] == right[:common], "two_prompts_begin_alike")
+        expect(names(answer, longer, size)[:common] == right[:common], "name_depends_on_what_follows")
     for at in (0, size + 1, 3 * size - 1, 4 * size):
         other = list(ids)
         other[at] += 1
         check_break(ids, at, size, right, names(answer, other, size))
-    expect(not len(set(names(answer, ids[:size] * 4, size))) < 4, "block_repeated_one_prompt")
+    expect(not len(set(names(answer, ids[:size] * 4, size))) < 4, "repeated_block_same_name")
     swapped = ids[size : 2 * size] + ids[:size] + ids[2 * size :]
-    expect(not set(names(answer, swapped, size)[2:]) & set(right[2:]), "blocks_exchanged_their_places")
+    expect(not set(names(answer, swapped, size)[2:]) & set(right[2:]), "block_order_ignored")
     inside = [ids[1], ids[0], *ids[2:]] if ids[0] != ids[1] else [ids[0] + 1, *ids[1:]]
-    expect(names(answer, inside, size)[0] != right[0], "tokens_block_exchanged_their")
+    expect(names(answer, inside, size)[0] != right[0], "token_order_ignored")
 
 
 def check_break(ids: list[int], at: int, size: int, right: list[Any], found: list[Any]) -> None:
     block = at // size
     about = f"token {at} was changed in {len(ids)} tokens, in blocks of {size}"
-    expect(found[:block] == right[:block], "names_blocks_before_changed", about=about)
-    expect(found[block] != right[block], "block_lies_same_name", about=about, block=block)
+    expect(found[:block] == right[:block], "change_renames_earlier_blocks", about=about)
+    expect(found[block] != right[block], "token_ignored", about=about, block=block)
     same = [i for i in range(block + 1, len(right)) if found[i] == right[i]]
-    expect(len(same) != len(right) - block - 1, "blocks_behind_same_names", about=about)
+    expect(len(same) != len(right) - block - 1, "change_keeps_later_names", about=about)
     if same:
-        raise Mistake("block_same_name_before", about=about, block=same[0])
+        raise Mistake("only_previous_block_hashed", about=about, block=same[0])
 
 
 def tells_apart(answer: Answer, rng: random.Random, pairs: list[tuple[list[int], list[int], str]]) -> None:
     for one, other, why in pairs:
         first, second = names(answer, one, 2)[0], names(answer, other, 2)[0]
-        expect(first != second, "blocks_same_name_user", one=one, other=other, why=why)
+        expect(first != second, "different_blocks_same_name", one=one, other=other, why=why)
 
 
 def extra_keys(answer: Answer, rng: random.Random, kinds: list[list[str]]) -> None:
@@ -95,10 +98,10 @@ def extra_keys(answer: Answer, rng: random.Random, kinds: list[list[str]]) -> No
             other = seen.setdefault((i, name), kind)
             same = f"block {i} has the same name with extra_keys={other!r} and {kind!r}"
             expect(other == kind, f"{same}. {JOINED if kind and other else SHARED}")
-    expect(names(answer, ids, 4, ()) == plain, "asked_without_extra_keys")
+    expect(names(answer, ids, 4, ()) == plain, "remembers_extra_keys")
     for kind in ((), ("adapter-a", "tenant-7")):  # a prefix that another server, or a restarted one, has cached
-        expect(names(answer.elsewhere(), ids, 4, kind) == names(answer, ids, 4, kind), "other_process")
-    expect(names(answer, [9, *ids[:3]], 4) != names(answer, ids[:4], 4, ("9",)), "extra_key_token_exchanged")
+        expect(names(answer.elsewhere(), ids, 4, kind) == names(answer, ids, 4, kind), "names_differ_between_processes")
+    expect(names(answer, [9, *ids[:3]], 4) != names(answer, ids[:4], 4, ("9",)), "extra_key_confused_with_token")
 
 
 def found(answer: Answer, known: set[Any], case: Asked) -> int:
@@ -118,7 +121,7 @@ def lookup(answer: Answer, rng: random.Random) -> None:
     hold_found(answer, set(every), other, 3 * size, "the blocks of a prompt that begins with the same 3 blocks")
     holes = {*every[:2], *every[3:]}
     wanted, got = 2 * size, found(answer, holes, (base, size, ()))
-    expect(got == wanted, "all_8_blocks_but", got=got, wanted=wanted)
+    expect(got == wanted, "went_on_past_missing_block", got=got, wanted=wanted)
     hold_found(answer, set(every[1:]), (base, size, ()), 0, "all blocks but the first, so that nothing can be used")
     salted = set(names(answer, base, size, ("tenant-7",)))
     hold_found(answer, salted, (base, size, ()), 0, "only the blocks of a request with other extra keys")
@@ -130,13 +133,22 @@ def lookup(answer: Answer, rng: random.Random) -> None:
 def hold_found(answer: Answer, known: set[Any], case: Asked, wanted: int, about: str) -> None:
     got, (tokens, size, _) = found(answer, known, case), case
     usual = {
-        "blocks_not_tokens": wanted and got == wanted // size,
-        "own_extra_keys": about.startswith("only"),
-        "not_computed_before": got > wanted,
+        "counted_blocks_not_tokens": wanted and got == wanted // size,
+        "ignored_extra_keys": about.startswith("only"),
+        "counted_uncached_tokens": got > wanted,
         "one_block_too_few": got == wanted - size,
     }
     slip = next((name for name, is_so in usual.items() if is_so), None)
-    expect(got == wanted, "found", slip=slip, tokens=len(tokens), size=size, about=about, got=got, wanted=wanted)
+    expect(
+        got == wanted,
+        "wrong_cached_tokens",
+        slip=slip,
+        tokens=len(tokens),
+        size=size,
+        about=about,
+        got=got,
+        wanted=wanted,
+    )
 
 
 def the_cap(answer: Answer, rng: random.Random) -> None:
@@ -148,18 +160,18 @@ def the_cap(answer: Answer, rng: random.Random) -> None:
         if got == wanted:
             continue
         about = f"a prompt of {count} tokens in blocks of {size}, all full ones known: it gave {got}, expected {wanted}"
-        expect(not (got == count and count), "every_token_cached_nothing", about=about)
+        expect(not (got == count and count), "no_token_left_to_compute", about=about)
         expect(got != count - 1, f"{about}. Whole blocks are found, or none of a block: leave the last block out")
         expect(not got < wanted, f"{about}. Only when the blocks fill the whole prompt is the last one left out")
         raise Mistake(about)
 
 
 def stays_quick(answer: Answer, rng: random.Random) -> None:
-    def names_of(size: int) -> Cost:
+    def names_of(size: int) -> WorkCost:
         ids, found = tokens(rng, size), []
         cost = cost_of(lambda: found.extend(listed(answer.block_names(ids, 16, ()), "block_names(...)")), size)
-        expect(len(found) == size // 16, "tokens_blocks_names", size=size, size_2=size // 16, found=len(found))
+        expect(len(found) == size // 16, "names_collide", size=size, size_2=size // 16, found=len(found))
         expect(len(set(found)) == len(found), f"of {size} random tokens, two blocks have the same name")
         return cost
 
-    hold_steady(names_of, SIZES, "tokens_cost_more")
+    hold_steady(names_of, SIZES, "token_cost_grows")

@@ -113,9 +113,9 @@ def one_order(answer: Answer, rng: random.Random) -> None:
                 continue
             names = [[tool["name"] for tool in each] for each in (tools, other)]
             is_order = rendered(answer, by_name(other)) == rendered(answer, by_name(tools))
-            told = {"names": names[0], "others": names[1], "first": shown(first), "text": shown(text)}
-            raise Mistake("same_tools_then_their", slip="tools_unsorted" if is_order else "keys_unsorted", **told)
-    expect(rendered(answer.elsewhere(), tools) == rendered(answer, tools), "other_process")
+            fields = {"names": names[0], "others": names[1], "first": shown(first), "text": shown(text)}
+            raise Mistake("same_tools_two_texts", slip="tools_unsorted" if is_order else "keys_unsorted", **fields)
+    expect(rendered(answer.elsewhere(), tools) == rendered(answer, tools), "text_differs_between_processes")
     rendered(answer, [])
 
 
@@ -134,7 +134,7 @@ def check_same_tools(tools: list[Tool], text: str) -> None:
     expect(len(back) == len(tools), f"{len(back)} tools came back of {len(tools)}: is one in it twice?")
     tool, other = next(pair for pair in zip(by_name(tools), by_name(back)) if pair[0] != pair[1])
     same_letters = sorted(json.dumps(tool)) == sorted(json.dumps(other))
-    expect(not same_letters, "list_inside_sorted_enum", tool=tool["name"])
+    expect(not same_letters, "sorted_a_list", tool=tool["name"])
     raise Mistake(f"of {tool['name']} something is missing or changed: {shown(other)}, expected {shown(tool)}")
 
 
@@ -146,10 +146,10 @@ def all_there(answer: Answer, rng: random.Random) -> None:
             expect(part in prompt, f"the prompt lacks {key}: {shown(part)} must be in it, word for word")
         at = 0
         for turn in request["history"]:
-            expect(prompt.find(turn, at) >= 0, "turns_history_another_order")
+            expect(prompt.find(turn, at) >= 0, "reordered_history")
             at = prompt.find(turn, at) + len(turn)
         needed, size = sum(map(len, parts.values())), len(prompt)
-        expect(size <= 2 * needed + 1000, "prompt_characters_content_something", size=size, needed=needed)
+        expect(size <= 2 * needed + 1000, "prompt_too_long", size=size, needed=needed)
 
 
 def pieces(answer: Answer, request: Request) -> dict[str, str]:
@@ -172,12 +172,12 @@ def judge_pair(answer: Answer, before: Request, after: Request, what: str) -> No
     if not lost:
         return
     size = sum(len(alike[key]) for key in lost)
-    told = {"what": what, "common": common, "total": len(prompts[1]), "lost": ", ".join(lost), "size": size}
+    fields = {"what": what, "common": common, "total": len(prompts[1]), "lost": ", ".join(lost), "size": size}
     found = {key: (prompts[1].find(text), len(text)) for key, text in parts[1].items() if key not in alike}
     culprits = [key for key, (at, length) in found.items() if 0 <= at <= common <= at + length]
     if culprits:
-        raise Mistake("they_part_at", culprit=culprits[0], **told)
-    raise Mistake("they_part", there=shown(prompts[1][max(common - 20, 0) : common + 20]), **told)
+        raise Mistake("prompts_part_too_early", culprit=culprits[0], **fields)
+    raise Mistake("prompts_part_too_early_there", there=shown(prompts[1][max(common - 20, 0) : common + 20]), **fields)
 
 
 def pairs(answer: Answer, rng: random.Random, change: str, what: str) -> None:
@@ -193,8 +193,8 @@ def refuse_to_remember(answer: Answer, rng: random.Random) -> None:
     text = built(answer, grown)
     if rendered(answer, grown["tools"]) not in text or grown["tools"][-1]["name"] not in text:
         raise Mistake("a tool was added, and the next prompt does not have it: is the text of the first ones kept?")
-    expect(built(answer, request) == first, "same_request_again_gives")
-    expect(built(answer.elsewhere(), request) == first, "other_process")
+    expect(built(answer, request) == first, "second_call_differs")
+    expect(built(answer.elsewhere(), request) == first, "text_differs_between_processes")
 
 
 def a_morning(answer: Answer, rng: random.Random) -> str:
@@ -210,7 +210,7 @@ def a_morning(answer: Answer, rng: random.Random) -> str:
     theirs = found_share([built(answer, request) for request in requests])
     ours = found_share([reference(request) for request in requests])
     if theirs < GOOD_SHARE * ours:
-        raise Mistake("36_requests_played_cache", share=round(min(theirs / ours, 1) * 0.5, 2), theirs=theirs, ours=ours)
+        raise Mistake("cache_found_too_little", share=round(min(theirs / ours, 1) * 0.5, 2), theirs=theirs, ours=ours)
     return f"{theirs:.0%} of a morning's characters were found in a cache"
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from course.grading.exercises.lru_eviction import written
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Answer, broken, compare, expect, whole
 
 Act = tuple[str, Any]
@@ -83,8 +83,8 @@ def played(answer: Answer, acts: list[Act]) -> list[list[int]]:
     """The same of the answer's tree."""
     steps = [step for name, value in acts for step in ((name, [value]), ("num_tokens", None))]
     found = answer.play(answer.RadixTree(), steps)
-    told = [f"{name}({value})" for name, value in acts]
-    return [[whole(a, what), whole(b, "num_tokens")] for what, a, b in zip(told, found[::2], found[1::2])]
+    calls = [f"{name}({value})" for name, value in acts]
+    return [[whole(a, what), whole(b, "num_tokens")] for what, a, b in zip(calls, found[::2], found[1::2])]
 
 
 def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
@@ -99,14 +99,14 @@ def kind_of_act(arguments: tuple[list[Act]], found: list[list[int]]) -> str:
     i = next(i for i, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1])
     (name, value), (result, held), (should, _) = acts[i], found[i], wanted[i]
     if result == should:
-        return "not_counted_down" if name == "evict" else "counted_twice"
+        return "num_tokens_not_reduced" if name == "evict" else "counted_shared_twice"
     if name == "evict":
-        return "evict_gives_left" if result == held else "whole_leaves"
+        return "evict_gave_rest" if result == held else "evicted_whole_leaf"
     if any(before == "evict" for before, _ in acts[:i]):
-        return "wrong_victim"
+        return "evicted_wrong_tokens"
     if name == "insert":
-        return "found_not_new" if result == len(value) - should else "all_new"
-    return "anywhere" if result > should else "whole_edges"
+        return "insert_counted_found" if result == len(value) - should else "insert_counted_all"
+    return "matched_in_the_middle" if result > should else "matched_whole_edges_only"
 
 
 def first_act(arguments: tuple[list[Act]], found: list[list[int]], wanted: list[list[int]]) -> str:
@@ -188,11 +188,11 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     def some_sequences(size: int) -> list[list[int]]:
         return [[*shared, i, *rng.choices(range(1000), k=TAIL)] for i in range(size)]
 
-    def inserting(size: int) -> Cost:
+    def inserting(size: int) -> WorkCost:
         tree, sequences = answer.RadixTree(), some_sequences(size)
         return cost_of(lambda: answer.many(tree.insert, [[each] for each in sequences]), size)
 
-    def matching(size: int) -> Cost:
+    def matching(size: int) -> WorkCost:
         tree, sequences = answer.RadixTree(), some_sequences(size)
         answer.many(tree.insert, [[each] for each in sequences])
         asked, found = [rng.choice(sequences) for _ in range(ASKED)], []

@@ -33,18 +33,18 @@ def played(
     rows = np.array(proposal).reshape(len(drafts), len(target[0]))
     function, seed = answer.thing("verify"), rng.getrandbits(32)
     results, changed = answer.prop("rounds", function, np.array(target), rows, drafts, n, seed)
-    expect(not changed, "changes_work_copy_engine", changed=changed)
+    expect(not changed, "changed_its_input", changed=changed)
     return [read(found, drafts, len(target[0])) for found in results]
 
 
 def read(found: Any, drafts: list[int], vocab: int) -> list[int]:
     tokens, k = [whole(token, "a token of verify(...)") for token in listed(found, "verify(...)")], len(drafts)
-    told = {"count": len(tokens), "k": k, "most": k + 1, "slip": None if tokens else "first_fails"}
-    expect(1 <= len(tokens) <= k + 1, "number_of_tokens", **told)
+    fields = {"count": len(tokens), "k": k, "most": k + 1, "slip": None if tokens else "no_replacement_token"}
+    expect(1 <= len(tokens) <= k + 1, "wrong_number_of_tokens", **fields)
     if any(not 0 <= token < vocab for token in tokens):
         raise Mistake(f"verify gave {tokens}: token ids go from 0 to {vocab - 1}")
     failed = next((i for i, token in enumerate(tokens[:-1]) if token != drafts[i]), None)
-    expect(failed is None, "drafts_verify_gave", drafts=drafts, tokens=tokens, failed=failed)
+    expect(failed is None, "went_on_after_rejection", drafts=drafts, tokens=tokens, failed=failed)
     return tokens
 
 
@@ -62,18 +62,18 @@ def ratio(p: Probs, q: Probs) -> Probs:
 
 
 FIRST_SLIPS: dict[str, Callable[[Probs, Probs], Probs]] = {
-    "rejected_draft_replaced_draw": lambda p, q: mix(p, q, ratio(p, q), p),
-    "draft_own_distribution": lambda p, q: q,
-    "drafts_pass_only_where": lambda p, q: mix(p, q, (p >= q).astype(float), np.maximum(p - q, 0)),
-    "drafts_pass_probability_p": lambda p, q: mix(p, q, p, np.maximum(p - q, 0)),
-    "replacement_drawn_from_p": lambda p, q: mix(p, q, ratio(p, q), np.abs(p - q)),
-    "replacement_drawn_from_max": lambda p, q: mix(p, q, ratio(p, q), np.maximum(q - p, 0)),
-    "drafts_pass_probability_min": lambda p, q: mix(p, q, ratio(q, p), np.maximum(p - q, 0)),
-    "replacement_drawn_from_draft": lambda p, q: mix(p, q, ratio(p, q), q),
-    "replacement_likeliest_token_p": lambda p, q: mix(p, q, ratio(p, q), np.eye(len(p))[p.argmax()]),
-    "replacement_likeliest_max_p": lambda p, q: mix(p, q, ratio(p, q), np.eye(len(p))[(p - q).argmax()]),
-    "replacement_any_token": lambda p, q: mix(p, q, ratio(p, q), np.ones_like(p)),
-    "likeliest_token_p_every": lambda p, q: np.eye(len(p))[p.argmax()],
+    "replaced_from_p": lambda p, q: mix(p, q, ratio(p, q), p),
+    "accepted_every_draft": lambda p, q: q,
+    "accepted_without_draw": lambda p, q: mix(p, q, (p >= q).astype(float), np.maximum(p - q, 0)),
+    "accepted_with_p": lambda p, q: mix(p, q, p, np.maximum(p - q, 0)),
+    "replaced_from_absolute_difference": lambda p, q: mix(p, q, ratio(p, q), np.abs(p - q)),
+    "replaced_from_q_minus_p": lambda p, q: mix(p, q, ratio(p, q), np.maximum(q - p, 0)),
+    "accepted_with_q_over_p": lambda p, q: mix(p, q, ratio(q, p), np.maximum(p - q, 0)),
+    "replaced_from_q": lambda p, q: mix(p, q, ratio(p, q), q),
+    "replaced_by_likeliest_of_p": lambda p, q: mix(p, q, ratio(p, q), np.eye(len(p))[p.argmax()]),
+    "replaced_by_likeliest_of_residual": lambda p, q: mix(p, q, ratio(p, q), np.eye(len(p))[(p - q).argmax()]),
+    "replaced_uniformly": lambda p, q: mix(p, q, ratio(p, q), np.ones_like(p)),
+    "always_likeliest_of_p": lambda p, q: np.eye(len(p))[p.argmax()],
 }
 
 
@@ -106,19 +106,19 @@ def hold_shares(found: Probs, wanted: Probs, what: str, slips: Mapping[str, Prob
     distances = {name: np.abs(found - mistaken).max() for name, mistaken in slips.items()}
     slip = min(distances, key=distances.__getitem__)
     worst = int(off.argmax())
-    told = f"{what}: token {worst} came in {found[worst]:.1%} of the rounds; p says {wanted[worst]:.1%}"
-    expect(not (found.max() == 1 > wanted.max() and distances[slip] > 0), "same_every_round_drawn", told=told)
-    raise Mistake(told, slip=slip if distances[slip] <= min(1.5 * TOLERANCE, off.max() / 2) else None)
+    words = f"{what}: token {worst} came in {found[worst]:.1%} of the rounds; p says {wanted[worst]:.1%}"
+    expect(not (found.max() == 1 > wanted.max() and distances[slip] > 0), "not_drawn_with_rng", words=words)
+    raise Mistake(words, slip=slip if distances[slip] <= min(1.5 * TOLERANCE, off.max() / 2) else None)
 
 
 def hold_passes(tokens: Sequence[Sequence[int]], draft: int, p: Probs, q: Probs) -> None:
-    """Of drafts that cannot come back as their own replacement, the share that passed must be right to the round."""
+    """The share of drafts that were accepted, where none can come back as its own replacement, is right to the round."""
     if p[draft] > q[draft]:
         return
     passed, wanted = float(np.mean([each[0] == draft for each in tokens])), p[draft] / q[draft]
     if abs(passed - wanted) > 2.5 / len(tokens):
-        told = f"a draft with p = {p[draft]:.3f} and q = {q[draft]:.3f} came out in {passed:.1%} of the rounds"
-        raise Mistake(f"{told}; min(1, p / q) is {wanted:.1%}")
+        words = f"a draft with p = {p[draft]:.3f} and q = {q[draft]:.3f} came out in {passed:.1%} of the rounds"
+        raise Mistake(f"{words}; min(1, p / q) is {wanted:.1%}")
 
 
 def first_token(answer: Answer, rng: random.Random) -> str:
@@ -126,7 +126,7 @@ def first_token(answer: Answer, rng: random.Random) -> str:
         p, q = telling_pair(rng, zeros)
         results = [played(answer, rng, [p, p], [q], [draft], ROUNDS) for draft in range(6)]
         first = [[tokens[0] for tokens in own] for own in results]
-        expect(not all((set(tokens) == {draft} for draft, tokens in enumerate(first))), "every_draft_passes_whatever")
+        expect(not all((set(tokens) == {draft} for draft, tokens in enumerate(first))), "first_token_from_q")
         found = np.sum([q[draft] * shares(tokens, 6) for draft, tokens in enumerate(first)], axis=0)
         hold_shares(found, p, "the first token", {name: slip(p, q) for name, slip in FIRST_SLIPS.items()})
         for draft, own in enumerate(results):
@@ -149,15 +149,15 @@ def later_tokens(answer: Answer, rng: random.Random) -> None:
     for draft in range(4):
         rounds = played(answer, rng, target, proposal, [lead, draft], 2 * ROUNDS)
         after = [tokens[1] for tokens in rounds if len(tokens) > 1]
-        expect(after, "never_token_came_though")
+        expect(after, "stopped_after_first_draft")
         second += proposal[1][draft] * shares(after, 4)
         last = [tokens[2] for tokens in rounds if len(tokens) > 2]
         bonus += len(last) * shares(last, 4)
         weight += len(last)
-    expect(weight > 0, "never_three_tokens_for")
+    expect(weight > 0, "bonus_missing")
     slips = {
-        "row_0_target": target[0],
-        "second_last_row": target[1],
+        "bonus_from_first_row": target[0],
+        "bonus_from_second_last_row": target[1],
         **{words: slip(target[1], proposal[1]) for words, slip in FIRST_SLIPS.items()},
     }
     why = " (is one random number used for two decisions?)"
@@ -178,7 +178,7 @@ def certain(answer: Answer, rng: random.Random) -> None:
     for _ in range(20):
         drafts = rng.choices(range(size), k=3)
         tokens = read(answer.verify(np.array(rows), np.array(rows[:3]), list(drafts), draws), drafts, size)
-        expect(len(tokens) == 4, "draft_target_agree_exactly", tokens=tokens)
+        expect(len(tokens) == 4, "rejected_identical_draft", tokens=tokens)
     never, always = rng.sample(range(size), 2)
     p = distribution(rng, size)
     p[never] = 0
@@ -190,7 +190,7 @@ def certain(answer: Answer, rng: random.Random) -> None:
         proposal = one_hot(never, len(target))
         for tokens in played(answer, rng, [target] * 4, [proposal] * 3, [never] * 3, rounds):
             if never in tokens or len(tokens) != 1:
-                raise Mistake("must_fail_all_drafts", what=what, drafts=[never] * 3, tokens=tokens)
+                raise Mistake("accepted_impossible_draft", what=what, drafts=[never] * 3, tokens=tokens)
             if target[tokens[0]] == 0:
                 raise Mistake(f"{what}: the replacement {tokens[0]} has no chance under p either")
 
@@ -198,7 +198,7 @@ def certain(answer: Answer, rng: random.Random) -> None:
 def no_drafts(answer: Answer, rng: random.Random) -> None:
     p = distribution(rng, 5, 1)
     found = shares([tokens[0] for tokens in played(answer, rng, [p], [], [], ROUNDS)], 5)
-    hold_shares(found, p, "without drafts", {"always_likeliest_token": np.eye(5)[p.argmax()]})
+    hold_shares(found, p, "without drafts", {"bonus_likeliest": np.eye(5)[p.argmax()]})
 
 
 def inputs_alone(answer: Answer, rng: random.Random) -> None:

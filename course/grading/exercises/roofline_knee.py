@@ -62,28 +62,28 @@ def floor_with(
 
 
 BYTES_SLIPS: Slips = {
-    "weights_counted_bits": lambda m, b, c: m.parameters * m.weight_bits + b * c * m.kv_bytes,
-    "every_weight_2_bytes": lambda m, b, c: 2 * m.parameters + b * c * m.kv_bytes,
-    "weights_read_once_for": lambda m, b, c: b * (weight_bytes(m) + c * m.kv_bytes),
-    "kv_cache_not_read": lambda m, b, c: weight_bytes(m),
-    "kv_cache_read_once": lambda m, b, c: weight_bytes(m) + c * m.kv_bytes,
-    "one_token_kv_read": lambda m, b, c: weight_bytes(m) + b * m.kv_bytes,
+    "weights_in_bits": lambda m, b, c: m.parameters * m.weight_bits + b * c * m.kv_bytes,
+    "weights_always_2_bytes": lambda m, b, c: 2 * m.parameters + b * c * m.kv_bytes,
+    "weights_for_each_request": lambda m, b, c: b * (weight_bytes(m) + c * m.kv_bytes),
+    "kv_not_read": lambda m, b, c: weight_bytes(m),
+    "kv_of_one_request": lambda m, b, c: weight_bytes(m) + c * m.kv_bytes,
+    "kv_of_one_token": lambda m, b, c: weight_bytes(m) + b * m.kv_bytes,
 }
 FLOPS_SLIPS: Slips = {
-    "one_operation_weight": lambda m, b, c: b * (m.parameters + c * m.attention_flops),
-    "operations_one_request_counted": lambda m, b, c: step_flops(m, 1, c),
-    "attention_operations_not_counted": lambda m, b, c: b * 2 * m.parameters,
-    "all_tokens_context_pass": lambda m, b, c: b * c * 2 * m.parameters + b * c * m.attention_flops,
+    "one_operation_a_weight": lambda m, b, c: b * (m.parameters + c * m.attention_flops),
+    "operations_of_one_request": lambda m, b, c: step_flops(m, 1, c),
+    "attention_not_counted": lambda m, b, c: b * 2 * m.parameters,
+    "context_through_weights": lambda m, b, c: b * c * 2 * m.parameters + b * c * m.attention_flops,
 }
 FLOOR_SLIPS: Slips = {
-    "sum_both_clocks": floor_with(join=lambda a, b: a + b),
-    "reading_only": floor_with(flops=lambda m, b, c: 0.0),
+    "added_both_times": floor_with(join=lambda a, b: a + b),
+    "reading_time_only": floor_with(flops=lambda m, b, c: 0.0),
     **{words: floor_with(read=read) for words, read in BYTES_SLIPS.items()},
     **{words: floor_with(flops=flops) for words, flops in FLOPS_SLIPS.items()},
 }
 INTENSITY_SLIPS: Slips = {
-    "bytes_per_operation": lambda m, b, c: 1 / right_intensity(m, b, c),
-    "batch_which_right_for": lambda m, b, c: b,
+    "intensity_inverted": lambda m, b, c: 1 / right_intensity(m, b, c),
+    "intensity_is_batch": lambda m, b, c: b,
     **{words: lambda m, b, c, read=read: step_flops(m, b, c) / read(m, b, c) for words, read in BYTES_SLIPS.items()},
     **{
         words: lambda m, b, c, flops=flops: flops(m, b, c) / step_bytes(m, b, c) for words, flops in FLOPS_SLIPS.items()
@@ -92,18 +92,18 @@ INTENSITY_SLIPS: Slips = {
 
 
 KNEE_SLIPS: Slips = {
-    "rounded_down_last_batch": knee_by(lambda exact: max(math.floor(exact), 1)),
-    "flop_s_over_bytes": lambda m, d, c: math.ceil(d.flops_per_s / d.bytes_per_s),
-    "knee_without_any_context": lambda m, d, c: right_knee(m, d, 0),
-    "bits_bytes": lambda m, d, c: right_knee(replace(m, weight_bits=m.weight_bits * 8), d, c),
-    "where_no_batch_ever": lambda m, d, c: right_knee(m, d, c) or 0,
+    "knee_rounded_down": knee_by(lambda exact: max(math.floor(exact), 1)),
+    "knee_is_machine_balance": lambda m, d, c: math.ceil(d.flops_per_s / d.bytes_per_s),
+    "knee_without_context": lambda m, d, c: right_knee(m, d, 0),
+    "knee_bits_as_bytes": lambda m, d, c: right_knee(replace(m, weight_bits=m.weight_bits * 8), d, c),
+    "knee_out_of_reach": lambda m, d, c: right_knee(m, d, c) or 0,
 }
 GAIN_SLIPS: Slips = {
-    "ratio_bits": lambda m, d, b, c, bits: m.weight_bits / bits,
-    "compares_reading_only": lambda m, d, b, c, bits: (
+    "speedup_is_ratio_of_bits": lambda m, d, b, c, bits: m.weight_bits / bits,
+    "speedup_of_reading_only": lambda m, d, b, c, bits: (
         step_bytes(m, b, c) / step_bytes(replace(m, weight_bits=bits), b, c)
     ),
-    "multiplying_gets_faster": lambda m, d, b, c, bits: (
+    "speedup_of_multiplying": lambda m, d, b, c, bits: (
         right_floor(m, d, b, c)
         / right_floor(replace(m, weight_bits=bits), replace(d, flops_per_s=d.flops_per_s * m.weight_bits / bits), b, c)
     ),

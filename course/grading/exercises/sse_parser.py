@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.grading.exercise import Answer, Mistake
-from course.grading.growth import Cost, cost_of, hold_steady
+from course.grading.growth import WorkCost, cost_of, hold_steady
 from course.grading.tools import Slips, broken, compare, cut, expect, listed, shown, slip_of, table
 
 Event = dict[str, str]
@@ -83,23 +83,23 @@ def splitlines(text: str) -> list[str]:
 
 
 SLIPS: Slips = {
-    "each_chunk_read_on": lambda chunks: [event for chunk in chunks for event in parse(chunk)],
-    "each_chunk_read_one": lambda chunks: [event for chunk in chunks for event in parse(chunk, unfinished=True)],
-    "character_cut_two_chunk": lambda chunks: parse(
+    "chunk_read_alone": lambda chunks: [event for chunk in chunks for event in parse(chunk)],
+    "chunk_is_event": lambda chunks: [event for chunk in chunks for event in parse(chunk, unfinished=True)],
+    "character_cut_by_chunk": lambda chunks: parse(
         "".join(chunk.decode(errors="replace") for chunk in chunks).encode()
     ),
-    "cr_end_one_chunk": lambda chunks: parse(b"".join(c.replace(b"\r\n", b"\n") for c in chunks), each_line_end),
-    "cr_lf_one_after": with_rule(lines=each_line_end),
-    "lone_cr_ends_line": lambda chunks: parse(b"".join(chunks).removesuffix(b"\r")),
-    "lone_cr_ends_line_too": with_rule(lines=lambda text: re.split("\r\n|\n", text)),
-    "line_may_end_lf": with_rule(lines=lambda text: text.split("\n")),
-    "str_splitlines_also_splits": with_rule(lines=splitlines),
-    "what_stands_behind_colon": with_rule(value=lambda after: after.split(":")[0].removeprefix(" ")),
-    "all_spaces_stripped": with_rule(value=str.strip),
-    "space_behind_colon_belongs": with_rule(value=str),
-    "character_behind_colon_taken": with_rule(value=lambda after: after[1:]),
-    "several_data_lines_one": with_rule(join="".join),
-    "data_line_replaces_one": with_rule(join=lambda texts: texts[-1]),
+    "crlf_cut_by_chunk": lambda chunks: parse(b"".join(c.replace(b"\r\n", b"\n") for c in chunks), each_line_end),
+    "crlf_ends_two_lines": with_rule(lines=each_line_end),
+    "lone_cr_waits": lambda chunks: parse(b"".join(chunks).removesuffix(b"\r")),
+    "lone_cr_ignored": with_rule(lines=lambda text: re.split("\r\n|\n", text)),
+    "only_lf_known": with_rule(lines=lambda text: text.split("\n")),
+    "used_splitlines": with_rule(lines=splitlines),
+    "cut_at_next_colon": with_rule(value=lambda after: after.split(":")[0].removeprefix(" ")),
+    "stripped_all_spaces": with_rule(value=str.strip),
+    "kept_the_space": with_rule(value=str),
+    "dropped_first_character": with_rule(value=lambda after: after[1:]),
+    "data_lines_not_joined": with_rule(join="".join),
+    "last_data_line_wins": with_rule(join=lambda texts: texts[-1]),
     **broken(__file__, with_rule),
 }
 
@@ -108,7 +108,7 @@ def read_events(value: Any, what: str) -> list[Event]:
     found = [table(each, "an event") for each in listed(value, what)]
     for event in found:
         is_right = set(event) == {"event", "data", "id"} and all(isinstance(text, str) for text in event.values())
-        expect(is_right, "event_dictionary_three_strings", what=what, event=shown(event))
+        expect(is_right, "not_an_event", what=what, event=shown(event))
     return found
 
 
@@ -134,9 +134,9 @@ def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
         for number, events in enumerate(own, start=1):
             before, after = len(right_events(chunks[: number - 1])), len(right_events(chunks[:number]))
             if len(events) != after - before:
-                name = "last_them_completes_cr" if chunks[number - 1].endswith(b"\r") else "last_them_completes_events"
-                told = {"chunks": whole_chunks(chunks[:number]), "completed": after - before, "events": len(events)}
-                raise Mistake(name, 0.3, **told)
+                name = "event_too_late_after_cr" if chunks[number - 1].endswith(b"\r") else "event_too_late"
+                fields = {"chunks": whole_chunks(chunks[:number]), "completed": after - before, "events": len(events)}
+                raise Mistake(name, 0.3, **fields)
 
 
 JSON = '{"id": "a:1", "text": "%s"}'
@@ -184,11 +184,11 @@ def one_line(answer: Answer, rng: random.Random, lines_asked: list[str]) -> None
     lines = rng.sample(lines_asked, len(lines_asked))
     cases = [((line,), listed(answer.field_of(line), f"field_of({line!r})", 2)) for line in lines]
     slips: Slips = {
-        "all_spaces_stripped": split_with(str.strip),
-        "need_not_space_behind": lambda line: [*line.partition(": ")[::2]],
-        "space_behind_colon_left": split_with(str),
-        "character_behind_colon_taken": split_with(lambda after: after[1:]),
-        "value_cut_own_first": split_with(lambda after: after.split(":")[0].removeprefix(" ")),
+        "stripped_all_spaces": split_with(str.strip),
+        "required_a_space": lambda line: [*line.partition(": ")[::2]],
+        "field_kept_the_space": split_with(str),
+        "dropped_first_character": split_with(lambda after: after[1:]),
+        "value_cut_at_colon": split_with(lambda after: after.split(":")[0].removeprefix(" ")),
     }
     compare("field_of", cases, split_with(lambda after: after.removeprefix(" ")), slips)
 
@@ -206,7 +206,7 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
         for parser, chunk, own in zip(parsers, chunks, found):
             own += read_events(parser.feed(chunk), "feed(...)")
     if found != (wanted := [right_events(chunks) for chunks in streams]):
-        raise Mistake("two_parsers_turns", found=shown(found), wanted=shown(wanted))
+        raise Mistake("state_shared_between_parsers", found=shown(found), wanted=shown(wanted))
 
 
 def line_ends(answer: Answer, rng: random.Random) -> None:
@@ -254,7 +254,7 @@ def byte_order_mark(answer: Answer, rng: random.Random) -> None:
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     letter = bytes([rng.choice(b"abcxyz")])
 
-    def pieces_of_a_line(size: int) -> Cost:
+    def pieces_of_a_line(size: int) -> WorkCost:
         parser = answer.EventParser()
         answer.many(parser.feed, [[b"data: "], *[[letter * 10 * PIECE_BYTES]] * (size // (10 * PIECE_BYTES))])
         cost = cost_of(lambda: answer.many(parser.feed, [[letter * PIECE_BYTES]] * PIECES), PIECES)
@@ -262,16 +262,16 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
         expect([len(each["data"]) for each in events] == [size + PIECES * PIECE_BYTES], "long_line_lost", size=size)
         return cost
 
-    def events_of_a_chunk(size: int) -> Cost:
+    def events_of_a_chunk(size: int) -> WorkCost:
         parser, chunk, found = answer.EventParser(), (b"data:" + letter * EVENT_BYTES + b"\n\n") * size, []
         cost = cost_of(lambda: found.extend(listed(parser.feed(chunk), f"feed(a chunk of {size} events)")), size)
         expect(len(found) == size, f"feed(a chunk of {size} events) gave {len(found)}")
         return cost
 
-    def comments_of_a_chunk(size: int) -> Cost:
+    def comments_of_a_chunk(size: int) -> WorkCost:
         parser = answer.EventParser()
         return cost_of(lambda: parser.feed(b":\n" * size), size)
 
-    hold_steady(pieces_of_a_line, LINE_BYTES, "pieces_of_a_line")
-    hold_steady(events_of_a_chunk, EVENTS, "lines_of_a_chunk", lines="events")
-    hold_steady(comments_of_a_chunk, COMMENTS, "lines_of_a_chunk", lines="lines")
+    hold_steady(pieces_of_a_line, LINE_BYTES, "chunk_cost_grows")
+    hold_steady(events_of_a_chunk, EVENTS, "line_cost_grows", lines="events")
+    hold_steady(comments_of_a_chunk, COMMENTS, "line_cost_grows", lines="lines")

@@ -16,7 +16,7 @@ def right(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
 
 
 def squares(x: np.ndarray) -> np.ndarray:
-    """Of each row, their mean: [rows, 1]."""
+    """The mean square of each row: [rows, 1]."""
     return (x**2).mean(axis=1, keepdims=True)
 
 
@@ -26,18 +26,18 @@ def padded(size: int) -> int:
 
 
 NORM_SLIPS: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
-    "sum_divided_block_which": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] / padded(x.shape[1]) + eps) * w,
-    "eps_left_out": lambda x, w, eps: right(x, w, 0),
-    "eps_added_outside_square": lambda x, w, eps: x / (np.sqrt(squares(x)) + eps) * w,
-    "sum_squares": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] + eps) * w,
-    "weight_left_out": lambda x, w, eps: right(x, np.ones_like(w), eps),
-    "layernorm": lambda x, w, eps: right(x - x.mean(axis=1, keepdims=True), w, eps),
-    "every_row_made_row": lambda x, w, eps: np.repeat(right(x[:1], w, eps), len(x), axis=0),
+    "divided_by_block": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] / padded(x.shape[1]) + eps) * w,
+    "eps_missing": lambda x, w, eps: right(x, w, 0),
+    "eps_outside_root": lambda x, w, eps: x / (np.sqrt(squares(x)) + eps) * w,
+    "sum_for_mean": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] + eps) * w,
+    "weight_missing": lambda x, w, eps: right(x, np.ones_like(w), eps),
+    "subtracted_mean": lambda x, w, eps: right(x - x.mean(axis=1, keepdims=True), w, eps),
+    "every_row_from_first": lambda x, w, eps: np.repeat(right(x[:1], w, eps), len(x), axis=0),
 }
 
 
 @dataclass
-class Case:
+class KernelCase:
     """Inputs of one question, as NumPy sees them (float64, after rounding to the dtype)."""
 
     x: np.ndarray
@@ -52,22 +52,22 @@ class Case:
         return f"{self.dtype} {list(self.x.shape)}{far}, eps {self.eps:g}"
 
 
-def slips_on(of: Callable[[Case], np.ndarray]) -> dict[str, Callable[[Case], np.ndarray]]:
+def slips_on(of: Callable[[KernelCase], np.ndarray]) -> dict[str, Callable[[KernelCase], np.ndarray]]:
     """The mistakes of a norm, made with what `of` takes of a case."""
     return {name: lambda case, slip=slip: slip(of(case), case.weight, case.eps) for name, slip in NORM_SLIPS.items()}
 
 
 NORM_OF_X: Slips = slips_on(lambda case: case.x)
 NORMED_SLIPS: Slips = {
-    "x_normed_without_delta": lambda case: right(case.x, case.weight, case.eps),
-    "delta_added_behind_norm": lambda case: right(case.x, case.weight, case.eps) + case.delta,
+    "normed_without_delta": lambda case: right(case.x, case.weight, case.eps),
+    "delta_after_norm": lambda case: right(case.x, case.weight, case.eps) + case.delta,
     **slips_on(lambda case: case.x + case.delta),
 }
 
 
 def some_case(
     rng: random.Random, rows: int, size: int, eps: float = 1e-3, dtype: str = "float32", **more: float
-) -> Case:
+) -> KernelCase:
     """
     Args:
         more: `gap` between rows; `times`, how large the numbers are.
@@ -76,7 +76,7 @@ def some_case(
     kind = np.dtype(dtype)
     x, delta = (draws.normal(0.2, 1, (rows, size)) * more.get("times", 1) for _ in range(2))
     weight = draws.uniform(0.5, 2, size)
-    return Case(
+    return KernelCase(
         *(each.astype(kind).astype(np.float64) for each in (x, delta, weight)), eps, dtype, int(more.get("gap", 0))
     )
 
@@ -85,32 +85,32 @@ GAPS = {"x": 1, "delta": 3, "out": 2, "total": 2, "normed": 0}
 """How far apart the rows of each tensor are, in gaps of the case."""
 
 
-def run(answer: Answer, name: str, case: Case, inputs: Sequence[str], outputs: Sequence[str]) -> list[np.ndarray]:
+def run(answer: Answer, name: str, case: KernelCase, inputs: Sequence[str], outputs: Sequence[str]) -> list[np.ndarray]:
     """What a function of the answer writes into its outputs: in one launch, and nowhere else."""
     given = {each: (getattr(case, each), GAPS[each] * case.gap) for each in inputs}
     fills = {each: GAPS[each] * case.gap for each in outputs}
     seen = answer.prop("run_kernel", answer.thing(name), given, case.weight, case.eps, fills, case.dtype)
     if seen["arithmetic"]:
-        raise Mistake("lets_pytorch_do", name=name, case=case, operation=seen["arithmetic"][0])
+        raise Mistake("left_work_to_pytorch", name=name, case=case, operation=seen["arithmetic"][0])
     expect(seen["launches"] == 1, f"{name} of {case} launches {seen['launches']} kernels; one is asked for")
     for each in seen["changed"]:
         raise Mistake(f"{name} of {case} changes `{each}`, which it only reads")
     for each in seen["spilled"]:
-        raise Mistake("writes_outside", name=name, case=case, each=each, size=case.x.shape[1])
+        raise Mistake("wrote_outside", name=name, case=case, each=each, size=case.x.shape[1])
     return seen["numbers"]
 
 
-def run_add(answer: Answer, case: Case) -> list[np.ndarray]:
+def run_add(answer: Answer, case: KernelCase) -> list[np.ndarray]:
     """Total and normed."""
     return run(answer, "add_rms_norm", case, ["x", "delta"], ["total", "normed"])
 
 
 def judge(
-    cases: Sequence[tuple[Case, np.ndarray]],
+    cases: Sequence[tuple[KernelCase, np.ndarray]],
     what: str,
-    wanted: Callable[[Case], np.ndarray],
+    wanted: Callable[[KernelCase], np.ndarray],
     slips: Slips,
-    tip: str = "around_stands_nan",
+    tip: str = "read_outside",
     usual: str | None = None,
     share: float = 0.0,
 ) -> None:
@@ -123,29 +123,36 @@ def judge(
     """
     dtype = cases[0][0].dtype
 
-    def difference(arguments: tuple[Case], found: np.ndarray, wanted: np.ndarray) -> str:
+    def difference(arguments: tuple[KernelCase], found: np.ndarray, wanted: np.ndarray) -> str:
         odd = ~np.isclose(found, wanted, rtol=1e-2, atol=TOLERANCE[dtype] * np.abs(wanted).max())
         row, column = np.argwhere(odd)[0] if odd.any() else (0, 0)
         place = f"at [{row}, {column}] is {found[row, column]:.5g}; expected {wanted[row, column]:.5g}"
         return f"{what} of {arguments[0]}: {place}"
 
     compare(
-        what, [((case,), found) for case, found in cases], wanted,
-        slips if all(np.isfinite(found).all() for _, found in cases) else {}, agree=within(TOLERANCE[dtype]),
-        otherwise=lambda _, found: usual if np.isfinite(found).all() else tip, difference=difference, share=share,
-    )  # fmt: skip
+        what,
+        [((case,), found) for case, found in cases],
+        wanted,
+        slips if all(np.isfinite(found).all() for _, found in cases) else {},
+        agree=within(TOLERANCE[dtype]),
+        otherwise=lambda _, found: usual if np.isfinite(found).all() else tip,
+        difference=difference,
+        share=share,
+    )
 
 
-def judge_norm(answer: Answer, cases: Sequence[Case], tip: str = "around_stands_nan", usual: str | None = None) -> None:
+def judge_norm(
+    answer: Answer, cases: Sequence[KernelCase], tip: str = "read_outside", usual: str | None = None
+) -> None:
     found = [(case, run(answer, "rms_norm", case, ["x"], ["out"])[0]) for case in cases]
     judge(found, "rms_norm", lambda case: right(case.x, case.weight, case.eps), NORM_OF_X, tip, usual)
 
 
-def right_total(case: Case) -> np.ndarray:
+def right_total(case: KernelCase) -> np.ndarray:
     return case.x + case.delta
 
 
-def right_normed(case: Case) -> np.ndarray:
+def right_normed(case: KernelCase) -> np.ndarray:
     return right(case.x + case.delta, case.weight, case.eps)
 
 
@@ -169,8 +176,8 @@ def fused(answer: Answer, rng: random.Random) -> None:
 def half(answer: Answer, rng: random.Random) -> None:
     for times in (1, 200):
         case = some_case(rng, 2, 90, 1e-3, "float16", times=times)
-        judge_norm(answer, [case], "squares_overflow", usual="squares_overflow")
+        judge_norm(answer, [case], "squared_in_float16", usual="squared_in_float16")
         total, normed = run_add(answer, case)
-        why = "around_stands_nan" if np.isnan(total).any() else "squares_overflow"
+        why = "read_outside" if np.isnan(total).any() else "squared_in_float16"
         judge([(case, total)], "total", right_total, {}, why, usual=why)
         judge([(case, normed)], "normed", right_normed, {}, why, usual=why)

@@ -77,19 +77,19 @@ def without_mine(cut: Cut, facts: dict[str, Any]) -> Cut:
 
 
 SLIPS = {
-    "fixed_cost_own_prefill": with_changes(fixed_to_own),
+    "fixed_cost_in_own_prefill": with_changes(fixed_to_own),
     "fixed_cost_shared_by_tokens": lambda *a: right_cut(*a, fixed=lambda step: 0.0),
-    "step_shared_equally_among": lambda *a: right_cut(*a, weigh=lambda step, who: 1.0),
-    "every_second_steps_your": with_changes(all_own),
-    "others_prefill_count_others": lambda *a: right_cut(*a, reads=lambda step, who: False),
-    "others_decode_count_others": lambda *a: right_cut(*a, reads=lambda step, who: True),
-    "queue_ends_first_step": with_changes(queue_to_any_step),
-    "queue_runs_end_your": with_changes(
+    "step_shared_equally": lambda *a: right_cut(*a, weigh=lambda step, who: 1.0),
+    "all_steps_in_own_prefill": with_changes(all_own),
+    "prefills_counted_as_decodes": lambda *a: right_cut(*a, reads=lambda step, who: False),
+    "decodes_counted_as_prefills": lambda *a: right_cut(*a, reads=lambda step, who: True),
+    "queue_ends_at_any_step": with_changes(queue_to_any_step),
+    "queue_includes_first_step": with_changes(
         lambda cut, facts: {**cut, "queue": facts["mine"][0]["end"] - facts["arrival"]}
     ),
     "steps_after_first_token": all_steps,
-    "what_lies_between_steps": with_changes(lambda cut, facts: {**cut, "between steps": 0.0}),
-    "steps_without_you_lost": with_changes(without_mine),
+    "waits_between_steps_missing": with_changes(lambda cut, facts: {**cut, "between steps": 0.0}),
+    "steps_of_others_missing": with_changes(without_mine),
 }
 
 
@@ -140,8 +140,8 @@ def judge_causes(answer: Answer, rng: random.Random, causes: Sequence[str] = CAU
         wanted = right_cut(*case)
         wrong = next((cause for cause in causes if not close(cut[cause], wanted[cause], 1e-5)), None)
         if wrong:
-            told = f"{wrong!r} gave {cut[wrong]:.5f} s; expected {wanted[wrong]:.5f} s"
-            raise Mistake(told, slip=slip_of(SLIPS, found) or totals(cut, case))
+            words = f"{wrong!r} gave {cut[wrong]:.5f} s; expected {wanted[wrong]:.5f} s"
+            raise Mistake(words, slip=slip_of(SLIPS, found) or totals(cut, case))
 
 
 def totals(cut: Mapping[str, float], case: tuple[Any, ...]) -> str:

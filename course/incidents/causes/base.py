@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from course.incidents.numbers import latencies
-from course.incidents.service import Flow, Play, Service, capacity
+from course.incidents.service import Flow, ServicePlay, SimulatedService, capacity
 from course.lab.run import percentile
 from course.simulator.cluster.fleet import ClusterConfig
 from course.simulator.workload.arrivals import Poisson
@@ -30,8 +30,8 @@ class Draw(random.Random):
 class Case:
     """A service before, healthy, and now, ill. The SLO is set to fit the first."""
 
-    before: Service
-    now: Service
+    before: SimulatedService
+    now: SimulatedService
     change: str
     """What was really changed, or happened, as a log of changes would say it."""
     target: float = 0.9
@@ -71,15 +71,23 @@ class Cause:
 # ---------------------------------------------------------------- healthy services
 
 MACHINES = (
-    ("llama-3.1-8b", "l40s", 1), ("llama-3.1-8b", "a100-80gb", 1), ("qwen3-14b", "a100-80gb", 1),
-    ("qwen3-14b", "h100-sxm", 1), ("qwen3-32b", "a100-80gb", 2), ("qwen3-32b", "h100-sxm", 2),
-    ("llama-3.1-70b", "a100-80gb", 4), ("llama-3.1-70b", "h100-sxm", 4),
-)  # fmt: skip
+    ("llama-3.1-8b", "l40s", 1),
+    ("llama-3.1-8b", "a100-80gb", 1),
+    ("qwen3-14b", "a100-80gb", 1),
+    ("qwen3-14b", "h100-sxm", 1),
+    ("qwen3-32b", "a100-80gb", 2),
+    ("qwen3-32b", "h100-sxm", 2),
+    ("llama-3.1-70b", "a100-80gb", 4),
+    ("llama-3.1-70b", "h100-sxm", 4),
+)
 """Model, hardware, accelerators per replica."""
 MORE_MACHINES = (
-    *MACHINES, ("llama-3.2-3b", "h100-sxm", 1), ("llama-3-70b", "h100-sxm", 8), ("llama-3.1-8b", "l40s", 4),
+    *MACHINES,
+    ("llama-3.2-3b", "h100-sxm", 1),
+    ("llama-3-70b", "h100-sxm", 8),
+    ("llama-3.1-8b", "l40s", 4),
     ("qwen3-14b", "a100-80gb", 4),
-)  # fmt: skip
+)
 """With some that only launch-bound decoding and slow links would have else: the page would name the cause."""
 REQUESTS = 260
 """In one run."""
@@ -103,7 +111,7 @@ def service(
     replicas: int = 1,
     requests: int = REQUESTS,
     **engine: Any,
-) -> Service:
+) -> SimulatedService:
     """A service of one flow, a request a second, with a configuration that suits most traffic."""
     model, hardware, tp = draw.choice(machines)
     fields = {
@@ -114,16 +122,16 @@ def service(
     }
     flow = Flow("chat", kind, Poisson(rate=1.0))
     fleet = ClusterConfig(replicas=replicas, sample_every_s=None)
-    return Service(model, hardware, EngineConfig(**fields), (flow,), float(requests), tp=tp, fleet=fleet)
+    return SimulatedService(model, hardware, EngineConfig(**fields), (flow,), float(requests), tp=tp, fleet=fleet)
 
 
-def loaded(service: Service, load: float, of: Service | None = None) -> Service:
+def loaded(service: SimulatedService, load: float, of: SimulatedService | None = None) -> SimulatedService:
     """The same, at this share of its capacity, or of another service's."""
     of = of or service
     return service.with_load(load * capacity(of) * service.duration_s / len(service.workload(1)))
 
 
-def in_flight(played: Play) -> float:
+def in_flight(played: ServicePlay) -> float:
     """Requests in flight, on average (Little's law)."""
     spent = sum(record.ended - record.intended for record in played.run.records)
     return spent / played.service.duration_s
@@ -137,16 +145,18 @@ BREACH = (2.0, 4.8)
 """How far over its limit the worst p99 is when you are paged: at the least, and at the most."""
 
 
-def slo_for(healthy: Play, ill: Play, breach: float) -> SLO:
+def slo_for(healthy: ServicePlay, ill: ServicePlay, breach: float) -> SLO:
     """Limits that suit a healthy run, in round numbers, and that an ill one breaks by no more than a factor."""
     now = latencies(ill)
-    return SLO(**{
-        name: rounded_up(max(SLACK * percentile(values, 98), (percentile(now[name], 99) or 0.0) / breach))
-        for name, values in latencies(healthy).items()
-    })  # fmt: skip
+    return SLO(
+        **{
+            name: rounded_up(max(SLACK * percentile(values, 98), (percentile(now[name], 99) or 0.0) / breach))
+            for name, values in latencies(healthy).items()
+        }
+    )
 
 
-def breach_of(play: Play) -> tuple[str, float]:
+def breach_of(play: ServicePlay) -> tuple[str, float]:
     """The limit that answered requests break by most, at p99, and by which factor."""
     worst = {
         name: (percentile(values, 99) or 0.0) / getattr(play.service.slo, name)

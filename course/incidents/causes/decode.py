@@ -3,19 +3,19 @@
 from dataclasses import replace
 
 from course.incidents.causes.base import Case, Draw, chat, in_flight, lengths, loaded, service
-from course.incidents.service import Service, play
+from course.incidents.service import SimulatedService, play
 from course.simulator.workload.kinds import Independent
 from minillm.policies.config import SpeculativeConfig
 
 
-def blocks_for(s: Service, requests: float) -> int:
+def blocks_for(s: SimulatedService, requests: float) -> int:
     """KV blocks that hold so many whole requests of the service's, and at least its longest."""
     made = s.workload(1).requests
     tokens = [request.num_prompt_tokens + request.output_tokens for request in made]
     return int(max(requests * sum(tokens) / len(tokens), 1.25 * longest(s))) // 16 + 1
 
 
-def longest(s: Service) -> int:
+def longest(s: SimulatedService) -> int:
     """Tokens of the longest request that may come."""
     return max(flow.kind.prompt.high + flow.kind.output.high for flow in s.flows)
 
@@ -39,9 +39,14 @@ def thrash(draw: Draw) -> Case:
 def drafts_of_a_model(k: int, rate: float, max_batch: int) -> SpeculativeConfig:
     """A small draft model, without gates."""
     return SpeculativeConfig(
-        method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=rate, acceptance_floor=0, adaptive_k=False,
+        method="draft_model",
+        model="llama-3.2-1b",
+        k=k,
+        acceptance_rate=rate,
+        acceptance_floor=0,
+        adaptive_k=False,
         max_batch=max_batch,
-    )  # fmt: skip
+    )
 
 
 SMALL = (("llama-3.1-8b", "a100-80gb", 1), ("llama-3.1-8b", "l40s", 1), ("qwen3-14b", "a100-80gb", 1))
@@ -60,16 +65,28 @@ def low_acceptance(draw: Draw) -> Case:
 def speculation_load(draw: Draw) -> Case:
     rate, k = draw.uniform(0.5, 0.6), draw.randint(7, 9)
     drafts = drafts_of_a_model(k, rate, max_batch=256)
-    s = service(draw, chat(draw, (100, 250), (80, 120)), machines=SMALL, requests=240, max_num_seqs=256,
-                max_num_batched_tokens=2560, speculative=drafts)  # fmt: skip
+    s = service(
+        draw,
+        chat(draw, (100, 250), (80, 120)),
+        machines=SMALL,
+        requests=240,
+        max_num_seqs=256,
+        max_num_batched_tokens=2560,
+        speculative=drafts,
+    )
     plain = s.with_engine(speculative=None)
     before = loaded(s, 0.2, of=plain)
     return Case(before, loaded(s, 0.85, of=plain), "The feature left its beta: general availability")
 
 
 def launch_bound(draw: Draw) -> Case:
-    machines = (("llama-3.2-3b", "h100-sxm", 1), ("qwen3-4b", "h100-sxm", 1), ("llama-3.1-8b", "h100-sxm", 2),
-              ("llama-3-70b", "h100-sxm", 8), ("qwen3-14b", "h100-sxm", 4))  # fmt: skip
+    machines = (
+        ("llama-3.2-3b", "h100-sxm", 1),
+        ("qwen3-4b", "h100-sxm", 1),
+        ("llama-3.1-8b", "h100-sxm", 2),
+        ("llama-3-70b", "h100-sxm", 8),
+        ("qwen3-14b", "h100-sxm", 4),
+    )
     s = service(draw, chat(draw, (200, 500), (120, 200)), machines=machines, requests=260)
     before = loaded(s, 0.15)
     return Case(before, replace(before, cuda_graphs=False), "A hot fix for a sampling bug, with enforce_eager")

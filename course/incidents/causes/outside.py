@@ -17,11 +17,23 @@ def proxy(draw: Draw) -> Case:
 def cold_start(draw: Draw) -> Case:
     s = loaded(service(draw, chat(draw, (500, 1200), (80, 140)), requests=290), 0.5)
     rate = s.flows[0].arrivals.rate
-    waves = Spikes(rate=rate, spike_rate=4 * rate, start_s=0.15 * s.duration_s, length_s=0.12 * s.duration_s,
-                   every_s=0.3 * s.duration_s)  # fmt: skip
+    waves = Spikes(
+        rate=rate,
+        spike_rate=4 * rate,
+        start_s=0.15 * s.duration_s,
+        length_s=0.12 * s.duration_s,
+        every_s=0.3 * s.duration_s,
+    )
     s = replace(s, flows=(replace(s.flows[0], arrivals=waves),))
-    scaling = Autoscaling(signal="arrival_rate", target=1.2 * rate, min_replicas=1, max_replicas=6, interval_s=0.5,
-                          window_s=0.5, scale_down_after_s=0.04 * s.duration_s)  # fmt: skip
+    scaling = Autoscaling(
+        signal="arrival_rate",
+        target=1.2 * rate,
+        min_replicas=1,
+        max_replicas=6,
+        interval_s=0.5,
+        window_s=0.5,
+        scale_down_after_s=0.04 * s.duration_s,
+    )
     before = s.with_fleet(autoscaling=scaling)
     cold = draw.uniform(0.08, 0.1) * s.duration_s
     now = before.with_fleet(cold_start_s=cold / 3, warm_up_s=cold)

@@ -3,20 +3,29 @@
 from dataclasses import replace
 
 from course.incidents.causes.base import Case, Draw, chat, lengths, loaded, service
-from course.incidents.service import Service
+from course.incidents.service import SimulatedService
 from course.simulator.cluster.routers import RouterConfig
 from course.simulator.workload.kinds import Independent, SharedPrefix
 from course.simulator.workload.lengths import Fixed, LogNormal, Uniform
 
-LONG_WINDOW = (("llama-3.1-8b", "l40s", 1), ("llama-3.1-8b", "a100-80gb", 1), ("qwen3-14b", "a100-80gb", 1),
-               ("qwen3-32b", "a100-80gb", 2), ("llama-3.1-70b", "a100-80gb", 4))  # fmt: skip
+LONG_WINDOW = (
+    ("llama-3.1-8b", "l40s", 1),
+    ("llama-3.1-8b", "a100-80gb", 1),
+    ("qwen3-14b", "a100-80gb", 1),
+    ("qwen3-32b", "a100-80gb", 2),
+    ("llama-3.1-70b", "a100-80gb", 4),
+)
 """With positions for a prompt of fifteen thousand tokens."""
-FP8 = (("llama-3.1-8b", "l40s", 1), ("qwen3-14b", "h100-sxm", 1), ("qwen3-32b", "h100-sxm", 2),
-       ("llama-3-70b", "h100-sxm", 4))  # fmt: skip
+FP8 = (
+    ("llama-3.1-8b", "l40s", 1),
+    ("qwen3-14b", "h100-sxm", 1),
+    ("qwen3-32b", "h100-sxm", 2),
+    ("llama-3-70b", "h100-sxm", 4),
+)
 """Chips that multiply in fp8."""
 
 
-def with_long_prompts(s: Service, share: float, prompt: LogNormal | Fixed) -> Service:
+def with_long_prompts(s: SimulatedService, share: float, prompt: LogNormal | Fixed) -> SimulatedService:
     """One request in 1 / share is a document; chats become as many fewer."""
     (short,) = s.flows
     document = Independent(prompt=prompt, output=lengths(60, 0.3, 2))
@@ -72,9 +81,12 @@ def straggler(draw: Draw) -> Case:
 
 def tenants(draw: Draw, count: int, prefix: tuple[int, int], **fields: object) -> SharedPrefix:
     return SharedPrefix(
-        tenants=count, prefix=Uniform(low=prefix[0], high=prefix[1]), question=lengths(60, 0.5),
-        output=lengths(draw.uniform(50, 90), 0.4, 3), **fields,
-    )  # fmt: skip
+        tenants=count,
+        prefix=Uniform(low=prefix[0], high=prefix[1]),
+        question=lengths(60, 0.5),
+        output=lengths(draw.uniform(50, 90), 0.4, 3),
+        **fields,
+    )
 
 
 def prefix_breaker(draw: Draw) -> Case:

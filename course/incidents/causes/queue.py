@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from course.incidents.causes.base import MORE_MACHINES, Case, Draw, chat, in_flight, loaded, service
-from course.incidents.service import Service, capacity, play
+from course.incidents.service import SimulatedService, capacity, play
 from course.lab.run import percentile
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.routers import RouterConfig
@@ -21,7 +21,9 @@ def burst(draw: Draw) -> Case:
     return Case(before, spiked(before, draw, 4.0, 0.09), "A push notification went out to all users at once", 0.85)
 
 
-def spiked(s: Service, draw: Draw, height: float, share: float, start: tuple[float, float] = (0.2, 0.4)) -> Service:
+def spiked(
+    s: SimulatedService, draw: Draw, height: float, share: float, start: tuple[float, float] = (0.2, 0.4)
+) -> SimulatedService:
     """With one spike: so many times the fleet's capacity, for this share of the time."""
     most, flow = capacity(s), s.flows[0]
     start_s, length_s = draw.uniform(*start) * s.duration_s, share * s.duration_s

@@ -10,18 +10,24 @@ from course.incidents.causes import CAUSES, Case, Cause, Draw
 from course.incidents.causes.base import loaded, service
 from course.incidents.dumps.sums import Sums, sums_of, thirteen
 from course.incidents.generate import Hidden, generate_of, look_up
-from course.incidents.outcome import Trials
-from course.incidents.service import Play
+from course.incidents.outcome import ServiceTrials
+from course.incidents.service import ServicePlay
 from course.lessons.lesson_13 import run as lesson_13
 
 SLOTS, TOKENS_A_STEP = 64, 768
-"""Of the 13B: the dump doesn't tell; with these, ITL and TTFT are in its range where a server is full."""
+"""The limits of the 13B server, which the dump doesn't name: with these, a full server has its ITL and TTFT."""
 
 
 def server_of_thirteen(draw: Draw) -> Case:
     """One server of the kind, and the share of the traffic that comes near to what it can do."""
-    one = service(draw, lesson_13.TRAFFIC, machines=(("llama-2-13b", "a100-80gb", 2),), requests=240,
-                  max_num_seqs=SLOTS, max_num_batched_tokens=TOKENS_A_STEP)  # fmt: skip
+    one = service(
+        draw,
+        lesson_13.TRAFFIC,
+        machines=(("llama-2-13b", "a100-80gb", 2),),
+        requests=240,
+        max_num_seqs=SLOTS,
+        max_num_batched_tokens=TOKENS_A_STEP,
+    )
     before = loaded(one, 0.55)
     return Case(before, before.with_load(1.75), "A server of the fleet was lost, and never came back")
 
@@ -48,7 +54,7 @@ class Dump:
     shown: tuple[str, ...]
     """Ids of the questions that it answers."""
     seed: int = 0
-    sums: Callable[[Play], Sums] = sums_of
+    sums: Callable[[ServicePlay], Sums] = sums_of
 
 
 def _dumps() -> Iterator[Dump]:
@@ -71,7 +77,7 @@ def find_dump(name: object) -> Dump:
 
 
 @functools.lru_cache(maxsize=len(DUMPS))
-def drawn(name: str) -> tuple[Hidden, Trials]:
+def drawn(name: str) -> tuple[Hidden, ServiceTrials]:
     """The incident behind a dump; drawn once."""
     dump = find_dump(name)
     return generate_of(dump.cause, dump.seed, difficulty=1)

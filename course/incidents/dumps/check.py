@@ -11,7 +11,7 @@ from course.incidents.dumps.sums import ASKED, Sums, slips
 from course.incidents.generate import ALWAYS, Hidden, IncidentError, bill_of_cure, find_intervention
 from course.incidents.incident import plain
 from course.incidents.interventions import BY_ID as CHANGES
-from course.incidents.marking import Answer, Rollout, mark
+from course.incidents.marking import Diagnosis, Rollout, mark
 from course.incidents.outcome import effect_of
 from course.incidents.questions import BY_ID as QUESTIONS
 
@@ -57,7 +57,7 @@ def check(
     cited, unread = chosen(evidence, {*QUESTIONS}, "line")
     ids, unknown = chosen(ranked, {*CHANGES}, "change")
     ids = ids[:NUM_RANKED]
-    answer = Answer(as_name(dominant_phase), as_name(secondary), cited, ids, as_name(regime), dump.shown)
+    answer = Diagnosis(as_name(dominant_phase), as_name(secondary), cited, ids, as_name(regime), dump.shown)
     now = hidden.case.now
     effects = {each: effect_of([find_intervention(each)], now, trials) for each in (*ids, *hidden.fixes)}
     values = {each: effect.value for each, effect in effects.items()}

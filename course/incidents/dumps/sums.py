@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from course.incidents.numbers import answered
-from course.incidents.service import Play
+from course.incidents.service import ServicePlay
 from course.lessons.lesson_13 import run as lesson_13
 
 
@@ -87,7 +87,7 @@ def slips(sums: Sums) -> dict[str, dict[float, str]]:
     }
 
 
-def sums_of(play: Play) -> Sums:
+def sums_of(play: ServicePlay) -> Sums:
     """Read off a run."""
     service, records = play.service, play.run.records
     on, done = service.deployment(), answered(play)
@@ -98,15 +98,23 @@ def sums_of(play: Play) -> Sums:
     return Sums(
         rate=len(records) / service.duration_s,
         prompt=sum(record.request.num_prompt_tokens for record in records) / count,
-        output=output, ttft=ttft, gap=(e2e - ttft) / max(output - 1, 1), gpus=service.gpus,
-        peak=on.profile.hardware.peak_flops("bfloat16"), weights=on.model.layer_params,
+        output=output,
+        ttft=ttft,
+        gap=(e2e - ttft) / max(output - 1, 1),
+        gpus=service.gpus,
+        peak=on.profile.hardware.peak_flops("bfloat16"),
+        weights=on.model.layer_params,
         pool=on.num_kv_blocks * on.block_size * service.fleet.replicas,
-    )  # fmt: skip
+    )
 
 
-def thirteen(play: Play) -> Sums:
+def thirteen(play: ServicePlay) -> Sums:
     """The well-known dump: its own numbers, on the machine of the run. Its gap and TTFT are p99s: upper estimates."""
     return replace(
-        sums_of(play), rate=lesson_13.QPS, prompt=lesson_13.PROMPT, output=lesson_13.OUTPUT, ttft=lesson_13.TTFT_S,
+        sums_of(play),
+        rate=lesson_13.QPS,
+        prompt=lesson_13.PROMPT,
+        output=lesson_13.OUTPUT,
+        ttft=lesson_13.TTFT_S,
         gap=lesson_13.ITL_S,
-    )  # fmt: skip
+    )

@@ -35,12 +35,12 @@ OF_ITSELF, OF_WHOLE = 0.1, 0.05
 """A phase has moved if it changed by a tenth of itself, and by a twentieth of what it is a part of: of TTFT for queue,
 prefill and first token, of the end-to-end time for decode and stream. Less is nothing."""
 FEWER_IN_TIME = 0.02
-"""Of those who came."""
+"""A change of the share of requests served in time that counts."""
 SLO_S = 2.0
 """To the first token."""
 OF_TTFT = PHASES[:3]
 ROUNDS = 5
-"""Of a pair on the real engine, taking turns; of each phase the fastest counts."""
+"""Runs of each side of a pair on the real engine, taking turns; the fastest of each phase counts."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Side:
     phases: dict[str, float]
     """Mean seconds a request, of those that got their whole answer."""
     in_time: float
-    """Of those who came, the share that had a first token within SLO_S."""
+    """The share of all requests that had a first token within SLO_S."""
     worst_gap: float
     """p99 of the gaps between tokens, all requests pooled, seconds."""
 
@@ -60,7 +60,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPair:
     """A pair: the same traffic without and with a technique."""
 
     words: str
@@ -96,28 +96,28 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Row:
+class MapRow:
     """A technique's line on the map."""
 
     name: str
     knob: str
     lesson: str
     heading: str
-    helps: Measured
-    hurts: Measured
+    helps: MeasuredPair
+    hurts: MeasuredPair
     again: dict[str, Any] | None = None
     """The provenance of this row alone, if it was measured later than the map."""
 
 
 @dataclass(frozen=True)
 class PhaseMap:
-    rows: tuple[Row, ...]
+    rows: tuple[MapRow, ...]
     provenance: dict[str, Any]
     """device, versions, date, command, and what the simulated hardware's constants rest on."""
 
     __repr__ = brief
 
-    def measured_again(self, rows: Sequence[Row]) -> "PhaseMap":
+    def measured_again(self, rows: Sequence[MapRow]) -> "PhaseMap":
         """With these rows of here and now in place of their namesakes; what the others rest on stays."""
         new = {row.name: replace(row, again=provenance()) for row in rows}
         return replace(self, rows=tuple({**{row.name: row for row in self.rows}, **new}.values()))
@@ -126,7 +126,9 @@ class PhaseMap:
     def stored(cls, path: Path = STORED) -> "PhaseMap":
         """The map as it was measured last."""
         kept = json.loads(path.read_text(encoding="utf-8"))
-        rows = [Row(**{**row, **{side: _measured(row[side]) for side in ("helps", "hurts")}}) for row in kept["rows"]]
+        rows = [
+            MapRow(**{**row, **{side: _measured(row[side]) for side in ("helps", "hurts")}}) for row in kept["rows"]
+        ]
         return cls(tuple(rows), kept["provenance"])
 
     def store(self, path: Path = STORED) -> None:
@@ -135,16 +137,16 @@ class PhaseMap:
         path.write_text(text + "\n", encoding="utf-8")
 
 
-def _measured(kept: dict[str, Any]) -> Measured:
-    return Measured(**{**kept, "without": Side(**kept["without"]), "with_it": Side(**kept["with_it"])})
+def _measured(kept: dict[str, Any]) -> MeasuredPair:
+    return MeasuredPair(**{**kept, "without": Side(**kept["without"]), "with_it": Side(**kept["with_it"])})
 
 
-def simulated(pair: Pair) -> Measured:
+def simulated(pair: Pair) -> MeasuredPair:
     """A pair on the simulator. The same every time."""
     where = f"{simulated_70b.MODEL} on simulated {simulated_70b.HARDWARE}"
     if profile := pair.without.fields.get("profile"):
         where = where.replace(simulated_70b.HARDWARE, profile)
-    return Measured(pair.words, where, _played(pair, pair.without), _played(pair, pair.with_it))
+    return MeasuredPair(pair.words, where, _played(pair, pair.without), _played(pair, pair.with_it))
 
 
 def _played(pair: Pair, setting: Setting) -> Side:
@@ -163,7 +165,7 @@ def _played(pair: Pair, setting: Setting) -> Side:
     )
 
 
-def on_the_engine(lab: Lab, pair: EnginePair) -> Measured:
+def on_the_engine(lab: Lab, pair: EnginePair) -> MeasuredPair:
     """A pair on the real engine: both sides in turns, so that a machine that drifts drifts under both."""
     prompt = [2 + (7 * i) % 9973 for i in range(pair.prompt_tokens)]  # any tokens: what is said costs nothing
     one = Workload("one prompt", "", (Arrival(0.0, prompt, 8),))
@@ -173,7 +175,7 @@ def on_the_engine(lab: Lab, pair: EnginePair) -> Measured:
         for side, fields in (("without", pair.without), ("with_it", pair.with_it)):
             taken[side].append(lab.run(one, **common, **fields))
     sides = {side: _fastest(runs) for side, runs in taken.items()}
-    return Measured(pair.words, f"{lab.config().model} on a real engine", **sides)
+    return MeasuredPair(pair.words, f"{lab.config().model} on a real engine", **sides)
 
 
 def _fastest(runs: Sequence[Run]) -> Side:
@@ -184,13 +186,13 @@ def _fastest(runs: Sequence[Run]) -> Side:
     return Side({phase: round(min(each[phase] for each in phases), 6) for phase in PHASES}, in_time, round(gap, 6))
 
 
-def measure(row: Technique, lab: Lab) -> Row:
+def measure(row: Technique, lab: Lab) -> MapRow:
     """Both pairs of a technique."""
 
-    def run(pair: Pair | EnginePair) -> Measured:
+    def run(pair: Pair | EnginePair) -> MeasuredPair:
         return simulated(pair) if isinstance(pair, Pair) else on_the_engine(lab, pair)
 
-    return Row(row.name, row.knob, row.lesson, row.heading, run(row.helps), run(row.hurts))
+    return MapRow(row.name, row.knob, row.lesson, row.heading, run(row.helps), run(row.hurts))
 
 
 def measure_all(lab: Lab, rows: Sequence[Technique] = ROWS, say: Callable[[str], None] = lambda _: None) -> PhaseMap:
@@ -219,7 +221,7 @@ def _source_of(hardware: str) -> str:
     return provenance.get("source", "typical constants, which have not been measured")
 
 
-def _told(pair: Measured, what: str) -> str:
+def _told(pair: MeasuredPair, what: str) -> str:
     was, now = pair.seconds(what)
     return f"{what} {pair.effect(what)} {number(was)} to {number(now)}"
 
@@ -234,7 +236,7 @@ def main(arguments: list[str] | None = None) -> None:
     found = measure_all(Lab(), rows, say=lambda words: print(words, flush=True))
     for row in found.rows:
         for kind in ("helps", "hurts"):
-            pair: Measured = getattr(row, kind)
+            pair: MeasuredPair = getattr(row, kind)
             told = ", ".join(_told(pair, phase) for phase in (*PHASES, "e2e", "worst_gap", "in_time"))
             print(f"{row.name} | {pair.words} | {told}")
     if name:

@@ -7,7 +7,7 @@ from typing import Any
 from course.lab.display import Html, as_table, link_to
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
-from course.lab.phase_map.measure import Measured, PhaseMap, Row, measure
+from course.lab.phase_map.measure import MapRow, MeasuredPair, PhaseMap, measure
 from course.lab.phase_map.techniques import ROWS
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
 from course.lab.svg import INK, SOFT, TITLE_HEIGHT, Picture, line, phase_fill, rect, text
@@ -20,7 +20,7 @@ HALF = CELL_WIDTH / 2 - 2
 EVERYTHING = "everything"
 
 
-def label(pair: Measured, what: str) -> str:
+def label(pair: MeasuredPair, what: str) -> str:
     """What became of a phase, "÷8", "×3", "−13%", "·" for nothing; percentage points within the SLO."""
     if pair.effect(what) == "nothing":
         return "·"
@@ -95,7 +95,7 @@ def _heads(bottom: float) -> str:
     return drawn
 
 
-def _half(x: float, y: float, pair: Measured, what: str) -> str:
+def _half(x: float, y: float, pair: MeasuredPair, what: str) -> str:
     """A filled box helps, an empty one with a thick border hurts, a dot is nothing."""
     effect, written = pair.effect(what), label(pair, what)
     middle = x + HALF / 2
@@ -114,11 +114,12 @@ def _legend(y: float) -> str:
     drawn += rect(252, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
     drawn += text(267, y, "×2.0", size=10, text_anchor="middle") + text(288, y, "hurts", size=11.5, fill=SOFT)
     drawn += text(330, y, "·  nothing", size=11.5, fill=SOFT)
-    return drawn + text(WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT,
-                        text_anchor="end")  # fmt: skip
+    return drawn + text(
+        WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT, text_anchor="end"
+    )
 
 
-def _moved(pair: Measured) -> str:
+def _moved(pair: MeasuredPair) -> str:
     moved = [f"{name} {label(pair, what)}" for what, name in COLUMNS.items() if pair.effect(what) != "nothing"]
     return ", ".join(moved) or "nothing moves"
 
@@ -130,7 +131,7 @@ def runs_table(found: PhaseMap) -> Html:
     return as_table(("technique", "field", "A", "B", "lesson"), rows)
 
 
-def _shown_in(row: Row, known: dict[str, Lesson]) -> str | Html:
+def _shown_in(row: MapRow, known: dict[str, Lesson]) -> str | Html:
     lesson = known.get(row.lesson)
     return link_to(lesson.link(row.heading), f"{row.lesson}: {row.heading}") if lesson else row.lesson
 

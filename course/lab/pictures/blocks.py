@@ -12,7 +12,7 @@ TOP, LEFT, WIDTH = 34, 4, 500
 MANY = "s"
 """On a block that several requests share."""
 GLYPHS = (string.digits + string.ascii_letters).replace(MANY, "")
-"""Of requests, by their number."""
+"""The character of each request, by its number."""
 
 
 def draw_blocks(run: Run) -> Picture:

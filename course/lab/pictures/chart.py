@@ -62,7 +62,7 @@ class Axis:
     low: float | None = None
     high: float | None = None
     names: Sequence[str] = ()
-    """Of the places 0, 1, 2, ..., where these are no numbers."""
+    """Names of the places 0, 1, 2, ..., where the axis has no numbers."""
 
 
 @dataclass(frozen=True)
@@ -168,16 +168,26 @@ def _draw_mark(axes: Axes, mark: Mark) -> None:
         axes.axvline(mark.x, color=ALARM, linestyle=":")
         place = (mark.x, 1.0)
         axes.annotate(  # above the axes, where neither a curve nor the legend is
-            mark.label, place, xycoords=("data", "axes fraction"), xytext=(0, 4), textcoords="offset points",
-            ha="center", **look,
-        )  # fmt: skip
+            mark.label,
+            place,
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 4),
+            textcoords="offset points",
+            ha="center",
+            **look,
+        )
     elif mark.y is not None:
         axes.axhline(mark.y, color=ALARM, linestyle=":")
         place = (1.0, mark.y)
         axes.annotate(
-            mark.label, place, xycoords=("axes fraction", "data"), xytext=(-4, 4), textcoords="offset points",
-            ha="right", **look,
-        )  # fmt: skip
+            mark.label,
+            place,
+            xycoords=("axes fraction", "data"),
+            xytext=(-4, 4),
+            textcoords="offset points",
+            ha="right",
+            **look,
+        )
 
 
 def _inside(figure: Figure) -> str:

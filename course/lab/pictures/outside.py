@@ -24,9 +24,16 @@ def draw_bar_from_outside(
         top, tall = (y + height * 0.3, height * 0.4) if phase == "queue" else (y, height)
         if phase in inferred:
             body += rect(
-                start, top, end - start, tall, fill=phase_fill(phase), fill_opacity=0.4, stroke=PHASE_COLOURS[phase],
-                stroke_width=1, stroke_dasharray="3 2",
-            )  # fmt: skip
+                start,
+                top,
+                end - start,
+                tall,
+                fill=phase_fill(phase),
+                fill_opacity=0.4,
+                stroke=PHASE_COLOURS[phase],
+                stroke_width=1,
+                stroke_dasharray="3 2",
+            )
         else:
             body += rect(start, top, max(end - start, 1), tall, fill=phase_fill(phase))
     return body + (first_token_flag(borders[3], y) if view.deliveries else "")

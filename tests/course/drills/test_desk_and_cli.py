@@ -106,8 +106,16 @@ def test_the_terminal_lists_shows_and_grades(home: Path) -> None:
     sheet.write_text(json.dumps({"samples": good.samples, "own": good.own_written}))
     fixes = [part for each in good.commit.fixes for part in ("--fix", each)]
     options = (
-        "--dominant", "queue", "--second", "kv_room", "--number", good.commit.number, *fixes, "--sheet", str(sheet),
-    )  # fmt: skip
+        "--dominant",
+        "queue",
+        "--second",
+        "kv_room",
+        "--number",
+        good.commit.number,
+        *fixes,
+        "--sheet",
+        str(sheet),
+    )
     graded = run("grade", FLAGSHIP, "--answer", str(answer), *options)
     assert graded["computed"]["points"] > 8 and graded["calibration"]["weight"] == 1
     assert set(graded["model_answers"]) == set(LEVELS) and all(each["own"]["counts"] for each in graded["criteria"])
@@ -120,9 +128,16 @@ def test_the_terminal_lists_shows_and_grades(home: Path) -> None:
 def test_a_terminal_asks_for_every_stage() -> None:
     criteria = len(find_drill(FLAGSHIP).rubric.criteria)
     said = [
-        "The queue it is, and 80 ms x 180 = 14.4 s.", ".", "queue", "nonsense", "decode", "5.4 times", "admission",
-        "", "",
-    ]  # fmt: skip
+        "The queue it is, and 80 ms x 180 = 14.4 s.",
+        ".",
+        "queue",
+        "nonsense",
+        "decode",
+        "5.4 times",
+        "admission",
+        "",
+        "",
+    ]
     said += (
         ["because of that"] * 3
         + ["weak"] * (2 * criteria)
@@ -139,10 +154,16 @@ def test_a_terminal_asks_for_every_stage() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("grade", "nope", "--answer", "-"), ("grade", FLAGSHIP, "--answer", "-"), ("show", "nope"),
-     ("grade", FLAGSHIP, "--answer", "/no/such/file"), ("grade", FLAGSHIP, "--dominant", "moon"),
-     ("grade", FLAGSHIP, "--fix", "tp", "--fix", "tp"), ("grade", FLAGSHIP, "--sheet", "/no/such/file")],
-)  # fmt: skip
+    [
+        ("grade", "nope", "--answer", "-"),
+        ("grade", FLAGSHIP, "--answer", "-"),
+        ("show", "nope"),
+        ("grade", FLAGSHIP, "--answer", "/no/such/file"),
+        ("grade", FLAGSHIP, "--dominant", "moon"),
+        ("grade", FLAGSHIP, "--fix", "tp", "--fix", "tp"),
+        ("grade", FLAGSHIP, "--sheet", "/no/such/file"),
+    ],
+)
 def test_mistakes_at_the_terminal_are_said_in_words(arguments: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, list(arguments))
     assert isinstance(result.exception, MinillmError) and not attempts.FILE.read().done

@@ -14,13 +14,14 @@ from fake_endpoint import FakeEndpoint, Reply
 
 from course.drills import calibrate, judge, lesson
 from course.drills.amounts import amounts_in, sums_in
-from course.drills.checks import check, claims, follow_ups, share, verified
-from course.drills.claims import against_itself, declared_innocent, false_claims, named_in, table
-from course.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, Draw, DrawnDrill, Drill, UnknownDrillError
+from course.drills.checks import check, false_statements, follow_ups, share, verified
+from course.drills.drill import FLUENT, LEVELS, SAMPLES, Commit, DrawnDrill, Drill, PromptDraw, UnknownDrillError
+from course.drills.falsehoods import against_itself, falsehoods_in
 from course.drills.library import ALL, FLAGSHIP, find_drill
 from course.drills.library.formulas import accepted
 from course.drills.sitting import Sitting
-from course.grading.growth import Cost, hold_steady
+from course.drills.stated import declared_innocent, named_in, table
+from course.grading.growth import WorkCost, hold_steady
 
 CASES = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
 EACH = pytest.mark.parametrize("drill", ALL, ids=lambda drill: drill.id)
@@ -54,7 +55,7 @@ def test_a_rubric_names_what_there_is(drill: Drill) -> None:
     assert set(rubric.samples[FLUENT].grades) == set(rubric.samples[FLUENT].why) == keys
     drawn = drill.drawn()
     for each in drawn.rubric.must_not_say:
-        assert claims(drawn, each.says) and not claims(drawn, each.right), each.says
+        assert false_statements(drawn, each.says) and not false_statements(drawn, each.right), each.says
     names = {*causes, *techniques, *table()["quantities"]}
     for each in rubric.follow_ups:
         assert {*each.if_dominant, *each.unless_dominant, *each.if_second, *each.unless_second} <= causes
@@ -95,12 +96,12 @@ def test_words_alone_earn_nothing(drill: Drill) -> None:
 
 
 def test_what_is_false_is_caught_and_what_is_true_or_not_said_is_left_alone() -> None:
-    assert [text for text in CASES["false"] if not false_claims(text, OF_A_DRILL)] == []
-    assert [text for text in CASES["true"] if false_claims(text, OF_A_DRILL)] == []
+    assert [text for text in CASES["false"] if not falsehoods_in(text, OF_A_DRILL)] == []
+    assert [text for text in CASES["true"] if falsehoods_in(text, OF_A_DRILL)] == []
 
 
 def test_what_lessons_01_02_and_09_measure_is_not_false_in_general() -> None:
-    assert not any(false_claims(says) for says, _ in OF_A_DRILL) and false_claims(OF_A_DRILL[0][0], OF_A_DRILL)
+    assert not any(falsehoods_in(says) for says, _ in OF_A_DRILL) and falsehoods_in(OF_A_DRILL[0][0], OF_A_DRILL)
 
 
 def test_written_out_sums_are_recomputed() -> None:
@@ -121,11 +122,15 @@ def test_what_contradicts_a_commit_or_itself_costs() -> None:
     both = "A smaller model lowers cost. Later on: a smaller model doesn't lower cost."
     assert against_itself(both) and not against_itself(both.split(". ")[0])
     falsehood = drawn.rubric.must_not_say[0]
-    (claim,) = claims(drawn, "Int8 weights cut the queue.")
-    assert claim.right == falsehood.right
-    assert not claims(drawn, "Int8 weights free KV memory, and that cuts the queue."), "what makes it right is heard"
+    (false,) = false_statements(drawn, "Int8 weights cut the queue.")
+    assert false.right == falsehood.right
+    assert not false_statements(drawn, "Int8 weights free KV memory, and that cuts the queue."), (
+        "what makes it right is heard"
+    )
     useless, hot = "More replicas do nothing for the queue.", find_drill("hot-prefix").drawn()
-    assert claims(drawn, useless) and not claims(hot, useless), "there the router sends them nothing"
+    assert false_statements(drawn, useless) and not false_statements(hot, useless), (
+        "there the router sends them nothing"
+    )
 
 
 def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
@@ -150,14 +155,24 @@ def test_the_asked_for_number_is_checked_wherever_it_stands() -> None:
 def test_hostile_texts_take_time_in_proportion_to_their_length() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     for piece in (
-        "1 x ", "1-", "quantization ", "queue lowers ", "kv ", "(", " and it", "9", "a", "not ", "\x00?\n",
+        "1 x ",
+        "1-",
+        "quantization ",
+        "queue lowers ",
+        "kv ",
+        "(",
+        " and it",
+        "9",
+        "a",
+        "not ",
+        "\x00?\n",
         "2 x 3 = 1e999. 1e999 x 1e999 = 3. 1 / 0 = 0. ",
-    ):  # fmt: skip
+    ):
 
-        def reading(size: int, piece: str = piece) -> Cost:
+        def reading(size: int, piece: str = piece) -> WorkCost:
             text, began = piece * (size // len(piece)), time.process_time()
             check(drawn, text, Commit(number=text)), follow_ups(drawn, text, Commit()), named_in(text)
-            return Cost(time.process_time() - began, size)
+            return WorkCost(time.process_time() - began, size)
 
         hold_steady(reading, (500, 5_000), f"the time per character grows with the length of {piece!r}, repeated")
     assert "<script>" not in Sitting(drawn, "<script>alert(1)</script> quantization cuts the queue.").html()
@@ -183,9 +198,14 @@ def test_a_self_grade_weighs_what_two_samples_say() -> None:
 def test_a_judge_has_to_quote_and_its_disagreement_is_shown() -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     answer = drawn.answers["strong"]
-    told = ['{"level": "Strong", "quote": "most of the TTFT must be waiting in the queue"}', 'So: {"level": "passing", '
-            '"quote": "TTFT of 3.2 s is the primary problem"}', '{"level": "staff", "quote": "never said by this one"}',
-            "no JSON", '{"level": "weak", "quote": ""}', '{"level": "weak", "quote": ""}']  # fmt: skip
+    told = [
+        '{"level": "Strong", "quote": "most of the TTFT must be waiting in the queue"}',
+        'So: {"level": "passing", "quote": "TTFT of 3.2 s is the primary problem"}',
+        '{"level": "staff", "quote": "never said by this one"}',
+        "no JSON",
+        '{"level": "weak", "quote": ""}',
+        '{"level": "weak", "quote": ""}',
+    ]
     with FakeEndpoint(
         lambda number, body: Reply(text=told[number]) if number < len(told) else Reply(status=500)
     ) as fake:
@@ -228,7 +248,7 @@ def test_seeds_change_the_numbers_and_equal_seeds_do_not() -> None:
     drill = find_drill(FLAGSHIP)
     assert drill.drawn(5).prompt == drill.drawn(5).prompt
     assert len({drill.drawn(seed).prompt for seed in range(8)}) > 1
-    assert Draw(0)(1.0, 2.0, 3.0) == 1.0
+    assert PromptDraw(0)(1.0, 2.0, 3.0) == 1.0
     with pytest.raises(UnknownDrillError, match=FLAGSHIP):
         find_drill("nothing")
 
@@ -242,10 +262,17 @@ def test_what_is_asked_for_is_not_in_the_prompt(drill: Drill) -> None:
 
 def test_numbers_are_read_with_their_units() -> None:
     for text, value, unit in (
-        ("80 ms", 0.08, "s"), ("132k tokens/s", 132e3, "tokens/s"), ("3.4 pflop/s", 3.4e15, "FLOP/s"),
-        ("18%", 0.18, "ratio"), ("$2.69 an hour", 2.69, "$"), ("60 requests per second", 60, "requests/s"),
-        ("1,056", 1056, ""), ("492 mb", 492e6, "B"), ("$2-3 an hour", 2, "$"), ("5.5x", 5.5, "ratio"),
-    ):  # fmt: skip
+        ("80 ms", 0.08, "s"),
+        ("132k tokens/s", 132e3, "tokens/s"),
+        ("3.4 pflop/s", 3.4e15, "FLOP/s"),
+        ("18%", 0.18, "ratio"),
+        ("$2.69 an hour", 2.69, "$"),
+        ("60 requests per second", 60, "requests/s"),
+        ("1,056", 1056, ""),
+        ("492 mb", 492e6, "B"),
+        ("$2-3 an hour", 2, "$"),
+        ("5.5x", 5.5, "ratio"),
+    ):
         (found,) = amounts_in(text)
         assert (found.low, found.unit) == (pytest.approx(value), unit), text
     assert [(w.low, w.high) for w in amounts_in("30-50 ms")] == [(pytest.approx(0.03), pytest.approx(0.05))]

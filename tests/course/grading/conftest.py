@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # wrong_answers
 
 from course.grading.exercise import Exercise
 from course.grading.plug_in import OpenLab
-from course.grading.runner import Graded, Submission, Worker
+from course.grading.runner import Graded, GradingWorker, Submission
 
 Grade = Callable[..., Graded]
 
@@ -18,7 +18,7 @@ Grade = Callable[..., Graded]
 @pytest.fixture(scope="module")
 def grade() -> Iterator[Grade]:
     """grade(exercise, source text, seed) -> Graded"""
-    with Worker() as worker:
+    with GradingWorker() as worker:
 
         def one(exercise: Exercise, text: str, seed: int = 0) -> Graded:
             if exercise.missing:

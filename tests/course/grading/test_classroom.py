@@ -31,9 +31,16 @@ def work() -> None:
     assert history.add_hint(EXERCISE, 1) is None
     assert history.add_attempt(EXERCISE, seed=2, score=EXERCISE.max_score) is None
     attempts.keep(
-        attempts.Attempt(drill="p99-8s", seed=0, when="2030-01-01T00:00:00", answer="Queue.", level="weak",
-                         points=0.25, dimensions={"diagnosis": 0.25})
-    )  # fmt: skip
+        attempts.DrillAttempt(
+            drill="p99-8s",
+            seed=0,
+            when="2030-01-01T00:00:00",
+            answer="Queue.",
+            level="weak",
+            points=0.25,
+            dimensions={"diagnosis": 0.25},
+        )
+    )
 
 
 def export(name: str, path: Path) -> classroom.Learner:

@@ -120,10 +120,13 @@ def test_builds_leave_no_history(monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     ("cell", "advice"),
-    [("check('block-pool', Pool)", "run the cell above it"),
-     ("check('block-pool', str(1, 2, 3, 4))", "without brackets"), ("Pool", None),
-     ("def f(): return Pool\nf()  # check(...)", None)],
-)  # fmt: skip
+    [
+        ("check('block-pool', Pool)", "run the cell above it"),
+        ("check('block-pool', str(1, 2, 3, 4))", "without brackets"),
+        ("Pool", None),
+        ("def f(): return Pool\nf()  # check(...)", None),
+    ],
+)
 def test_an_error_in_the_line_of_a_check_is_followed_by_advice(
     cell: str, advice: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,13 +12,13 @@ from course.grading.__main__ import app
 from course.grading.attempt import graded
 from course.grading.exercises import find
 from course.grading.history import History
-from course.grading.runner import Submission, Worker
+from course.grading.runner import GradingWorker, Submission
 from course.grading.ship import pack
 
 
 def test_without_the_package_the_learner_is_told_what_is_missing() -> None:
     exercise = replace(find("triton-kernel"), needs=("no_such_package",))
-    with Worker() as worker:
+    with GradingWorker() as worker:
         found = worker.grade(exercise, Submission.of_text("1 / 0", "answer.py"), seed=0)
     assert "no_such_package" in found.criteria[0].feedback
 

@@ -22,10 +22,15 @@ def test_attention_is_the_engines(seed: int) -> None:
     starts = [0, *np.cumsum(step.query_lens).tolist()]
     lens = step.context_lens.tolist()
     metadata = AttentionMetadata(
-        query_starts=starts, context_lens=lens, query_starts_tensor=torch.tensor(starts),
-        context_lens_tensor=torch.tensor(lens), block_tables=torch.from_numpy(step.block_tables),
-        slot_mapping=torch.empty(0), num_decodes=1, block_size=step.key_cache.shape[1],
-    )  # fmt: skip
+        query_starts=starts,
+        context_lens=lens,
+        query_starts_tensor=torch.tensor(starts),
+        context_lens_tensor=torch.tensor(lens),
+        block_tables=torch.from_numpy(step.block_tables),
+        slot_mapping=torch.empty(0),
+        num_decodes=1,
+        block_size=step.key_cache.shape[1],
+    )
     cache = torch.from_numpy(np.stack((step.key_cache, step.value_cache), axis=2))
     engines = EagerAttention(metadata).attend(torch.from_numpy(step.query), cache, step.query.shape[2] ** -0.5)
     assert alike(engines.double().numpy(), paged_attention.right(*step.arguments()), 1e-5)

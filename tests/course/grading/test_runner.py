@@ -10,7 +10,7 @@ from course.grading import runner
 from course.grading.exercise import Exercise
 from course.grading.exercises import find
 from course.grading.remote import Link
-from course.grading.runner import KEPT_OUTPUT, Graded, Submission, Worker
+from course.grading.runner import KEPT_OUTPUT, Graded, GradingWorker, Submission
 from course.grading.source import answer_file, path_of
 
 SHORT = replace(find("percentiles"), limit_s=0.5)
@@ -19,7 +19,7 @@ HALF = SOLUTION.partition("def two_numbers")[0]
 
 
 def graded(text: str, exercise: Exercise = SHORT) -> Graded:
-    with Worker() as worker:
+    with GradingWorker() as worker:
         return worker.grade(exercise, Submission.of_text(text, "answer.py"), seed=0)
 
 
@@ -117,10 +117,15 @@ READS_THE_ANSWER = f"open({str(path_of(SHORT))!r}).read()"
 
 @pytest.mark.parametrize(
     "trick",
-    ["import course.grading.exercises.percentiles", "from minillm.observe import summary",
-    "import importlib; importlib.import_module('solutions')", READS_THE_ANSWER,
-    "import subprocess; subprocess.run(['true'])", "import os; os.system('true')"],
-)  # fmt: skip
+    [
+        "import course.grading.exercises.percentiles",
+        "from minillm.observe import summary",
+        "import importlib; importlib.import_module('solutions')",
+        READS_THE_ANSWER,
+        "import subprocess; subprocess.run(['true'])",
+        "import os; os.system('true')",
+    ],
+)
 def test_an_answer_stands_on_its_own(trick: str) -> None:
     found = graded(f"{trick}\n{SOLUTION}")
     assert not any(criterion.earned for criterion in found.criteria)
@@ -179,7 +184,7 @@ def test_threads_that_never_end_hold_nothing_up() -> None:
 
 
 def test_a_worker_goes_on_after_an_answer_that_killed_its_process() -> None:
-    with Worker() as worker:
+    with GradingWorker() as worker:
         worker.grade(SHORT, Submission.of_text("import os\nos._exit(1)", "a.py"), 0)
         assert is_full(worker.grade(SHORT, Submission.of_text(SOLUTION, "a.py"), 0))
 

@@ -48,8 +48,16 @@ def test_marks_are_carried_out() -> None:
         compile(text, "source", "exec")
 
 
-@pytest.mark.parametrize("text", ["# [solution]", "# [stub]", "# [end]", "# [solution]\n# [solution]\n# [end]",
-                                  "# [solution]\n# [stub]\nx = 1\n# [end]"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# [solution]",
+        "# [stub]",
+        "# [end]",
+        "# [solution]\n# [solution]\n# [end]",
+        "# [solution]\n# [stub]\nx = 1\n# [end]",
+    ],
+)
 def test_marks_out_of_order_are_refused(text: str) -> None:
     with pytest.raises(SourceError):
         resolve(text, "stub")

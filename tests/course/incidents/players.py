@@ -10,14 +10,32 @@ from course.incidents.numbers import PLACES
 
 LIMITS = ("more_slots", "larger_chunks", "kv_budget", "raise_client_cap", "longer_timeouts", "warm_pool")
 HARMLESS = (
-    "more_slots", "kv_budget", "continuous_batching", "least_outstanding", "raise_client_cap", "backoff", "unbuffer",
-    "ingress_workers", "cuda_graphs", "gate_speculation", "static_first", "chunked_prefill", "near_clients",
-)  # fmt: skip
+    "more_slots",
+    "kv_budget",
+    "continuous_batching",
+    "least_outstanding",
+    "raise_client_cap",
+    "backoff",
+    "unbuffer",
+    "ingress_workers",
+    "cuda_graphs",
+    "gate_speculation",
+    "static_first",
+    "chunked_prefill",
+    "near_clients",
+)
 """Each does nothing where it isn't needed."""
 
 
-def play(incident: Incident, asked: Sequence[str], phase: str | None, ranked: Sequence[str], deployed: Sequence[str],
-         second: str | None = None, regime: str = "steady") -> Result:  # fmt: skip
+def play(
+    incident: Incident,
+    asked: Sequence[str],
+    phase: str | None,
+    ranked: Sequence[str],
+    deployed: Sequence[str],
+    second: str | None = None,
+    regime: str = "steady",
+) -> Result:
     incident = incident.fresh()
     for name in asked:
         incident.ask(name)

@@ -131,10 +131,16 @@ def marked(**capacity: object) -> dict[str, tuple[float, str]]:
 
 def test_a_slip_is_named() -> None:
     for name, value, words in (
-        ("in_flight", 18.0, "TTFT alone"), ("in_flight", 12.0, "leaves TTFT out"), ("in_flight", 10.0, "the rate"),
-        ("prefill_share", 0.5, "used twice"), ("prefill_share", 2.0, "one GPU"), ("prefill_share", 100, "in percent"),
-        ("kv_requests", 21_000, "in tokens"), ("in_flight", "many", "a number"), ("servers", None, "not answered"),
-    ):  # fmt: skip
+        ("in_flight", 18.0, "TTFT alone"),
+        ("in_flight", 12.0, "leaves TTFT out"),
+        ("in_flight", 10.0, "the rate"),
+        ("prefill_share", 0.5, "used twice"),
+        ("prefill_share", 2.0, "one GPU"),
+        ("prefill_share", 100, "in percent"),
+        ("kv_requests", 21_000, "in tokens"),
+        ("in_flight", "many", "a number"),
+        ("servers", None, "not answered"),
+    ):
         points, said = marked(**{name: value})[name]
         assert points == 0 and words.lower() in said.lower(), (name, value)
 

@@ -1,4 +1,4 @@
-"""Of every cause: the service is ill, the fix cures it on traffic that nobody has seen, the tempting one does not,
+"""Every cause: the service is ill, the fix cures it on traffic that no one has seen, the tempting one does not,
 and those who know score, and those who do not, do not.
 """
 

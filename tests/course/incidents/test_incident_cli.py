@@ -55,18 +55,42 @@ def test_mistakes_are_told(run: Run) -> None:
 @pytest.mark.parametrize("ends", ["quit", pytest.param("grade", marks=pytest.mark.slow)])
 def test_playing_by_hand(run: Run, ends: str) -> None:
     words = [
-        "questions", "fixes", "suspect too few slots", "fixes queue", "ask kv_use batch", "ask", "ask gremlins",
-        "deploy more_slots", "dance", "rollback", "status", "answer dominant_phase=gpu",
-        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots", "grade",
-        "deploy", "deploy gremlins", "deploy more_slots", ends,
-    ]  # fmt: skip
+        "questions",
+        "fixes",
+        "suspect too few slots",
+        "fixes queue",
+        "ask kv_use batch",
+        "ask",
+        "ask gremlins",
+        "deploy more_slots",
+        "dance",
+        "rollback",
+        "status",
+        "answer dominant_phase=gpu",
+        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_slots",
+        "grade",
+        "deploy",
+        "deploy gremlins",
+        "deploy more_slots",
+        ends,
+    ]
     status, out, _ = run("incident", *SLOTS, stdin="\n".join(words))
     assert status == 0
     told = (
-        "PAGE", "at least one question", "no question 'gremlins'", "diagnose first", "no command 'dance'",
-        "no phase 'gpu': choose one of queue", "in your own words", "Eight times the slots", "nothing to roll back",
-        "of the day's error budget burned", "type grade again", "no intervention 'gremlins'", "at least one change",
-    )  # fmt: skip
+        "PAGE",
+        "at least one question",
+        "no question 'gremlins'",
+        "diagnose first",
+        "no command 'dance'",
+        "no phase 'gpu': choose one of queue",
+        "in your own words",
+        "Eight times the slots",
+        "nothing to roll back",
+        "of the day's error budget burned",
+        "type grade again",
+        "no intervention 'gremlins'",
+        "at least one change",
+    )
     assert all(words in out for words in told)
     for told in ("incident: ", "max_num_seqs too low"):
         assert (told in out) == (ends == "grade")

@@ -12,7 +12,7 @@ from players import expert
 
 from course.incidents import Incident, IncidentError
 from course.incidents.interventions import BY_ID, MOST_SLOTS
-from course.incidents.marking import EVIDENCE, RESTORED, Answer, _secondary, second_phases
+from course.incidents.marking import EVIDENCE, RESTORED, Diagnosis, _secondary, second_phases
 from course.incidents.numbers import PLACES
 from course.incidents.page import page_of
 from course.incidents.questions_server import BATCHES
@@ -100,8 +100,9 @@ def test_names_that_do_not_exist_are_refused(slots: Incident, wrong: dict) -> No
         slots.ask("kv_usee")
 
 
-@pytest.mark.parametrize("wrong", [{"dominant_phase": 3}, {"secondary": "the model"}, {"dominant_phase": ["queue"]},
-                                   {"regime": "sometimes"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong", [{"dominant_phase": 3}, {"secondary": "the model"}, {"dominant_phase": ["queue"]}, {"regime": "sometimes"}]
+)
 def test_a_phase_that_does_not_exist_or_a_blank_diagnosis_is_refused(slots: Incident, wrong: dict) -> None:
     with pytest.raises(IncidentError, match="choose one of"):
         slots.answer(**{"dominant_phase": "queue", **wrong})
@@ -247,8 +248,11 @@ def test_the_reveal_tells_what_everything_would_have_done(slots: Incident) -> No
     assert {"more_slots", "double_fleet", "int8_kv"} <= set(told.effects.index) < set(BY_ID)
     assert told.effects["value"].is_monotonic_decreasing
     assert [one.did for one in told.timeline][1:] == [
-        "paged", "suspected: the settings", "asked: Batch occupancy over time, and slots", "committed: queue"
-    ]  # fmt: skip
+        "paged",
+        "suspected: the settings",
+        "asked: Batch occupancy over time, and slots",
+        "committed: queue",
+    ]
     assert told.what_happened == told.timeline[0].truth in told._repr_html_()
     assert len(slots.reveal(changes=()).effects) == 0
     again = slots.fresh()
@@ -273,7 +277,7 @@ def test_of_a_change_that_was_tried_only_numbers_stay(slots: Incident) -> None:
 
 def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) -> None:
     hidden = draw("unchunked", 1)._hidden
-    swapped = Answer("decode", "prefill", (), (), None, ())
+    swapped = Diagnosis("decode", "prefill", (), (), None, ())
     assert _secondary(hidden, swapped).earned > 0
     only_queue = replace(hidden, cause=replace(hidden.cause, phase="queue", also=("prefill",)), also=None)
     lost = {phase: float(phase == "queue") for phase in PLACES}

@@ -65,9 +65,14 @@ def test_a_run_in_which_nobody_waited_can_be_asked_about() -> None:
 
 @pytest.mark.parametrize(
     ("error", "words"),
-    [(ZeroDivisionError, "cannot be told from this run"), (KeyError, "could not read"), (IndexError, "could not read"),
-     (AttributeError, "could not read"), (OverflowError, "could not read")],
-)  # fmt: skip
+    [
+        (ZeroDivisionError, "cannot be told from this run"),
+        (KeyError, "could not read"),
+        (IndexError, "could not read"),
+        (AttributeError, "could not read"),
+        (OverflowError, "could not read"),
+    ],
+)
 def test_a_check_that_stumbles_says_so_and_never_raises(error: type[Exception], words: str) -> None:
     def stumbles(answer: object) -> tuple[Criterion, ...]:
         raise error("in the grader")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from course.lab.hero import CHANGE, FALLS, FOLDER, PICTURE, RECORD, STEADY, TRAFFIC, Hero, Shown
+from course.lab.hero import CHANGE, FALLS, FOLDER, PICTURE, RECORD, STEADY, TRAFFIC, Hero, HeroFigure
 from course.lab.noise import CEILING, ratio_of
 from course.lab.summary import SAME
 
@@ -10,7 +10,7 @@ from course.lab.summary import SAME
 def hero(**told: tuple[float, float, str]) -> Hero:
     """A good one, but for these figures."""
     good = {**dict.fromkeys(FALLS, (2.0, 0.5, "−75%")), "ITL p50": (0.034, 0.036, SAME), "tokens/s": (14, 30, "+114%")}
-    shown = {name: Shown(was=was, now=now, told=words) for name, (was, now, words) in {**good, **told}.items()}
+    shown = {name: HeroFigure(was=was, now=now, told=words) for name, (was, now, words) in {**good, **told}.items()}
     noise = {**dict.fromkeys(STEADY, 1.2), "first_token": 4.6}
     return Hero(date="", device="", traffic=TRAFFIC, changed=CHANGE, repeats=3, noise=noise, figures=shown)
 

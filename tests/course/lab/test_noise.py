@@ -41,7 +41,7 @@ HISTORIES = st.lists(
 
 
 def noise_of(*ratios: float) -> Noise:
-    """Of settings that ran once more for each of these ratios to the first run."""
+    """The noise of settings that ran once more for each of these ratios to the first run."""
     return Noise(repeats_of([[{"E2E p50": 1.0}, {"E2E p50": ratio}] for ratio in ratios]))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from course.lab.lab import Lab
-from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Side, main, measure, on_the_engine, simulated
+from course.lab.phase_map.measure import STORED, MeasuredPair, PhaseMap, Side, main, measure, on_the_engine, simulated
 from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note
 from course.lab.phase_map.techniques import CHAT, ROWS, EnginePair, Pair, Technique, at, many
 from course.lessons.start.contents import lessons
@@ -19,8 +19,8 @@ def side(in_time: float = 1.0, gap: float = 0.05, **phases: float) -> Side:
     return Side({**dict.fromkeys(PHASES, 0.0), **phases}, in_time, gap)
 
 
-def pair(without: Side, with_it: Side) -> Measured:
-    return Measured("some traffic", "made up", without, with_it)
+def pair(without: Side, with_it: Side) -> MeasuredPair:
+    return MeasuredPair("some traffic", "made up", without, with_it)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def pair(without: Side, with_it: Side) -> Measured:
         (side(0.5), side(0.9), "in_time", "helps", "+40"),
         (side(1.0), side(0.99), "in_time", "nothing", "·"),
     ],
-)  # fmt: skip
+)
 def test_a_change_is_judged_against_itself_and_the_whole(without, with_it, phase, effect, written) -> None:
     found = pair(without, with_it)
     assert found.effect(phase) == effect
@@ -88,10 +88,13 @@ def test_knobs_are_fields_and_headings_exist() -> None:
 
 
 SMALL = Technique(
-    "more seats", "max_num_seqs", "02", "Surface",
+    "more seats",
+    "max_num_seqs",
+    "02",
+    "Surface",
     Pair("a", lambda: many(CHAT, 4.0, 20), at(max_num_seqs=1), at(max_num_seqs=16)),
     Pair("b", lambda: many(CHAT, 0.01, 3), at(max_num_seqs=1), at(max_num_seqs=16)),
-)  # fmt: skip
+)
 
 
 def test_a_row_is_measured_by_running_both_pairs() -> None:

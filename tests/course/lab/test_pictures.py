@@ -87,7 +87,7 @@ def test_a_phases_colour_is_written_in_one_place_and_means_only_that() -> None:
 
 
 def luminance(colour: str) -> float:
-    """Of #rrggbb, about as WCAG has it."""
+    """The luminance of #rrggbb, about as WCAG has it."""
     return sum(share * (int(colour[i : i + 2], 16) / 255) ** 2.2 for i, share in ((1, 0.21), (3, 0.72), (5, 0.07)))
 
 

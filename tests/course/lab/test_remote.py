@@ -45,10 +45,21 @@ def answer(**fields: object):
 def observed(**fields: object) -> Observation:
     """Sent at 1 s, first token at 1.5 s, last at 1.8 s, over at 1.85 s."""
     base = dict(
-        index=0, outcome=COMPLETED, message="", status=200, due=1.0, sent=1.0, ended=1.85,
-        deliveries=(1.5, 1.6, 1.8), num_tokens=3, token_source=TokenSource.USAGE, max_tokens=3,
-        prompt_tokens=5, cached_tokens=0, finish_reason="stop",
-    )  # fmt: skip
+        index=0,
+        outcome=COMPLETED,
+        message="",
+        status=200,
+        due=1.0,
+        sent=1.0,
+        ended=1.85,
+        deliveries=(1.5, 1.6, 1.8),
+        num_tokens=3,
+        token_source=TokenSource.USAGE,
+        max_tokens=3,
+        prompt_tokens=5,
+        cached_tokens=0,
+        finish_reason="stop",
+    )
     return Observation(**{**base, **fields})
 
 

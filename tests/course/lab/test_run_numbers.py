@@ -51,9 +51,17 @@ def test_runs_of_other_traffic_and_stopped_ones_are_not_compared() -> None:
 @pytest.mark.parametrize(
     ("value", "written"),
     [
-        (1240, "1240"), (12.4, "12.4"), (1.24, "1.24"), (0.12, "0.12"), (2.0, "2"),
-        (9.996, "10.0"), (99.96, "100"), (0.004, "0.004"), (-0.0003, "-0.0003"), (math.nan, "–"),
+        (1240, "1240"),
+        (12.4, "12.4"),
+        (1.24, "1.24"),
+        (0.12, "0.12"),
+        (2.0, "2"),
+        (9.996, "10.0"),
+        (99.96, "100"),
+        (0.004, "0.004"),
+        (-0.0003, "-0.0003"),
+        (math.nan, "–"),
     ],
-)  # fmt: skip
+)
 def test_numbers_have_three_digits_and_none_is_written_as_nothing(value: float, written: str) -> None:
     assert number(value) == written

@@ -55,8 +55,10 @@ def test_an_explorer_is_recorded_at_all_positions_and_shows_what_it_showed_befor
     monkeypatch.setenv(recording.FOLDER, str(tmp_path))
     seen = Explorer(
         lambda k, way, on: Html(f"<b>{k} {way} {on}</b>", ""),
-        k=slider("drafts", 0, 100, 7), way=buttons("way", ["a", "b"]), on=switch("cache"),
-    )  # fmt: skip
+        k=slider("drafts", 0, 100, 7),
+        way=buttons("way", ["a", "b"]),
+        on=switch("cache"),
+    )
     assert f'{recording.FRAMES}="00"' in seen.static_html()
     kept = recording.read_recording(tmp_path / "00.json.gz")
     stops = [control["stops"] for control in kept["controls"]]

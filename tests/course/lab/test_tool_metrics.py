@@ -19,11 +19,17 @@ def test_tools_disagree_about_the_same_stamps():
     record = RequestRecord("r", 9, 0, FinishReason.STOP, timeline(0.0, 1.0, 2.0, 0.5, 0.25, 0.75, 0.25, 0.125))
     found = by_name([record])
     expected = {
-        ("minillm", "ITL"): 1.25 / 3, ("minillm", "TPOT"): 1.375 / 3, ("vLLM bench", "ITL"): 1.25 / 3,
-        ("vLLM bench", "TPOT"): 1.25 / 3, ("AIPerf", "ITL"): 1.25 / 3, ("AIPerf", "ICL"): 1.25 / 3,
-        ("GuideLLM", "ITL"): 1.25 / 3, ("GuideLLM", "TPOT"): 4.75 / 4, ("LLMPerf", "ITL"): 4.75 / 4,
+        ("minillm", "ITL"): 1.25 / 3,
+        ("minillm", "TPOT"): 1.375 / 3,
+        ("vLLM bench", "ITL"): 1.25 / 3,
+        ("vLLM bench", "TPOT"): 1.25 / 3,
+        ("AIPerf", "ITL"): 1.25 / 3,
+        ("AIPerf", "ICL"): 1.25 / 3,
+        ("GuideLLM", "ITL"): 1.25 / 3,
+        ("GuideLLM", "TPOT"): 4.75 / 4,
+        ("LLMPerf", "ITL"): 4.75 / 4,
         ("MLPerf", "TPOT"): 1.375 / 3,
-    }  # fmt: skip
+    }
     assert {name: each.mean for name, each in found.items()} == pytest.approx(expected)
     assert found["AIPerf", "ICL"].p99 > found["AIPerf", "ITL"].p99, "gaps and averages"
     assert all(len(metric.source) > 10 for metric in TOOL_METRICS)

@@ -27,7 +27,7 @@ def screen() -> Told:
 
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch, screen: Told) -> Iterator[WaitingLine]:
-    """Of a cell that runs; every look at its clock takes a second."""
+    """The line of a cell that runs; every look at its clock takes a second."""
     moments = iter(range(100))
     made = WaitingLine(lambda *told: screen.append(told), lambda: float(next(moments)))
     monkeypatch.setattr(waiting, "_now", made)

@@ -20,7 +20,7 @@ from course.grading.exercises import find
 
 exercise = replace(find("percentiles"), limit_s=10_000.0)
 text = "print('begun', flush=True)\\nwhile True:\\n    pass\\n"
-with runner.Worker() as worker:
+with runner.GradingWorker() as worker:
     submission = runner.Submission.of_text(text, "answer.py")
     thread = threading.Thread(target=worker.grade, args=(exercise, submission, 0), daemon=True)
     thread.start()
