@@ -22,8 +22,8 @@ from course.lessons.lesson_05 import (
 )
 from course.lessons.lesson_05 import checks as grading
 from course.lessons.lesson_05.causes import CAUSES, Stay, inside
-from minillm.core.step_cost import split_steps
 from minillm.core.timeline import StepRecord, StepShare
+from minillm.observe.step_cost import split_steps
 
 ME, OTHER, WRITER = "me", "other", "writer"
 
