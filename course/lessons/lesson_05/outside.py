@@ -17,8 +17,8 @@ from course.lab.workloads import Arrival, Workload
 from course.lessons.lesson_05.causes import Stay, inside, shared_tokens
 from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
-from minillm.observe.step_cost import StepCost, split_steps
 from minillm.core.timeline import StepRecord
+from minillm.observe.step_cost import StepCost, split_steps
 from minillm.server.calls import Call
 from minillm.server.protocol import GenerationBody
 from minillm.server.service import Service
