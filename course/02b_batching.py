@@ -132,8 +132,8 @@ words.limits({name: simulated.outcomes(run) for name, run in pictures.queue_limi
 #
 # ## Deep dive
 #
-# **The code.** All of admission is one method: the first request that doesn't fit ends it, so no small request
-# overtakes a big one. Below it, how fair order (see the appendix) picks the next tenant, and what it charges.
+# **The code.** A step calls this for one waiting request after the other. The first that doesn't fit ends it, so no small
+# request overtakes a big one. Below it, how fair order (see the appendix) picks the next tenant, and what it charges.
 
 # %%
 import inspect
@@ -141,7 +141,7 @@ import inspect
 from minillm.core.scheduler import Scheduler
 from minillm.policies.queues import FairQueue
 
-print(inspect.getsource(Scheduler._admit_waiting))
+print(inspect.getsource(Scheduler._admit))
 print(inspect.getsource(FairQueue.next_lane), inspect.getsource(FairQueue.pop), inspect.getsource(FairQueue._charge))
 
 # %% [markdown]

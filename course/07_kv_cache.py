@@ -211,7 +211,7 @@ print(inspect.getsource(BlockManager.append))
 print(inspect.getsource(Scheduler._preempt))
 
 # %% [markdown]
-# `> self.pool.num_free` is all there is to "the cache is full". `reserve_tokens`, which `_room_for` asks for, is the
+# `> self.pool.num_free` is all there is to "the cache is full". `reserve_tokens`, which `_table_size` adds, is the
 # whole difference between `on_demand` and `max_len`.
 #
 # **The claims, measured.**

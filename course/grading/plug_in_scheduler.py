@@ -7,12 +7,11 @@ from typing import Any
 
 from course.grading.blame import shown
 from course.grading.plug_in_guard import FallbackGuard
-from minillm.core.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch, Step
 from minillm.core.block_manager import BlockManager
 from minillm.core.block_pool import BlockPool, FreeBlocks, extend_hashes
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler
-from minillm.policies.queues import QueueWrapper
 
 MOST_PREEMPTIONS = 50
 """For each request that arrived. Who chooses victims so that more are needed keeps two from ever getting on."""
@@ -35,34 +34,29 @@ class SeenHolder(Seen):
     blocks: list[int]
 
 
-class PlannedQueue(QueueWrapper):
-    """Each request gets the tokens that a learner's plan of the step names."""
-
-    plan: dict[str, int] | None = None
-    """Tokens by request id; None = no plan, each gets what the engine gives it."""
-
-    def allot(self, request: Request, most: int) -> int:
-        return most if self.plan is None else min(self.plan.get(request.request_id, 0), most)
-
-
 class PlannedScheduler(Scheduler):
     """Asks a learner's scheduler for a plan before each step; blocks, order and limits stay the engine's."""
 
     def __init__(self, plan_step: Callable[..., Any], guard: FallbackGuard, like: Scheduler) -> None:
-        self.queue = PlannedQueue(like.waiting)
-        super().__init__(like.config, like.kv, queue=self.queue, preemption=like.preemption, drafts=like.drafts)
+        super().__init__(like.config, like.kv, queue=like.waiting, preemption=like.preemption, drafts=like.drafts)
         self._plan_step, self._guard = plan_step, guard
+        self._plan: dict[str, int] | None = None
+        """Tokens by request id; None = no plan, each gets what the engine gives it."""
 
     def schedule(self, now: float) -> ScheduledBatch:
         self.kv.pool.expire(now)  # before the plan asks what is cached
-        self.queue.plan = self._guard.call(self._make_plan, lambda: None)
+        self._plan = self._guard.call(self._make_plan, lambda: None)
         batch = super().schedule(now)
         idle = not (batch.requests or batch.preempted or batch.timed_out)
-        if idle and self.queue.plan is not None and (self.running or self.waiting):
+        if idle and self._plan is not None and (self.running or self.waiting):
             self._guard.distrust(f"step {self.num_steps}: no request got a token, and there is work")
-            self.queue.plan = None
+            self._plan = None
             return super().schedule(now)
         return batch
+
+    def grant(self, request: Request, num_missing: int, step: Step) -> int:
+        most = super().grant(request, num_missing, step)
+        return most if self._plan is None else min(self._plan.get(request.request_id, 0), most)
 
     def _make_plan(self) -> dict[str, int]:
         running = [Seen(r.request_id, r.num_tokens, r.num_computed_tokens) for r in self.running]
@@ -102,13 +96,7 @@ class PickedVictims:
         if preemptions > MOST_PREEMPTIONS * arrivals:
             raise ValueError(f"{preemptions} preemptions: requests take each other's blocks and do not get on")
         planned = {request.request_id for request in scheduled}
-        holders = [
-            SeenHolder(
-                r.request_id, r.num_tokens, r.num_computed_tokens, r.arrival_index,
-                list(self._scheduler.kv.held_blocks(r).values()),
-            )
-            for r in running
-        ]  # fmt: skip
+        holders = [self._seen(request) for request in running]
         found = getattr(self._pick_victim(holders, set(planned)), "request_id", None)
         if found in planned:
             raise ValueError(f"it picked {found}, which is in this step already")
@@ -116,6 +104,15 @@ class PickedVictims:
         if found not in candidates:
             raise ValueError(f"it picked {shown(found)}, which is no running request")
         return candidates[found]
+
+    def _seen(self, request: Request) -> SeenHolder:
+        return SeenHolder(
+            request_id=request.request_id,
+            num_tokens=request.num_tokens,
+            num_computed_tokens=request.num_computed_tokens,
+            arrival=request.arrival_index,
+            blocks=list(self._scheduler.kv.held_blocks(request).values()),
+        )
 
 
 class SharedPool(BlockPool):

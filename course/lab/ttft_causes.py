@@ -2,8 +2,8 @@
 
 Inside the engine the cut follows the step records. A step that the request is in is split into what it costs whatever
 is in it, and what prompts and decodes add to that: by the same model as the engine's own `stalled_by_prefill`
-(minillm/core/step_cost.py), which here sees the whole run. What happens outside the engine is stamped by outside.py, or
-is the simulator's network (sim_70b.py).
+(minillm/observe/step_cost.py), which here sees the whole run. What happens outside the engine is stamped by outside.py,
+or is the simulator's network (sim_70b.py).
 """
 
 import itertools
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from course.lab.run import Run
 from course.lab.style import ALARM
-from minillm.core.step_cost import StepCost, split_steps
 from minillm.core.timeline import StepRecord
+from minillm.observe.step_cost import StepCost, split_steps
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 Most of what a server does is to give each running request one more token. Nothing else can happen to a request
 that decodes, until its last token is next; but once in a block's worth of tokens it needs a KV block. So it is
-*parked*: taken out of `Scheduler.running`, and counted in every step's price, slots and budget (`num_parked`). When
-it needs a block it is given one, and stays parked. It is brought up to date and put back when its last token is next,
-when a request may have to be preempted, or when it is aborted. Of 200 tokens, two steps are gone through.
+*parked*: taken out of `Scheduler.running`, and counted in every step's price, slots and budget (`ParkingScheduler`).
+When it needs a block it is given one, and stays parked. It is brought up to date and put back when its last token is
+next, when a request may have to be preempted, or when it is aborted. Of 200 tokens, two steps are gone through.
 
 Where every running request is parked, the steps themselves are alike: each adds one token to every context. A
 `DecodeRun` prices all of them at once, up to the next last token, and `advance` goes as far as nothing came between.
@@ -16,7 +16,7 @@ every request is the same as without fast-forward. What is not kept are step rec
 import bisect
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,8 +30,8 @@ from minillm.core.errors import ConfigError
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import KeepAll, NoDrafts
-from minillm.core.step_cost import MEMORY, NO_CHARGE, StepTokens
 from minillm.core.timeline import Clock
+from minillm.observe.step_cost import MEMORY, NO_CHARGE, StepCostModel, StepTokens
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 
 NEVER = -1
@@ -105,12 +105,37 @@ class DecodeRun:
         return np.diff(self.returns[:num_steps], prepend=self.start)
 
 
+class ParkingScheduler(Scheduler):
+    """A scheduler some of whose running requests are parked: each takes a slot, and a token of every step."""
+
+    def __init__(self, like: Scheduler) -> None:
+        super().__init__(like.config, like.kv, queue=like.waiting, preemption=like.preemption, drafts=like.drafts)
+        self.num_parked = 0
+
+    @property
+    def num_running(self) -> int:
+        return super().num_running + self.num_parked
+
+    def park(self, request: Request) -> None:
+        """Take a running request out of sight."""
+        self.running.remove(request)
+        self.num_parked += 1
+        self.token_budget -= 1
+
+    def unpark(self, request: Request, key: Callable[[Request], Any]) -> None:
+        """Put it back among the running ones, which are in the order of this key."""
+        bisect.insort(self.running, request, key=key)
+        self.num_parked -= 1
+        self.token_budget += 1
+
+
 class FastForwardCore(EngineCore):
     """EngineCore over a SimulatedRunner, with parking. Requests that stream are never parked.
 
     For continuous batching without drafts, and requests that keep the blocks they need, and no others.
     """
 
+    scheduler: ParkingScheduler
     runner: SimulatedRunner
 
     def __init__(self, scheduler: Scheduler, runner: SimulatedRunner, clock: Clock, **options: Any) -> None:
@@ -118,7 +143,8 @@ class FastForwardCore(EngineCore):
             raise ConfigError("fast-forward can't speculate: how many tokens a step yields isn't known; use EngineCore")
         if not isinstance(scheduler.kv.layout, KeepAll) or scheduler.kv.reserve_tokens:
             raise ConfigError("fast-forward wants requests to hold the blocks they need, and no others; use EngineCore")
-        super().__init__(scheduler, runner, clock, **options)
+        super().__init__(ParkingScheduler(scheduler), runner, clock, **options)
+        self._costs = StepCostModel()
         self._steps: deque[FastForwardStep] = deque()
         """In place of the core's steps in flight."""
         self._parked: dict[Request, Parked] = {}
@@ -199,15 +225,17 @@ class FastForwardCore(EngineCore):
         end = self.clock.now()
         start = max(step.start, self._ends[-1]) if self._ends else step.start
         requests = step.batch.requests
-        self.log.costs.observe(step.tokens, end - start)
-        cost = self.log.costs.split(step.tokens, end - start) if step.tokens.is_mixed else NO_CHARGE
+        self._costs.observe(step.tokens, end - start)
+        cost = self._costs.split(step.tokens, end - start) if step.tokens.is_mixed else NO_CHARGE
         changed = []
         if requests:
             alive = [scheduled.request.finish_reason is None for scheduled in requests]
             changed = self.process(step.batch, output)
             for scheduled, preemptions, lives in zip(requests, step.num_preemptions, alive):
                 if lives:
-                    self.log.book(scheduled, preemptions, cost.prompts, end)
+                    if cost.prompts and not scheduled.is_prefill:
+                        scheduled.request.timeline.lost["stalled_by_prefill"] += cost.prompts
+                    self.log.note_recomputed(scheduled, preemptions, end)
         self._ends.append(end)
         self._stalls.append(self._stalls[-1] + cost.prompts)
         return changed
@@ -260,7 +288,7 @@ class FastForwardCore(EngineCore):
         borders = [start, *ends][-MEMORY - 1 :]
         context = self._parked_context + count * (len(ends) + 1 - len(borders) - in_flight)
         for begin, end in itertools.pairwise(borders):
-            self.log.costs.observe(StepTokens(count, context, 0, 0), end - begin)
+            self._costs.observe(StepTokens(count, context, 0, 0), end - begin)
             context += count
         for step in self._steps:
             step.tokens = StepTokens(count, context, 0, 0)
@@ -287,8 +315,7 @@ class FastForwardCore(EngineCore):
         parked = Parked(request, block_ids, first, scheduled.end, last=first + num_left - 1, due=0)
         self._parked[request] = parked
         self._parked_context += scheduled.end + 1
-        self.scheduler.running.remove(request)
-        self.scheduler.num_parked += 1
+        self.scheduler.park(request)
         self._wait_for_block(parked, first - 1, scheduled.end)
 
     def _wait_for_block(self, parked: Parked, step: int, end: int) -> None:
@@ -350,8 +377,7 @@ class FastForwardCore(EngineCore):
         if num_steps > parked.num_told:  # it is also in the step that runs now
             request.num_pending_tokens += 1
             self._steps[-1].add_late(ScheduledRequest(request, end - 1, 1, parked.block_ids, True))
-        bisect.insort(self.scheduler.running, request, key=self._place)
-        self.scheduler.num_parked -= 1
+        self.scheduler.unpark(request, key=self._place)
 
     def _registers_early(self) -> int:
         # With the next step planned before this one's token is known, a full block is registered one step later.
@@ -394,7 +420,7 @@ class FastForwardCore(EngineCore):
         return request
 
     def start_over(self, scheduler: Scheduler) -> None:
-        super().start_over(scheduler)
+        super().start_over(ParkingScheduler(scheduler))
         self._steps.clear()
         self._parked.clear()
         self._due.clear()

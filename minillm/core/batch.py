@@ -42,7 +42,7 @@ class ScheduledRequest(NamedTuple):
 
     @property
     def is_prefill(self) -> bool:
-        """It computes prompt tokens, or computes again after a preemption."""
+        """Whether it computes prompt tokens, or again what a preemption took: what the word means everywhere here."""
         return self.num_tokens - self.num_drafts > 1 or self.start < self.request.num_prompt_tokens
 
 
@@ -52,7 +52,7 @@ class Step:
 
     Args:
         budget: most tokens of the step.
-        num_running: requests that run as it begins, each of which may want a token.
+        num_running: requests that run as it begins: each may want a token, which no draft may take.
     """
 
     def __init__(self, budget: int, num_running: int) -> None:
@@ -60,15 +60,16 @@ class Step:
         """Tokens that may still be scheduled, >= 0."""
         self._num_over = 0
         """Tokens beyond what there was: a prompt that isn't cut into chunks may take more than is left."""
-        self.num_spare = budget - num_running
-        """Tokens left for guesses if each running request gets one."""
+        self.draft_budget = budget - num_running
+        """Tokens of the whole step that drafts may take, so that each running request can still get one."""
         self.scheduled: dict[Request, ScheduledRequest] = {}
         self.preempted: list[Request] = []
         self.saves: list[BlockCopy] = []
         self.loads: list[BlockCopy] = []
 
     @property
-    def has_prefill(self) -> bool:
+    def catches_up(self) -> bool:
+        """Whether any of its requests was more than one token behind."""
         return any(part.num_tokens - part.num_drafts > 1 for part in self.scheduled.values())
 
     def add(self, request: Request, num_tokens: int, block_ids: Sequence[int], samples: bool) -> None:

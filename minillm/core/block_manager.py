@@ -1,6 +1,6 @@
 """Block tables: gives requests the KV blocks they need, and finds the blocks they need not compute."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from minillm.core.block_pool import BlockPool, blocks_for, extend_hashes
@@ -12,18 +12,46 @@ from minillm.core.seams import KeepAll, KVLayout
 class BlockTable:
     """The blocks of one request: position p is in block_ids[p // block_size].
 
-        kept by the layout | expired: null block | found, shared | full, own | last, partial | drafts | reserved
+    With blocks of 4 tokens, a prompt whose first 8 tokens another request has computed, and 14 computed so far:
 
-    A list is append-only but for `truncate`, which gives back what is behind rejected drafts. Where the KV layout lets
-    go of blocks, `append` makes another list, with the null block in their place: a runner that keeps tables must see
-    that. With the default policies nothing expires, and no drafts or reservations follow.
+        tokens        0..3    4..7     8..11      12..13
+        block_ids   [  7   ,   2    ,    9     ,    4      ]
+                      shared with     its own,   its own,
+                      the other one   full       half empty
+
+    The list only grows, but for `truncate`, which takes back blocks behind rejected drafts. Reserved blocks would be
+    the last ones, empty. Under a KV layout that lets go of blocks, some stand for nothing, after the first that it
+    keeps: the null block N is in their place.
+
+        block_ids   [  7   ,   N    ,    N     ,    4      ,   11   ]
+                      kept     expired             in the window
+
+    `append` then makes another list, which a runner that keeps tables must see.
     """
 
     block_ids: list[int]
     num_registered: int = 0
     """How many of them, from the first, were offered to the prefix index."""
     expired_end: int = 0
-    """Where the part that the KV layout has let go of ends, as an index."""
+    """Index behind the last block that has expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """The table that a request without blocks is to have, before anything is taken for it."""
+
+    end: int
+    """It has room for tokens [0, end)."""
+    prefix: Sequence[int]
+    """Blocks that `find_prefix` found, in order."""
+    expired: range
+    """Indices that the KV layout lets go of before the request begins: nothing is held there."""
+    shared: list[int]
+    """Blocks of the prefix that it will hold: those that have not expired."""
+    num_fresh: int
+    """Blocks to take from the pool, behind those."""
+    num_free_needed: int
+    """Blocks that must be free: the fresh ones, those of `shared` that no request holds, and what is to come soon."""
 
 
 class BlockManager:
@@ -75,49 +103,53 @@ class BlockManager:
             found.append(block_id)
         return found
 
-    def can_allocate(self, start: int, end: int, prefix: Sequence[int] = ()) -> bool:
-        """Whether blocks are free for a new request's tokens [0, end), of which `start` are computed already.
+    def plan(self, start: int, end: int, prefix: Sequence[int] = (), look_ahead_to: int = 0) -> BlockPlan:
+        """What a request without blocks needs for its tokens [0, end), of which `start` are computed already.
 
         Args:
-            prefix: blocks from `find_prefix` that it would share. One that no request holds is a free block: sharing
-                it uses it up as well.
+            prefix: blocks from `find_prefix` that it would share.
+            look_ahead_to: blocks must be free for its tokens up to here; more than `end` are not taken yet.
         """
         expired = self.layout.expired(start)
-        num_needed = self._room_for(end) - len(expired) - self._num_held_by_others(without(prefix, expired))
-        if self.layout.peak_blocks is not None and not self.reserve_tokens:
-            # Of what it shares, it keeps what lies before the part that expires.
-            kept = self._num_held_by_others(prefix[: expired.start])
-            num_needed = min(num_needed, self.layout.peak_blocks - kept)
-        return num_needed <= self.pool.num_free
+        shared = [*prefix[: expired.start], *prefix[expired.stop :]]
+        num_fresh = self._table_size(end) - len(expired) - len(shared)
+        # A block that only caches something is a free block: sharing it uses it up as well.
+        num_free_needed = num_fresh + len(shared) - self._num_held(shared)
+        if look_ahead_to > end:
+            num_later = num_free_needed + self._table_size(look_ahead_to) - self._table_size(end)
+            if self.layout.peak_blocks is not None and not self.reserve_tokens:
+                # What others hold of the prefix saves it a block only as long as it keeps that.
+                num_later = min(num_later, self.layout.peak_blocks - self._num_held(prefix[: expired.start]))
+            num_free_needed = max(num_free_needed, num_later)
+        return BlockPlan(end, prefix, expired, shared, num_fresh, num_free_needed)
 
-    def allocate(self, request: Request, start: int, end: int, prefix: Sequence[int] = ()) -> None:
-        """Give a request without blocks room for its tokens [0, end). Arguments as in `can_allocate`.
+    def can_allocate(self, plan: BlockPlan) -> bool:
+        """Whether enough blocks are free for it."""
+        return plan.num_free_needed <= self.pool.num_free
+
+    def allocate(self, request: Request, plan: BlockPlan) -> None:
+        """Give a request its table.
 
         Raises:
             IndexError: the pool is short; nothing has changed.
         """
-        expired = self.layout.expired(start)
-        shared = without(prefix, expired)
-        num_blocks = self._room_for(end)
-        revived = sum(self.pool.ref_counts[block_id] == 0 for block_id in shared)
-        num_fresh = num_blocks - len(expired) - len(shared)
-        if num_fresh + revived > self.pool.num_free:
-            raise IndexError(f"{num_fresh + revived} blocks wanted, {self.pool.num_free} free")
-        self.pool.share(shared)
-        held = iter(shared + self.pool.allocate(num_fresh))
-        block_ids = [self.null_block if i in expired else next(held) for i in range(num_blocks)]
-        table = BlockTable(block_ids, num_registered=len(prefix), expired_end=expired.stop)
+        if not self.can_allocate(plan):
+            raise IndexError(f"{plan.num_free_needed} blocks wanted, {self.pool.num_free} free")
+        self.pool.share(plan.shared)
+        block_ids = plan.shared + self.pool.allocate(plan.num_fresh)
+        block_ids[plan.expired.start : plan.expired.start] = [self.null_block] * len(plan.expired)
+        table = BlockTable(block_ids, num_registered=len(plan.prefix), expired_end=plan.expired.stop)
         self.tables[request.request_id] = table
-        self._register_full_blocks(request, table, end)
+        self._register_full_blocks(request, table, plan.end)
 
     def append(self, request: Request, end: int) -> bool:
         """Grow a running request's table to its tokens [0, end), after letting go of blocks that no token to come
         will attend to. False, and nothing given, if the pool is short."""
         table = self.tables[request.request_id]
-        if self.layout.peak_blocks is not None:
+        if self.layout.expires:
             self._release_expired(request, table)
         if end > len(table.block_ids) * self.block_size:
-            num_fresh = blocks_for(end, self.block_size) - len(table.block_ids)
+            num_fresh = self._table_size(end) - len(table.block_ids)
             if num_fresh > self.pool.num_free:
                 return False
             table.block_ids += self.pool.allocate(num_fresh)
@@ -128,7 +160,7 @@ class BlockManager:
     def truncate(self, request: Request, end: int) -> None:
         """Take back the blocks behind its tokens [0, end), where rejected drafts were. They were never findable."""
         table = self.tables[request.request_id]
-        num_kept = self._room_for(end)
+        num_kept = self._table_size(end)
         if blocks := table.block_ids[num_kept:]:
             self.pool.release(blocks)
             del table.block_ids[num_kept:]
@@ -139,9 +171,9 @@ class BlockManager:
         if table is not None:
             self.pool.release(self._held(table.block_ids))
 
-    def invalidate(self, request: Request, start: int = 0) -> None:
-        """What was computed for the request from token `start` on is not to be trusted: its blocks can't be found
-        any more."""
+    def unregister(self, request: Request, start: int = 0) -> None:
+        """Take the request's blocks from token `start` on out of the prefix index: their contents are not to be
+        trusted. It goes on holding them."""
         self.pool.forget(self._held(self.block_ids(request)[start // self.block_size :]))
 
     def block_ids(self, request: Request) -> list[int]:
@@ -157,10 +189,12 @@ class BlockManager:
         """Raise AssertionError unless tables and pool agree. For tests and soaks."""
         self.pool.check_integrity(self._held(table.block_ids) for table in self.tables.values())
 
-    def _room_for(self, end: int) -> int:
-        return -(-max(end, self.reserve_tokens) // self.block_size)
+    def _table_size(self, end: int) -> int:
+        """Blocks in the table of a request that has room for its tokens [0, end), and for what is reserved."""
+        return blocks_for(max(end, self.reserve_tokens), self.block_size)
 
-    def _num_held_by_others(self, block_ids: Sequence[int]) -> int:
+    def _num_held(self, block_ids: Sequence[int]) -> int:
+        """How many of these blocks any request holds."""
         return sum(self.pool.ref_counts[block_id] > 0 for block_id in block_ids)
 
     def _held(self, block_ids: Sequence[int]) -> list[int]:
@@ -181,9 +215,10 @@ class BlockManager:
         # A block becomes findable when the step that fills it is scheduled, not when it is done, so that equal prompts
         # that arrive together share from the first step on. That is safe: in every layer a step writes all its keys
         # and values before any attention reads them, and steps run in the order they are launched. It can't be sooner:
-        # before, no step has promised the contents. A promise that breaks is withdrawn by `invalidate`: for a request
-        # that is taken out of its step again (before any is admitted, so none can have shared it yet), and for all
-        # when a step fails. A block that ends in a pending token has no hash yet, and is registered a step later.
+        # before, no step has promised the contents. A promise that breaks is withdrawn: by `unregister` for a request
+        # that is taken out of its step again (before any is admitted, so none can have shared it yet), and for all by
+        # `Scheduler.invalidate` when a step fails. A block that ends in a pending token has no hash yet, and is
+        # registered a step later.
         hashes = self._hashes(request)
         for i in range(table.num_registered, min(end // self.block_size, len(hashes))):
             if table.block_ids[i] != self.null_block:
@@ -192,8 +227,3 @@ class BlockManager:
 
     def _hashes(self, request: Request) -> list[bytes]:
         return self.hash_blocks(request, self.block_size) if self.enable_prefix_caching else []
-
-
-def without(block_ids: Sequence[int], indices: Collection[int]) -> list[int]:
-    """The blocks of a table but those at some indices."""
-    return [block_id for index, block_id in enumerate(block_ids) if index not in indices]

@@ -227,7 +227,7 @@ class EngineCore:
     def _fail(self, request: Request, message: str) -> None:
         # What was computed for it is not to be trusted. If it was preempted, its blocks may be anywhere by now.
         if request.status is RequestStatus.RUNNING:
-            self.scheduler.kv.invalidate(request)
+            self.scheduler.kv.unregister(request)
         else:
             self.scheduler.kv.pool.forget_prefixes()
         request.error = message

@@ -140,9 +140,16 @@ class Request:
 
     @property
     def num_missing(self) -> int:
-        """Tokens it has that are not computed: 1 for a request that decodes, many for one that prefills."""
+        """Tokens it has that are not computed. It is so many behind: 1 while it decodes."""
         num_known = len(self.prompt_token_ids) + len(self.output_token_ids)
         return num_known + self.num_pending_tokens - self.num_computed_tokens
+
+    @property
+    def awaits_token(self) -> bool:
+        """Whether a pending token has to be seen before anything is computed after it: it is the last that it may have,
+        or the next one depends on it in other ways than through the KV cache."""
+        num_tokens = len(self.prompt_token_ids) + len(self.output_token_ids) + self.num_pending_tokens
+        return self.num_pending_tokens > 0 and (self.needs_history or num_tokens >= self.max_num_tokens)
 
     @property
     def draw_position(self) -> int:

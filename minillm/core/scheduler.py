@@ -51,6 +51,8 @@ class Scheduler:
         drafts: DraftPolicy | None = None,
     ) -> None:
         self.config = config
+        self.token_budget = config.max_num_batched_tokens
+        """Tokens that the next step may have."""
         self.max_chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
         self.kv = blocks
         self.waiting = SortedQueue() if queue is None else queue  # an empty queue is false
@@ -58,8 +60,6 @@ class Scheduler:
         self.drafts = drafts or NoDrafts()
         self.running: list[Request] = []
         """In order of the preemption policy's rank, then of admission."""
-        self.num_parked = 0
-        """Running requests that a fast-forward keeps out of `running`: each takes a slot and a token of every step."""
         self.num_steps = 0
         self.num_arrivals = 0
         self.num_preemptions = 0
@@ -71,7 +71,7 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         """Requests that hold a slot."""
-        return len(self.running) + self.num_parked
+        return len(self.running)
 
     def add(self, request: Request) -> None:
         """Queue a request."""
@@ -91,23 +91,32 @@ class Scheduler:
         timed_out = self.waiting.overdue(now)
         for request in timed_out:
             self.finish(request, FinishReason.TIMEOUT)
-        # Decodes go first: they need one token each, and their text is being watched as it appears. A long prompt
-        # takes what is left of the budget, so it can slow the others down but never stop them.
-        step = Step(self.config.max_num_batched_tokens - self.num_parked, len(self.running))
-        prefills = []
+        step = Step(self.token_budget, len(self.running))
+
+        # 1. Decodes: running requests that are one token behind. They go first, since their text is being watched as it
+        # appears. A long prompt takes what is left of the budget, so it can slow them down but never stop them.
+        behind = []
         for request in [*self.running]:
-            if request.num_missing > 1:
-                prefills.append(request)
+            num_missing = request.num_missing
+            if num_missing > 1:
+                behind.append(request)
             else:
-                self._schedule_running(request, step, now)
+                self._extend(request, num_missing, step, now)
         self.drafts.reserve(step)
-        for request in prefills:
-            self._schedule_running(request, step, now)
-        # A request that has just lost its blocks must get them back before a new one takes them. So no request joins
-        # after a preemption, and none can have shared a block whose promise a preemption withdraws.
-        if not step.preempted:
-            self._admit_waiting(step, now)
+
+        # 2. Prompts: running requests that are further behind, also those that compute again what a preemption took.
+        for request in behind:
+            self._extend(request, request.num_missing, step, now)
+
+        # 3. Waiting: requests join, as far as slots, budget and blocks go. A request that has just lost its blocks must
+        # get them back before a new one takes them. So no request joins after a preemption, and none can have shared a
+        # block whose promise a preemption withdraws.
+        while not step.preempted and self.num_running < self.config.max_num_seqs:
+            next_one = self.waiting.peek(self.num_running)
+            if next_one is None or not self._admit(next_one, step, now):
+                break
         self.drafts.place(step, self.kv.append)
+
         batch = ScheduledBatch(
             step_id=self.num_steps,
             requests=tuple(step.scheduled.values()),
@@ -120,25 +129,69 @@ class Scheduler:
             self.num_steps += 1
         return batch
 
-    def _schedule_running(self, request: Request, step: Step, now: float) -> None:
+    def _extend(self, request: Request, num_missing: int, step: Step, now: float) -> None:
         """Give a running request its next tokens. If the pool has no block for them, others are preempted."""
-        if request in step.preempted:
-            return  # a moment ago, to make room
-        start, end = request.num_computed_tokens, request.num_tokens
-        num_tokens = self._num_tokens(request, start, end, step)
+        if request.awaits_token or request in step.preempted:  # a moment ago, to make room
+            return
+        num_tokens = self.grant(request, num_missing, step)
         if num_tokens == 0:
             return
-        while not self.kv.append(request, start + num_tokens):
+        while not self.kv.append(request, request.num_computed_tokens + num_tokens):
             victim = self.preemption.choose_victim(request, self.running, step.scheduled)
             self._preempt(victim, step, now)
             if victim is request:
                 return
-        step.add(request, num_tokens, self.kv.block_ids(request), samples=start + num_tokens == end)
+        step.add(request, num_tokens, self.kv.block_ids(request), samples=num_tokens == num_missing)
+
+    def _admit(self, request: Request, step: Step, now: float) -> bool:
+        """Let the next waiting request run. False: budget or blocks don't suffice, and it goes on waiting."""
+        if request.awaits_token:
+            return False
+        was_saved = request.num_computed_tokens > 0  # by the preemption policy, or it would have been taken back
+        prefix = [] if was_saved else self.kv.find_prefix(request)
+        start = request.num_computed_tokens or len(prefix) * self.kv.block_size
+        num_missing = request.num_tokens - start
+        num_tokens = self.grant(request, num_missing, step)
+        if num_tokens == 0:
+            return False
+        # Unless asked to, nothing is reserved by looking further ahead: in the middle of a long prompt blocks may still
+        # run out.
+        look_ahead_to = request.num_tokens if self.config.scheduler_reserve_full_isl else 0
+        plan = self.kv.plan(start, start + num_tokens, prefix, look_ahead_to)
+        if not self.kv.can_allocate(plan):
+            return False
+        self.kv.allocate(request, plan)
+        self.waiting.pop()
+        if was_saved:
+            step.loads += self.preemption.restore(request, self.kv.held_blocks(request))
+        elif request.status is RequestStatus.WAITING:
+            request.num_cached_tokens = start
+            self.prefix_queries += request.num_prompt_tokens
+            self.prefix_hits += start
+        request.num_computed_tokens = start
+        request.status = RequestStatus.RUNNING
+        if request.timeline.scheduled is None:
+            request.timeline.scheduled = now
+        bisect.insort(self.running, request, key=self.preemption.rank)
+        step.add(request, num_tokens, self.kv.block_ids(request), samples=num_tokens == num_missing)
+        return True
+
+    def grant(self, request: Request, num_missing: int, step: Step) -> int:
+        """How many of its missing tokens a request gets in this step; 0 = the rest of the budget has no room for it.
+
+        A scheduler that plans its steps in another way may override this, and grant fewer.
+        """
+        if num_missing <= step.budget and num_missing <= self.max_chunk:
+            return num_missing
+        if num_missing == 1 or self.config.enable_chunked_prefill:
+            return min(step.budget, self.max_chunk)
+        # Without chunking it is all or nothing; a prompt over what is left of the budget is its step's only one.
+        return 0 if step.catches_up else num_missing
 
     def _preempt(self, request: Request, step: Step, now: float) -> None:
         """Take a request's blocks away; it waits again."""
         if taken_out := step.remove(request):
-            self.kv.invalidate(request, taken_out.start)  # blocks this step would have filled are findable already
+            self.kv.unregister(request, taken_out.start)  # blocks this step would have filled are findable already
         saves = self.preemption.save(request, self.kv.held_blocks(request, request.num_computed_tokens))
         request.recompute_until = max(request.recompute_until, request.num_computed_tokens)
         if not saves:
@@ -154,48 +207,6 @@ class Scheduler:
         self.num_preemptions += 1
         step.preempted.append(request)
         self.waiting.push(request)
-
-    def _admit_waiting(self, step: Step, now: float) -> None:
-        """Let waiting requests join, as far as slots, budget and blocks go."""
-        while self.num_running < self.config.max_num_seqs:
-            request = self.waiting.peek(self.num_running)
-            if request is None:
-                return
-            # What it has computed although it waits was saved when it was preempted.
-            prefix = [] if request.num_computed_tokens else self.kv.find_prefix(request)
-            start = request.num_computed_tokens or len(prefix) * self.kv.block_size
-            num_tokens = self._num_tokens(request, start, request.num_tokens, step)
-            end = start + num_tokens
-            # Nothing is reserved by looking further ahead: in the middle of a long prompt blocks may still run out.
-            wanted = request.num_tokens if self.config.scheduler_reserve_full_isl else end
-            if num_tokens == 0 or not self.kv.can_allocate(start, wanted, prefix):
-                return
-            self.kv.allocate(request, start, end, prefix)
-            self.waiting.pop()
-            if request.num_computed_tokens:
-                step.loads += self.preemption.restore(request, self.kv.held_blocks(request))
-            elif request.status is RequestStatus.WAITING:
-                request.num_cached_tokens = start
-                self.prefix_queries += request.num_prompt_tokens
-                self.prefix_hits += start
-            request.num_computed_tokens = start
-            request.status = RequestStatus.RUNNING
-            if request.timeline.scheduled is None:
-                request.timeline.scheduled = now
-            bisect.insort(self.running, request, key=self.preemption.rank)
-            step.add(request, num_tokens, self.kv.block_ids(request), samples=end == request.num_tokens)
-
-    def _num_tokens(self, request: Request, start: int, end: int, step: Step) -> int:
-        """How many of its missing tokens [start, end) a request gets in this step; 0 = not this time."""
-        if request.num_pending_tokens and (end >= request.max_num_tokens or request.needs_history):
-            return 0  # its pending token has to be seen before anything is computed after it
-        missing = end - start
-        if missing <= step.budget and missing <= self.max_chunk:
-            return self.waiting.allot(request, missing)
-        if missing == 1 or self.config.enable_chunked_prefill:
-            return self.waiting.allot(request, min(step.budget, self.max_chunk))
-        # Without chunking it is all or nothing; a prompt over what is left of the budget is its step's only one.
-        return 0 if step.has_prefill else self.waiting.allot(request, missing)
 
     def commit(self, scheduled: ScheduledRequest, num_new: int) -> None:
         """A step's outcome is known: the request got so many tokens. All but one are its draft's; the rest of that is
@@ -223,10 +234,11 @@ class Scheduler:
         request.finish_reason = reason
 
     def invalidate(self, batch: ScheduledBatch) -> None:
-        """The batch was never (wholly) computed: nothing that it should have written may be read.
+        """Empty the whole prefix cache, because this batch was never (wholly) computed.
 
-        Which blocks that spoils can't be told (copies and later steps may have built on them), so the whole prefix
-        cache is emptied. Running requests keep their blocks; preempted ones lose what was saved of them.
+        Nothing that it should have written may be read. Which blocks that spoils can't be told: copies and later steps
+        may have built on them. Running requests keep their blocks; those that this step preempted lose what was saved
+        of them.
         """
         self.kv.pool.forget_prefixes()
         for request in batch.preempted:

@@ -45,10 +45,6 @@ class QueuePolicy(Protocol):
         """A waiting request has ended."""
         ...
 
-    def allot(self, request: Request, most: int) -> int:
-        """How many of the `most` tokens that it could compute in this step a request gets, running or next to join."""
-        ...
-
     def overdue(self, now: float) -> list[Request]:
         """Requests that have waited too long at `now` (clock seconds): they end with FinishReason.TIMEOUT."""
         ...
@@ -101,6 +97,11 @@ class PreemptionPolicy(Protocol):
 class KVLayout(Protocol):
     """Which blocks a request keeps."""
 
+    @property
+    def expires(self) -> bool:
+        """Whether any block ever does. If not, requests keep all the blocks that their tokens fill."""
+        ...
+
     def expired(self, position: int) -> range:
         """Indices in a block table that no token at `position` or later attends to. It only grows with `position`,
         and always begins at the same index."""
@@ -108,7 +109,7 @@ class KVLayout(Protocol):
 
     @property
     def peak_blocks(self) -> int | None:
-        """Most blocks that a request of any length holds at once; None = nothing expires: all that its tokens fill."""
+        """Most blocks that a request of any length holds at once; None = there is no such limit."""
         ...
 
 
@@ -181,9 +182,6 @@ class SortedQueue:
             self._heap = [entry for entry in self._heap if entry[-1] in self._waiting]
             heapq.heapify(self._heap)
 
-    def allot(self, request: Request, most: int) -> int:
-        return most
-
     def overdue(self, now: float) -> list[Request]:
         return []
 
@@ -221,6 +219,7 @@ class Recompute:
 class KeepAll:
     """Every token attends to all before it, so no block expires."""
 
+    expires = False
     peak_blocks = None
 
     def expired(self, position: int) -> range:

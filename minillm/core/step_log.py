@@ -1,15 +1,16 @@
-"""In-flight steps, step records, and per-request cost attribution."""
+"""Steps in flight, and the records of those that are over."""
 
 import functools
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
 
 from minillm.core.batch import LaunchedStep, ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.request import FinishReason, Request
-from minillm.core.step_cost import NO_CHARGE, StepCost, StepCostModel, StepTokens
-from minillm.core.timeline import StepRecord, StepShare, Verification
+from minillm.core.timeline import StepRecord, StepShare
 
 STEP_HISTORY = 4096
 """Step records kept by an engine."""
@@ -41,6 +42,16 @@ class StepInFlight:
     """It could not be launched, or it built on a step that failed."""
 
 
+class FinishedStep(NamedTuple):
+    """A step that is over, as listeners see it."""
+
+    record: StepRecord
+    batch: ScheduledBatch
+    output: StepOutput
+    alive: Sequence[bool]
+    """Of each of its requests: whether it was still there when the step ended."""
+
+
 class StepLog:
     """Records of the last steps, and counters over all of them."""
 
@@ -48,9 +59,9 @@ class StepLog:
         self.num_kv_blocks = num_kv_blocks
         self.records: deque[StepRecord] = deque(maxlen=STEP_HISTORY)
         self.num_recomputed_tokens = 0
-        self.costs = StepCostModel()
-        self.listeners: list[Callable[[StepRecord], None]] = []
-        """Called with each record when it is written, by the thread that steps. They must not wait, nor raise."""
+        self.listeners: list[Callable[[FinishedStep], None]] = []
+        """Called with each step when its record is written, by the thread that steps. They must not wait, nor raise.
+        What a step cost whom is told by one of them: minillm/observe/attribution.py."""
 
     def write(
         self,
@@ -59,9 +70,9 @@ class StepLog:
         output: StepOutput,
         executed: float,
         end: float,
-        alive: list[bool],
+        alive: Sequence[bool],
     ) -> None:
-        """Write a finished step down, and book its cost to those of its requests that were still `alive`.
+        """Write a finished step down.
 
         With asynchronous scheduling a step is launched while the one before it runs. Its record begins
         where that one ended, so that records never overlap; what Python did before is hidden behind it.
@@ -70,7 +81,7 @@ class StepLog:
         drafting = {"draft": begun.draft_s} if begun.draft_s else {}
         schedule_s = begun.scheduled - begun.start - begun.draft_s
         seconds = {**drafting, "schedule": schedule_s, **output.stages}
-        shares, tokens = shares_of(batch, output)
+        shares, num_context_tokens = shares_of(batch, output)
         record = StepRecord(
             step_id=batch.step_id,
             start=start,
@@ -80,35 +91,26 @@ class StepLog:
             num_running=begun.num_running,
             kv_blocks_used=begun.kv_blocks_used,
             kv_blocks_total=self.num_kv_blocks,
-            preempted=tuple(request.request_id for request in batch.preempted),
+            preempted=tuple(map(attrgetter("request_id"), batch.preempted)),
             stages={**clip_stages(seconds, begun.start, start), "detokenize": end - executed},
-            num_context_tokens=tokens.context,
+            num_context_tokens=num_context_tokens,
         )
         self.records.append(record)
+        step = FinishedStep(record, batch, output, alive)
         for listener in self.listeners:
-            listener(record)
-        worked_s = end - start - record.stages.get("draft", 0.0)
-        if not output.errors:  # a failed step doesn't tell what a step takes
-            self.costs.observe(tokens, worked_s)
-        cost = self.costs.split(tokens, worked_s) if tokens.is_mixed else NO_CHARGE
-        for scheduled, share, preemptions, lives in zip(batch.requests, shares, begun.num_preemptions, alive):
-            if lives:
-                if share.num_drafts:
-                    book_draft(scheduled.request, share, record, cost, tokens.drafts)
-                if cost.prompts or scheduled.request.num_preemptions:  # else there is nothing to write down
-                    self.book(scheduled, preemptions, cost.prompts, end)
+            listener(step)
+        for scheduled, num_preemptions, lives in zip(batch.requests, begun.num_preemptions, alive):
+            if lives and num_preemptions:
+                self.note_recomputed(scheduled, num_preemptions, end)
 
-    def book(self, scheduled: ScheduledRequest, num_preemptions: int, stalled: float, end: float) -> None:
-        """Write a step's cost down in the timeline of one of its requests.
+    def note_recomputed(self, scheduled: ScheduledRequest, num_preemptions: int, end: float) -> None:
+        """Count what a request that was preempted has computed again in a step.
 
         Args:
             num_preemptions: the request's, when the step was launched.
-            stalled: seconds that the step's prompts added to it. If it decodes, it waited for them.
             end: of the step.
         """
         request = scheduled.request
-        if stalled and not scheduled.is_prefill:
-            request.timeline.lost["stalled_by_prefill"] += stalled
         if request.num_preemptions > num_preemptions:
             return  # it was preempted while this step was in flight: what it recomputes comes later
         self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
@@ -116,24 +118,20 @@ class StepLog:
             close_preemption(request, end)
 
 
-def shares_of(batch: ScheduledBatch, output: StepOutput) -> tuple[list[StepShare], StepTokens]:
-    """What each request got out of a step that is over, and the step's tokens by kind."""
+def shares_of(batch: ScheduledBatch, output: StepOutput) -> tuple[list[StepShare], int]:
+    """What each request got out of a step that is over, and how many tokens those that decode attended to."""
     shares = []
-    decodes = context = prompts = drafts = 0
+    num_context_tokens = 0
     for scheduled in batch.requests:
-        request, start, num_tokens, _, _, num_drafts = scheduled
+        request, start, num_tokens, _, _, _ = scheduled
         if num_tokens == 1 and start >= len(request.prompt_token_ids):
             share = share_of_decode(request.request_id)
         else:
             share = share_of(scheduled, output)
-        if share.is_prefill:
-            prompts += num_tokens - num_drafts
-        else:
-            decodes += num_tokens - num_drafts
-            context += start + 1
-        drafts += num_drafts
+        if not share.is_prefill:
+            num_context_tokens += start + 1
         shares.append(share)
-    return shares, StepTokens(decodes, context, prompts, drafts)
+    return shares, num_context_tokens
 
 
 def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
@@ -147,19 +145,6 @@ def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
 def share_of_decode(request_id: str) -> StepShare:
     """The same in every step: what most of the records kept consist of."""
     return StepShare(request_id, 1, is_prefill=False)
-
-
-def book_draft(request: Request, share: StepShare, record: StepRecord, cost: StepCost, num_drafts: int) -> None:
-    """Write down in the request's timeline what became of its draft. Each draft of a step costs the same.
-
-    Args:
-        num_drafts: of all requests in the step.
-    """
-    draft_s = record.stages.get("draft", 0.0)
-    verify_s = record.end - record.start - draft_s
-    request.timeline.verifications.append(Verification(share.num_drafts, share.num_accepted, draft_s, verify_s))
-    if rejected := share.num_drafts - share.num_accepted:
-        request.timeline.lost["rejected_drafts"] += rejected / num_drafts * (draft_s + cost.drafts)
 
 
 def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[str, float]:

@@ -98,7 +98,7 @@ class Timeline:
     """Seconds lost inside phases, by cause. Causes may overlap, so they don't add up to a phase.
 
     preempted: from each preemption until it has caught up again
-    stalled_by_prefill: what others' prompts added to the steps in which it decoded (estimated: step_cost.py)
+    stalled_by_prefill: what others' prompts added to the steps in which it decoded (estimated: observe/step_cost.py)
     rejected_drafts: what checking its rejected drafts added to its steps (estimated, too), and their share of the
         seconds in which the steps' drafts were made
     detokenize: turning its tokens into text

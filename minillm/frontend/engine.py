@@ -25,6 +25,7 @@ from minillm.frontend.detokenizer import Detokenizer
 from minillm.frontend.outputs import OutputProcessor, OutputSequence, RequestGroup, RequestOutput
 from minillm.frontend.prompts import Prompt, encode_prompt
 from minillm.frontend.structured_outputs import GrammarCompiler
+from minillm.observe.attribution import Attribution
 from minillm.policies import assemble
 from minillm.policies.admission import RequestLimits
 from minillm.policies.config import EngineConfig
@@ -101,6 +102,7 @@ class Engine:
             # A draft follows known tokens: with drafts the step before must have been waited for.
             lookahead=int(ahead and config.speculative is None),
         )
+        self.log.listeners.append(Attribution())
         self._seeds = random.Random(config.seed)
 
     # ---------------------------------------------------------------- requests in

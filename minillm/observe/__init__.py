@@ -1,1 +1,1 @@
-"""Reading what the engine recorded: summaries, exports, live snapshots. Writes nothing back."""
+"""What the engine's records tell: what steps cost whom, summaries, exports."""

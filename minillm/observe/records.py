@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import Timeline
-from minillm.frontend.outputs import RequestOutput
+
+if TYPE_CHECKING:  # it's the other way round: the frontend's engine has its steps attributed
+    from minillm.frontend.outputs import RequestOutput
 
 COMPLETED = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 """The endings of a request that was served in full. All others are failures, seen by the client."""
@@ -28,7 +31,7 @@ class RequestRecord:
         return self.finish_reason in COMPLETED
 
 
-Recordable = RequestOutput | Request | RequestRecord
+Recordable: TypeAlias = "RequestOutput | Request | RequestRecord"
 
 
 def as_records(requests: Iterable[Recordable]) -> list[RequestRecord]:

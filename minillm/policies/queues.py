@@ -71,9 +71,6 @@ class Lanes(Generic[Lane]):
         if not self.lanes[lane]:
             del self.lanes[lane]
 
-    def allot(self, request: Request, most: int) -> int:
-        return most
-
     def overdue(self, now: float) -> list[Request]:
         return []
 
@@ -231,9 +228,6 @@ class QueueWrapper:
 
     def remove(self, request: Request) -> None:
         self.inner.remove(request)
-
-    def allot(self, request: Request, most: int) -> int:
-        return self.inner.allot(request, most)
 
     def overdue(self, now: float) -> list[Request]:
         return self.inner.overdue(now)

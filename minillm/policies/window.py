@@ -59,6 +59,7 @@ class SlidingWindow:
         self._window, self._block_size = window, block_size
         # One more than a chunk: a step may begin with a token that is computed again.
         self.peak_blocks = window.most_blocks(max_chunk + 1, block_size)
+        self.expires = window.size is not None
 
     def expired(self, position: int) -> range:
         sinks = self._window.sink_blocks(self._block_size)

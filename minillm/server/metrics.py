@@ -20,7 +20,8 @@ from prometheus_client import (
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
-from minillm.core.timeline import PHASES, StepRecord
+from minillm.core.step_log import FinishedStep
+from minillm.core.timeline import PHASES
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import Completion
 from minillm.server.calls import Call, TokenCounts
@@ -74,9 +75,9 @@ class EngineMetrics:
         self._step_seconds = histogram(self._registry, model_name, "step_time_seconds", "One engine step.")
         engine.log.listeners.append(self._count_step)
 
-    def _count_step(self, record: StepRecord) -> None:
-        self._step_tokens.observe(record.num_tokens)
-        self._step_seconds.observe(record.end - record.start)
+    def _count_step(self, step: FinishedStep) -> None:
+        self._step_tokens.observe(step.record.num_tokens)
+        self._step_seconds.observe(step.record.end - step.record.start)
 
     def collect(self) -> Iterator[Metric]:
         """What the engine itself counts; for the registry."""

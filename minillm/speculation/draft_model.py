@@ -99,8 +99,9 @@ class DraftModelProposer(Proposer):
     def _make_room(self, request: Request, start: int, end: int, prefix: list[int]) -> bool:
         if request.request_id in self.kv.tables:
             return self.kv.append(request, end)
-        if fits := self.kv.can_allocate(start, end, prefix):
-            self.kv.allocate(request, start, end, prefix)
+        plan = self.kv.plan(start, end, prefix)
+        if fits := self.kv.can_allocate(plan):
+            self.kv.allocate(request, plan)
         return fits
 
     def _next(self, request: Request) -> ScheduledRequest:

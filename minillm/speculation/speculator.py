@@ -74,7 +74,7 @@ class Speculator:
     def reserve(self, step: Step) -> None:
         """Check drafts with the budget that is left if each running request gets a token: none goes without so that
         another may guess."""
-        spare = step.num_spare
+        spare = step.draft_budget
         for request, scheduled in list(step.scheduled.items()):
             num_drafts = min(len(request.draft), spare, self._room(request, scheduled.samples))
             if num_drafts > 0:

@@ -22,9 +22,9 @@ from course.simulator.deployment import Deployment
 from minillm import StructuredOutputsParams
 from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
-from minillm.core.step_cost import StepCost, split_steps
 from minillm.core.timeline import StepRecord
 from minillm.frontend.snapshot import RequestView
+from minillm.observe.step_cost import StepCost, split_steps
 from minillm.server.calls import Call
 from minillm.server.protocol import GenerationBody
 from minillm.server.service import Service

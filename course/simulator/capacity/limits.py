@@ -9,9 +9,9 @@ from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
 from course.simulator.errors import SimulationError
 from minillm.core.batch import LaunchedStep, Runner, ScheduledBatch
-from minillm.core.step_cost import split_steps
 from minillm.core.timeline import StepRecord, VirtualClock
 from minillm.frontend.engine import Engine
+from minillm.observe.step_cost import split_steps
 
 Explain = Callable[[ScheduledBatch], Mapping[str, float]]
 """Seconds of a step by what they were spent on, for instance compute, bandwidth, link, launch floor."""
@@ -97,8 +97,8 @@ def find_pool_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
 
 
 def prefill_share(run: FleetRun) -> float:
-    """Share of the steps' time that prompts cost: what they add to the steps they are in (core/step_cost.py). A step of
-    prompts alone would not have been taken without them: it is theirs whole, its fixed cost too.
+    """Share of the steps' time that prompts cost: what they add to the steps they are in (observe/step_cost.py). A step
+    of prompts alone would not have been taken without them: it is theirs whole, its fixed cost too.
 
     If no step of the run had decodes alone, nothing tells what a step takes without prompts. A bill must name a share
     all the same: steps are then split by tokens, so that prompts pay for most of the fixed cost.

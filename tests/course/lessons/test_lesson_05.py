@@ -14,8 +14,8 @@ from course.lab.ttft_causes import CAUSES, Stay, causes_inside
 from course.lessons.lesson_05 import check as grading
 from course.lessons.lesson_05 import pictures, sim_70b, words
 from course.lessons.lesson_05 import run as lesson
-from minillm.core.step_cost import split_steps
 from minillm.core.timeline import StepRecord, StepShare
+from minillm.observe.step_cost import split_steps
 
 ME, OTHER, WRITER = "me", "other", "writer"
 

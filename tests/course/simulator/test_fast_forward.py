@@ -11,10 +11,13 @@ from course.simulator.calibration.replay import Arrival, run
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.profile import typical_profile
 from course.simulator.deployment import Deployment
+from course.simulator.fast_forward import ParkingScheduler
 from minillm.core.batch import ScheduledRequest, Step
+from minillm.core.block_manager import BlockManager
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
-from minillm.core.timeline import VirtualClock
+from minillm.core.scheduler import Scheduler, SchedulerConfig
+from minillm.core.timeline import Timeline, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 
@@ -165,6 +168,24 @@ def test_starting_over_it_fast_forwards_as_a_new_one_does() -> None:
     [fresh] = run(deployment.fast_engine(fresh_clock), [Arrival("a", 0.0, [7] * 20, 100)])
     assert output.token_ids == fresh.token_ids and len(output.token_ids) == 100
     assert output.timeline.itl == pytest.approx(fresh.timeline.itl)
+
+
+def test_parked_requests_take_a_slot_and_a_token() -> None:
+    plain = Scheduler(SchedulerConfig(max_model_len=32, max_num_seqs=4, max_num_batched_tokens=8), BlockManager(8, 4))
+    scheduler = ParkingScheduler(plain)
+    requests = [Request(name, [1] * 3, SamplingParams(), Timeline(0.0)) for name in "abc"]
+    for request in requests[:2]:
+        scheduler.add(request)
+    assert [part.num_tokens for part in scheduler.schedule(0.0).requests] == [3, 3]
+    for request in requests[:2]:
+        scheduler.park(request)
+    scheduler.add(Request("long", [1] * 9, SamplingParams(), Timeline(0.0)))
+    assert scheduler.num_running == 2
+    assert [part.num_tokens for part in scheduler.schedule(1.0).requests] == [6]
+    for request in requests[1::-1]:
+        scheduler.unpark(request, key=lambda request: request.arrival_index)
+    assert [request.request_id for request in scheduler.running] == ["a", "b", "long"]
+    assert scheduler.num_running == 3 and scheduler.token_budget == 8
 
 
 def test_it_sees_preemptions_prefix_hits_and_fast_forwards() -> None:

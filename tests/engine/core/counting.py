@@ -85,6 +85,7 @@ def make_core(
     drafts: DraftPolicy | None = None,
     preemption: PreemptionPolicy | None = None,
     queue: QueuePolicy | None = None,
+    scheduler: type[Scheduler] = Scheduler,
     enable_prefix_caching: bool = True,
     per_token_s: float = 0.0,
     **limits: int | None,
@@ -93,8 +94,8 @@ def make_core(
     runner = CountingRunner(clock, per_token_s=per_token_s)
     config = SchedulerConfig(max_model_len=32, **limits)
     blocks = BlockManager(runner.num_kv_blocks, runner.block_size, enable_prefix_caching=enable_prefix_caching)
-    scheduler = Scheduler(config, blocks, drafts=drafts, preemption=preemption, queue=queue)
-    return EngineCore(scheduler, runner, clock, lookahead=lookahead)
+    scheduling = scheduler(config, blocks, drafts=drafts, preemption=preemption, queue=queue)
+    return EngineCore(scheduling, runner, clock, lookahead=lookahead)
 
 
 def request(name: str, num_tokens: int = 8, max_tokens: int = 4) -> Request:

@@ -11,6 +11,7 @@ def make_room(kv: BlockManager, request: Request, end: int, prefix: Sequence[int
     if request.request_id in kv.tables:
         return kv.append(request, end)
     start = request.num_computed_tokens or len(prefix) * kv.block_size
-    if fits := kv.can_allocate(start, end, prefix):
-        kv.allocate(request, start, end, prefix)
+    plan = kv.plan(start, end, prefix)
+    if fits := kv.can_allocate(plan):
+        kv.allocate(request, plan)
     return fits

@@ -78,7 +78,7 @@ def test_a_prefix_outlives_its_request_and_is_counted_when_revived():
     # 4 blocks are needed: 2 revived ones and 2 new ones, of which only 1 is free
     assert not make_room(manager, longer, 16, prefix)
     with pytest.raises(IndexError, match="4 blocks wanted, 3 free"):
-        manager.allocate(longer, 8, 16, prefix)
+        manager.allocate(longer, manager.plan(8, 16, prefix))
     manager.check_integrity()
     assert make_room(manager, longer, 12, prefix)
 

@@ -138,18 +138,14 @@ def test_a_static_batch_is_closed_but_for_its_own_members() -> None:
     first.status = RequestStatus.PREEMPTED
     queued(queue, first)
     assert queue.peek(1) is first and queue.pop() is first and queue.peek(2) is None
-    assert queue.peek(0) is third and queue.allot(third, 9) == 9
+    assert queue.peek(0) is third
 
 
 def test_a_wrapped_queue_is_asked_with_what_was_given() -> None:
-    class Half(SortedQueue):
-        def allot(self, request: Request, most: int) -> int:
-            return most // 2 if request.request_id == "a" else most
-
-    inner = QueueTimeout(Half(), 5.0)
+    inner = QueueTimeout(SortedQueue(), 5.0)
     waiting = request()
     outer = queued(StaticBatches(inner, 1), waiting)
-    assert outer.allot(waiting, 8) == 4 and outer.overdue(5.0) == [] and outer.overdue(5.1) == [waiting]
+    assert outer.overdue(5.0) == [] and outer.overdue(5.1) == [waiting]
 
 
 def test_who_is_first_in_each_order() -> None:

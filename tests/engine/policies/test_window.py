@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from minillm.core.block_manager import BlockManager
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
-from minillm.core.request import Request
+from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import Timeline
+from minillm.policies.assemble import make_scheduler
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import SlidingWindow, Window
 
@@ -169,12 +170,11 @@ def test_looking_ahead_counts_of_a_shared_prefix_only_what_stays_in_the_window()
     assert len(prefix) == 15
     most = kv.layout.peak_blocks
     assert most == 4 and kv.pool.num_free == most
-    assert kv.can_allocate(4 * len(prefix), 100, prefix)
+    assert kv.can_allocate(kv.plan(60, 64, prefix, look_ahead_to=100))
     compute(kv, Request("c", [999] * 4, SamplingParams(), Timeline(0.0)), 4)
-    assert not kv.can_allocate(4 * len(prefix), 100, prefix), (
-        "one block less is free, however much others hold of the prefix"
-    )
-    assert kv.can_allocate(4 * len(prefix), 64, prefix), "its prompt ends before what it shares has left the window"
+    one_less_is_free = kv.plan(60, 64, prefix, look_ahead_to=100)
+    assert not kv.can_allocate(one_less_is_free), "however much others hold of the prefix"
+    assert kv.can_allocate(kv.plan(60, 64, prefix)), "its prompt ends before what it shares has left the window"
 
 
 def test_looking_ahead_counts_sinks_that_others_hold() -> None:
@@ -183,5 +183,21 @@ def test_looking_ahead_counts_sinks_that_others_hold() -> None:
     compute(kv, holder, 60)
     most = kv.layout.peak_blocks
     assert most == 5 and kv.pool.num_free == 4
-    assert kv.can_allocate(60, 100, kv.find_prefix(newcomer)), "one of its 5 blocks is the other's first"
-    assert not kv.can_allocate(0, 100)
+    shares_a_sink = kv.plan(60, 64, kv.find_prefix(newcomer), look_ahead_to=100)
+    assert kv.can_allocate(shares_a_sink), "one of its 5 blocks is the other's first"
+    assert not kv.can_allocate(kv.plan(0, 4, look_ahead_to=100))
+
+
+def test_a_whole_prompt_waits_until_all_its_blocks_are_free() -> None:
+    """Without chunks it takes more at once than a window ever keeps. (It was admitted, and the engine then died.)"""
+    whole = {"enable_chunked_prefill": False, "enable_prefix_caching": False}
+    config = EngineConfig(block_size=4, sliding_window=8, max_num_batched_tokens=16, max_num_seqs=3, **whole)
+    scheduler = make_scheduler(config, num_kv_blocks=10, num_host_blocks=0, max_model_len=40)
+    short, long = make_request("short", 12), make_request("long", 36)
+    scheduler.add(short)
+    assert [part.request for part in scheduler.schedule(0.0).requests] == [short]
+    scheduler.add(long)
+    assert long not in [part.request for part in scheduler.schedule(1.0).requests], "7 of its 9 blocks are free"
+    scheduler.finish(short, FinishReason.ABORT)
+    assert [part.num_tokens for part in scheduler.schedule(2.0).requests] == [36]
+    scheduler.check_integrity()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from minillm.core.step_cost import StepCost, StepCostModel, StepTokens, two_prices
+from minillm.observe.step_cost import StepCost, StepCostModel, StepTokens, two_prices
 
 Price = Callable[[StepTokens], float]
 PREFILL, DECODE = StepTokens(0, 0, 12, 0), StepTokens(3, 15, 0, 0)

@@ -82,9 +82,14 @@ class StepTokens(NamedTuple):
 
     @classmethod
     def of(cls, record: StepRecord) -> Self:
-        drafts = sum([share.num_drafts for share in record.shares])
-        prompts = sum([share.num_tokens - share.num_drafts for share in record.shares if share.is_prefill])
-        return cls(record.num_tokens - prompts - drafts, record.num_context_tokens, prompts, drafts)
+        decodes = prompts = drafts = 0
+        for _, num_tokens, is_prefill, num_drafts, _ in record.shares:
+            drafts += num_drafts
+            if is_prefill:
+                prompts += num_tokens - num_drafts
+            else:
+                decodes += num_tokens - num_drafts
+        return cls(decodes, record.num_context_tokens, prompts, drafts)
 
     @property
     def num_tokens(self) -> int:
