@@ -8,6 +8,7 @@ import numpy as np
 
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
+from course.simulator.cost.models import PricedModel, find_model
 from course.simulator.cost.placement import Placement, check_fits, kv_blocks_that_fit
 from course.simulator.cost.profile import Profile, find_profile
 from course.simulator.cost.roofline import Constants, StepTime, StepTimeModel, StepWork, work_of
@@ -18,7 +19,6 @@ from minillm.core.brief import brief
 from minillm.core.engine import EngineCore
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
-from minillm.model.arithmetic import ModelCost, find_model
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting, SimulatedRunner, StepWatch
@@ -37,7 +37,7 @@ class Deployment:
     `config` is the engine's own; of its fields those about techniques, budgets and KV memory count.
     """
 
-    model: ModelCost
+    model: PricedModel
     profile: Profile
     placement: Placement = field(default_factory=Placement)
     config: EngineConfig = field(default_factory=lambda: EngineConfig(**VLLM_DEFAULTS))
@@ -152,7 +152,7 @@ class Deployment:
         """Of one KV block, on each accelerator."""
         return self.placement.kv_bytes_per_token(self.model) * self.block_size
 
-    def step_time(self, drafter: ModelCost | None = None, hardware: Hardware | None = None) -> StepTimeModel:
+    def step_time(self, drafter: PricedModel | None = None, hardware: Hardware | None = None) -> StepTimeModel:
         """Prices of steps; of a drafter, which has no adapters, or on other hardware in this one's place."""
         placement = self.placement if drafter is None else replace(self.placement, lora=NO_LORA)
         return StepTimeModel(

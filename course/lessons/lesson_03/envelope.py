@@ -5,7 +5,7 @@ from course.lab.explorer import Explorer, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.svg import Picture
 from course.simulator.cost.hardware import find_hardware
-from minillm.model.arithmetic import find_model
+from course.simulator.cost.models import find_model
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 MODEL = find_model("llama-3-70b")

@@ -10,8 +10,8 @@ from course.lessons.lesson_06.roofline import on_paper
 from course.lessons.lesson_06.shapes import LLAMA_13B, LLAMA_70B
 from course.lessons.lesson_08.formulas import emitted
 from course.lessons.start.cards import Card
+from course.simulator.cost.models import find_model
 from course.simulator.cost.profile import find_profile
-from minillm.model.arithmetic import find_model
 
 CHAT = 1500
 """Tokens of a chat in these cards: prompt and answer."""

@@ -22,8 +22,8 @@ from course.lessons.start import contents, paths, resume
 from course.lessons.start.cards import Card, Deck
 from course.lessons.start.facts import CARDS
 from course.lessons.start.review import Review, export
+from course.simulator.cost.models import find_model
 from course.simulator.cost.profile import find_profile
-from minillm.model.arithmetic import find_model
 
 ROOT = Path(__file__).parents[3]
 
