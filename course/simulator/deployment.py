@@ -14,6 +14,7 @@ from course.simulator.cost.profile import Profile, find_profile
 from course.simulator.cost.roofline import Constants, StepTime, StepTimeModel, StepWork, work_of
 from course.simulator.errors import PricingError
 from course.simulator.fast_forward import FastForwardCore
+from course.simulator.speculation import SimulatedConfig, SimulatedSpeculation
 from minillm.core.batch import ScheduledBatch
 from minillm.core.brief import brief
 from minillm.core.engine import EngineCore
@@ -87,11 +88,11 @@ class Deployment:
             expert_parallel: see Placement, as for `expert_skew`.
             null_block: see the field.
             lora: adapters beside the weights.
-            engine_fields: fields of EngineConfig.
+            engine_fields: fields of EngineConfig; `speculative` takes those of SimulatedSpeculation.
         Raises:
             PricingError: a dtype is unknown, or said twice and not the same; or the model can't be placed so.
         """
-        config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
+        config = SimulatedConfig(**{**VLLM_DEFAULTS, **engine_fields})
         weight_dtype = weight_dtype or config.quantization or "bfloat16"
         plain = weight_dtype if weight_dtype in ("float32", "float16") else "bfloat16"
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
@@ -167,9 +168,9 @@ class Deployment:
             UnknownModelError: there is no such draft model.
             PricingError: there is a `draft_cost`, and nothing that it could be the cost of.
         """
-        config = self.config.speculative
-        if config is None:
+        if self.config.speculative is None:
             return NO_DRAFTING
+        config = SimulatedSpeculation.of(self.config.speculative)
         if "draft_cost" in config.model_fields_set and config.method in ("ngram", "draft_model"):
             price = "nothing" if config.method == "ngram" else "what its shape does"
             raise PricingError(f"with method={config.method} a draft costs {price}: leave draft_cost out")
