@@ -11,9 +11,9 @@ from pathlib import Path
 from course.incidents.service import Flow, SimulatedService
 from course.simulator.cluster.pool import Autoscaling
 from course.simulator.cluster.routers import RouterConfig
+from course.simulator.speculation import SimulatedSpeculation
 from course.simulator.workload.kinds import SharedPrefix
 from course.simulator.workload.lengths import LogNormal
-from minillm.policies.config import SpeculativeConfig
 
 MOST_SLOTS = 256
 SMALL_CHUNK, MIDDLE_CHUNK, LARGE_CHUNK = 512, 1024, 2048
@@ -218,14 +218,14 @@ def other_proposer(s: SimulatedService) -> SimulatedService:
         return s
     fields = {"method": "synthetic", "acceptance_rate": s.acceptance["head"], "draft_cost": 0.05}
     kept = {"k": now.k, "max_batch": now.max_batch, "adaptive_k": now.adaptive_k}
-    return s.with_engine(speculative=SpeculativeConfig(**fields, **kept, acceptance_floor=now.acceptance_floor))
+    return s.with_engine(speculative=SimulatedSpeculation(**fields, **kept, acceptance_floor=now.acceptance_floor))
 
 
 def speculate(s: SimulatedService) -> SimulatedService:
     if s.engine.speculative is not None or s.engine.batching == "static":
         return s
     rate = s.acceptance.get("ngram", 0.3)
-    return s.with_engine(speculative=SpeculativeConfig(method="ngram", k=4, acceptance_rate=rate))
+    return s.with_engine(speculative=SimulatedSpeculation(method="ngram", k=4, acceptance_rate=rate))
 
 
 def engine(**fields: object) -> Change:

@@ -13,6 +13,7 @@ from course.simulator.cluster.events import rare_collections
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import PACKAGED, Profile, typical_profile
 from course.simulator.cost.roofline import StepTime
@@ -23,7 +24,6 @@ from course.simulator.workload.requests import Workload, make_workload, merge
 from minillm.core.batch import ScheduledBatch
 from minillm.core.brief import brief
 from minillm.core.timeline import VirtualClock
-from minillm.model.arithmetic import find_model
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import StepWatch

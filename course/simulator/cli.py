@@ -33,7 +33,7 @@ SetHelp = "An EngineConfig field, e.g. sliding_window=4096; or null_block=true, 
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help=SetHelp)]
 Dtype = Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8 or int4.")]
 KVDtype = Annotated[str | None, typer.Option(help="Dtype of the KV cache; default: the weights'.")]
-SpeculativeHelp = "Of SpeculativeConfig, e.g. method=synthetic, acceptance_rate=0.8, k=4; may be repeated."
+SpeculativeHelp = "Of speculation, e.g. method=synthetic, acceptance_rate=0.8, k=4; may be repeated."
 Speculative = Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE", help=SpeculativeHelp)]
 LoraHelp = "Adapters in use, e.g. adapters=32, rank=16; may be repeated."
 LoraFields = Annotated[list[str] | None, typer.Option("--lora", metavar="FIELD=VALUE", help=LoraHelp)]

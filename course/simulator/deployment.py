@@ -8,17 +8,18 @@ import numpy as np
 
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
+from course.simulator.cost.models import PricedModel, find_model
 from course.simulator.cost.placement import Placement, check_fits, kv_blocks_that_fit
 from course.simulator.cost.profile import Profile, find_profile
 from course.simulator.cost.roofline import Constants, StepTime, StepTimeModel, StepWork, work_of
 from course.simulator.errors import PricingError
 from course.simulator.fast_forward import FastForwardCore
+from course.simulator.speculation import SimulatedConfig, SimulatedSpeculation
 from minillm.core.batch import ScheduledBatch
 from minillm.core.brief import brief
 from minillm.core.engine import EngineCore
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
-from minillm.model.arithmetic import ModelCost, find_model
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting, SimulatedRunner, StepWatch
@@ -37,7 +38,7 @@ class Deployment:
     `config` is the engine's own; of its fields those about techniques, budgets and KV memory count.
     """
 
-    model: ModelCost
+    model: PricedModel
     profile: Profile
     placement: Placement = field(default_factory=Placement)
     config: EngineConfig = field(default_factory=lambda: EngineConfig(**VLLM_DEFAULTS))
@@ -87,11 +88,11 @@ class Deployment:
             expert_parallel: see Placement, as for `expert_skew`.
             null_block: see the field.
             lora: adapters beside the weights.
-            engine_fields: fields of EngineConfig.
+            engine_fields: fields of EngineConfig; `speculative` takes those of SimulatedSpeculation.
         Raises:
             PricingError: a dtype is unknown, or said twice and not the same; or the model can't be placed so.
         """
-        config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
+        config = SimulatedConfig(**{**VLLM_DEFAULTS, **engine_fields})
         weight_dtype = weight_dtype or config.quantization or "bfloat16"
         plain = weight_dtype if weight_dtype in ("float32", "float16") else "bfloat16"
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
@@ -152,7 +153,7 @@ class Deployment:
         """Of one KV block, on each accelerator."""
         return self.placement.kv_bytes_per_token(self.model) * self.block_size
 
-    def step_time(self, drafter: ModelCost | None = None, hardware: Hardware | None = None) -> StepTimeModel:
+    def step_time(self, drafter: PricedModel | None = None, hardware: Hardware | None = None) -> StepTimeModel:
         """Prices of steps; of a drafter, which has no adapters, or on other hardware in this one's place."""
         placement = self.placement if drafter is None else replace(self.placement, lora=NO_LORA)
         return StepTimeModel(
@@ -167,9 +168,9 @@ class Deployment:
             UnknownModelError: there is no such draft model.
             PricingError: there is a `draft_cost`, and nothing that it could be the cost of.
         """
-        config = self.config.speculative
-        if config is None:
+        if self.config.speculative is None:
             return NO_DRAFTING
+        config = SimulatedSpeculation.of(self.config.speculative)
         if "draft_cost" in config.model_fields_set and config.method in ("ngram", "draft_model"):
             price = "nothing" if config.method == "ngram" else "what its shape does"
             raise PricingError(f"with method={config.method} a draft costs {price}: leave draft_cost out")

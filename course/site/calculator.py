@@ -7,12 +7,12 @@ import itertools
 import math
 from typing import Any
 
+from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement, kv_blocks_that_fit
 from course.simulator.cost.profile import find_profile
 from course.simulator.cost.roofline import StepTimeModel
 from course.simulator.deployment import BLOCK_SIZE
 from minillm.core.errors import MinillmError
-from minillm.model.arithmetic import find_model
 
 MODELS = ("llama-3.1-8b", "llama-3.1-70b", "llama-2-13b", "qwen3-32b", "qwen3-30b-a3b")
 CARDS = ("h100-sxm", "h200-sxm", "b200", "a100-80gb", "l4")

@@ -188,13 +188,15 @@ def bandwidth() -> Iterator[Finding]:
     gets below the bytes over the bandwidth.
     """
     from minillm.core.params import default_of
-    from minillm.model.arithmetic import find_model
+    from minillm.model.arithmetic import ModelCost
+    from minillm.model.checkpoints import load_config, resolve
+    from minillm.model.config import ModelConfig
     from minillm.policies.config import EngineConfig
 
     measured, source = find_bandwidth(best_device())
     yield Finding.of(COMPUTE, "memory bandwidth", f"{measured / GB:.1f} GB/s {source}")
     name = default_of(EngineConfig, "model")
-    cost = find_model(name)
+    cost = ModelCost.of(ModelConfig.from_hf(load_config(resolve(name))))
     step_bytes = cost.read_bytes("bfloat16") + CONTEXT * cost.kv_bytes_per_token("bfloat16")
     floor = step_bytes / measured
     found = (

@@ -10,12 +10,10 @@ benchmarks, the simulator and the engine's KV pool all count with these classes.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from minillm.model.checkpoints import PRICED_SHAPES, SHAPES, load_config, read_config, resolve
-from minillm.model.config import PRICED_ARCHITECTURES, ModelConfig
-from minillm.model.errors import CorruptCheckpointError, ModelError, UnknownModelError
+from minillm.model.config import ModelConfig
 from minillm.policies.window import Window
 
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
@@ -40,8 +38,8 @@ class KVCacheSize:
 
     - multi-head attention (MHA): a key and a value for each head
     - grouped-query (GQA, Ainslie et al. 2023), multi-query (MQA, Shazeer 2019): for each group of heads, or one for all
-    - latent (MLA, DeepSeek-V2, 2024): one compressed vector for all heads, with a small rotated key beside it. minillm
-      has no decoder for it, only the size.
+    - latent (MLA, DeepSeek-V2, 2024): one compressed vector for all heads, with a small rotated key beside it; minillm
+      has no decoder for it
     """
 
     kind: str
@@ -96,7 +94,7 @@ class ModelCost:
     layers: int
     hidden: int
     query_size: int
-    """Query heads x head size: attention's width. Latent attention has keys and values of two sizes: their mean."""
+    """Query heads x head size: attention's width."""
     num_kv_heads: int
     head_dim: int
     vocab_size: int
@@ -114,8 +112,6 @@ class ModelCost:
     """Mixture of experts: matrices of the E - k experts that a token doesn't choose, over all layers."""
     skip: float = 1.0
     """Chance that a token doesn't choose an expert: 1 - k/E."""
-    lora_params: int = 0
-    """Of a LoRA adapter of rank 1: inputs and outputs of every linear layer. 0 = not counted: a mixture of experts."""
     num_experts: int = 0
     """E."""
     experts_per_token: int = 0
@@ -124,12 +120,6 @@ class ModelCost:
     """Matrices of one expert in each of the sparse layers."""
     sparse_layers: int = 0
     """Layers with experts."""
-    latent_size: int = 0
-    """Latent attention: numbers in the one vector that a layer keeps of a token. 0 = keys and values of heads."""
-    absorbed_size: int = 0
-    """Latent attention: what query_size is to a decode, whose queries meet the latent vectors themselves."""
-    copied_params: int = 0
-    """Matrices of layer_params that tensor parallelism doesn't slice."""
 
     @classmethod
     def of(cls, config: ModelConfig) -> "ModelCost":
@@ -155,67 +145,11 @@ class ModelCost:
             embedding_params=0 if config.tie_word_embeddings else table,
             idle_params=sparse * (all_experts - chosen) * expert,
             skip=1 - chosen / max(all_experts, 1),
-            lora_params=0 if sparse else layers * (2 * (hidden + query) + 2 * (hidden + kv) + 3 * (hidden + inner)),
             num_experts=all_experts,
             experts_per_token=chosen,
             expert_params=sparse * expert,
             sparse_layers=sparse,
         )
-
-    @classmethod
-    def of_latent(cls, hf: dict[str, Any]) -> "ModelCost":
-        """Of a config.json of PRICED_ARCHITECTURES: multi-head latent attention (MLA) and shared experts (DeepSeek-V2,
-        arXiv 2405.04434, section 2.1; V3). The module that predicts a second token isn't counted.
-
-        Prompts expand the latent vectors to keys and values of each head. Decodes multiply their queries by that
-        expansion instead ("absorbed"): as many parameters and FLOPs, but every head then scores the latent vectors
-        themselves, as if they were the one KV head of multi-query attention.
-
-        Raises:
-            CorruptCheckpointError: a size is missing.
-        """
-        try:
-            layers, hidden, heads = hf["num_hidden_layers"], hf["hidden_size"], hf["num_attention_heads"]
-            latent, rotated = hf["kv_lora_rank"], hf["qk_rope_head_dim"]
-            key, value = hf["qk_nope_head_dim"] + rotated, hf["v_head_dim"]
-            query_rank = hf.get("q_lora_rank") or 0  # 0: queries come from the hidden state itself
-            down = hidden * (query_rank + latent + rotated)
-            up = (query_rank or hidden) * heads * key + latent * heads * (key - rotated + value)
-            all_experts, chosen = hf["n_routed_experts"], hf["num_experts_per_tok"]
-            dense, expert = hf["first_k_dense_replace"], 3 * hidden * hf["moe_intermediate_size"]
-            sparse, shared = layers - dense, hf.get("n_shared_experts") or 0
-            table = hf["vocab_size"] * hidden
-            mlps = dense * 3 * hidden * hf["intermediate_size"]
-            mlps += sparse * (all_experts * hidden + (chosen + shared) * expert)
-            return cls(
-                layers=layers,
-                hidden=hidden,
-                query_size=heads * (key + value) // 2,
-                num_kv_heads=1,
-                head_dim=(key + value) // 2,
-                vocab_size=hf["vocab_size"],
-                max_context=hf["max_position_embeddings"],
-                layer_params=layers * (down + up + heads * value * hidden) + mlps,
-                small_params=layers * (2 * hidden + query_rank + latent) + hidden,
-                head_params=table,
-                embedding_params=0 if hf.get("tie_word_embeddings") else table,
-                idle_params=sparse * (all_experts - chosen) * expert,
-                skip=1 - chosen / all_experts,
-                num_experts=all_experts,
-                experts_per_token=chosen,
-                expert_params=sparse * expert,
-                sparse_layers=sparse,
-                latent_size=latent + rotated,
-                absorbed_size=heads * (latent + rotated + latent) // 2,
-                copied_params=layers * down,
-            )
-        except KeyError as missing:
-            raise CorruptCheckpointError(f"config.json has no {missing}: fetch the model again") from None
-
-    @property
-    def decode_size(self) -> int:
-        """query_size, of attention in a decode."""
-        return self.absorbed_size or self.query_size
 
     @property
     def read_params(self) -> int:
@@ -239,9 +173,7 @@ class ModelCost:
         return self.read_bytes(dtype, math.inf) + table
 
     def kv_bytes_per_token(self, dtype: str) -> int:
-        """Keys and values of one token, or its latent vectors, over all layers, with their scales."""
-        if self.latent_size:
-            return KVCacheSize("MLA", self.layers, 1, self.latent_size).bytes_per_token(dtype)
+        """Keys and values of one token over all layers, with their scales."""
         heads = self.query_size // self.head_dim
         return KVCacheSize.of_heads(self.layers, heads, self.num_kv_heads, self.head_dim).bytes_per_token(dtype)
 
@@ -310,34 +242,3 @@ def causal_pairs(num_tokens: int, num_cached: int = 0) -> float:
     The half is n^2 / 2, as FlashAttention's authors count; with the diagonal it would be n (n + 1) / 2.
     """
     return num_tokens * (num_cached + num_tokens / 2)
-
-
-def find_model(name: str, kv_heads: int | None = None) -> ModelCost:
-    """The sizes of a packaged shape (any spelling: `Llama-3.1-8B`, `meta-llama/Llama-3.1-8B`), a config.json, a
-    model folder or a Hub id.
-
-    Args:
-        kv_heads: replaces the model's own: as many as query heads is multi-head attention, 1 is multi-query.
-    Raises:
-        UnknownModelError: there is no such model.
-        ModelError: kv_heads does not divide the query heads, or the model has no KV heads.
-    """
-    shape = name.rpartition("/")[2].lower()
-    shapes = SHAPES | PRICED_SHAPES
-    if shape in shapes and not name.endswith(".json"):
-        path = shapes[shape]
-    elif "/" in name or "." in name:
-        path = resolve(name)
-    else:
-        raise UnknownModelError(f"no model {name!r}: give a config.json, a model folder, or one of {', '.join(shapes)}")
-    hf = read_config(path)
-    if set(PRICED_ARCHITECTURES).intersection(hf.get("architectures") or ()):
-        if kv_heads is not None:
-            raise ModelError("latent attention keeps one vector for all heads: leave kv_heads out")
-        return ModelCost.of_latent(hf)
-    config = ModelConfig.from_hf(load_config(path))
-    if kv_heads is not None:
-        if kv_heads < 1 or config.num_heads % kv_heads:
-            raise ModelError(f"kv_heads must divide the {config.num_heads} query heads; got {kv_heads}")
-        config = replace(config, num_kv_heads=kv_heads)
-    return ModelCost.of(config)

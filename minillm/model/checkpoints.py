@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minillm.host.storage import say
-from minillm.model.config import ARCHITECTURES, PRICED_ARCHITECTURES
+from minillm.model.config import ARCHITECTURES
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 from minillm.model.pull import EMBEDDED_MODELS, pull, pull_gguf
 
@@ -29,8 +29,6 @@ HUB_SKIPPED = ["consolidated*", "*/*"]
 SHAPES = {file.stem: file for file in sorted((Path(__file__).parent / "shapes").glob("*.json"))}
 """Short names of well-known shapes, as their publishers' config.json states them: for load_format="dummy"
 and for the simulator."""
-PRICED_SHAPES = {file.stem: file for file in sorted((Path(__file__).parent / "shapes" / "priced").glob("*.json"))}
-"""Shapes that only the simulator has a use for: loading one raises UnsupportedArchitectureError."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -78,9 +76,8 @@ def resolve(model: str, *, progress: bool = True) -> Path:
     if model in EMBEDDED_MODELS:
         return pull(model, progress=progress)
     path = Path(model).expanduser()
-    shapes = SHAPES | PRICED_SHAPES
-    if model in shapes and not path.exists():
-        return shapes[model]
+    if model in SHAPES and not path.exists():
+        return SHAPES[model]
     if model and path.is_dir():
         return path
     if path.is_file() and path.suffix == ".gguf":
@@ -137,10 +134,8 @@ def load_config(path: Path) -> dict[str, Any]:
     config = read_config(path)
     found = config.get("architectures") or [f"unnamed, model_type {config.get('model_type')!r}"]
     if not set(ARCHITECTURES).intersection(found):
-        only_priced = set(PRICED_ARCHITECTURES).intersection(found)
-        hint = " (`minillm simulate` prices it; no decoder computes it)" if only_priced else ""
         raise UnsupportedArchitectureError(
-            f"{path} is a {', '.join(found)}{hint}; minillm implements {', '.join(ARCHITECTURES)}"
+            f"{path} is a {', '.join(found)}; minillm implements {', '.join(ARCHITECTURES)}"
         )
     return config
 

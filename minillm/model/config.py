@@ -14,8 +14,6 @@ ARCHITECTURES = (
     "Qwen3MoeForCausalLM",
 )
 """They differ in biases, q/k norm, window and experts; everything else is one decoder."""
-PRICED_ARCHITECTURES = ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM")
-"""Latent attention: there is no decoder for it, but the simulator knows its sizes (`ModelCost.of_latent`)."""
 
 MODEL_TYPES = {
     "LlamaForCausalLM": "llama",

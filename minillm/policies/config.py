@@ -43,19 +43,6 @@ def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
     return fields
 
 
-READ_BY: dict[str, tuple[str, ...]] = {
-    "model": ("draft_model", "draft_head"),
-    "ngram_min": ("ngram",),
-    "ngram_max": ("ngram",),
-    "acceptance_rate": ("synthetic",),
-    "seed": ("synthetic",),
-    "draft_cost": (),
-}
-"""Fields of a SpeculativeConfig that not every method reads, and those that do."""
-FOR_SIMULATOR = ("acceptance_rate", "seed", "draft_cost")
-"""Of these, what the simulator reads with other methods, too."""
-
-
 class SpeculativeConfig(StrictModel):
     """Speculative decoding: something cheap drafts tokens, and the model checks them all in one step."""
 
@@ -80,12 +67,9 @@ class SpeculativeConfig(StrictModel):
     ngram_min: int = Field(2, ge=1, description="ngram: tokens that must match an earlier position")
     ngram_max: int = Field(8, ge=1, description="ngram: of several matches, the longest wins, up to this length")
     acceptance_rate: float = Field(
-        0.7, ge=0, le=1, description="synthetic, and in the simulator: a draft token passes with this probability"
+        0.7, ge=0, le=1, description="synthetic: a draft token is accepted with this probability"
     )
-    draft_cost: float = Field(
-        0.1, ge=0, description="in the simulator, without a draft model: seconds per draft step, in decode steps"
-    )
-    seed: int = Field(0, description="seeds the draws of the synthetic method and of the simulator")
+    seed: int = Field(0, description="synthetic: another seed errs in other places")
 
     min_output_tokens: int = Field(8, ge=1, description="requests with a smaller max_tokens are left alone")
     max_batch: int = Field(8, ge=1, description="with more requests running, none drafts: the model is busy enough")
@@ -95,7 +79,7 @@ class SpeculativeConfig(StrictModel):
         lt=1,
         description="what one more row adds to the cost of a step with one, and a margin: a draft token less likely to "
         "pass is not worth it; the more requests run, the likelier it must be; None = 0.12 on GPUs and on CPUs that "
-        "multiply bfloat16, 0.25 elsewhere and in the simulator; 0 = draft always",
+        "multiply bfloat16, 0.25 elsewhere; 0 = draft always",
     )
     reprobe_steps: int = Field(64, ge=1, description="steps after which a request that was below the floor tries again")
     adaptive_k: bool = Field(True, description="draft only as far as the floor allows, by what has passed so far")
@@ -104,11 +88,18 @@ class SpeculativeConfig(StrictModel):
     def _complete(self) -> "SpeculativeConfig":
         if self.method == "draft_model" and self.model is None:
             raise ValueError("draft_model wants a model: one that is smaller and has the same vocabulary")
-        for name, methods in READ_BY.items():
-            if name not in FOR_SIMULATOR:
-                self._only_with(self.method in methods, f"method={' or '.join(methods)}", name)
+        has_model = self.method in ("draft_model", "draft_head")
+        self._only_with(has_model, "method=draft_model or draft_head", "model")
+        self._only_with(self.method == "ngram", "method=ngram", "ngram_min")
+        self._only_with(self.method == "ngram", "method=ngram", "ngram_max")
         if self.ngram_min > self.ngram_max:
             raise ValueError(f"ngram_min ({self.ngram_min}) is larger than ngram_max ({self.ngram_max})")
+        return self
+
+    @model_validator(mode="after")
+    def _drawn(self) -> "SpeculativeConfig":
+        self._only_with(self.method == "synthetic", "method=synthetic", "acceptance_rate")
+        self._only_with(self.method == "synthetic", "method=synthetic", "seed")
         return self
 
 

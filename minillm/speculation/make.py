@@ -10,7 +10,7 @@ from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import KVCacheSize
 from minillm.model.loader import LoadedModel, load_model
-from minillm.policies.config import FOR_SIMULATOR, READ_BY, EngineConfig, SpeculativeConfig
+from minillm.policies.config import EngineConfig
 from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
@@ -32,13 +32,12 @@ def load_drafter(config: EngineConfig, model: LoadedModel | None) -> Drafter:
     Args:
         model: whose output is to be drafted; None where there is none, or it is simulated.
     Raises:
-        ConfigError: the method needs a model, or another one, or a field means nothing to it.
+        ConfigError: the method needs a model, or another one.
         ModelError: the draft model or the draft head cannot be loaded.
     """
     wanted = config.speculative
     if wanted is None:
         return None
-    check_all_is_read(wanted)
     if wanted.method == "ngram":
         return None
     if model is None:
@@ -96,14 +95,6 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
     if wanted.method == "synthetic":
         return SyntheticProposer(own, config, wanted.acceptance_rate, wanted.seed)
     return DraftModelProposer(own, config)
-
-
-def check_all_is_read(wanted: SpeculativeConfig) -> None:
-    """Raise ConfigError for a field that means something to the simulator, but not to this method."""
-    for name in FOR_SIMULATOR:
-        if wanted.method not in READ_BY[name] and getattr(wanted, name) != default_of(SpeculativeConfig, name):
-            readers = " and ".join((*(f"method={method}" for method in READ_BY[name]), "the simulator"))
-            raise ConfigError(f"speculative.{name} is read by {readers} only: leave it out")
 
 
 def check_vocabulary(small: LoadedModel, model: LoadedModel) -> None:

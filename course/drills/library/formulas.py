@@ -7,7 +7,8 @@ from course.drills.amounts import Amount
 from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import Hardware, find_hardware
 from course.simulator.cost.lora import Lora
-from minillm.model.arithmetic import ModelCost, find_model
+from course.simulator.cost.models import find_model
+from minillm.model.arithmetic import ModelCost
 
 DTYPE = "bfloat16"
 

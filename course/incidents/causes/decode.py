@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from course.incidents.causes.base import Case, Draw, chat, in_flight, lengths, loaded, service
 from course.incidents.service import SimulatedService, play
+from course.simulator.speculation import SimulatedSpeculation
 from course.simulator.workload.kinds import Independent
-from minillm.policies.config import SpeculativeConfig
 
 
 def blocks_for(s: SimulatedService, requests: float) -> int:
@@ -36,9 +36,9 @@ def thrash(draw: Draw) -> Case:
     return Case(before, before.with_engine(num_kv_blocks=blocks), change)
 
 
-def drafts_of_a_model(k: int, rate: float, max_batch: int) -> SpeculativeConfig:
+def drafts_of_a_model(k: int, rate: float, max_batch: int) -> SimulatedSpeculation:
     """A small draft model, without gates."""
-    return SpeculativeConfig(
+    return SimulatedSpeculation(
         method="draft_model",
         model="llama-3.2-1b",
         k=k,

@@ -37,7 +37,7 @@ from course.lessons.lesson_03.run import (
     window,
 )
 from course.simulator.cost.hardware import find_hardware
-from minillm.model.arithmetic import find_model
+from course.simulator.cost.models import find_model
 from minillm.model.config import ModelConfig
 
 # ---------------------------------------------------------------- charts

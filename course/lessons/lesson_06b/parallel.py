@@ -11,9 +11,9 @@ from course.lab.style import ALARM, WIDTH, number, seconds, size
 from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text
 from course.lessons.lesson_06 import sim_70b
 from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.models import LATENT_SHAPES, find_model
 from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES, Placement, bytes_for_kv
-from minillm.model.arithmetic import KVCacheSize, find_model
-from minillm.model.checkpoints import PRICED_SHAPES
+from minillm.model.arithmetic import KVCacheSize
 
 GPUS, EXPERTS, CHOSEN = 8, 128, 8
 NODES = (8, 16, 32)
@@ -74,7 +74,7 @@ def draw_ranks(ranks: int, tokens: int, skew: float) -> Picture:
 
 def kv_table() -> Html:
     """What a token's KV takes by kind of attention, for DeepSeek-V3's heads and layers, in bf16."""
-    hf = json.loads(PRICED_SHAPES["deepseek-v3"].read_text())
+    hf = json.loads(LATENT_SHAPES["deepseek-v3"].read_text())
     layers, heads, head = hf["num_hidden_layers"], hf["num_attention_heads"], hf["v_head_dim"]
     kinds = [KVCacheSize.of_heads(layers, heads, kv_heads, head) for kv_heads in (heads, 8, 1)]
     kinds.append(KVCacheSize("MLA", layers, 1, hf["kv_lora_rank"] + hf["qk_rope_head_dim"]))
@@ -84,7 +84,7 @@ def kv_table() -> Html:
 
 def attention_bytes() -> float:
     """Of DeepSeek-V3's attention matrices in fp8: what data parallel attention keeps on every GPU."""
-    hf, model = json.loads(PRICED_SHAPES["deepseek-v3"].read_text()), find_model("deepseek-v3")
+    hf, model = json.loads(LATENT_SHAPES["deepseek-v3"].read_text()), find_model("deepseek-v3")
     shared = hf["n_shared_experts"] + hf["num_experts_per_tok"]
     mlps = hf["first_k_dense_replace"] * 3 * hf["hidden_size"] * hf["intermediate_size"] + shared * model.expert_params
     return model.layer_params - mlps - model.sparse_layers * hf["hidden_size"] * model.num_experts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from course.lab.display import Html, as_table
 from course.lab.style import size
 from course.lessons.lesson_08.formulas import break_even, emitted
-from minillm.model.arithmetic import find_model
+from course.simulator.cost.models import find_model
 
 K = 4
 TARGET = find_model("llama-3-70b")

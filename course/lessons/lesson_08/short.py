@@ -10,8 +10,8 @@ from course.lessons.lesson_08 import traffic
 from course.lessons.lesson_08.formulas import emitted
 from course.lessons.lesson_08.served import ALWAYS, WITHOUT, Served, compare
 from course.lessons.lesson_08.sim_70b import ALPHA, DRAFT_MODEL, K, price_round
+from course.simulator.cost.models import find_model
 from course.simulator.deployment import Deployment
-from minillm.model.arithmetic import find_model
 
 LENGTHS, SHORT_LENGTHS = (6, 24, 48), (4, 12)
 PROMPTS = (100, 1000, 4000)

@@ -9,8 +9,8 @@ from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.simulated_70b import OLD, STACKS, TODAY, decode_work
 from course.lab.svg import Picture
 from course.lessons.lesson_08.formulas import speedup
+from course.simulator.cost.models import find_model
 from course.simulator.deployment import Deployment
-from minillm.model.arithmetic import find_model
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = (256, 1024, 4096)

@@ -6,7 +6,7 @@ from course.lab.explorer import Explorer, buttons, choices
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.svg import Picture
 from course.simulator.cost.hardware import Hardware, find_hardware
-from minillm.model.arithmetic import find_model
+from course.simulator.cost.models import find_model
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MODEL, GPUS = find_model("llama-3-70b"), 4

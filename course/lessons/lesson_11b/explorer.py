@@ -7,7 +7,7 @@ from course.lab.explorer import Explorer, choices, slider, switch
 from course.lab.pictures.cascade import draw_cascade
 from course.lab.style import COLOURS, seconds
 from course.lab.svg import Picture
-from minillm.model.arithmetic import find_model
+from course.simulator.cost.models import find_model
 
 SOURCES = {
     "object store, 1 GB/s": 1.0,

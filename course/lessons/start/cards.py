@@ -19,8 +19,8 @@ from course.lessons.lesson_06.roofline import on_paper
 from course.lessons.lesson_06.shapes import LLAMA_13B, LLAMA_70B
 from course.lessons.lesson_08.formulas import emitted
 from course.lessons.start.contents import anchor, lessons
+from course.simulator.cost.models import find_model
 from course.simulator.cost.profile import find_profile
-from minillm.model.arithmetic import find_model
 
 RATINGS = {rating.name: rating for rating in fsrs.Rating}
 

@@ -15,11 +15,11 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from course.simulator.cost.hardware import Hardware
+from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.roofline import HIGHEST, MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
 from course.simulator.errors import PricingError
 from minillm.core.brief import brief
-from minillm.model.arithmetic import ModelCost
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})
 """How far a constant may well be from its prior: standard deviation of the logarithm. Judged, not measured: libraries
@@ -132,7 +132,7 @@ class TimedStep:
 class StepTable:
     """Timed steps of one model on one placement."""
 
-    model: ModelCost
+    model: PricedModel
     hardware: Hardware
     placement: Placement
     steps: Sequence[TimedStep]

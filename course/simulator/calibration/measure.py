@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 from course.simulator.calibration.fit import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
 from course.simulator.calibration.validate import RealRun, compare, deployment_of, num_runs, serve_traffic
 from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware
+from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import CPU_PRIORS, PRIORS, Profile, today
 from course.simulator.cost.roofline import ROOFLINE, Constants, StepWork
@@ -21,7 +22,6 @@ from course.simulator.errors import UnknownHardwareError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
 from minillm.frontend.engine import Engine
-from minillm.model.arithmetic import ModelCost
 from minillm.policies.config import EngineConfig
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
     steps, served = run_design(engine, design, mixed, with_traffic)
     dtype = dtype_name(loaded.dtype)
     placement = Placement(1, dtype, dtype)
-    table = StepTable(ModelCost.of(loaded.model_config), hardware, placement, steps)
+    table = StepTable(PricedModel.of(loaded.model_config), hardware, placement, steps)
     training, held_out = table.split()
     prior = Constants(**PRIORS) if hardware.is_gpu else Constants(**CPU_PRIORS)
     free = [*CPU_PRIORS, *(["host_s", "launch_s"] if hardware.is_gpu else [])]

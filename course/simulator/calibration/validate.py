@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from course.simulator.calibration.replay import Arrival, run
+from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import Profile
 from course.simulator.deployment import Deployment
@@ -27,7 +28,6 @@ from minillm.core.brief import brief
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
-from minillm.model.arithmetic import ModelCost
 
 PROMPT, OUTPUT = Uniform(low=16, high=256), Uniform(low=8, high=48)
 TRAFFIC = Independent(prompt=PROMPT, output=OUTPUT)
@@ -135,7 +135,7 @@ def deployment_of(engine: Engine, profile: Profile) -> Deployment:
     config = engine.config.replace(
         num_kv_blocks=engine.runner.num_kv_blocks, kv_cache_memory_gb=None, max_model_len=engine.context_limit
     )
-    return Deployment(ModelCost.of(model.model_config), profile, Placement(1, dtype, dtype), config)
+    return Deployment(PricedModel.of(model.model_config), profile, Placement(1, dtype, dtype), config)
 
 
 def arrivals_of_traffic(arrivals: Arrivals, num_requests: int, seed: int) -> list[Arrival]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from course.simulator.cost.models import PricedModel
 from course.simulator.errors import PricingError
 from minillm.core.params import StrictModel
-from minillm.model.arithmetic import ModelCost
 
 ADAPTER_BYTES = 2
 """Of each parameter: adapters stay in bfloat16, whatever the weights are in."""
@@ -31,16 +31,16 @@ class Lora(StrictModel):
         self._only_with(self.adapters > 0, "adapters of at least 1", "rank")
         return self
 
-    def check(self, model: ModelCost) -> None:
+    def check(self, model: PricedModel) -> None:
         """Raise PricingError if it is not known which layers of this model have adapters."""
         if self.adapters and not model.lora_params:
             raise PricingError("adapters of a mixture of experts are not priced: leave the LoRA adapters (--lora) out")
 
-    def params(self, model: ModelCost) -> int:
+    def params(self, model: PricedModel) -> int:
         """Parameters of one adapter."""
         return self.rank * model.lora_params
 
-    def stored_bytes(self, model: ModelCost) -> int:
+    def stored_bytes(self, model: PricedModel) -> int:
         """Of all adapters, over all accelerators."""
         return ADAPTER_BYTES * self.adapters * self.params(model)
 

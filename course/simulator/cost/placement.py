@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import GIB, Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
+from course.simulator.cost.models import PricedModel
 from course.simulator.errors import DoesNotFitError, PricingError
-from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, NUMBER_BYTES, ModelCost
+from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, NUMBER_BYTES
 
 WORKING_BYTES = 1.2e9
 """Activations, CUDA graphs and library workspaces per GPU: what vLLM 0.19 took beside weights and KV cache for
@@ -49,7 +50,7 @@ class Placement:
             if dtype not in known:
                 raise PricingError(f"unknown dtype {dtype!r} of the {what}: choose from {', '.join(known)}")
 
-    def check(self, model: ModelCost) -> None:
+    def check(self, model: PricedModel) -> None:
         """Raise PricingError unless the model can be cut into tp parts and pp stages, and adapters counted."""
         heads, kv_heads = model.query_size // model.head_dim, model.num_kv_heads
         if heads % self.tp or (kv_heads % self.tp and self.tp % kv_heads):
@@ -71,38 +72,38 @@ class Placement:
         """Of one replica."""
         return self.tp * self.pp
 
-    def expert_ranks(self, model: ModelCost) -> ExpertRanks | None:
+    def expert_ranks(self, model: PricedModel) -> ExpertRanks | None:
         """What is uneven with expert parallelism; None without, or without experts (a draft model)."""
         if not (self.expert_parallel and model.num_experts):
             return None
         return ExpertRanks(model.num_experts, model.experts_per_token, self.tp, self.expert_skew)
 
-    def copied_params(self, model: ModelCost) -> int:
+    def copied_params(self, model: PricedModel) -> int:
         """Parameters of what all accelerators have together beyond one copy of each."""
         return model.copied_params * (self.tp - 1)
 
-    def kv_copies(self, model: ModelCost) -> float:
+    def kv_copies(self, model: PricedModel) -> float:
         """A KV head cannot be cut: with more accelerators than KV heads, several keep the same one. Latent vectors are
         one head."""
         return max(1.0, self.tp / model.num_kv_heads)
 
-    def weight_bytes(self, model: ModelCost) -> float:
+    def weight_bytes(self, model: PricedModel) -> float:
         """Bytes of all weights and adapters, over all accelerators."""
         copies = self.copied_params(model) * LAYER_BYTES[self.weight_dtype]
         return model.stored_bytes(self.weight_dtype) + copies + self.lora.stored_bytes(model)
 
-    def kv_bytes_per_token(self, model: ModelCost) -> float:
+    def kv_bytes_per_token(self, model: PricedModel) -> float:
         """Bytes on one accelerator for each token in the cache."""
         return model.kv_bytes_per_token(self.kv_dtype) * self.kv_copies(model) / self.accelerators
 
 
-def bytes_for_kv(model: ModelCost, memory: float, placement: Placement) -> float:
+def bytes_for_kv(model: PricedModel, memory: float, placement: Placement) -> float:
     """What weights and working memory leave on one accelerator with `memory` bytes; negative if they do not fit."""
     usable = USABLE_MEMORY * memory
     return usable - placement.weight_bytes(model) / placement.accelerators - min(WORKING_BYTES, usable / 10)
 
 
-def kv_blocks_that_fit(model: ModelCost, hardware: Hardware, placement: Placement, block_size: int) -> int:
+def kv_blocks_that_fit(model: PricedModel, hardware: Hardware, placement: Placement, block_size: int) -> int:
     """KV blocks that the memory left by the weights holds.
 
     Raises:
@@ -123,7 +124,7 @@ def kv_blocks_that_fit(model: ModelCost, hardware: Hardware, placement: Placemen
     )
 
 
-def check_fits(model: ModelCost, hardware: Hardware, placement: Placement, kv_bytes: float) -> None:
+def check_fits(model: PricedModel, hardware: Hardware, placement: Placement, kv_bytes: float) -> None:
     """Raise DoesNotFitError if weights and a KV pool of so many bytes on each accelerator exceed its memory."""
     weights = placement.weight_bytes(model) / placement.accelerators
     if weights + kv_bytes > hardware.memory:

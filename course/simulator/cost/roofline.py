@@ -43,11 +43,12 @@ from pydantic import Field
 
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import ADAPTER_BYTES
+from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from course.simulator.errors import PricingError
 from minillm.core.batch import ScheduledRequest
 from minillm.core.params import StrictModel
-from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, ModelCost, share_woken
+from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, share_woken
 from minillm.policies.window import Window
 
 Number = Any
@@ -213,7 +214,7 @@ class StepTimeModel:
         constants: ROOFLINE, or fitted ones.
     """
 
-    def __init__(self, model: ModelCost, hardware: Hardware, placement: Placement, constants: Constants) -> None:
+    def __init__(self, model: PricedModel, hardware: Hardware, placement: Placement, constants: Constants) -> None:
         tp, dtype = placement.tp, placement.weight_dtype
         compute_dtype = "bfloat16" if dtype in WIDENED else dtype
         peak = hardware.peak_flops(compute_dtype) * tp

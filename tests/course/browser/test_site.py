@@ -15,12 +15,12 @@ from course.drills.library import ALL as DRILLS
 from course.incidents import Incident
 from course.lab.predict import Outcome, Prediction
 from course.lab.recording import read_recording
+from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import find_profile
 from course.simulator.cost.roofline import StepTimeModel, StepWork
 from course.site import drills, incidents
 from course.site.calculator import CARDS, priced
-from minillm.model.arithmetic import find_model
 
 pytestmark = pytest.mark.browser
 AXED = "index calculator guide_2am map incident_115 drill_dump-13b 02_queue 11c_money 14_claims_ledger".split()  # noqa: SIM905

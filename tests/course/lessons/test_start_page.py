@@ -21,8 +21,8 @@ from course.lessons.lesson_08.formulas import emitted
 from course.lessons.start import contents, resume
 from course.lessons.start.cards import CARDS, Card, Deck
 from course.lessons.start.review import Review, export
+from course.simulator.cost.models import find_model
 from course.simulator.cost.profile import find_profile
-from minillm.model.arithmetic import find_model
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,5 +1,7 @@
 """Speculation on the simulated runner: drawn acceptance, priced drafts, the same scheduler."""
 
+from dataclasses import replace
+
 import pytest
 
 from course.simulator.calibration.replay import Arrival, run
@@ -10,13 +12,16 @@ from course.simulator.cost.roofline import StepWork, work_of
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
 from course.simulator.fast_forward import FastForwardCore
+from course.simulator.speculation import SimulatedSpeculation
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.engine import EngineCore
 from minillm.core.errors import ConfigError
+from minillm.core.params import default_of
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.observe.speculation import SpeculationSummary
+from minillm.policies.config import EngineConfig
 
 GPU = typical_profile(find_hardware("h100-sxm"))
 DRAFTS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": False, "max_batch": 256}
@@ -74,6 +79,15 @@ def test_a_cost_of_drafts_that_have_their_own_is_refused(method: dict[str, str])
     deployment = Deployment.of("llama-3-70b", GPU, tp=4, speculative={**method, "draft_cost": 0.1})
     with pytest.raises(PricingError, match="leave draft_cost out"):
         deployment.drafting()
+
+
+@pytest.mark.parametrize("method", ["ngram", "synthetic", "draft_head"])
+def test_acceptance_is_a_setting_of_every_method(method: str) -> None:
+    deployment = Deployment.of("llama-3-70b", GPU, tp=4, speculative={"method": method, "acceptance_rate": 0.9})
+    engine = deployment.without_prefix_lookups().engine(VirtualClock())
+    assert engine.runner.drafting.acceptance_rate == engine.config.speculative.acceptance_rate == 0.9
+    plain = replace(deployment, config=EngineConfig(speculative={"method": method}))
+    assert plain.drafting().acceptance_rate == default_of(SimulatedSpeculation, "acceptance_rate")
 
 
 def test_what_steps_are_spent_on_has_drafting_in_it() -> None:

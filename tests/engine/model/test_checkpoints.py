@@ -51,9 +51,11 @@ def test_an_unknown_name_is_told_what_there_is(name: str) -> None:
         resolve(name)
 
 
-def test_a_shape_that_is_only_priced_is_not_loaded() -> None:
-    with pytest.raises(UnsupportedArchitectureError, match=r"DeepseekV3ForCausalLM.*simulate. prices it"):
-        LLM(model="deepseek-v3", load_format="dummy")
+def test_a_shape_without_a_decoder_is_not_loaded(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"architectures": ["DeepseekV3ForCausalLM"]}')
+    with pytest.raises(UnsupportedArchitectureError, match="DeepseekV3ForCausalLM; minillm implements Llama"):
+        LLM(model=str(config), load_format="dummy")
 
 
 def test_a_hub_that_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from model.test_decoder import make_checkpoint
 
+from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from minillm import LLM, EngineConfig, SamplingParams
 from minillm.core.errors import ConfigError, DeviceLostError
-from minillm.model.arithmetic import ModelCost
 from minillm.model.checkpoints import load_config
 from minillm.model.config import ModelConfig
 from minillm.model.errors import UnsupportedArchitectureError
@@ -56,7 +56,7 @@ def test_two_ranks_give_the_tokens_of_one(llm: LLM, fields: dict) -> None:
 
 def test_a_rank_holds_what_the_simulator_counts(llm: LLM, fields: dict) -> None:
     """But for norms, and biases after a sum, which each rank has whole: the simulator counts them once."""
-    cost, half = ModelCost.of(ModelConfig.from_hf(load_config(Path(fields["model"])))), Placement(2, *["float32"] * 2)
+    cost, half = PricedModel.of(ModelConfig.from_hf(load_config(Path(fields["model"])))), Placement(2, *["float32"] * 2)
     weights = {name: weight.nbytes for name, weight in llm.engine.loaded_model.decoder.named_parameters()}
     whole = sum(weights[name] for name in weights if "norm" in name or name.endswith("part.bias"))
     assert sum(weights.values()) == (half.weight_bytes(cost) + whole) / 2

@@ -274,11 +274,3 @@ def test_without_a_model_only_lookups_can_draft() -> None:
     engine = Engine(config, runner=FakeRunner(16, BLOCK, clock), clock=clock)
     engine.add_request([1, 2, 3, 1, 2], greedy(10))
     assert drain(engine).popitem()[1].token_ids == expected_output([1, 2, 3, 1, 2], 10)
-
-
-@pytest.mark.parametrize("fields", [{"acceptance_rate": 0.9}, {"seed": 3}, {"draft_cost": 0.5}])
-def test_what_only_others_read_is_refused(fields: dict[str, float]) -> None:
-    clock = VirtualClock()
-    config = EngineConfig(max_model_len=64, block_size=BLOCK, speculative={"method": "ngram", **fields})
-    with pytest.raises(ConfigError, match="leave it out"):
-        Engine(config, runner=FakeRunner(16, BLOCK, clock), clock=clock)

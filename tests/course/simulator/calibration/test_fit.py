@@ -12,13 +12,13 @@ from course.simulator.calibration.fit import StepTable, TimedStep, error_report,
 from course.simulator.calibration.fit_log import calibrate_from_requests, schedule_of
 from course.simulator.calibration.requests_log import read_requests_log
 from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import PRIORS, Profile, typical_profile
 from course.simulator.cost.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
 from course.simulator.report import simulate_log
-from minillm.model.arithmetic import find_model
 
 A100 = find_hardware("a100-80gb")
 PRIOR = Constants(**PRIORS)

@@ -9,10 +9,10 @@ from course.simulator.calibration import validate as module
 from course.simulator.calibration.replay import Arrival
 from course.simulator.calibration.validate import num_runs, serve_traffic, simulate_run
 from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import roofline_profile, typical_profile
 from course.simulator.deployment import Deployment
-from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
 
 from .test_measure import tiny_engine

@@ -4,11 +4,11 @@ import pytest
 
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.lora import NO_LORA, Lora
+from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement, bytes_for_kv
 from course.simulator.cost.roofline import ROOFLINE, StepTimeModel, StepWork
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError
-from minillm.model.arithmetic import find_model
 
 H100, LLAMA = find_hardware("h100-sxm"), find_model("llama-3.1-8b")
 SIZE = 41_943_040

@@ -6,6 +6,7 @@ import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
 from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.models import PricedModel, find_model
 from course.simulator.cost.placement import Placement, kv_blocks_that_fit
 from course.simulator.cost.roofline import work_of
 from course.simulator.errors import DoesNotFitError, PricingError
@@ -14,7 +15,6 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.frontend.engine import Engine
-from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
@@ -33,7 +33,7 @@ def test_flops_are_those_that_torch_counts(fixture: str, request: pytest.Fixture
     )  # fmt: skip
     model = load_model(config)
     engine = Engine(config, model)
-    cost = ModelCost.of(model.model_config)
+    cost = PricedModel.of(model.model_config)
     seen = []
     launch = engine.runner.launch
 

@@ -11,11 +11,12 @@ from course.simulator.calibration.fit import stack, step_seconds
 from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.lora import Lora
+from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import PRIORS, typical_constants
 from course.simulator.cost.roofline import HIGHEST, ROOFLINE, Constants, StepTimeModel, StepWork
 from course.simulator.errors import PricingError
-from minillm.model.arithmetic import find_model, share_woken
+from minillm.model.arithmetic import share_woken
 
 H100 = find_hardware("h100-sxm")
 LLAMA_70B = find_model("llama-3-70b")
