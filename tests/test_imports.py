@@ -170,6 +170,37 @@ def test_no_package_uses_what_is_private_to_another() -> None:
     assert not found, "\n".join(found)
 
 
+PRIVATE_TO_LIBRARIES = {
+    "_attn_implementation": "which attention transformers chose: no public name says so",
+    "_exit": "os: ends a process without its handlers",
+    "_is_avx512_bf16_supported": "torch.cpu",
+    "_linear_pointwise": "torch's oneDNN operators",
+    "_reorder_linear_weight": "torch's oneDNN operators",
+    "_replace": "public, of a NamedTuple",
+    "_scaled_mm": "torch's product in FP8",
+    "_sleep": "torch.cuda: a kernel that does nothing for a while",
+}
+"""The underscored names of libraries that are read, and what they are."""
+
+
+def test_of_libraries_only_what_is_public_is_used() -> None:
+    """A new version may change the rest without a word: so may uvicorn its protocols, underscore or not."""
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in source_files()}
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    ours = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    ours |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    ours |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for file, tree in trees.items():
+        inner = [name for name in imports_of(file) if re.match(r"uvicorn\.(protocols|_)", name)]
+        assert not inner, f"{file.relative_to(ROOT)} imports {inner}"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in ours:
+                is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                assert is_own or node.attr in PRIVATE_TO_LIBRARIES, (
+                    f"{file.relative_to(ROOT)}:{node.lineno} reads {ast.unparse(node)}, private to a library"
+                )
+
+
 def is_own_attribute(node: ast.AST) -> TypeGuard[ast.Attribute]:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
@@ -191,7 +222,6 @@ USED_WITHOUT_IMPORT = {
     "accelerate": "transformers reads GGUF files with it",
     "coverage": "a command",
     "flash-attn": "imported by the name in minillm/kernels/attention/flash.py",
-    "httptools": "uvicorn parses HTTP with it",
     "ipykernel": "notebooks run in it",
     "ipython": "imported as IPython, in notebooks too",
     "jupyterlab": "a command",
