@@ -12,6 +12,7 @@ from course.lab.svg import Picture
 from course.lessons.lesson_11 import fleet
 from course.simulator.workload.arrivals import AllAtOnce
 from minillm.core.brief import brief
+from minillm.observe.percentiles import percentile
 from minillm.observe.summary import SLO
 
 SLOTS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
@@ -162,7 +163,8 @@ def _steady(run: fleet.Served, clients: int) -> tuple[float, float]:
     last = float(run.sent.max())
     since = float(run.sent[later].min())
     tokens = float(((run.stamps >= since) & (run.stamps < last)).sum() / max(last - since, 1e-9))
-    return tokens, float(np.nanpercentile(run.ttft[later], 99))
+    ttft = run.ttft[later]
+    return tokens, percentile(ttft[~np.isnan(ttft)], 99)
 
 
 def draw_limit_or_load(limit: Sweep, load: Sequence[Crowd]) -> Picture:

@@ -103,10 +103,18 @@ def test_what_is_written_down_of_a_step() -> None:
     second = core.log.records[1]
     start = 0.625 + 1.625 + 0.25
     assert second == StepRecord(
-        step_id=1, start=start, end=start + 0.5 + 0.125 + 1.75 + 0.25, num_waiting=1, num_running=2, preempted=(),
-        shares=(StepShare("a", 3, False, 2, 0), StepShare("b", 3, True)), kv_blocks_used=3, kv_blocks_total=8,
-        stages={"draft": 0.5, "schedule": 0.125, "forward": 1.75, "detokenize": 0.25}, num_context_tokens=6,
-    )  # fmt: skip
+        step_id=1,
+        start=start,
+        end=start + 0.5 + 0.125 + 1.75 + 0.25,
+        num_waiting=1,
+        num_running=2,
+        preempted=(),
+        shares=(StepShare("a", 3, False, 2, 0), StepShare("b", 3, True)),
+        kv_blocks_used=3,
+        kv_blocks_total=8,
+        stages={"draft": 0.5, "schedule": 0.125, "forward": 1.75, "detokenize": 0.25},
+        num_context_tokens=6,
+    )
     assert a.draft == Draft() and a.num_computed_tokens == 6, "what did not pass is taken back"
     core.step()  # a has 3 tokens, and b 5: two guesses each, of which none passes
     stalled, rejected = 0.125 * (3 + 3), (0.125 * 2 + 0.5) + (0.125 * 2 + 0.5 / 2)
