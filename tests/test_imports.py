@@ -65,9 +65,14 @@ def module_name(file: Path) -> str:
 
 
 @functools.cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports_of(file: Path) -> list[str]:
     """Every module that the file imports, wherever it does so, but for `if TYPE_CHECKING:`."""
-    return list(_imports(ast.parse(file.read_text(encoding="utf-8"))))
+    return list(_imports(tree_of(file)))
 
 
 def _imports(node: ast.AST) -> Iterator[str]:
@@ -141,7 +146,7 @@ for name in {WITHOUT_TORCH}:
 def test_the_core_knows_no_option() -> None:
     """What is optional comes through the four seams: its words do not occur in the core's code."""
     for file in (ROOT / "minillm" / "core").glob("*.py"):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = tree_of(file)
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
@@ -153,14 +158,14 @@ def test_no_package_uses_what_is_private_to_another() -> None:
     """No `_name` of an object from another package is read, and none of its private methods is overridden."""
     private = collections.defaultdict(set)
     for file in source_files():
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(file)):
             if isinstance(node, ast.FunctionDef) and is_private(node.name):
                 private[node.name].add(home(file))
             elif is_own_attribute(node) and is_private(node.attr):
                 private[node.attr].add(home(file))
     found = []
     for file in source_files():
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(file)):
             if not isinstance(node, ast.Attribute) or not is_private(node.attr):
                 continue
             owner = node.value.id if isinstance(node.value, ast.Name) else ""
@@ -168,6 +173,46 @@ def test_no_package_uses_what_is_private_to_another() -> None:
                 continue  # its own, or of a library
             found.append(f"{file.relative_to(ROOT)}:{node.lineno} reads {node.attr} of {sorted(private[node.attr])}")
     assert not found, "\n".join(found)
+
+
+PRIVATE_TO_LIBRARIES = {
+    "_attn_implementation": "which attention transformers chose: no public name says so",
+    "_exit": "os: ends a process without its handlers",
+    "_is_avx512_bf16_supported": "torch.cpu",
+    "_linear_pointwise": "torch's oneDNN operators",
+    "_reorder_linear_weight": "torch's oneDNN operators",
+    "_replace": "public, of a NamedTuple",
+    "_scaled_mm": "torch's product in FP8",
+    "_sleep": "torch.cuda: a kernel that does nothing for a while",
+}
+"""The underscored names of libraries that are read, and what they are."""
+
+
+def test_of_libraries_only_what_is_public_is_used() -> None:
+    """A new version may change the rest without a word: so may uvicorn its protocols, underscore or not."""
+    nodes = [(file, node) for file in source_files() for node in ast.walk(tree_of(file))]
+    ours = {
+        name
+        for _, node in nodes
+        for name in (getattr(node, "name", ""), assigned_name(node))
+        if isinstance(name, str) and is_private(name)
+    }
+    for file, node in nodes:
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in ours:
+            is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            assert is_own or node.attr in PRIVATE_TO_LIBRARIES, (
+                f"{file.relative_to(ROOT)}:{node.lineno} reads {ast.unparse(node)}, private to a library"
+            )
+    for file in source_files():
+        inner = [name for name in imports_of(file) if re.match(r"uvicorn\.(protocols|_)", name)]
+        assert not inner, f"{file.relative_to(ROOT)} imports {inner}"
+
+
+def assigned_name(node: ast.AST) -> str:
+    """The name or attribute that a node assigns to; empty for all others."""
+    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return node.id if isinstance(node, ast.Name) else node.attr
+    return ""
 
 
 def is_own_attribute(node: ast.AST) -> TypeGuard[ast.Attribute]:
@@ -191,7 +236,6 @@ USED_WITHOUT_IMPORT = {
     "accelerate": "transformers reads GGUF files with it",
     "coverage": "a command",
     "flash-attn": "imported by the name in minillm/kernels/attention/flash.py",
-    "httptools": "uvicorn parses HTTP with it",
     "ipykernel": "notebooks run in it",
     "ipython": "imported as IPython, in notebooks too",
     "jupyterlab": "a command",

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-import numpy as np
-
 from course.lab.style import PHASE_LABELS, seconds
 from minillm import EngineConfig
 from minillm.core.brief import brief
 from minillm.core.timeline import PHASES, StepRecord
 from minillm.frontend.snapshot import CACHED, FREE, EngineSnapshot, RequestView
+from minillm.observe.percentiles import percentile as of_samples
 from minillm.observe.records import Recordable
 
 
@@ -35,7 +34,7 @@ def itl_of(view: RequestView) -> list[float]:
 
 def percentile(values: Sequence[float], q: float) -> float | None:
     """The q-th percentile (0 to 100) by linear interpolation; None when there are no values."""
-    return float(np.percentile(values, q)) if len(values) else None
+    return of_samples(values, q) if len(values) else None
 
 
 def blocks_held(snapshot: EngineSnapshot) -> int:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from tqdm import tqdm
 
 from course.loadgen.client import Client, Endpoint, Exchange, Failure
@@ -17,6 +16,7 @@ from course.loadgen.play import Play
 from course.loadgen.server_metrics import Histogram, Scrape, scrape
 from course.loadgen.validity import ClientLoad
 from minillm.core.brief import brief
+from minillm.observe.percentiles import percentile
 
 TICK_S = 0.01
 """How often the event loop's lateness is looked at."""
@@ -141,5 +141,5 @@ async def _watched(play: Play) -> ClientLoad:
         task.uncancel()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     watcher.cancel()
-    p50, p99 = np.percentile(lags or [0.0], (50, 99)).tolist()
-    return ClientLoad(cpu / wall if wall else 0.0, p50, p99)
+    lags = lags or [0.0]
+    return ClientLoad(cpu / wall if wall else 0.0, percentile(lags, 50), percentile(lags, 99))

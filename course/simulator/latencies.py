@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from minillm.core.timeline import Timeline
+from minillm.observe.percentiles import percentile
 from minillm.observe.records import Recordable, RequestRecord, as_records
 
 DIGITS = 9
@@ -37,8 +36,8 @@ def summarize_latencies(rows: Sequence[Latencies]) -> SummaryDict:
         values = [value for row in rows if (value := row[i]) is not None]
         figures: list[float | None] = [None] * (1 + len(PERCENTILES))
         if values:
-            numbers = (math.fsum(values) / len(values), *np.percentile(values, [*PERCENTILES.values()]))
-            figures = [round(float(number), DIGITS) for number in numbers]
+            numbers = (math.fsum(values) / len(values), *(percentile(values, q) for q in PERCENTILES.values()))
+            figures = [round(number, DIGITS) for number in numbers]
         summary[metric] = dict(zip(("mean", *PERCENTILES), figures))
     return summary
 

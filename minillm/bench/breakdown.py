@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from minillm.bench.errors import BenchmarkError
@@ -17,6 +16,7 @@ from minillm.core.errors import ConfigError, MinillmError
 from minillm.frontend.engine import Engine
 from minillm.model.linear import FEW_ROWS, CPULinear
 from minillm.model.loader import load_model
+from minillm.observe.percentiles import percentile
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
@@ -90,12 +90,11 @@ def summarize(name: str, turns: list[SteadySteps], default_turns: list[SteadySte
 
 
 def _p50_p99(seconds: Sequence[float]) -> tuple[float, float]:
-    median, p99 = np.percentile(seconds, (50, 99)).tolist()
-    return median, p99
+    return percentile(seconds, 50), percentile(seconds, 99)
 
 
 def _median(turn: SteadySteps) -> float:
-    return float(np.median([step.seconds for step in turn.steps]))
+    return percentile([step.seconds for step in turn.steps], 50)
 
 
 def applicable(config: EngineConfig, device_type: str) -> list[str]:

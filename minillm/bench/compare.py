@@ -1,11 +1,11 @@
 """`minillm bench` and `minillm bench throughput`: engines beside each other, and what is made of the numbers."""
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from minillm.bench.contest import Baseline, Minillm, Run
@@ -18,6 +18,7 @@ from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelBytes
 from minillm.model.loader import load_model
+from minillm.observe.percentiles import percentile
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
@@ -91,19 +92,20 @@ def summarize(
     """Turn runs into medians, speedups over the `baselines`, and shares of the floor."""
     floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
     seconds = {name: [run.seconds for run in own] for name, own in runs.items()}
-    itl = {name: [float(np.median(run.itl)) for run in own] for name, own in runs.items()}
+    itl = {name: [percentile(run.itl, 50) for run in own] for name, own in runs.items()}
     results = []
     for name, own in runs.items():
-        p50, p99 = np.percentile([gap for run in own for gap in run.itl], (50, 99)).tolist()
+        gaps = [gap for run in own for gap in run.itl]
+        p50 = percentile(gaps, 50)
         others = [] if name in baselines else baselines
         result = EngineResult(
             peer=name,
             seconds=Spread.of(seconds[name]),
             tokens_per_s=Spread.of([run.num_tokens / run.seconds for run in own]),
-            ttft_p50=float(np.median([ttft for run in own for ttft in run.ttft])),
+            ttft_p50=percentile([ttft for run in own for ttft in run.ttft], 50),
             itl_p50=p50,
-            itl_p99=p99,
-            tokens_per_delivery=float(np.mean([run.num_tokens / (len(run.ttft) + len(run.itl)) for run in own])),
+            itl_p99=percentile(gaps, 99),
+            tokens_per_delivery=statistics.fmean(run.num_tokens / (len(run.ttft) + len(run.itl)) for run in own),
             speedups={other: Spread.of_ratios(seconds[other], seconds[name]) for other in others},
             itl_ratios={other: Spread.of_ratios(itl[name], itl[other]) for other in others},
             percent_of_floor=100 * floor / p50 if floor else None,
@@ -114,7 +116,7 @@ def summarize(
         title=workload.title,
         num_requests=len(workload.prompts),
         num_output_tokens=workload.num_output_tokens,
-        reference=min(baselines, key=lambda name: np.median(seconds[name]), default=None),
+        reference=min(baselines, key=lambda name: percentile(seconds[name], 50), default=None),
         floor_itl=floor,
         peers=results,
     )

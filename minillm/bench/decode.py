@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -15,6 +14,7 @@ from minillm.bench.target import Costs, Target, compute_dtype
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
+from minillm.observe.percentiles import percentile
 from minillm.observe.tables import text_table
 from minillm.policies.config import parse_fields
 
@@ -61,7 +61,7 @@ def summarize(
     batch: int, context: float, seconds: Sequence[float], costs: Costs, memory_bandwidth: float
 ) -> DecodeResult:
     """What step times come to, beside what the hardware allows."""
-    step, p99 = np.percentile(seconds, (50, 99)).tolist()
+    step = percentile(seconds, 50)
     contexts = [context] * batch
     moved = costs.bytes.step(contexts)
     floor = costs.bytes.step_floor(contexts, memory_bandwidth)
@@ -70,7 +70,7 @@ def summarize(
         context=context,
         num_steps=len(seconds),
         step_s=step,
-        step_p99_s=p99,
+        step_p99_s=percentile(seconds, 99),
         tokens_per_s=batch / step,
         bytes=moved,
         floor_s=floor,

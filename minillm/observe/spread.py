@@ -1,8 +1,9 @@
 """A few repeats of one measurement."""
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from minillm.observe.percentiles import percentile
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        return cls(statistics.median(values), min(values), max(values))
+        return cls(percentile(values, 50), min(values), max(values))
 
     @classmethod
     def of_ratios(cls, numerators: Iterable[float], denominators: Iterable[float]) -> "Spread":

@@ -14,11 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from minillm.core.brief import brief
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES, Timeline
+from minillm.observe.percentiles import percentile
 from minillm.observe.records import Recordable, RequestRecord, as_records
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.tables import text_table
@@ -43,8 +42,8 @@ class Distribution:
     def of(cls, samples: Sequence[float]) -> "Distribution":
         if not samples:
             return cls(0, None, None, None, None, None)
-        p50, p95, p99 = np.percentile(samples, (50, 95, 99)).tolist()
-        return cls(len(samples), float(np.mean(samples)), p50, p95, p99, float(max(samples)))
+        p50, p95, p99 = (percentile(samples, q) for q in (50, 95, 99))
+        return cls(len(samples), math.fsum(samples) / len(samples), p50, p95, p99, max(samples))
 
     def cells(self) -> list[str]:
         """A table's cells under COLUMNS: the count, then milliseconds."""

@@ -57,7 +57,7 @@ class Swap(Recompute):
         assert sorted(held + self._free) == list(range(self.num_blocks)), "a host block leaked"
 
 
-def by_priority(request: Request) -> int:
+def priority_rank(request: Request) -> int:
     """The lowest number is served first and preempted last."""
     return request.priority
 
@@ -69,5 +69,5 @@ def alike(request: Request) -> int:
 
 def make_preemption(config: EngineConfig, num_host_blocks: int) -> PreemptionPolicy:
     """The preemption policy that a configuration asks for."""
-    rank = by_priority if config.scheduling_order == "priority" else alike
+    rank = priority_rank if config.scheduling_order == "priority" else alike
     return Swap(num_host_blocks, rank) if config.preemption == "swap" else Recompute(rank)

@@ -1,7 +1,8 @@
 """One HTTP/1.1 connection, from the moment it is made: how much a client may send, and how slowly it may send and read.
 
-uvicorn's protocol reads request lines and headers of any size, for any time. Here each has a limit, and who goes
-beyond it gets an error in OpenAI's shape and is closed; no other request notices. Bodies have their limits in wire.py.
+It stands in for uvicorn's own protocol, which reads request lines and headers of any size, for any time. Here each has
+a limit, and who goes beyond it gets an error in OpenAI's shape and is closed; no other request notices. Bodies have
+their limits in wire.py. The bytes are parsed by httptools; what an application sends is framed in http_answer.py.
 
     made --- head (MAX_URL_BYTES, MAX_HEAD_BYTES, head_timeout_s) --- body, answer --- idle (keep-alive) --- head ...
 
@@ -15,22 +16,25 @@ read why. It lingers: half closed, and whatever comes is read and dropped, until
 """
 
 import asyncio
+import enum
 import socket
-import sys
 import time
+import urllib.parse
 import uuid
 from collections.abc import Callable
-from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+import httptools
+import uvicorn
+from starlette.types import ASGIApp, Scope
+from uvicorn.server import ServerState
 
 from minillm.core.timeline import Clock
 from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
 from minillm.server.cors import cors_headers
 from minillm.server.errors import ApiError
+from minillm.server.http_answer import Answer, whole_response
 from minillm.server.wire import CONNECTION, SLOW_READER
 
 MAX_URL_BYTES = 8 * 1024
@@ -67,7 +71,16 @@ class Backend(Protocol):
         """End all requests: the time to drain is over."""
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class Wait(enum.Enum):
+    """What a connection waits for, no longer than its timer runs."""
+
+    HEAD = "the first bytes of a head, or the rest of one"
+    REST = "the rest of a request that is answered already"
+    IDLE = "another request (keep-alive)"
+    SILENCE = "the client to stop sending, since nothing is read any more"
+
+
+class BoundedProtocol(asyncio.Protocol):
     """HTTP/1.1 with limits, and without a user-space send buffer: a send is over when the operating system has the
     bytes before it.
 
@@ -75,23 +88,49 @@ class BoundedProtocol(HttpToolsProtocol):
 
     Args:
         service: its limits hold, and it is told about each request that is refused here.
-        uvicorn: what uvicorn gives to each connection.
+        app: answers the requests.
+        config: uvicorn's settings.
+        server_state: uvicorn's books of what is open: it waits for these connections and tasks when it stops.
+        app_state: what the application's lifespan has left for its requests.
     """
 
-    def __init__(self, service: Backend, **uvicorn: Any) -> None:
-        super().__init__(**uvicorn)
-        self._service = service
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        service: Backend,
+        app: ASGIApp,
+        *,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._service, self._app = service, app
         self._limits = service.serve
+        self._keep_alive_s = config.timeout_keep_alive
+        self._state, self._app_state = server_state, app_state
+        self._loop = _loop or asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        # What comes behind a request with `connection: close` is no reason not to answer the request.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.waits_for: Wait | None = None
+        """None while it is the server's turn."""
+        self._answer: Answer | None = None
+        """Of the last request whose head has come."""
         self._is_deaf = False
         """Nothing is read any more: a request was refused, or came before the answer to the last one was out."""
-        self._is_lingering = False
-        """Nothing is written any more, either."""
         self._in_head = self._in_body = self._is_beyond = False
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._problem: ApiError | None = None
+        """Why a callback of the parser has failed."""
         self._unparsed = 0
         """Bytes that have come since a request began, or since the last piece of its body: its head, or trailers."""
-        self._patience: asyncio.TimerHandle | None = None
-        """Runs while the client is waited for: for a head, for the rest of a request that was answered already, or for
-        it to stop sending."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while the client is waited for."""
         self._rest_until = 0.0
         """When what it sends is no longer waited for, of a request that was answered or refused; the loop's clock."""
         self._stalled: asyncio.TimerHandle | None = None
@@ -100,236 +139,275 @@ class BoundedProtocol(HttpToolsProtocol):
     # ---------------------------------------------------------------- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
         transport.set_write_buffer_limits(high=0)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SEND_BUFFER)
-        super().connection_made(transport)
-        self._is_beyond = len(self.connections) > self._limits.max_connections
-        if len(self.connections) > self._limits.max_connections + RESERVED:
-            self._refuse(self._too_many())
+        self._state.connections.add(self)  # type: ignore[arg-type]
+        num_beyond = len(self._state.connections) - self._limits.max_connections
+        self._is_beyond = num_beyond > 0
+        if num_beyond > RESERVED:
+            self.refuse(self._too_many())
         else:
             patience = min(1, self._limits.head_timeout_s) if self._is_beyond else self._limits.head_timeout_s
-            self._patience = self.loop.call_later(patience, self._lose_patience)
+            self._wait(Wait.HEAD, patience)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
-        super().connection_lost(exc)
+        self._state.connections.discard(self)
+        if self._answer is not None:
+            self._answer.leave()
+        self.writable.set()
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
-            if self._is_lingering:
-                self._wait_for_rest(LINGER_S)
+            if self.waits_for is Wait.SILENCE:
+                self._wait_for_rest(Wait.SILENCE, LINGER_S)
             return
+        if self.waits_for is Wait.IDLE:
+            self._stop_waiting()
         self._unparsed += len(data)
-        super().data_received(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # the request is answered, and nothing is upgraded
+        except httptools.HttpParserError:
+            self._refuse_what_cannot_be_parsed()
         if self._is_deaf:
             return
         if self._unparsed > MAX_URL_BYTES + MAX_HEAD_BYTES:
-            self._refuse(head_too_large())
+            self.refuse(head_too_large())
         elif not self._is_answering and self._in_body:
-            self._wait_for_rest(self._limits.head_timeout_s)
-        elif not self._is_answering and self._patience is None and (self._in_head or self._unparsed):
-            self._patience = self.loop.call_later(self._limits.head_timeout_s, self._lose_patience)
+            self._wait_for_rest(Wait.REST, self._limits.head_timeout_s)
+        elif not self._is_answering and self.waits_for is None and (self._in_head or self._unparsed):
+            self._wait(Wait.HEAD, self._limits.head_timeout_s)
 
-    def send_400_response(self, msg: str) -> None:
-        """uvicorn calls it where the parser fails, or one of its callbacks below raises."""
-        error = sys.exception()
-        cause = None if error is None else error.__context__
-        if self._is_answering and not self.cycle.more_body:  # behind a whole request: that is answered first
-            self._is_deaf = True
-            self.shutdown()
+    def _refuse_what_cannot_be_parsed(self) -> None:
+        if self._answer is not None and self._is_answering and self._answer.body_is_whole:
+            self._is_deaf = True  # it stands behind a whole request, and that is answered first
+            self._answer.keep_alive = False
         else:
-            self._refuse(
-                cause if isinstance(cause, ApiError) else ApiError(400, "the request is not valid HTTP", "invalid_http")
-            )
+            self.refuse(self._problem or ApiError(400, "the request is not valid HTTP", "invalid_http"))
 
     def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stalled = self.loop.call_later(self._limits.reader_timeout_s, self._cut_slow_reader)
+        self.writable.clear()
+        self._stalled = self._loop.call_later(self._limits.reader_timeout_s, self._cut_slow_reader)
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self.writable.set()
         if self._stalled is not None:
             self._stalled.cancel()
 
     def _cut_slow_reader(self) -> None:
-        if self.scope is not None:
-            self.scope["extensions"] = {SLOW_READER: {}}
+        if self._answer is not None:
+            self._answer.scope["extensions"] = {SLOW_READER: {}}
         self.transport.abort()
+
+    def shutdown(self) -> None:
+        """The server stops: uvicorn calls it. An answer that is under way is the last one."""
+        if self._answer is not None and self._is_answering:
+            self._answer.keep_alive = False
+        else:
+            self.transport.close()
 
     # ---------------------------------------------------------------- past ASGI, where a token passes four coroutines
 
     @property
     def lags(self) -> bool:
         """What is written now would have to wait, or would never be read."""
-        return self.flow.write_paused or self.cycle.disconnected
+        return self.is_gone or not self.writable.is_set()
+
+    @property
+    def is_gone(self) -> bool:
+        """Nobody reads the answer any more."""
+        return self._answer is not None and self._answer.is_gone
 
     def write_chunk(self, body: bytes) -> None:
-        """A piece of a stream that has begun, as uvicorn's `send` would write it. Not while it lags."""
-        if not body:  # an empty chunk would end the answer
-            return
-        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body) if self.cycle.chunked_encoding else body)
+        """A piece of a stream that has begun, as ASGI's `send` would write it. Not while it lags."""
+        assert self._answer is not None
+        self._answer.write(body)
 
     # ---------------------------------------------------------------- the parser's news
 
+    def _fail(self, error: ApiError) -> NoReturn:
+        """End a callback of the parser, which then raises an error of its own."""
+        self._problem = error
+        raise error
+
     def on_message_begin(self) -> None:
+        """httptools: a request begins."""
         if self._is_answering:
-            raise ApiError(400, "a request came before the answer to the last one was out", "pipelined")
-        super().on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[literal-required]
-        self._in_head = True
+            self._fail(ApiError(400, "a request came before the answer to the last one was out", "pipelined"))
+        self._url, self._headers, self._in_head = b"", [], True
 
     def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        if len(self.url) > MAX_URL_BYTES:
-            raise ApiError(414, f"the URL is longer than {MAX_URL_BYTES} bytes: shorten it", "url_too_long")
+        """httptools: a piece of the URL."""
+        self._url += url
+        if len(self._url) > MAX_URL_BYTES:
+            self._fail(ApiError(414, f"the URL is longer than {MAX_URL_BYTES} bytes: shorten it", "url_too_long"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """httptools: one header, or a trailer."""
+        if self._in_head:
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
-            raise head_too_large()
-        if self._is_beyond and self.url not in PROBES:
-            raise self._too_many()
+        """httptools: the head is whole, and the application is asked."""
+        if sum(len(name) + len(value) for name, value in self._headers) > MAX_HEAD_BYTES:
+            self._fail(head_too_large())
+        if self._is_beyond and self._url not in PROBES:
+            self._fail(self._too_many())
+        scope = self._scope()
         self._in_head, self._in_body, self._unparsed = False, True, 0
         self._stop_waiting()
-        super().on_headers_complete()
-        if self._is_beyond:
-            self.cycle.keep_alive = False
+        expects_continue = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
+        keep_alive = self._parser.should_keep_alive() and not self._is_beyond
+        self._answer = Answer(self, scope, keep_alive, expects_continue)
+        task = self._loop.create_task(self._answer.run(self._app))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
 
     def on_body(self, body: bytes) -> None:
+        """httptools: a piece of the body."""
         self._unparsed = 0
-        super().on_body(body)
+        assert self._answer is not None
+        self._answer.feed(body)
 
     def on_message_complete(self) -> None:
+        """httptools: the request is whole."""
         self._in_body, self._unparsed = False, 0
-        super().on_message_complete()
-        if self.cycle.response_complete:  # it was answered before it was whole, and from now on the connection is idle
-            self._stop_waiting()
-            self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+        assert self._answer is not None
+        self._answer.feed_end()
+        if self._answer.has_ended:  # it was answered before it was whole, and from now on the connection is idle
+            self._wait(Wait.IDLE, self._keep_alive_s)
+
+    def _scope(self) -> Scope:
+        """ASGI's picture of the head. Raises an error of httptools, or ValueError, where the URL is none."""
+        url = httptools.parse_url(self._url)
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": self._parser.get_http_version(),
+            "method": self._parser.get_method().decode("ascii"),
+            "scheme": "http",
+            "path": urllib.parse.unquote(url.path.decode("ascii")),
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "root_path": "",
+            "headers": self._headers,
+            "server": self._address("sockname"),
+            "client": self._address("peername"),
+            "state": self._app_state.copy(),
+            CONNECTION: self,
+        }
+
+    def _address(self, end: str) -> tuple[str, int] | None:
+        """Host and port of one end of the connection; None where it has none."""
+        address = self.transport.get_extra_info(end)
+        return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
 
     # ---------------------------------------------------------------- the answer
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]
-        """uvicorn calls it with each request."""
-        is_old = cycle.scope["http_version"] < "1.1"
-        if is_old:  # it ends with the answer, and nothing is promised before
-            cycle.keep_alive = cycle.waiting_for_100_continue = False
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            async def send_framed(message: Message) -> None:
-                if is_old:
-                    until_close(cycle, message)
-                await self._send(cycle, send, message)
-
-            await app(scope, receive, send_framed)
-
-        super()._start_asgi_task(cycle, answer)  # type: ignore[arg-type]
-
-    async def _send(self, cycle: RequestResponseCycle, send: Send, message: Message) -> None:
-        """As uvicorn's `send`, which would close a connection that ends with the answer, whatever still comes."""
-        begins = message["type"] == "http.response.start"
-        ends = not begins and not message.get("more_body", False)
-        if begins and cycle.waiting_for_100_continue:
-            cycle.keep_alive = False  # what comes next may be the body, or another request
-        lingers = ends and not cycle.keep_alive and (self._in_body or self._is_deaf)
-        if lingers:
-            cycle.keep_alive = True
-        await send(message)
-        if lingers and not cycle.disconnected:
-            self._linger()
-        elif ends:
-            self._rest_until = self.loop.time() + LONGEST_LINGER_S
-
-    # ---------------------------------------------------------------- refusing
 
     @property
     def _is_answering(self) -> bool:
         """An answer is under way. Otherwise it is the client's turn."""
-        return self.cycle is not None and not self.cycle.response_complete
+        return self._answer is not None and not self._answer.has_ended
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of every answer: the date."""
+        return self._state.default_headers
+
+    def answer_ended(self) -> None:
+        """The last byte of the answer is written: the connection waits for the next request, or ends."""
+        assert self._answer is not None
+        self._state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if not self._answer.keep_alive:
+            if self._in_body or self._is_deaf:
+                self._linger()
+            else:
+                self.transport.close()
+            return
+        self.transport.resume_reading()
+        self._rest_until = self._loop.time() + LONGEST_LINGER_S
+        self._wait(Wait.IDLE, self._keep_alive_s)
+
+    # ---------------------------------------------------------------- refusing
 
     def _too_many(self) -> ApiError:
         """This one, which counts no longer, is beyond the limit, and no probe."""
-        self.connections.discard(self)
+        self._state.connections.discard(self)
         limit = self._limits.max_connections
         message = f"{limit} connections are open, and that is the limit: try later, or use them again"
         return ApiError(503, message, "too_many_connections")
 
-    def _lose_patience(self) -> None:
-        if self._is_lingering:
-            self.transport.abort()
-        elif self._is_beyond and not self._is_answering:
-            self._refuse(self._too_many())
-        elif self._in_head:
-            seconds = self._limits.head_timeout_s
-            self._refuse(ApiError(408, f"the headers did not come within {seconds:g} s", "head_timeout"))
-        else:
-            self.transport.abort()  # it asked for nothing, or has its answer
-
-    def _refuse(self, error: ApiError) -> None:
+    def refuse(self, error: ApiError) -> None:
         """Close the connection, with an error if the client can read one: no answer has begun. It is logged and
         counted as any request is."""
         self._is_deaf = True
         self._cancel_timers()
-        caller = self.client[0] if self.client else None
+        address = self._address("peername")
         now = self._service.clock.now()
+        caller = address[0] if address else None
         call = Call("http-" + uuid.uuid4().hex, "", False, now, time.time(), caller=caller)
         call.status, call.error_code = error.status, error.code
         self._service.close(call)
-        if self._is_answering:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-            if self.cycle.response_started:
+        if self._answer is not None and self._is_answering:
+            self._answer.leave()
+            if self._answer.has_begun:
                 self.transport.close()
                 return
-        self.transport.write(raw_answer(error, cors_headers(self.headers or (), self._limits.cors_origin)))
+        self.transport.write(whole_response(error, cors_headers(self._headers, self._limits.cors_origin)))
         self._linger()
 
     def _linger(self) -> None:
         """The answer is out, and the connection ends with it: once the client has stopped sending."""
-        self._is_deaf = self._is_lingering = True
+        self._is_deaf = True
         self._cancel_timers()
         self.transport.write_eof()
-        self.flow.resume_reading()
+        self.transport.resume_reading()
         is_short = self._is_beyond or self._service.draining
-        self._rest_until = self.loop.time() + (LINGER_S if is_short else LONGEST_LINGER_S)
-        self._wait_for_rest(LINGER_S)
+        self._rest_until = self._loop.time() + (LINGER_S if is_short else LONGEST_LINGER_S)
+        self._wait_for_rest(Wait.SILENCE, LINGER_S)
 
-    def _wait_for_rest(self, silence_s: float) -> None:
-        """Bear what the client sends of a request that was answered or refused, and that it is silent for so long."""
+    # ---------------------------------------------------------------- patience
+
+    def _wait(self, what: Wait, seconds: float) -> None:
+        """Wait for the client, and then lose patience."""
         self._stop_waiting()
-        left = self._rest_until - self.loop.time()
-        self._patience = self.loop.call_later(min(silence_s, left), self._lose_patience)
+        self.waits_for = what
+        self._timer = self._loop.call_later(seconds, self._lose_patience)
+
+    def _wait_for_rest(self, what: Wait, silence_s: float) -> None:
+        """Bear what the client sends of a request that was answered or refused, and that it is silent for so long."""
+        self._wait(what, min(silence_s, self._rest_until - self._loop.time()))
+
+    def _lose_patience(self) -> None:
+        waited_for, self.waits_for = self.waits_for, None
+        if waited_for is Wait.IDLE:
+            self.transport.close()
+        elif waited_for is Wait.HEAD and self._is_beyond:
+            self.refuse(self._too_many())
+        elif waited_for is Wait.HEAD and self._in_head:
+            seconds = self._limits.head_timeout_s
+            self.refuse(ApiError(408, f"the headers did not come within {seconds:g} s", "head_timeout"))
+        else:
+            self.transport.abort()  # it asked for nothing, or has its answer
 
     def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.waits_for = None
 
     def _cancel_timers(self) -> None:
-        for timer in filter(None, (self._patience, self._stalled, self.timeout_keep_alive_task)):
-            timer.cancel()
-        self._patience = self._stalled = self.timeout_keep_alive_task = None
+        self._stop_waiting()
+        if self._stalled is not None:
+            self._stalled.cancel()
 
 
 def head_too_large() -> ApiError:
     """431."""
     return ApiError(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes: send fewer", "headers_too_large")
-
-
-def until_close(cycle: RequestResponseCycle, message: Message) -> None:
-    """Prepare uvicorn's framing for HTTP/1.0, which knows no chunks: an answer of unknown length ends with the
-    connection."""
-    if message["type"] != "http.response.start":
-        cycle.expected_content_length = len(message.get("body", b""))
-    elif b"content-length" not in dict(message["headers"]):
-        cycle.chunked_encoding = False
-
-
-def raw_answer(error: ApiError, more: dict[str, str]) -> bytes:
-    """A whole HTTP/1.1 response with some more headers, after which the connection is closed."""
-    headers = {**error.headers, **more, "content-length": str(len(error.body)), "connection": "close"}
-    lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}", *(f"{k}: {v}" for k, v in headers.items())]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1") + error.body

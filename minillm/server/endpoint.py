@@ -115,7 +115,7 @@ class Exchange:
                 raise ApiError(504, message, "deadline_exceeded") from None
             await send_end()
             connection: BoundedProtocol | None = self.scope.get(CONNECTION)
-            if connection is not None and connection.cycle.disconnected:
+            if connection is not None and connection.is_gone:
                 raise ClientDisconnect
 
     async def _generate(self, body: GenerationBody, generation: Generation) -> Callable[[], Awaitable[None]]:

@@ -147,9 +147,10 @@ class DrainingServer(uvicorn.Server):
 
 def make_server(app: ASGIApp, service: Backend, on_ready: Callable[[], Any]) -> DrainingServer:
     """uvicorn with our protocol, limits and way of stopping; `on_ready` is called once it listens."""
+    app = with_cors(app, service.serve.cors_origin)
     config = uvicorn.Config(
-        with_cors(app, service.serve.cors_origin),
-        http=functools.partial(BoundedProtocol, service),  # type: ignore[arg-type]
+        app,
+        http=functools.partial(BoundedProtocol, service, app),  # type: ignore[arg-type]
         ws="none",
         lifespan="auto",
         log_config=None,

@@ -27,9 +27,11 @@ def test_public_names_have_docstrings() -> None:
 def test_what_the_package_exports_is_explained_in_full(name: str) -> None:
     exported = getattr(minillm, name)
     members = {key: value for key, value in vars(exported).items() if not key.startswith("_")}
-    methods = {key: inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
-               for key, value in members.items()}  # fmt: skip
-    ours = {key: value for key, value in methods.items() if inspect.isfunction(value)}
+    ours = {}
+    for key, value in members.items():
+        function = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
+        if inspect.isfunction(function):
+            ours[key] = function
     assert inspect.getdoc(exported)
     assert [key for key, value in ours.items() if not value.__doc__] == []
 

@@ -177,9 +177,12 @@ def prepare(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", each(Way.RUN))
 def test_it_runs(
-    command: Command, workshop: Path, shell_path: dict[str, str], monkeypatch: pytest.MonkeyPatch,
+    command: Command,
+    workshop: Path,
+    shell_path: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     prepare(command, monkeypatch)
     text, rule = meant(command.text), rule_of(command.text)
     if SHELL.search(text):
@@ -193,9 +196,13 @@ def test_it_runs(
 
 @pytest.mark.parametrize("command", each(Way.SERVED))
 def test_it_gets_an_answer(
-    command: Command, answering: Running, workshop: Path, shell_path: dict[str, str], monkeypatch: pytest.MonkeyPatch,
+    command: Command,
+    answering: Running,
+    workshop: Path,
+    shell_path: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     rule, here = rule_of(command.text), answering.url.removeprefix("http://")
     text = f"{command.text} {shlex.join(rule.more)}".replace(PLACE, here)
     if command.text.startswith("curl"):

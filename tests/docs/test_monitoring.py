@@ -104,9 +104,16 @@ def test_vllms_own_dashboard_finds_its_metrics_under_our_prefix(scraped: dict) -
 def test_the_dashboard_shows_phases_slos_cache_queue_and_errors() -> None:
     shown = " ".join(PANELS)
     for name in (
-        "request_queue_time", "request_stream_time", "time_to_first_token", "inter_token_latency", "slo_errors",
-        "prefix_cache_hits", "kv_cache_usage", "num_requests_waiting", "http_requests",
-    ):  # fmt: skip
+        "request_queue_time",
+        "request_stream_time",
+        "time_to_first_token",
+        "inter_token_latency",
+        "slo_errors",
+        "prefix_cache_hits",
+        "kv_cache_usage",
+        "num_requests_waiting",
+        "http_requests",
+    ):
         assert name in shown, name
     assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {"datasource", "model"}
 

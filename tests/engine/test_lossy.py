@@ -16,24 +16,25 @@ PROMPTS = [list(range(100 + 7 * i, 100 + 7 * i + length)) for i, length in enume
 PROMPTS[3] = PROMPTS[0][:60] + [5, 6, 7]  # a shared prefix
 DRAFTING = {"acceptance_floor": 0, "min_output_tokens": 1, "max_batch": 64, "k": 3}
 LOOKUP = {"method": "ngram", "ngram_min": 1, **DRAFTING}
+TIGHT = {"num_kv_blocks": 56, "max_num_batched_tokens": 32}
+"""Blocks for half of the requests: some are preempted."""
+SWAPPING = {**TIGHT, "preemption": "swap", "swap_space_gb": 0.01}
 TOGGLES: dict[str, dict[str, Any]] = {
     "plain": {},
     "eager": {"attention_backend": "eager"},
     "chunked": {"max_num_batched_tokens": 16, "max_num_seqs": 4},
     "uncached": {"enable_prefix_caching": False},
-    "recompute": {"num_kv_blocks": 56, "max_num_batched_tokens": 32},
-    "swap": {"num_kv_blocks": 56, "max_num_batched_tokens": 32, "preemption": "swap", "swap_space_gb": 0.01},
+    "recompute": TIGHT,
+    "swap": SWAPPING,
     "ahead": {"async_scheduling": True, "max_num_batched_tokens": 32},
-    "ahead and swap": {"async_scheduling": True, "num_kv_blocks": 56, "max_num_batched_tokens": 32,
-                       "preemption": "swap", "swap_space_gb": 0.01},
+    "ahead and swap": {"async_scheduling": True, **SWAPPING},
     "static": {"batching": "static"},
     "reserved": {"kv_reservation": "max_len", "max_model_len": 200},
     "drafts": {"speculative": LOOKUP},
-    "drafts and swap": {"speculative": LOOKUP, "num_kv_blocks": 56, "max_num_batched_tokens": 32,
-                        "preemption": "swap", "swap_space_gb": 0.01},
+    "drafts and swap": {"speculative": LOOKUP, **SWAPPING},
     "drafts that mostly pass": {"speculative": {"method": "synthetic", "acceptance_rate": 0.8, **DRAFTING}},
     "whole prompts": {"enable_chunked_prefill": False, "max_num_batched_tokens": 32},
-}  # fmt: skip
+}
 
 
 def make_engine(model: LoadedModel, **fields: Any) -> Engine:

@@ -22,10 +22,18 @@ def make_tiny(folder: Path, tokenizer_from: Path, family: str, **fields: Any) ->
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_from)
     shape = dict(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=512, bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=False,
+    )
     config = getattr(transformers, f"{family}Config")(**{**shape, **fields})
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -20,6 +20,7 @@ from course.simulator.cost.placement import Placement
 from course.simulator.cost.roofline import HIGHEST, MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
 from course.simulator.errors import PricingError
 from minillm.core.brief import brief
+from minillm.observe.percentiles import percentile
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})
 """How far a constant may well be from its prior: standard deviation of the logarithm. Judged, not measured: libraries
@@ -209,10 +210,10 @@ def error_report(tables: Sequence[StepTable], constants: Constants) -> dict[str,
     errors = np.concatenate([*(table.relative_errors(constants) for table in tables if table.steps), np.zeros(0)])
     if not len(errors):
         return {"steps": 0}
-    median_error, p90 = np.percentile(np.abs(errors), (50, 90))
+    sizes = np.abs(errors)
     return {
         "steps": len(errors),
-        "median_percent": round(100 * float(median_error), 2),
-        "p90_percent": round(100 * float(p90), 2),
+        "median_percent": round(100 * percentile(sizes, 50), 2),
+        "p90_percent": round(100 * percentile(sizes, 90), 2),
         "mean_signed_percent": round(100 * float(np.mean(errors)), 2),
     }

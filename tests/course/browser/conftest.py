@@ -56,10 +56,19 @@ def jupyterlab(root: Path, variables: Mapping[str, str]) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}", "--port-retries=0",
-        f"--ServerApp.root_dir={root}", f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True",
-        f"--LabApp.workspaces_dir={root / 'workspaces'}", f"--LabApp.user_settings_dir={root / 'settings'}",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        f"--port={port}",
+        "--port-retries=0",
+        f"--ServerApp.root_dir={root}",
+        f"--IdentityProvider.token={TOKEN}",
+        "--LabApp.expose_app_in_browser=True",
+        f"--LabApp.workspaces_dir={root / 'workspaces'}",
+        f"--LabApp.user_settings_dir={root / 'settings'}",
+    ]
     environment = {
         **os.environ,
         **variables,

@@ -77,8 +77,10 @@ def test_points_are_those_of_the_notebook(browser: Any, site: Path) -> None:
         whole, measured = draw.random() < 0.5, draw.choice([0.0, 1.0, 3.0, draw.uniform(0.1, 40)])
         said = draw.choice([measured, draw.uniform(0, 60)])
         bet = Prediction("?", between=(0, 100), whole=whole)
-        told = page.evaluate("([bet, said, outcome]) => minillmBets.points(bet, said, outcome)",
-                             [{"whole": whole}, said, {"answer": measured, "also": []}])  # fmt: skip
+        told = page.evaluate(
+            "([bet, said, outcome]) => minillmBets.points(bet, said, outcome)",
+            [{"whole": whole}, said, {"answer": measured, "also": []}],
+        )
         bet.picker = type("Said", (), {"value": said})()
         bet._is_said = True
         assert told == pytest.approx(bet.points(Outcome(measured, "")), abs=0.011), (said, measured, whole)

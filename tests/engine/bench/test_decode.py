@@ -104,10 +104,16 @@ def test_tokens_are_drawn_as_asked_for(bench_json: Callable[..., Any], monkeypat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [ (["--out", "/no/such/folder/x.json"], "no folder"),
-    (["--set", "block_sise=3"], "did you mean 'block_size'"), (["--set", "max_num_seqs=1"], "needs as many slots"),
-    (["--set", "num_kv_blocks=3"], "KV"), (["--idle"], "on a CPU"), ], ids=str,
-)  # fmt: skip
+    ("arguments", "said"),
+    [
+        (["--out", "/no/such/folder/x.json"], "no folder"),
+        (["--set", "block_sise=3"], "did you mean 'block_size'"),
+        (["--set", "max_num_seqs=1"], "needs as many slots"),
+        (["--set", "num_kv_blocks=3"], "KV"),
+        (["--idle"], "on a CPU"),
+    ],
+    ids=str,
+)
 def test_bad_settings_are_refused_before_anything_is_measured(
     bench: Callable[..., Result], arguments: list[str], said: str
 ) -> None:

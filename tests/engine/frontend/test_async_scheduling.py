@@ -136,16 +136,24 @@ REQUESTS = st.lists(
 
 @settings(max_examples=80)
 @given(
-    requests=REQUESTS, num_kv_blocks=st.integers(12, 40), swap=st.booleans(),
-    batching=st.sampled_from(["continuous", "static", "none"]), chunked=st.booleans(), caching=st.booleans(),
-)  # fmt: skip
+    requests=REQUESTS,
+    num_kv_blocks=st.integers(12, 40),
+    swap=st.booleans(),
+    batching=st.sampled_from(["continuous", "static", "none"]),
+    chunked=st.booleans(),
+    caching=st.booleans(),
+)
 def test_any_schedule_writes_what_each_request_would_alone(
     requests: list, num_kv_blocks: int, swap: bool, batching: str, chunked: bool, caching: bool
 ) -> None:
     engine = make_engine(
-        num_kv_blocks, num_host_blocks=8 if swap else 0, preemption="swap" if swap else "recompute",
-        batching=batching, enable_chunked_prefill=chunked, enable_prefix_caching=caching,
-    )  # fmt: skip
+        num_kv_blocks,
+        num_host_blocks=8 if swap else 0,
+        preemption="swap" if swap else "recompute",
+        batching=batching,
+        enable_chunked_prefill=chunked,
+        enable_prefix_caching=caching,
+    )
     waiting, expected, outputs, step = list(enumerate(requests)), {}, {}, 0
     while waiting or engine.has_unfinished:
         while waiting and waiting[0][1][2] <= step:

@@ -13,8 +13,21 @@ from transformers import AutoTokenizer
 from minillm.frontend.detokenizer import Detokenizer, gpt2_letters
 
 WORDS = [
-    "👩‍👩‍👧‍👦", "🏳️‍🌈", "日本語", "العربية", "e\u0301", "नमस्ते", "a", " b", "\n", "\ufffd", "stop", "𝒳", "é", "\u200d",
-]  # fmt: skip
+    "👩‍👩‍👧‍👦",
+    "🏳️‍🌈",
+    "日本語",
+    "العربية",
+    "e\u0301",
+    "नमस्ते",
+    "a",
+    " b",
+    "\n",
+    "\ufffd",
+    "stop",
+    "𝒳",
+    "é",
+    "\u200d",
+]
 texts = st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=5)), max_size=12).map("".join)
 
 

@@ -80,9 +80,15 @@ def test_a_live_id_is_refused_and_a_finished_one_can_be_used_again():
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"), [ ({"temperature": -1}, "temperature"), ({"temperature": math.nan}, "temperature"),
-    ({"stop": 1.5}, "stop"), ({"stop": 0.0}, "stop"), ({"stop": {"a": 1}}, "stop"), ],
-)  # fmt: skip
+    ("fields", "says"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"stop": 1.5}, "stop"),
+        ({"stop": 0.0}, "stop"),
+        ({"stop": {"a": 1}}, "stop"),
+    ],
+)
 def test_bad_sampling_params(fields: dict, says: str):
     with pytest.raises(InvalidSamplingParamsError, match=says):
         SamplingParams(**fields)

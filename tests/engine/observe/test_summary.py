@@ -1,6 +1,5 @@
 """Summaries against plain arithmetic; failures are counted and never flatter a number."""
 
-import numpy as np
 import pytest
 from observe.runs import timeline
 
@@ -35,7 +34,7 @@ def test_itl_pools_the_gaps_of_all_requests():
     assert itl.count == 100
     assert itl.mean == pytest.approx((99 * 0.01 + 1.0) / 100)
     assert itl.p50 == pytest.approx(0.01)
-    assert itl.p99 == pytest.approx(np.percentile([0.01] * 99 + [1.0], 99))
+    assert itl.p99 == pytest.approx(0.01 + 0.01 * 0.99)
 
 
 def test_only_completed_requests_enter_the_distributions(records):
@@ -66,10 +65,19 @@ def test_rates_and_lost_time():
 
 @pytest.mark.parametrize(
     ("slo", "met"),
-    [(SLO(), True), (SLO(ttft=3.5), True), (SLO(ttft=3.49), False), (SLO(itl=0.75), True),
-    (SLO(itl=0.74), False), (SLO(tpot=1.375 / 3), True), (SLO(tpot=0.45), False), (SLO(e2e=4.875), True),
-    (SLO(e2e=4.8), False), (SLO(ttft=9, itl=9, tpot=9, e2e=1), False)],
-)  # fmt: skip
+    [
+        (SLO(), True),
+        (SLO(ttft=3.5), True),
+        (SLO(ttft=3.49), False),
+        (SLO(itl=0.75), True),
+        (SLO(itl=0.74), False),
+        (SLO(tpot=1.375 / 3), True),
+        (SLO(tpot=0.45), False),
+        (SLO(e2e=4.875), True),
+        (SLO(e2e=4.8), False),
+        (SLO(ttft=9, itl=9, tpot=9, e2e=1), False),
+    ],
+)
 def test_an_slo_is_met_when_every_stated_limit_is(slo, met):
     assert slo.met_by(timeline(0.0, 1.0, 2.0, 0.5, 0.25, 0.75, 0.25, 0.125)) is met
 

@@ -75,9 +75,14 @@ def test_phases_tile_the_request_in_microseconds(records, events):
 
 @pytest.mark.parametrize(
     ("request_id", "last_phase", "end"),
-    [("in-decode", "stream", 4.5e6), ("in-prefill", "prefill", 4.5e6),
-    ("in-queue", "queue", 4e6), ("decoding", "decode", 5.75e6), ("waiting", "queue", 5.75e6)],
-)  # fmt: skip
+    [
+        ("in-decode", "stream", 4.5e6),
+        ("in-prefill", "prefill", 4.5e6),
+        ("in-queue", "queue", 4e6),
+        ("decoding", "decode", 5.75e6),
+        ("waiting", "queue", 5.75e6),
+    ],
+)
 def test_phases_never_reached_are_left_out(events, request_id, last_phase, end):
     """Requests in flight are cut off at the latest stamp there is, 5.75 s."""
     phases = phases_of(events, request_id)

@@ -20,11 +20,23 @@ STEPS_TO_DRAIN = 20_000
 """Whoever is still there after so many steps waits for ever."""
 WORDS = ("time", " queue", " the", " a", "\n", " tokens", " und", " 🎉", " données", " 12", ",", ".")
 NONSENSE: tuple[tuple[Any, dict[str, Any]], ...] = (
-    ("", {}), ([], {}), ([-1], {}), ([10**9], {}), ([1, "two"], {}), (b"bytes", {}), (None, {}), (3.5, {}),
-    ("\ud800", {}), ([{"no": "role"}], {}), ([5] * (MODEL_LEN + 1), {}), ([5], {"temperature": -1}),
-    ([5], {"max_tokens": 0}), ([5], {"stop": [""]}), ([5], {"no_such_field": 1}),
+    ("", {}),
+    ([], {}),
+    ([-1], {}),
+    ([10**9], {}),
+    ([1, "two"], {}),
+    (b"bytes", {}),
+    (None, {}),
+    (3.5, {}),
+    ("\ud800", {}),
+    ([{"no": "role"}], {}),
+    ([5] * (MODEL_LEN + 1), {}),
+    ([5], {"temperature": -1}),
+    ([5], {"max_tokens": 0}),
+    ([5], {"stop": [""]}),
+    ([5], {"no_such_field": 1}),
     ([5], {"temperature": float("nan")}),
-)  # fmt: skip
+)
 
 
 @dataclass

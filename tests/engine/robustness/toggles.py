@@ -83,10 +83,14 @@ def random_speculation(rng: random.Random, models: Models) -> dict[str, Any] | N
     if method is None:
         return None
     fields: dict[str, Any] = {
-        "method": method, "k": rng.choice([1, 3, 7]), "min_output_tokens": rng.choice([1, 8]),
-        "max_batch": rng.choice([2, 8, 64]), "acceptance_floor": rng.choice([0, 0.25]),
-        "adaptive_k": rng.random() < 0.5, "reprobe_steps": rng.choice([2, 64]),
-    }  # fmt: skip
+        "method": method,
+        "k": rng.choice([1, 3, 7]),
+        "min_output_tokens": rng.choice([1, 8]),
+        "max_batch": rng.choice([2, 8, 64]),
+        "acceptance_floor": rng.choice([0, 0.25]),
+        "adaptive_k": rng.random() < 0.5,
+        "reprobe_steps": rng.choice([2, 64]),
+    }
     if method == "draft_model":
         fields["model"] = str(models.folder)
     elif method == "draft_head":

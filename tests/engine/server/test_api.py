@@ -207,9 +207,16 @@ def test_errors_are_typed(server: Running, change: dict, error: type, code: str 
 
 def test_what_asks_for_nothing_is_accepted(server: Running):
     server.client().chat.completions.create(
-        model=MODEL, messages=CHAT, max_tokens=1, tools=[], logit_bias={}, response_format={"type": "text"},
-        parallel_tool_calls=False, store=False, user="somebody",
-    )  # fmt: skip
+        model=MODEL,
+        messages=CHAT,
+        max_tokens=1,
+        tools=[],
+        logit_bias={},
+        response_format={"type": "text"},
+        parallel_tool_calls=False,
+        store=False,
+        user="somebody",
+    )
 
 
 def test_models_and_health_and_unknown_routes(server: Running):

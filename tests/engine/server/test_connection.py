@@ -17,6 +17,7 @@ from server.running import CHAT, GREEDY, MODEL, Running, Serve
 
 from minillm.core.errors import ConfigError
 from minillm.server import endpoint
+from minillm.server.connection import Wait
 from minillm.server.server import make_room
 
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
@@ -98,25 +99,24 @@ def test_after_the_rest_of_a_request_that_was_answered_the_connection_is_idle(se
     """Not for the time that a head or a body has, but as long as any other; then it may be used again."""
     server = serve(head_timeout_s=600)
 
-    def states() -> list[tuple[bool, bool]]:
-        """Of each connection: whether a head or a body is waited for, and whether it may be idle for a while."""
+    def waits_for(wanted: Wait) -> bool:
+        """Whether the only connection waits for that."""
 
-        async def look() -> list[tuple[bool, bool]]:
-            connections = list(server.server.server_state.connections)
-            return [(one._patience is not None, one.timeout_keep_alive_task is not None) for one in connections]
+        async def look() -> list[Wait | None]:
+            return [connection.waits_for for connection in server.server.server_state.connections]
 
-        return asyncio.run_coroutine_threadsafe(look(), server.loop).result(PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(look(), server.loop).result(PATIENCE_S) == [wanted]
 
     with server.connect() as sock:
         sock.sendall(b"POST /nowhere HTTP/1.1\r\ncontent-length: 3\r\n\r\n")
         assert sock.recv(65_536).startswith(b"HTTP/1.1 404")
         for piece in pieces[:-1]:
             sock.sendall(piece)
-            wait_for(lambda: states() == [(True, False)], "the rest is waited for")
+            wait_for(lambda: waits_for(Wait.REST), "the rest is waited for")
         sock.sendall(pieces[-1])
-        wait_for(lambda: states() == [(False, True)], "the connection is idle")
+        wait_for(lambda: waits_for(Wait.IDLE), "the connection is idle")
         sock.sendall(GET)
-        wait_for(lambda: states() == [(True, False)], "a head is waited for")
+        wait_for(lambda: waits_for(Wait.HEAD), "a head is waited for")
         sock.sendall(b"\r\n")
         assert sock.recv(65_536).startswith(b"HTTP/1.1 200")
 

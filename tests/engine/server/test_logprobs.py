@@ -41,8 +41,16 @@ def test_names_of_tokens_are_openais_and_vllms() -> None:
     texts = TokenTexts(SimpleNamespace(id_to_token=VOCABULARY.__getitem__, decode=decode))
     every = TokenLogprob(2, -1.0, dict.fromkeys(range(len(VOCABULARY)), -1.0))
     assert list(completion_logprobs([every], texts, [0])["top_logprobs"][0]) == [
-        "", "token_id:1", "A", "bytes:A", "bytes:\\xe2", "bytes:\\x80", "a", "token_id:7", "\ufffd",
-    ]  # fmt: skip
+        "",
+        "token_id:1",
+        "A",
+        "bytes:A",
+        "bytes:\\xe2",
+        "bytes:\\x80",
+        "a",
+        "token_id:7",
+        "\ufffd",
+    ]
 
 
 @given(text=texts.filter(lambda text: "\ufffd" not in text), cuts=cuts)

@@ -156,9 +156,11 @@ def test_a_response_whole_and_streamed(server: Running, expected: Callable[..., 
     assert [event.sequence_number for event in (*events, last)] == list(range(len(events) + 1))
     assert last.type == "response.incomplete" and last.response.output_text == whole.output_text
     assert {event.type.removeprefix("response.") for event in events} == {
-        "created", "in_progress", "output_item.added", "content_part.added",
-        "output_text.delta", "output_text.done", "content_part.done", "output_item.done",
-    }  # fmt: skip
+        "created",
+        "in_progress",
+        *(f"{part}.{change}" for part in ("output_item", "content_part") for change in ("added", "done")),
+        *(f"output_text.{change}" for change in ("delta", "done")),
+    }
 
 
 def test_a_response_follows_instructions_parts_and_a_format(server: Running) -> None:
