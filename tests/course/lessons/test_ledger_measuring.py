@@ -25,7 +25,9 @@ def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_expe
     assert len(seen) == 5 and fingerprint(package, others, tmp_path) in seen
 
 
-SHARED = {f"lab.{name}" for name in ("simulated_70b", "claims", "lab", "run", "scale", "style", "waiting")}
+SHARED = {
+    f"lab.{name}" for name in ("simulated_70b", "claims", "finding", "lab", "noise", "run", "scale", "style", "waiting")
+}
 """Modules of course.lab that every experiment stands on."""
 
 

@@ -32,7 +32,7 @@ def test_a_prediction_stands_before_the_run_that_decides_it(path) -> None:
     for number, source in enumerate(code):
         if ".score(" in source:
             runs = r"lab\.run\(|ledger\.measure|techniques\.measure|"
-            runs += r"\b(services|traffic|tenants|tiers|transfer|storm|canary|leaving|spike|tokens|experts)\."
+            runs += r"\b(run|services|traffic|tenants|tiers|transfer|storm|canary|leaving|spike|tokens|experts)\."
             # Lesson 13 scores texts, lesson 12 asks two incidents.
             deciding = re.search(runs + r"|lesson\.duel|lesson\.strong_to_staff|twins\.apart", source)
             assert deciding, "the deciding run belongs to the cell that scores"
