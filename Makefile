@@ -57,7 +57,7 @@ GPU_CHECK_ARGS ?=
 BINDER_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow mutation coverage soak notebooks docs site lint lint-site format audit pins bench gpu-check binder-check clean
+.PHONY: help setup model lab test test-engine slow mutation coverage soak notebooks docs site lint lint-site format audit pins bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -113,6 +113,9 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 	fi; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
+
+test-engine: model ## the engine's own tests, for who changes the engine
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/engine tests/test_imports.py -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
 slow: model ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (hours)
 	@echo "It is $$(date +%H:%M). A thousand slow tests: some hours on 2 cores, of which an hour is grammars that clients might"

@@ -87,4 +87,4 @@ def _add(app: typer.Typer, course_command: CourseCommand) -> None:
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
             alone.command(name)(command)
             command = alone
-        command(context.args, prog_name=context.command_path)
+        command(context.args, prog_name=context.command_path, max_content_width=context.max_content_width)

@@ -231,7 +231,7 @@ def on_its_own() -> None:
     if any(isinstance(finder, NoImports) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, NoImports())  # type: ignore[arg-type]
-    root = os.path.dirname(os.path.abspath(__file__)).removesuffix(os.path.join("course", "lab", "grading"))
+    root = os.path.dirname(os.path.abspath(__file__)).removesuffix(os.path.join("course", "grading"))
     folders = tuple(os.path.realpath(os.path.join(root, name)) + os.sep for name in OURS)
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:

@@ -99,7 +99,7 @@ def make_jobs(quick: bool, prompts: Path | None = None) -> list[Job]:
         if not lines:
             raise ConfigError(f"--prompts {prompts}: there is no prompt in it; it wants one on each line")
         return [Job("yours", f"prompts of {prompts.name}, one at a time", lines, 8 if quick else 96)]
-    files = resources.files("minillm.bench")
+    files = resources.files("course.measure")
     chat = (files / "chat_prompts.txt").read_text().splitlines()
     copy = json.loads((files / "texts" / "copy_prompts.json").read_text())
     if quick:

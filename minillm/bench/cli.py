@@ -78,7 +78,7 @@ def _refuse_options(context: typer.Context, name: str) -> None:
     """
     command = cast(TyperGroup, context.command).get_command(context, name)
     taken = {option for parameter in command.params for option in parameter.opts} if command else set()
-    takes_any = command is not None and command.ignore_unknown_options  # the course's
+    takes_any = command is not None and "ignore_unknown_options" in command.context_settings  # the course's
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":

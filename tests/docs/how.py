@@ -66,7 +66,7 @@ RULES = (
     Rule(r"^minillm simulate ", Way.RUN, "twenty requests will do", ("--num-requests", "20")),
     Rule(r"^minillm calibrate --validate", Way.PARSED, "ten minutes of measuring; tests/course/simulator/calibration"),
     Rule(r"^minillm calibrate --from-requests", Way.SLOW, "it fits constants to a log"),
-    Rule(r"^python -m course\.lab\.incidents\.alerts", Way.PARSED, "minutes of playing; test_monitoring.py plays one"),
+    Rule(r"^python -m course\.incidents\.alerts", Way.PARSED, "minutes of playing; test_monitoring.py plays one"),
     Rule(r"^python -m course\.lab\.build", Way.PARSED, "it runs notebooks; tests/course/lab/test_build.py builds"),
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minillm import __main__ as minillm_main
+from minillm import cli as minillm_main
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES
@@ -59,7 +59,7 @@ def test_commands_that_run_no_model_do_not_wait_for_torch(command: str) -> None:
 @pytest.mark.parametrize(("module", "is_ours"), [("typer", False), ("pydantic", False), ("minillm.server.cli", True)])
 def test_only_a_broken_package_is_called_one(module: str, is_ours: bool) -> None:
     """What is missing of minillm itself is a mistake of ours, whose traceback is needed."""
-    program = f"import sys; sys.modules[{module!r}] = None; import minillm.__main__"
+    program = f"import sys; sys.modules[{module!r}] = None; import minillm.cli"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ("Traceback" in ended.stderr) == is_ours

@@ -14,7 +14,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from made_run import made_run
 
-import course.lab
+import course
 import minillm
 from course.lab.plain_text import show_beginnings
 from course.lab.workloads import MAKERS, workload
@@ -32,7 +32,7 @@ MADE = made_run(num_requests=40, output=60)
 
 def brief_ones() -> Iterator[type]:
     """The dataclasses of course and minillm that say they print one line."""
-    for package in (course.lab, minillm):
+    for package in (course, minillm):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             spec = importlib.util.find_spec(found.name)
             path = Path(spec.origin or "") if spec else Path()
