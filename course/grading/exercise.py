@@ -274,6 +274,8 @@ class Exercise:
             if behind and (KEEPS in behind or ALIASED in behind):
                 mistake.slip = None  # it was guessed from what had been kept
             words, earned = mistake.words(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)
+        except NotImplementedError as error:  # what isn't written has nothing behind it
+            return 0.0, explain(error)
         except Exception as error:
             words, earned, behind = explain(error), 0.0, answer.cause()
         return earned, f"{words}{'' if words[-1:] in '.?!' else '.'} {behind}" if behind else words

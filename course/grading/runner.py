@@ -63,7 +63,7 @@ class Graded:
 
 
 class GradingWorker:
-    """Grades answers. `with Worker() as worker: worker.grade(...)`; a child that was killed is started anew.
+    """Grades answers. `with GradingWorker() as worker: worker.grade(...)`; a child that was killed is started anew.
 
     Learners' answers get a worker each. The tests of many answers share one, which saves its start.
     """

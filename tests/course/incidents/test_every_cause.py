@@ -27,7 +27,7 @@ from course.incidents.service import play
 
 QUICK = (1,)
 LONG = tuple(range(3, 13))
-SEVERAL = ("overload", "few_slots", "launch_bound", "proxy", "far_clients", "output_drift")
+SEVERAL = ("overload", "few_slots", "launch_bound", "proxy", "output_drift")
 IN_A_HURRY = 5
 """Every fifth cause is drawn in `make test`, which should be over soon; the others in `make slow`."""
 EVERY_CAUSE = [pytest.param(c, marks=[pytest.mark.slow] if i % IN_A_HURRY else []) for i, c in enumerate(CAUSES)]
