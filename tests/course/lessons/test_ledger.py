@@ -2,7 +2,6 @@
 
 import ast
 import csv
-import importlib
 import io
 import json
 import re
