@@ -12,13 +12,14 @@
 # - **Deep dive** (ten): the formula, what tensor parallelism costs, a claim put to the test.
 
 # %%
-from course.lab import open_lab, simulated_70b
+from course.lab import model_shape, open_lab, simulated_70b
 from course.lab.display import stack
-from course.lessons.lesson_06 import bets, bytes_map, findings, instrument, pictures, profiling, shapes, sim_70b, steps
-from course.lessons.lesson_06.checks import checks
-from course.lessons.lesson_06.claims import a4
-from course.lessons.lesson_06.roofline import on_paper, roofs_table, this_machine
-from course.lessons.lesson_06.traffic import room
+from course.lab.roof import on_paper, this_machine
+from course.lessons.lesson_06 import pictures, run, sim_70b, words
+from course.lessons.lesson_06.check import checks
+from course.lessons.lesson_06.pictures import roofs_table
+from course.lessons.lesson_06.run import room
+from course.lessons.lesson_06.words import a4
 
 lab = open_lab()
 
@@ -45,8 +46,8 @@ roofs_table([roof, on_paper()])
 # arithmetic units have next to nothing to do. Here's one request, one step, on the real engine.
 
 # %%
-alone = steps.measure(lab, batch=1)
-stack(pictures.draw_clocks([alone], roof), findings.clocks(alone, roof))
+alone = run.measure(lab, batch=1)
+stack(pictures.draw_clocks([alone], roof), words.clocks(alone, roof))
 
 # %% [markdown]
 # The **batch** is the number of requests in a step together. Each brings its own multiplications and its own KV; the
@@ -62,17 +63,17 @@ stack(pictures.draw_clocks([alone], roof), findings.clocks(alone, roof))
 bet = lab.predict(
     "doubling",
     "The batch doubles from 1 to 2, then from 64 to 128 (short contexts). What happens to ITL?",
-    list(bets.DOUBLINGS.values()),
+    list(run.DOUBLINGS.values()),
 )
 bet
 
 # %%
-traffic = steps.batches(lab, (1, 2, 64, 128))
-doubled = steps.dots(lab, [lab.run(each, **room(each)) for each in traffic])
-bet.score(bets.doublings(doubled))
+traffic = run.batches(lab, (1, 2, 64, 128))
+doubled = run.dots(lab, [lab.run(each, **room(each)) for each in traffic])
+bet.score(run.doublings(doubled))
 
 # %%
-stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), findings.doublings(doubled))
+stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), words.doublings(doubled))
 
 # %% [markdown]
 # Reading hardly changes with the batch. Multiplying doubles whenever the batch does. *Batching is free until arithmetic
@@ -89,24 +90,24 @@ stack(pictures.draw_clocks([doubled[0], doubled[-1]], roof), findings.doublings(
 # %%
 largest = lab.predict(
     "slo",
-    f"What's the largest batch that keeps ITL within {bets.SLO:g} times that of a lone request, on this machine?",
+    f"What's the largest batch that keeps ITL within {run.SLO:g} times that of a lone request, on this machine?",
     unit="requests",
     between=(1, 128),
 )
 largest
 
 # %%
-sweep = steps.dots(lab, [lab.run(each, **room(each)) for each in steps.batches(lab)])
-largest.score(bets.slo(sweep))
+sweep = run.dots(lab, [lab.run(each, **room(each)) for each in run.batches(lab)])
+largest.score(run.slo(sweep))
 
 # %% [markdown]
 # Drag the SLO. Every point is a batch size, with throughput on the x axis and ITL on the y axis.
 
 # %%
-pictures.slo_explorer(sweep, bets.SLO)
+pictures.slo_explorer(sweep, run.SLO)
 
 # %%
-findings.slo(sweep)
+words.slo(sweep)
 
 # %% [markdown]
 # ### Where it hurts: batching past the knee
@@ -122,7 +123,7 @@ findings.slo(sweep)
 # about one per operation) that fall short of its peaks.
 
 # %%
-steps.dots_table(sweep, roof)
+pictures.dots_table(sweep, roof)
 
 # %% [markdown]
 # Read MBU at small batches and MFU at large ones. A dashboard's "GPU utilization" is neither of them: it says that some
@@ -134,8 +135,8 @@ steps.dots_table(sweep, roof)
 # from Python.
 
 # %%
-profiled = profiling.profile_steps(lab, batch=1)
-stack(profiling.profile_table(profiled), findings.profiled(profiled))
+profiled = run.profile_steps(lab, batch=1)
+stack(pictures.profile_table(profiled), words.profiled(profiled))
 
 # %% [markdown]
 # <details><summary>Look at the timeline yourself, here or on a GPU server</summary>
@@ -172,12 +173,12 @@ slower = lab.predict(
 slower
 
 # %%
-one_by_one = [lab.run(each, **room(each), **profiling.OP_BY_OP) for each in steps.batches(lab, (1, 64))]
-apart, whole = steps.dots(lab, one_by_one), [doubled[0], doubled[2]]
-slower.score(bets.launches(whole, apart))
+one_by_one = [lab.run(each, **room(each), **run.OP_BY_OP) for each in run.batches(lab, (1, 64))]
+apart, whole = run.dots(lab, one_by_one), [doubled[0], doubled[2]]
+slower.score(run.launches(whole, apart))
 
 # %%
-findings.launches(whole, apart)
+words.launches(whole, apart)
 
 # %% [markdown]
 # vLLM does both by default (`-O2`); `--enforce-eager` turns both off. SGLang's switch is `--disable-cuda-graph`. The
@@ -193,7 +194,7 @@ findings.launches(whole, apart)
 # dot.
 
 # %%
-instrument.roofline_lab(lab, roof, sweep)
+pictures.roofline_lab(lab, roof, sweep)
 
 # %% [markdown]
 # Say where the dot will land before you press: batch 4 with a few words; batch 8; batch 8 with about 1000 tokens.
@@ -218,8 +219,8 @@ instrument.roofline_lab(lab, roof, sweep)
 # heads shares them.
 
 # %%
-three = shapes.three(lab)
-bytes_map.weights_or_kv(three, "Llama-3-70B")
+three = model_shape.three(lab)
+pictures.weights_or_kv(three, "Llama-3-70B")
 
 # %% [markdown]
 # <details><summary>Things to try, and what they show</summary>
@@ -238,17 +239,17 @@ bytes_map.weights_or_kv(three, "Llama-3-70B")
 growth = lab.predict(
     "contexts",
     "One batch, and contexts grow from a few words to the longest of the run. ITL grows by:",
-    list(bets.GROWTH),
+    list(run.GROWTH),
 )
 growth
 
 # %%
-longer = [lab.run(each, **room(each)) for each in steps.longer_and_longer(lab)]
-grown = steps.dots(lab, longer)
-growth.score(bets.growth(grown))
+longer = [lab.run(each, **room(each)) for each in run.longer_and_longer(lab)]
+grown = run.dots(lab, longer)
+growth.score(run.growth(grown))
 
 # %%
-findings.growth(grown)
+words.growth(grown)
 
 # %% [markdown]
 # ### The same at 70B

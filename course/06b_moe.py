@@ -12,8 +12,8 @@
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
 from course.lessons.lesson_06 import sim_70b
-from course.lessons.lesson_06b import experts, findings, parallel
-from course.lessons.lesson_06b.checks import checks
+from course.lessons.lesson_06b import pictures, run, words
+from course.lessons.lesson_06b.check import checks
 
 lab = open_lab()
 
@@ -40,11 +40,11 @@ share = lab.predict(
 share
 
 # %%
-found = experts.routed(lab)  # a counter behind every router of the engine
-share.score(experts.share_bet(found))
+found = run.routed(lab)  # a counter behind every router of the engine
+share.score(run.share_bet(found))
 
 # %%
-stack(experts.draw_share(found, "Qwen3 30B-A3B", experts.BET), findings.shares(found))
+stack(pictures.draw_share(found, "Qwen3 30B-A3B", run.BET), words.shares(found))
 
 # %% [markdown]
 # Two regimes follow. With few requests an MoE decodes at the cost of a small model. With many, it reads nearly all of
@@ -52,7 +52,7 @@ stack(experts.draw_share(found, "Qwen3 30B-A3B", experts.BET), findings.shares(f
 # read?
 
 # %%
-experts.share_explorer(found)
+pictures.share_explorer(found)
 
 # %% [markdown]
 # <details><summary>What to look for</summary>
@@ -72,7 +72,7 @@ experts.share_explorer(found)
 # Two models of the same size in memory, on two H100s, simulated: every token of the dense one uses all its weights.
 
 # %%
-stack(parallel.dense_table(), simulated_70b.error_band(sim_70b.stack(simulated_70b.TODAY, parallel.PAIR[0], tp=2)))
+stack(pictures.dense_table(), simulated_70b.error_band(sim_70b.stack(simulated_70b.TODAY, pictures.PAIR[0], tp=2)))
 
 # %% [markdown]
 # The gain is large for a lone request and small in the middle, where the MoE reads nearly as many bytes per step. It
@@ -92,7 +92,7 @@ sim_70b.step_parts("Qwen3 30B-A3B (MoE)")
 # **all-to-alls** (each GPU sends to all others) per layer. And a layer is done when its busiest GPU is.
 
 # %%
-parallel.imbalance()
+pictures.imbalance()
 
 # %% [markdown]
 # Find out: when is the imbalance worst? How much does a batch of 512 help? And what if GPU 0's experts are popular?
@@ -120,7 +120,7 @@ parallel.imbalance()
 # when it's needed. For DeepSeek-V3's layers and heads, in 16 bits:
 
 # %%
-parallel.kv_table()
+pictures.kv_table()
 
 # %% [markdown]
 # That's less than a third of GQA with eight heads, at the quality of full attention (its authors report). In decode,
@@ -134,7 +134,7 @@ parallel.kv_table()
 # their KV; experts stay spread over all GPUs. The price: attention weights are copied to every GPU.
 
 # %%
-parallel.latent_room()
+pictures.latent_room()
 
 # %% [markdown]
 # <details><summary>Where it loses, and the flags</summary>

@@ -16,12 +16,11 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lessons.lesson_07 import bets, charts, claims, findings, instrument, kv_bytes, sim_70b, traffic
-from course.lessons.lesson_07.block_map import draw_frame
-from course.lessons.lesson_07.checks import checks
-from course.lessons.lesson_07.claims import a11, a12, a15, b2, d8, d12
-from course.lessons.lesson_07.kv_bytes_picture import kv_bytes_explorer
-from course.lessons.lesson_07.life import draw_life
+from course.lab.pictures.block_map import draw_frame
+from course.lessons.lesson_07 import pictures, run, sim_70b, words
+from course.lessons.lesson_07.check import checks
+from course.lessons.lesson_07.pictures import draw_life, kv_bytes_explorer
+from course.lessons.lesson_07.words import a11, a12, a15, b2, d8, d12
 
 lab = open_lab()
 
@@ -40,7 +39,7 @@ lab = open_lab()
 # it has tokens. One with several numbers is **shared**: requests that begin with the same page use the same blocks.
 
 # %%
-roomy = traffic.eight(lab, traffic.ROOMY_POOL)
+roomy = run.eight(lab, run.ROOMY_POOL)
 draw_frame(roomy, title="Eight requests, room for all: which one holds which block?")
 
 # %% [markdown]
@@ -57,16 +56,16 @@ draw_frame(roomy, title="Eight requests, room for all: which one holds which blo
 # takes whole blocks.
 
 # %%
-how_many = kv_bytes.question(lab, traffic.slots_gb(lab), traffic.chat_tokens(lab))
+how_many = run.question(lab, run.slots_gb(lab), run.chat_tokens(lab))
 bet = lab.predict("seats", how_many, unit="chats", between=(1, 30), whole=True)
 bet
 
 # %%
-full = traffic.filling(lab)
-bet.score(bets.slots(full, traffic.chat_tokens(lab)))
+full = run.filling(lab)
+bet.score(run.slots(full, run.chat_tokens(lab)))
 
 # %%
-stack(draw_frame(full, title="One chat more than fits: which one waits?"), findings.full(full))
+stack(draw_frame(full, title="One chat more than fits: which one waits?"), words.full(full))
 
 # %% [markdown]
 # **Concurrency is the memory for KV, divided by the KV of one request.** "GPU utilisation" shows none of this.
@@ -81,7 +80,7 @@ stack(draw_frame(full, title="One chat more than fits: which one waits?"), findi
 # count them: the **block table**.
 
 # %%
-pool = instrument.Pool(lab, traffic.eight(lab, traffic.SMALL_POOL))
+pool = pictures.PoolMap(lab, run.eight(lab, run.SMALL_POOL))
 pool
 
 # %% [markdown]
@@ -100,8 +99,8 @@ pool
 # it needs one (`"on_demand"`). The same eight requests, the same pool:
 
 # %%
-traces = traffic.reservations(lab)
-stack(charts.traces_table(traces), draw_frame(traces["max_len"]), findings.reserved(traces))
+traces = run.reservations(lab)
+stack(pictures.traces_table(traces), draw_frame(traces["max_len"]), words.reserved(traces))
 
 # %% [markdown]
 # ### Where it hurts: thrashing
@@ -114,23 +113,23 @@ stack(charts.traces_table(traces), draw_frame(traces["max_len"]), findings.reser
 # %%
 twice = lab.predict(
     "twice",
-    f"The pool shrinks to {traffic.TIGHT_POOL} blocks. How much of all computed tokens will have been computed before?",
+    f"The pool shrinks to {run.TIGHT_POOL} blocks. How much of all computed tokens will have been computed before?",
     unit="%",
     between=(1, 90),
 )
 twice
 
 # %%
-shrunk = traffic.thrash(lab, roomy, traces["on_demand"])
-tight = shrunk["recompute"][traffic.TIGHT_POOL]
-twice.score(bets.done_twice(tight))
+shrunk = run.thrash(lab, roomy, traces["on_demand"])
+tight = shrunk["recompute"][run.TIGHT_POOL]
+twice.score(run.done_twice(tight))
 
 # %%
 stack(draw_frame(tight), draw_life(tight))
 
 # %%
 every = {f"{way}, {pool} blocks": trace for way, of in shrunk.items() for pool, trace in of.items()}
-stack(charts.traces_table(every), findings.thrashing(shrunk))
+stack(pictures.traces_table(every), words.thrashing(shrunk))
 
 # %% [markdown]
 # An operating system calls this **thrashing**, and the cure is the same: admit less. `max_num_seqs` limits it, and so
@@ -144,7 +143,7 @@ stack(charts.traces_table(every), findings.thrashing(shrunk))
 # **Latent attention** (MLA) keeps one short vector from which all keys and values are rebuilt.
 
 # %%
-shapes = kv_bytes.accounts(lab)
+shapes = run.accounts(lab)
 kv_bytes_explorer(shapes, "Llama-3-70B")
 
 # %% [markdown]
@@ -165,8 +164,8 @@ kv_bytes_explorer(shapes, "Llama-3-70B")
 # single extra token.
 
 # %%
-crowd = traffic.crowded(lab)
-stack(charts.crowd_table(crowd), findings.crowd(crowd))
+crowd = run.crowded(lab)
+stack(pictures.crowd_table(crowd), words.crowd(crowd))
 
 # %% [markdown]
 # ### The same at 70B
@@ -217,11 +216,11 @@ print(inspect.getsource(Scheduler._preempt))
 # **The claims, measured.**
 
 # %%
-large = kv_bytes.large(shapes)
-a11(large, kv_bytes.by_hand(lab), kv_bytes.in_pool(lab))
+large = run.large(shapes)
+a11(large, run.by_hand(lab), run.in_pool(lab))
 
 # %%
-a12(tight, roomy, shrunk["swap"][traffic.TIGHT_POOL])
+a12(tight, roomy, shrunk["swap"][run.TIGHT_POOL])
 
 # %% [markdown]
 # Everything at once, at 70B. The article describes a service with many long conversations and a tenfold cut. Here each
@@ -233,16 +232,16 @@ ladders = sim_70b.ladders()
 sim_70b.ladder_table(ladders)
 
 # %%
-a15(ladders, claims.cache_shrinks())
+a15(ladders, words.cache_shrinks())
 
 # %%
-b2(crowd, traffic.with_and_without_prefixes(lab))
+b2(crowd, run.with_and_without_prefixes(lab))
 
 # %%
-d8(traffic.lengths(lab))
+d8(run.lengths(lab))
 
 # %%
-d12(traffic.limits(lab, roomy))
+d12(run.limits(lab, roomy))
 
 # %% [markdown]
 # ## Say it in an interview

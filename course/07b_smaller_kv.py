@@ -11,10 +11,10 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lessons.lesson_07 import bets, charts, kv_bytes, losses, needle, traffic
-from course.lessons.lesson_07b import findings, tiers
-from course.lessons.lesson_07b.checks import checks
-from course.lessons.lesson_07b.claims import d14
+from course.lessons.lesson_07 import run as lesson_07
+from course.lessons.lesson_07b import pictures, run, words
+from course.lessons.lesson_07b.check import checks
+from course.lessons.lesson_07b.words import d14
 
 lab = open_lab()
 
@@ -27,8 +27,8 @@ lab = open_lab()
 # one request growing, on the real engine:
 
 # %%
-grown = traffic.growths(lab)
-charts.draw_window(grown)
+grown = run.growths(lab)
+pictures.draw_window(grown)
 
 # %% [markdown]
 # Once past the window, a request costs the same however long it gets. What does the model lose? A passage with
@@ -38,20 +38,20 @@ charts.draw_window(grown)
 # ### Predict
 
 # %%
-window, distances = traffic.probe(lab)
+window, distances = run.probe(lab)
 lost = lab.predict(
     "needle",
-    f"Window of {window} tokens, {traffic.SINKS} sinks. Of a passage given {distances[-1]} tokens ago, it predicts:",
-    list(bets.FORESEEN),
+    f"Window of {window} tokens, {run.SINKS} sinks. Of a passage given {distances[-1]} tokens ago, it predicts:",
+    list(run.FORESEEN),
 )
 lost
 
 # %%
-found = traffic.looking(lab)
-lost.score(bets.needle(found))
+found = run.looking(lab)
+lost.score(run.needle_share(found))
 
 # %%
-stack(charts.draw_needle(found, needle.reach(lab, window)), findings.forgotten(found))
+stack(pictures.draw_needle(found, run.reach(lab, window)), words.forgotten(found))
 
 # %% [markdown]
 # Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) pass information on from layer to
@@ -69,8 +69,8 @@ stack(charts.draw_needle(found, needle.reach(lab, window)), findings.forgotten(f
 # set beforehand. (A *nat* is KL's unit with natural logarithms: 0 means the same distribution.)
 
 # %%
-rounded = losses.measure(lab)
-stack(losses.losses_table(rounded), findings.rounding(rounded))
+rounded = run.measure_losses(lab)
+stack(pictures.losses_table(rounded), words.rounding(rounded))
 
 # %% [markdown]
 # Other models and other texts give other numbers: run the gate on yours before you deploy. (On vLLM:
@@ -83,7 +83,7 @@ stack(losses.losses_table(rounded), findings.rounding(rounded))
 # instead of prefilling it again. Llama-3 70B on four H100s, one prompt at a time:
 
 # %%
-tiers.explorer()
+pictures.tier_explorer()
 
 # %% [markdown]
 # <details><summary>What to look for</summary>
@@ -108,11 +108,11 @@ host = lab.predict(
 host
 
 # %%
-fleets = tiers.runs()
-host.score(tiers.gain(fleets))
+fleets = run.tier_runs()
+host.score(run.tier_gain(fleets))
 
 # %%
-stack(tiers.tiers_table(fleets), findings.tiered(fleets), simulated_70b.error_band(simulated_70b.deployment()))
+stack(pictures.tiers_table(fleets), words.tiered(fleets), simulated_70b.error_band(simulated_70b.deployment()))
 
 # %% [markdown]
 # ### Where it does nothing
@@ -135,8 +135,8 @@ stack(tiers.tiers_table(fleets), findings.tiered(fleets), simulated_70b.error_ba
 # is plenty and a slow network isn't.
 
 # %%
-large = kv_bytes.large(kv_bytes.accounts(lab))
-d14(large, traffic.with_sinks(grown), window, found)
+large = lesson_07.large(lesson_07.accounts(lab))
+d14(large, run.with_sinks(grown), window, found)
 
 # %% [markdown]
 # ## Say it in an interview

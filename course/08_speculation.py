@@ -14,16 +14,16 @@
 # - **Deep dive** (ten): why nothing is lost, the code, five claims.
 
 # %%
-from course.lab import open_lab, simulated_70b
+from course.lab import draft_rules, open_lab, simulated_70b, verify_costs
 from course.lab.display import stack
-from course.lessons.lesson_08 import acceptance, bets, costs, findings, gain_map, heads, overlap, price, served
+from course.lab.pictures import draft_tiles
+from course.lessons.lesson_08 import pictures, run, sim_70b, words
 
 lab = open_lab()
 
 # %%
-from course.lessons.lesson_08 import short, sim_70b, tiles, traffic, watch
-from course.lessons.lesson_08.checks import checks
-from course.lessons.lesson_08.claims import a14, d4, d5, d6, f2, quantized_or_drafted
+from course.lessons.lesson_08.check import checks
+from course.lessons.lesson_08.words import a14, d4, d5, d6, f2
 
 # %% [markdown]
 # ## Surface
@@ -41,11 +41,11 @@ from course.lessons.lesson_08.claims import a14, d4, d5, d6, f2, quantized_or_dr
 # Here it is on the real engine. Move the slider, or press play.
 
 # %%
-told = watch.stories(lab)
-tiles.StoryPlayer(told)
+told = run.stories(lab)
+draft_tiles.StoryPlayer(told)
 
 # %%
-findings.watched(told)
+words.watched(told)
 
 # %% [markdown]
 # ### Predict
@@ -55,14 +55,14 @@ findings.watched(told)
 
 # %%
 bet = lab.predict(
-    "alone", f"{bets.QUESTION} One request, this machine: how many times as fast?", unit="x", between=(0.5, 5)
+    "alone", f"{run.QUESTION} One request, this machine: how many times as fast?", unit="x", between=(0.5, 5)
 )
 bet
 
 # %%
-point = acceptance.Point.of(traffic.made_up(lab, bets.ALPHA, bets.K))
-checking = costs.measure(lab)
-bet.score(bets.alone(point, checking))
+point = run.AcceptancePoint.of(run.made_up(lab, run.BET_ALPHA, run.BET_K))
+checking = verify_costs.measure(lab)
+bet.score(run.alone(point, checking))
 
 # %% [markdown]
 # Three numbers decide: how many tokens a verification *yields*, what it *costs* relative to a plain step, and what the
@@ -83,11 +83,11 @@ bet.score(bets.alone(point, checking))
 # and errs on purpose, which saves no time but tests the formula). Add points of your own; each press is a run.
 
 # %%
-points = acceptance.sweep(lab)
-acceptance.draw_places([acceptance.longest(points), point])
+points = run.sweep(lab)
+pictures.draw_places([run.longest(points), point])
 
 # %%
-acceptance.AcceptanceLab(lab, [point, *points])
+pictures.AcceptanceLab(lab, [point, *points])
 
 # %% [markdown]
 # ### What a verification costs
@@ -96,13 +96,13 @@ acceptance.AcceptanceLab(lab, [point, *points])
 # made-up guesses, at several batch sizes. The last columns give the cost of a verification, counted in plain steps.
 
 # %%
-stack(costs.costs_table(checking), findings.checking(checking))
+stack(pictures.costs_table(checking), words.checking(checking))
 
 # %% [markdown]
 # All three numbers together:
 
 # %%
-price.price_lab(checking)
+pictures.price_lab(checking)
 
 # %% [markdown]
 # <details><summary>Four questions to try, answered</summary>
@@ -125,13 +125,13 @@ price.price_lab(checking)
 # and with the engine's **gates**, which watch acceptance and decide whether to draft, and how far.
 
 # %%
-work = [traffic.one_by_one(lab, kind) for kind in traffic.KINDS]
-ways = {served.WITHOUT: traffic.OFF, "always": traffic.ALWAYS, "gates": traffic.SHIPPED}
-kinds = served.compare(lab, work, ways)
-stack(served.served_table(kinds), findings.kinds(kinds))
+work = [run.one_by_one(lab, kind) for kind in run.KINDS]
+ways = {run.WITHOUT: run.OFF, "always": run.ALWAYS_DRAFTING, "gates": run.SHIPPED}
+kinds = run.compare(lab, work, ways)
+stack(pictures.served_table(kinds), words.kinds(kinds))
 
 # %%
-served.draw_strips(kinds)
+pictures.draw_strips(kinds)
 
 # %% [markdown]
 # Each column is one step: the model's own token at the bottom, guesses that passed above it, and in red, the ones that
@@ -150,15 +150,15 @@ served.draw_strips(kinds)
 # gate held open, and with the gates.
 
 # %%
-crowd = lab.predict("crowd", "Many copy at once, gates open. Each request decodes:", list(bets.CROWDED))
+crowd = lab.predict("crowd", "Many copy at once, gates open. Each request decodes:", list(run.CROWDED))
 crowd
 
 # %%
-together = served.compare(lab, [traffic.crowd(lab, at_once=16)], ways)
-crowd.score(bets.crowded(together))
+together = run.compare(lab, [run.crowd(lab, at_once=16)], ways)
+crowd.score(run.crowded(together))
 
 # %%
-stack(served.served_table(together), findings.crowd(together, checking))
+stack(pictures.served_table(together), words.crowd(together, checking))
 
 # %% [markdown]
 # ### Today's drafters
@@ -169,14 +169,14 @@ stack(served.served_table(together), findings.crowd(together, checking))
 # reads over the bytes of a decode step. For Llama-3 70B in bf16:
 
 # %%
-heads.drafters_table()
+pictures.drafters_table()
 
 # %% [markdown]
 # DeepSeek-V3's report says its one extra token passes 85 to 90% of the time. How many tokens per step should that give,
 # before costs?
 
 # %%
-print(heads.mtp())
+print(pictures.mtp())
 
 # %% [markdown]
 # The difference is what checking and drafting cost. (On vLLM, `--speculative-config` takes a JSON object with `method`,
@@ -193,7 +193,7 @@ print(heads.mtp())
 sim_70b.load_lab()
 
 # %%
-gain_map.explorer()
+pictures.gain_map()
 
 # %% [markdown]
 # <details><summary>What to look for</summary>
@@ -234,8 +234,8 @@ d5(told)
 # the same size stay under.
 
 # %%
-choice = overlap.Choice.after(lab)
-overlap.overlap_lab(choice)
+choice = draft_rules.NextToken.after(lab)
+pictures.overlap_lab(choice)
 
 # %% [markdown]
 # **The arithmetic.** With $c$ the cost of a guess and $v$ that of a verification, both in decode steps:
@@ -261,17 +261,17 @@ print(inspect.getsource(check_drawn))
 # and the table above.)
 
 # %%
-a14(quantized_or_drafted(lab))
+a14(run.quantized_or_drafted(lab))
 
 # %%
 d4(checking)
 
 # %%
-brief = short.measure(lab)
-served.served_table(brief)
+brief = run.short_answers(lab)
+pictures.served_table(brief)
 
 # %%
-d6(brief, short.pay_backs(sim_70b.stack(sim_70b.TODAY)))
+d6(brief, run.pay_backs(sim_70b.stack(sim_70b.TODAY)))
 
 # %%
 f2([point, *points])

@@ -15,15 +15,25 @@
 # - **Appendix** (five, optional): FP8 and NVFP4 on the roofline, a server short of memory, pruning and distillation.
 
 # %%
-from course.lab import open_lab, simulated_70b
+from course.lab import matrix_zeros, open_lab, simulated_70b
 from course.lab.display import stack
-from course.lessons.lesson_06.roofline import this_machine
-from course.lessons.lesson_09 import findings, formats_roofline, gate, phases, sim_70b, sparsity, steps, traffic
-from course.lessons.lesson_09.checks import checks
-from course.lessons.lesson_09.claims import a7, b4, b5, d10
-from course.lessons.lesson_09.formats import Shelf, formats_table
-from course.lessons.lesson_09.rounding import load_matrix
-from course.lessons.lesson_09.rounding_pictures import errors_table, rounding_lab
+from course.lab.format_shelf import Shelf
+from course.lab.matrix_rounding import load_matrix
+from course.lab.roof import this_machine
+from course.lessons.lesson_09 import run, sim_70b, words
+from course.lessons.lesson_09.check import checks
+from course.lessons.lesson_09.pictures import (
+    PhasesLab,
+    draw_pairs,
+    draw_speedups,
+    errors_table,
+    floors_explorer,
+    formats_explorer,
+    formats_table,
+    promises_table,
+    rounding_lab,
+)
+from course.lessons.lesson_09.words import a7, b4, b5, d10
 
 lab = open_lab()
 shelf = Shelf(lab, instead_of=globals().get("shelf"))
@@ -73,11 +83,11 @@ bet = lab.predict(
 bet
 
 # %%
-alone = phases.compare(shelf, traffic.long_answer(lab))
-bet.score(findings.decode_gain(alone))
+alone = run.compare(shelf, run.long_answer(lab))
+bet.score(run.decode_gain(alone))
 
 # %%
-stack(phases.draw_pairs(alone, "batch 1, long answer", "int8"), findings.alone(alone))
+stack(draw_pairs(alone, "batch 1, long answer", "int8"), words.alone(alone))
 
 # %% [markdown]
 # **Quantized weights take less time to read. A phase gains to the extent that it waits for those reads.**
@@ -91,17 +101,17 @@ stack(phases.draw_pairs(alone, "batch 1, long answer", "int8"), findings.alone(a
 # share each step (as in lesson 01's service B), and with a **long prompt** and an answer of a few tokens.
 
 # %%
-others = lab.predict("others", "int8 weights: what happens to E2E there?", list(phases.BOTH.values()))
+others = lab.predict("others", "int8 weights: what happens to E2E there?", list(run.BOTH.values()))
 others
 
 # %%
-batch = phases.compare(shelf, traffic.full_batch(lab))
-prompt = phases.compare(shelf, traffic.long_prompt(lab))
-others.score(phases.who_gained(batch, prompt))
+batch = run.compare(shelf, run.full_batch(lab))
+prompt = run.compare(shelf, run.long_prompt(lab))
+others.score(run.who_gained(batch, prompt))
 
 # %%
-pictures = phases.draw_pairs(batch, "a full batch", "int8"), phases.draw_pairs(prompt, "batch 1, long prompt", "int8")
-stack(*pictures, findings.others(batch, prompt))
+both = draw_pairs(batch, "a full batch", "int8"), draw_pairs(prompt, "batch 1, long prompt", "int8")
+stack(*both, words.others(batch, prompt))
 
 # %% [markdown]
 # ### Your own comparison
@@ -110,7 +120,7 @@ stack(*pictures, findings.others(batch, prompt))
 # Each press alternates runs of both formats, so that noise hits both alike.
 
 # %%
-own = phases.PhasesLab(shelf).show("one slot, a queue", "int8")
+own = PhasesLab(shelf).show("one slot, a queue", "int8")
 own
 
 # %% [markdown]
@@ -137,15 +147,15 @@ own
 # in it stays as it was.
 
 # %%
-found = steps.sweep(shelf)
-steps.promises_table(found, this_machine(lab))
+found = run.sweep(shelf)
+promises_table(found, this_machine(lab))
 
 # %% [markdown]
 # Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. And a larger batch
 # waits less for weights, because it shares them:
 
 # %%
-stack(steps.draw_speedups(found), findings.by_batch(found))
+stack(draw_speedups(found), words.by_batch(found))
 
 # %% [markdown]
 # ### The same at 70B
@@ -183,11 +193,11 @@ simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
 # in nats), and the **same most likely token** (how often both would pick the same one).
 
 # %%
-scores = gate.measure(shelf)
-gate.gate(scores)
+scores = run.score_formats(shelf)
+floors_explorer(scores)
 
 # %%
-findings.quality(scores)
+words.quality(scores)
 
 # %% [markdown]
 # `minillm bench quality` applies the same rule to more tokens. A few hundred tokens expose a broken model, not a
@@ -228,7 +238,7 @@ print(inspect.getsource(judge))
 # **The claims, measured.** Quantization helps decode, prefill a little, and the queue not at all:
 
 # %%
-a7(alone, prompt, own.found["one slot, a queue", "int8"], steps.slowdown(found, "int8"))
+a7(alone, prompt, own.found["one slot, a queue", "int8"], run.slowdown(found, "int8"))
 
 # %%
 errors_table(matrix)
@@ -291,7 +301,7 @@ check("q6", ...)
 # 70B on four GPUs, from data sheets:
 
 # %%
-formats_roofline.explorer()
+formats_explorer()
 
 # %% [markdown]
 # <details><summary>What to look for</summary>
@@ -309,7 +319,7 @@ formats_roofline.explorer()
 
 # %%
 cramped = sim_70b.cramped()
-stack(sim_70b.cramped_table(cramped), findings.cramped(cramped))
+stack(sim_70b.cramped_table(cramped), words.cramped(cramped))
 
 # %% [markdown]
 # ### Pruning and distillation
@@ -326,7 +336,7 @@ stack(sim_70b.cramped_table(cramped), findings.cramped(cramped))
 # first, your own evals, then speed.
 
 # %%
-b5(sparsity.measure(lab))
+b5(matrix_zeros.measure(lab))
 
 # %% [markdown]
 # ## What this lab cannot tell you

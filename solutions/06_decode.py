@@ -319,7 +319,7 @@ check("expert-routing", route, rows_of, mixture)
 
 # %%
 from course.grading.plug_in import OpenLab
-from course.lessons.lesson_06b.experts import small_moe
+from course.lessons.lesson_06b.run import small_moe
 
 moe = OpenLab(short=True, model=str(small_moe(lab)), load_format="dummy", dtype="float32")
 ours = moe.run(one_question)

@@ -2,29 +2,28 @@
 
 from math import log1p
 
-from course.lessons.lesson_07 import kv_bytes
-from course.lessons.lesson_07.kv_bytes import Account
-from course.lessons.lesson_07.losses import Loss
-from course.lessons.lesson_07.needle import FIRST_TIME, Found
-from course.lessons.lesson_07.trace import DECODE, DONE, PREFILL, QUEUE, Frame, RequestOutcome, Trace
+from course.lab import model_shape
+from course.lab.pool_trace import DECODE, DONE, PREFILL, QUEUE, PoolFrame, PoolTrace, TracedOutcome
+from course.lessons.lesson_07.run import Account
+from course.lessons.lesson_07b.run import FIRST_TIME, Found, Loss
 from course.measure.scoring import TextScore
 
 
-def frame(tables: dict[int, tuple[int, ...]], computed: dict[int, int], states: tuple[str, ...], **more: int) -> Frame:
+def frame(
+    tables: dict[int, tuple[int, ...]], computed: dict[int, int], states: tuple[str, ...], **more: int
+) -> PoolFrame:
     counts = {"num_tokens": 4, "num_again": 0, **more}
-    return Frame(states, tables, computed, frozenset(), seconds=0.5, **counts)
+    return PoolFrame(states, tables, computed, frozenset(), seconds=0.5, **counts)
 
 
 def trace_of(
-    frames: list[Frame], outcomes: tuple[RequestOutcome, ...] = (), num_blocks: int = 4, **fields: int
-) -> Trace:
-    return Trace("made", 16, num_blocks, 1000, frames, outcomes, **fields)
+    frames: list[PoolFrame], outcomes: tuple[TracedOutcome, ...] = (), num_blocks: int = 4, **fields: int
+) -> PoolTrace:
+    return PoolTrace("made", 16, num_blocks, 1000, frames, outcomes, **fields)
 
 
-def outcome(
-    output: tuple[int, ...] = (1, 2), *, finished: bool = True, first: int = 0, last: int = 1
-) -> RequestOutcome:
-    return RequestOutcome(20, output, 0, finished, first, last)
+def outcome(output: tuple[int, ...] = (1, 2), *, finished: bool = True, first: int = 0, last: int = 1) -> TracedOutcome:
+    return TracedOutcome(20, output, 0, finished, first, last)
 
 
 MADE = trace_of(
@@ -38,7 +37,7 @@ MADE = trace_of(
 
 
 def large() -> Account:
-    return Account(kv_bytes.LLAMA_70B, room=283e9)
+    return Account(model_shape.LLAMA_70B, room=283e9)
 
 
 def found(near: float, far: float, never: float = 0.2) -> dict[int, Found]:

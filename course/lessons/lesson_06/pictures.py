@@ -1,13 +1,18 @@
-"""The pictures of lesson 06: the clocks of a step, the roof, the price of a batch."""
+"""Pictures of lesson 06: the clocks of a step, the roof, the price of a batch, weights against KV; and its tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
-from course.lab.explorer import Explorer, slider
+from course.lab.display import Html, as_table, table_by_name
+from course.lab.explorer import Explorer, buttons, choices, slider
+from course.lab.lab import Lab
+from course.lab.model_shape import ModelShape
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import COLOURS, PHASE_COLOURS, WIDTH, number, seconds
+from course.lab.roof import Roof
+from course.lab.style import COLOURS, PHASE_COLOURS, WIDTH, number, seconds, size
 from course.lab.svg import HALO, SOFT, Picture, Scale, phase_fill, rect, text, time_axis
-from course.lessons.lesson_06.roofline import Roof
-from course.lessons.lesson_06.steps import Dot, largest_within
+from course.lessons.lesson_06.run import Dot, StepProfile, largest_within, measure
+from course.simulator.errors import DoesNotFitError
 from minillm.bench.report import with_unit
 
 READ, KV_FILL = "#56B4E9", "#B9E0F7"
@@ -114,3 +119,115 @@ def draw_price(dots: Sequence[Dot], slo: float) -> Picture:
         height=300,
         description=found,
     )
+
+
+# ---------------------------------------------------------------- weights or KV
+
+
+CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+BITS = {"16 bits": None, "8 bits": "int8", "4 bits": "int4"}
+
+
+def weights_or_kv(shapes: Mapping[str, ModelShape], start: str) -> Explorer:
+    """The picture with sliders: the model, batch, context, and in how many bits weights and KV are kept."""
+
+    def draw(model: str, batch: int, context: int, weights: str, kv: str) -> Picture:
+        return draw_bytes(shapes[model].stored_as(BITS[weights], BITS[kv]), batch, context)
+
+    return Explorer(
+        draw,
+        model=buttons("model", list(shapes), start),
+        batch=choices("batch, requests", BATCHES, 32),
+        context=choices("context of each, tokens", CONTEXTS, 1024),
+        weights=buttons("weights in", list(BITS)),
+        kv=buttons("KV in", ["16 bits", "8 bits"]),
+    )
+
+
+def draw_bytes(shape: ModelShape, batch: int, context: int) -> Picture:
+    """What a step of this batch reads, by the context of its requests. Right of the border KV is the larger part."""
+    kv, total = shape.kv_bytes(batch, context), shape.bytes(batch, context)
+    curves = [
+        Curve("weights", CONTEXTS, [shape.weight_bytes / 1e9] * len(CONTEXTS), style="dashes", colour=READ),
+        Curve(f"KV of {batch} requests", CONTEXTS, [shape.kv_bytes(batch, each) / 1e9 for each in CONTEXTS]),
+    ]
+    marks = [Mark(f"KV is {kv / total:.0%} of this step", x=context, y=kv / 1e9)]
+    border, gpus = shape.crossover_tokens / batch, "one H100" if shape.gpus == 1 else f"{shape.gpus} H100s"
+    if CONTEXTS[0] < border < CONTEXTS[-1]:
+        marks.append(Mark(f"KV = weights: {border:,.0f}", x=border))
+    with suppress(DoesNotFitError):
+        if (room := shape.room_tokens()) is not None:
+            marks.append(Mark(f"room for KV on {gpus}", y=room * shape.kv_bytes_per_token / 1e9))
+    parts = f"weights {size(shape.weight_bytes)}, KV {size(kv)}"
+    parts += "" if shape.fits(batch, context) else f"; no room for this on {gpus}"
+    parts += f"; trained for {shape.cost.max_context:,} tokens only" if context > shape.cost.max_context else ""
+    border_told = f"KV is as much as the weights at {shape.crossover_tokens:,.0f} tokens in all"
+    return draw_chart(
+        f"{shape.name}: one step reads {size(total)}: {parts}",
+        curves,
+        Axis("context of each request (tokens)", log=True),
+        Axis("read in a step (GB)", log=True),
+        marks,
+        description=f"Batch {batch}, context {context}: {parts}; KV is {kv / total:.0%} of the bytes. {border_told}.",
+    )
+
+
+# ---------------------------------------------------------------- the roofline, live
+
+
+LIVE_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+LIVE_CONTEXTS = {"a few words": 0, "about 250 tokens": 250, "about 500": 500, "about 1000": 1000}
+MOST_TOKENS = 8000
+"""Of prompts in all: prefilling more of them takes too long on a CPU."""
+
+
+def roofline_lab(lab: Lab, roof: Roof, dots: Sequence[Dot]) -> Explorer:
+    """Every press is a run, and a dot. Earlier dots stay, without names."""
+    seen = list(dots)
+
+    def run(batch: int, context: str) -> Iterator[Picture]:
+        if batch * LIVE_CONTEXTS[context] > MOST_TOKENS:
+            raise ValueError(f"that's a long prefill: keep batch x context below {MOST_TOKENS} tokens")
+        yield draw_roofline(roof, [], seen, title=f"Prefilling {batch} prompts, then decoding: wait for the dot …")
+        dot = measure(lab, batch, LIVE_CONTEXTS[context])
+        yield draw_roofline(roof, [dot], seen)
+        seen.append(dot)
+
+    batches, contexts = choices("batch, requests", LIVE_BATCHES, 4), buttons("context of each", list(LIVE_CONTEXTS))
+    return Explorer(run, button="Run these", batch=batches, context=contexts).showing(draw_roofline(roof, seen))
+
+
+# ---------------------------------------------------------------- tables
+
+
+def roofs_table(roofs: Sequence[Roof]) -> Html:
+    """Reading, multiplying, and how many operations fit into the reading of one byte."""
+    rows = [
+        (roof.name, with_unit(roof.bandwidth, "B/s"), with_unit(roof.flops, "FLOP/s"), number(roof.ridge), roof.source)
+        for roof in roofs
+    ]
+    return as_table(("machine", "reads", "multiplies", "FLOP per byte", "from"), rows)
+
+
+def dots_table(dots: Sequence[Dot], roof: Roof) -> Html:
+    """How much of the machine each step used."""
+    columns = {
+        "weights, KV": lambda dot: f"{dot.shape.weight_bytes / 1e6:.0f} MB, {number(dot.kv_bytes / 1e6)} MB",
+        "FLOP per byte": lambda dot: number(dot.intensity),
+        "ITL": lambda dot: seconds(dot.itl),
+        "tokens/s": lambda dot: number(dot.tokens_per_s),
+        "MBU": lambda dot: f"{dot.mbu(roof):.0%}",
+        "MFU": lambda dot: f"{dot.mfu(roof):.0%}",
+        "neither": lambda dot: f"{dot.rest(roof) / dot.itl:.0%}",
+    }
+    return table_by_name("batch", {str(dot.batch): dot for dot in dots}, columns)
+
+
+def profile_table(found: StepProfile) -> Html:
+    """Time and launches of a step, by part."""
+    rows = [
+        (part, seconds(spent), f"{spent / found.total:.0%}", f"{found.calls.get(part, 0):.0f}")
+        for part, spent in found.seconds.items()
+    ]
+    return as_table((f"one step, batch {found.batch}", "time", "share", "calls"), rows)

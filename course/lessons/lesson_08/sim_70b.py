@@ -7,8 +7,8 @@ from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.simulated_70b import OLD, STACKS, TODAY, decode_work
+from course.lab.speculation_gain import speedup
 from course.lab.svg import Picture
-from course.lessons.lesson_08.formulas import speedup
 from course.simulator.deployment import Deployment
 from minillm.model.arithmetic import find_model
 

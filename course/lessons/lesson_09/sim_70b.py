@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from course.lab import simulated_70b
 from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, buttons
+from course.lab.format_shelf import PLAIN
 from course.lab.scale import enough
 from course.lab.simulated_70b import OLD, STACKS, TODAY
 from course.lab.style import seconds
 from course.lab.svg import Picture
 from course.lessons.lesson_02.simulated import CHAT, LONG_PROMPTS
 from course.lessons.lesson_06.sim_70b import price
-from course.lessons.lesson_09.formats import PLAIN
-from course.lessons.lesson_09.phases import Pair, draw_pairs
+from course.lessons.lesson_09.pictures import draw_pairs
+from course.lessons.lesson_09.run import PhasePair
 from course.simulator.cluster.run import FleetRun
 from course.simulator.deployment import Deployment
 from course.simulator.workload.arrivals import AllAtOnce, Poisson
@@ -78,10 +79,10 @@ def means(run: FleetRun) -> dict[str, float]:
     return {phase: sum(each[phase] for each in shares) / len(shares) for phase in PHASES}
 
 
-def compared(before: FleetRun, after: FleetRun) -> dict[str, Pair]:
+def compared(before: FleetRun, after: FleetRun) -> dict[str, PhasePair]:
     was, now = means(before), means(after)
-    found = {phase: Pair(phase, (was[phase],), (now[phase],)) for phase in PHASES}
-    return {**found, "E2E": Pair("E2E", (sum(was.values()),), (sum(now.values()),))}
+    found = {phase: PhasePair(phase, (was[phase],), (now[phase],)) for phase in PHASES}
+    return {**found, "E2E": PhasePair("E2E", (sum(was.values()),), (sum(now.values()),))}
 
 
 def phases_lab() -> Explorer:

@@ -12,8 +12,8 @@ from course.lab.run import Run
 from course.lessons.lesson_00.words import chat
 from course.lessons.lesson_04 import words as lesson_04
 from course.lessons.lesson_05 import words as lesson_05
-from course.lessons.lesson_08 import findings as lesson_08
-from course.lessons.lesson_09.phases import Pair, who_gained
+from course.lessons.lesson_08 import words as lesson_08_words
+from course.lessons.lesson_09.run import PhasePair, who_gained
 
 
 def longer(run: Run, factor: float) -> Run:
@@ -56,10 +56,10 @@ def test_what_is_too_far_apart_for_noise_is_not_called_noise() -> None:
         assert finding(outcome).is_disturbed and "busy" in str(finding(outcome))
         close = finding({name: made_run() for name in outcome})
         assert not close.is_disturbed and "noise" in str(close)
-    doubtful = Pair("E2E", before=(1.0, 1.0, 2.5), after=(2.0, 2.0, 1.0))
+    doubtful = PhasePair("E2E", before=(1.0, 1.0, 2.5), after=(2.0, 2.0, 1.0))
     assert "not enough runs" in doubtful.told
     assert isinstance(who_gained({"E2E": doubtful}, {"E2E": doubtful}), str)
-    close = Pair("E2E", before=(1.0, 1.0, 2.5), after=(1.1, 1.1, 0.9))
+    close = PhasePair("E2E", before=(1.0, 1.0, 2.5), after=(1.1, 1.1, 0.9))
     assert "no clear difference" in close.told and not isinstance(who_gained({"E2E": close}, {"E2E": close}), str)
 
 
@@ -76,4 +76,4 @@ def test_equal_drafting_that_differs_too_much_in_speed_is_not_called_noise(
         SimpleNamespace(workload="copy, alone", way=way, drafting_share=drafting, decode_s=taken, acceptance=0.8)
         for way, (drafting, taken) in ways.items()
     ]
-    assert lesson_08.kinds(every).is_disturbed == is_disturbed
+    assert lesson_08_words.kinds(every).is_disturbed == is_disturbed

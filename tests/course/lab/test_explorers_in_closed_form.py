@@ -5,10 +5,11 @@ import math
 import pytest
 from asserting import shows
 
+from course.lab.simulated_70b import TODAY
+from course.lab.speculation_gain import break_even
 from course.lessons.lesson_03 import pictures
 from course.lessons.lesson_04 import explorer
-from course.lessons.lesson_08 import gain_map, heads
-from course.lessons.lesson_08.formulas import break_even
+from course.lessons.lesson_08 import pictures as lesson_08_pictures
 
 
 def test_ttft_on_an_envelope() -> None:
@@ -30,14 +31,14 @@ def test_a_hosted_cache_pays_from_its_break_even_on(rate: explorer.CachePrice) -
 
 
 def test_drafters_break_even_by_their_bytes() -> None:
-    lookup, model, eagle, mtp = heads.DRAFTERS.values()
+    lookup, model, eagle, mtp = lesson_08_pictures.TODAYS_DRAFTERS.values()
     assert lookup.c == 0 and eagle.c < mtp.c and model.c == pytest.approx(0.018, abs=0.002)
-    assert str(heads.drafters_table()).count("\n") == 4 and "1.85 to 1.90" in heads.mtp()
+    assert str(lesson_08_pictures.drafters_table()).count("\n") == 4 and "1.85 to 1.90" in lesson_08_pictures.mtp()
 
 
 def test_the_gain_map_marks_where_it_breaks_even() -> None:
-    rounds = gain_map.rounds(4, 1024, "a 1B model", gain_map.TODAY)
+    rounds = lesson_08_pictures.map_rounds(4, 1024, "a 1B model", TODAY)
     each = rounds[1]
     alpha = break_even(4, each.c, each.verify / each.plain)
     assert each.gain(alpha, 4) == pytest.approx(1, abs=1e-6) and each.gain(1.0, 4) > 2
-    shows(gain_map.draw_map(4, 1024, "a 1B model", gain_map.TODAY), "breaks even", f"batch 1: above {alpha:.2f}")
+    shows(lesson_08_pictures.draw_gain_map(4, 1024, "a 1B model", TODAY), "breaks even", f"batch 1: above {alpha:.2f}")

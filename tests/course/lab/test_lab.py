@@ -9,15 +9,14 @@ from collections.abc import Callable
 import pytest
 from patience import PATIENCE_S
 
-from course.lab import waiting
+from course.lab import draft_rules, draft_story, verify_costs, waiting
+from course.lab.format_shelf import PLAIN, Shelf
 from course.lab.lab import Lab
 from course.lab.session import Session
 from course.lab.workloads import Arrival, Workload
-from course.lessons.lesson_03 import run as lesson
-from course.lessons.lesson_08 import costs, overlap
-from course.lessons.lesson_08 import watch as verifying
-from course.lessons.lesson_09 import gate
-from course.lessons.lesson_09.formats import PLAIN, Shelf
+from course.lessons.lesson_03 import run as lesson_03
+from course.lessons.lesson_09 import run as lesson_09
+from course.measure.scoring import decode_texts
 from minillm import Engine
 from minillm.frontend.errors import EngineDeadError
 
@@ -122,17 +121,17 @@ def can_be_had(lab: Lab) -> bool:
 
 
 EXPERIMENTS = {
-    "questions about a text": lesson.compare_cuts,
-    "verifications": lambda lab: costs.measure(lab, (1,)),
-    "an answer, step by step": lambda lab: verifying.watch(lab, "Hello there", 4, None),
-    "the next token": lambda lab: overlap.next_token(lab, [1, 2, 3]),
-    "formats on a text": lambda lab: gate.measure(Shelf(lab), names=(PLAIN,)),
+    "questions about a text": lesson_03.compare_cuts,
+    "verifications": lambda lab: verify_costs.measure(lab, (1,)),
+    "an answer, step by step": lambda lab: draft_story.watch(lab, "Hello there", 4, None),
+    "the next token": lambda lab: draft_rules.next_token(lab, [1, 2, 3]),
+    "formats on a text": lambda lab: lesson_09.score_formats(Shelf(lab), names=(PLAIN,)),
 }
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_whoever_steps_an_engine_has_the_lab_alone(name: str, tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, decode, disturbed = Lab.engine, gate.decode_texts, []
+    make, decode, disturbed = Lab.engine, decode_texts, []
 
     def engine(self: Lab, **fields: object) -> Engine:
         disturbed.append(can_be_had(tiny_lab))
@@ -143,7 +142,7 @@ def test_whoever_steps_an_engine_has_the_lab_alone(name: str, tiny_lab: Lab, mon
         return decode(*args)
 
     monkeypatch.setattr(Lab, "engine", engine)
-    monkeypatch.setattr(gate, "decode_texts", decoding)
+    monkeypatch.setattr(lesson_09, "decode_texts", decoding)
     EXPERIMENTS[name](tiny_lab)
     assert disturbed and not any(disturbed)
 

@@ -7,12 +7,12 @@ from asserting import refuses_garbage
 
 from course.lab import simulated_70b
 from course.lab.lab import Lab
-from course.lessons.lesson_06 import bets, findings, pictures, profiling, sim_70b, steps, traffic
-from course.lessons.lesson_06.checks import checks
-from course.lessons.lesson_06.claims import MEASURE, a4
-from course.lessons.lesson_06.roofline import Roof, on_paper
-from course.lessons.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
-from course.lessons.lesson_06.steps import Dot
+from course.lab.model_shape import LLAMA_13B, LLAMA_70B, ModelShape, three
+from course.lab.roof import Roof, on_paper
+from course.lessons.lesson_06 import pictures, run, sim_70b, words
+from course.lessons.lesson_06.check import checks
+from course.lessons.lesson_06.run import Dot, room, side_by_side
+from course.lessons.lesson_06.words import MEASURE, a4, clocks, growth, launches, slo
 from course.simulator.workload.arrivals import AllAtOnce
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed
@@ -20,7 +20,7 @@ from course.simulator.workload.lengths import Fixed
 ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
 
 
-def dot(batch: int = 1, itl: float = 0.02, context: float = 20, shape: Shape = LLAMA_13B) -> Dot:
+def dot(batch: int = 1, itl: float = 0.02, context: float = 20, shape: ModelShape = LLAMA_13B) -> Dot:
     return Dot(shape, batch, context, (itl, itl * 1.01, itl * 0.99))
 
 
@@ -39,7 +39,7 @@ def test_bytes_and_operations_of_known_models() -> None:
 
 
 @pytest.mark.parametrize("shape", [LLAMA_13B, LLAMA_70B])
-def test_at_the_crossover_kv_is_as_much_as_the_weights(shape: Shape) -> None:
+def test_at_the_crossover_kv_is_as_much_as_the_weights(shape: ModelShape) -> None:
     assert shape.kv_bytes(8, shape.crossover_tokens / 8) == pytest.approx(shape.weight_bytes)
     assert shape.stored_as(weight_dtype="int4").crossover_tokens < shape.crossover_tokens / 3
     assert shape.stored_as(kv_dtype="int8").crossover_tokens > 1.9 * shape.crossover_tokens
@@ -65,8 +65,8 @@ def test_both_clocks_agree_at_the_knee_and_long_contexts_have_none() -> None:
 
 
 def test_dots_are_steps_in_which_all_requests_decode(tiny_lab: Lab) -> None:
-    work = [traffic.side_by_side(batch) for batch in (1, 6)] * 2
-    found = steps.dots(tiny_lab, [tiny_lab.run(each, **traffic.room(each)) for each in work])
+    work = [run.side_by_side(batch) for batch in (1, 6)] * 2
+    found = run.dots(tiny_lab, [tiny_lab.run(each, **run.room(each)) for each in work])
     assert [each.batch for each in found] == [1, 6]
     prompt = len(work[0].arrivals[0].prompt)
     for each in found:
@@ -79,18 +79,18 @@ def test_dots_are_steps_in_which_all_requests_decode(tiny_lab: Lab) -> None:
 
 def test_longer_contexts_are_more_kv(tiny_lab: Lab) -> None:
     short, long = (
-        steps.dots(tiny_lab, [tiny_lab.run(each, **traffic.room(each))])[0]
-        for each in (traffic.side_by_side(3), traffic.side_by_side(3, context=200))
+        run.dots(tiny_lab, [tiny_lab.run(each, **run.room(each))])[0]
+        for each in (run.side_by_side(3), run.side_by_side(3, context=200))
     )
     assert 120 < long.context < 300 and long.kv_bytes > 4 * short.kv_bytes
     assert long.intensity != short.intensity
 
 
 def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
-    work = traffic.side_by_side(4)
-    run = tiny_lab.run(work, **{**traffic.room(work), "max_num_seqs": 2})
+    work = side_by_side(4)
+    run = tiny_lab.run(work, **{**room(work), "max_num_seqs": 2})
     with pytest.raises(LookupError, match="all 4 requests"):
-        Dot.of(Shape.of_lab(tiny_lab), run)
+        Dot.of(ModelShape.of_lab(tiny_lab), run)
 
 
 # ---------------------------------------------------------------- bets, claim, check
@@ -98,33 +98,33 @@ def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
 
 def test_each_bet_has_its_answer() -> None:
     free_then_steep = [dot(1, 0.02), dot(2, 0.022), dot(64, 0.2), dot(128, 0.38)]
-    assert bets.doublings(free_then_steep).answer == bets.DOUBLINGS[True, False]
+    assert run.doublings(free_then_steep).answer == run.DOUBLINGS[True, False]
     steep_then_free = [dot(1, 0.02), dot(2, 0.04), dot(64, 0.2), dot(128, 0.22)]
-    assert bets.doublings(steep_then_free).answer == bets.DOUBLINGS[False, True]
-    for ratio, answer in zip((1.1, 1.6, 3.0), bets.GROWTH):
-        assert bets.growth([dot(8, 0.02), dot(8, 0.02 * ratio, context=2000)]).answer == answer
-    assert bets.launches([dot(1, 0.02)], [dot(1, 0.03)]).answer == pytest.approx(1.5)
-    assert bets.slo([dot(1, 0.02), dot(4, 0.03), dot(16, 0.12)]).answer == pytest.approx(8)
-    assert bets.slo(SWEEP).answer == 16 and bets.largest_within(SWEEP, 0.01) == 0
+    assert run.doublings(steep_then_free).answer == run.DOUBLINGS[False, True]
+    for ratio, answer in zip((1.1, 1.6, 3.0), run.GROWTH):
+        assert run.growth([dot(8, 0.02), dot(8, 0.02 * ratio, context=2000)]).answer == answer
+    assert run.launches([dot(1, 0.02)], [dot(1, 0.03)]).answer == pytest.approx(1.5)
+    assert run.slo([dot(1, 0.02), dot(4, 0.03), dot(16, 0.12)]).answer == pytest.approx(8)
+    assert run.slo(SWEEP).answer == 16 and run.largest_within(SWEEP, 0.01) == 0
 
 
 def test_findings_tell_what_happened() -> None:
-    for itl, words in ((4.0, "neither"), (2.0, "at the **memory"), (0.1, "isn't possible")):
-        assert words in findings.clocks(dot(1, itl), replace(ROOF, bandwidth=15e9)).here
-    shrinking = findings.launches([dot(1, 0.02), dot(64, 0.2)], [dot(1, 0.03), dot(64, 0.21)])
+    for itl, told in ((4.0, "neither"), (2.0, "at the **memory"), (0.1, "isn't possible")):
+        assert told in clocks(dot(1, itl), replace(ROOF, bandwidth=15e9)).here
+    shrinking = launches([dot(1, 0.02), dot(64, 0.2)], [dot(1, 0.03), dot(64, 0.21)])
     assert "graphs pay at small batches" in shrinking.here
-    assert "past" not in findings.slo(SWEEP).here and "every batch" in findings.slo(SWEEP).here
-    assert "the last doubling bought" in findings.slo([dot(1, 0.02), dot(8, 0.1), dot(16, 0.3)]).here
-    assert "more" in findings.growth([dot(8, 0.02), dot(8, 0.2, context=2000)]).here
+    assert "past" not in slo(SWEEP).here and "every batch" in slo(SWEEP).here
+    assert "the last doubling bought" in slo([dot(1, 0.02), dot(8, 0.1), dot(16, 0.3)]).here
+    assert "more" in growth([dot(8, 0.02), dot(8, 0.2, context=2000)]).here
     assert "neither" in pictures.draw_clocks(SWEEP[:1], ROOF).description
     assert "holds up to batch 16" in pictures.draw_price(SWEEP, 1.0).title
 
 
 def test_a_profile_adds_up_to_the_step(tiny_lab: Lab) -> None:
-    found = profiling.profile_steps(tiny_lab, 2)
-    assert all(spent > 0 for spent in found.seconds.values()) and found.calls[profiling.PRODUCT] >= 2 * 4
-    assert found.calls[profiling.ATTENTION] == 2 and "100%" not in str(profiling.profile_table(found))
-    assert findings.profiled(found).here
+    found = run.profile_steps(tiny_lab, 2)
+    assert all(spent > 0 for spent in found.seconds.values()) and found.calls[run.PRODUCT] >= 2 * 4
+    assert found.calls[run.ATTENTION] == 2 and "100%" not in str(pictures.profile_table(found))
+    assert words.profiled(found).here
 
 
 def test_a4_depends_on_what_was_measured() -> None:

@@ -4,46 +4,45 @@ import pytest
 from asserting import refuses_garbage
 
 from course.lab.lab import Lab
-from course.lessons.lesson_06b import experts, findings, parallel
-from course.lessons.lesson_06b.checks import checks
+from course.lessons.lesson_06b import pictures, run, words
+from course.lessons.lesson_06b.check import checks
 
 
 def test_more_tokens_read_more_experts(tiny_lab: Lab, smollm_path) -> None:
     lab = Lab(short=True)
-    found = experts.routed(lab, (1, 64), steps=2)
+    found = run.routed(lab, (1, 64), steps=2)
     lab.close()
     assert found[1] == pytest.approx(8 / 128) and found[1] < found[64] <= 1
-    assert experts.share_bet(found).answer == pytest.approx(100 * found[64])
+    assert run.share_bet(found).answer == pytest.approx(100 * found[64])
     assert (
-        "favourites" in findings.shares({1: 0.06, 64: 0.5}).here
-        and "upper" not in findings.shares({1: 0.06, 64: 0.98}).here
+        "favourites" in words.shares({1: 0.06, 64: 0.5}).here and "upper" not in words.shares({1: 0.06, 64: 0.98}).here
     )
 
 
 def test_expected_experts() -> None:
-    assert experts.expected(8, 2, 1) == 0.25 and experts.expected(128, 8, 1000) == pytest.approx(1)
-    for model in experts.MODELS:
-        assert f"{model}: a step of 8" in experts.draw_share({1: 0.1, 64: 0.5}, model, 8).title
+    assert run.expected(8, 2, 1) == 0.25 and run.expected(128, 8, 1000) == pytest.approx(1)
+    for model in pictures.MODELS:
+        assert f"{model}: a step of 8" in pictures.draw_share({1: 0.1, 64: 0.5}, model, 8).title
 
 
 @pytest.mark.parametrize("skew", [1.0, 1.5])
 def test_ranks_share_the_rows(skew: float) -> None:
-    rows = parallel.rows_by_rank(8, 400, skew)
-    assert sum(rows) == 400 * parallel.CHOSEN
+    rows = run.rows_by_rank(8, 400, skew)
+    assert sum(rows) == 400 * run.CHOSEN
     assert rows[0] / (sum(rows) / 8) == pytest.approx(skew, rel=0.1)
-    assert parallel.draw_ranks(8, 1, skew).title.startswith("The layer waits")
+    assert pictures.draw_ranks(8, 1, skew).title.startswith("The layer waits")
 
 
 def test_data_parallel_attention_has_more_room() -> None:
-    room = parallel.room()
+    room = run.room()
     assert 4 < room["data parallel attention"] / room["tensor parallel"] < 8
-    assert 11e9 < parallel.attention_bytes() < 12e9  # 187 million in each of 61 layers
-    assert "times the KV" in parallel.draw_room("h200", 8).title
-    assert "70.3 kB" in str(parallel.kv_table()) and "× " in str(parallel.dense_table())
+    assert 11e9 < run.attention_bytes() < 12e9  # 187 million in each of 61 layers
+    assert "times the KV" in pictures.draw_room("h200", 8).title
+    assert "70.3 kB" in str(pictures.kv_table()) and "× " in str(pictures.dense_table())
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check, ways = checks(), parallel.room()
+    check, ways = checks(), run.room()
     ratio = ways["data parallel attention"] / ways["tensor parallel"]
     for question, answer in (("q1", 1 - 0.75**4), ("q2", 8 * 70.272), ("q3", ratio)):
         assert check(question, answer).score == 1, question

@@ -1,20 +1,20 @@
-"""Lesson 07: who holds which block, the KV bill, windows, rounding. By hand, on a tiny model, and on the simulator."""
+"""Lesson 07: who holds which block, the KV bill, seventy billion. By hand, on a tiny model, and on the simulator."""
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asserting import shows
-from made_trace import MADE, found, frame, large, loss
+from asserting import refuses_garbage
+from made_trace import MADE, frame, large, outcome, trace_of
 
+from course.lab import model_shape
 from course.lab.lab import Lab
-from course.lessons.lesson_07 import bets, charts, claims, kv_bytes, kv_bytes_picture, losses, needle, sim_70b, traffic
-from course.lessons.lesson_07.instrument import Pool
-from course.lessons.lesson_07.kv_bytes import GQA, MHA, MLA, MQA, Account
-from course.lessons.lesson_07.needle import FIRST_TIME
-from course.lessons.lesson_07.trace import AGAIN, DECODE, DONE, EVICTED, GONE, PREFILL, SWAPPED, Arrival, record
-from course.measure.quality import Floors
+from course.lab.pool_trace import AGAIN, DECODE, DONE, EVICTED, GONE, PREFILL, SWAPPED, PoolTrace, StepArrival, record
+from course.lessons.lesson_07 import pictures, run, sim_70b, words
+from course.lessons.lesson_07.check import checks
+from course.lessons.lesson_07.pictures import PoolMap
+from course.lessons.lesson_07.run import GQA, MHA, MLA, MQA, Account
 from minillm.model.arithmetic import KVCacheSize
 
 PROMPT = tuple(range(100, 140))
@@ -28,7 +28,7 @@ def few_simulated_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
 
 
-def test_a_film_counts_blocks_once_and_places_by_tokens() -> None:
+def test_a_trace_counts_blocks_once_and_places_by_tokens() -> None:
     first, second, _ = MADE.frames
     assert second.holders() == {0: [0, 1], 1: [0], 2: [1]} and second.filled(16) == {0: 16, 1: 5, 2: 1}
     assert (first.running, second.running, first.in_line) == (1, 2, 1)
@@ -40,8 +40,8 @@ def test_a_film_counts_blocks_once_and_places_by_tokens() -> None:
     assert frame({0: (GONE, 3)}, {0: 20}, (DECODE,)).holders() == {3: [0]}
 
 
-def test_a_film_of_the_engine_is_the_same_every_time(tiny_lab: Lab) -> None:
-    traces = [traffic.eight(tiny_lab, traffic.TIGHT_POOL) for _ in range(2)]
+def test_a_trace_of_the_engine_is_the_same_every_time(tiny_lab: Lab) -> None:
+    traces = [run.eight(tiny_lab, run.TIGHT_POOL) for _ in range(2)]
     assert [f.tables for f in traces[0].frames] == [f.tables for f in traces[1].frames]
     assert traces[0].outcomes == traces[1].outcomes and all(each.finished for each in traces[0].outcomes)
     shared = [max(map(len, f.holders().values()), default=0) for f in traces[0].frames]
@@ -52,7 +52,7 @@ def test_a_film_of_the_engine_is_the_same_every_time(tiny_lab: Lab) -> None:
 
 
 def test_a_request_holds_what_its_tokens_need(tiny_lab: Lab) -> None:
-    trace = traffic.play(tiny_lab, [Arrival(0, PROMPT, 10), Arrival(2, PROMPT[::-1], 4)], num_kv_blocks=8)
+    trace = run.play(tiny_lab, [StepArrival(0, PROMPT, 10), StepArrival(2, PROMPT[::-1], 4)], num_kv_blocks=8)
     for tokens, blocks in trace.blocks_of(0):
         assert blocks == -(-tokens // 16)
     assert trace.frames[-1].running == 0 or trace.frames[-1].states[0] == DONE
@@ -61,12 +61,12 @@ def test_a_request_holds_what_its_tokens_need(tiny_lab: Lab) -> None:
         10,
         2,
     )
-    assert trace.blocks_of(0)[-1][0] <= Arrival(0, PROMPT, 10).num_tokens
+    assert trace.blocks_of(0)[-1][0] <= StepArrival(0, PROMPT, 10).num_tokens
 
 
 def test_reserving_leaves_places_empty(tiny_lab: Lab) -> None:
-    traces = traffic.reservations(tiny_lab)
-    assert traces["max_len"].most_running == traffic.SMALL_POOL * 16 // traffic.WINDOW_LEN
+    traces = run.reservations(tiny_lab)
+    assert traces["max_len"].most_running == run.SMALL_POOL * 16 // run.WINDOW_LEN
     assert traces["on_demand"].most_running > traces["max_len"].most_running
     assert traces["on_demand"].filled_share > 0.8 > traces["max_len"].filled_share
     assert len(traces["on_demand"].frames) < len(traces["max_len"].frames)
@@ -74,14 +74,14 @@ def test_reserving_leaves_places_empty(tiny_lab: Lab) -> None:
 
 
 def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
-    roomy = traffic.eight(tiny_lab, traffic.ROOMY_POOL)
-    recompute, swap = (traffic.eight(tiny_lab, 16, way) for way in ("recompute", "swap"))
+    roomy = run.eight(tiny_lab, run.ROOMY_POOL)
+    recompute, swap = (run.eight(tiny_lab, 16, way) for way in ("recompute", "swap"))
     assert roomy.evictions == 0 == roomy.again == roomy.swapped_blocks
     assert recompute.evictions > 0 and recompute.again > 0 and recompute.swapped_blocks == 0
     assert swap.evictions > 0 and swap.swapped_blocks > 0 and swap.again < recompute.again
     for trace in (recompute, swap):
         assert [f.output for f in trace.outcomes] == [f.output for f in roomy.outcomes]
-        assert claims.admitted_when_full(trace) == 0
+        assert words.admitted_when_full(trace) == 0
     states = {state for each in recompute.frames for state in each.states}
     assert EVICTED in states and AGAIN in states and SWAPPED in {s for f in swap.frames for s in f.states}
     assert recompute.tokens - recompute.again <= roomy.tokens
@@ -91,13 +91,13 @@ def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
 def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool) -> None:
     lab = Lab(short=short, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
     try:
-        roomy = traffic.eight(lab, traffic.ROOMY_POOL)
+        roomy = run.eight(lab, run.ROOMY_POOL)
         needed = len(roomy.frames[roomy.fullest].holders())
-        assert traffic.TIGHT_POOL < needed <= traffic.SMALL_POOL, "on demand, half the room suffices"
-        claim = claims.measure_a12(lab)
+        assert run.TIGHT_POOL < needed <= run.SMALL_POOL, "on demand, half the room suffices"
+        claim = words._measure_a12(lab)
         assert claim.kind == "holds only when" and " 0 evictions" not in claim.measured
-        shrunk = traffic.thrash(lab, roomy)
-        assert list(shrunk["swap"]) == [traffic.ROOMY_POOL, traffic.MEAN_POOL, traffic.TIGHT_POOL]
+        shrunk = run.thrash(lab, roomy)
+        assert list(shrunk["swap"]) == [run.ROOMY_POOL, run.MEAN_POOL, run.TIGHT_POOL]
     finally:
         lab.close()
 
@@ -105,64 +105,55 @@ def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool)
 def test_two_settings_are_compared_by_their_fastest_run(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[str] = []
 
-    def play(lab: Lab, arrivals: list[Arrival], name: str, **fields: object) -> object:
+    def play(lab: Lab, arrivals: list[StepArrival], name: str, **fields: object) -> object:
         played.append(name)
         return replace(MADE, name=name, frames=[replace(MADE.frames[0], seconds=10.0 - len(played))])
 
-    monkeypatch.setattr(traffic, "play", play)
-    traces = traffic.crowded(tiny_lab)
-    assert played == ["on demand", "128 each", "512 each"] + ["on demand", "512 each"] * (traffic.TURNS - 1)
+    monkeypatch.setattr(run, "play", play)
+    traces = run.crowded(tiny_lab)
+    assert played == ["on demand", "128 each", "512 each"] + ["on demand", "512 each"] * (run.TURNS - 1)
     assert [trace.seconds for trace in traces.values()] == [4, 8, 3]
 
 
-def test_a_window_gives_blocks_back_to_the_pool(tiny_lab: Lab) -> None:
-    whole, cut, sinks = traffic.growths(tiny_lab).values()
-    assert charts.given_back(whole) == 0 and charts.given_back(cut) > charts.given_back(sinks) > 0
-    last = next(f for f in reversed(cut.frames) if 0 in f.tables)
-    assert len(last.holders()) == len(last.tables[0]) - last.tables[0].count(GONE)
-    assert max(blocks for _, blocks in cut.blocks_of(0)) < 0.6 * max(blocks for _, blocks in whole.blocks_of(0))
-    shows(charts.draw_window({"whole": whole, "window": cut}), "given back", "blocks held")
-
-
 def test_as_many_chats_run_as_the_bill_says(tiny_lab: Lab) -> None:
-    own = next(iter(kv_bytes.accounts(tiny_lab).values()))
-    trace = traffic.filling(tiny_lab, gb=0.00015, tokens=96)
+    own = next(iter(run.accounts(tiny_lab).values()))
+    trace = run.filling(tiny_lab, gb=0.00015, tokens=96)
     token = own.token_bytes
     assert trace.block_bytes == 16 * token and trace.num_blocks == int(0.00015e9 // (16 * token))
     assert trace.most_running == trace.num_blocks // 6 == len(trace.outcomes) - 1
     assert trace.evictions == 0 and any(each.in_line for each in trace.frames)
-    scored = bets.slots(trace, 96)
+    scored = run.slots(trace, 96)
     assert scored.answer == trace.most_running and "takes 6 of them" in scored.evidence
 
 
 def test_the_pools_fit_any_model(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = traffic.chat_tokens(tiny_lab)
-    trace = traffic.filling(tiny_lab)
+    tokens = run.chat_tokens(tiny_lab)
+    trace = run.filling(tiny_lab)
     assert (trace.most_running, len(trace.outcomes)) == (4, 5), "whatever a token of the lab's model takes"
-    own = kv_bytes.Shape.of_lab(tiny_lab)
+    own = model_shape.ModelShape.of_lab(tiny_lab)
     wide = replace(own, cost=replace(own.cost, layers=1000 * own.cost.layers))
-    monkeypatch.setattr(kv_bytes.Shape, "of_lab", classmethod(lambda cls, lab: wide))
-    assert traffic.slots_gb(tiny_lab) == pytest.approx(4.6e-9 * tokens * wide.kv_bytes_per_token, rel=0.05)
+    monkeypatch.setattr(model_shape.ModelShape, "of_lab", classmethod(lambda cls, lab: wide))
+    assert run.slots_gb(tiny_lab) == pytest.approx(4.6e-9 * tokens * wide.kv_bytes_per_token, rel=0.05)
 
 
-def test_a_film_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("course.lessons.lesson_07.trace.MOST_STEPS", 3)
+def test_a_trace_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("course.lab.pool_trace.MOST_STEPS", 3)
     with pytest.raises(RuntimeError, match="not over"):
-        record(traffic.engine(tiny_lab), [Arrival(0, PROMPT, 20)], "long")
+        record(run.engine(tiny_lab), [StepArrival(0, PROMPT, 20)], "long")
 
 
 # ---------------------------------------------------------------- the bill
 
 
 def test_the_bill_of_a_70b_by_hand() -> None:
-    kinds = kv_bytes.kinds_of(replace(large(), context=1504))
+    kinds = run.kinds_of(replace(large(), context=1504))
     assert kinds[GQA].chat_bytes == 2 * 80 * 8 * 128 * 2 * 1504 == large().chat_bytes_at(1500)
     assert kinds[MHA].chat_bytes == 8 * kinds[GQA].chat_bytes and kinds[MQA].copies == kinds[MLA].copies == 4
     assert kinds[MQA].chat_bytes == kinds[GQA].chat_bytes / 2, "an eighth, four times"
     assert kinds[MLA].kv == KVCacheSize("MLA", 80, 1, 576)
     assert replace(large(), kv_dtype="int8").token_bytes == 2 * 80 * 8 * (128 + 2)
     assert large().chats == int((283e9 - large().weight_bytes) // large().chat_bytes)
-    assert Account(kv_bytes.LLAMA_70B, room=1e9).chats == 0
+    assert Account(model_shape.LLAMA_70B, room=1e9).chats == 0
     assert "80 layers × 2 (key, value) × 8 heads × 128 numbers × 2 B" in large().formula()
 
 
@@ -174,30 +165,30 @@ def test_a_window_helps_only_beyond_its_length() -> None:
 
 def test_the_bill_is_what_the_pool_allocates(tiny_lab: Lab) -> None:
     for dtype in ("float32", "bfloat16", "int8"):
-        own = replace(next(iter(kv_bytes.accounts(tiny_lab).values())), kv_dtype=dtype)
-        assert own.token_bytes == kv_bytes.allocated(tiny_lab, dtype)
-    assert "2 layers, 2 heads" in kv_bytes.question(tiny_lab, 0.1, 500)
+        own = replace(next(iter(run.accounts(tiny_lab).values())), kv_dtype=dtype)
+        assert own.token_bytes == run.allocated(tiny_lab, dtype)
+    assert "2 layers, 2 heads" in run.question(tiny_lab, 0.1, 500)
 
 
 def test_groups_are_those_of_the_model() -> None:
-    assert large().group == 8 and Account(kv_bytes.LLAMA_13B, room=1e9).group == kv_bytes.GROUP
-    cost = kv_bytes.LLAMA_70B.cost
+    assert large().group == 8 and Account(model_shape.LLAMA_13B, room=1e9).group == run.GROUP
+    cost = model_shape.LLAMA_70B.cost
     grouped = Account(
-        replace(kv_bytes.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=3)), 1e9
+        replace(model_shape.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=3)), 1e9
     )
-    assert grouped.group == 3 and kv_bytes.kinds_of(grouped)[GQA].kv == grouped.kv
-    odd = Account(replace(kv_bytes.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=9)), 1e9)
-    assert GQA not in kv_bytes.kinds_of(odd)
+    assert grouped.group == 3 and run.kinds_of(grouped)[GQA].kv == grouped.kv
+    odd = Account(replace(model_shape.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=9)), 1e9)
+    assert GQA not in run.kinds_of(odd)
     with pytest.raises(ValueError, match="groups of 8"):
         _ = replace(odd, heads=GQA).token_bytes
-    assert "GQA, 3 share" in kv_bytes_picture.draw_kv_bytes(grouped).svg()
+    assert "GQA, 3 share" in pictures.draw_kv_bytes(grouped).svg()
 
 
 # ---------------------------------------------------------------- pictures and the instrument
 
 
 def test_the_pool_can_be_run_and_scrubbed(tiny_lab: Lab) -> None:
-    live = Pool(tiny_lab, traffic.eight(tiny_lab, traffic.SMALL_POOL))
+    live = PoolMap(tiny_lab, run.eight(tiny_lab, run.SMALL_POOL))
     before = live.view.value
     live.step.value = 2
     assert live.view.value != before and "Step 2 of" in live.view.value
@@ -210,54 +201,6 @@ def test_the_pool_can_be_run_and_scrubbed(tiny_lab: Lab) -> None:
     live.wait()
     assert live.error is None and live.trace.swapped_blocks > 0 and live.trace.num_blocks == 24
     ET.fromstring(live.view.value)
-
-
-# ---------------------------------------------------------------- needles and rounding
-
-
-def test_haystacks_have_their_needles_where_they_should_be(tiny_lab: Lab) -> None:
-    stacks = needle.haystacks(tiny_lab, (FIRST_TIME, 32, 64))
-    assert [[each.distance for each in of] for of in stacks] == [[FIRST_TIME, 32, 64]] * len(needle.NEEDLES)
-    once, near, far = stacks[0]
-    said = tiny_lab.model.tokenizer.encode("\n\n" + needle.NEEDLES[0])
-    assert once.token_ids[-len(said) :] == said == near.token_ids[-len(said) :]
-    assert near.token_ids[needle.LEAD : needle.LEAD + len(said)] == said
-    assert len(far.token_ids) - len(near.token_ids) == 32
-    assert len(near.token_ids) - near.num_given == len(said) - needle.CUE_TOKENS
-
-
-def test_needles_are_scored_token_by_token(tiny_lab: Lab) -> None:
-    of = needle.look_for(traffic.engine(tiny_lab), needle.haystacks(tiny_lab, (FIRST_TIME, 32)))
-    window, distances = traffic.probe(tiny_lab)
-    assert list(distances) == sorted(distances) and distances[-1] > window
-    shortest, longest = needle.spans(tiny_lab)
-    assert needle.reach(tiny_lab, window) == window - longest <= window - shortest
-    tokens = sum(len(tiny_lab.model.tokenizer.encode("\n\n" + each)) - needle.CUE_TOKENS for each in needle.NEEDLES)
-    assert of.keys() == {FIRST_TIME, 32} and all(each.tokens == tokens for each in of.values())
-    assert all(0 <= each.share <= 1 and each.surprise > 5 for each in of.values()), "random weights know nothing"
-    shows(charts.draw_needle({"a": of, "b": of}, 50), "out of the window", "never seen before")
-
-
-def test_recall_lies_between_never_heard_and_just_heard() -> None:
-    whole = found(0.9, 0.9)
-    assert bets.recalled(whole, 192) == pytest.approx(1) and bets.recalled(found(0.9, 0.2), 192) == pytest.approx(0)
-    for share, answer in zip((0.9, 0.5, 0.25), bets.FORESEEN):
-        assert bets.needle({"whole": whole, "window": found(0.9, share)}).answer == answer
-
-
-def test_the_gate_measures_all_candidates_on_one_text(tiny_lab: Lab) -> None:
-    of = losses.measure(tiny_lab)
-    assert list(of) == list(losses.candidates(tiny_lab)) and len({each.score.positions for each in of.values()}) == 1
-    rounded, cut, sinks = of.values()
-    assert 0 < rounded.kl < cut.kl and rounded.agreement > 0.8
-    assert rounded.kv_share < 0.3 and cut.kv_share < sinks.kv_share < 0.1
-
-
-def test_floors_are_kept_or_named() -> None:
-    assert loss().broken(Floors()) == []
-    assert loss(rise=0.05, kl=0.2, agreed=50).broken(Floors()) == ["perplexity", "KL", "likeliest token"]
-    assert loss(rise=float("nan")).broken(Floors()) == ["perplexity"]
-    assert loss(rise=0.05).rise == pytest.approx(0.05)
 
 
 # ---------------------------------------------------------------- seventy billion
@@ -278,8 +221,8 @@ def test_too_small_a_pool_makes_everybody_wait(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
     chats = sim_70b.ladder(sim_70b.CHAT)
-    assert claims.cache_shrinks() == pytest.approx(64 / 4 * 256 / 130)
-    assert 1 < sim_70b.gain(chats) < claims.cache_shrinks()
+    assert words.cache_shrinks() == pytest.approx(64 / 4 * 256 / 130)
+    assert 1 < sim_70b.gain(chats) < words.cache_shrinks()
     first, *_, last = chats.values()
     assert first.limit == "room for KV" and last.limit.startswith("the steps, mostly matrix")
     assert last.steps.most_running > 3 * first.steps.most_running
@@ -291,3 +234,70 @@ def test_the_limit_of_a_flood_is_named() -> None:
     few = sim_70b.flood(sim_70b.CONVERSATIONS, 1, kv_heads=1)
     assert few.limit == "requests offered" and few.steps.most_running <= 60
     assert sim_70b.flood(sim_70b.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "slots"
+
+
+# ---------------------------------------------------------------- claims
+
+
+def test_a11_compares_kinds_and_the_pool() -> None:
+    claim = words.a11(large(), 100, 100)
+    assert claim.kind == "holds" and "493 MB" in claim.measured and "GQA model's, and +22% off" in claim.verdict
+    assert words.a11(large(), 100, 50).kind == "not shown"
+
+
+def test_a12_tells_killed_from_read_again() -> None:
+    roomy = trace_of(MADE.frames, (outcome(), outcome()))
+    tight = trace_of(MADE.frames, (outcome(last=4), outcome(last=4)), evictions=2)
+    assert words.a12(tight, roomy, tight).kind == "holds only when"
+    assert words.a12(roomy, roomy, roomy).kind == "not shown"
+    killed = trace_of(MADE.frames, (outcome(), outcome(finished=False)), evictions=1)
+    assert words.a12(killed, roomy, roomy).kind == "wrong"
+    let_in = trace_of(MADE.frames, (outcome(), outcome(first=2)), num_blocks=3, evictions=1)
+    assert words.admitted_when_full(let_in) == 1 and words.a12(let_in, roomy, roomy).kind == "wrong"
+
+
+def held(blocks: int) -> PoolTrace:
+    return trace_of([frame({0: tuple(range(blocks))}, {0: 16 * blocks}, (DECODE,))], (outcome(),), num_blocks=4096)
+
+
+def test_d8_reads_the_exponent() -> None:
+    linear = words.d8({256: held(16), 1024: held(64)})
+    assert linear.kind == "wrong" and "power 1.00" in linear.verdict
+    assert words.d8({256: held(16), 1024: held(256)}).kind == "holds"
+    assert words.d8({256: held(16)}).kind == "not shown"
+
+
+@pytest.mark.parametrize(("paged", "kind"), [(2, "holds only when"), (8, "holds"), (20, "not shown")])
+def test_d12_by_what_paging_saved(paged: int, kind: str) -> None:
+    traces = {"max_len": held(20), "on_demand": held(paged)}
+    assert words.saved(traces) == pytest.approx(1 - paged / 20)
+    assert words.d12({320: traces}).kind == kind
+
+
+def test_every_claim_measures_itself(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sim_70b, "ladders", lambda: {"chats": sim_70b.ladder(sim_70b.CHAT, 60)})
+    for name, measure in words.MEASURE.items():
+        assert measure(tiny_lab).id == name
+
+
+# ---------------------------------------------------------------- bets and the check
+
+
+def test_work_done_twice_is_a_share() -> None:
+    for again, share in ((0, 0), (1, 10), (5, 50)):
+        made = trace_of([frame({}, {}, (DECODE,), num_tokens=10, num_again=again)], (outcome(),))
+        assert run.done_twice(made).answer == share
+
+
+TRACES = {"max_len": trace_of([frame({0: (0, 1)}, {0: 8}, (DECODE,))]), "on_demand": MADE}
+TIGHT = trace_of(MADE.frames, (outcome(), outcome()), evictions=3)
+
+
+def test_the_check_rewards_what_is_right() -> None:
+    check = checks(large(), TRACES, TIGHT)
+    for question, answer in (("q1", 492.8), ("q2", large().chats), ("q3", 0.75), ("q3", 75), ("q4", "Prefilled again")):
+        assert check(question, answer).score == 1, question
+
+
+def test_no_answer_raises() -> None:
+    refuses_garbage(checks(large(), TRACES, TIGHT), 4)

@@ -6,45 +6,33 @@ import pytest
 import torch
 from asserting import refuses_garbage
 
+from course.lab import draft_rules, draft_story, verify_costs
+from course.lab.draft_rules import NextToken
+from course.lab.draft_story import DraftStep, DraftStory
 from course.lab.lab import Lab
+from course.lab.pictures import draft_tiles
 from course.lab.run import Run
-from course.lessons.lesson_08 import (
-    acceptance,
-    bets,
-    claims,
-    costs,
-    overlap,
-    price,
-    served,
-    short,
-    sim_70b,
-    tiles,
-    traffic,
-    watch,
-)
-from course.lessons.lesson_08.acceptance import Point
-from course.lessons.lesson_08.checks import checks
-from course.lessons.lesson_08.costs import VerifyCosts
-from course.lessons.lesson_08.formulas import best_k, break_even, emitted, popular, speedup
-from course.lessons.lesson_08.overlap import Choice
-from course.lessons.lesson_08.short import PayBack
-from course.lessons.lesson_08.watch import Step, Story
+from course.lab.speculation_gain import best_k, break_even, emitted, popular, speedup
+from course.lab.verify_costs import VerifyCosts
+from course.lessons.lesson_08 import pictures, run, sim_70b, words
+from course.lessons.lesson_08.check import checks
+from course.lessons.lesson_08.run import AcceptancePoint, PayBack
 from minillm import EngineConfig
 from minillm.core.timeline import StepRecord, StepShare
 
 TOLD = {
     "copying": (
-        Story(
+        DraftStory(
             "ngram",
             (
-                Step((), 0, ("A",)),
-                Step((" cat", " sat", " on"), 3, (" cat", " sat", " on", " the")),
-                Step((" rug", " and"), 0, (" mat",)),
-                Step((" by", " two"), 1, (" by", "\n")),
+                DraftStep((), 0, ("A",)),
+                DraftStep((" cat", " sat", " on"), 3, (" cat", " sat", " on", " the")),
+                DraftStep((" rug", " and"), 0, (" mat",)),
+                DraftStep((" by", " two"), 1, (" by", "\n")),
             ),
             tuple(range(8)),
         ),
-        Story("without speculation", tuple(Step((), 0, (str(i),)) for i in range(8)), tuple(range(8))),
+        DraftStory("without speculation", tuple(DraftStep((), 0, (str(i),)) for i in range(8)), tuple(range(8))),
     )
 }
 
@@ -53,7 +41,7 @@ def made_costs(slope: float = 0.1, spread: float = 1.0) -> VerifyCosts:
     """Each row adds `slope` of a step at batch 1, and all of it at batch 16."""
     taken = {}
     for batch, share in ((1, slope), (16, 1.0)):
-        for k in costs.LENGTHS:
+        for k in verify_costs.LENGTHS:
             taken[batch, k] = tuple(0.01 * (1 + share * k) * each for each in (1, 1, spread, spread))
     return VerifyCosts(taken)
 
@@ -91,7 +79,7 @@ def test_a_story_counts_its_steps() -> None:
 
 
 def test_watched_answers_are_those_without_drafts(tiny_lab: Lab) -> None:
-    told = watch.stories(tiny_lab)
+    told = run.stories(tiny_lab)
     assert len(told) >= 3
     for story, plain in told.values():
         assert story.token_ids == plain.token_ids and len(plain.steps) == plain.num_tokens
@@ -118,15 +106,15 @@ def run_with(shares: list[tuple[int, int]], k: int, alpha: float = 0.5) -> Run:
 
 
 def test_points_leave_out_drafts_that_were_cut_short() -> None:
-    point = Point.of(run_with([(4, 4), (4, 0), (2, 2), (0, 0), (4, 2)], k=4))
+    point = AcceptancePoint.of(run_with([(4, 4), (4, 0), (2, 2), (0, 0), (4, 2)], k=4))
     assert point.passed == (4, 0, 2) and point.emitted == 3
     assert point.by_place == pytest.approx([2 / 3, 2 / 3, 1 / 3, 1 / 3])
     with pytest.raises(LookupError, match="full length"):
-        Point.of(run_with([(2, 1)], k=4))
+        AcceptancePoint.of(run_with([(2, 1)], k=4))
 
 
 def test_made_up_drafts_pass_about_as_often_as_they_should(tiny_lab: Lab) -> None:
-    always, never = (acceptance.measure(tiny_lab, alpha, 2) for alpha in (1.0, 0.0))
+    always, never = (run.measure_acceptance(tiny_lab, alpha, 2) for alpha in (1.0, 0.0))
     assert always.emitted == 3 and never.emitted == 1
 
 
@@ -138,11 +126,11 @@ def test_costs_between_lengths_lie_on_a_line() -> None:
     assert made.relative(1, 0) == 1 and made.relative(1, 4) == pytest.approx(1.4)
     assert made.relative(1, 6) == pytest.approx(1.6) and made.relative(16, 3) == pytest.approx(4)
     assert not made.is_restless and made_costs(spread=3.0).is_restless
-    assert "×1.40" in str(costs.costs_table(made))
+    assert "×1.40" in str(pictures.costs_table(made))
 
 
 def test_the_picture_tells_where_it_breaks_even() -> None:
-    cheap, costly = (price.draw_gain(made_costs(0.1), 0.6, 4, c, batch) for c, batch in ((0.1, 1), (0.0, 16)))
+    cheap, costly = (pictures.draw_gain(made_costs(0.1), 0.6, 4, c, batch) for c, batch in ((0.1, 1), (0.0, 16)))
     assert f"α = {break_even(4, 0.1, 1.4):.2f}" in cheap.title
     assert "loses at any α" in costly.title and "best k here is 0" in costly.title
 
@@ -151,40 +139,40 @@ def test_the_picture_tells_where_it_breaks_even() -> None:
 
 
 def test_prompts_and_answers(tiny_lab: Lab) -> None:
-    hot = traffic.workload(traffic.CREATIVE, 2, 8)
-    assert hot.arrivals[0].params.temperature == traffic.HOT
+    hot = run.workload(run.CREATIVE, 2, 8)
+    assert hot.arrivals[0].params.temperature == draft_story.HOT
     assert hot.arrivals[0].params.seed != hot.arrivals[1].params.seed
-    assert traffic.workload(traffic.CHAT, 1, 8).arrivals[0].params.temperature == 0
-    assert "word for word" in traffic.prompt_of(traffic.COPYING, 9)[0]["content"]
-    assert list(traffic.drafters(tiny_lab)) == ["ngram"]
+    assert run.workload(run.CHAT, 1, 8).arrivals[0].params.temperature == 0
+    assert "word for word" in run.prompt_of(run.COPYING, 9)[0]["content"]
+    assert list(run.drafters(tiny_lab)) == ["ngram"]
 
 
 def test_ways_are_compared_on_the_same_requests(tiny_lab: Lab) -> None:
-    work = [traffic.workload(kind, 2, 12) for kind in (traffic.CHAT, traffic.CREATIVE)]
-    ways = {served.WITHOUT: traffic.OFF, "always": traffic.ALWAYS, "gates": traffic.SHIPPED}
-    every = served.compare(tiny_lab, work, ways)
+    work = [run.workload(kind, 2, 12) for kind in (run.CHAT, run.CREATIVE)]
+    ways = {run.WITHOUT: run.OFF, "always": run.ALWAYS_DRAFTING, "gates": run.SHIPPED}
+    every = run.compare(tiny_lab, work, ways)
     assert [(one.workload, one.way) for one in every[:3]] == [(work[0].name, way) for way in ways]
     assert every[0].acceptance is None and every[0].drafting_share == 0
     assert every[0].texts == every[1].texts == every[2].texts
-    assert served.faster(every[0], every[0]) == 1 and served.base_of(every[4], every) is every[3]
-    table = str(served.served_table(every))
+    assert run.faster(every[0], every[0]) == 1 and run.base_of(every[4], every) is every[3]
+    table = str(pictures.served_table(every))
     assert "always" in table and table.count("  ×") == 4
 
 
 def test_acceptance_counts_only_guesses_that_were_tested() -> None:
-    one = served.Served("w", "always", (run_with([(4, 4), (4, 0), (0, 0), (4, 1)], k=4),))
+    one = run.WorkloadRuns("w", "always", (run_with([(4, 4), (4, 0), (0, 0), (4, 1)], k=4),))
     assert one.acceptance == pytest.approx(5 / (4 + 1 + 2)) and one.drafting_share == 0.75
 
 
 # ---------------------------------------------------------------- nothing is lost
 
 
-CHOICE = Choice("Thank you very much", torch.tensor([0.4, 0.3, 0.1, 0.08, 0.06, 0.03, 0.02, 0.01]).double(),
+CHOICE = NextToken("Thank you very much", torch.tensor([0.4, 0.3, 0.1, 0.08, 0.06, 0.03, 0.02, 0.01]).double(),
                 tuple("abcdefg"), tuple(range(7)))  # fmt: skip
 
 
 def test_only_the_engines_rule_keeps_the_distribution() -> None:
-    lab = overlap.overlap_lab(CHOICE)
+    lab = pictures.overlap_lab(CHOICE)
     for skill in (0.0, 0.5, 1.0):
         lab.set(skill=skill, rule="the engine's rule")
     lab.set(skill=0.2, rule="redraw from p")
@@ -195,8 +183,8 @@ def test_only_the_engines_rule_keeps_the_distribution() -> None:
 
 def test_distances_by_hand() -> None:
     one, other = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.25, 0.25, 0.5])
-    assert overlap.distance(one, other) == pytest.approx(0.5) and overlap.distance(one, one) == 0
-    few, many = (overlap.usual_distance(CHOICE.coarse(), draws) for draws in (50, 5000))
+    assert draft_rules.distance(one, other) == pytest.approx(0.5) and draft_rules.distance(one, one) == 0
+    few, many = (draft_rules.usual_distance(CHOICE.coarse(), draws) for draws in (50, 5000))
     assert many[1] < few[0] < few[1]
 
 
@@ -213,22 +201,22 @@ def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
 
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
     on = sim_70b.stack(sim_70b.TODAY)
-    early, late = (short.pay_back(on, prompt) for prompt in (100, 4000))
+    early, late = (run.pay_back(on, prompt) for prompt in (100, 4000))
     assert 0 < early.tokens < late.tokens and late.reading > early.reading
-    assert short.pay_back(on, 100, alpha=0.0).words == "never"
+    assert run.pay_back(on, 100, alpha=0.0).words == "never"
 
 
 # ---------------------------------------------------------------- bets, claims, check
 
 
 def test_each_bet_has_its_answer() -> None:
-    point = Point(0.6, 4, (2, 1, 1))  # 2.33 tokens
+    point = AcceptancePoint(0.6, 4, (2, 1, 1))  # 2.33 tokens
     for slope in (0.0, 0.15, 0.5):
         costs = made_costs(slope)
-        assert bets.alone(point, costs).answer == point.emitted / (costs.relative(1, 4) + 4 * bets.PRICE)
+        assert run.alone(point, costs).answer == point.emitted / (costs.relative(1, 4) + 4 * run.PRICE)
 
 
-class Made(served.Served):
+class Made(run.WorkloadRuns):
     """A served workload with speeds of our own."""
 
     def __new__(cls, workload: str, way: str, decode_s: float, e2e_s: float = 1.0):
@@ -243,73 +231,71 @@ class Made(served.Served):
 
 
 def three_ways(drafts: float, int8: float, name: str) -> list[Made]:
-    return [Made(name, served.WITHOUT, 1.0), Made(name, claims.NGRAM, drafts), Made(name, claims.INT8, int8)]
+    return [Made(name, run.WITHOUT, 1.0), Made(name, run.NGRAM, drafts), Made(name, run.INT8, int8)]
 
 
 def test_the_crowd_bet() -> None:
-    base = Made("w", served.WITHOUT, 1.0)
-    for seconds, answer in zip((0.5, 1.02, 1.5), bets.CROWDED):
-        assert bets.crowded([base, Made("w", served.ALWAYS, seconds)]).answer == answer
+    base = Made("w", run.WITHOUT, 1.0)
+    for seconds, answer in zip((0.5, 1.02, 1.5), run.CROWDED):
+        assert run.crowded([base, Made("w", run.ALWAYS, seconds)]).answer == answer
 
 
 def test_runs_that_overlap_decide_no_bet(monkeypatch: pytest.MonkeyPatch) -> None:
-    base, drafted, twice = (
-        Made("w", way, s) for way, s in ((served.WITHOUT, 1.0), (served.ALWAYS, 0.8), (served.ALWAYS, 0.5))
-    )
+    base, drafted, twice = (Made("w", way, s) for way, s in ((run.WITHOUT, 1.0), (run.ALWAYS, 0.8), (run.ALWAYS, 0.5)))
     monkeypatch.setattr(Made, "each_decode_s", property(lambda self: [self.speeds[0], 2 * self.speeds[0]]))
-    assert not served.is_apart(drafted, base)
-    assert bets.crowded([base, drafted]).answer == bets.CROWDED[1]
-    assert isinstance(bets.crowded([base, twice]), str), "twice as fast is not called no difference"
+    assert not run.is_apart(drafted, base)
+    assert run.crowded([base, drafted]).answer == run.CROWDED[1]
+    assert isinstance(run.crowded([base, twice]), str), "twice as fast is not called no difference"
 
 
 def test_a14_compares_both() -> None:
     better, worse = three_ways(0.4, 0.7, "copying, 3"), three_ways(1.0, 0.7, "chat, 3")
-    mixed = claims.a14([*better, *worse])
+    mixed = words.a14([*better, *worse])
     assert mixed.kind == "holds only when" and "×2.50" in mixed.measured
-    assert claims.a14(better).kind == "holds" and claims.a14(worse).kind == "wrong"
-    close = claims.a14(three_ways(0.98, 1.0, "chat, 3"))
+    assert words.a14(better).kind == "holds" and words.a14(worse).kind == "wrong"
+    close = words.a14(three_ways(0.98, 1.0, "chat, 3"))
     assert close.kind == "not shown" and "directly" not in close.verdict
 
 
 def test_d4_finds_the_border_in_the_costs() -> None:
-    spread = claims.d4(made_costs(0.1))
+    spread = words.d4(made_costs(0.1))
     assert spread.kind == "holds only when" and "×2.40" in spread.measured
-    assert claims.d4(made_costs(spread=3.0)).kind == "not shown"
-    cheap = VerifyCosts({(1, k): (0.01,) for k in costs.LENGTHS})
-    assert claims.d4(cheap).kind == ("holds only when" if break_even(8, 0.3) > 0.5 else "wrong")
+    assert words.d4(made_costs(spread=3.0)).kind == "not shown"
+    cheap = VerifyCosts({(1, k): (0.01,) for k in verify_costs.LENGTHS})
+    assert words.d4(cheap).kind == ("holds only when" if break_even(8, 0.3) > 0.5 else "wrong")
 
 
 def test_d5_counts_corrections() -> None:
-    claim = claims.d5(TOLD)
+    claim = words.d5(TOLD)
     assert claim.kind == "wrong" and "in 2 verifications" in claim.measured and "before it (1 in all)" in claim.measured
     story, plain = TOLD["copying"]
-    assert claims.d5({"a": (replace(story, steps=story.steps[:2]), plain)}).kind == "not shown"
+    assert words.d5({"a": (replace(story, steps=story.steps[:2]), plain)}).kind == "not shown"
     longer = replace(story, steps=story.steps * 3)
-    assert claims.d5({"a": (longer, plain)}).kind == "holds"
+    assert words.d5({"a": (longer, plain)}).kind == "holds"
 
 
 def test_d6_asks_where_the_border_is() -> None:
     def brief(ratio: float) -> list[Made]:
-        return [Made("chat, 6", served.WITHOUT, 1.0, 1.0), Made("chat, 6", served.ALWAYS, 1.0, ratio)]
+        return [Made("chat, 6", run.WITHOUT, 1.0, 1.0), Made("chat, 6", run.ALWAYS, 1.0, ratio)]
 
     early, late, never = PayBack(100, 0.01, 0.01), PayBack(4000, 0.9, 0.01), PayBack(100, 0.01, -0.01)
-    assert claims.d6(brief(1.0), [early]).kind == "wrong"
-    assert claims.d6(brief(1.0), [early, late]).kind == "holds only when"
-    assert claims.d6(brief(1.3), [early]).kind == "holds only when"
-    assert claims.d6(brief(1.3), [late, never]).kind == "holds"
-    long = [Made("chat, 48", served.WITHOUT, 1.0, 1.0), Made("chat, 48", served.ALWAYS, 1.0, 1.4)]
-    assert claims.d6([*brief(1.0), *long], [early]).kind == "not shown"
+    assert words.d6(brief(1.0), [early]).kind == "wrong"
+    assert words.d6(brief(1.0), [early, late]).kind == "holds only when"
+    assert words.d6(brief(1.3), [early]).kind == "holds only when"
+    assert words.d6(brief(1.3), [late, never]).kind == "holds"
+    long = [Made("chat, 48", run.WITHOUT, 1.0, 1.0), Made("chat, 48", run.ALWAYS, 1.0, 1.4)]
+    assert words.d6([*brief(1.0), *long], [early]).kind == "not shown"
 
 
 def test_f2_asks_which_formula_is_nearer() -> None:
-    right = [Point(0.9, 4, (4, 4, 4, 1, 4, 2, 4, 0, 4, 4))]
-    assert claims.f2(right).kind == "wrong"
-    as_popular = [Point(0.5, 4, (1,))]
-    assert claims.f2(as_popular).kind == "not shown"
+    right = [AcceptancePoint(0.9, 4, (4, 4, 4, 1, 4, 2, 4, 0, 4, 4))]
+    assert words.f2(right).kind == "wrong"
+    as_popular = [AcceptancePoint(0.5, 4, (1,))]
+    assert words.f2(as_popular).kind == "not shown"
 
 
 def test_claims_measure_themselves(tiny_lab: Lab) -> None:
-    for name, measure in claims.MEASURE.items():
+    for name, measure in words.MEASURE.items():
         assert measure(tiny_lab).id == name
 
 
@@ -322,7 +308,7 @@ def test_the_check_rewards_what_is_right() -> None:
         assert check(question, answer).score == 1, question
     cheap = checks(made_costs(0.1), TOLD)
     assert cheap("q4", "never").score == 1
-    border = VerifyCosts({(1, k): (0.01 * (1 + 0.2 * k),) for k in costs.LENGTHS})
+    border = VerifyCosts({(1, k): (0.01 * (1 + 0.2 * k),) for k in verify_costs.LENGTHS})
     key = break_even(4, 0.0, 1.8)
     assert checks(border, TOLD)("q4", key).score == 1
     assert checks(border, TOLD)("q4", 100 * key).score == 1
@@ -332,7 +318,7 @@ def test_the_check_rewards_what_is_right() -> None:
 
 def test_a_story_player_has_as_many_steps_as_its_answer() -> None:
     story, plain = TOLD["copying"]
-    panel = tiles.StoryPlayer({**TOLD, "chat": (replace(story, steps=story.steps[:2]), plain)})
+    panel = draft_tiles.StoryPlayer({**TOLD, "chat": (replace(story, steps=story.steps[:2]), plain)})
     for name, steps in (("chat", 2), ("copying", 4)):
         panel.controls["answer"].value = name
         assert panel.controls["step"].max == steps

@@ -17,7 +17,7 @@ from course.lab import json_store, progress
 from course.lab.lab import Lab
 from course.lab.predict import Outcome, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
-from course.lessons.lesson_08.formulas import emitted
+from course.lab.speculation_gain import emitted
 from course.lessons.start import contents, resume
 from course.lessons.start.cards import CARDS, Card, Deck
 from course.lessons.start.review import Review, export

@@ -1,0 +1,128 @@
+"""What checking costs: steps of the real engine with k + 1 rows per request, beside steps with one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from course.lab.draft_story import GATES_OPEN
+from course.lab.lab import Lab
+from course.lab.run import percentile
+from course.lab.speculation_gain import speedup
+from course.lab.texts import CHAT_QUESTIONS
+from course.lab.waiting import with_progress
+from minillm import SamplingParams
+from minillm.core.brief import brief
+from minillm.core.request import Draft
+from minillm.speculation.base import DraftRequest, Proposer
+
+BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16), (1, 8)
+LENGTHS = (0, 1, 2, 4, 8)
+"""Drafts by turns, so that whatever else the machine does hits all of them."""
+WARM_UP = len(LENGTHS)
+RESTLESS = 1.6
+PROMPT_TOKENS, MARGIN, BLOCK = 176, 48, 16
+"""KV that a request may need: no prompt here is longer; what drafts take beyond the answer; tokens of a block."""
+
+
+class ByTurns(Proposer):
+    """Drafts that cost nothing and do not pass: one token over and over, of each length in turn."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.lengths = lengths
+        self.turn = 0
+
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
+        length = self.lengths[self.turn % len(self.lengths)]
+        self.turn += bool(wanted)
+        return [Draft([0] * min(length, k)) for _, k in wanted]
+
+
+@dataclass(frozen=True)
+class VerifyCosts:
+    """Seconds of steps, by batch and by length of the drafts that they check."""
+
+    taken: dict[tuple[int, int], tuple[float, ...]]
+
+    __repr__ = brief
+
+    @property
+    def batches(self) -> list[int]:
+        return sorted({batch for batch, _ in self.taken})
+
+    @property
+    def lengths(self) -> list[int]:
+        return sorted({k for _, k in self.taken})
+
+    def seconds(self, batch: int, k: int) -> float:
+        """Of the quickest: whatever else runs can only slow a step down."""
+        return min(self.taken[batch, k])
+
+    def relative(self, batch: int, k: float) -> float:
+        """A verification in decode steps of the same batch; between measured lengths along a straight line."""
+        below = max(length for length in self.lengths if length <= k)
+        above = min((length for length in self.lengths if length >= k), default=below)
+        share = 0.0 if above == below else (k - below) / (above - below)
+        mixed = (1 - share) * self.seconds(batch, below) + share * self.seconds(batch, above)
+        return mixed / self.seconds(batch, 0)
+
+    @property
+    def is_restless(self) -> bool:
+        """Something else was running: steps of one kind differed much among themselves, or the quickest plain step of a
+        larger batch took less time than that of a smaller one."""
+        uneven = any(percentile(each, 75) > RESTLESS * percentile(each, 25) for each in self.taken.values())
+        plain = [self.seconds(batch, 0) for batch in self.batches]
+        return uneven or any(later < earlier / RESTLESS for earlier, later in pairwise(plain))
+
+    @property
+    def doubt(self) -> str:
+        """What to put before anything that rests on these costs."""
+        return "Noisy machine, measure again. " if self.is_restless else ""
+
+
+def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
+    """Each batch, each length, several times.
+
+    Args:
+        batches: None = those that suit the lab's scale.
+    """
+    batches = batches or (BATCHES if lab.scale == 1 else SHORT_BATCHES)
+    taken: dict[tuple[int, int], tuple[float, ...]] = {}
+    with lab.alone():
+        for batch in with_progress(batches, "decode steps with drafts, batch"):
+            taken |= _measure(lab, batch, rounds=(7 if batch <= 8 else 5) if lab.scale == 1 else 4)
+    return VerifyCosts(taken)
+
+
+def _measure(lab: Lab, batch: int, rounds: int) -> dict[tuple[int, int], tuple[float, ...]]:
+    wanted = WARM_UP + rounds * len(LENGTHS)
+    per_request = (PROMPT_TOKENS + wanted + MARGIN + BLOCK - 1) // BLOCK
+    engine = lab.engine(
+        speculative={"method": "ngram", "k": max(LENGTHS), **GATES_OPEN},
+        max_num_seqs=batch,
+        max_num_batched_tokens=4096,
+        num_kv_blocks=batch * per_request,
+        enable_prefix_caching=False,
+    )
+    engine.speculator.proposer = ByTurns(LENGTHS)
+    params = SamplingParams(temperature=0.0, max_tokens=wanted * 2 + 2 * max(LENGTHS), ignore_eos=True)
+    for i in range(batch):
+        question = CHAT_QUESTIONS[i % len(CHAT_QUESTIONS)]
+        engine.add_request([{"role": "user", "content": question}], params, stream=False)
+    steps = []
+    while len(steps) < wanted and engine.has_unfinished:
+        engine.step()
+        step = engine.steps[-1]
+        if step.num_prefill_tokens == 0 and len(step.shares) == batch:
+            steps.append(step)
+    engine.abort_all()
+    taken: dict[tuple[int, int], list[float]] = {}
+    for step in steps[WARM_UP:]:
+        drafting = step.stages.get("draft", 0.0)
+        key = (batch, max(share.num_drafts for share in step.shares))
+        taken.setdefault(key, []).append(step.end - step.start - drafting)
+    return {key: tuple(each) for key, each in taken.items()}
+
+
+def gain(costs: VerifyCosts, batch: int, k: int, alpha: float, c: float) -> float:
+    """Speedup, with a verification as expensive as it was measured."""
+    return speedup(alpha, k, c, costs.relative(batch, k))

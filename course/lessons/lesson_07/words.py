@@ -1,0 +1,222 @@
+"""What the runs of lesson 07 showed: its findings and its claims."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from course.lab.claims import Claim, conclude, say
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.pool_trace import PoolTrace
+from course.lab.style import number, size
+from course.lessons.lesson_07 import run, sim_70b
+from course.lessons.lesson_07.run import GQA, MHA, Account, kinds_of
+from course.lessons.lesson_07.sim_70b import Served
+
+# ---------------------------------------------------------------- findings
+
+
+FALLS = 0.9
+"""Throughput that stays above this share of the best hasn't fallen."""
+
+
+def full(trace: PoolTrace) -> Finding:
+    """One chat more than fits."""
+    return tell("07", "full", "here", running=trace.most_running, of=len(trace.outcomes), blocks=trace.num_blocks)
+
+
+def reserved(traces: Mapping[str, PoolTrace]) -> Finding:
+    """Reserving the longest request against paging, on the same pool."""
+    whole, paged = traces["max_len"], traces["on_demand"]
+    told = {"empty": 1 - whole.filled_share, "paged_empty": 1 - paged.filled_share}
+    steps = {"steps": len(whole.frames), "paged_steps": len(paged.frames)}
+    return tell("07", "reserved", "here", running=whole.mean_running, paged_running=paged.mean_running, **told, **steps)
+
+
+def thrashing(shrunk: Mapping[str, Mapping[int, PoolTrace]]) -> Finding:
+    """What a pool that is too small costs."""
+    roomy, tight = (shrunk["recompute"][pool] for pool in (max(shrunk["recompute"]), min(shrunk["recompute"])))
+    again = tight.again / tight.tokens
+    steps = {"steps": len(tight.frames), "roomy_steps": len(roomy.frames)}
+    swapped = shrunk["swap"][min(shrunk["swap"])].swapped_blocks
+    outcome = "thrash" if tight.evictions else "none"
+    return tell("07", "thrash", outcome, again=again, evictions=tight.evictions, swapped=swapped, **steps)
+
+
+def crowd(traces: Mapping[int, PoolTrace]) -> Finding:
+    """What reserving more for each request did to throughput."""
+    least, most = traces[min(traces)], traces[max(traces)]
+    outcome = "fell" if most.tokens_per_s < FALLS * least.tokens_per_s else "same"
+    speeds = {"fast": least.tokens_per_s, "slow": most.tokens_per_s}
+    return tell("07", "crowd", outcome, many=least.mean_running, few=most.mean_running, **speeds)
+
+
+# ---------------------------------------------------------------- claims
+
+
+A11_TOKENS, A11_BYTES = 1500, 600e6
+"""The article's example."""
+NEAR = 0.1
+TENFOLD, GAINED = 10.0, 1.1
+"""Times as many tokens per second: claimed; and the least that is a gain."""
+D12_SAVED = 0.6
+FEWER, SLOWER = 0.9, 0.8
+"""Of what the others reach; nearer than that is no difference. Seconds are noisier than counts."""
+LINEAR, QUADRATIC = 1.0, 2.0
+
+
+def a11(seventy_b: Account, by_hand: int, in_pool: int) -> Claim:
+    """One chat of a 70B by its shape; and the formula against a pool of this lab's model.
+
+    Args:
+        by_hand, in_pool: bytes of a token of the lab's model, by the formula and by its tensors.
+    """
+    chat = replace(seventy_b, shape=replace(seventy_b.shape, gpus=0), context=A11_TOKENS, window=None)  # no copies
+    kinds = {name: kind.chat_bytes for name, kind in kinds_of(chat).items()}
+    return conclude(
+        "A11", "holds" if by_hand == in_pool else "not_shown", a11_tokens=A11_TOKENS,
+        told=", ".join(f"{name} {size(kept)}" for name, kept in kinds.items()), by_hand=by_hand, in_pool=in_pool,
+        off=A11_BYTES / kinds[GQA] - 1, gqa_size=size(kinds[GQA]), mha_size=size(kinds[MHA]),
+    )  # fmt: skip
+
+
+def admitted_when_full(trace: PoolTrace) -> int:
+    """Requests that began in a step that left no block unheld."""
+    begun = [outcome.first_step for outcome in trace.outcomes if outcome.first_step]
+    return sum(len(trace.frames[step - 1].holders()) == trace.num_blocks for step in begun)
+
+
+def a12(tight: PoolTrace, roomy: PoolTrace, swapped: PoolTrace) -> Claim:
+    """The same requests in a pool that is too small, in one that is not, and with swapping.
+
+    Args:
+        roomy: nothing is evicted.
+    """
+    line, none = (max(frame.in_line for frame in trace.frames) for trace in (tight, roomy))
+    last_steps = [sum(outcome.last_step for outcome in trace.outcomes) for trace in (tight, roomy)]
+    num_tight, ended = len(tight.outcomes), sum(outcome.finished for outcome in tight.outcomes)
+    is_wrong = admitted_when_full(tight) or ended < num_tight
+    return conclude(
+        "A12", "not_shown" if not tight.evictions else "wrong" if is_wrong else "only_when", num_tight=num_tight,
+        tight=tight, admitted_when_full=admitted_when_full(tight), line=line, roomy=roomy, none=none, ended=ended,
+        same=sum(a.output == b.output for a, b in zip(tight.outcomes, roomy.outcomes)),
+        late=last_steps[0] / last_steps[1], swapped=swapped,
+    )  # fmt: skip
+
+
+def a15(ladders: Mapping[str, Mapping[str, Served]], cache: float) -> Claim:
+    """Shared prefixes, MQA and 8 bits, one on top of the other, at 70B.
+
+    Args:
+        ladders: by kind of traffic.
+        cache: bytes of KV a token, first step over last.
+    """
+    gains = {kind: sim_70b.gain(ladder) for kind, ladder in ladders.items()}
+    told = "; ".join(
+        f"{kind}: " + ", ".join(f"{name} {number(s.tokens_per_s)} tokens/s ({s.limit})" for name, s in ladder.items())
+        for kind, ladder in ladders.items()
+    )
+    ends = ", ".join(f"{list(ladder.values())[-1].limit} ({kind})" for kind, ladder in ladders.items())
+    if min(gains.values()) >= TENFOLD:
+        verdict = "holds"
+    else:
+        most = max(gains.values())
+        verdict = "not_shown" if most < GAINED else "wrong" if most < TENFOLD else "only_when"
+    return conclude(
+        "A15",
+        verdict,
+        told=told,
+        cache=cache,
+        reached=", ".join(f"×{value:.1f} for {kind}" for kind, value in gains.items()),
+        why=say("A15.why", cache=cache, ends=ends),
+    )
+
+
+def b2(crowd: Mapping[int, PoolTrace], prefixes: Mapping[str, PoolTrace]) -> Claim:
+    """More KV set aside for each request; and a cache of prefixes beside.
+
+    Args:
+        crowd: by tokens set aside; 0 = on demand. Of the first and the last, the fastest of several runs.
+        prefixes: "on" and "off".
+    """
+    base, most = crowd[0], crowd[max(crowd)]
+    fewer, slower = most.mean_running / base.mean_running, most.tokens_per_s / base.tokens_per_s
+    told = (say("B2.told", n=f"{n} tokens each" if n else "on demand", trace=trace) for n, trace in crowd.items())
+    slots = {name: trace.mean_running for name, trace in prefixes.items()}
+    as_many = abs(slots["on"] / slots["off"] - 1) < 1 - FEWER
+    return conclude(
+        "B2", "not_shown_2" if fewer >= FEWER else "only_when" if slower < SLOWER else "not_shown", base=base,
+        told=", ".join(told), turns=run.TURNS, slots=slots, beside=say("B2.beside" if as_many else "B2.beside_2"),
+    )  # fmt: skip
+
+
+def exponent(by_length: Mapping[int, float]) -> float:
+    """p in  KV ~ length ** p, from the shortest to the longest."""
+    short, long = min(by_length), max(by_length)
+    return math.log(by_length[long] / by_length[short]) / math.log(long / short)
+
+
+def d8(traces: Mapping[int, PoolTrace]) -> Claim:
+    """Requests of several lengths, alone: what do they hold?"""
+    held = {length: max(blocks for _, blocks in trace.blocks_of(0)) for length, trace in traces.items()}
+    bytes_ = {length: blocks * traces[length].block_bytes for length, blocks in held.items()}
+    told = ", ".join(f"{length} tokens {held[length]} blocks ({size(kept)})" for length, kept in bytes_.items())
+    if len(held) < 2:
+        return conclude("D8", "not_shown", told=told)
+    power = exponent(bytes_)
+    is_square = abs(power - QUADRATIC) < abs(power - LINEAR)
+    return conclude("D8", "holds" if is_square else "wrong", told=told, power=power)
+
+
+def saved(traces: Mapping[str, PoolTrace]) -> float:
+    """Share of held places that `on_demand` saved over `max_len`, for the same requests."""
+    return 1 - traces["on_demand"].held_block_steps / traces["max_len"].held_block_steps
+
+
+def d12(by_limit: Mapping[int, Mapping[str, PoolTrace]]) -> Claim:
+    """Reserved up front against block by block, under several context limits, with room for all requests.
+
+    Args:
+        by_limit: by max_model_len: traces of the same requests, by kv_reservation.
+    """
+    found = {limit: saved(traces) for limit, traces in by_limit.items()}
+    some = next(iter(by_limit.values()))
+    ends = [outcome.num_prompt_tokens + len(outcome.output) for outcome in some["on_demand"].outcomes]
+    as_said = all(abs(share - D12_SAVED) < NEAR for share in found.values())
+    return conclude(
+        "D12",
+        "not_shown" if max(found.values()) < 0.05 else "holds" if as_said else "only_when",
+        mean=sum(ends) / len(ends),
+        told=", ".join(f"{limit} tokens reserved: {share:.0%} saved" for limit, share in found.items()),
+        some=some,
+    )
+
+
+def _measure_a11(lab: Lab) -> Claim:
+    return a11(run.large(run.accounts(lab)), run.by_hand(lab), run.in_pool(lab))
+
+
+def _measure_a12(lab: Lab) -> Claim:
+    tight, roomy = (run.eight(lab, pool) for pool in (run.TIGHT_POOL, run.ROOMY_POOL))
+    return a12(tight, roomy, run.eight(lab, run.TIGHT_POOL, "swap"))
+
+
+def cache_shrinks() -> float:
+    """KV bytes of a token, the first of sim_70b.STEPS over the last."""
+    first, last = (sim_70b.token_bytes(fields) for fields in list(sim_70b.STEPS.values())[:: len(sim_70b.STEPS) - 1])
+    return first / last
+
+
+EXPERIMENT = (
+    "lab/model_shape.py",
+    "lab/pool_trace.py",
+    "lessons/lesson_02/simulated.py",
+)
+MEASURE: dict[str, Callable[[Lab], Claim]] = {
+    "A11": _measure_a11,
+    "A12": _measure_a12,
+    "A15": lambda lab: a15(sim_70b.ladders(), cache_shrinks()),
+    "B2": lambda lab: b2(run.crowded(lab), run.with_and_without_prefixes(lab)),
+    "D8": lambda lab: d8(run.lengths(lab)),
+    "D12": lambda lab: d12(run.limits(lab, run.eight(lab, run.ROOMY_POOL))),
+}

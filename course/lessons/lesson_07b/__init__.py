@@ -1,1 +1,0 @@
-"""Lesson 07b: KV caches made smaller, or kept elsewhere. Traces, needles and losses are lesson 07's."""

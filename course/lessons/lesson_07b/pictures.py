@@ -1,0 +1,121 @@
+"""Pictures and tables of lesson 07b."""
+
+from collections.abc import Mapping
+
+from course.lab.display import Html, as_table, table_by_name
+from course.lab.explorer import Explorer, choices
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.pool_trace import GONE, PoolTrace
+from course.lab.style import seconds
+from course.lab.svg import Picture
+from course.lessons.lesson_07b.run import FIRST_TIME, Found, Loss, compute_s, fetch_s, later_ttft
+from course.measure.quality import REQUEST_TOKENS, Floors
+from course.simulator.cluster.run import FleetRun
+
+# ---------------------------------------------------------------- windows and needles
+
+
+def draw_window(traces: Mapping[str, PoolTrace]) -> Picture:
+    """Blocks held against tokens read: with a window they come back to the pool."""
+    curves = [
+        Curve(name, [tokens for tokens, _ in trace.blocks_of(0)], [held for _, held in trace.blocks_of(0)])
+        for name, trace in traces.items()
+    ]
+    told = "; ".join(
+        f"{name}: {trace.blocks_of(0)[-1][1]} blocks held at the end, {given_back(trace)} given back"
+        for name, trace in traces.items()
+    )
+    return draw_chart(
+        "One request grows: how many blocks does it hold?",
+        curves, Axis("tokens in its text"), Axis("blocks held", low=0),
+        height=240, description=told,
+    )  # fmt: skip
+
+
+def given_back(trace: PoolTrace) -> int:
+    """Blocks that left the window and went back to the pool, while the request still ran."""
+    tables = [frame.tables[0] for frame in trace.frames if 0 in frame.tables]
+    return tables[-1].count(GONE)
+
+
+def draw_needle(found: Mapping[str, Mapping[int, Found]], reach: int) -> Picture:
+    """Tokens of the needle foreseen, against how far back it was said.
+
+    Args:
+        found: by name of a configuration, by distance.
+        reach: distance beyond which the whole needle is out of the window.
+    """
+    back = [distance for distance in next(iter(found.values())) if distance != FIRST_TIME]
+    curves = [Curve(name, back, [100 * of[distance].share for distance in back]) for name, of in found.items()]
+    guess = 100 * max(of[FIRST_TIME].share for of in found.values())
+    curves.append(Curve("never seen before", [back[0], back[-1]], [guess, guess], "dashes"))
+    return draw_chart(
+        "Given once, given again: how much of it does the model predict?",
+        curves,
+        Axis("tokens between the first time and the second"),
+        Axis("tokens of the needle predicted (%)", low=0, high=105),
+        [Mark("out of the window", x=reach)],
+        height=260,
+    )
+
+
+# ---------------------------------------------------------------- tables
+
+
+def losses_table(found: Mapping[str, Loss]) -> Html:
+    """What each saves beside what it loses, and whether it keeps the floors."""
+    floors = Floors()
+    rows = [("as the model is", "100%", "", "", "", "the reference")]
+    for loss in found.values():
+        broken = loss.broken(floors)
+        rows.append(
+            (
+                loss.name, f"{loss.kv_share:.0%}", f"{loss.rise:+.1%}", f"{loss.kl:.4f}",
+                f"{loss.agreement:.1%}", f"breaks: {', '.join(broken)}" if broken else "keeps all three",
+            )
+        )  # fmt: skip
+    header = (
+        "", f"KV of {REQUEST_TOKENS:,} tokens",
+        f"perplexity (floor {floors.perplexity_rise:+.0%})", f"KL, nats (floor {floors.kl})",
+        f"same likeliest (floor {floors.agreement:.0%})", "floors",
+    )  # fmt: skip
+    return as_table(header, rows)
+
+
+def tiers_table(found: Mapping[str, FleetRun]) -> Html:
+    """What each found, and what later turns waited."""
+    return table_by_name(
+        "KV is kept in",
+        found,
+        {
+            "prompt tokens found": lambda run: f"{run.prefix_hit_rate:.0%}",
+            "TTFT p50, later turns": lambda run: seconds(later_ttft(run)),
+        },
+    )
+
+
+# ---------------------------------------------------------------- fetch it, or compute it again
+
+
+PREFIXES = (256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+def draw_fetch(gb_per_s: float, latency_ms: float) -> Picture:
+    """Both ways, by the length of the prefix."""
+    fetch = [1e3 * fetch_s(n, gb_per_s, latency_ms) for n in PREFIXES]
+    compute = [1e3 * compute_s(n) for n in PREFIXES]
+    cheaper = [n for n, a, b in zip(PREFIXES, fetch, compute) if a < b]
+    told = f"fetching wins from {min(cheaper):,} tokens" if cheaper else "computing is faster at every length here"
+    curves = [Curve("compute it again (70B, 4 H100s)", PREFIXES, compute), Curve("fetch it", PREFIXES, fetch)]
+    marks = [Mark(f"from {min(cheaper):,}", x=min(cheaper))] if cheaper else []
+    axes = Axis("prefix, tokens", log=True), Axis("ms until it's there", log=True)
+    return draw_chart(f"Fetch the KV, or compute it again? Here {told}", curves, *axes, marks)
+
+
+def tier_explorer() -> Explorer:
+    """Bandwidth and latency of a tier."""
+    return Explorer(
+        draw_fetch,
+        gb_per_s=choices("link, GB/s (all GPUs together)", [0.5, 1.0, 2.0, 5.0, 12.5, 25.0, 50.0, 100.0, 200.0], 50.0),
+        latency_ms=choices("latency, ms", [0.0, 0.1, 1.0, 5.0, 20.0], 0.1),
+    )

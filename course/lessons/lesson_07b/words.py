@@ -1,0 +1,88 @@
+"""What the runs of lesson 07b showed: its findings and its claim."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from course.lab.claims import Claim, conclude, say
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.pool_trace import PoolTrace
+from course.lessons.lesson_07 import run as lesson_07
+from course.lessons.lesson_07.run import Account
+from course.lessons.lesson_07b import run
+from course.lessons.lesson_07b.run import ALL, SOME, Found, Loss, later_ttft, recalled
+from course.measure.quality import Floors
+from course.simulator.cluster.run import FleetRun
+
+# ---------------------------------------------------------------- findings
+
+
+def forgotten(found: Mapping[str, Mapping[int, Found]]) -> Finding:
+    """What became of the needle once it had left the window."""
+    whole, *_, windowed = found.values()
+    far = max(windowed)
+    share = recalled({**whole, far: windowed[far]}, far)
+    outcome = "kept" if share >= ALL else "some" if share >= SOME else "gone"
+    return tell("07b", "needle", outcome, far=far, whole=whole[far].share, windowed=windowed[far].share)
+
+
+def rounding(found: Mapping[str, Loss]) -> Finding:
+    """Whether int8 KV kept the floors, beside what it saves."""
+    loss = found["KV in int8"]
+    broken = ", ".join(loss.broken(Floors()))
+    outcome = "broken" if broken else "kept"
+    return tell(
+        "07b", "rounding", outcome, share=loss.kv_share, rise=loss.rise, agreement=loss.agreement, broken=broken
+    )
+
+
+def tiered(fleets: Mapping[str, FleetRun]) -> Finding:
+    """Which tier paid."""
+    (alone, host, store), rates = map(later_ttft, fleets.values()), [run.prefix_hit_rate for run in fleets.values()]
+    outcome = "slow" if store > 0.8 * alone else "both"
+    return tell("07b", "tiers", outcome, alone=alone, host=host, store=store, before=rates[0], after=rates[1])
+
+
+# ---------------------------------------------------------------- the claim
+
+
+D14_SAVED, D14_WINDOW = 0.7, 2048
+D14_LENGTHS = (1500, 4096, 8192, 32768)
+
+
+def d14(model: Account, windowed: PoolTrace, window: int, found: Mapping[str, Mapping[int, Found]]) -> Claim:
+    """What a window frees, by length; that the engine really gives it back; what is lost.
+
+    Args:
+        windowed: a trace of one long request; `window` its size.
+        found: needles, by name of the configuration: all in sight first, the window with sinks last.
+    """
+    cut, uncut = replace(model, window=D14_WINDOW), replace(model, window=None)
+    frees = {n: 1 - cut.chat_bytes_at(n) / uncut.chat_bytes_at(n) for n in D14_LENGTHS}
+    tokens, held = windowed.blocks_of(0)[-1]
+    back = -(-tokens // windowed.block_size) - held
+    whole, *_, with_window = found.values()
+    far = max(with_window)
+    before, after = run.recalled(whole, far), run.recalled({**whole, far: with_window[far]}, far)
+    price = "price" if before - after <= run.SOME else "price_2" if after < run.SOME else "price_3"
+    return conclude(
+        "D14", "only_when" if back > 0 else "not_shown", d14_window=D14_WINDOW,
+        told=", ".join(f"{n:,} tokens: {share:.0%}" for n, share in frees.items()), window=window, tokens=tokens,
+        back=back, held=held, far=far, share_whole=whole[far].share, share_cut=with_window[far].share,
+        sinks=run.SINKS, even=D14_WINDOW / (1 - D14_SAVED), price=say(f"D14.{price}"),
+    )  # fmt: skip
+
+
+def _measure_d14(lab: Lab) -> Claim:
+    window, _ = run.probe(lab)
+    *_, with_sinks = run.windows(lab).values()
+    grown = run.growing(lab, **with_sinks)
+    return d14(lesson_07.large(lesson_07.accounts(lab)), grown, window, run.looking(lab))
+
+
+EXPERIMENT = (
+    "lab/model_shape.py",
+    "lab/pool_trace.py",
+    "lessons/lesson_07/run.py",
+)
+MEASURE: dict[str, Callable[[Lab], Claim]] = {"D14": _measure_d14}

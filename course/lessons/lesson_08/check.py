@@ -1,0 +1,81 @@
+"""The check of lesson 08. Keys come from the formula, from measured costs, and from answers that were watched."""
+
+from collections.abc import Mapping
+
+from course.grading import Checks, Criterion, choice, near
+from course.lab.draft_story import DraftStory
+from course.lab.speculation_gain import break_even, emitted, popular
+from course.lab.verify_costs import VerifyCosts, gain
+
+ALPHA, K, C = 0.8, 5, 0.05
+LOOKED_UP_K = 4
+
+
+def checks(costs: VerifyCosts, told: Mapping[str, tuple[DraftStory, DraftStory]]) -> Checks:
+    """Questions about what a verification yields, costs, and leaves.
+
+    q1: tokens per verification at alpha 0.8 and k 5.
+    q2: speedup at the same, when a guess costs 0.05 steps and checking is as cheap as a step.
+    q3: what a verification yields when its very first guess fails: "nothing", "one token" or "the draft again".
+    q4: acceptance at which drafts of 4 that cost nothing break even here, at the largest batch that was measured; or
+        "never".
+    q5: of the first answer that was watched: the guesses that passed, in all.
+    """
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        slips = {
+            popular(ALPHA, K): "that is k × α: it forgets that a guess counts only if all before it passed",
+            emitted(ALPHA, K) - 1: "those are the guesses alone: the model's own token comes in addition",
+            emitted(ALPHA, K - 1): "one term short: the sum goes up to α^k, k + 1 terms",
+            1 / (1 - ALPHA): "that's the limit for endlessly long drafts",
+        }
+        return (near(answer, emitted(ALPHA, K), "tokens per verification", slips, 0.03),)
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        steps = 1 + K * C
+        slips = {
+            emitted(ALPHA, K): "that is tokens per verification: its drafts take time, too",
+            emitted(ALPHA, K) / (1 + C): "that pays for one guess: there are k of them, one after the other",
+            popular(ALPHA, K) / steps: "k × α again, divided by the right cost",
+        }
+        return (near(answer, emitted(ALPHA, K) / steps, "speedup", slips, 0.03),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        fails = sum(step.passed == 0 and step.corrects for story, _ in told.values() for step in story.steps)
+        seen = f"in the answers above that happened {fails} times, and each time one token came out: the model's own"
+        return choice(answer, "one token", {"nothing": seen, "one token": seen, "the draft again": seen})
+
+    def q4(answer: object) -> tuple[Criterion, ...]:
+        batch = costs.batches[-1]
+        verify = costs.relative(batch, LOOKED_UP_K)
+        key = break_even(LOOKED_UP_K, 0.0, verify)
+        told_cost = f"checking {LOOKED_UP_K} guesses took {verify:.2f} steps at batch {batch}"
+        if key is None:
+            said = "never" if str(answer).strip().lower() == "always loses" else str(answer).strip().lower()
+            if said != "never":
+                float(said)
+            words = f"{told_cost}, and no draft yields more than {LOOKED_UP_K + 1} tokens"
+            return (Criterion("break-even", float(said == "never"), 1, words),)
+        value = 1.0 if str(answer).strip().lower() in ("never", "always loses") else float(answer)
+        if value > 1:  # in percent
+            value /= 100
+        earned = 1.0 if abs(value - key) <= 0.05 else 0.5 if abs(value - key) <= 0.15 else 0.0
+        at = gain(costs, batch, LOOKED_UP_K, min(max(value, 0.0), 1.0), 0.0)
+        words = f"{told_cost}: at an acceptance of {value:.0%} the speedup would be ×{at:.2f}; it is ×1 at {key:.0%}"
+        return (Criterion("break-even", earned, 1, words),)
+
+    def q5(answer: object) -> tuple[Criterion, ...]:
+        name, (story, _) = next(iter(told.items()))
+        key = sum(step.passed for step in story.steps)
+        guessed = sum(len(step.drafted) for step in story.steps)
+        value = float(answer)
+        words = (
+            f"{name}: {story.num_tokens} tokens came out in {len(story.steps)} steps, one of each step the model's own"
+        )
+        if value == guessed:
+            words = f"those are all guesses; {guessed - key} of them did not make it. {words}"
+        elif value == story.num_tokens:
+            words = f"that is the whole answer. {words}"
+        return (Criterion("guesses that passed", float(value == key), 1, words),)
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})

@@ -1,0 +1,221 @@
+"""What the runs of lesson 08 showed: its findings and its claims."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from course.lab import verify_costs
+from course.lab.claims import Claim, conclude, say
+from course.lab.draft_story import DraftStory
+from course.lab.finding import Finding, tell
+from course.lab.lab import Lab
+from course.lab.noise import CEILING, ratio_of
+from course.lab.speculation_gain import best_k, break_even, emitted, speedup
+from course.lab.style import number
+from course.lab.verify_costs import VerifyCosts
+from course.lessons.lesson_08 import run, sim_70b
+from course.lessons.lesson_08.run import (
+    ALWAYS,
+    CROWDED,
+    INT8,
+    NGRAM,
+    NOISE,
+    WITHOUT,
+    AcceptancePoint,
+    PayBack,
+    WorkloadRuns,
+    base_of,
+    crowded,
+    faster,
+    is_apart,
+    quantized_or_drafted,
+)
+
+# ---------------------------------------------------------------- findings
+
+
+K, ORDINARY = 4, 0.6
+"""A draft's length, and the acceptance of text that isn't a copy."""
+AS_MANY = 0.1
+"""Two ways whose shares of steps with a draft differ by no more drafted in about as many."""
+
+
+def watched(told: Mapping[str, tuple[DraftStory, DraftStory]]) -> Finding:
+    """How many steps each watched answer took, with and without drafts."""
+    lines = [
+        f"*{name}*: {len(plain.steps)} steps without, {len(story.steps)} with" for name, (story, plain) in told.items()
+    ]
+    return tell("08", "watched", "here", told="; ".join(lines))
+
+
+def checking(costs: VerifyCosts) -> Finding:
+    """How free checking is here, alone and at the largest batch."""
+    small, large = costs.batches[0], costs.batches[-1]
+    ratios = {"alone": costs.relative(small, K), "crowd": costs.relative(large, K)}
+    border = break_even(K, 0.0, ratios["crowd"])
+    outcome = "restless" if costs.is_restless else "never" if border is None else "border"
+    return tell("08", "checking", outcome, batch=large, k=K, border=border or 1.0, **ratios)
+
+
+def kinds(every: Sequence[WorkloadRuns]) -> Finding:
+    """What drafting gained on each kind of text: always, and with the gates. Equal work differs by noise at most."""
+    lines, by_noise = [], [1.0]
+    for one in every:
+        if one.way == "always":
+            gates = next(each for each in every if each.workload == one.workload and each.way == "gates")
+            base = base_of(one, every)
+            passed = f"{one.acceptance or 0:.0%} of tested guesses passed"
+            gains = f"always ×{faster(one, base):.2f}, gates ×{faster(gates, base):.2f}"
+            if abs(one.drafting_share - gates.drafting_share) <= AS_MANY:
+                by_noise.append(ratio_of(one.decode_s, gates.decode_s))
+            lines.append(f"**{one.workload.partition(',')[0]}**: {passed}, {gains}")
+    outcome = "disturbed" if max(by_noise) > CEILING else "here"
+    return tell("08", "kinds", outcome, told="; ".join(lines), most=max(by_noise))
+
+
+def crowd(every: Sequence[WorkloadRuns], costs: VerifyCosts) -> Finding:
+    """Many copying at once, gates open, against one at a time; and what an ordinary acceptance would give."""
+    outcome = dict(zip(CROWDED, ("faster", "same", "slower")))[crowded(every).answer]
+    always, gates = (next(each for each in every if each.way == way) for way in ("always", "gates"))
+    base = next(each for each in every if each.way == WITHOUT)
+    told = {"share": ORDINARY, "yields": emitted(ORDINARY, K), "takes": costs.relative(costs.batches[-1], K)}
+    gains = {"gain": faster(always, base), "gates": faster(gates, base), "ordinary": told["yields"] / told["takes"]}
+    return tell("08", "crowd", outcome, passed=always.acceptance or 0.0, **gains, **told)
+
+
+# ---------------------------------------------------------------- claims
+
+
+KS, PRICES = (2, 4, 8), (0.0, 0.1, 0.3)
+HALF, NEAR_HALF = 0.5, 0.1
+SHORTEST_GATE = 50
+"""Tokens below which the claim would switch speculation off."""
+CLEAR = 0.05
+"""A formula that is off by less than this is not called wrong."""
+
+
+def a14(every: Sequence[WorkloadRuns]) -> Claim:
+    """Speculation or quantization first?
+
+    Args:
+        every: workloads one request at a time, each WITHOUT, with NGRAM and with INT8.
+    """
+    gains = {(one.workload, one.way): faster(one, base_of(one, every)) for one in every if one.way != WITHOUT}
+    kinds = list(dict.fromkeys(one.workload for one in every))
+    found = "; ".join(
+        f"{kind.split(',')[0]}: drafts ×{gains[kind, NGRAM]:.2f}, int8 ×{gains[kind, INT8]:.2f}" for kind in kinds
+    )
+    apart = [kind for kind in kinds if is_apart(_of(every, kind, NGRAM), _of(every, kind, INT8))]
+    wins = [kind for kind in apart if gains[kind, NGRAM] > NOISE * gains[kind, INT8]]
+    losses = [kind for kind in apart if gains[kind, INT8] > NOISE * gains[kind, NGRAM]]
+    without_all = "only_when" if wins else "wrong" if losses else "not_shown"
+    verdict = "holds" if len(wins) == len(kinds) else without_all
+    helps_alone = min(gains[kind, INT8] for kind in kinds) > NOISE
+    claim = conclude("A14", verdict, found=found)
+    return replace(claim, verdict=claim.verdict + say("A14.why")) if helps_alone else claim
+
+
+def d4(measured: VerifyCosts) -> Claim:
+    """Is 50% acceptance the border between gain and loss?"""
+    alone, crowd = measured.batches[0], measured.batches[-1]
+    borders, crowded = (
+        {(k, c): break_even(k, c, measured.relative(batch, k)) for k in KS for c in PRICES} for batch in (alone, crowd)
+    )
+    values = [1.0 if each is None else each for each in borders.values()]
+    if measured.is_restless:
+        verdict = "not_shown"
+    elif all(abs(value - HALF) <= NEAR_HALF for value in values):
+        verdict = "holds"
+    else:
+        verdict = "wrong" if min(values) > HALF or max(values) < HALF else "only_when"
+    return conclude(
+        "D4", verdict, alone=alone, listed=_listed(borders), crowd=crowd, range=_range(crowded),
+        paper=speedup(0.8, 4, 0.1), gain=verify_costs.gain(measured, alone, 4, 0.8, 0.1), right=say("D4.right"),
+    )  # fmt: skip
+
+
+def _listed(borders: Mapping[tuple[int, float], float | None]) -> str:
+    parts = [f"{'never' if a is None else f'{a:.0%}'} (k = {k}, c = {c:g})" for (k, c), a in borders.items()]
+    return ", ".join(parts)
+
+
+def _range(borders: Mapping[tuple[int, float], float | None]) -> str:
+    gains = [each for each in borders.values() if each is not None]
+    if not gains:
+        return "never, at any of these"
+    often = "" if len(gains) == len(borders) else f", and never at {len(borders) - len(gains)} of {len(borders)}"
+    return f"{min(gains):.0%} to {max(gains):.0%}{often}"
+
+
+def d5(told: Mapping[str, tuple[DraftStory, DraftStory]]) -> Claim:
+    """What happens to a draft in which a guess fails?"""
+    failed = sum(story.corrections for story, _ in told.values())
+    took_longer = any(len(story.steps) > len(plain.steps) for story, plain in told.values())
+    return conclude(
+        "D5",
+        "not_shown" if not failed else "holds" if took_longer else "wrong",
+        failed=failed,
+        kept=sum(step.passed for story, _ in told.values() for step in story.steps if step.corrects),
+        fewer="; ".join(f"{name}: {len(s.steps)} steps instead of {len(p.steps)}" for name, (s, p) in told.items()),
+        same=sum(story.token_ids == plain.token_ids for story, plain in told.values()),
+        num_told=len(told),
+    )
+
+
+def d6(every: Sequence[WorkloadRuns], pay_backs: Sequence[PayBack]) -> Claim:
+    """Does speculation cost on short answers, and is 50 tokens the border?
+
+    Args:
+        every: short answers, WITHOUT and always drafting; the shortest first.
+        pay_backs: of a draft model that has to read the prompt.
+    """
+    lengths = list(dict.fromkeys(one.workload for one in every))
+    ratios = {name: _of(every, name, ALWAYS).e2e_s / _of(every, name, WITHOUT).e2e_s for name in lengths}
+    shortest_lost, longest_lost = (_lost(every, name) for name in (lengths[0], lengths[-1]))
+    early = [one.tokens is not None and one.tokens < SHORTEST_GATE for one in pay_backs]
+    if longest_lost and not shortest_lost:
+        verdict = "not_shown"
+    elif shortest_lost:
+        verdict = "only_when" if any(early) else "holds"
+    else:
+        verdict = "wrong" if all(early) else "only_when"
+    found = "; ".join(f"{name}: ×{ratio:.2f} the time" for name, ratio in ratios.items())
+    paid = "; ".join(f"{p.prompt} tokens of prompt: {p.words}" for p in pay_backs)
+    return conclude("D6", verdict, found=found, paid=paid, right=say("D6.right"))
+
+
+def _of(every: Sequence[WorkloadRuns], workload: str, way: str) -> WorkloadRuns:
+    return next(one for one in every if one.workload == workload and one.way == way)
+
+
+def _lost(every: Sequence[WorkloadRuns], name: str) -> bool:
+    """Even the quickest run with drafts took longer than the slowest one without, and not by a hair."""
+    drafted, plain = (_of(every, name, way) for way in (ALWAYS, WITHOUT))
+    return min(drafted.each_e2e_s) > max(plain.each_e2e_s) and drafted.e2e_s > NOISE * plain.e2e_s
+
+
+def f2(points: Sequence[AcceptancePoint]) -> Claim:
+    """Is the gain k x acceptance, with a ceiling at 3 or 4?"""
+    wrong = statistics.fmean(abs(p.popular / p.emitted - 1) for p in points)
+    right = statistics.fmean(abs(p.formula / p.emitted - 1) for p in points)
+    found = "; ".join(
+        f"α = {p.alpha:g}, k = {p.k}: {number(p.emitted)} (the sum {number(p.formula)}, k × α {number(p.popular)})"
+        for p in points
+    )
+    best = best_k(0.9, 0.02, lambda k: 1.0)
+    verdict = "not_shown" if wrong < max(CLEAR, right) else "wrong"
+    return conclude("F2", verdict, found=found, wrong=wrong, right=right, speedup=speedup(0.9, best, 0.02), best=best)
+
+
+EXPERIMENT = (
+    "lab/draft_story.py",
+    "lab/speculation_gain.py",
+    "lab/verify_costs.py",
+)
+MEASURE: dict[str, Callable[[Lab], Claim]] = {
+    "A14": lambda lab: a14(quantized_or_drafted(lab)),
+    "D4": lambda lab: d4(verify_costs.measure(lab, (1, 8))),
+    "D5": lambda lab: d5(run.stories(lab)),
+    "D6": lambda lab: d6(run.short_answers(lab), run.pay_backs(sim_70b.stack(sim_70b.TODAY))),
+    "F2": lambda lab: f2(run.sweep(lab)),
+}

@@ -1,0 +1,350 @@
+"""Lesson 09, quantization: traffic, decode steps and phases in each, and what a text says of quality."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from course.lab.format_shelf import FORMATS, PLAIN, Shelf
+from course.lab.lab import Lab
+from course.lab.model_shape import ModelShape
+from course.lab.noise import CEILING, ratio_of
+from course.lab.predict import Outcome
+from course.lab.run import Run
+from course.lab.style import seconds
+from course.lab.workloads import Workload
+from course.lessons.lesson_06.run import Dot, room, side_by_side
+from course.measure.quality import Cost, Floors, Quality, Verdict, judge, request_bytes
+from course.measure.scoring import GIVEN, TextScore, decode_texts, held_text
+from minillm.bench.target import Costs
+from minillm.core.brief import brief
+from minillm.core.timeline import PHASES
+
+# ---------------------------------------------------------------- traffic
+
+
+WINDOW = 256
+"""Tokens that a request reserves where memory is what is short."""
+MEMORY_SLOTS = 4
+"""Windows of 16-bit keys and values for which that memory has room; and a little, for scales."""
+
+
+@dataclass(frozen=True)
+class EngineScene:
+    """Traffic, and the engine fields that go with it."""
+
+    name: str
+    workload: Workload
+    fields: dict[str, Any]
+
+
+def long_answer(lab: Lab) -> EngineScene:
+    """One reader, a short question, a long answer: nearly all of it is decode."""
+    return _roomy("batch 1, long answer", side_by_side(1, 0, _scaled(lab, 48, 12)))
+
+
+def long_prompt(lab: Lab) -> EngineScene:
+    """One reader, a long prompt, a short answer: nearly all of it is prefill."""
+    return _roomy("batch 1, long prompt", side_by_side(1, _scaled(lab, 600, 120), 4))
+
+
+def full_batch(lab: Lab) -> EngineScene:
+    """Many requests, all of them in the same batch, answers of a few words."""
+    return _roomy("a full batch", side_by_side(_scaled(lab, 32, 12), 0, _scaled(lab, 14, 8)))
+
+
+def one_slot(lab: Lab) -> EngineScene:
+    """A few requests and one slot: the wait is for the others' answers."""
+    return _roomy("one slot, a queue", side_by_side(_scaled(lab, 6, 3), 0, _scaled(lab, 14, 8)), max_num_seqs=1)
+
+
+def short_of_memory(lab: Lab) -> EngineScene:
+    """Slots for all, and memory for the keys and values of a few."""
+    workload = side_by_side(_scaled(lab, 12, 8), _scaled(lab, 100, 40), _scaled(lab, 14, 8))
+    window = WINDOW * ModelShape.of_lab(lab).kv_bytes_per_token
+    return _roomy(
+        "short of KV memory",
+        workload,
+        num_kv_blocks=None,
+        kv_cache_memory_gb=(MEMORY_SLOTS + 0.2) * window / 1e9,
+        max_model_len=WINDOW,
+        kv_reservation="max_len",
+    )
+
+
+SCENES = (long_answer, long_prompt, full_batch, one_slot, short_of_memory)
+
+
+def scenes(lab: Lab) -> dict[str, EngineScene]:
+    """All of them, by name."""
+    return {scene.name: scene for scene in (make(lab) for make in SCENES)}
+
+
+def _roomy(name: str, workload: Workload, **fields: Any) -> EngineScene:
+    return EngineScene(name, workload, {**room(workload), **fields})
+
+
+def _scaled(lab: Lab, usual: int, small: int) -> int:
+    return usual if lab.scale == 1 else small
+
+
+# ---------------------------------------------------------------- decode steps, batch by batch
+
+
+BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 16)
+PLAUSIBLE = 1.25
+"""A speed-up over what the bytes allow by more than this is not the format's: something else was running, or the
+rounded weights fit into a cache that the others are too large for."""
+WEIGHTS = (PLAIN, "int8", "int4")
+Sweep = dict[str, list[Dot]]
+"""By format, decode steps of growing batches, short contexts."""
+
+
+def shape_of(shelf: Shelf, name: str) -> ModelShape:
+    """The lab's model in this format."""
+    fields = {**FORMATS[name].weights, **FORMATS[name].kv}
+    return ModelShape.of_lab(shelf.lab).stored_as(fields.get("quantization"), fields.get("kv_cache_dtype"))
+
+
+def sweep(shelf: Shelf, names: Sequence[str] = WEIGHTS, batches: Sequence[int] | None = None) -> Sweep:
+    """Every batch in every format, by turns. The quietest run of each counts: a disturbance can only slow one down."""
+    is_long = shelf.lab.scale == 1
+    names = shelf.usable(names)
+    found: Sweep = {name: [] for name in names}
+    for batch in batches or (BATCHES if is_long else SHORT_BATCHES):
+        work = side_by_side(batch, 0, (16 if batch <= 4 else 8) if is_long else 7)
+        for name, runs in shelf.turns(work, names, **room(work)).items():
+            each = [Dot.of(shape_of(shelf, name), run) for run in runs]
+            found[name].append(min(each, key=lambda dot: dot.itl))
+    return found
+
+
+def speedup(found: Sweep, name: str, place: int = 0) -> float:
+    """Decode speed over that of 16 bits, at one batch of the sweep: by the medians of its steps."""
+    return found[PLAIN][place].itl / found[name][place].itl
+
+
+def slowdown(found: Sweep, name: str) -> float:
+    """A decode step at the largest batch of the sweep, over that of 16 bits: by the medians of its steps."""
+    return 1 / speedup(found, name, -1)
+
+
+def least_ratio(shelf: Shelf, name: str) -> float:
+    """The smallest share of its time that a step can take in a format, by its bytes; with some room for noise."""
+    plain, rounded = (shape_of(shelf, each).weight_bytes for each in (PLAIN, name))
+    return rounded / plain / PLAUSIBLE
+
+
+def break_even(found: Sweep, name: str) -> int | None:
+    """The smallest batch of the sweep at which a format is no faster; None = it is faster at all of them."""
+    dots = found[name]
+    return next((dot.batch for i, dot in enumerate(dots) if speedup(found, name, i) <= 1), None)
+
+
+def is_restless(found: Mapping[str, Sequence[Dot]]) -> bool:
+    """Whether something else was running, too: steps of one kind that differ, or more gain than the bytes allow."""
+    uneven = any(dots[i].is_restless for dots in found.values() for i in (0, -1))
+    allowed = {name: PLAUSIBLE * found[PLAIN][0].bytes / dots[0].bytes for name, dots in found.items()}
+    return uneven or any(
+        speedup(found, name, i) > allowed[name] for name, dots in found.items() for i in range(len(dots))
+    )
+
+
+# ---------------------------------------------------------------- phases, before and after
+
+
+TELLING = 0.07
+"""A change by less than this share is called no change, however steady the machine."""
+BOTH = {
+    (True, True): "both get faster",
+    (True, False): "the full batch gets faster, the long prompt does not",
+    (False, True): "the long prompt gets faster, the full batch does not",
+    (False, False): "neither gets faster",
+}
+"""By whether the full batch, and whether the long prompt, was answered sooner."""
+
+
+@dataclass(frozen=True)
+class PhasePair:
+    """One phase (or their sum, "E2E") before and after: mean seconds per request, a number for each run."""
+
+    phase: str
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    least: float = 0.0
+    """The smallest ratio that the bytes can explain; less is the machine's doing."""
+
+    @property
+    def was(self) -> float:
+        return statistics.median(self.before)
+
+    @property
+    def now(self) -> float:
+        return statistics.median(self.after)
+
+    @property
+    def ratio(self) -> float:
+        return self.now / self.was if self.was > 0 else 1.0
+
+    @property
+    def is_clear(self) -> bool:
+        """Every run of one kind beat every run of the other, and not by a hair."""
+        apart = max(self.after) < min(self.before) or max(self.before) < min(self.after)
+        return apart and abs(self.ratio - 1) > TELLING and not self.is_too_good
+
+    @property
+    def is_too_good(self) -> bool:
+        return self.ratio < self.least
+
+    @property
+    def is_faster(self) -> bool:
+        return self.is_clear and self.ratio < 1
+
+    @property
+    def is_slower(self) -> bool:
+        return self.is_clear and self.ratio > 1
+
+    @property
+    def is_doubtful(self) -> bool:
+        """The runs overlap, but their medians differ by too much to be called equal."""
+        return not self.is_clear and not self.is_too_good and ratio_of(self.ratio, 1.0) > CEILING
+
+    @property
+    def told(self) -> str:
+        """The ratio of the times; a tilde where the runs do not tell them apart."""
+        if self.is_too_good:
+            return f"~ ×{self.ratio:.2f}: more than the bytes allow, run it again"
+        if self.is_doubtful:
+            return f"~ ×{self.ratio:.2f}: not enough runs to tell"
+        return f"time ×{self.ratio:.2f}" if self.is_clear else f"~ ×{self.ratio:.2f}: no clear difference"
+
+
+def pairs(before: Sequence[Run], after: Sequence[Run], least: float = 0.0) -> dict[str, PhasePair]:
+    """By phase, and "E2E" for their sum.
+
+    Args:
+        least: the smallest ratio of decode that the bytes can explain. Other phases may gain more: a queue can vanish.
+    """
+    was, now = ([run.mean_phases() for run in runs] for runs in (before, after))
+    limits = {"decode": least, "prefill": least}
+    found = {p: PhasePair(p, tuple(m[p] for m in was), tuple(m[p] for m in now), limits.get(p, 0.0)) for p in PHASES}
+    sums = (tuple(sum(m.values()) for m in means) for means in (was, now))
+    return {**found, "E2E": PhasePair("E2E", *sums)}
+
+
+def compare(shelf: Shelf, scene: EngineScene, name: str = "int8") -> dict[str, PhasePair]:
+    """The scene in 16 bits and in a format, by turns."""
+    runs = shelf.turns(scene.workload, (PLAIN, name), **scene.fields)
+    only_weights = not FORMATS[name].kv
+    return pairs(runs[PLAIN], runs[name], least_ratio(shelf, name) if only_weights else 0.0)
+
+
+def who_gained(batch: Mapping[str, PhasePair], prompt: Mapping[str, PhasePair]) -> Outcome | str:
+    """Whether a full batch and a long prompt are answered sooner; a sentence, if the runs cannot tell."""
+    told = "; ".join(
+        f"{name}: E2E {seconds(found['E2E'].was)} to {seconds(found['E2E'].now)}, {found['E2E'].told}"
+        for name, found in (("full batch", batch), ("long prompt", prompt))
+    )
+    if batch["E2E"].is_doubtful or prompt["E2E"].is_doubtful:
+        return told
+    return Outcome(BOTH[batch["E2E"].is_faster, prompt["E2E"].is_faster], told)
+
+
+def decode_gain(found: Mapping[str, PhasePair]) -> Outcome:
+    """How many times as fast decode became: the answer to a prediction."""
+    decode = found["decode"]
+    return Outcome(1 / decode.ratio, f"decode {seconds(decode.was)} to {seconds(decode.now)}, {decode.told}")
+
+
+# ---------------------------------------------------------------- quality
+
+
+PIECES, PIECE = (8, 96), (8, 32)
+"""Pieces of the text, and tokens in each: usually, and in the short form."""
+NOISE = 1.05
+"""Decode speeds closer than that are equal."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One format: what a text says of it, and what it costs."""
+
+    quality: Quality
+    cost: Cost
+    positions: int
+    """Tokens scored."""
+
+    __repr__ = brief
+
+
+Scores = dict[str, Scored]
+"""By format; the first is the 16-bit reference."""
+
+
+def score_formats(shelf: Shelf, names: Sequence[str] = tuple(FORMATS)) -> Scores:
+    """Every format decodes the same pieces of a text, token by token; what really came next is what scores.
+
+    Args:
+        names: formats, the 16-bit reference first.
+    """
+    names = shelf.usable(names)
+    speeds = {name: dots[0].tokens_per_s for name, dots in sweep(shelf, names, (1,)).items()}
+    with shelf.lab.alone():
+        return _scores(shelf, speeds)
+
+
+def _scores(shelf: Shelf, speeds: Mapping[str, float]) -> Scores:
+    """Of a text, decoded in each format.
+
+    Args:
+        speeds: tokens/s of one reader, by format.
+    """
+    count, size = PIECES if shelf.lab.scale == 1 else PIECE
+    token_ids = shelf.lab.model.tokenizer.encode(held_text())
+    apart = (len(token_ids) - size) // (count - 1)
+    pieces = [token_ids[i * apart : i * apart + size] for i in range(count)]
+    given = [size // GIVEN] * count
+    reference = list(decode_texts(shelf.engine(PLAIN), pieces, given))
+    scores: Scores = {}
+    for name, speed in speeds.items():
+        engine, score = shelf.engine(name), TextScore()
+        for theirs, ours in zip(reference, decode_texts(engine, pieces, given)):
+            score.add(theirs.logits, ours.logits, ours.next_ids)
+        costs = Costs.of(engine).bytes
+        plain_bytes = scores[PLAIN].cost.weight_bytes if scores else costs.weights
+        gain = believed(speed / speeds[PLAIN], plain_bytes / costs.weights)
+        cost = Cost(costs.weights, costs.kv_per_token, request_bytes(engine), gain * speeds[PLAIN])
+        scores[name] = Scored(_quality(score), cost, score.positions)
+    return scores
+
+
+def believed(gain: float, allowed: float) -> float:
+    """A speed-up, or 1 where it is noise: too small to be told from none, or more than the bytes allow."""
+    return 1.0 if 1 / NOISE < gain < NOISE or gain > PLAUSIBLE * allowed else gain
+
+
+def _quality(score: TextScore) -> Quality:
+    """What a text alone can tell: the tasks of `minillm bench quality` are left out, for all formats alike."""
+    return Quality(
+        perplexity=score.candidate_perplexity,
+        kl=score.kl / score.positions,
+        agreement=score.agreed / score.positions,
+        choices_right=0,
+        reading_right=0,
+    )
+
+
+def rise(scores: Mapping[str, Scored], name: str) -> float:
+    """Of perplexity over the reference's, as a share."""
+    return scores[name].quality.perplexity / scores[PLAIN].quality.perplexity - 1
+
+
+def verdict(scores: Mapping[str, Scored], name: str, floors: Floors) -> Verdict:
+    """By the rule of `minillm bench quality`: better only with a gain, without a loss, and with every floor kept."""
+    both = scores[PLAIN], scores[name]
+    return judge([each.quality for each in both], [each.cost for each in both], floors)
+
+
+def sampling_error(share: float, items: int) -> float:
+    """Standard error of a share of so many independent items: what an accuracy moves by luck alone."""
+    return (share * (1 - share) / items) ** 0.5
