@@ -18,7 +18,7 @@ PHRASE = "Thank you very"
 DRAWS, REPEATS = 4000, 1000
 MOVED = 3
 NAMED = 7
-"""Of the vocabulary, the likeliest so many are drawn; the rest is one bar."""
+"""Likeliest tokens that are drawn one by one; the rest of the vocabulary is one bar."""
 HALF = 2
 Rule = Callable[[Tensor, Tensor, Tensor, torch.Generator], Tensor]
 
@@ -39,7 +39,7 @@ class NextToken:
     probs: Tensor
     """[V] float64"""
     names: tuple[str, ...]
-    """Of the likeliest tokens, likeliest first."""
+    """Likeliest tokens as text, likeliest first."""
     ids: tuple[int, ...]
 
     __repr__ = brief

@@ -45,7 +45,7 @@ class DraftStep:
     drafted: tuple[str, ...]
     """The guesses that were checked, as text; none where nothing was drafted."""
     passed: int
-    """Of these, the first so many."""
+    """Guesses that passed: the first so many."""
     emitted: tuple[str, ...]
     """Tokens of the answer that came out: the guesses that passed, and one of the model's own."""
 

@@ -14,7 +14,7 @@ BITS = (8, 6, 4, 3, 2)
 GROUPS = (32, 64, "whole row")
 """Inputs of a row that share one grid."""
 GRID_BITS = 32
-"""Of each grid: a scale and an offset, 16 bits each."""
+"""Bits of a grid: a scale and an offset, 16 each."""
 MATRIX = "model.layers.0.self_attn.o_proj.weight"
 """The one whose largest weights stand out most from the others."""
 PUBLISHED_GROUP = 32
@@ -44,7 +44,7 @@ class Matrix:
 
     @property
     def share_on_grid(self) -> float:
-        """Of weights that lie on a 4-bit grid of groups of 32 already."""
+        """Share of the weights that lie on a 4-bit grid of groups of 32 already."""
         return share_on_int4_grid(self.weights, PUBLISHED_GROUP)
 
 

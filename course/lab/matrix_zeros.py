@@ -15,7 +15,7 @@ from minillm.bench.target import Target
 from minillm.host.timing import best_seconds
 
 SHARES = (0.0, 0.5, 0.8, 0.95, 0.99)
-"""Of zeros."""
+"""Shares of zeros that are tried."""
 SIDE, SHORT_SIDE, TINY_SIDE = 2048, 1024, 128
 ROWS = {"decode, 1 row": 1, "prefill, 128 rows": 128}
 """Tokens that are multiplied with the matrix at once."""

@@ -16,10 +16,16 @@ GONE = -1
 """In a block table: a block that has left the sliding window, and was given back."""
 MOST_STEPS = 3000
 """A trace that is longer has got stuck."""
-NOT_HERE, QUEUE, PREFILL, AGAIN, DECODE, EVICTED, SWAPPED, DONE = (
-    "not here yet", "queue", "prefill", "recompute", "decode", "evicted", "swapped out", "done",
-)  # fmt: skip
-"""What a request is doing. `recompute`: it computes what it had computed before its blocks were taken."""
+# What a request is doing.
+NOT_HERE = "not here yet"
+QUEUE = "queue"
+PREFILL = "prefill"
+AGAIN = "recompute"
+"""It computes what it had computed before its blocks were taken."""
+DECODE = "decode"
+EVICTED = "evicted"
+SWAPPED = "swapped out"
+DONE = "done"
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class PoolFrame:
     """The pool after one step."""
 
     states: tuple[str, ...]
-    """Of each request: what it did in this step."""
+    """What each request did in this step."""
     tables: Mapping[int, tuple[int, ...]]
     """By request that holds any: its blocks, in the order of its text."""
     computed: Mapping[int, int]
@@ -51,7 +57,7 @@ class PoolFrame:
     num_tokens: int
     """Computed in this step."""
     num_again: int
-    """Of these, computed before."""
+    """Tokens of this step that had been computed before."""
     seconds: float
 
     __repr__ = brief
@@ -158,7 +164,7 @@ class PoolTrace:
 
     @property
     def filled_share(self) -> float:
-        """Of the places that were held, the share in which a token was kept."""
+        """Share of the held positions that kept a token."""
         filled = sum(sum(frame.filled(self.block_size).values()) for frame in self.frames)
         return filled / max(self.held_block_steps * self.block_size, 1)
 
@@ -199,7 +205,7 @@ def recording(engine: Engine, arrivals: Sequence[StepArrival], name: str = "") -
 
 
 def block_bytes(engine: Engine) -> int:
-    """Of one block, over all layers: as the tensors of the pool have it."""
+    """Bytes of one block, over all layers: as the tensors of the pool have it."""
     pool = engine.runner.kv_pool
     return sum(part[0].nbytes for layer in pool.layers for part in tensors_of(layer))
 

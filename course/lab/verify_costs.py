@@ -54,7 +54,7 @@ class VerifyCosts:
         return sorted({k for _, k in self.taken})
 
     def seconds(self, batch: int, k: int) -> float:
-        """Of the quickest: whatever else runs can only slow a step down."""
+        """The quickest step's: whatever else runs can only slow one down."""
         return min(self.taken[batch, k])
 
     def relative(self, batch: int, k: float) -> float:

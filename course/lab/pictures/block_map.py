@@ -25,17 +25,13 @@ LANE = 15.0
 STRIP = 56.0
 EVICTION = "url(#@block-evicted)"
 READING = "url(#@block-again)"
+CROSSED = tag("path", d="M0 0L6 6M6 0L0 6", stroke=ALARM, stroke_width=1)
+STRIPED = rect(0, 0, 6, 6, fill=PHASE_COLOURS["prefill"]) + rect(0, 0, 3, 6, fill=ALARM)
+_TILE = {"width": 6, "height": 6, "patternUnits": "userSpaceOnUse"}
 PATTERNS = tag(
     "defs",
-    tag(
-        "pattern", tag("path", d="M0 0L6 6M6 0L0 6", stroke=ALARM, stroke_width=1),
-        id="@block-evicted", width=6, height=6, patternUnits="userSpaceOnUse",
-    )
-    + tag(
-        "pattern", rect(0, 0, 6, 6, fill=PHASE_COLOURS["prefill"]) + rect(0, 0, 3, 6, fill=ALARM),
-        id="@block-again", width=6, height=6, patternUnits="userSpaceOnUse",
-    ),
-)  # fmt: skip
+    tag("pattern", CROSSED, id="@block-evicted", **_TILE) + tag("pattern", STRIPED, id="@block-again", **_TILE),
+)
 LANE_LOOK = {
     QUEUE: {"fill": phase_fill("queue")},
     PREFILL: {"fill": phase_fill("prefill")},

@@ -9,7 +9,20 @@ from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, rect, text
 
 PASSED, OWN = COLOURS[0], COLOURS[4]
 LEFT, TILE, GAP = 118, 30, 5
-LINE_CHARACTERS = 92
+"""Left edge of tiles and lanes, height and least width of a tile, space between two."""
+EDGE = 4
+"""Left edge of the names of rows."""
+LINE_CHARACTERS, LINE_HEIGHT = 92, 17
+WRITTEN_BASELINE = 14
+GUESSES_TOP, OUTPUT_TOP = 58, 118
+"""Upper edges of the two rows of tiles."""
+LABEL_DROP, ROLE_DROP, MARK_DROP = 18, 20, 46
+"""From the top of a row of tiles down to the baselines of its name, of what follows it, of the marks under it."""
+RULE = 164
+LANE_TOPS = {"with drafts": 190, "without": 244}
+LANE_HEIGHT, WIDEST_CELL = 17, 14.0
+LEGEND_TOP, LEGEND_BOX = 274, 12
+HEIGHT = 298
 FRAME_MS = 700
 
 
@@ -55,7 +68,7 @@ def draw_step(story: DraftStory, plain: DraftStory, number: int) -> Picture:
     step = story.steps[number - 1]
     body = _written(story.written(number - 1))
     body += _guesses(step) + _outcome(step) + _lanes(story, plain, number)
-    return Picture(f"Step {number}: which guesses pass?", body, 298, description=_told(story, plain, number, step))
+    return Picture(f"Step {number}: which guesses pass?", body, HEIGHT, description=_told(story, plain, number, step))
 
 
 def shown(token: str) -> str:
@@ -66,8 +79,10 @@ def shown(token: str) -> str:
 def _written(before: str) -> str:
     kept = before.replace("\n", " ↵ ")[-2 * LINE_CHARACTERS :]
     lines = [kept[i : i + LINE_CHARACTERS] for i in range(0, len(kept), LINE_CHARACTERS)] or ["(nothing yet)"]
-    body = text(4, 14, "generated so far", size=11, fill=SOFT)
-    return body + "".join(text(LEFT, 14 + 17 * i, words, size=12.5) for i, words in enumerate(lines))
+    body = text(EDGE, WRITTEN_BASELINE, "generated so far", size=11, fill=SOFT)
+    return body + "".join(
+        text(LEFT, WRITTEN_BASELINE + LINE_HEIGHT * i, words, size=12.5) for i, words in enumerate(lines)
+    )
 
 
 def _width(token: str) -> float:
@@ -85,31 +100,33 @@ def _places(step: DraftStep) -> list[float]:
 
 
 def _guesses(step: DraftStep) -> str:
-    body = text(4, 76, "guessed", size=12, font_weight="bold")
+    baseline = GUESSES_TOP + LABEL_DROP
+    body = text(EDGE, baseline, "guessed", size=12, font_weight="bold")
     if not step.drafted:
-        return body + text(LEFT, 76, "nothing: the model takes an ordinary step", size=12, fill=SOFT)
+        return body + text(LEFT, baseline, "nothing: the model takes an ordinary step", size=12, fill=SOFT)
     for i, (x, token) in enumerate(zip(_places(step), step.drafted)):
         passed, looked_at = i < step.passed, i <= step.passed
         mark, colour = ("✓", PASSED) if passed else ("✗", ALARM)
         opacity = 1.0 if looked_at else 0.4
-        body += _tile(x, 58, token, colour, opacity)
+        body += _tile(x, GUESSES_TOP, token, colour, opacity)
         shown_mark = mark if looked_at else "–"
-        body += text(x + _width(token) / 2, 104, shown_mark, size=14, fill=colour, text_anchor="middle")
+        centre = x + _width(token) / 2
+        body += text(centre, GUESSES_TOP + MARK_DROP, shown_mark, size=14, fill=colour, text_anchor="middle")
     return body
 
 
 def _outcome(step: DraftStep) -> str:
-    body = text(4, 136, "output", size=12, font_weight="bold")
+    body = text(EDGE, OUTPUT_TOP + LABEL_DROP, "output", size=12, font_weight="bold")
     places = _places(step)
     for i, token in enumerate(step.emitted):
         is_own = i == len(step.emitted) - 1
-        body += _tile(places[i], 118, token, OWN if is_own else PASSED)
+        body += _tile(places[i], OUTPUT_TOP, token, OWN if is_own else PASSED)
     if step.drafted:
         role = "the model's own token instead" if step.corrects else "plus the model's own"
     else:
         role = "the model's own"
     x = places[step.passed] + _width(step.own) + 8
-    return body + text(x, 138, role, size=12, fill=SOFT)
+    return body + text(x, OUTPUT_TOP + ROLE_DROP, role, size=12, fill=SOFT)
 
 
 def _tile(x: float, y: float, token: str, fill: str, opacity: float = 1.0) -> str:
@@ -127,32 +144,34 @@ def on_paper(x: float, y: float, wide: float, words: str, opacity: float = 1.0) 
 
 def _lanes(story: DraftStory, plain: DraftStory, number: int) -> str:
     """Every token a cell, in both ways, as many steps far."""
-    cell = min(14.0, (WIDTH - LEFT - 20) / max(plain.num_tokens, story.num_tokens))
-    body = line(4, 164, WIDTH - 10, 164, stroke=FAINT)
-    lanes = (("with drafts", story, 190), ("without", plain, 244))
-    for name, told, y in lanes:
+    cell = min(WIDEST_CELL, (WIDTH - LEFT - 20) / max(plain.num_tokens, story.num_tokens))
+    body = line(EDGE, RULE, WIDTH - 10, RULE, stroke=FAINT)
+    for (name, top), told in zip(LANE_TOPS.items(), (story, plain)):
         steps = min(number, len(told.steps))
         count = told.tokens_after(steps)
-        body += text(4, y + 13, name, size=12, font_weight="bold")
-        body += text(LEFT, y - 6, f"after {steps} steps: {count} tokens", size=12)
+        body += text(EDGE, top + 13, name, size=12, font_weight="bold")
+        body += text(LEFT, top - 6, f"after {steps} steps: {count} tokens", size=12)
         x = float(LEFT)
         for i, step in enumerate(told.steps):
             for j in range(len(step.emitted)):
                 if i < steps:
                     fill = PASSED if j < len(step.emitted) - 1 else OWN
-                    body += rect(x, y, cell - 0.8, 17, fill=fill)
+                    body += rect(x, top, cell - 0.8, LANE_HEIGHT, fill=fill)
                 else:
-                    body += rect(x, y + 0.5, cell - 1.5, 16, fill="none", stroke=FAINT)
+                    body += rect(x, top + 0.5, cell - 1.5, LANE_HEIGHT - 1, fill="none", stroke=FAINT)
                 x += cell
             if i < steps:
-                body += line(x - 0.4, y - 2, x - 0.4, y + 20, stroke=INK, stroke_width=0.8)
-    legend = f"{rect(LEFT, 274, 12, 12, fill=PASSED)}{text(LEFT + 17, 284, 'a guess that passed', size=11, fill=SOFT)}"
-    legend += f"{rect(LEFT + 150, 274, 12, 12, fill=OWN)}{text(LEFT + 167, 284, 'the model’s own', size=11, fill=SOFT)}"
-    return (
-        body
-        + legend
-        + text(LEFT + 290, 284, "a line ends each step; empty cells are still to come", size=11, fill=SOFT)
-    )
+                body += line(x - 0.4, top - 2, x - 0.4, top + LANE_HEIGHT + 3, stroke=INK, stroke_width=0.8)
+    return body + _legend()
+
+
+def _legend() -> str:
+    baseline, body = LEGEND_TOP + LEGEND_BOX - 2, ""
+    for x, fill, words in ((LEFT, PASSED, "a guess that passed"), (LEFT + 150, OWN, "the model’s own")):
+        body += rect(x, LEGEND_TOP, LEGEND_BOX, LEGEND_BOX, fill=fill)
+        body += text(x + LEGEND_BOX + 5, baseline, words, size=11, fill=SOFT)
+    rest = "a line ends each step; empty cells are still to come"
+    return body + text(LEFT + 290, baseline, rest, size=11, fill=SOFT)
 
 
 def _told(story: DraftStory, plain: DraftStory, number: int, step: DraftStep) -> str:

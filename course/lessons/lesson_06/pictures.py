@@ -123,7 +123,6 @@ def draw_price(dots: Sequence[Dot], slo: float) -> Picture:
 
 # ---------------------------------------------------------------- weights or KV
 
-
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 BITS = {"16 bits": None, "8 bits": "int8", "4 bits": "int4"}
@@ -175,11 +174,10 @@ def draw_bytes(shape: ModelShape, batch: int, context: int) -> Picture:
 
 # ---------------------------------------------------------------- the roofline, live
 
-
 LIVE_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 LIVE_CONTEXTS = {"a few words": 0, "about 250 tokens": 250, "about 500": 500, "about 1000": 1000}
 MOST_TOKENS = 8000
-"""Of prompts in all: prefilling more of them takes too long on a CPU."""
+"""Tokens of all prompts together: prefilling more of them takes too long on a CPU."""
 
 
 def roofline_lab(lab: Lab, roof: Roof, dots: Sequence[Dot]) -> Explorer:

@@ -32,7 +32,6 @@ from minillm.model.linear import AnyLinear
 
 # ---------------------------------------------------------------- requests that decode side by side
 
-
 SLOTS = 128
 TOKEN_CHARACTERS = 2
 """At least so many characters make a token, in any of our texts: KV blocks are set aside by that."""
@@ -78,7 +77,6 @@ def _prompt(index: int, context: int) -> str:
 
 
 # ---------------------------------------------------------------- real steps, and what each had to read and to multiply
-
 
 BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128), (1, 4, 16, 64)
 RESTLESS = 1.6
@@ -232,7 +230,6 @@ def num_steps(lab: Lab, batch: int) -> int:
 
 # ---------------------------------------------------------------- where one step goes, by PyTorch's profiler
 
-
 PRODUCT, ATTENTION, OTHER, PYTHON = "matrix products", "attention", "other operations", "between operations (Python)"
 WARM, STEPS = 6, 8
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler writes into the notebook when it starts and stops
@@ -249,7 +246,7 @@ class StepProfile:
     """By part, in the order of the constants above."""
     calls: Mapping[str, float]
     trace: Any
-    """Of torch.profiler, to export."""
+    """What torch.profiler recorded, to export."""
 
     __repr__ = brief
 
@@ -319,7 +316,6 @@ def _named(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # ---------------------------------------------------------------- what the predictions are scored by
-
 
 BORDER = 2**0.5
 """Nearer to x 1, or nearer to x 2?"""

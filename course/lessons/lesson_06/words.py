@@ -12,15 +12,20 @@ from course.lessons.lesson_06.run import Dot, StepProfile, largest_within
 
 # ---------------------------------------------------------------- findings
 
-
 ALIKE = 1.15
 """Factors closer than this aren't told apart."""
 
 
 def clocks(dot: Dot, roof: Roof) -> Finding:
-    """Of a lone request's step: reading, multiplying, neither."""
+    """What a lone request's step waits for: reading, multiplying, or neither."""
     shares = {"mbu": dot.mbu(roof), "mfu": dot.mfu(roof), "rest": dot.rest(roof) / dot.itl}
-    outcome = "beyond" if shares["mbu"] > 1 else "neither" if shares["rest"] > shares["mbu"] else "reading"
+    outcome = (
+        "more_than_possible"
+        if shares["mbu"] > 1
+        else "mostly_overhead"
+        if shares["rest"] > shares["mbu"]
+        else "memory_wall"
+    )
     return tell("06", "clocks", outcome, **shares)
 
 
@@ -28,7 +33,7 @@ def doublings(dots: Sequence[Dot]) -> Finding:
     """Which doubling was free."""
     early, late = run.two_doublings(dots)
     free, steep = early < run.BORDER, late >= run.BORDER
-    outcome = "both" if free and steep else "flat" if free else "noisy"
+    outcome = "free_then_paid" if free and steep else "both_free" if free else "not_even_the_first"
     return tell("06", "doublings", outcome, early=early, late=late)
 
 
@@ -37,7 +42,7 @@ def slo(sweep: Sequence[Dot]) -> Finding:
     before, last = sweep[-2:]
     kept = largest_within(sweep, run.SLO * sweep[0].itl)
     more, longer = last.tokens_per_s / before.tokens_per_s, last.itl / before.itl
-    outcome = "all" if kept == last.batch else "past" if longer > more else "before"
+    outcome = "kept_by_all" if kept == last.batch else "past_the_knee" if longer > more else "before_the_knee"
     ends = {"first": before.batch, "last": last.batch}
     return tell("06", "slo", outcome, kept=kept, times=run.SLO, more=more, longer=longer, **ends)
 
@@ -45,7 +50,13 @@ def slo(sweep: Sequence[Dot]) -> Finding:
 def launches(whole: Sequence[Dot], apart: Sequence[Dot]) -> Finding:
     """Where one call for all layers helps."""
     small, large = (one.itl / other.itl for one, other in ((apart[0], whole[0]), (apart[-1], whole[-1])))
-    outcome = "shrinks" if small > large * 1.05 else "stays" if small > ALIKE else "none"
+    outcome = (
+        "pays_at_small_batches"
+        if small > large * 1.05
+        else "pays_at_all_batches"
+        if small > ALIKE
+        else "hardly_matters"
+    )
     more, more_large = apart[0].itl - whole[0].itl, apart[-1].itl - whole[-1].itl
     told = {"small": small, "large": large, "more": more, "more_large": more_large, "batch": whole[-1].batch}
     return tell("06", "launches", outcome, **told)
@@ -56,7 +67,7 @@ def profiled(found: StepProfile) -> Finding:
     share = {part: spent / found.total for part, spent in found.seconds.items()}
     told = {"products": share[run.PRODUCT], "attention": share[run.ATTENTION]}
     told |= {"other": share[run.OTHER], "python": share[run.PYTHON]}
-    outcome = "products" if told["products"] >= 0.5 else "overhead"
+    outcome = "mostly_products" if told["products"] >= 0.5 else "mostly_overhead"
     calls = sum(found.calls.values())
     return tell("06", "profiled", outcome, calls=calls, **told)
 
@@ -65,12 +76,11 @@ def growth(dots: Sequence[Dot]) -> Finding:
     """ITL against bytes, as contexts grow."""
     short, long = dots[0], dots[-1]
     itl, read = long.itl / short.itl, long.bytes / short.bytes
-    outcome = "more" if itl > ALIKE * read else "less" if itl * ALIKE < read else "alike"
+    outcome = "more_than_bytes" if itl > ALIKE * read else "less_than_bytes" if itl * ALIKE < read else "as_bytes"
     return tell("06", "growth", outcome, itl=itl, read=read, share=long.kv_bytes / long.bytes)
 
 
 # ---------------------------------------------------------------- the claim
-
 
 GROWS = 1.02
 """Less than that is no growth that could be told from noise."""
@@ -87,11 +97,11 @@ def a4(dots: Sequence[Dot], shapes: Sequence[ModelShape]) -> Claim:
     shares = [dot.kv_bytes / dot.bytes for dot in dots]
     with_room = [shape for shape in shapes if (shape.room_tokens() or 0) > shape.crossover_tokens]
     if long.itl < GROWS * short.itl or short.is_restless or long.is_restless:
-        verdict = "not_shown"
+        verdict = "context_made_no_difference"
     elif min(shares) >= 0.5:
-        verdict = "holds"
+        verdict = "kv_is_most_even_when_short"
     else:
-        verdict = "wrong" if max(shares) < 0.5 and not with_room else "only_when"
+        verdict = "no_room_for_enough_kv" if max(shares) < 0.5 and not with_room else "only_past_the_crossover"
     return conclude(
         "A4",
         verdict,
@@ -100,7 +110,7 @@ def a4(dots: Sequence[Dot], shapes: Sequence[ModelShape]) -> Claim:
         in_bytes=", ".join(f"{share:.0%} at a context of {dot.context:.0f}" for dot, share in zip(dots, shares)),
         most_added=max(1 - short.itl / long.itl, 0),
         borders="; ".join(f"{shape.name} ({shape.kind}) {shape.crossover_tokens:,.0f}" for shape in shapes),
-        above=say("A4.both_sides" if max(shares) >= 0.5 else "A4.by_shape"),
+        above=say("A4.crossed_in_this_run" if max(shares) >= 0.5 else "A4.crossover_by_shape_only"),
     )
 
 

@@ -22,12 +22,11 @@ from minillm.model.moe import Router
 
 # ---------------------------------------------------------------- which experts a step reads
 
-
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 BET = 64
 SMALL = {"hidden_size": 128, "moe_intermediate_size": 32, "num_hidden_layers": 4, "head_dim": 32}
 SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2}
-"""Of Qwen3-30B-A3B's shape everything but the experts: 128 of them, 8 per token."""
+"""Sizes that replace Qwen3-30B-A3B's: all but the experts, 128 of them, 8 per token."""
 
 
 def expected(num: int, chosen: int, tokens: float) -> float:
@@ -76,7 +75,6 @@ def share_bet(found: Mapping[int, float]) -> Outcome:
 
 # ---------------------------------------------------------------- which rank holds what
 
-
 GPUS, EXPERTS, CHOSEN = 8, 128, 8
 NODES = (8, 16, 32)
 
@@ -96,7 +94,7 @@ def rows_by_rank(ranks: int, tokens: int, skew: float, seed: int = 0) -> list[in
 
 
 def attention_bytes() -> float:
-    """Of DeepSeek-V3's attention matrices in fp8: what data parallel attention keeps on every GPU."""
+    """Bytes of DeepSeek-V3's attention matrices in fp8: what data parallel attention keeps on every GPU."""
     hf, model = json.loads(PRICED_SHAPES["deepseek-v3"].read_text()), find_model("deepseek-v3")
     shared = hf["n_shared_experts"] + hf["num_experts_per_tok"]
     mlps = hf["first_k_dense_replace"] * 3 * hf["hidden_size"] * hf["intermediate_size"] + shared * model.expert_params

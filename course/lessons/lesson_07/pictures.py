@@ -19,7 +19,6 @@ from course.lessons.lesson_07.run import GQA, HEADS, Account, kinds_of
 
 # ---------------------------------------------------------------- the block map, live
 
-
 POOLS = (24, 32, 48, 64, 96)
 FRAME_S = 0.3
 """Between pictures while a run goes on."""
@@ -81,7 +80,6 @@ class PoolMap(Explorer):
 
 # ---------------------------------------------------------------- one request's life
 
-
 LIFE_LEFT = 92
 
 
@@ -111,7 +109,6 @@ def draw_life(trace: PoolTrace) -> Picture:
 
 
 # ---------------------------------------------------------------- bytes of a chat
-
 
 CONTEXTS = (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 16000, 32000)
 WINDOWS = {"none": None, "512": 512, "2048": 2048, "4096": 4096}
@@ -196,10 +193,24 @@ def _kinds(account: Account) -> str:
         chosen = kind.kv.vectors == account.kv.vectors and kind.kv.kind == account.kv.kind
         told = f"{name}, {kind.group} share" if name == GQA else name
         body += text(90, y + 15, told, size=12, text_anchor="end", font_weight="bold" if chosen else "normal")
-        body += rect(96, y, max(scale(kind.chat_bytes) - 96, 1.5), 21, fill=KV_FILL, stroke=INK if chosen else "none",
-                     stroke_width=2)  # fmt: skip
-        body += text(scale(kind.chat_bytes) + 5, y + 15, size(kind.chat_bytes), size=11, stroke=PAPER, stroke_width=3,
-                     paint_order="stroke")  # fmt: skip
+        body += rect(
+            96,
+            y,
+            max(scale(kind.chat_bytes) - 96, 1.5),
+            21,
+            fill=KV_FILL,
+            stroke=INK if chosen else "none",
+            stroke_width=2,
+        )
+        body += text(
+            scale(kind.chat_bytes) + 5,
+            y + 15,
+            size(kind.chat_bytes),
+            size=11,
+            stroke=PAPER,
+            stroke_width=3,
+            paint_order="stroke",
+        )
     return body
 
 

@@ -26,7 +26,6 @@ from minillm.runner.kv_pool import KVPool
 
 # ---------------------------------------------------------------- engines and requests
 
-
 WINDOW_LEN = 256
 """max_model_len of the small traces: what a request may grow to, and what `max_len` sets aside for it."""
 ROOMY_POOL, SMALL_POOL, MEAN_POOL, TIGHT_POOL = 96, 48, 32, 24
@@ -55,7 +54,6 @@ def engine_tokenizer(lab: Lab) -> Any:
 
 
 # ---------------------------------------------------------------- eight requests, ever less room
-
 
 LENGTHS = (40, 64, 30, 80, 100, 48, 72, 56)
 """Tokens of answers: longer than most questions, so that every request grows."""
@@ -118,9 +116,8 @@ def eight(lab: Lab, pool: int, way: str = "recompute") -> PoolTrace:
 
 # ---------------------------------------------------------------- how many chats fit
 
-
 CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
-"""Of the chats whose slots are counted: prompt and answer."""
+"""Tokens of a chat whose slots are counted: prompt and answer."""
 ANSWER = 16
 """Tokens of their answers: long enough that none finishes before the last one has arrived."""
 POOL_CHATS = 4.6
@@ -155,15 +152,19 @@ def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: 
     gb, tokens = gb or slots_gb(lab), tokens or chat_tokens(lab)
     with lab.alone():
         own = engine(
-            lab, kv_cache_memory_gb=gb, num_kv_blocks=None, scheduler_reserve_full_isl=True,
-            enable_prefix_caching=False, max_num_batched_tokens=2048, **fields,
-        )  # fmt: skip
+            lab,
+            kv_cache_memory_gb=gb,
+            num_kv_blocks=None,
+            scheduler_reserve_full_isl=True,
+            enable_prefix_caching=False,
+            max_num_batched_tokens=2048,
+            **fields,
+        )
         fit = own.runner.num_kv_blocks // blocks_for(tokens, own.config.block_size)
         return record(own, chats(lab, fit + more, tokens), f"{gb} GB")
 
 
 # ---------------------------------------------------------------- more KV for each, fewer slots
-
 
 CROWD_POOL, CROWD = 96, 16
 """Blocks, and requests, of the question how many slots a reservation leaves."""
@@ -207,7 +208,6 @@ def with_and_without_prefixes(lab: Lab) -> dict[str, PoolTrace]:
 
 # ---------------------------------------------------------------- one request of each length
 
-
 LENGTHS_ALONE, LENGTHS_ALONE_SHORT = (128, 256, 512, 1024), (64, 256)
 
 
@@ -218,7 +218,6 @@ def lengths(lab: Lab) -> dict[int, PoolTrace]:
 
 
 # ---------------------------------------------------------------- bytes of keys and values, by a model's shape
-
 
 AS_BUILT, MHA, GQA, MQA, MLA = "as built", "MHA", "GQA", "MQA", "MLA"
 HEADS = (AS_BUILT, MHA, GQA, MQA, MLA)
@@ -274,7 +273,7 @@ class Account:
         return Window() if self.window is None else Window(self.window, self.sinks)
 
     def chat_bytes_at(self, tokens: int) -> float:
-        """Of a chat of so many tokens, in whole blocks, with all copies."""
+        """KV of a chat of so many tokens, in whole blocks, with all copies."""
         return self.copies * self.kv.bytes_of(tokens, self.kv_dtype, BLOCK, self.seen)
 
     @property

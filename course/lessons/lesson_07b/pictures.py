@@ -27,9 +27,12 @@ def draw_window(traces: Mapping[str, PoolTrace]) -> Picture:
     )
     return draw_chart(
         "One request grows: how many blocks does it hold?",
-        curves, Axis("tokens in its text"), Axis("blocks held", low=0),
-        height=240, description=told,
-    )  # fmt: skip
+        curves,
+        Axis("tokens in its text"),
+        Axis("blocks held", low=0),
+        height=240,
+        description=told,
+    )
 
 
 def given_back(trace: PoolTrace) -> int:
@@ -70,15 +73,22 @@ def losses_table(found: Mapping[str, Loss]) -> Html:
         broken = loss.broken(floors)
         rows.append(
             (
-                loss.name, f"{loss.kv_share:.0%}", f"{loss.rise:+.1%}", f"{loss.kl:.4f}",
-                f"{loss.agreement:.1%}", f"breaks: {', '.join(broken)}" if broken else "keeps all three",
+                loss.name,
+                f"{loss.kv_share:.0%}",
+                f"{loss.rise:+.1%}",
+                f"{loss.kl:.4f}",
+                f"{loss.agreement:.1%}",
+                f"breaks: {', '.join(broken)}" if broken else "keeps all three",
             )
-        )  # fmt: skip
+        )
     header = (
-        "", f"KV of {REQUEST_TOKENS:,} tokens",
-        f"perplexity (floor {floors.perplexity_rise:+.0%})", f"KL, nats (floor {floors.kl})",
-        f"same likeliest (floor {floors.agreement:.0%})", "floors",
-    )  # fmt: skip
+        "",
+        f"KV of {REQUEST_TOKENS:,} tokens",
+        f"perplexity (floor {floors.perplexity_rise:+.0%})",
+        f"KL, nats (floor {floors.kl})",
+        f"same likeliest (floor {floors.agreement:.0%})",
+        "floors",
+    )
     return as_table(header, rows)
 
 
@@ -95,7 +105,6 @@ def tiers_table(found: Mapping[str, FleetRun]) -> Html:
 
 
 # ---------------------------------------------------------------- fetch it, or compute it again
-
 
 PREFIXES = (256, 512, 1024, 2048, 4096, 8192, 16384)
 

@@ -25,7 +25,6 @@ from minillm.policies.window import Window
 
 # ---------------------------------------------------------------- a needle, said twice
 
-
 NEEDLES = (
     "The lockers have codes: Anna 7413, Boris 2958, Chandra 6604, Dalia 3127, Emil 8850.",
     "The spare keys hang here: crane 91, lifeboat 35, pump 62, footbridge 78, cupboard 24.",
@@ -34,7 +33,7 @@ NEEDLES = (
 LEAD = 48
 """Tokens before the needle: more than the sinks keep."""
 CUE_TOKENS = 4
-"""Of the second time, given: from then on the model is asked."""
+"""Tokens of the second time that are given: from then on the model is asked."""
 FIRST_TIME = -1
 """In place of a distance: the needle comes for the first time."""
 
@@ -110,7 +109,7 @@ def reach(lab: Lab, window: int) -> int:
 
 FORESEEN = ("nearly all of it", "some of it", "no more than of a passage it has never seen")
 ALL, SOME = 0.8, 0.25
-"""Of the way from never heard to heard a moment ago."""
+"""Shares of the way from never heard to heard a moment ago."""
 
 
 def recalled(found: Mapping[int, Found], far: int) -> float:
@@ -137,7 +136,6 @@ def needle_share(found: Mapping[str, Mapping[int, Found]]) -> Outcome:
 
 
 # ---------------------------------------------------------------- windows
-
 
 SINKS = 4
 """Tokens at the beginning that stay in sight, beside a window."""
@@ -192,12 +190,11 @@ def with_sinks(grown: Mapping[str, PoolTrace]) -> PoolTrace:
 
 # ---------------------------------------------------------------- what a smaller cache loses
 
-
 SPARE_BLOCKS = 8
 """Each piece of the text fills its last block only in part."""
 MOST_TOKENS, LOSS_WINDOW = 1100, 128
 MOST_TOKENS_SHORT, LOSS_WINDOW_SHORT = 160, 32
-"""Of the text, and the window that is tried: a quarter of the text at most, so that most of it lies beyond."""
+"""Tokens of the text, and the window that is tried: a quarter of it at most, so that most of it lies beyond."""
 
 
 @dataclass(frozen=True)
@@ -207,11 +204,11 @@ class Loss:
     name: str
     score: TextScore
     kv_share: float
-    """Of the reference's bytes, for a request of REQUEST_TOKENS."""
+    """Share of the reference's bytes, for a request of REQUEST_TOKENS."""
 
     @property
     def rise(self) -> float:
-        """Of perplexity (between how many equally likely tokens the model wavers, so to speak). 0.01 = one percent."""
+        """Rise of perplexity: between how many more equally likely tokens the model wavers. 0.01 = one percent."""
         return self.score.candidate_perplexity / self.score.reference_perplexity - 1
 
     @property
@@ -244,7 +241,7 @@ def candidates(lab: Lab) -> dict[str, dict[str, Any]]:
 
 
 def most_tokens(lab: Lab) -> int:
-    """Of the text that is decoded."""
+    """Tokens of the text that are decoded."""
     return MOST_TOKENS if lab.scale == 1 else MOST_TOKENS_SHORT
 
 
@@ -272,11 +269,13 @@ def _tokens_seen(engine: Engine) -> int:
 
 # ---------------------------------------------------------------- tiers: fetch KV, or compute it again
 
-
 CONVERSATIONS = Sessions(
-    turns=Fixed(tokens=6), first=LogNormal(median=3000, sigma=0.5, high=8000),
-    message=Fixed(tokens=60), output=Fixed(tokens=120), think_s=60.0,
-)  # fmt: skip
+    turns=Fixed(tokens=6),
+    first=LogNormal(median=3000, sigma=0.5, high=8000),
+    message=Fixed(tokens=60),
+    output=Fixed(tokens=120),
+    think_s=60.0,
+)
 """Long first messages, then five more turns, a minute apart: long enough that other users' KV comes between."""
 POOL_TOKENS = 60_000
 """KV that the GPUs keep in these runs: less than all conversations need."""

@@ -39,12 +39,11 @@ def rounding(found: Mapping[str, Loss]) -> Finding:
 def tiered(fleets: Mapping[str, FleetRun]) -> Finding:
     """Which tier paid."""
     (alone, host, store), rates = map(later_ttft, fleets.values()), [run.prefix_hit_rate for run in fleets.values()]
-    outcome = "slow" if store > 0.8 * alone else "both"
+    outcome = "store_hardly_gains" if store > 0.8 * alone else "both_pay"
     return tell("07b", "tiers", outcome, alone=alone, host=host, store=store, before=rates[0], after=rates[1])
 
 
 # ---------------------------------------------------------------- the claim
-
 
 D14_SAVED, D14_WINDOW = 0.7, 2048
 D14_LENGTHS = (1500, 4096, 8192, 32768)
@@ -64,13 +63,26 @@ def d14(model: Account, windowed: PoolTrace, window: int, found: Mapping[str, Ma
     whole, *_, with_window = found.values()
     far = max(with_window)
     before, after = run.recalled(whole, far), run.recalled({**whole, far: with_window[far]}, far)
-    price = "price" if before - after <= run.SOME else "price_2" if after < run.SOME else "price_3"
+    if before - after <= run.SOME:
+        price = "D14.lost_nothing"
+    else:
+        price = "D14.lost_all" if after < run.SOME else "D14.lost_part"
     return conclude(
-        "D14", "only_when" if back > 0 else "not_shown", d14_window=D14_WINDOW,
-        told=", ".join(f"{n:,} tokens: {share:.0%}" for n, share in frees.items()), window=window, tokens=tokens,
-        back=back, held=held, far=far, share_whole=whole[far].share, share_cut=with_window[far].share,
-        sinks=run.SINKS, even=D14_WINDOW / (1 - D14_SAVED), price=say(f"D14.{price}"),
-    )  # fmt: skip
+        "D14",
+        "only_at_one_length" if back > 0 else "no_block_came_back",
+        d14_window=D14_WINDOW,
+        told=", ".join(f"{n:,} tokens: {share:.0%}" for n, share in frees.items()),
+        window=window,
+        tokens=tokens,
+        back=back,
+        held=held,
+        far=far,
+        share_whole=whole[far].share,
+        share_cut=with_window[far].share,
+        sinks=run.SINKS,
+        even=D14_WINDOW / (1 - D14_SAVED),
+        price=say(price),
+    )
 
 
 def _measure_d14(lab: Lab) -> Claim:

@@ -32,7 +32,6 @@ from minillm.model.arithmetic import find_model
 
 # ---------------------------------------------------------------- acceptance
 
-
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 KS = (1, 2, 4, 6, 8)
 START_K = 8
@@ -162,7 +161,6 @@ def draw_gain(costs: VerifyCosts, alpha: float, k: int, c: float, batch: int) ->
 
 # ---------------------------------------------------------------- where it pays at 70B
 
-
 MAP_ALPHAS = tuple(i / 20 for i in range(21))
 MAP_LEFT, MAP_TOP, CELL_WIDTH, CELL_HEIGHT = 70, 20, 28, 24
 STRONGEST = 1.0
@@ -236,7 +234,6 @@ def gain_map() -> Explorer:
 
 # ---------------------------------------------------------------- today's drafters
 
-
 K = 4
 TARGET = find_model("llama-3-70b")
 LAYER = 2 * TARGET.layer_params / TARGET.layers
@@ -263,18 +260,21 @@ class Drafter:
 TODAYS_DRAFTERS = {
     "n-gram lookup": Drafter("a search in the text so far", 0.0, "free; passes when the answer copies the prompt"),
     "draft model, 1B": Drafter(
-        "a small model of the same family", find_model("llama-3.2-1b").read_bytes("bfloat16"),
+        "a small model of the same family",
+        find_model("llama-3.2-1b").read_bytes("bfloat16"),
         "needs its own KV cache, and a prefill of every prompt",
     ),
     "EAGLE-3 head": Drafter(
-        "one layer on the target's own features", LAYER + 2 * DRAFT_VOCABULARY * TARGET.hidden,
+        "one layer on the target's own features",
+        LAYER + 2 * DRAFT_VOCABULARY * TARGET.hidden,
         "up to 6.5x alone, 1.4x throughput at batch 64 (SGLang, H100)",
     ),
     "MTP module": Drafter(
-        "one layer trained with the model", LAYER + 2 * TARGET.vocab_size * TARGET.hidden,
+        "one layer trained with the model",
+        LAYER + 2 * TARGET.vocab_size * TARGET.hidden,
         "second token passes 85 to 90%, 1.8x (DeepSeek-V3)",
     ),
-}  # fmt: skip
+}
 
 
 def drafters_table() -> Html:
@@ -294,7 +294,6 @@ def mtp() -> str:
 
 
 # ---------------------------------------------------------------- served in several ways
-
 
 STRIP_ROW, STRIP_LANE, STRIP_LEFT = 6, 64, 150
 

@@ -27,7 +27,6 @@ from minillm.speculation import head_file
 
 # ---------------------------------------------------------------- requests to speculate on, and ways to draft
 
-
 VERSES = (
     "Write a strange poem about a lighthouse in fog.",
     "Invent a dream in which a bicycle writes to the moon.",
@@ -143,7 +142,6 @@ def stories(lab: Lab) -> dict[str, tuple[DraftStory, DraftStory]]:
 
 # ---------------------------------------------------------------- tokens a verification yields
 
-
 SWEEP = ((0.3, 4), (0.3, 8), (0.6, 8), (0.9, 8))
 SHORT_SWEEP = ((0.3, 2), (0.6, 4), (0.9, 4))
 
@@ -179,7 +177,7 @@ class AcceptancePoint:
 
     @property
     def by_place(self) -> list[float]:
-        """Of all drafts, the share whose first, second, ... guess passed."""
+        """Shares of drafts whose first, second, ... guess passed."""
         return [sum(passed > place for passed in self.passed) / len(self.passed) for place in range(self.k)]
 
     @property
@@ -205,7 +203,6 @@ def longest(points: Sequence[AcceptancePoint]) -> AcceptancePoint:
 
 
 # ---------------------------------------------------------------- the same requests, served in several ways
-
 
 WITHOUT, ALWAYS = "without", "always"
 NOISE = 1.1
@@ -248,14 +245,14 @@ class WorkloadRuns:
 
     @property
     def acceptance(self) -> float | None:
-        """Of the guesses that were put to the test, the share that passed: one after a failed guess is not."""
+        """Share of the tested guesses that passed: one after a failed guess is not tested."""
         shares = [share for step in self.runs[-1].steps for share in step.shares if share.num_drafts]
         tried = sum(min(share.num_accepted + 1, share.num_drafts) for share in shares)
         return sum(share.num_accepted for share in shares) / tried if tried else None
 
     @property
     def drafting_share(self) -> float:
-        """Of the turns that requests had in decoding, those with a draft."""
+        """Share of decoding requests' turns that had a draft."""
         shares = [share for step in self.runs[-1].steps for share in step.shares if not share.is_prefill]
         return sum(share.num_drafts > 0 for share in shares) / max(len(shares), 1)
 
@@ -325,7 +322,6 @@ def quantized_or_drafted(lab: Lab) -> list[WorkloadRuns]:
 
 # ---------------------------------------------------------------- short answers
 
-
 ANSWER_LENGTHS, SHORT_ANSWER_LENGTHS = (6, 24, 48), (4, 12)
 PROMPTS = (100, 1000, 4000)
 
@@ -375,9 +371,8 @@ def pay_backs(on: Deployment, prompts: Sequence[int] = PROMPTS) -> list[PayBack]
 
 # ---------------------------------------------------------------- what the predictions are scored by
 
-
 PRICE = 0.1
-"""Of a guess, in decode steps, in the first prediction."""
+"""Cost of a guess in the first prediction, in decode steps."""
 BET_ALPHA, BET_K = 0.6, 4
 QUESTION = f"α = {BET_ALPHA:g}, k = {BET_K}, a guess costs {PRICE:g} steps."
 CROWDED = ("faster", "no difference worth mentioning", "slower")

@@ -33,7 +33,6 @@ from course.lessons.lesson_08.run import (
 
 # ---------------------------------------------------------------- findings
 
-
 K, ORDINARY = 4, 0.6
 """A draft's length, and the acceptance of text that isn't a copy."""
 AS_MANY = 0.1
@@ -45,7 +44,7 @@ def watched(told: Mapping[str, tuple[DraftStory, DraftStory]]) -> Finding:
     lines = [
         f"*{name}*: {len(plain.steps)} steps without, {len(story.steps)} with" for name, (story, plain) in told.items()
     ]
-    return tell("08", "watched", "here", told="; ".join(lines))
+    return tell("08", "watched", "steps_taken", told="; ".join(lines))
 
 
 def checking(costs: VerifyCosts) -> Finding:
@@ -53,7 +52,7 @@ def checking(costs: VerifyCosts) -> Finding:
     small, large = costs.batches[0], costs.batches[-1]
     ratios = {"alone": costs.relative(small, K), "crowd": costs.relative(large, K)}
     border = break_even(K, 0.0, ratios["crowd"])
-    outcome = "restless" if costs.is_restless else "never" if border is None else "border"
+    outcome = "restless" if costs.is_restless else "never_pays" if border is None else "pays_above_a_border"
     return tell("08", "checking", outcome, batch=large, k=K, border=border or 1.0, **ratios)
 
 
@@ -69,7 +68,7 @@ def kinds(every: Sequence[WorkloadRuns]) -> Finding:
             if abs(one.drafting_share - gates.drafting_share) <= AS_MANY:
                 by_noise.append(ratio_of(one.decode_s, gates.decode_s))
             lines.append(f"**{one.workload.partition(',')[0]}**: {passed}, {gains}")
-    outcome = "disturbed" if max(by_noise) > CEILING else "here"
+    outcome = "disturbed" if max(by_noise) > CEILING else "compared"
     return tell("08", "kinds", outcome, told="; ".join(lines), most=max(by_noise))
 
 
@@ -84,7 +83,6 @@ def crowd(every: Sequence[WorkloadRuns], costs: VerifyCosts) -> Finding:
 
 
 # ---------------------------------------------------------------- claims
-
 
 KS, PRICES = (2, 4, 8), (0.0, 0.1, 0.3)
 HALF, NEAR_HALF = 0.5, 0.1
@@ -108,11 +106,15 @@ def a14(every: Sequence[WorkloadRuns]) -> Claim:
     apart = [kind for kind in kinds if is_apart(_of(every, kind, NGRAM), _of(every, kind, INT8))]
     wins = [kind for kind in apart if gains[kind, NGRAM] > NOISE * gains[kind, INT8]]
     losses = [kind for kind in apart if gains[kind, INT8] > NOISE * gains[kind, NGRAM]]
-    without_all = "only_when" if wins else "wrong" if losses else "not_shown"
-    verdict = "holds" if len(wins) == len(kinds) else without_all
+    if len(wins) == len(kinds):
+        verdict = "drafts_gain_more"
+    elif wins:
+        verdict = "only_for_guessable_text"
+    else:
+        verdict = "int8_gains_more" if losses else "too_close_to_call"
     helps_alone = min(gains[kind, INT8] for kind in kinds) > NOISE
     claim = conclude("A14", verdict, found=found)
-    return replace(claim, verdict=claim.verdict + say("A14.why")) if helps_alone else claim
+    return replace(claim, verdict=claim.verdict + say("A14.int8_helps_directly")) if helps_alone else claim
 
 
 def d4(measured: VerifyCosts) -> Claim:
@@ -123,15 +125,23 @@ def d4(measured: VerifyCosts) -> Claim:
     )
     values = [1.0 if each is None else each for each in borders.values()]
     if measured.is_restless:
-        verdict = "not_shown"
+        verdict = "machine_was_busy"
     elif all(abs(value - HALF) <= NEAR_HALF for value in values):
-        verdict = "holds"
+        verdict = "near_half_everywhere"
     else:
-        verdict = "wrong" if min(values) > HALF or max(values) < HALF else "only_when"
+        on_one_side = min(values) > HALF or max(values) < HALF
+        verdict = "nowhere_near_half" if on_one_side else "on_both_sides_of_half"
     return conclude(
-        "D4", verdict, alone=alone, listed=_listed(borders), crowd=crowd, range=_range(crowded),
-        paper=speedup(0.8, 4, 0.1), gain=verify_costs.gain(measured, alone, 4, 0.8, 0.1), right=say("D4.right"),
-    )  # fmt: skip
+        "D4",
+        verdict,
+        alone=alone,
+        listed=_listed(borders),
+        crowd=crowd,
+        range=_range(crowded),
+        paper=speedup(0.8, 4, 0.1),
+        gain=verify_costs.gain(measured, alone, 4, 0.8, 0.1),
+        right=say("D4.where_it_breaks_even"),
+    )
 
 
 def _listed(borders: Mapping[tuple[int, float], float | None]) -> str:
@@ -151,9 +161,15 @@ def d5(told: Mapping[str, tuple[DraftStory, DraftStory]]) -> Claim:
     """What happens to a draft in which a guess fails?"""
     failed = sum(story.corrections for story, _ in told.values())
     took_longer = any(len(story.steps) > len(plain.steps) for story, plain in told.values())
+    if not failed:
+        verdict = "no_guess_failed"
+    elif took_longer:
+        verdict = "took_more_steps"
+    else:
+        verdict = "right_token_in_the_same_step"
     return conclude(
         "D5",
-        "not_shown" if not failed else "holds" if took_longer else "wrong",
+        verdict,
         failed=failed,
         kept=sum(step.passed for story, _ in told.values() for step in story.steps if step.corrects),
         fewer="; ".join(f"{name}: {len(s.steps)} steps instead of {len(p.steps)}" for name, (s, p) in told.items()),
@@ -174,14 +190,14 @@ def d6(every: Sequence[WorkloadRuns], pay_backs: Sequence[PayBack]) -> Claim:
     shortest_lost, longest_lost = (_lost(every, name) for name in (lengths[0], lengths[-1]))
     early = [one.tokens is not None and one.tokens < SHORTEST_GATE for one in pay_backs]
     if longest_lost and not shortest_lost:
-        verdict = "not_shown"
+        verdict = "only_long_answers_lost"
     elif shortest_lost:
-        verdict = "only_when" if any(early) else "holds"
+        verdict = "only_with_a_cost_up_front" if any(early) else "short_answers_lost"
     else:
-        verdict = "wrong" if all(early) else "only_when"
+        verdict = "no_short_answer_lost" if all(early) else "only_with_a_cost_up_front"
     found = "; ".join(f"{name}: ×{ratio:.2f} the time" for name, ratio in ratios.items())
     paid = "; ".join(f"{p.prompt} tokens of prompt: {p.words}" for p in pay_backs)
-    return conclude("D6", verdict, found=found, paid=paid, right=say("D6.right"))
+    return conclude("D6", verdict, found=found, paid=paid, right=say("D6.what_a_short_answer_loses"))
 
 
 def _of(every: Sequence[WorkloadRuns], workload: str, way: str) -> WorkloadRuns:
@@ -203,7 +219,7 @@ def f2(points: Sequence[AcceptancePoint]) -> Claim:
         for p in points
     )
     best = best_k(0.9, 0.02, lambda k: 1.0)
-    verdict = "not_shown" if wrong < max(CLEAR, right) else "wrong"
+    verdict = "formulas_equally_far" if wrong < max(CLEAR, right) else "the_sum_fits"
     return conclude("F2", verdict, found=found, wrong=wrong, right=right, speedup=speedup(0.9, best, 0.02), best=best)
 
 

@@ -22,7 +22,6 @@ from minillm.model.arithmetic import find_model
 
 # ---------------------------------------------------------------- rounding, weight by weight
 
-
 SHOWN = 128
 """Inputs of the row that are drawn: those around the largest weight."""
 LEFT, RIGHT, TOP, TALL = 62, 12, 22, 230
@@ -141,7 +140,6 @@ def errors_table(matrix: Matrix) -> Html:
 
 # ---------------------------------------------------------------- formats, on a data sheet
 
-
 PAPER_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MODEL, GPUS = find_model("llama-3-70b"), 4
 FP4_OVER_FP8 = 2.0
@@ -205,7 +203,6 @@ def formats_explorer() -> Explorer:
 
 
 # ---------------------------------------------------------------- phases, before and after
-
 
 MATTERS = 0.02
 """A phase with a smaller share of E2E can do what it likes."""
@@ -280,7 +277,6 @@ class PhasesLab(Explorer):
 
 # ---------------------------------------------------------------- decode steps
 
-
 RESTLESS = "Don't trust this: the machine was busy with something else. Run the sweep again."
 
 
@@ -325,7 +321,6 @@ def draw_speedups(found: Sweep) -> Picture:
 
 
 # ---------------------------------------------------------------- the quality gate
-
 
 RISES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 KLS = (0.0005, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -22,7 +22,6 @@ from minillm.core.timeline import PHASES
 
 # ---------------------------------------------------------------- traffic
 
-
 WINDOW = 256
 """Tokens that a request reserves where memory is what is short."""
 MEMORY_SLOTS = 4
@@ -90,7 +89,6 @@ def _scaled(lab: Lab, usual: int, small: int) -> int:
 
 # ---------------------------------------------------------------- decode steps, batch by batch
 
-
 BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 16)
 PLAUSIBLE = 1.25
 """A speed-up over what the bytes allow by more than this is not the format's: something else was running, or the
@@ -151,7 +149,6 @@ def is_restless(found: Mapping[str, Sequence[Dot]]) -> bool:
 
 
 # ---------------------------------------------------------------- phases, before and after
-
 
 TELLING = 0.07
 """A change by less than this share is called no change, however steady the machine."""
@@ -258,7 +255,6 @@ def decode_gain(found: Mapping[str, PhasePair]) -> Outcome:
 
 # ---------------------------------------------------------------- quality
 
-
 PIECES, PIECE = (8, 96), (8, 32)
 """Pieces of the text, and tokens in each: usually, and in the short form."""
 NOISE = 1.05
@@ -294,7 +290,7 @@ def score_formats(shelf: Shelf, names: Sequence[str] = tuple(FORMATS)) -> Scores
 
 
 def _scores(shelf: Shelf, speeds: Mapping[str, float]) -> Scores:
-    """Of a text, decoded in each format.
+    """What a text says of each format.
 
     Args:
         speeds: tokens/s of one reader, by format.
@@ -335,7 +331,7 @@ def _quality(score: TextScore) -> Quality:
 
 
 def rise(scores: Mapping[str, Scored], name: str) -> float:
-    """Of perplexity over the reference's, as a share."""
+    """Rise of perplexity over the reference's, as a share."""
     return scores[name].quality.perplexity / scores[PLAIN].quality.perplexity - 1
 
 

@@ -43,14 +43,16 @@ def by_batch(found: run.Sweep) -> Finding:
     border = run.break_even(found, "int8")
     ends = {"first": run.speedup(found, "int8", 0), "last": run.speedup(found, "int8", -1)}
     int4 = run.speedup(found, "int4", 0) if "int4" in found else float("nan")
-    return tell("09", "batch", "never" if border is None else "border", border=border or 0, int4=int4, **ends)
+    return tell(
+        "09", "batch", "never_stops_paying" if border is None else "stops_paying", border=border or 0, int4=int4, **ends
+    )
 
 
 def quality(scores: run.Scores) -> Finding:
     """Which formats keep the usual floors."""
     broken = [name for name in scores if run.verdict(scores, name, Floors()).broken]
     kept = [name for name in scores if name not in (PLAIN, *broken)]
-    return tell("09", "quality", "some" if broken else "all", kept=", ".join(kept), broken=", ".join(broken))
+    return tell("09", "quality", "some_broke" if broken else "all_kept", kept=", ".join(kept), broken=", ".join(broken))
 
 
 def cramped(found: Mapping[str, Cramped]) -> Finding:
@@ -59,12 +61,18 @@ def cramped(found: Mapping[str, Cramped]) -> Finding:
     rooms = {"room": plain.room, "room8": int8.room, "room_kv": kv.room}
     waits = {"wait": plain.wait, "wait8": int8.wait, "wait_kv": kv.wait}
     return tell(
-        "09", "cramped", "here", decode=plain.decode, decode8=int8.decode, decode_kv=kv.decode, **rooms, **waits
+        "09",
+        "cramped",
+        "queue_vanished",
+        decode=plain.decode,
+        decode8=int8.decode,
+        decode_kv=kv.decode,
+        **rooms,
+        **waits,
     )
 
 
 # ---------------------------------------------------------------- claims
-
 
 FASTER = 1.1
 """A smaller gain is none that a noisy machine shows."""
@@ -81,7 +89,7 @@ ACCURACY_LOST, ITEMS = 0.02, 500
 USUAL = Floors()
 """Those of `minillm bench quality`."""
 ANSWERED = 0.8
-"""Of the questions of such a set, the share that a model gets right; for the error of a share."""
+"""Share of such a set's questions that a model gets right; for the error of a share."""
 
 
 def a7(
@@ -96,19 +104,33 @@ def a7(
     writing, reading, queue = decode["decode"], prompt["prefill"], line["queue"]
     found = {"decode": writing, "prefill of a long prompt": reading, "queue": queue}
     if writing.is_too_good:
-        verdict = "not_shown"
+        verdict = "more_than_bytes_explain"
     elif not writing.is_clear:
-        verdict = "not_shown_2"
+        verdict = "decode_did_not_move"
     else:
-        verdict = "wrong" if writing.is_slower else "only_when"
+        verdict = "decode_lost" if writing.is_slower else "only_where_weights_are_read"
     saved_reading = 1 - reading.ratio if reading.is_clear else 0.0
-    little = saved_reading < LITTLE * (1 - writing.ratio)
+    if reading.is_slower:
+        prefill = "A7.prefill_lost"
+    else:
+        gained_little = saved_reading < LITTLE * (1 - writing.ratio)
+        prefill = "A7.prefill_gained_little" if gained_little else "A7.prefill_gained_as_much"
+    if queue.is_faster:
+        waiting = "A7.queue_shorter"
+    elif queue.is_slower:
+        waiting = "A7.queue_longer"
+    else:
+        waiting = "A7.queue_same"
     return conclude(
-        "A7", verdict, plain=PLAIN, told="; ".join(f"{name}, {pair.told}" for name, pair in found.items()),
-        large=large, reading=say(f"A7.reading_{'lost' if reading.is_slower else 'little' if little else 'as_much'}"),
-        waiting=say(f"A7.queue_{'shorter' if queue.is_faster else 'longer' if queue.is_slower else 'same'}"),
+        "A7",
+        verdict,
+        plain=PLAIN,
+        told="; ".join(f"{name}, {pair.told}" for name, pair in found.items()),
+        large=large,
+        reading=say(prefill),
+        waiting=say(waiting),
         late=f"the gaps of the largest batch {'grew' if large > FASTER else 'did not grow'}",
-    )  # fmt: skip
+    )
 
 
 def b4(scores: run.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
@@ -120,19 +142,27 @@ def b4(scores: run.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
     names = list(scores)[1:]
     broken = {name: run.verdict(scores, name, floors).broken for name in names}
     told = (
-        say("B4.told", name=name, rise=run.rise(scores, name), quality=scores[name].quality, broken=len(broken[name]))
+        say(
+            "B4.one_format",
+            name=name,
+            rise=run.rise(scores, name),
+            quality=scores[name].quality,
+            broken=len(broken[name]),
+        )
         for name in names
     )
     passed = [name for name in names if not broken[name]]
     failed = [name for name in names if broken[name]]
     alike = ""
     if pair := next(((a, b) for a in passed for b in failed if a[:4] == b[:4]), None):
-        alike = say("B4.alike", one=pair[0], other=pair[1])
-        alike += say("B4.lucky", one=pair[0]) if on_grid > ROUNDED_BEFORE else ""
+        alike = say("B4.same_bits_other_groups", one=pair[0], other=pair[1])
+        alike += say("B4.rounded_before", one=pair[0]) if on_grid > ROUNDED_BEFORE else ""
     counted = {"plain": scores[PLAIN].positions, "floors": floors, "told": "; ".join(told)}
     if passed and failed:
-        return conclude("B4", "holds", **counted, passed=", ".join(passed), failed=", ".join(failed), alike=alike)
-    return conclude("B4", "not_shown", **counted, passed="every" if passed else "no")
+        return conclude(
+            "B4", "some_pass_and_some_fail", **counted, passed=", ".join(passed), failed=", ".join(failed), alike=alike
+        )
+    return conclude("B4", "floors_decide_nothing", **counted, passed="every" if passed else "no")
 
 
 def b5(found: Sequence[Timed]) -> Claim:
@@ -145,9 +175,9 @@ def b5(found: Sequence[Timed]) -> Claim:
         ahead = "never ahead" if pays is None else f"ahead from {pays:.0%} zeros on"
         parts.append(f"{kind}: half of them zero, dense ×{dense[-1]:.2f}, sparse ×{sparse[-1]:.2f} ({ahead})")
     if any(abs(change - 1) > 2 * matrix_zeros.SAME for change in dense):
-        verdict = "not_shown"
+        verdict = "dense_times_differ"
     else:
-        verdict = "only_when" if min(sparse) < 1 - matrix_zeros.SAME else "holds"
+        verdict = "sparse_ahead_at_half" if min(sparse) < 1 - matrix_zeros.SAME else "dense_ignores_zeros"
     return conclude("B5", verdict, parts="; ".join(parts))
 
 
@@ -162,17 +192,28 @@ def d10(found: run.Sweep, scores: run.Scores, big: Mapping[str, float]) -> Claim
     here = {f"batch {dot.batch}": run.speedup(found, "int8", i) for i, dot in enumerate(found["int8"])}
     gains = [*here.values(), *big.values()]
     if run.is_restless({name: found[name] for name in (PLAIN, "int8")}):
-        verdict = "not_shown"
+        verdict = "too_noisy"
     else:
-        verdict = "only_when" if min(gains) < CLAIMED - ABOUT <= max(gains) else "wrong"
+        verdict = (
+            "range_includes_the_figure" if min(gains) < CLAIMED - ABOUT <= max(gains) else "range_misses_the_figure"
+        )
     claim = conclude(
-        "D10", verdict, plain=PLAIN, scores=scores, rise=run.rise(scores, "int8"), listed=_listed(here),
-        least_gains=min(here.values()), most_gains=max(here.values()), listed_70b=_listed(big),
-        least_at_70b=min(big.values()), most_at_70b=max(big.values()), listed_h100=_listed(on_an_h100()),
-    )  # fmt: skip
+        "D10",
+        verdict,
+        plain=PLAIN,
+        scores=scores,
+        rise=run.rise(scores, "int8"),
+        listed=_listed(here),
+        least_gains=min(here.values()),
+        most_gains=max(here.values()),
+        listed_70b=_listed(big),
+        least_at_70b=min(big.values()),
+        most_at_70b=max(big.values()),
+        listed_h100=_listed(on_an_h100()),
+    )
     by_luck = run.sampling_error(ANSWERED, ITEMS)
-    why = say("D10.why", items=ITEMS, answered=ANSWERED, by_luck=by_luck, accuracy_lost=ACCURACY_LOST)
-    return claim if verdict == "not_shown" else replace(claim, verdict=claim.verdict + why)
+    why = say("D10.accuracy_is_of_a_task", items=ITEMS, answered=ANSWERED, by_luck=by_luck, accuracy_lost=ACCURACY_LOST)
+    return claim if verdict == "too_noisy" else replace(claim, verdict=claim.verdict + why)
 
 
 def on_an_h100() -> dict[str, float]:
