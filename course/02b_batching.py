@@ -112,7 +112,7 @@ words.orders(orders_at())
 pictures.queue_limits()
 
 # %%
-words.limits({name: simulated.outcomes(run) for name, run in pictures.queue_limit_runs("130%").items()})
+words.limits({name: simulated.outcomes(each) for name, each in pictures.queue_limit_runs("130%").items()})
 
 # %% [markdown]
 # Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
@@ -201,7 +201,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 # Replace the dots. Answers are computed from the runs above.
 
 # %%
-limits = {name: simulated.outcomes(run) for name, run in pictures.queue_limit_runs("130%").items()}
+limits = {name: simulated.outcomes(each) for name, each in pictures.queue_limit_runs("130%").items()}
 check = checks(ways, orders_at(), limits)
 
 check("q1", ...)  # which way left the most slot time empty (dashed) while requests waited? "static", "continuous", ...

@@ -177,7 +177,7 @@ orders = run.order_runs(lab)
 pictures.runs_table(orders)
 
 # %%
-draw_finds({name: run for name, run in orders.items() if "small" in name})
+draw_finds({name: each for name, each in orders.items() if "small" in name})
 
 # %%
 agree = run.agreement(orders["small cache, in turns"])

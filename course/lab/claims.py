@@ -84,13 +84,9 @@ def read_claims(folder: Path) -> dict[str, Entry]:
 
 
 def read_words(lesson: Path, part: str) -> dict[str, Any]:
-    """What a lesson may say: the tables `[claims.*]` or `[findings.*]` of its words.toml, or all of claims.toml or
-    findings.toml.
-    """
-    words, old = lesson / "words.toml", lesson / f"{part}.toml"
-    if words.is_file():
-        return tomllib.loads(words.read_text(encoding="utf-8")).get(part, {})
-    return tomllib.loads(old.read_text(encoding="utf-8")) if old.is_file() else {}
+    """What a lesson may say: the tables `[claims.*]` or `[findings.*]` of its words.toml, if it has one."""
+    path = lesson / "words.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")).get(part, {}) if path.is_file() else {}
 
 
 REGISTRY = read_claims(Path(__file__).parents[1] / "lessons")

@@ -60,9 +60,8 @@ def find_experiments() -> dict[str, Experiment]:
 
 
 def words_of(lesson: str) -> ModuleType:
-    """A lesson's words.py, or claims.py where it has none."""
-    name = "words" if (COURSE / "lessons" / f"lesson_{lesson}" / "words.py").is_file() else "claims"
-    return importlib.import_module(f"course.lessons.lesson_{lesson}.{name}")
+    """A lesson's words.py."""
+    return importlib.import_module(f"course.lessons.lesson_{lesson}.words")
 
 
 def fingerprint(lesson: Path, others: Sequence[str] = (), course: Path = COURSE) -> str:

@@ -13,11 +13,11 @@ import fsrs
 from pydantic import Field
 
 from course.lab.json_store import JsonStore, StoredModel
+from course.lab.model_shape import LLAMA_13B, LLAMA_70B
 from course.lab.queueing import md1_wait
+from course.lab.roof import on_paper
+from course.lab.speculation_gain import emitted
 from course.lab.style import number, seconds
-from course.lessons.lesson_06.roofline import on_paper
-from course.lessons.lesson_06.shapes import LLAMA_13B, LLAMA_70B
-from course.lessons.lesson_08.formulas import emitted
 from course.lessons.start.contents import anchor, lessons
 from course.simulator.cost.models import find_model
 from course.simulator.cost.profile import find_profile
