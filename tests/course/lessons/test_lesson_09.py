@@ -8,7 +8,6 @@ from asserting import refuses_garbage, shows
 
 from course.lab import matrix_rounding, matrix_zeros
 from course.lab.claims import Claim
-from course.lab.format_shelf import FORMATS, PLAIN, Shelf
 from course.lab.lab import Lab
 from course.lab.matrix_zeros import Timed
 from course.lab.model_shape import LLAMA_70B
@@ -17,7 +16,7 @@ from course.lessons.lesson_06.run import Dot
 from course.lessons.lesson_09 import pictures, run, sim_70b, words
 from course.lessons.lesson_09.check import checks
 from course.lessons.lesson_09.pictures import formats_table
-from course.lessons.lesson_09.run import MEMORY_SLOTS, PhasePair, long_answer, short_of_memory
+from course.lessons.lesson_09.run import FORMATS, MEMORY_SLOTS, PLAIN, PhasePair, Shelf, long_answer, short_of_memory
 from course.measure.quality import Cost, Floors, Quality
 from course.measure.scoring import GIVEN
 from course.simulator.cost.hardware import find_hardware
