@@ -17,11 +17,11 @@
 # %%
 from course.lab import matrix_zeros, open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.format_shelf import Shelf
 from course.lab.matrix_rounding import load_matrix
 from course.lab.roof import this_machine
 from course.lessons.lesson_09 import pictures, run, sim_70b, words
 from course.lessons.lesson_09.check import checks
+from course.lessons.lesson_09.run import Shelf
 from course.lessons.lesson_09.words import a7, b4, b5, d10
 
 lab = open_lab()
