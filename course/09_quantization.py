@@ -17,22 +17,11 @@
 # %%
 from course.lab import matrix_zeros, open_lab, simulated_70b
 from course.lab.display import stack
-from course.lab.format_shelf import Shelf
 from course.lab.matrix_rounding import load_matrix
 from course.lab.roof import this_machine
-from course.lessons.lesson_09 import run, sim_70b, words
+from course.lessons.lesson_09 import pictures, run, sim_70b, words
 from course.lessons.lesson_09.check import checks
-from course.lessons.lesson_09.pictures import (
-    PhasesLab,
-    draw_pairs,
-    draw_speedups,
-    errors_table,
-    floors_explorer,
-    formats_explorer,
-    formats_table,
-    promises_table,
-    rounding_lab,
-)
+from course.lessons.lesson_09.run import Shelf
 from course.lessons.lesson_09.words import a7, b4, b5, d10
 
 lab = open_lab()
@@ -51,7 +40,7 @@ shelf = Shelf(lab, instead_of=globals().get("shelf"))
 
 # %%
 matrix = load_matrix(lab)
-rounding_lab(matrix)
+pictures.rounding_lab(matrix)
 
 # %% [markdown]
 # <details><summary>What to look for</summary>
@@ -68,7 +57,7 @@ rounding_lab(matrix)
 # Here's the same model in four other formats. (**KV**, the cached keys and values, can be rounded as well.)
 
 # %%
-formats_table(shelf)
+pictures.formats_table(shelf)
 
 # %% [markdown]
 # ### Predict
@@ -87,7 +76,7 @@ alone = run.compare(shelf, run.long_answer(lab))
 bet.score(run.decode_gain(alone))
 
 # %%
-stack(draw_pairs(alone, "batch 1, long answer", "int8"), words.alone(alone))
+stack(pictures.draw_pairs(alone, "batch 1, long answer", "int8"), words.alone(alone))
 
 # %% [markdown]
 # **Quantized weights take less time to read. A phase gains to the extent that it waits for those reads.**
@@ -110,7 +99,7 @@ prompt = run.compare(shelf, run.long_prompt(lab))
 others.score(run.who_gained(batch, prompt))
 
 # %%
-both = draw_pairs(batch, "a full batch", "int8"), draw_pairs(prompt, "batch 1, long prompt", "int8")
+both = pictures.draw_pairs(batch, "a full batch", "int8"), pictures.draw_pairs(prompt, "batch 1, long prompt", "int8")
 stack(*both, words.others(batch, prompt))
 
 # %% [markdown]
@@ -120,7 +109,7 @@ stack(*both, words.others(batch, prompt))
 # Each press alternates runs of both formats, so that noise hits both alike.
 
 # %%
-own = PhasesLab(shelf).show("one slot, a queue", "int8")
+own = pictures.PhasesLab(shelf).show("one slot, a queue", "int8")
 own
 
 # %% [markdown]
@@ -148,14 +137,14 @@ own
 
 # %%
 found = run.sweep(shelf)
-promises_table(found, this_machine(lab))
+pictures.promises_table(found, this_machine(lab))
 
 # %% [markdown]
 # Where *measured* is longer than *step, if only reading changed*, unpacking ate part of the saving. And a larger batch
 # waits less for weights, because it shares them:
 
 # %%
-stack(draw_speedups(found), words.by_batch(found))
+stack(pictures.draw_speedups(found), words.by_batch(found))
 
 # %% [markdown]
 # ### The same at 70B
@@ -194,7 +183,7 @@ simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
 
 # %%
 scores = run.score_formats(shelf)
-floors_explorer(scores)
+pictures.floors_explorer(scores)
 
 # %%
 words.quality(scores)
@@ -241,7 +230,7 @@ print(inspect.getsource(judge))
 a7(alone, prompt, own.found["one slot, a queue", "int8"], run.slowdown(found, "int8"))
 
 # %%
-errors_table(matrix)
+pictures.errors_table(matrix)
 
 # %%
 b4(scores, matrix.share_on_grid)
@@ -301,7 +290,7 @@ check("q6", ...)
 # 70B on four GPUs, from data sheets:
 
 # %%
-formats_explorer()
+pictures.formats_explorer()
 
 # %% [markdown]
 # <details><summary>What to look for</summary>

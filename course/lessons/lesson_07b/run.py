@@ -208,7 +208,7 @@ class Loss:
 
     @property
     def rise(self) -> float:
-        """Rise of perplexity: between how many more equally likely tokens the model wavers. 0.01 = one percent."""
+        """Rise of perplexity, the number of equally likely tokens that the model wavers between. 0.01 = one percent."""
         return self.score.candidate_perplexity / self.score.reference_perplexity - 1
 
     @property

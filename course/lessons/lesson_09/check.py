@@ -2,10 +2,10 @@
 
 from course.grading import Checks, Criterion, choice, near
 from course.lab import matrix_zeros
-from course.lab.format_shelf import PLAIN
 from course.lab.matrix_rounding import GRID_BITS
 from course.lab.model_shape import LLAMA_70B
 from course.lessons.lesson_09 import run
+from course.lessons.lesson_09.run import PLAIN
 from course.measure.quality import Floors
 
 GROUP, BITS = 64, 4

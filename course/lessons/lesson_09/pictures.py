@@ -7,13 +7,25 @@ from torch import Tensor
 
 from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, buttons, choices
-from course.lab.format_shelf import FORMATS, PLAIN, Shelf
 from course.lab.matrix_rounding import BITS, GROUPS, Matrix, bits_per_weight, error, grids, rounded
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.roof import Roof
 from course.lab.style import ALARM, COLOURS, PHASE_COLOURS, PHASE_LABELS, WIDTH, number, seconds
 from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, boxes, line, phase_fill, rect, tag, text, time_axis
-from course.lessons.lesson_09.run import PhasePair, Scores, Sweep, compare, is_restless, rise, scenes, speedup, verdict
+from course.lessons.lesson_09.run import (
+    FORMATS,
+    PLAIN,
+    PhasePair,
+    Scores,
+    Shelf,
+    Sweep,
+    compare,
+    is_restless,
+    rise,
+    scenes,
+    speedup,
+    verdict,
+)
 from course.measure.quality import Floors, conclusion
 from course.simulator.cost.hardware import Hardware, find_hardware
 from course.simulator.cost.models import find_model

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from course.lab import simulated_70b
 from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, buttons
-from course.lab.format_shelf import PLAIN
 from course.lab.scale import enough
 from course.lab.simulated_70b import OLD, STACKS, TODAY
 from course.lab.style import seconds
@@ -15,7 +14,7 @@ from course.lab.svg import Picture
 from course.lessons.lesson_02.simulated import CHAT, LONG_PROMPTS
 from course.lessons.lesson_06.sim_70b import price
 from course.lessons.lesson_09.pictures import draw_pairs
-from course.lessons.lesson_09.run import PhasePair
+from course.lessons.lesson_09.run import PLAIN, PhasePair
 from course.simulator.cluster.run import FleetRun
 from course.simulator.deployment import Deployment
 from course.simulator.workload.arrivals import AllAtOnce, Poisson

@@ -9,13 +9,12 @@ from pathlib import Path
 from course.lab import matrix_zeros
 from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
-from course.lab.format_shelf import PLAIN, Shelf
 from course.lab.lab import Lab
 from course.lab.matrix_rounding import load_matrix
 from course.lab.matrix_zeros import Timed
 from course.lab.style import PHASE_LABELS
 from course.lessons.lesson_09 import run, sim_70b
-from course.lessons.lesson_09.run import PhasePair
+from course.lessons.lesson_09.run import PLAIN, PhasePair, Shelf
 from course.lessons.lesson_09.sim_70b import Cramped
 from course.measure.quality import Floors
 
@@ -250,7 +249,6 @@ def _measure_d10(shelf: Shelf) -> Claim:
 
 
 EXPERIMENT = (
-    "lab/format_shelf.py",
     "lab/matrix_rounding.py",
     "lab/matrix_zeros.py",
     "lab/model_shape.py",

@@ -10,12 +10,12 @@ import pytest
 from patience import PATIENCE_S
 
 from course.lab import draft_rules, draft_story, verify_costs, waiting
-from course.lab.format_shelf import PLAIN, Shelf
 from course.lab.lab import Lab
 from course.lab.session import Session
 from course.lab.workloads import Arrival, Workload
 from course.lessons.lesson_03 import run as lesson_03
 from course.lessons.lesson_09 import run as lesson_09
+from course.lessons.lesson_09.run import PLAIN, Shelf
 from course.measure.scoring import decode_texts
 from minillm import Engine
 from minillm.frontend.errors import EngineDeadError

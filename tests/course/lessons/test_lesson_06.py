@@ -12,7 +12,7 @@ from course.lab.roof import Roof, on_paper
 from course.lessons.lesson_06 import pictures, run, sim_70b, words
 from course.lessons.lesson_06.check import checks
 from course.lessons.lesson_06.run import Dot, room, side_by_side
-from course.lessons.lesson_06.words import MEASURE, a4, clocks, growth, launches, slo
+from course.lessons.lesson_06.words import MEASURE, a4
 from course.simulator.workload.arrivals import AllAtOnce
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import Fixed
@@ -108,14 +108,7 @@ def test_each_bet_has_its_answer() -> None:
     assert run.slo(SWEEP).answer == 16 and run.largest_within(SWEEP, 0.01) == 0
 
 
-def test_findings_tell_what_happened() -> None:
-    for itl, told in ((4.0, "neither"), (2.0, "at the **memory"), (0.1, "isn't possible")):
-        assert told in clocks(dot(1, itl), replace(ROOF, bandwidth=15e9)).here
-    shrinking = launches([dot(1, 0.02), dot(64, 0.2)], [dot(1, 0.03), dot(64, 0.21)])
-    assert "graphs pay at small batches" in shrinking.here
-    assert "past" not in slo(SWEEP).here and "every batch" in slo(SWEEP).here
-    assert "the last doubling bought" in slo([dot(1, 0.02), dot(8, 0.1), dot(16, 0.3)]).here
-    assert "more" in growth([dot(8, 0.02), dot(8, 0.2, context=2000)]).here
+def test_pictures_tell_what_happened() -> None:
     assert "neither" in pictures.draw_clocks(SWEEP[:1], ROOF).description
     assert "holds up to batch 16" in pictures.draw_price(SWEEP, 1.0).title
 
@@ -130,13 +123,8 @@ def test_a_profile_adds_up_to_the_step(tiny_lab: Lab) -> None:
 def test_a4_depends_on_what_was_measured() -> None:
     shapes = [LLAMA_13B, LLAMA_70B]
     few, many = LLAMA_13B.crossover_tokens / 100, LLAMA_13B.crossover_tokens * 2
-    mixed = a4([dot(1, 0.02, few), dot(1, 0.05, many)], shapes)
-    assert mixed.kind == "holds only when" and f"{LLAMA_13B.crossover_tokens:,.0f}" in mixed.measured
+    assert a4([dot(1, 0.02, few), dot(1, 0.05, many)], shapes).kind == "holds only when"
     assert a4([dot(1, 0.02, many), dot(1, 0.05, 2 * many)], shapes).kind == "holds"
-    assert a4([dot(1, 0.02, few), dot(1, 0.02, many)], shapes).kind == "not shown"
-    cramped = replace(LLAMA_70B, gpus=2)
-    assert cramped.room_tokens() < cramped.crossover_tokens
-    assert a4([dot(1, 0.02, few), dot(1, 0.03, 2 * few)], [cramped]).kind == "wrong"
     restless = Dot(LLAMA_13B, 1, many, (0.02, 0.05, 0.2))
     assert a4([dot(1, 0.02, few), restless], shapes).kind == "not shown"
 

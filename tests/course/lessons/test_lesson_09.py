@@ -7,8 +7,6 @@ import torch
 from asserting import refuses_garbage, shows
 
 from course.lab import matrix_rounding, matrix_zeros
-from course.lab.claims import Claim
-from course.lab.format_shelf import FORMATS, PLAIN, Shelf
 from course.lab.lab import Lab
 from course.lab.matrix_zeros import Timed
 from course.lab.model_shape import LLAMA_70B
@@ -17,7 +15,7 @@ from course.lessons.lesson_06.run import Dot
 from course.lessons.lesson_09 import pictures, run, sim_70b, words
 from course.lessons.lesson_09.check import checks
 from course.lessons.lesson_09.pictures import formats_table
-from course.lessons.lesson_09.run import MEMORY_SLOTS, PhasePair, long_answer, short_of_memory
+from course.lessons.lesson_09.run import FORMATS, MEMORY_SLOTS, PLAIN, PhasePair, Shelf, long_answer, short_of_memory
 from course.measure.quality import Cost, Floors, Quality
 from course.measure.scoring import GIVEN
 from course.simulator.cost.hardware import find_hardware
@@ -264,30 +262,11 @@ def test_where_memory_is_short_fewer_bits_shorten_the_line(monkeypatch: pytest.M
 # ---------------------------------------------------------------- claims and the check
 
 
-def test_a7_follows_what_waits_for_reading() -> None:
-    fast, slow, same = (PhasePair("decode", (1.0,), (after,)) for after in (0.6, 1.4, 1.0))
-
-    def verdict(decode: PhasePair, prefill: PhasePair, queue: PhasePair, large: float = 1.0) -> Claim:
-        return words.a7({"decode": decode}, {"prefill": prefill}, {"queue": queue}, large)
-
-    usual = verdict(fast, slow, fast, large=1.5)
-    assert usual.kind == "holds only when"
-    assert verdict(same, same, same).kind == "not shown" and verdict(slow, same, same).kind == "wrong"
-
-
 def test_b4_needs_a_floor_that_decides() -> None:
     found = words.b4(SCORES, 0.1)
     assert found.kind == "holds" and "int4 and int4 g64 have the same bit width" in found.verdict
     assert words.b4(SCORES, 0.1, Floors(1.0, 1.0, 0.1)).kind == "not shown"
     assert words.b4(SCORES, 0.1, Floors(-1.0, 0.0, 1.0)).kind == "not shown"
-
-
-def test_b5_depends_on_the_kernel() -> None:
-    usual = words.b5(timed())
-    assert usual.kind == "holds only when" or usual.kind == "holds"
-    assert usual.verdict.startswith("holds for pruning")
-    assert words.b5(timed(sparse_at_half=0.5)).kind == "holds only when"
-    assert words.b5(timed(dense_at_half=1.8)).kind == "not shown"
 
 
 def test_d10_is_a_range_not_a_figure() -> None:
