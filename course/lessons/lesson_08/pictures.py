@@ -22,8 +22,6 @@ from course.lessons.lesson_08.run import (
     WITHOUT,
     AcceptancePoint,
     WorkloadRuns,
-    _columns,
-    _decode_steps,
     base_of,
     faster,
     measure_acceptance,
@@ -295,7 +293,9 @@ def mtp() -> str:
 
 # ---------------------------------------------------------------- served in several ways
 
-STRIP_ROW, STRIP_LANE, STRIP_LEFT = 6, 64, 150
+STRIP_LEFT, STRIP_RIGHT, STRIP_TOP = 150, 12, 44
+STRIP_LANE, STRIP_ROW, STRIP_GAP = 64, 6, 0.6
+"""Height of a run's lane, height of a token in it, space between two steps."""
 
 
 def served_table(every: Sequence[WorkloadRuns]) -> Html:
@@ -321,29 +321,43 @@ def draw_strips(every: Sequence[WorkloadRuns]) -> Picture:
     """Every step of some runs as a column: what passed, what failed, and where the gates drafted nothing."""
     speculating = [one for one in every if one.way != WITHOUT]
     fills = {"the model's own": OWN, "guesses that passed": PASSED, "that did not": ALARM}
-    body, most = swatches(STRIP_LEFT, 18, fills), max(_decode_steps(one) for one in speculating)
-    wide = (WIDTH - STRIP_LEFT - 12) / max(most, 1)
+    body, most = swatches(STRIP_LEFT, 18, fills), max(_num_turns(one) for one in speculating)
+    step = (WIDTH - STRIP_LEFT - STRIP_RIGHT) / max(most, 1)
+    wide = max(step - STRIP_GAP, STRIP_GAP)
     for i, one in enumerate(speculating):
-        floor = 44 + STRIP_LANE * (i + 1) - 8
+        floor = STRIP_TOP + STRIP_LANE * (i + 1) - 8
         kind = one.workload.split(",")[0]
         body += text(4, floor - 22, kind, size=12, font_weight="bold")
-        body += text(4, floor - 7, one.way, size=11, fill=SOFT) + line(
-            STRIP_LEFT, floor, WIDTH - 12, floor, stroke=FAINT
-        )
+        body += text(4, floor - 7, one.way, size=11, fill=SOFT)
+        body += line(STRIP_LEFT, floor, WIDTH - STRIP_RIGHT, floor, stroke=FAINT)
         for j, (passed, failed) in enumerate(_columns(one)):
-            x = STRIP_LEFT + j * wide
-            body += rect(x, floor - STRIP_ROW, max(wide - 0.6, 0.6), STRIP_ROW, fill=OWN)
-            body += rect(x, floor - STRIP_ROW * (1 + passed), max(wide - 0.6, 0.6), STRIP_ROW * passed, fill=PASSED)
-            top = floor - STRIP_ROW * (1 + passed + failed)
-            body += rect(x, top, max(wide - 0.6, 0.6), STRIP_ROW * failed, fill=ALARM) if failed else ""
+            x, top = STRIP_LEFT + j * step, floor
+            for tokens, fill in ((1, OWN), (passed, PASSED), (failed, ALARM)):
+                top -= STRIP_ROW * tokens
+                if tokens:
+                    body += rect(x, top, wide, STRIP_ROW * tokens, fill=fill)
     told = "; ".join(
-        f"{one.workload}, {one.way}: {_decode_steps(one)} steps, drafts in {one.drafting_share:.0%}, "
+        f"{one.workload}, {one.way}: {_num_turns(one)} steps, drafts in {one.drafting_share:.0%}, "
         f"passed {one.acceptance or 0:.0%}"
         for one in speculating
     )
-    height = 44 + STRIP_LANE * len(speculating) + 20
+    height = STRIP_TOP + STRIP_LANE * len(speculating) + 20
     body += text(STRIP_LEFT, height - 8, "steps, in order; the shorter a strip, the sooner done", size=11, fill=SOFT)
     return Picture("Where did drafts pass, and where did the gates stop them?", body, height, description=told)
+
+
+def _columns(one: WorkloadRuns) -> list[tuple[int, int]]:
+    """For each turn of a request in decoding: guesses that passed, and that did not."""
+    return [
+        (share.num_accepted, share.num_drafts - share.num_accepted)
+        for step in one.runs[-1].steps
+        for share in step.shares
+        if not share.is_prefill
+    ]
+
+
+def _num_turns(one: WorkloadRuns) -> int:
+    return len(_columns(one))
 
 
 # ---------------------------------------------------------------- two distributions

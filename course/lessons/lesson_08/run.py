@@ -296,20 +296,6 @@ def base_of(one: WorkloadRuns, every: Sequence[WorkloadRuns]) -> WorkloadRuns:
     return next(each for each in every if each.workload == one.workload and each.way == WITHOUT)
 
 
-def _columns(one: WorkloadRuns) -> list[tuple[int, int]]:
-    """For each turn of a request in decoding: guesses that passed, and that did not."""
-    return [
-        (share.num_accepted, share.num_drafts - share.num_accepted)
-        for step in one.runs[-1].steps
-        for share in step.shares
-        if not share.is_prefill
-    ]
-
-
-def _decode_steps(one: WorkloadRuns) -> int:
-    return len(_columns(one))
-
-
 NGRAM, INT8 = "drafts looked up", "int8 weights"
 
 
