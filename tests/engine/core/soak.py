@@ -54,9 +54,14 @@ class CheckingRunner:
     runs_beside_python = True
 
     def __init__(
-        self, config: EngineConfig, num_kv_blocks: int, num_host_blocks: int, clock: VirtualClock,
-        rng: random.Random, failure_rate: float,
-    ) -> None:  # fmt: skip
+        self,
+        config: EngineConfig,
+        num_kv_blocks: int,
+        num_host_blocks: int,
+        clock: VirtualClock,
+        rng: random.Random,
+        failure_rate: float,
+    ) -> None:
         assert config.block_size is not None
         self.config, self.clock, self.rng, self.failure_rate = config, clock, rng, failure_rate
         self.num_kv_blocks, self.num_host_blocks, self.block_size = num_kv_blocks, num_host_blocks, config.block_size
