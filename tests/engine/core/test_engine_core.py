@@ -303,8 +303,12 @@ def test_what_ends_a_request() -> None:
         core.add(added)
         run(core)
     assert [added.output_token_ids for added in (plain, past_eos, text, full, stopped)] == [
-        [6, 7, 8], [7, 8, 9], [20, 21, 22], [30, 31], [10, 11],
-    ]  # fmt: skip
+        [6, 7, 8],
+        [7, 8, 9],
+        [20, 21, 22],
+        [30, 31],
+        [10, 11],
+    ]
     reasons = [added.finish_reason for added in (plain, past_eos, text, full, stopped)]
     stop, length = FinishReason.STOP, FinishReason.LENGTH
     assert reasons == [stop, length, stop, length, stop]
