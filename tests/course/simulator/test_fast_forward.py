@@ -36,8 +36,15 @@ def traffic(seed: int, num: int, gap: float, shared: int) -> Iterator[Arrival]:
 def facts(output: RequestOutput) -> tuple:
     timeline = output.timeline
     stamps = (timeline.arrival, timeline.scheduled, timeline.prefill_end, timeline.first_token, timeline.last_token)
-    return (output.token_ids, stamps, timeline.finished, timeline.deliveries, timeline.num_tokens,
-            output.num_cached_tokens, output.finish_reason)  # fmt: skip
+    return (
+        output.token_ids,
+        stamps,
+        timeline.finished,
+        timeline.deliveries,
+        timeline.num_tokens,
+        output.num_cached_tokens,
+        output.finish_reason,
+    )
 
 
 def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine, Engine]:
@@ -65,9 +72,20 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
 
 
 @example(
-    seed=0, gap=0.0001, blocks=70, seats=3, budget=256, caching=False, preemption="recompute", order="fcfs", shared=0,
-    eviction={}, beside=False, chunks={}, others={"batching": "static", "queue_timeout_s": 0.5},
-)  # fmt: skip
+    seed=0,
+    gap=0.0001,
+    blocks=70,
+    seats=3,
+    budget=256,
+    caching=False,
+    preemption="recompute",
+    order="fcfs",
+    shared=0,
+    eviction={},
+    beside=False,
+    chunks={},
+    others={"batching": "static", "queue_timeout_s": 0.5},
+)
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
@@ -83,19 +101,44 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     beside=st.booleans(),
     chunks=st.sampled_from([{}, {"enable_chunked_prefill": False}, {"long_prefill_token_threshold": 64}]),
     others=st.fixed_dictionaries(
-        {}, optional={"scheduler_reserve_full_isl": st.just(True), "kv_reservation": st.just("max_len"),
-        "batching": st.just("static"), "queue_timeout_s": st.just(0.5)},
+        {},
+        optional={
+            "scheduler_reserve_full_isl": st.just(True),
+            "kv_reservation": st.just("max_len"),
+            "batching": st.just("static"),
+            "queue_timeout_s": st.just(0.5),
+        },
     ),
-)  # fmt: skip
+)
 def test_fast_forward_changes_nothing(
-    seed: int, gap: float, blocks: int, seats: int, budget: int, caching: bool, preemption: str, order: str,
-    eviction: dict, shared: int, beside: bool, chunks: dict, others: dict,
-) -> None:  # fmt: skip
+    seed: int,
+    gap: float,
+    blocks: int,
+    seats: int,
+    budget: int,
+    caching: bool,
+    preemption: str,
+    order: str,
+    eviction: dict,
+    shared: int,
+    beside: bool,
+    chunks: dict,
+    others: dict,
+) -> None:
     both(
-        list(traffic(seed, 25, gap, shared)), beside, num_kv_blocks=blocks, max_num_seqs=seats,
-        max_num_batched_tokens=budget, enable_prefix_caching=caching, preemption=preemption, scheduling_order=order,
-        max_model_len=1000, **chunks, **others, **(eviction if caching else {}),
-    )  # fmt: skip
+        list(traffic(seed, 25, gap, shared)),
+        beside,
+        num_kv_blocks=blocks,
+        max_num_seqs=seats,
+        max_num_batched_tokens=budget,
+        enable_prefix_caching=caching,
+        preemption=preemption,
+        scheduling_order=order,
+        max_model_len=1000,
+        **chunks,
+        **others,
+        **(eviction if caching else {}),
+    )
 
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
@@ -113,9 +156,14 @@ def test_a_preemption_for_a_higher_rank_happens_in_fast_forward_too(
 
     monkeypatch.setattr(Step, "remove", spy)
     both(
-        list(traffic(1, 60, 0.02, 0)), beside, num_kv_blocks=100, max_num_batched_tokens=256, max_num_seqs=64,
-        scheduling_order="priority", preemption=preemption,
-    )  # fmt: skip
+        list(traffic(1, 60, 0.02, 0)),
+        beside,
+        num_kv_blocks=100,
+        max_num_batched_tokens=256,
+        max_num_seqs=64,
+        scheduling_order="priority",
+        preemption=preemption,
+    )
     half = len(taken_out) // 2
     assert taken_out[:half] == taken_out[half:] != []
 

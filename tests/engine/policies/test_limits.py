@@ -210,8 +210,11 @@ def test_a_gpu_gets_larger_steps_unless_told_otherwise() -> None:
     given = ({}, {"max_num_seqs": 4}, {"max_num_batched_tokens": 100}, {"max_num_seqs": 7, "max_num_batched_tokens": 9})
     on_gpu = [EngineConfig(**fields).for_device("cuda") for fields in given]
     assert [(config.max_num_seqs, config.max_num_batched_tokens) for config in on_gpu] == [
-        (256, 8192), (4, 8192), (100, 100), (7, 9)
-    ]  # fmt: skip
+        (256, 8192),
+        (4, 8192),
+        (100, 100),
+        (7, 9),
+    ]
     assert EngineConfig(batching="none").for_device("cuda").max_num_seqs == EngineConfig().max_num_seqs
     assert EngineConfig().for_device("cpu") == EngineConfig()
     assert default_of(EngineConfig, "max_num_batched_tokens") == EngineConfig().max_num_batched_tokens
