@@ -47,7 +47,7 @@ def pages() -> list[Path]:
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("course/*.md"),
-        *ROOT.glob("course/lab/**/*.md"),
+        *ROOT.glob("course/*/**/*.md"),
     ]
     return sorted(page for page in found if "texts" not in page.parts)
 
