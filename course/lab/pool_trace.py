@@ -230,7 +230,7 @@ class _Recorder:
 
     def take(self) -> None:
         engine = self.engine
-        before, again = engine.steps[-1].step_id if engine.steps else -1, engine.num_recomputed_tokens
+        before, again = engine.steps[-1].step_id if engine.steps else -1, engine.core.log.num_recomputed_tokens
         engine.step()
         new = [step for step in engine.steps if step.step_id > before]
         kv = engine.scheduler.kv
@@ -250,11 +250,11 @@ class _Recorder:
                 computed=computed,
                 cached=frozenset(b for b, count in enumerate(counts) if count == 0 and hashes[b] is not None),
                 num_tokens=sum(step.num_tokens for step in new),
-                num_again=engine.num_recomputed_tokens - again,
+                num_again=engine.core.log.num_recomputed_tokens - again,
                 seconds=sum(step.end - step.start for step in new),
             )
         )
-        self.trace.evictions = engine.num_preemptions
+        self.trace.evictions = engine.scheduler.num_preemptions
 
     def _note(self, tables: Mapping[int, tuple[int, ...]]) -> None:
         """Who ran for the first time, and who for the last; whose blocks were copied to the host."""

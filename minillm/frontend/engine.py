@@ -19,7 +19,6 @@ from minillm.core.params import SEED_STRIDE, SamplingParams
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import DraftPolicy, NoDrafts
-from minillm.core.step_log import StepLog
 from minillm.core.timeline import Clock, StepRecord, Timeline, WallClock
 from minillm.frontend.detokenizer import Detokenizer
 from minillm.frontend.outputs import OutputProcessor, OutputSequence, RequestGroup, RequestOutput
@@ -73,11 +72,15 @@ class Engine:
     ) -> None:
         clock = clock or WallClock()
         row_cost = COSTLY_ROW
-        if runner is None or (config.speculative is not None and proposer is None):
-            # Here, because it imports torch: an engine over a simulated runner starts in a tenth of the time.
+        # Loading imports torch: an engine over a simulated runner, which needs none, starts in a tenth of the time.
+        if runner is None:
             from minillm.frontend.loading import load_parts
 
-            config, model, runner, proposer, row_cost = load_parts(config, model, runner, proposer, clock)
+            config, model, runner, proposer, row_cost = load_parts(config, model, proposer, clock)
+        elif config.speculative is not None and proposer is None:
+            from minillm.frontend.loading import load_proposer
+
+            proposer, row_cost = load_proposer(config, model, runner, clock)
         self.config = config.replace(block_size=runner.block_size)
         self.model = model
         self.tokenizer: Any = model.tokenizer if model else None
@@ -233,11 +236,6 @@ class Engine:
         return self.core.runner
 
     @property
-    def log(self) -> StepLog:
-        """Step records, and who listens to them."""
-        return self.core.log
-
-    @property
     def recent_requests(self) -> deque[Request]:
         """Requests, live and finished, in order of arrival."""
         return self.core.recent_requests
@@ -246,16 +244,6 @@ class Engine:
     def steps(self) -> Sequence[StepRecord]:
         """Records of the last steps, oldest first."""
         return self.core.log.records
-
-    @property
-    def num_recomputed_tokens(self) -> int:
-        """Tokens computed again after preemptions, over all requests so far."""
-        return self.core.log.num_recomputed_tokens
-
-    @property
-    def num_preemptions(self) -> int:
-        """How often a running request lost its blocks, so far."""
-        return self.scheduler.num_preemptions
 
     @property
     def speculator(self) -> Speculator:

@@ -1,5 +1,7 @@
 """The parts of an engine that compute: weights, the runner on them, and what drafts."""
 
+from typing import NamedTuple
+
 from minillm.core.batch import Runner, ScheduledBatch, ScheduledRequest
 from minillm.core.block_pool import blocks_for
 from minillm.core.params import SamplingParams
@@ -13,33 +15,49 @@ from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, marginal_row_cost, memory_claim
 
 
-def load_parts(
-    config: EngineConfig, model: LoadedModel | None, runner: Runner | None, proposer: Proposer | None, clock: Clock
-) -> tuple[EngineConfig, LoadedModel | None, Runner, Proposer | None, float]:
-    """What an Engine was not given: arguments as its own. Returns the configuration with the device's limits, model,
-    runner, proposer, and what one more row adds to the cost of a step (marginal_row_cost).
+class Parts(NamedTuple):
+    """What an engine that computes needs beside its policies."""
+
+    config: EngineConfig
+    """With the device's limits."""
+    model: LoadedModel
+    runner: Runner
+    proposer: Proposer
+    row_cost: float
+    """What one more row adds to the cost of a step: see marginal_row_cost."""
+
+
+def load_parts(config: EngineConfig, model: LoadedModel | None, proposer: Proposer | None, clock: Clock) -> Parts:
+    """Load the weights, and make a runner on them and what drafts. What is given already is taken as it is.
 
     Raises:
         ConfigError: the configuration does not fit the model or the memory.
         ModelError: a model cannot be loaded.
     """
     is_cold = model is None
-    if runner is None and config.tensor_parallel_size > 1:  # each rank loads its own part, whatever is loaded already
-        runner = rank_0 = ParallelRunner(config, clock)
-        config, model = config.for_device(rank_0.device.type), rank_0.model
-    if runner is None:
-        model = model or load_model(config)
-        config = config.for_device(model.device.type)
+    rank_0 = None
+    if config.tensor_parallel_size > 1:  # each rank loads its own part, whatever is loaded already
+        rank_0 = ParallelRunner(config, clock)
+        model = rank_0.model
+    elif model is None:
+        model = load_model(config)
+    config = config.for_device(model.device.type)
     # Before the KV pool takes the memory that is left.
     drafter = load_drafter(config, model) if proposer is None else None
-    if runner is None:
-        assert model is not None
-        runner = TorchRunner(model, config, clock, claim=memory_claim(config, drafter, model))
-        if is_cold:
-            warm_up(runner)
+    runner = rank_0 or TorchRunner(model, config, clock, claim=memory_claim(config, drafter, model))
+    if is_cold and rank_0 is None:
+        warm_up(runner)
     if proposer is None:
         proposer = make_proposer(config.replace(block_size=runner.block_size), drafter, runner, clock)
-    return config, model, runner, proposer, marginal_row_cost(runner)
+    return Parts(config, model, runner, proposer, marginal_row_cost(runner))
+
+
+def load_proposer(
+    config: EngineConfig, model: LoadedModel | None, runner: Runner, clock: Clock
+) -> tuple[Proposer, float]:
+    """What drafts for a runner that is there already, and what one more row costs on it. Raises as load_parts."""
+    own = config.replace(block_size=runner.block_size)
+    return make_proposer(own, load_drafter(config, model), runner, clock), marginal_row_cost(runner)
 
 
 def warm_up(runner: Runner) -> None:

@@ -100,7 +100,7 @@ def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> Eng
         prefix_queries=scheduler.prefix_queries,
         prefix_hits=scheduler.prefix_hits,
         num_preemptions=scheduler.num_preemptions,
-        num_recomputed_tokens=engine.num_recomputed_tokens,
+        num_recomputed_tokens=engine.core.log.num_recomputed_tokens,
     )
 
 

@@ -73,7 +73,7 @@ class EngineMetrics:
             self._registry, model_name, "iteration_tokens_total", "Tokens computed in one step.", TOKENS
         )
         self._step_seconds = histogram(self._registry, model_name, "step_time_seconds", "One engine step.")
-        engine.log.listeners.append(self._count_step)
+        engine.core.log.listeners.append(self._count_step)
 
     def _count_step(self, step: FinishedStep) -> None:
         self._step_tokens.observe(step.record.num_tokens)

@@ -1,22 +1,22 @@
-"""Every command and every Python block on the pages works; how.py says how each is run."""
+"""Commands and Python blocks on the pages: every command's options exist, every block of Python runs, and some commands
+are run from end to end. `make slow` runs each page's own commands from top to bottom."""
 
 import ast
 import importlib
 import io
 import re
-import runpy
 import shlex
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from docs.how import AS_IT_STANDS, RULES, SKETCHES, Rule, Way, rule_of
 from docs.pages import ROOT, Block, Command, blocks, commands, pages
-from patience import PATIENCE_S, wait_for
+from patience import wait_for
 from server.running import Running
 from typer._click.exceptions import MissingParameter
 
@@ -26,7 +26,6 @@ PLACE = "127.0.0.1:8000"
 """Where a server stands on the pages."""
 MEANT = {"ID": "block-pool", "NN": "07", "FILE": "pool.py", "N": "1"}
 """What stands for whatever the reader chooses."""
-SHELL = re.compile(r"[|>&]")
 COURSE_COMMANDS = {
     "incident": "course.incidents.cli",
     "drill": "course.drills.cli",
@@ -35,9 +34,33 @@ COURSE_COMMANDS = {
 INLINE = re.compile(r"`(minillm [a-z][^`\n]*|python -m course[^`\n]*|make [a-z][^`\n]*)`")
 
 
-def each(*ways: Way) -> list[Any]:
-    """The commands that are run in one of these ways, each once."""
-    found = {command.text: command for command in reversed(commands()) if rule_of(command.text).way in ways}
+OTHER_PROGRAMS = re.compile(r"^(docker|nvidia-smi|tmux|ssh|sudo|grep|MAX_JOBS=|\.ci/)")
+"""What isn't ours, and need not be on this machine."""
+END_TO_END = {
+    'minillm generate --chat "Tell me a joke" --trace': ("--max-tokens", "4"),
+    "minillm simulate --model llama-3-8b --hardware l4": ("--num-requests", "20"),
+    "minillm drill grade p99-8s --answer answer.md --dominant queue --seed": (),
+    "minillm drill show p99-8s": (),
+    "python -m course.grading stub block-pool": (),
+}
+"""Beginnings of commands that are run, each with arguments that make it short."""
+BENCH_SERVE = ("--num-requests", "3", "--url", f"http://{PLACE}")
+RUN_AT_LENGTH = re.compile(
+    r"^(minillm (incident|simulate|drill|generate|calibrate --from)|python -m course\.grading)"
+    r"(?!.*(SMALLER|--tensor-parallel-size 2))"
+)
+"""Commands that `make slow` runs as they stand: no servers, no benchmarks, nothing for machines with two GPUs."""
+SKETCHES = {
+    ("course/grading/AUTHORS.md", "def right(samples, q)"): "a sketch with gaps for the author to fill in",
+    ("course/grading/AUTHORS.md", "def share(self, block_ids)"): "a method without its class: it shows the marks",
+    ("course/grading/AUTHORS.md", "from course.grading.plug_in"): "plan_step is the learner's own",
+}
+"""Python blocks that are compiled only: (page, beginning of the block), and why."""
+
+
+def each(beginnings: tuple[str, ...]) -> list[Any]:
+    """The commands that begin in one of these ways, each once."""
+    found = {command.text: command for command in reversed(commands()) if command.text.startswith(beginnings)}
     return [pytest.param(command, id=command.id) for command in found.values()]
 
 
@@ -66,9 +89,8 @@ def test_commands_are_found() -> None:
     assert any("--slo-ttft 0.5 --slo-tpot 0.05" in text for text in found), "continued lines belong together"
 
 
-def test_every_rule_is_of_use() -> None:
-    used = {rule_of(command.text).pattern for command in commands()}
-    assert [rule.pattern for rule in RULES if rule.pattern not in used] == []
+def test_what_is_run_is_on_a_page() -> None:
+    assert [beginning for beginning in END_TO_END if not each((beginning,))] == []
 
 
 def test_sketches_are_still_there() -> None:
@@ -117,11 +139,10 @@ def parse_words(words: list[str]) -> None:
     "command", {command.text: command for command in [*commands(), *inline()]}.values(), ids=lambda command: command.id
 )
 def test_its_options_exist(command: Command) -> None:
-    if rule_of(command.text).way is Way.ELSEWHERE:
-        pytest.skip(rule_of(command.text).why)
-    for part in re.split(r"\s(?:&&|\||>)\s", meant(command.text)):
+    for part in re.split(r"\s(?:&&|\||>)\s|; ", meant(command.text)):
+        part = re.sub(r"^(\.venv/bin/|[A-Z_]+=\S+ (?=make))", "", part.strip())
         words = shlex.split(part, comments=True)
-        if words[0] not in ("grep",) and not re.fullmatch(r"[\w./-]+\.\w+", part.strip()):
+        if not OTHER_PROGRAMS.search(part) and not re.fullmatch(r"[\w./-]+\.\w+", part):
             try:
                 parse_words([word for word in words if word not in ("...", "--help")])
             except MissingParameter:
@@ -137,17 +158,12 @@ def expanded(text: str) -> list[str]:
     return written.stdout.split("\0")[:-1]
 
 
-def run(text: str, rule: Rule, monkeypatch: pytest.MonkeyPatch) -> int:
+def run(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """Run a command in this process, which has imported what it needs. Returns its exit status."""
-    words = [*expanded(text), *rule.more]
-    program = "minillm.__main__" if words[0] == "minillm" else words[2]
-    monkeypatch.setattr(sys, "argv", words if words[0] == "minillm" else words[2:])
+    monkeypatch.setattr(sys, "argv", list(words))
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     try:
-        if program == "minillm.__main__":
-            cli.main()
-        else:
-            runpy.run_module(program, run_name="__main__", alter_sys=False)
+        cli.main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
@@ -158,24 +174,10 @@ def in_a_shell(text: str, environment: dict[str, str]) -> None:
         ["bash", "-o", "pipefail", "-c", text], env=environment, capture_output=True, text=True, timeout=600
     )
     assert ended.returncode == 0, f"{text}\n{ended.stdout[-2000:]}\n{ended.stderr[-2000:]}"
-    assert ended.stdout or ">" in text, f"{text} says nothing"
+    assert ended.stdout or any(word in text for word in (">", "--out")), f"{text} says nothing"
 
 
-def prepare(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the files that the commands before it on its page would have made."""
-    for before in ("stub block-pool > pool.py", "export --name learner-17 --out learner-17.json"):
-        made = before.rpartition(" ")[2]
-        if made in command.text and before not in command.text:
-            name, _, redirected = before.partition(" > ")
-            with monkeypatch.context() as within:
-                shown = io.StringIO()
-                within.setattr(sys, "stdout", shown)
-                assert run(f"python -m course.grading {name}", AS_IT_STANDS, within) == 0
-            if redirected:
-                Path(redirected).write_text(shown.getvalue())
-
-
-@pytest.mark.parametrize("command", each(Way.RUN))
+@pytest.mark.parametrize("command", each(tuple(END_TO_END)))
 def test_it_runs(
     command: Command,
     workshop: Path,
@@ -183,18 +185,17 @@ def test_it_runs(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    prepare(command, monkeypatch)
-    text, rule = meant(command.text), rule_of(command.text)
-    if SHELL.search(text):
-        in_a_shell(text, {**shell_path, "PYTHONPATH": str(ROOT)})
+    if not command.text.startswith("minillm"):
+        in_a_shell(command.text, shell_path)
         return
-    status = run(text, rule, monkeypatch)
+    more = next(more for beginning, more in END_TO_END.items() if command.text.startswith(beginning))
+    status = run([*expanded(command.text), *more], monkeypatch)
     out, err = capfd.readouterr()
-    assert status == 0, f"{text}: exit status {status}\n{out[-1000:]}\n{err[-2000:]}"
-    assert out or "--out" in text, f"{text} says nothing"
+    assert status == 0, f"{command.text}: exit status {status}\n{out[-1000:]}\n{err[-2000:]}"
+    assert out, f"{command.text} says nothing"
 
 
-@pytest.mark.parametrize("command", each(Way.SERVED))
+@pytest.mark.parametrize("command", each(("curl ", "minillm bench serve ")))
 def test_it_gets_an_answer(
     command: Command,
     answering: Running,
@@ -203,14 +204,13 @@ def test_it_gets_an_answer(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    rule, here = rule_of(command.text), answering.url.removeprefix("http://")
-    text = f"{command.text} {shlex.join(rule.more)}".replace(PLACE, here)
+    here = answering.url.removeprefix("http://")
     if command.text.startswith("curl"):
-        in_a_shell(text.replace("curl ", "curl -sSf "), shell_path)
+        in_a_shell(command.text.replace(PLACE, here).replace("curl ", "curl -sSf "), shell_path)
         return
-    status = run(text, AS_IT_STANDS, monkeypatch)
+    status = run([word.replace(PLACE, here) for word in [*expanded(command.text), *BENCH_SERVE]], monkeypatch)
     out, err = capfd.readouterr()
-    assert status == 0 and "ttft" in out.lower(), f"{text}\n{out[-1000:]}\n{err[-2000:]}"
+    assert status == 0 and "ttft" in out.lower(), f"{command.text}\n{out[-1000:]}\n{err[-2000:]}"
 
 
 def test_metrics_that_the_page_names_are_there(answering: Running) -> None:
@@ -220,14 +220,6 @@ def test_metrics_that_the_page_names_are_there(answering: Running) -> None:
     assert len(names) > 4
     for name in names:
         assert f"# TYPE minillm:{name} " in shown, name
-
-
-@pytest.mark.parametrize("command", each(Way.DRY))
-def test_make_knows_what_to_do(command: Command) -> None:
-    # Without TORCH_INDEX and PYTHON it would look for them on this machine and on the network.
-    words = [*command.words, "-n", "TORCH_INDEX=", f"PYTHON={sys.executable}"]
-    told = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert told.returncode == 0 and told.stdout, told.stderr
 
 
 # ---------------------------------------------------------------- Python
@@ -272,12 +264,11 @@ def test_python_gets_an_answer(block: Block, answering: Running, workshop: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", [one for one in each(Way.SLOW) if not re.match("minillm (serve|proxy)", one.values[0].text)]
-)
-def test_it_runs_at_length(command: Command, workshop: Path, shell_path: dict[str, str]) -> None:
-    page = [one for one in commands() if one.block == command.block]
-    for earlier in page[: page.index(command)]:
-        if rule_of(earlier.text).way is Way.SLOW and "mine.json" in command.text:
-            in_a_shell(earlier.text, {**shell_path, "PYTHONPATH": str(ROOT)})
-    in_a_shell(f"{command.text} </dev/null", {**shell_path, "PYTHONPATH": str(ROOT)})
+@pytest.mark.parametrize("page", sorted({one.block.page for one in commands() if RUN_AT_LENGTH.search(one.text)}))
+def test_a_page_runs_from_top_to_bottom(page: str, workshop: Path, shell_path: dict[str, str]) -> None:
+    environment = {**shell_path, "PYTHONPATH": str(ROOT)}
+    if "pool.py" in (ROOT / page).read_text(encoding="utf-8"):
+        in_a_shell("python -m course.grading stub block-pool > pool.py", environment)
+    for command in commands():
+        if command.block.page == page and RUN_AT_LENGTH.search(command.text):
+            in_a_shell(f"{meant(command.text)} </dev/null", environment)

@@ -142,7 +142,7 @@ def recording(make_engine: EngineFactory, explain: Explain | None = None) -> tup
 
     def make(clock: VirtualClock) -> Engine:
         engine = make_engine(clock)
-        engine.log.records = deque(engine.log.records)
+        engine.core.log.records = deque(engine.core.log.records)
         if explain is not None:
             engine.core.runner = ExplainedRunner(engine.runner, explain, seconds)
         return engine

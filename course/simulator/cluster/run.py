@@ -68,8 +68,8 @@ class ReplicaReport:
             num_requests=sum(record.replica == replica.name and record.completed for record in records),
             num_output_tokens=replica.num_output_tokens,
             prefix_hit_rate=engine.scheduler.prefix_hits / queries if queries else 0.0,
-            num_preemptions=engine.num_preemptions,
-            num_recomputed_tokens=engine.num_recomputed_tokens,
+            num_preemptions=engine.scheduler.num_preemptions,
+            num_recomputed_tokens=engine.core.log.num_recomputed_tokens,
         )
 
     @property

@@ -65,8 +65,8 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
         assert facts(fast_outputs[request_id]) == facts(output)
         assert fast_outputs[request_id].timeline.lost == pytest.approx(output.timeline.lost)
     assert fast.scheduler.num_steps == plain.scheduler.num_steps
-    assert fast.num_preemptions == plain.num_preemptions
-    assert fast.num_recomputed_tokens == plain.num_recomputed_tokens
+    assert fast.scheduler.num_preemptions == plain.scheduler.num_preemptions
+    assert fast.core.log.num_recomputed_tokens == plain.core.log.num_recomputed_tokens
     assert fast.scheduler.prefix_hits == plain.scheduler.prefix_hits
     return plain, fast
 
@@ -238,6 +238,6 @@ def test_parked_requests_take_a_slot_and_a_token() -> None:
 
 def test_it_sees_preemptions_prefix_hits_and_fast_forwards() -> None:
     plain, _ = both(list(traffic(1, 200, 0.001, 64)), num_kv_blocks=64)
-    assert plain.num_preemptions > 5 and plain.scheduler.prefix_hits > 100
+    assert plain.scheduler.num_preemptions > 5 and plain.scheduler.prefix_hits > 100
     roomy, _ = both(list(traffic(1, 60, 0.05, 0)), num_kv_blocks=3000)
-    assert roomy.num_preemptions == 0
+    assert roomy.scheduler.num_preemptions == 0

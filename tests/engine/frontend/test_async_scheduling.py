@@ -94,7 +94,7 @@ def test_time_lost_to_a_preemption_is_booked_when_it_is_over() -> None:
     for number in range(2):
         engine.add_request([number] * 12, greedy(12), request_id=str(number))
     outputs = drain(engine)
-    assert engine.num_preemptions > 0 and engine.num_recomputed_tokens > 0
+    assert engine.scheduler.num_preemptions > 0 and engine.core.log.num_recomputed_tokens > 0
     lost = [output.timeline.lost.get("preempted", 0.0) for output in outputs.values()]
     assert max(lost) > 0.02, "several steps of 10 ms went by"
 
@@ -190,7 +190,7 @@ def test_a_real_model_says_the_same_ahead_and_in_turn(model: LoadedModel) -> Non
             params = SamplingParams(max_tokens=12, ignore_eos=True, **way)
             engine.add_request(list(range(20, 26 + number)), params, request_id=str(number), stream=False)
         outputs = drain(engine)
-        assert engine.num_preemptions > 0
+        assert engine.scheduler.num_preemptions > 0
         results.append({name: (output.token_ids, output.text, output.logprobs) for name, output in outputs.items()})
     for name, (tokens, text, logprobs) in results[0].items():
         assert results[1][name][:2] == (tokens, text)

@@ -180,7 +180,7 @@ def test_a_failed_step_loses_no_swapped_request():
     engine = make_engine(8, 32, preemption="swap", enable_prefix_caching=False)
     for i in range(3):
         engine.add_request([10 * i + j for j in range(7)], greedy(12), request_id=f"r{i}")
-    while not engine.num_preemptions:
+    while not engine.scheduler.num_preemptions:
         # Fail exactly the step that preempts: its copies to the host are never made.
         engine.runner.fail_next = RuntimeError("boom") if len(engine.runner.batches) == 3 else None
         outputs = {o.request_id: o for o in engine.step()}

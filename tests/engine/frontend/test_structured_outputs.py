@@ -150,7 +150,7 @@ def test_neighbours_write_what_they_write_alone(make_engine: Any, toggles: dict[
     if engine.config.speculative:  # where drafts are drawn, a seed gives another text (rejection_sampler.py)
         together[1] = alone[1]
     assert together == alone
-    assert engine.num_preemptions > 0 or engine.config.num_kv_blocks != 26
+    assert engine.scheduler.num_preemptions > 0 or engine.config.num_kv_blocks != 26
     if engine.config.speculative:
         drafted = [bool(request.timeline.verifications) for request in engine.recent_requests]
         assert any(drafted[:3]) and not any(drafted[3:])

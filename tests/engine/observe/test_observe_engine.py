@@ -43,7 +43,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def test_the_run_has_every_kind_of_trouble(engine):
     summary = summarize(engine.recent_requests)
     assert set(summary.counts) == {"length", "timeout", "abort"}
-    assert engine.num_preemptions > 0
+    assert engine.scheduler.num_preemptions > 0
     assert summary.lost["preempted"] > 0
 
 

@@ -87,7 +87,7 @@ def check(parity: Any, combination: Combination, names: list[str], *, interleave
     engine = parity.engine(**combination.fields(window))
     outputs = parity.serve(engine, names, interleaved=interleaved)
     assert parity.assert_identical(outputs, names) <= MOST_TIES
-    assert (engine.num_preemptions > 0) == (combination.pressure != "roomy")
+    assert (engine.scheduler.num_preemptions > 0) == (combination.pressure != "roomy")
     assert (engine.scheduler.prefix_hits > 0) == combination.prefix_caching
 
 
@@ -114,7 +114,7 @@ def test_running_ahead_changes_no_token(four_layers: Any, combination: Combinati
     engine = four_layers.engine(**combination.fields(256), async_scheduling=True)
     outputs = four_layers.serve(engine, four_layers.short_names, interleaved=interleaved)
     assert four_layers.assert_identical(outputs, four_layers.short_names) <= MOST_TIES
-    assert (engine.num_preemptions > 0) == (combination.pressure != "roomy")
+    assert (engine.scheduler.num_preemptions > 0) == (combination.pressure != "roomy")
 
 
 DRAFTING = {"k": 3, "min_output_tokens": 2, "max_batch": 64, "acceptance_floor": 0}
@@ -161,8 +161,8 @@ def test_long_prompt_that_is_preempted_in_the_middle_of_its_prefill(
         enable_prefix_caching=False,
     )
     assert four_layers.assert_identical(four_layers.serve(engine, names, interleaved=False), names) == 0
-    assert engine.num_preemptions > 0
-    assert (engine.num_recomputed_tokens > 0) == (preemption == "recompute")
+    assert engine.scheduler.num_preemptions > 0
+    assert (engine.core.log.num_recomputed_tokens > 0) == (preemption == "recompute")
 
 
 def test_covering_combinations_cover_every_pair() -> None:

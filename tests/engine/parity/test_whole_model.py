@@ -56,7 +56,7 @@ def test_the_draft_head_changes_no_token(whole_model: Any, num_kv_blocks: int) -
     names = whole_model.lengths_and_texts(0, 2)
     outputs = whole_model.serve(engine, names, interleaved=True)
     assert whole_model.assert_identical(outputs, names) <= MOST_TIES
-    assert (engine.num_preemptions > 0) == (num_kv_blocks == 14)
+    assert (engine.scheduler.num_preemptions > 0) == (num_kv_blocks == 14)
     shares = [share for step in engine.steps for share in step.shares]
     assert sum(share.num_accepted for share in shares) > 30
     assert sum(share.num_drafts - share.num_accepted for share in shares) > 30

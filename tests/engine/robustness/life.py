@@ -174,7 +174,7 @@ class Life:
         check_steps(self.engine)
         take_snapshot(self.engine, self.views)
         self.tally.lives += 1
-        self.tally.preemptions += self.engine.num_preemptions
+        self.tally.preemptions += self.engine.scheduler.num_preemptions
         self.tally.drafts_passed += sum(share.num_accepted for step in self.engine.steps for share in step.shares)
         for kind, count in self.faults.kinds.items():
             self.tally.faults[kind] = self.tally.faults.get(kind, 0) + count

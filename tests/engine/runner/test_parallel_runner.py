@@ -50,7 +50,7 @@ def answers(llm: LLM) -> list[list[int]]:
 def test_two_ranks_give_the_tokens_of_one(llm: LLM, fields: dict) -> None:
     assert answers(llm) == answers(LLM(**fields))
     shares = [share for step in llm.engine.steps for share in step.shares]
-    assert llm.engine.num_preemptions > 0 and llm.engine.scheduler.prefix_hits > 0
+    assert llm.engine.scheduler.num_preemptions > 0 and llm.engine.scheduler.prefix_hits > 0
     assert 10 < sum(share.num_accepted for share in shares) < sum(share.num_drafts for share in shares) - 10
 
 

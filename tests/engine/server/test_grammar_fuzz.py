@@ -11,7 +11,7 @@ from server.nasty_grammars import CORPUS
 from server.public_schemas import public_schemas
 
 SECONDS = float(os.environ.get("MINILLM_FUZZ_S", "3600"))
-SHORT_S = 6.0
+SHORT_S = 3.0
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,7 @@ def test_same_tokens_and_a_right_cache(tiny: LoadedModel, folder: Path, without:
     engine = make_engine(tiny, folder, texts, **WAYS[way])
     outputs = serve(engine)
     assert [output.token_ids for output in outputs] == texts
-    assert (engine.num_preemptions > 0) == way.startswith("tight")
+    assert (engine.scheduler.num_preemptions > 0) == way.startswith("tight")
     if way not in ("no prefix cache", "large blocks"):
         assert outputs[-1].num_cached_tokens > 0, "the last prompt continues one that has ended"
     summary = SpeculationSummary.of_steps(engine.steps)

@@ -114,7 +114,7 @@ def test_nobody_is_preempted_for_a_guess() -> None:
     for name, (prompt, max_tokens) in requests.items():
         engine.add_request(prompt, greedy(max_tokens), request_id=name)
     outputs = drain(engine)
-    assert engine.num_preemptions == 0
+    assert engine.scheduler.num_preemptions == 0
     assert all(outputs[name].token_ids == expected_output(*request) for name, request in requests.items())
 
 
@@ -133,7 +133,7 @@ def test_drafts_that_never_pass_change_no_step_of_anybody(sizes: list[tuple[int,
             engine.add_request([i] * prompt_length, greedy(max_tokens), request_id=str(i))
         drain(engine)
         steps = [{s.request.request_id: s.end - s.num_drafts for s in b.requests} for b in engine.runner.batches]
-        runs.append((steps, engine.num_preemptions))
+        runs.append((steps, engine.scheduler.num_preemptions))
     assert runs[0] == runs[1]
 
 
@@ -147,7 +147,7 @@ def test_preempted_requests_lose_their_drafts_and_nothing_else(num_host_blocks: 
     while engine.has_unfinished:
         outputs |= {output.request_id: output for output in engine.step() if output.finished}
         assert not any(request.draft.token_ids for request in engine.scheduler.waiting)
-    assert engine.num_preemptions > 0
+    assert engine.scheduler.num_preemptions > 0
     assert all(outputs[str(i)].token_ids == expected_output([i, 1, 2], 18) for i in range(4))
 
 
