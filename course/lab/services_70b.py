@@ -75,7 +75,7 @@ class Measured:
     @classmethod
     def of(cls, run: FleetRun) -> "Measured":
         first = [record.timeline.ttft for record in run.records]
-        gaps = [gap for record in run.records for gap in record.timeline.itl]
+        gaps = simulated_70b.token_gaps(run)
         return cls(e2e(run), percentile(first, 99), percentile(gaps, 50), percentile(gaps, 99))
 
 

@@ -20,14 +20,19 @@ from minillm.observe.records import Recordable, as_records
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.summary import SLO
 from minillm.observe.tables import text_table
+from minillm.runner.simulated import StepWatch
 
 
-def engines_for(deployment: Deployment, config: ClusterConfig) -> EngineFactory:
+def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
     """Makes the replicas' engines: the fast ones, but where a proxy counts the chunks of an answer for a client who
     may give up. A fast engine's timelines are brought up to date only now and then.
+
+    Args:
+        watch: sees every step.
     """
     counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
-    return deployment.engine if counts_chunks else deployment.fast_engine
+    make = deployment.engine if counts_chunks else deployment.fast_engine
+    return functools.partial(make, watch=watch)
 
 
 def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) -> dict[str, Any]:
