@@ -14,6 +14,8 @@ import typer
 from course.simulator.options import (
     LOG_HELP,
     SERVER,
+    Json,
+    Model,
     ServerOptions,
     SimulateOptions,
     check_options,
@@ -148,14 +150,12 @@ def progress_bar() -> Iterator[Progress]:
 class CalibrateOptions(ServerOptions):
     """All of `minillm calibrate`."""
 
-    model: Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")] = (
-        "smollm2-135m"
-    )
+    model: Model = "smollm2-135m"
     from_requests: Annotated[Path | None, typer.Option(help=LOG_HELP + " Needs all four time stamps.")] = None
     quick: Annotated[bool, typer.Option("--quick", help="This machine: a few steps; tries it out.")] = False
     validate: Annotated[bool, typer.Option("--validate", help="This machine: also compare on served traffic.")] = False
     out: Annotated[Path | None, typer.Option(help="Write the profile here.")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False
+    as_json: Json = False
 
 
 @with_options(CalibrateOptions)

@@ -6,7 +6,7 @@ A group is a dataclass whose fields typer reads as options (`minillm.bench.optio
 import enum
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +45,18 @@ LORA_HELP = "Adapters in use, e.g. adapters=32, rank=16; may be repeated."
 SEARCH_HELP = "Plan: the cheapest over cards (--hardware A,B; else all with a price) and --tp (else 1, 2, 4, 8)."
 
 Fields = list[str] | None
+Model = Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")]
+HardwareName = Annotated[str | None, typer.Option(help="A GPU such as h100-sxm, or a .json file with its peaks.")]
+TensorParallel = Annotated[
+    int | None, typer.Option("--tp", min=1, help="Tensor parallel degree; default: the meta.json's of a log, else 1.")
+]
+KVBlocks = Annotated[int | None, typer.Option(min=1, help="KV blocks; default: what the memory holds.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="Requests that run at once; default 256.")]
+Budget = Annotated[int | None, typer.Option(min=1, help="Token budget of a step; default 2048.")]
+Window = Annotated[int | None, typer.Option(min=2, help="Longest prompt and output together; default: the model's.")]
+LoraFields = Annotated[Fields, typer.Option("--lora", metavar="FIELD=VALUE", help=LORA_HELP)]
+FleetFields = Annotated[Fields, typer.Option(metavar="FIELD=VALUE", help=FLEET_HELP)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Tokens = Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Of fixed traffic; default 1000 and 200.")]
 Limit = Annotated[float | None, typer.Option(help="Service-level objective, seconds.")]
 
@@ -53,29 +65,20 @@ Limit = Annotated[float | None, typer.Option(help="Service-level objective, seco
 class ServerOptions:
     """A server: a model on some accelerators, and its sizes."""
 
-    model: Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")] = (
-        "llama-3-70b"
-    )
-    hardware: Annotated[str | None, typer.Option(help="A GPU such as h100-sxm, or a .json file with its peaks.")] = None
-    tp: Annotated[
-        int | None,
-        typer.Option("--tp", min=1, help="Tensor parallel degree; default: the meta.json's of a log, else 1."),
-    ] = None
-    kv_blocks: Annotated[int | None, typer.Option(min=1, help="KV blocks; default: what the memory holds.")] = None
-    max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Requests that run at once; default 256.")] = None
-    max_num_batched_tokens: Annotated[int | None, typer.Option(min=1, help="Token budget of a step; default 2048.")] = (
-        None
-    )
-    max_model_len: Annotated[
-        int | None, typer.Option(min=2, help="Longest prompt and output together; default: the model's.")
-    ] = None
+    model: Model = "llama-3-70b"
+    hardware: HardwareName = None
+    tp: TensorParallel = None
+    kv_blocks: KVBlocks = None
+    max_num_seqs: Slots = None
+    max_num_batched_tokens: Budget = None
+    max_model_len: Window = None
     engine_fields: Annotated[Fields, typer.Option("--set", metavar="FIELD=VALUE", help=SET_HELP)] = None
     weight_dtype: Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8 or int4.")] = "bfloat16"
     kv_dtype: Annotated[str | None, typer.Option(help="Dtype of the KV cache; default: the weights'.")] = None
 
     def stated(self) -> dict[str, Any]:
         """What was given, as arguments of `Deployment.of`; but for --set and the hardware."""
-        fields = {
+        given = {
             "model": self.model,
             "tp": self.tp,
             "weight_dtype": self.weight_dtype,
@@ -85,7 +88,7 @@ class ServerOptions:
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "max_model_len": self.max_model_len,
         }
-        return {name: value for name, value in fields.items() if value is not None}
+        return {name: value for name, value in given.items() if value is not None}
 
     def deploy(self, profile: "Profile", log: Path | None = None, **more: Any) -> "Deployment":
         """One replica. What isn't given is as the log's meta.json says; `--set` wins over all.
@@ -109,16 +112,7 @@ class ServerOptions:
         return Deployment.of(**{"profile": profile, **fields, **engine_fields, "null_block": null_block})
 
 
-SERVER = (
-    "kv_blocks",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "max_model_len",
-    "engine_fields",
-    "tp",
-    "weight_dtype",
-    "kv_dtype",
-)
+SERVER = tuple(each.name for each in fields(ServerOptions) if each.name not in ("model", "hardware"))
 """Options of `calibrate` that only a log needs."""
 
 
@@ -130,10 +124,7 @@ class ReplicaOptions(ServerOptions):
     typical: Annotated[bool, typer.Option("--typical", help="Typical constants, to compare hardware alone.")] = False
     pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline stages, of --tp accelerators each.")] = 1
     speculative: Annotated[Fields, typer.Option(metavar="FIELD=VALUE", help=SPECULATIVE_HELP)] = None
-    lora: Annotated[
-        Fields,
-        typer.Option("--lora", metavar="FIELD=VALUE", help=LORA_HELP),
-    ] = None
+    lora: LoraFields = None
     kv_heads: Annotated[int | None, typer.Option(min=1, help="Instead of the model's: 1 is multi-query.")] = None
     expert_parallel: Annotated[bool, typer.Option("--expert-parallel", help="Whole experts on each GPU.")] = False
     expert_skew: Annotated[float, typer.Option(help="Tokens of the busiest GPU's experts, in even shares.")] = 1.0
@@ -211,10 +202,7 @@ class FleetOptions:
 
     replicas: Annotated[int, typer.Option(min=1, help="Engines behind a router.")] = 1
     router: Annotated[Router, typer.Option(help="Which replica gets a request.")] = Router.least_outstanding
-    fleet: Annotated[
-        Fields,
-        typer.Option(metavar="FIELD=VALUE", help="Of ClusterConfig, e.g. clients.timeout_s=10; may be repeated."),
-    ] = None
+    fleet: FleetFields = None
 
     def cluster(self, seed: int) -> "ClusterConfig":
         """The fleet: `--replicas` and `--router`, and whatever `--fleet` sets, as in `clients.timeout_s=10`.
@@ -272,7 +260,7 @@ class SimulateOptions(PlanOptions, LimitOptions, FleetOptions, TrafficOptions, R
     """All of `minillm simulate`. (A dataclass has the fields of its last base first.)"""
 
     per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False
+    as_json: Json = False
 
     @property
     def is_recorded(self) -> bool:
