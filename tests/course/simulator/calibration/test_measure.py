@@ -11,7 +11,7 @@ from course.simulator.cost.hardware import THIS_MACHINE
 from course.simulator.cost.profile import find_profile
 from course.simulator.cost.roofline import work_of
 from course.simulator.deployment import Deployment
-from minillm import __main__ as cli
+from minillm import cli
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 
