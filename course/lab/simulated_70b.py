@@ -75,12 +75,11 @@ def serve(
     Args:
         qps: requests per second, Poisson, unless `arrivals` says otherwise.
         least: requests, even in the short form.
-        fleet: fields of ClusterConfig, such as replicas=2.
+        fleet: as of `play`, such as replicas=2.
     """
     count = enough(num_requests, least)
     workload = make_workload(traffic, arrivals or Poisson(rate=qps), num_requests=count, seed=seed)
-    config = ClusterConfig(**fleet)
-    return simulate(workload, config, engines_for(on, config))
+    return play(on, workload, keep_prefixes=True, **fleet)
 
 
 def play(
@@ -115,7 +114,7 @@ def phase_means(run: FleetRun) -> dict[str, float]:
 
 
 def token_gaps(run: FleetRun) -> list[float]:
-    """Of all completed answers: seconds between two tokens, as the engine hands them over."""
+    """Seconds between two tokens of completed answers, as the engine hands them over."""
     return [gap for record in run.records if record.completed for gap in record.timeline.itl]
 
 
