@@ -55,7 +55,7 @@ def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) 
 
 
 def latency_report(deployment: Deployment, served: Sequence[Recordable], seconds: float) -> dict[str, Any]:
-    """Of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on."""
+    """Figures of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on."""
     report: dict[str, Any] = {
         "summary": summary_of(served),
         "throughput": rates(served),

@@ -39,7 +39,7 @@ class Fleet:
 
     run: FleetRun
     causes: tuple[dict[str, float], ...]
-    """Of each request's TTFT at its client, seconds."""
+    """What each request's TTFT at its client is made of, seconds."""
 
     __repr__ = brief
 
@@ -51,7 +51,7 @@ class Fleet:
         return percentile([sum(each.values()) for each in self.causes], q)
 
     def itl(self, q: float) -> float:
-        """Of the gaps between two tokens, seconds."""
+        """A percentile of the gaps between two tokens, seconds."""
         return percentile(simulated_70b.token_gaps(self.run), q)
 
     @property

@@ -119,7 +119,7 @@ class Served:
 
     @property
     def again_share(self) -> float:
-        """Of all tokens computed."""
+        """Share of all computed tokens that were computed before."""
         fresh = sum(
             r.num_prompt_tokens - r.num_cached_tokens + r.timeline.num_tokens for r in self.run.request_records()
         )
