@@ -91,7 +91,7 @@ class CapacityPlan:
     in_each: dict[str, int]
     """Replicas in one of those, by pool."""
     fleet_attainment: float | None
-    """What that many replicas attain (at most TRIED_OUT), under their share of the demand; None = it wasn't tried out."""
+    """What that many replicas (at most TRIED_OUT) attain under their share of the demand; None = not tried out."""
     cost_per_hour: float
     cost_per_request: float
     input_cost_per_million: float
