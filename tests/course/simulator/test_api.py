@@ -33,7 +33,7 @@ assert run.outcomes == {"completed": 5}
 """
 ROOT = Path(course.simulator.__file__).parent
 MODULES = sorted(
-    ".".join(("minillm", "simulate", *file.relative_to(ROOT).with_suffix("").parts))
+    ".".join(("course", "simulator", *file.relative_to(ROOT).with_suffix("").parts))
     for file in ROOT.rglob("*.py")
     if file.name != "__init__.py"
 )
@@ -46,5 +46,5 @@ def test_importing_and_simulating() -> None:
 
 
 def test_the_command_line_does_not_even_wait_for_numpy() -> None:
-    program = "import sys, course.simulator, minillm.__main__; sys.exit('numpy' in sys.modules)"
+    program = "import sys, course.simulator.cli, minillm.cli; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
