@@ -35,12 +35,10 @@ def together(count: int, slots: int = 4) -> FleetRun:
 
 def phases_table(runs: Mapping[str, FleetRun]) -> Html:
     """Mean seconds of each phase, a column a run; they add up to the mean of E2E."""
-    means = {
-        name: [sum(r.timeline.phases()[phase] for r in run.records) / len(run.records) for phase in PHASES]
-        for name, run in runs.items()
-    }
-    rows = [(phase.replace("_", " "), *(seconds(m[i]) for m in means.values())) for i, phase in enumerate(PHASES)]
-    return as_table(("phase, mean", *means), [*rows, ("sum", *(seconds(sum(m)) for m in means.values()))])
+    means = {name: simulated_70b.phase_means(run) for name, run in runs.items()}
+    rows = [(phase.replace("_", " "), *(seconds(mean[phase]) for mean in means.values())) for phase in PHASES]
+    total = ("sum", *(seconds(sum(mean.values())) for mean in means.values()))
+    return as_table(("phase, mean", *means), [*rows, total])
 
 
 def service(name: str, answer: float, **fields: Any) -> FleetRun:
@@ -75,7 +73,7 @@ class Measured:
     @classmethod
     def of(cls, run: FleetRun) -> "Measured":
         first = [record.timeline.ttft for record in run.records]
-        gaps = [gap for record in run.records for gap in record.timeline.itl]
+        gaps = simulated_70b.token_gaps(run)
         return cls(e2e(run), percentile(first, 99), percentile(gaps, 50), percentile(gaps, 99))
 
 

@@ -5,13 +5,19 @@ run = simulated_70b.serve(on_70b, AZURE_CHAT, qps=3)                 # a FleetRu
 simulated_70b.error_band(on_70b)                                     # how far its step times were from real ones
 """
 
+import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from course.lab.display import Html
+from course.lab.run import percentile
 from course.lab.scale import enough
 from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.record import ClientRecord
 from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.profile import LEFT_OUT_ERROR, Profile, find_profile, moved, roofline_profile
@@ -21,6 +27,10 @@ from course.simulator.report import engines_for
 from course.simulator.workload.arrivals import Arrivals, Poisson
 from course.simulator.workload.kinds import TrafficModel
 from course.simulator.workload.requests import Workload, make_workload
+from minillm.core.brief import brief
+from minillm.core.timeline import PHASES
+from minillm.observe.summary import SLO
+from minillm.runner.simulated import StepWatch
 
 ALL_ERRORS = "../docs/simulator.md"
 """As seen from a lesson."""
@@ -33,6 +43,8 @@ STACKS: dict[str, Callable[[str], Profile]] = {
 }
 """What the price of a step stands on, by hardware. The first was fitted to vLLM on an RTX 4090, and is moved; the
 second was fitted to an H100 of 2023."""
+SETTLED = 0.2
+"""The first share of the arrivals: the replica is still filling up, and they are left out of a Served's figures."""
 
 
 def deployment(**fields: Any) -> Deployment:
@@ -63,25 +75,47 @@ def serve(
     Args:
         qps: requests per second, Poisson, unless `arrivals` says otherwise.
         least: requests, even in the short form.
-        fleet: fields of ClusterConfig, such as replicas=2.
+        fleet: as of `play`, such as replicas=2.
     """
     count = enough(num_requests, least)
     workload = make_workload(traffic, arrivals or Poisson(rate=qps), num_requests=count, seed=seed)
-    config = ClusterConfig(**fleet)
-    return simulate(workload, config, engines_for(on, config))
+    return play(on, workload, keep_prefixes=True, **fleet)
 
 
-def play(on: Deployment, workload: Workload, small: Deployment | None = None, **fleet: Any) -> FleetRun:
-    """Serve a workload whose prompts share nothing: no prefix is looked up, nothing is sampled over time.
+def play(
+    on: Deployment,
+    workload: Workload,
+    small: Deployment | None = None,
+    *,
+    keep_prefixes: bool = False,
+    watch: StepWatch | None = None,
+    **fleet: Any,
+) -> FleetRun:
+    """Serve a workload; nothing is sampled over time.
 
     Args:
         small: the small model, with model_routing or degrading.
+        keep_prefixes: prompts share prefixes, or are handed over; otherwise no prefix is looked up.
+        watch: sees every step.
         fleet: fields of ClusterConfig.
     """
     config = ClusterConfig(**{"sample_every_s": None, **fleet})
-    make_small = small and engines_for(small.without_prefix_lookups(), config)
-    engines = engines_for(on.without_prefix_lookups(), config)
-    return simulate(workload.anonymous(), config, engines, make_small_engine=make_small)
+    if not keep_prefixes:
+        on, workload = on.without_prefix_lookups(), workload.anonymous()
+        small = small and small.without_prefix_lookups()
+    make_small = small and engines_for(small, config)
+    return simulate(workload, config, engines_for(on, config, watch), make_small_engine=make_small)
+
+
+def phase_means(run: FleetRun) -> dict[str, float]:
+    """Mean seconds of each phase, up to the client; they add up to the mean of E2E."""
+    shares = [record.timeline.phases() for record in run.request_records()]
+    return {phase: sum(each[phase] for each in shares) / len(shares) for phase in PHASES}
+
+
+def token_gaps(run: FleetRun) -> list[float]:
+    """Seconds between two tokens of completed answers, as the engine hands them over."""
+    return [gap for record in run.records if record.completed for gap in record.timeline.itl]
 
 
 def prefill_work(tokens: int) -> StepWork:
@@ -105,6 +139,93 @@ def steady_rate(ends: Iterable[float]) -> float:
     done = sorted(ends)
     first, last = len(done) // 5, 4 * len(done) // 5
     return (last - first) / (done[last] - done[first])
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What a simulated run's clients saw, a row a request in order of arrival. Seconds; NaN = that never happened."""
+
+    sent: np.ndarray
+    ttft: np.ndarray
+    """From sending to the first byte."""
+    tpot: np.ndarray
+    """Mean gap of the answer; NaN for an answer of one token."""
+    stall: np.ndarray
+    """The longest gap."""
+    e2e: np.ndarray
+    slot_at: np.ndarray
+    """The moment at which it got a slot."""
+    queue: np.ndarray
+    """How long it had waited then."""
+    tokens: np.ndarray
+    """Received."""
+    stamps: np.ndarray
+    """When each token reached its client."""
+    preemptions: int
+
+    __repr__ = brief
+
+    @classmethod
+    def of(cls, run: FleetRun) -> "Served":
+        rows = [row_of(record) for record in run.records if record.sent is not None]
+        columns = np.array(rows, dtype=float).reshape(-1, 8).T
+        stamps = np.array([stamp for record in run.records for stamp in record.deliveries])
+        preemptions = sum(report.num_preemptions for report in run.reports)
+        return cls(*columns, stamps=stamps, preemptions=preemptions)
+
+    @property
+    def until(self) -> float:
+        """The last arrival: after it there is less and less to do."""
+        return float(self.sent.max())
+
+    @property
+    def settled(self) -> np.ndarray:
+        """Requests that came when the replicas had filled up."""
+        return self.sent >= SETTLED * self.until
+
+    @property
+    def throughput(self) -> float:
+        """Output tokens per second that reached clients while requests came in."""
+        since = SETTLED * self.until
+        return float(((self.stamps >= since) & (self.stamps <= self.until)).sum() / (self.until - since))
+
+    def p(self, what: str, q: float) -> float:
+        """A percentile of one of the columns, of the requests that got that far; NaN when none did."""
+        values = getattr(self, what)[self.settled]
+        values = values[~np.isnan(values)]
+        return percentile(values, q) if len(values) else math.nan
+
+    def met(self, slo: SLO) -> np.ndarray:
+        """Which requests were answered within every limit, as their clients saw it."""
+        found = ~np.isnan(self.e2e)
+        for limit, values in ((slo.ttft, self.ttft), (slo.tpot, self.tpot), (slo.itl, self.stall), (slo.e2e, self.e2e)):
+            if limit is not None:
+                found &= ~(values > limit)
+        return found
+
+    def attainment(self, slo: SLO) -> float:
+        """Share of the requests that met every limit; one without an answer did not."""
+        return float(self.met(slo)[self.settled].mean())
+
+    def goodput(self, slo: SLO) -> float:
+        """Requests per second that met every limit."""
+        return float(self.met(slo)[self.settled].sum() / ((1 - SETTLED) * self.until))
+
+
+def row_of(record: ClientRecord) -> tuple[float | None, ...]:
+    """The columns of Served for one request; None where something never happened."""
+    line, stamps = record.timeline, record.deliveries
+    gaps = np.diff(stamps) if len(stamps) > 1 else None
+    return (
+        record.sent,
+        record.ttft("sent"),
+        None if gaps is None else float(gaps.mean()),
+        None if gaps is None else float(gaps.max()),
+        record.e2e("sent"),
+        None if line is None else line.scheduled,
+        None if line is None or line.scheduled is None else line.scheduled - line.arrival,
+        record.num_tokens,
+    )
 
 
 def error_band(on: Deployment) -> Html:

@@ -8,9 +8,13 @@ from course.loadgen.planned_requests import PlannedRequest
 from course.simulator.cluster.retries import Retries
 
 ASKING_AGAIN_HELPS = {
-    Failure.RATE_LIMITED, Failure.SERVER_ERROR, Failure.NO_CONNECTION, Failure.DISCONNECTED, Failure.TIMEOUT,
+    Failure.RATE_LIMITED,
+    Failure.SERVER_ERROR,
+    Failure.NO_CONNECTION,
+    Failure.DISCONNECTED,
+    Failure.TIMEOUT,
     Failure.BAD_STREAM,
-}  # fmt: skip
+}
 
 
 async def send_until_answered(client: Client, request: PlannedRequest, retries: Retries, tried: list[Exchange]) -> bool:

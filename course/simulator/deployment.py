@@ -150,7 +150,7 @@ class Deployment:
 
     @property
     def block_bytes(self) -> float:
-        """Of one KV block, on each accelerator."""
+        """Bytes of one KV block, on each accelerator."""
         return self.placement.kv_bytes_per_token(self.model) * self.block_size
 
     def step_time(self, drafter: PricedModel | None = None, hardware: Hardware | None = None) -> StepTimeModel:
@@ -245,7 +245,7 @@ class Deployment:
 
 
 def kv_dtype_of(config: EngineConfig) -> str | None:
-    """Of a KV cache that is quantized; None = it is not."""
+    """The dtype of a quantized KV cache; None = it isn't quantized."""
     return None if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
 
 

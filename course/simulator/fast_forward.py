@@ -76,7 +76,7 @@ class FastForwardStep:
     tokens: StepTokens
     """What it computes, for the requests in sight and for the parked ones."""
     num_preemptions: list[int]
-    """Of each request of the batch (and then of each late one), when it was launched."""
+    """How often each request of the batch (and then each late one) had been preempted at the launch."""
     late: list[ScheduledRequest] = field(default_factory=list)
     """Requests that were parked when it was launched, and are in sight again."""
 

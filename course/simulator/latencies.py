@@ -25,7 +25,7 @@ def latencies(timeline: Timeline) -> Latencies:
 
 
 def summary_of(requests: Iterable[Recordable]) -> SummaryDict:
-    """Of finished requests."""
+    """Latencies of finished requests."""
     return summarize_latencies([latencies(record.timeline) for record in as_records(requests)])
 
 

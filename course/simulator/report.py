@@ -10,6 +10,7 @@ from course.simulator.calibration.requests_log import read_requests_log
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.record import Outcome
 from course.simulator.cluster.replica import EngineFactory
+from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.profile import LEFT_OUT_ERROR
 from course.simulator.deployment import Deployment
 from course.simulator.errors import WorkloadError
@@ -19,14 +20,19 @@ from minillm.observe.records import Recordable, as_records
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.summary import SLO
 from minillm.observe.tables import text_table
+from minillm.runner.simulated import StepWatch
 
 
-def engines_for(deployment: Deployment, config: ClusterConfig) -> EngineFactory:
+def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
     """Makes the replicas' engines: the fast ones, but where a proxy counts the chunks of an answer for a client who
     may give up. A fast engine's timelines are brought up to date only now and then.
+
+    Args:
+        watch: sees every step.
     """
     counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
-    return deployment.engine if counts_chunks else deployment.fast_engine
+    make = deployment.engine if counts_chunks else deployment.fast_engine
+    return functools.partial(make, watch=watch)
 
 
 def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) -> dict[str, Any]:
@@ -49,7 +55,7 @@ def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) 
 
 
 def latency_report(deployment: Deployment, served: Sequence[Recordable], seconds: float) -> dict[str, Any]:
-    """Of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on."""
+    """Figures of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on."""
     report: dict[str, Any] = {
         "summary": summary_of(served),
         "throughput": rates(served),
@@ -79,32 +85,9 @@ def simulate_workload(
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
-    if config.disaggregation is not None and config.disaggregation.kv_bytes_per_token is not None:
-        raise WorkloadError("leave kv_bytes_per_token out: the model has so many as it has")
-    hands_over = config.disaggregation is not None or config.tiers
-    shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and not hands_over
-    fleet, tell = None, progress and functools.partial(progress, "simulating")
-    if shares_nothing:
-        plain = deployment.without_prefix_lookups()
-        fleet = simulate(workload.anonymous(), config, engines_for(plain, config), progress=tell)
-    if fleet is None or any(report.num_preemptions for report in fleet.reports):
-        # A preempted request finds its own blocks again.
-        fleet = simulate(workload, config, engines_for(deployment, config), progress=tell)
+    fleet = play(deployment, workload, config, progress)
     done = [record for record in fleet.request_records() if record.completed]
-    report = {
-        **latency_report(deployment, done, fleet.duration),
-        "outcomes": dict(sorted(fleet.outcomes.items())),
-        "attempts": fleet.num_attempts,
-        "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
-        "replicas": config.replicas,
-    }
-    if fleet.tier_hits:
-        report["tier_hits"] = dict(fleet.tier_hits)
-    hardware, tokens = deployment.profile.hardware, sum(replica.num_output_tokens for replica in fleet.reports)
-    if hardware.watts and tokens:  # with power at its limit whenever a step runs; idle power is not counted
-        watts = hardware.watts * deployment.placement.accelerators
-        joules = watts * sum(replica.busy_s for replica in fleet.reports) / tokens
-        report["joules_per_output_token_at_most"] = round(joules, DIGITS)
+    report = {**latency_report(deployment, done, fleet.duration), **fleet_report(fleet), **energy_of(deployment, fleet)}
     if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
         report["first_error"] = errors[0]
     if slo is not None:
@@ -113,7 +96,53 @@ def simulate_workload(
         report["attainment"] = round(summary.attainment or 0.0, DIGITS)
     if per_request:
         report["requests"] = [row_of(record) for record in done]
+    return {**report, "replicas": config.replicas}
+
+
+def play(
+    deployment: Deployment,
+    workload: Workload,
+    config: ClusterConfig,
+    progress: Callable[[str, float], None] | None = None,
+) -> FleetRun:
+    """Play a workload to a fleet; without looking for prefixes, where that finds nothing.
+
+    Raises:
+        WorkloadError: the configuration names a pool that a single deployment cannot make.
+    """
+    if config.disaggregation is not None and config.disaggregation.kv_bytes_per_token is not None:
+        raise WorkloadError("leave kv_bytes_per_token out: the model has so many as it has")
+    tell = progress and functools.partial(progress, "simulating")
+    hands_over = config.disaggregation is not None or config.tiers
+    if workload.shares_nothing and config.clients.max_attempts == 1 and not hands_over:
+        plain = deployment.without_prefix_lookups()
+        fleet = simulate(workload.anonymous(), config, engines_for(plain, config), progress=tell)
+        if not any(report.num_preemptions for report in fleet.reports):
+            return fleet
+        # A preempted request finds its own blocks again: play it with lookups.
+    return simulate(workload, config, engines_for(deployment, config), progress=tell)
+
+
+def fleet_report(fleet: FleetRun) -> dict[str, Any]:
+    """How requests ended, and what the caches found."""
+    report: dict[str, Any] = {
+        "outcomes": dict(sorted(fleet.outcomes.items())),
+        "attempts": fleet.num_attempts,
+        "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
+    }
+    if fleet.tier_hits:
+        report["tier_hits"] = dict(fleet.tier_hits)
     return report
+
+
+def energy_of(deployment: Deployment, fleet: FleetRun) -> dict[str, float]:
+    """Joules per output token, with power at its limit whenever a step runs; idle power is not counted."""
+    hardware, tokens = deployment.profile.hardware, sum(replica.num_output_tokens for replica in fleet.reports)
+    if not (hardware.watts and tokens):
+        return {}
+    watts = hardware.watts * deployment.placement.accelerators
+    joules = watts * sum(replica.busy_s for replica in fleet.reports) / tokens
+    return {"joules_per_output_token_at_most": round(joules, DIGITS)}
 
 
 def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:

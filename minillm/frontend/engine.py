@@ -105,7 +105,7 @@ class Engine:
             # A draft follows known tokens: with drafts the step before must have been waited for.
             lookahead=int(ahead and config.speculative is None),
         )
-        self.log.listeners.append(Attribution())
+        self.core.log.listeners.append(Attribution())
         self._seeds = random.Random(config.seed)
 
     # ---------------------------------------------------------------- requests in

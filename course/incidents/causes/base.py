@@ -10,11 +10,11 @@ from course.incidents.numbers import latencies
 from course.incidents.service import Flow, ServicePlay, SimulatedService, capacity
 from course.lab.run import percentile
 from course.simulator.cluster.fleet import ClusterConfig
+from course.simulator.speculation import SimulatedConfig
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.kinds import Independent, TrafficModel
 from course.simulator.workload.lengths import LogNormal
 from minillm.observe.summary import SLO
-from minillm.policies.config import EngineConfig
 
 Regime = Literal["steady", "spike"]
 
@@ -122,7 +122,7 @@ def service(
     }
     flow = Flow("chat", kind, Poisson(rate=1.0))
     fleet = ClusterConfig(replicas=replicas, sample_every_s=None)
-    return SimulatedService(model, hardware, EngineConfig(**fields), (flow,), float(requests), tp=tp, fleet=fleet)
+    return SimulatedService(model, hardware, SimulatedConfig(**fields), (flow,), float(requests), tp=tp, fleet=fleet)
 
 
 def loaded(service: SimulatedService, load: float, of: SimulatedService | None = None) -> SimulatedService:

@@ -7,10 +7,8 @@ from course.lab import simulated_70b
 from course.lab.run import percentile
 from course.lab.scale import enough
 from course.lab.ttft_causes import mean
-from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.record import ClientRecord
 from course.simulator.cluster.run import FleetRun
-from course.simulator.report import engines_for
 from course.simulator.workload.arrivals import Deterministic, Poisson
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import LogNormal
@@ -41,7 +39,7 @@ class Fleet:
 
     run: FleetRun
     causes: tuple[dict[str, float], ...]
-    """Of each request's TTFT at its client, seconds."""
+    """What each request's TTFT at its client is made of, seconds."""
 
     __repr__ = brief
 
@@ -53,8 +51,8 @@ class Fleet:
         return percentile([sum(each.values()) for each in self.causes], q)
 
     def itl(self, q: float) -> float:
-        """Of the gaps between two tokens, seconds."""
-        return percentile([gap for r in self.run.records for gap in r.timeline.itl], q)
+        """A percentile of the gaps between two tokens, seconds."""
+        return percentile(simulated_70b.token_gaps(self.run), q)
 
     @property
     def tokens_per_s(self) -> float:
@@ -90,14 +88,11 @@ def serve(
     on = simulated_70b.deployment(**{"max_num_seqs": SLOTS, **own, **fields})
     arrivals = Deterministic(rate=qps) if evenly else Poisson(rate=qps)
     workload = make_workload(TRAFFIC, arrivals, num_requests=enough(num_requests, 12), seed=0)
-    fleet = {"replicas": replicas, "network": {"rtt_s": rtt_s, "handshakes": handshakes}}
+    fleet: dict[str, object] = {"replicas": replicas, "network": {"rtt_s": rtt_s, "handshakes": handshakes}}
     if apart:
         pools = {"prefill_replicas": prefill_replicas, "link_bytes_per_s": LINK}
-        config = ClusterConfig(**fleet, sample_every_s=None)
-        config = config.replace(replicas=replicas - prefill_replicas, disaggregation=pools)
-        run = simulate(workload, config, engines_for(on, config))
-    else:
-        run = simulated_70b.play(on, workload, **fleet)
+        fleet |= {"replicas": replicas - prefill_replicas, "disaggregation": pools}
+    run = simulated_70b.play(on, workload, keep_prefixes=apart, **fleet)
     return Fleet(run, tuple(causes_of(record) for record in run.records if record.completed))
 
 

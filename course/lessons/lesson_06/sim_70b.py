@@ -57,7 +57,7 @@ class Priced:
     context: float
     time: StepTime
     weights_s: float
-    """Of `time.linear`, what reading the weights takes."""
+    """The part of `time.linear` that reading the weights takes."""
 
     @property
     def itl(self) -> float:

@@ -13,7 +13,6 @@ from course.lab.run import percentile
 from course.lab.scale import enough
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
-from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.roofline import StepTime
 from course.simulator.deployment import BLOCK_SIZE
@@ -29,9 +28,13 @@ CHAT = Independent(
 )
 """Medium prompts, medium answers; nothing shared."""
 CONVERSATIONS = Sessions(
-    system=Fixed(tokens=500), turns=Fixed(tokens=8), first=LogNormal(median=2000, sigma=0.6, high=5000),
-    message=LogNormal(median=60, sigma=0.6, high=300), output=LogNormal(median=120, sigma=0.6, high=300), think_s=5.0,
-)  # fmt: skip
+    system=Fixed(tokens=500),
+    turns=Fixed(tokens=8),
+    first=LogNormal(median=2000, sigma=0.6, high=5000),
+    message=LogNormal(median=60, sigma=0.6, high=300),
+    output=LogNormal(median=120, sigma=0.6, high=300),
+    think_s=5.0,
+)
 """Conversations of eight turns about a long text, each turn of which repeats all that was said before."""
 FLOOD, FLOOD_CONVERSATIONS = 2000, 250
 """Chats and conversations of a flood: more chats than any pool here has room for."""
@@ -116,7 +119,7 @@ class Served:
 
     @property
     def again_share(self) -> float:
-        """Of all tokens computed."""
+        """Share of all computed tokens that were computed before."""
         fresh = sum(
             r.num_prompt_tokens - r.num_cached_tokens + r.timeline.num_tokens for r in self.run.request_records()
         )
@@ -132,10 +135,8 @@ def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, fields: tuple
     """
     on = simulated_70b.deployment(**dict(fields))
     workload = make_workload(traffic, arrivals, num_requests=enough(count, 60), seed=0)
-    if isinstance(traffic, Independent):  # prompts share nothing: looking for prefixes would only take time
-        on, workload = on.without_prefix_lookups(), workload.anonymous()
-    config, steps = ClusterConfig(sample_every_s=None), Steps(on.step_time().weights_s)
-    run = simulate(workload, config, lambda clock: on.fast_engine(clock, steps))
+    steps, shares = Steps(on.step_time().weights_s), not isinstance(traffic, Independent)
+    run = simulated_70b.play(on, workload, keep_prefixes=shares, watch=steps)
     return Served(on.num_kv_blocks * on.block_size, on.config.max_num_seqs, steps, run)
 
 
@@ -177,9 +178,14 @@ def draw_pools(rate: float, gb: float) -> Picture:
         f"running, {here.again_share:.0%} done twice"
     )
     return draw_chart(
-        title, curves, Axis("KV pool (GB over four GPUs)", log=True), Axis("TTFT (s)", log=True),
-        [Mark("", x=gb, y=p99)], height=270, description=_told(found),
-    )  # fmt: skip
+        title,
+        curves,
+        Axis("KV pool (GB over four GPUs)", log=True),
+        Axis("TTFT (s)", log=True),
+        [Mark("", x=gb, y=p99)],
+        height=270,
+        description=_told(found),
+    )
 
 
 def _told(found: Mapping[float, Served]) -> str:

@@ -8,7 +8,7 @@ from course.lab import simulated_70b
 from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, buttons
 from course.lab.scale import enough
-from course.lab.simulated_70b import OLD, STACKS, TODAY
+from course.lab.simulated_70b import OLD, STACKS, TODAY, phase_means
 from course.lab.style import seconds
 from course.lab.svg import Picture
 from course.lessons.lesson_02.simulated import CHAT, LONG_PROMPTS
@@ -72,14 +72,8 @@ def served(
     return simulated_70b.play(deployment(stack, name, tp, slots), work)
 
 
-def means(run: FleetRun) -> dict[str, float]:
-    """Mean seconds per phase."""
-    shares = [record.timeline.phases() for record in run.request_records()]
-    return {phase: sum(each[phase] for each in shares) / len(shares) for phase in PHASES}
-
-
 def compared(before: FleetRun, after: FleetRun) -> dict[str, PhasePair]:
-    was, now = means(before), means(after)
+    was, now = phase_means(before), phase_means(after)
     found = {phase: PhasePair(phase, (was[phase],), (now[phase],)) for phase in PHASES}
     return {**found, "E2E": PhasePair("E2E", (sum(was.values()),), (sum(now.values()),))}
 
@@ -128,12 +122,12 @@ class Cramped:
     @property
     def wait(self) -> float:
         """Mean seconds in the queue."""
-        return means(self.run)["queue"]
+        return phase_means(self.run)["queue"]
 
     @property
     def decode(self) -> float:
         """Mean seconds of decode."""
-        return means(self.run)["decode"]
+        return phase_means(self.run)["decode"]
 
 
 def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:

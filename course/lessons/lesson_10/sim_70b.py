@@ -45,7 +45,7 @@ def served(rtt_ms: int = 20, handshakes: int = 0, hold_chunks: int = 1, hold_ms:
 
 def _ends(run: FleetRun) -> Ends:
     done = [record for record in run.records if record.completed]
-    here = [gap for record in done for gap in record.timeline.itl]
+    here = simulated_70b.token_gaps(run)
     there = [b - a for record in done for a, b in zip(record.deliveries, record.deliveries[1:])]
     return Ends(
         percentile([record.timeline.ttft for record in done], 50),

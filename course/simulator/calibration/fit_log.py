@@ -182,8 +182,12 @@ def fit_to_log(
         schedule = schedule_of(deployment.with_constants(current.constants), log)
         fitted = fit_constants(
             partial(misfit, schedule),
-            prior, free, current.constants, spread=LOG_SPREAD, limits=REACHABLE,
-        )  # fmt: skip
+            prior,
+            free,
+            current.constants,
+            spread=LOG_SPREAD,
+            limits=REACHABLE,
+        )
         # From the second round on half the way: a schedule made by too fast a device asks for a slow one, and the
         # two would alternate.
         constants = between(current.constants, fitted.constants, free) if done else fitted.constants

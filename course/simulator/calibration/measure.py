@@ -51,10 +51,21 @@ class Mixed:
 
 
 FULL_DESIGN = (
-    Round(1, 16, 24), Round(1, 128, 24), Round(1, 512, 16), Round(1, 900, 8), Round(2, 64, 16), Round(4, 32, 16),
-    Round(4, 256, 12), Round(8, 24, 16), Round(8, 160, 12), Round(16, 48, 12), Round(16, 128, 10), Round(24, 80, 10),
-    Round(32, 16, 12), Round(32, 96, 10),
-)  # fmt: skip
+    Round(1, 16, 24),
+    Round(1, 128, 24),
+    Round(1, 512, 16),
+    Round(1, 900, 8),
+    Round(2, 64, 16),
+    Round(4, 32, 16),
+    Round(4, 256, 12),
+    Round(8, 24, 16),
+    Round(8, 160, 12),
+    Round(16, 48, 12),
+    Round(16, 128, 10),
+    Round(24, 80, 10),
+    Round(32, 16, 12),
+    Round(32, 96, 10),
+)
 """Batch and context vary independently; then comes a stretch of mixed traffic."""
 NUM_PASSES = 3
 """The design is gone through so often, each time in another order: a machine is faster in one minute than in the
@@ -217,7 +228,14 @@ def describe_hardware(device: "torch.device", quick: bool) -> Hardware:
         memory = psutil.virtual_memory().total
         bandwidth = measure_bandwidth(*((10_000_000, 2) if quick else (500_000_000, 5))).read
     return Hardware(
-        name=THIS_MACHINE, flops=flops, bandwidth=bandwidth, memory=memory, link=HOST_LINK, host_link=HOST_LINK,
-        is_gpu=device.type == "cuda", price_per_hour=None, price_source="",
+        name=THIS_MACHINE,
+        flops=flops,
+        bandwidth=bandwidth,
+        memory=memory,
+        link=HOST_LINK,
+        host_link=HOST_LINK,
+        is_gpu=device.type == "cuda",
+        price_per_hour=None,
+        price_source="",
         source=f"measured on {today()}: a matrix product of {size} rows, and reading a large buffer",
-    )  # fmt: skip
+    )

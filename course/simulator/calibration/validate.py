@@ -120,7 +120,7 @@ def compare(deployment: Deployment, served: Sequence[RealRun]) -> Validation:
 
 
 def requests_per_s(runs: Sequence[Sequence[RequestOutput]]) -> float:
-    """Of several runs, the requests over the seconds."""
+    """Requests of several runs over their seconds."""
     seconds = [len(outputs) / rates(outputs)["requests_per_s"] for outputs in runs]
     return sum(map(len, runs)) / sum(seconds)
 

@@ -22,7 +22,7 @@ OFTEN = 0.2
 BUSY = 0.95
 """From this share of the time on, a prefill pool has none left: it does one thing after the other. Nor has a link."""
 MOSTLY = 0.5
-"""Of the time that requests wait, the share in which a resource must be used up to be what they wait for."""
+"""Requests wait for a resource that is used up in this share of the time they wait, or more."""
 
 
 @dataclass(frozen=True, slots=True)

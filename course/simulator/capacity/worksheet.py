@@ -42,7 +42,7 @@ MOST_REQUESTS = 200_000
 RECORDED_REQUESTS = 300
 """At least, in the two runs whose every step is kept."""
 TRIED_OUT = 8
-"""Of a larger fleet only so many replicas are tried out, under their share of the demand. The whole fleet can
+"""Only so many replicas of a larger fleet are tried out, under their share of the demand. The whole fleet can
 balance its load at least as well."""
 
 
@@ -91,7 +91,7 @@ class CapacityPlan:
     in_each: dict[str, int]
     """Replicas in one of those, by pool."""
     fleet_attainment: float | None
-    """Of that many replicas (at most TRIED_OUT) under their share of the demand; None if it was not tried out."""
+    """What that many replicas (at most TRIED_OUT) attain under their share of the demand; None = not tried out."""
     cost_per_hour: float
     cost_per_request: float
     input_cost_per_million: float

@@ -142,9 +142,13 @@ class Cluster:
         self._path.start(attempt)
 
     def _pool(
-        self, name: str, make_engine: EngineFactory, replicas: int, shedding: Shedding,
+        self,
+        name: str,
+        make_engine: EngineFactory,
+        replicas: int,
+        shedding: Shedding,
         autoscaler: Autoscaler | None = None,
-    ) -> Pool:  # fmt: skip
+    ) -> Pool:
         config, router = self.config, make_router(self.config.router, self.streams[f"router {name}"])
         starting = (config.cold_start_s, config.warm_up_s)
         is_decode = name == "main" and config.disaggregation is not None  # it is sent whole KV caches

@@ -61,7 +61,7 @@ class Attempt:
     answers: dict[str, list[int]]
     """Token ids of those answers, by piece name."""
     ticket: int
-    """Of the client's circuit breaker."""
+    """The circuit breaker's leave to send it."""
     closed: bool = False
     """The client has its answer, or waits no longer."""
     hung_up: bool = False

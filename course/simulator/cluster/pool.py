@@ -51,7 +51,7 @@ class Autoscaling(WorkloadModel):
 
 
 QUANTILE = 0.9
-"""Of the latencies: the slowest tenth may be slower than the target."""
+"""The latency that is compared with the target: the slowest tenth may be slower."""
 TOLERANCE = 0.1
 """Kubernetes' default: a signal that is so near its target changes nothing."""
 
@@ -67,7 +67,7 @@ class Autoscaler:
         self.config = config
         self._signal: deque[tuple[float, float]] = deque()
         self._latencies: deque[tuple[float, float]] = deque()
-        """Of requests that ended lately: when, and how long."""
+        """When requests ended lately, and how long they took."""
         self._wanted: deque[tuple[float, int]] = deque([(0.0, num_replicas)])
 
     def decide(self, now: float, signal: float) -> int:

@@ -45,9 +45,14 @@ class Replica:
     """
 
     def __init__(
-        self, pool: str, number: int, make_engine: EngineFactory, events: EventQueue, warm_up_s: float = 0.0,
+        self,
+        pool: str,
+        number: int,
+        make_engine: EngineFactory,
+        events: EventQueue,
+        warm_up_s: float = 0.0,
         tiers: Sequence[Tier] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = f"{pool}-{number}"
         self.pool, self.number = pool, number
         self.events = events

@@ -56,7 +56,7 @@ class RetryPolicy(WorkloadModel):
 
 
 class BreakerState(enum.StrEnum):
-    """Of a circuit breaker."""
+    """The states of a circuit breaker."""
 
     CLOSED = "closed"
     """All attempts are sent."""

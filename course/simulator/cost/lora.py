@@ -15,7 +15,7 @@ from course.simulator.errors import PricingError
 from minillm.core.params import StrictModel
 
 ADAPTER_BYTES = 2
-"""Of each parameter: adapters stay in bfloat16, whatever the weights are in."""
+"""Bytes of a parameter: adapters stay in bfloat16, whatever the weights are in."""
 
 
 class Lora(StrictModel):
@@ -41,7 +41,7 @@ class Lora(StrictModel):
         return self.rank * model.lora_params
 
     def stored_bytes(self, model: PricedModel) -> int:
-        """Of all adapters, over all accelerators."""
+        """Bytes of all adapters, over all accelerators."""
         return ADAPTER_BYTES * self.adapters * self.params(model)
 
     def distinct(self, requests: Any) -> Any:

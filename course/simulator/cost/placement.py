@@ -33,7 +33,7 @@ class Placement:
     lora: Lora = NO_LORA
     """Adapters that are kept beside the weights."""
     expert_parallel: bool = False
-    """Of a mixture of experts, each accelerator has whole experts in place of a slice of all; see experts.py."""
+    """Each accelerator has whole experts of a mixture, in place of a slice of all; see experts.py."""
     expert_skew: float = 1.0
     """Tokens that the accelerator with the most popular experts gets, in even shares; 1 = every expert is as popular as
     any. The inverse of the "balancedness" that vLLM logs of its ranks."""
@@ -69,7 +69,7 @@ class Placement:
 
     @property
     def accelerators(self) -> int:
-        """Of one replica."""
+        """Accelerators of one replica."""
         return self.tp * self.pp
 
     def expert_ranks(self, model: PricedModel) -> ExpertRanks | None:

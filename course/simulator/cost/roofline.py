@@ -111,12 +111,12 @@ class Constants(StrictModel):
 CHIP = ("mfu", "half_tokens", "bandwidth", "serial", "kv_bandwidth", "attention_mfu")
 """What the chip reaches of its data sheet, by shape and accumulation: another chip reaches other shares."""
 LINK = ("link", "link_latency_s", "link_hop_s")
-"""Of the wires between accelerators: they belong to the server."""
+"""Constants of the wires between accelerators: they belong to the server."""
 HOST = ("launch_s", "host_s", "prefill_host_s", "request_s")
 """What the host does, for each step and each request, and how long it takes to launch."""
 STACK = ("layer_s", "prefill_s", "step_s")
-"""Of the software on the device: small kernels and their gaps, sampling. With HOST, this is what carries over to
-another accelerator in a server like the one that was measured."""
+"""Constants of the software on the device: small kernels and their gaps, sampling. With HOST, this is what carries
+over to another accelerator in a server like the one that was measured."""
 SHARES = frozenset({"mfu", "bandwidth", "kv_bandwidth", "attention_mfu", "link"})
 HIGHEST = {**dict.fromkeys(SHARES, MAX_SHARE), "serial": 1.0}
 """The constants that are limited from above."""

@@ -244,7 +244,7 @@ def test_seventy_billion_by_format(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "×0." in explorer.view.value
     graphs, prompts = sim_70b.TODAY, list(sim_70b.TRAFFIC)[1]
     runs = {name: sim_70b.served(graphs, name, prompts, 0.9) for name in (PLAIN, "int8", "fp8")}
-    prefill = {name: sim_70b.means(run)["prefill"] for name, run in runs.items()}
+    prefill = {name: sim_70b.phase_means(run)["prefill"] for name, run in runs.items()}
     assert prefill["fp8"] < prefill[PLAIN] < prefill["int8"]
     gains = sim_70b.throughput_gain()
     assert gains[f"batch 1 ({graphs})"] > 1.3 > 1.05 > gains[f"batch 1 ({sim_70b.OLD})"]

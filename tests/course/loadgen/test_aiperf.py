@@ -50,11 +50,9 @@ def fake_url() -> Iterator[str]:
 
 
 def ours(url: str) -> Reading:
-    command = [
-        sys.executable, "-m", "minillm", "bench", "serve", "--url", url, "--concurrency", str(WORKERS),
-        "--num-requests", str(REQUESTS), "--prompt-tokens", "64", "--output-tokens", str(TOKENS),
-        "--warm-up", str(WORKERS), "--body", "ignore_eos=true", "--json",
-    ]  # fmt: skip
+    load = f"--concurrency {WORKERS} --num-requests {REQUESTS} --prompt-tokens 64 --output-tokens {TOKENS}"
+    options = f"--url {url} {load} --warm-up {WORKERS} --body ignore_eos=true --json"
+    command = [sys.executable, "-m", "minillm", "bench", "serve", *options.split()]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout)
     taken = {"ttft": report["latency"]["ttft"], "icl": report["latency"]["itl"]}
     return {name: {key: row[key] * 1e3 for key in ("mean", "p50")} for name, row in taken.items()}
@@ -62,13 +60,11 @@ def ours(url: str) -> Reading:
 
 def theirs(url: str, tokenizer: Path, folder: Path, *options: str) -> Reading:
     model = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
-    command = [
-        AIPERF, "profile", "--model", model, "--url", url, "--endpoint-type", "completions", "--streaming",
-        "--tokenizer", str(tokenizer), "--use-server-token-count", "--use-legacy-max-tokens",
-        "--concurrency", str(WORKERS), "--request-count", str(REQUESTS),
-        "--isl", "64", "--osl", str(TOKENS), "--extra-inputs", "ignore_eos:true",
-        "--ui", "none", "--artifact-dir", str(folder), *options,
-    ]  # fmt: skip
+    server = f"--url {url} --endpoint-type completions --streaming"
+    load = f"--concurrency {WORKERS} --request-count {REQUESTS} --isl 64 --osl {TOKENS} --extra-inputs ignore_eos:true"
+    counting = "--use-server-token-count --use-legacy-max-tokens --ui none"
+    paths = ["--model", model, "--tokenizer", str(tokenizer), "--artifact-dir", str(folder)]
+    command = [AIPERF, "profile", *f"{server} {load} {counting}".split(), *paths, *options]
     subprocess.run(command, capture_output=True, check=True, timeout=300)
     found = json.loads((folder / "profile_export_aiperf.json").read_text())
     names = {"ttft": "time_to_first_token", "icl": "inter_chunk_latency"}

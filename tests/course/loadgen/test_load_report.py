@@ -31,10 +31,9 @@ def test_an_open_loop_reports_what_was_served(tmp_path: Path) -> None:
     out = tmp_path / "a.json"
     with FakeEndpoint(lambda n, body: Reply(num_tokens=body["max_tokens"]), histograms=HISTOGRAMS) as fake:
         printed = report_of(
-            "--url", f"{fake.url}/v1", "--rate", "200", "--num-requests", "8",
-            "--output-tokens", "5", "--prompt-tokens", "9", "--slo-e2e", "100", "--slo-ttft", "0.000001",
-            "--out", str(out), "--per-request",
-        )  # fmt: skip
+            *f"--url {fake.url}/v1 --rate 200 --num-requests 8 --output-tokens 5 --prompt-tokens 9".split(),
+            *("--slo-e2e", "100", "--slo-ttft", "0.000001", "--out", str(out), "--per-request"),
+        )
     assert printed == json.loads(out.read_text())
     assert printed["counts"] == {"completed": 8}
     assert printed["endpoint"] == {"url": fake.url, "api": "completions", "model": "fake-model"}

@@ -73,7 +73,7 @@ def test_answers_are_whole_counted_and_in_order_of_events(api: Api) -> None:
         (Reply(status=429, headers={"Retry-After": "\u00b2"}), Failure.RATE_LIMITED),
         (Reply(num_tokens=0), Failure.BAD_STREAM),
     ],
-)  # fmt: skip
+)
 def test_every_kind_of_failure_is_counted_as_itself(reply: Reply, failure: Failure) -> None:
     with FakeEndpoint(after_warm_up(reply)) as fake:
         [o] = load(fake, at_once(1)).observations

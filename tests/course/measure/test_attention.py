@@ -90,9 +90,14 @@ def test_caches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [ (["--backend", "magic"], "there are hopper, fa3, triton"),
-    (["--backend", "fa3"], "cannot run here"), (["--set", "max_num_seqs=4"], "drop --set max_num_seqs"), ], ids=str,
-)  # fmt: skip
+    ("arguments", "said"),
+    [
+        (["--backend", "magic"], "there are hopper, fa3, triton"),
+        (["--backend", "fa3"], "cannot run here"),
+        (["--set", "max_num_seqs=4"], "drop --set max_num_seqs"),
+    ],
+    ids=str,
+)
 def test_bad_settings_are_refused(bench: Callable[..., Result], arguments: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         bench("attention", *arguments)

@@ -50,9 +50,8 @@ def test_llama_cpp_gets_the_gguf_file_itself_or_copies_in_both_16_bit_types(
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "cache"))
     settings = config_of(tiny_llama_path, dtype="bfloat16")
     peers = make_baselines(["llama.cpp"], settings)
-    assert [peer.name for peer in peers] == [
-        "llama_cpp", "llama_cpp_per_seq", "llama_cpp_f16", "llama_cpp_per_seq_f16",
-    ]  # fmt: skip
+    names = "llama_cpp llama_cpp_per_seq llama_cpp_f16 llama_cpp_per_seq_f16"
+    assert [peer.name for peer in peers] == names.split()
     assert [peer.describe()["dtype"] for peer in peers[::2]] == ["BF16", "F16"]
     from course.measure.peers.gguf_export import write_gguf
 

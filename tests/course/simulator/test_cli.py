@@ -59,10 +59,9 @@ def test_the_golden_run_has_not_drifted(log: Path) -> None:
 
 
 def test_facts_beside_the_log_fill_in_and_flags_win(log: Path) -> None:
-    (log.parent / "meta.json").write_text(
-        json.dumps({"engine_kwargs": {"max_num_seqs": 3, "max_num_batched_tokens": 700, "tensor_parallel_size": 2},
-                    "kv_cache": {"num_gpu_blocks": 400}})
-    )  # fmt: skip
+    engine = {"max_num_seqs": 3, "max_num_batched_tokens": 700, "tensor_parallel_size": 2}
+    facts_of_server = {"engine_kwargs": engine, "kv_cache": {"num_gpu_blocks": 400}}
+    (log.parent / "meta.json").write_text(json.dumps(facts_of_server))
     report = call("simulate", "--requests", log, *SIMULATE, "--max-num-seqs", 5)
     facts = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "tp")
     assert [report[fact] for fact in facts] == [500, 5, 700, 1]
@@ -87,8 +86,8 @@ def test_calibrate_then_simulate(tmp_path: Path) -> None:
 
 
 def test_made_up_traffic_over_replicas() -> None:
-    arguments = ("simulate", "--qps", 6, "--arrival", "gamma", "--cv", 3, "--prompt-tokens", 400, "--output-tokens", 30,
-                 "--num-requests", 40, "--seed", 5, "--replicas", 2, "--router", "round_robin", *SIMULATE)  # fmt: skip
+    traffic = "--qps 6 --arrival gamma --cv 3 --prompt-tokens 400 --output-tokens 30 --num-requests 40 --seed 5"
+    arguments = ("simulate", *traffic.split(), "--replicas", 2, "--router", "round_robin", *SIMULATE)
     report = call(*arguments, "--per-request")
     assert len(report["requests"]) == 40 and report["outcomes"] == {"completed": 40}
     assert {**report, "wall_s": None} == {**call(*arguments, "--per-request"), "wall_s": None}

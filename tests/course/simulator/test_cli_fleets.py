@@ -8,11 +8,11 @@ import pytest
 from simulator.test_cli import call
 from typer.testing import CliRunner
 
-from course.simulator.cli import Router, cluster_config
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.roofline import StepWork
 from course.simulator.deployment import Deployment
+from course.simulator.options import FleetOptions, Router
 from course.simulator.report import simulate_workload
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.kinds import Independent
@@ -81,7 +81,9 @@ def test_fields_of_the_fleet() -> None:
     near = call(*QUICK, "--json")
     far = call(*QUICK, "--fleet", "network.rtt_s=0.5", "--json")
     assert far["summary"]["ttft_s"]["p50"] == pytest.approx(near["summary"]["ttft_s"]["p50"] + 0.5, abs=1e-6)
-    assert cluster_config(["router.hot_share=0.5"], 2, Router.random, 0).router.policy == "random", "not forgotten"
+    assert FleetOptions(2, Router.random, ["router.hot_share=0.5"]).cluster(0).router.policy == "random", (
+        "not forgotten"
+    )
     full = call(*QUICK, "--qps", 200, "--fleet", "shedding.max_outstanding=2", "--json")
     assert full["outcomes"]["shed"] > 0
     patient = ("--fleet", "clients.timeout_s=0.3", "--fleet", "clients.max_attempts=3")

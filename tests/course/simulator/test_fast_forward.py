@@ -36,15 +36,8 @@ def traffic(seed: int, num: int, gap: float, shared: int) -> Iterator[Arrival]:
 def facts(output: RequestOutput) -> tuple:
     timeline = output.timeline
     stamps = (timeline.arrival, timeline.scheduled, timeline.prefill_end, timeline.first_token, timeline.last_token)
-    return (
-        output.token_ids,
-        stamps,
-        timeline.finished,
-        timeline.deliveries,
-        timeline.num_tokens,
-        output.num_cached_tokens,
-        output.finish_reason,
-    )
+    ends = (timeline.finished, timeline.deliveries, timeline.num_tokens)
+    return (output.token_ids, stamps, *ends, output.num_cached_tokens, output.finish_reason)
 
 
 def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine, Engine]:
@@ -71,74 +64,49 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     return plain, fast
 
 
-@example(
-    seed=0,
-    gap=0.0001,
-    blocks=70,
-    seats=3,
-    budget=256,
-    caching=False,
-    preemption="recompute",
-    order="fcfs",
-    shared=0,
-    eviction={},
-    beside=False,
-    chunks={},
-    others={"batching": "static", "queue_timeout_s": 0.5},
+FIELDS = {
+    "num_kv_blocks": st.sampled_from([70, 150, 3000]),
+    "max_num_seqs": st.sampled_from([3, 12, 256]),
+    "max_num_batched_tokens": st.sampled_from([256, 2048]),
+    "preemption": st.sampled_from(["recompute", "swap"]),
+    "scheduling_order": st.sampled_from(["fcfs", "shortest_prompt", "two_lane", "priority", "fair"]),
+}
+CACHING = st.sampled_from(
+    [
+        {"enable_prefix_caching": False},
+        {"enable_prefix_caching": True},
+        {"enable_prefix_caching": True, "prefix_eviction": "fifo"},
+        {"enable_prefix_caching": True, "prefix_eviction": "ttl", "prefix_ttl_s": 0.2},
+    ]
 )
+CHUNKS = st.sampled_from([{}, {"enable_chunked_prefill": False}, {"long_prefill_token_threshold": 64}])
+OTHERS = {
+    "scheduler_reserve_full_isl": st.just(True),
+    "kv_reservation": st.just("max_len"),
+    "batching": st.just("static"),
+    "queue_timeout_s": st.just(0.5),
+}
+STATIC = {
+    **{"num_kv_blocks": 70, "max_num_seqs": 3, "max_num_batched_tokens": 256, "batching": "static"},
+    **{"enable_prefix_caching": False, "queue_timeout_s": 0.5},
+}
+
+
+@example(seed=0, gap=0.0001, shared=0, beside=False, fields=STATIC, caching={}, chunks={})
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     gap=st.sampled_from([0.0001, 0.02, 0.3]),
-    blocks=st.sampled_from([70, 150, 3000]),
-    seats=st.sampled_from([3, 12, 256]),
-    budget=st.sampled_from([256, 2048]),
-    caching=st.booleans(),
-    preemption=st.sampled_from(["recompute", "swap"]),
-    order=st.sampled_from(["fcfs", "shortest_prompt", "two_lane", "priority", "fair"]),
-    eviction=st.sampled_from([{}, {"prefix_eviction": "fifo"}, {"prefix_eviction": "ttl", "prefix_ttl_s": 0.2}]),
     shared=st.sampled_from([0, 100]),
     beside=st.booleans(),
-    chunks=st.sampled_from([{}, {"enable_chunked_prefill": False}, {"long_prefill_token_threshold": 64}]),
-    others=st.fixed_dictionaries(
-        {},
-        optional={
-            "scheduler_reserve_full_isl": st.just(True),
-            "kv_reservation": st.just("max_len"),
-            "batching": st.just("static"),
-            "queue_timeout_s": st.just(0.5),
-        },
-    ),
+    fields=st.fixed_dictionaries(FIELDS, optional=OTHERS),
+    caching=CACHING,
+    chunks=CHUNKS,
 )
 def test_fast_forward_changes_nothing(
-    seed: int,
-    gap: float,
-    blocks: int,
-    seats: int,
-    budget: int,
-    caching: bool,
-    preemption: str,
-    order: str,
-    eviction: dict,
-    shared: int,
-    beside: bool,
-    chunks: dict,
-    others: dict,
+    seed: int, gap: float, shared: int, beside: bool, fields: dict, caching: dict, chunks: dict
 ) -> None:
-    both(
-        list(traffic(seed, 25, gap, shared)),
-        beside,
-        num_kv_blocks=blocks,
-        max_num_seqs=seats,
-        max_num_batched_tokens=budget,
-        enable_prefix_caching=caching,
-        preemption=preemption,
-        scheduling_order=order,
-        max_model_len=1000,
-        **chunks,
-        **others,
-        **(eviction if caching else {}),
-    )
+    both(list(traffic(seed, 25, gap, shared)), beside, max_model_len=1000, **fields, **caching, **chunks)
 
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
@@ -155,15 +123,8 @@ def test_a_preemption_for_a_higher_rank_happens_in_fast_forward_too(
         return remove(step, request)
 
     monkeypatch.setattr(Step, "remove", spy)
-    both(
-        list(traffic(1, 60, 0.02, 0)),
-        beside,
-        num_kv_blocks=100,
-        max_num_batched_tokens=256,
-        max_num_seqs=64,
-        scheduling_order="priority",
-        preemption=preemption,
-    )
+    sizes = {"num_kv_blocks": 100, "max_num_batched_tokens": 256, "max_num_seqs": 64}
+    both(list(traffic(1, 60, 0.02, 0)), beside, scheduling_order="priority", preemption=preemption, **sizes)
     half = len(taken_out) // 2
     assert taken_out[:half] == taken_out[half:] != []
 

@@ -27,9 +27,14 @@ def simple_engine(clock: VirtualClock, *, beside: bool, **fields) -> Engine:
     config = EngineConfig(**{"max_model_len": 512, "block_size": 4, "max_num_batched_tokens": 64, **fields})
     hosts = 64 if config.preemption == "swap" else 0
     runner = SimulatedRunner(
-        lambda batch: Price(0.008, 0.010), clock, num_kv_blocks=config.num_kv_blocks or 64, num_host_blocks=hosts,
-        block_size=4, swap_s_per_block=0.001, runs_beside_python=beside,
-    )  # fmt: skip
+        lambda batch: Price(0.008, 0.010),
+        clock,
+        num_kv_blocks=config.num_kv_blocks or 64,
+        num_host_blocks=hosts,
+        block_size=4,
+        swap_s_per_block=0.001,
+        runs_beside_python=beside,
+    )
     return Engine(config, runner=runner, clock=clock)
 
 

@@ -25,8 +25,12 @@ def write_served_log(path: Path, deployment: Deployment, requests: list[LoggedRe
         for output in (outputs[request.request_id] for request in requests):
             timeline = output.timeline
             row = {
-                "request_id": output.request_id, "input_toks": len(output.prompt_token_ids),
-                "output_toks": timeline.num_tokens, "queued_ts": timeline.arrival, "scheduled_ts": timeline.scheduled,
-                "first_token_ts": timeline.first_token, "last_token_ts": timeline.last_token,
-            }  # fmt: skip
+                "request_id": output.request_id,
+                "input_toks": len(output.prompt_token_ids),
+                "output_toks": timeline.num_tokens,
+                "queued_ts": timeline.arrival,
+                "scheduled_ts": timeline.scheduled,
+                "first_token_ts": timeline.first_token,
+                "last_token_ts": timeline.last_token,
+            }
             file.write(json.dumps(row) + "\n")

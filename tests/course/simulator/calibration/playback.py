@@ -64,9 +64,13 @@ def play_back(
         return RecordedTime(seconds, seconds)
 
     runner = SimulatedRunner(
-        price, clock, num_kv_blocks=num_kv_blocks, num_host_blocks=num_host_blocks, block_size=config.block_size,
+        price,
+        clock,
+        num_kv_blocks=num_kv_blocks,
+        num_host_blocks=num_host_blocks,
+        block_size=config.block_size,
         runs_beside_python=False,
-    )  # fmt: skip
+    )
     engine = Engine(config, runner=runner, clock=clock)
     outputs: list[RequestOutput] = []
     upcoming = 0

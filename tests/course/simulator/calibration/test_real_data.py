@@ -18,9 +18,13 @@ from course.simulator.workload.lengths import Fixed
 from course.simulator.workload.requests import make_workload
 
 SERVER = {
-    "num_kv_blocks": 2588, "max_model_len": 32768, "max_num_seqs": 256, "max_num_batched_tokens": 2048,
-    "scheduler_reserve_full_isl": True, "null_block": True,
-}  # fmt: skip
+    "num_kv_blocks": 2588,
+    "max_model_len": 32768,
+    "max_num_seqs": 256,
+    "max_num_batched_tokens": 2048,
+    "scheduler_reserve_full_isl": True,
+    "null_block": True,
+}
 CLOSE = 4.0
 """Percent, on every mean, p50, p90 and p99 of TTFT, TPOT and E2E."""
 

@@ -24,9 +24,15 @@ from minillm.policies.config import EngineConfig
 )
 def test_the_same_batches_token_for_token(tiny_llama_path: Path, fields: dict) -> None:
     config = EngineConfig(
-        model=str(tiny_llama_path), dtype="float32", device="cpu", block_size=16, max_model_len=200, max_num_seqs=6,
-        max_num_batched_tokens=48, **fields,
-    )  # fmt: skip
+        model=str(tiny_llama_path),
+        dtype="float32",
+        device="cpu",
+        block_size=16,
+        max_model_len=200,
+        max_num_seqs=6,
+        max_num_batched_tokens=48,
+        **fields,
+    )
     engine = Engine(config)
     rng = random.Random(3)
     waiting = [([rng.randrange(100) for _ in range(rng.randint(3, 90))], rng.randint(1, 25)) for _ in range(24)]

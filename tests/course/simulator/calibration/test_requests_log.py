@@ -8,8 +8,15 @@ import pytest
 from course.simulator.calibration.requests_log import longest_request, read_requests_log, read_server_facts, timed
 from course.simulator.errors import RecordingError
 
-ROW = {"request_id": "a", "input_toks": 10, "output_toks": 3, "queued_ts": 100.0, "scheduled_ts": 100.5,
-       "first_token_ts": 101.0, "last_token_ts": 102.0}  # fmt: skip
+ROW = {
+    "request_id": "a",
+    "input_toks": 10,
+    "output_toks": 3,
+    "queued_ts": 100.0,
+    "scheduled_ts": 100.5,
+    "first_token_ts": 101.0,
+    "last_token_ts": 102.0,
+}
 
 
 def write(folder: Path, *rows: object) -> Path:

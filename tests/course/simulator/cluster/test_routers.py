@@ -128,8 +128,10 @@ def test_least_outstanding_beats_blind_routing_when_lengths_differ() -> None:
     traffic = Independent(prompt=Fixed(tokens=100), output=LogNormal(median=30, sigma=1.2, high=600))
     workload = make_workload(traffic, Poisson(rate=6), num_requests=400)
     engines = {"max_num_seqs": 2, "token_s": 0.0}
-    ttft = {policy: fleet(workload, policy, engines=engines).summary().metrics["ttft"].p95
-            for policy in ("random", "round_robin", "least_outstanding")}  # fmt: skip
+    ttft = {
+        policy: fleet(workload, policy, engines=engines).summary().metrics["ttft"].p95
+        for policy in ("random", "round_robin", "least_outstanding")
+    }
     assert ttft["least_outstanding"] < 0.7 * ttft["round_robin"] < 0.7 * ttft["random"]
 
 
@@ -139,8 +141,10 @@ def test_a_hot_replica_has_one_long_queue_while_the_fleets_median_is_fine() -> N
     engines = {"max_num_seqs": 2}
     healthy = fleet(workload, "least_outstanding", engines=engines)
     faulty = fleet(workload, "least_outstanding", engines=engines, hot_share=0.6)
-    waits = {name: [r.timeline.scheduled - r.accepted for r in faulty.records if r.replica == name]
-             for name in ("main-0", "main-1", "main-2", "main-3")}  # fmt: skip
+    waits = {
+        name: [r.timeline.scheduled - r.accepted for r in faulty.records if r.replica == name]
+        for name in ("main-0", "main-1", "main-2", "main-3")
+    }
     hot, *others = (float(np.percentile(seconds, 95)) for seconds in waits.values())
     assert hot > 20 * max(*others, 0.001)
     assert healthy.summary().metrics["ttft"].p99 < 0.1 * faulty.summary().metrics["ttft"].p99

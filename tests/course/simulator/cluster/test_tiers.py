@@ -18,9 +18,12 @@ from course.simulator.workload.requests import make_workload
 HOST = {"name": "host", "capacity_gb": 100, "bytes_per_s": 50e9, "latency_s": 0.001}
 REMOTE = {"name": "remote", "capacity_gb": 1000, "bytes_per_s": 5e9, "latency_s": 0.01, "shared": True}
 TALK = Sessions(
-    system=Fixed(tokens=1000), first=Fixed(tokens=3000), turns=Fixed(tokens=2), message=Fixed(tokens=100),
+    system=Fixed(tokens=1000),
+    first=Fixed(tokens=3000),
+    turns=Fixed(tokens=2),
+    message=Fixed(tokens=100),
     output=Fixed(tokens=50),
-)  # fmt: skip
+)
 """Prompts of 4000 tokens, 250 blocks, and then of 4150."""
 LLAMA = Deployment.of("llama-3.1-8b", "h100-sxm", max_num_batched_tokens=8192)
 

@@ -28,9 +28,16 @@ def test_flops_are_those_that_torch_counts(fixture: str, request: pytest.Fixture
     per head and size; the causal pairs that a step needs are checked against that.
     """
     config = EngineConfig(
-        model=str(request.getfixturevalue(fixture)), dtype="float32", device="cpu", attention_backend="eager",
-        num_kv_blocks=64, block_size=16, max_num_batched_tokens=48, max_num_seqs=8, enable_prefix_caching=False,
-    )  # fmt: skip
+        model=str(request.getfixturevalue(fixture)),
+        dtype="float32",
+        device="cpu",
+        attention_backend="eager",
+        num_kv_blocks=64,
+        block_size=16,
+        max_num_batched_tokens=48,
+        max_num_seqs=8,
+        enable_prefix_caching=False,
+    )
     model = load_model(config)
     engine = Engine(config, model)
     cost = PricedModel.of(model.model_config)

@@ -15,13 +15,25 @@ from course.simulator.report import beyond_fit
 
 @pytest.mark.parametrize(
     ("spelt", "name"),
-    [("H100", "h100-sxm"), ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("RTX4090", "rtx-4090"), ("l4", "l4"),
-     ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("A100", "a100-80gb"), ("b200", "b200"), ("H200", "h200"),
-     ("NVIDIA H100 PCIe", "h100-pcie"), ("NVIDIA H100 NVL", "h100-nvl"), ("NVIDIA A10G", "a10g"), ("Tesla T4", "t4"),
-     ("AMD Instinct MI300X", "mi300x"), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-server"),
-     ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-max-q"),
-     ("RTX PRO 6000", "rtx-pro-6000")],
-)  # fmt: skip
+    [
+        ("H100", "h100-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("RTX4090", "rtx-4090"),
+        ("l4", "l4"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("A100", "a100-80gb"),
+        ("b200", "b200"),
+        ("H200", "h200"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("NVIDIA A10G", "a10g"),
+        ("Tesla T4", "t4"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-server"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtx-pro-6000-max-q"),
+        ("RTX PRO 6000", "rtx-pro-6000"),
+    ],
+)
 def test_names_however_they_are_spelt(spelt: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert find_hardware(spelt) is CATALOGUE[name]
     assert bool(caplog.records) is (spelt in ("H100", "A100", "RTX PRO 6000")), "a name of several cards is told"
@@ -56,8 +68,16 @@ def test_a_hardware_file(tmp_path: Path) -> None:
         find_hardware(str(file))
 
 
-@pytest.mark.parametrize("change", [{"bandwidth": 0}, {"memory": -1}, {"flops": {"bfloat16": float("nan")}},
-                                    {"price_per_hour": -1.0}, {"flops": {"float32": 1e12}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bandwidth": 0},
+        {"memory": -1},
+        {"flops": {"bfloat16": float("nan")}},
+        {"price_per_hour": -1.0},
+        {"flops": {"float32": 1e12}},
+    ],
+)
 def test_hardware_that_cannot_be(change: dict) -> None:
     with pytest.raises(PricingError):
         CATALOGUE["l4"].replace(**change)
@@ -106,9 +126,14 @@ def test_a_profile_survives_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("nonsense", "cannot read"), ("[]", "no JSON object"), ('{"version": 7}', "version"),
-     ('{"version": 1}', "hardware"), ('{"version": 1, "hardware": {}, "constants": {"magic": 1}}', "magic")],
-)  # fmt: skip
+    [
+        ("nonsense", "cannot read"),
+        ("[]", "no JSON object"),
+        ('{"version": 7}', "version"),
+        ('{"version": 1}', "hardware"),
+        ('{"version": 1, "hardware": {}, "constants": {"magic": 1}}', "magic"),
+    ],
+)
 def test_files_that_are_no_profile(tmp_path: Path, content: str, said: str) -> None:
     file = tmp_path / "profile.json"
     file.write_text(content)

@@ -33,11 +33,17 @@ def decode(batch: int, context: int) -> StepWork:
 
 works = st.builds(
     lambda batch, context, chunk: StepWork(
-        batch + chunk, batch + 1, batch + 1, batch * context + chunk * (chunk + 1) / 2, batch * context + chunk,
+        batch + chunk,
+        batch + 1,
+        batch + 1,
+        batch * context + chunk * (chunk + 1) / 2,
+        batch * context + chunk,
         int(chunk > 1),
     ),
-    st.integers(1, 300), st.integers(1, 8000), st.integers(1, 8192),
-)  # fmt: skip
+    st.integers(1, 300),
+    st.integers(1, 8000),
+    st.integers(1, 8192),
+)
 
 
 def test_a_decode_step_reads_every_weight_once() -> None:

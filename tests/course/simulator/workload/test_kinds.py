@@ -2,8 +2,8 @@
 
 import pytest
 
-from course.simulator.cli import TrafficName
 from course.simulator.errors import WorkloadError
+from course.simulator.options import TrafficName
 from course.simulator.workload.arrivals import find_arrivals
 from course.simulator.workload.kinds import AZURE_CHAT, KINDS, Sessions, find_traffic
 from course.simulator.workload.requests import made_up_workload, mean_turns

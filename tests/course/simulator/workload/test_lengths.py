@@ -44,9 +44,15 @@ def test_quantiles_pass_through_their_points() -> None:
 
 @pytest.mark.parametrize(
     "points",
-    [((0, 1),), ((0.1, 1), (1, 2)), ((0, 1), (0.9, 2)), ((0, 1), (0.5, 3), (0.5, 4), (1, 5)),
-    ((0, 5), (1, 4)), ((0, 0), (1, 4))],
-)  # fmt: skip
+    [
+        ((0, 1),),
+        ((0.1, 1), (1, 2)),
+        ((0, 1), (0.9, 2)),
+        ((0, 1), (0.5, 3), (0.5, 4), (1, 5)),
+        ((0, 5), (1, 4)),
+        ((0, 0), (1, 4)),
+    ],
+)
 def test_bad_quantiles_are_refused(points) -> None:
     with pytest.raises(WorkloadError):
         Quantiles(points=points)

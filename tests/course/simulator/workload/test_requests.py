@@ -121,9 +121,7 @@ def test_a_conversation_repeats_everything_before() -> None:
     assert (first.after, second.after, third.after) == (None, 0, 1)
     assert (second.arrival, third.arrival) == (None, None)
     prompt = workload.prompt(third)
-    assert prompt == (
-        *first.pieces, answer_piece(first), *second.pieces, answer_piece(second), *third.pieces
-    )  # fmt: skip
+    assert prompt == (*first.pieces, answer_piece(first), *second.pieces, answer_piece(second), *third.pieces)
     assert third.num_prompt_tokens == sum(piece.num_tokens for piece in prompt)
     thinking = [r.think_s for r in workload if r.after is not None]
     assert sum(thinking) / len(thinking) == pytest.approx(10.0, rel=0.25)
