@@ -11,7 +11,7 @@ kernels on the same memory with the same shapes. So
   lengths above all: a backend that plans with them (`capturable = False`) is not captured. Engines that
   overlooked this returned wrong text without any error.
 
-Other steps, and those of such a backend, are recorded in pieces: see piecewise_graphs.py.
+Any other step is launched kernel by kernel.
 """
 
 import functools
