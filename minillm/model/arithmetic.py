@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from minillm.kernels.attention.window import Window
 from minillm.model.checkpoints import PRICED_SHAPES, SHAPES, load_config, read_config, resolve
 from minillm.model.config import PRICED_ARCHITECTURES, ModelConfig
 from minillm.model.errors import CorruptCheckpointError, ModelError, UnknownModelError
-from minillm.policies.window import Window
 
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
 """Bytes of one number, without a scale: what a KV cache can be stored in."""

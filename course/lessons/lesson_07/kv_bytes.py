@@ -11,8 +11,8 @@ from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES
 from minillm.bench.target import Target
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, tensors_of
+from minillm.kernels.attention.window import Window
 from minillm.model.arithmetic import NUMBER_BYTES, SCALE_BYTES, SCALED, KVCacheSize
-from minillm.policies.window import Window
 from minillm.runner.kv_pool import KVPool
 
 AS_BUILT, MHA, GQA, MQA, MLA = "as built", "MHA", "GQA", "MQA", "MLA"

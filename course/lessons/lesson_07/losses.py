@@ -14,7 +14,7 @@ from course.lessons.lesson_07 import traffic
 from course.measure.quality import REQUEST_TOKENS, Floors, request_bytes
 from course.measure.scoring import GIVEN, TextScore, cut, decode_texts, held_text, window_tokens
 from minillm import Engine
-from minillm.policies.window import Window
+from minillm.kernels.attention.window import Window
 
 SPARE_BLOCKS = 8
 """Each piece of the text fills its last block only in part."""

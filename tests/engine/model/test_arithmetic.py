@@ -10,13 +10,13 @@ import torch
 from course.simulator.errors import PricingError
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.kernels.attention.cache import tensors_of
+from minillm.kernels.attention.window import Window
 from minillm.model.arithmetic import KVCacheSize, ModelBytes, ModelCost, ModelFlops, causal_pairs, find_model
 from minillm.model.checkpoints import SHAPES, load_config
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError
 from minillm.model.loader import load_model
-from minillm.policies.window import Window
 from minillm.runner.kv_pool import KVPool
 
 TINY = {

@@ -10,8 +10,9 @@ from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
+from minillm.kernels.attention.window import Window
 from minillm.policies.config import EngineConfig
-from minillm.policies.window import SlidingWindow, Window
+from minillm.policies.window import SlidingWindow
 
 
 def make(
