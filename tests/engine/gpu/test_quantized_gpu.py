@@ -55,18 +55,30 @@ def test_perplexity(smollm_path: Path, fields: dict[str, Any], most: float) -> N
 
 
 SHAPE = dict(
-    architectures=["LlamaForCausalLM"], vocab_size=2048, hidden_size=512, intermediate_size=1024, num_hidden_layers=3,
-    num_attention_heads=8, num_key_value_heads=2, head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False,
-)  # fmt: skip
+    architectures=["LlamaForCausalLM"],
+    vocab_size=2048,
+    hidden_size=512,
+    intermediate_size=1024,
+    num_hidden_layers=3,
+    num_attention_heads=8,
+    num_key_value_heads=2,
+    head_dim=64,
+    max_position_embeddings=1024,
+    tie_word_embeddings=False,
+)
 
 
 def logprobs(folder: Path, device: str = "cuda", **fields: Any) -> torch.Tensor:
     """[prompts, V] of random weights, the same on one device whatever the fields."""
     (folder / "config.json").write_text(json.dumps(SHAPE))
     config = EngineConfig(
-        model=str(folder / "config.json"), load_format="dummy", dtype="bfloat16", device=device, num_kv_blocks=64,
+        model=str(folder / "config.json"),
+        load_format="dummy",
+        dtype="bfloat16",
+        device=device,
+        num_kv_blocks=64,
         **fields,
-    )  # fmt: skip
+    )
     engine, rows = Engine(config), []
     forward = engine.torch_runner.forward
 

@@ -20,9 +20,15 @@ from minillm.model.loader import load_model
 from minillm.runner.kv_pool import KVPool
 
 TINY = {
-    "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 8, "intermediate_size": 12,
-    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 100,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
 """Head dim 2; per layer q 64, k 32, v 32, o 64, gate, up and down 96 each."""
 
 
@@ -90,11 +96,23 @@ def test_latent_attention_counts_what_transformers_builds(architecture: str, que
     import transformers
 
     hf = {
-        "vocab_size": 100, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 3, "num_attention_heads": 4,
-        "q_lora_rank": query_rank, "kv_lora_rank": 6, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 4,
-        "moe_intermediate_size": 7, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 2,
-        "first_k_dense_replace": 1, "max_position_embeddings": 64,
-    }  # fmt: skip
+        "vocab_size": 100,
+        "hidden_size": 8,
+        "intermediate_size": 12,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "q_lora_rank": query_rank,
+        "kv_lora_rank": 6,
+        "qk_nope_head_dim": 4,
+        "qk_rope_head_dim": 2,
+        "v_head_dim": 4,
+        "moe_intermediate_size": 7,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 1,
+        "max_position_embeddings": 64,
+    }
     with torch.device("meta"):
         settings = getattr(transformers, f"{architecture}Config")(**hf, n_group=2, topk_group=1)
         model = getattr(transformers, f"{architecture}ForCausalLM")(settings)
