@@ -127,7 +127,8 @@ class TorchRunner:
 
     def prepare(self, scheduled: Sequence[ScheduledRequest]) -> HostBatch:
         """Lay the requests' new tokens out, on the host."""
-        return lay_out(scheduled, self.block_tables, self.pending.rows)
+        num_padding = self.fast_decode.num_padding(scheduled) if self.fast_decode else 0
+        return lay_out(scheduled, self.block_tables, self.pending.rows, num_padding)
 
     def forward(self, batch: HostBatch) -> Tensor:
         """Logits [R, V] of the rows that sample."""

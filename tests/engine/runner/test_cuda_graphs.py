@@ -21,7 +21,7 @@ from minillm.model import loader
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.moe import MoE
 from minillm.runner import torch_runner
-from minillm.runner.cuda_graphs import bucket_sizes
+from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.draft_head import DraftHeadProposer
 
@@ -59,7 +59,7 @@ def replayed_decodes(engine: Engine) -> int:
 
 def test_buckets_hold_every_batch_with_little_padding() -> None:
     for largest in (1, 3, 8, 32, 100, 256, 1000, 1024):
-        sizes = bucket_sizes(largest)
+        sizes = graph_sizes(largest)
         assert sizes == sorted(set(sizes)) and sizes[-1] == largest and len(sizes) < 20 + largest // 8
         for n in range(1, largest + 1):
             assert min(size for size in sizes if size >= n) - n <= 7
