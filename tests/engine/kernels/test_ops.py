@@ -76,7 +76,7 @@ def prepared_query(
     if norms is not None:
         attention.q_norm.weight.data, attention.k_norm.weight.data, attention.q_norm.eps = norms
     context = ForwardContext(cos, sin, slots, Asked(), ops)
-    return attention.queries(qkv.clone().flatten(1), cache, context).view(-1, num_heads, head_dim)
+    return ops.attend_block(attention, qkv.clone().flatten(1), cache, context).view(-1, num_heads, head_dim)
 
 
 def test_the_norm_and_silu_are_their_formulas() -> None:
