@@ -20,9 +20,9 @@ ROOT = Path(__file__).parent.parent
 LAYERS = (
     "text_files",
     "core",
-    "policies",
     "host",
     "kernels",
+    "policies",
     "model",
     "runner",
     "speculation",

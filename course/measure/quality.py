@@ -19,12 +19,12 @@ from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
+from minillm.kernels.attention.window import Window
 from minillm.kernels.quantization import dtype_name, share_on_int4_grid
 from minillm.model import checkpoints
 from minillm.model.arithmetic import KVCacheSize
 from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
-from minillm.policies.window import Window
 
 SPEED_CONTEXT, SPEED_TOKENS = 128, 48
 SPEED_POSITIONS, SPEED_ROUNDS = 3, 2

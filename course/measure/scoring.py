@@ -24,7 +24,7 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.frontend.engine import Engine
-from minillm.policies.window import Window
+from minillm.kernels.attention.window import Window
 
 TEXTS = Path(__file__).parent / "texts"
 CHUNK = 512

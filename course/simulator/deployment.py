@@ -20,8 +20,8 @@ from minillm.core.brief import brief
 from minillm.core.engine import EngineCore
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
+from minillm.kernels.attention.window import Window
 from minillm.policies.config import EngineConfig
-from minillm.policies.window import Window
 from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting, SimulatedRunner, StepWatch
 from minillm.speculation.base import MadeUpProposer
 

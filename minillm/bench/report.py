@@ -78,7 +78,6 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
         "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
         "attention": runner.attention.__name__,
         "graph_batches": sorted(runner.fast_decode.recordings) if runner.fast_decode else [],
-        "graph_tokens": sorted(runner.fast_pieces.recordings) if runner.fast_pieces else [],
         "kv_blocks": runner.num_kv_blocks,
     }
 

@@ -5,7 +5,7 @@ PyTorch's dispatch, so `minillm.kernels.triton.ops` and `minillm.kernels.cpu.ops
 PyTorch's own, for every device, and the reference that the fused ones are tested against.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.kernels.attention.base import AttentionFn
-from minillm.kernels.attention.cache import KVCache, write_kv
-from minillm.kernels.cpu.layers import NativeLayers, NativeMatrix
+from minillm.kernels.attention.cache import KVCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +39,31 @@ QKNorms = tuple[Tensor, Tensor, float]
 """Weights [d] of the query and key norms, and their epsilon (Qwen3)."""
 
 
-class DecoderLayers(Protocol):
-    """All layers of a decoder, in order."""
-
-    native: NativeLayers | None
-    """Their weights for our C++; None if they aren't in the order that it reads."""
-
-    def __iter__(self) -> Iterator[DecoderLayer]: ...
-
-
 class Projection(Protocol):
     """y = x W^T + b."""
 
-    max_rows: int | None
-    """With more rows there is a better kernel than the one that reads `native`."""
-
     def __call__(self, x: Tensor) -> Tensor: ...
 
-    def native(self) -> NativeMatrix | None:
-        """W as our C++ reads it."""
+
+class AttentionBlock(Protocol):
+    """A layer's attention, with its projections."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+
+    @property
+    def qkv_proj(self) -> Projection: ...
+
+    @property
+    def o_proj(self) -> Projection: ...
+
+    @property
+    def qk_norms(self) -> QKNorms | None: ...
+
+    def forward(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """One step after the other."""
 
 
 class Ops:
@@ -69,7 +74,7 @@ class Ops:
         x = x + delta
         return x, rms_norm(x, weight, eps)
 
-    def swiglu(self, gate_up_proj: "Projection", x: Tensor) -> Tensor:
+    def swiglu(self, gate_up_proj: Projection, x: Tensor) -> Tensor:
         """silu(gate) * up, [T, inner], of x [T, hidden] (SwiGLU, Shazeer 2020)."""
         return self.silu_mul(gate_up_proj(x))
 
@@ -78,29 +83,17 @@ class Ops:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
 
-    def rotate_and_write(
-        self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
-    ) -> Tensor:
-        """Norm and rotate queries and keys, and write keys and values to the cache. May overwrite `qkv`.
-
-        Args:
-            qkv: [T, n_heads + 2 * n_kv_heads, d]: queries, then keys, then values.
-            kv_cache: [num_blocks, block_size, 2, n_kv_heads, d]
-        Returns:
-            The queries [T, n_heads, d].
-        """
-        num_heads = qkv.shape[1] - 2 * num_kv_heads
-        query, key = qkv[:, :num_heads], qkv[:, num_heads:-num_kv_heads]
-        if norms is not None:
-            query_weight, key_weight, eps = norms
-            query.copy_(rms_norm(query, query_weight, eps))
-            key.copy_(rms_norm(key, key_weight, eps))
-        rotate_(qkv[:, :-num_kv_heads], context.cos, context.sin)
-        write_kv(qkv[:, num_heads:].unflatten(1, (2, num_kv_heads)), kv_cache, context.slot_mapping)
-        return query
+    def attend_block(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """All of a layer's attention, of x [T, hidden]: [T, hidden]. Here as the decoder has it, step by step."""
+        return block.forward(x, kv_cache, context)
 
     def run_layers(
-        self, layers: DecoderLayers, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
+        self,
+        layers: Iterable[DecoderLayer],
+        x: Tensor,
+        delta: Tensor,
+        kv_caches: Sequence[KVCache],
+        context: ForwardContext,
     ) -> tuple[Tensor, Tensor]:
         """All layers, one after the other, each with its own KV cache.
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from minillm.kernels.attention.window import Window
 from minillm.model.config import ModelConfig
-from minillm.policies.window import Window
 
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
 """Bytes of one number, without a scale: what a KV cache can be stored in."""

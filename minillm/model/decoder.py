@@ -3,8 +3,8 @@
     ids -> embedding -> N x [x + attention(norm(x)), x + mlp(norm(x))] -> norm -> head -> logits
 
 It sees one step as T tokens in a row, of however many requests. Only attention needs to know where one sequence ends
-and the next begins; it is handed down ready-made, never global. So are the kernels (`context.ops`), which may do
-several of the steps below at once: kernels/ops.py has them one by one.
+and the next begins; it is handed down ready-made, never global. So are the kernels (`context.ops`): what is written
+below step by step, as in a textbook, they may do at once (`Ops.attend_block`, `Ops.run_layers`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.kernels.attention.base import AttentionBackend
-from minillm.kernels.attention.cache import KVCache
-from minillm.kernels.cpu.layers import NativeLayers
-from minillm.kernels.ops import ForwardContext, Ops
+from minillm.kernels.attention.cache import KVCache, write_kv
+from minillm.kernels.ops import ForwardContext, Ops, QKNorms, rms_norm, rotate_
 from minillm.model.config import ModelConfig
 from minillm.model.linear import Linear
 from minillm.model.moe import MoE, Router
@@ -43,7 +42,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
-        self.num_kv_heads, self.head_dim = config.num_kv_heads, config.head_dim
+        self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         self.scale = config.head_dim**-0.5
         # One matrix for queries, keys and values: one pass over x instead of three.
         rows = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
@@ -52,17 +51,27 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
-    def queries(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
-        """[T, hidden] to [T, n_heads, d]. Keys and values go to the cache before any token attends: it sees itself."""
+    def forward(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """What the tokens x [T, hidden] gather from those before them, [T, hidden]."""
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
-        norms = None
-        if self.q_norm is not None and self.k_norm is not None:  # Qwen3
-            norms = (self.q_norm.weight, self.k_norm.weight, self.q_norm.eps)
-        return context.ops.rotate_and_write(qkv, self.num_kv_heads, norms, kv_cache, context)
-
-    def output(self, o: Tensor) -> Tensor:
-        """What the heads have gathered, [T, n_heads, d] to [T, hidden]."""
+        query, key = qkv[:, : self.num_heads], qkv[:, self.num_heads : -self.num_kv_heads]
+        query_and_key, key_and_value = qkv[:, : -self.num_kv_heads], qkv[:, self.num_heads :]
+        if (norms := self.qk_norms) is not None:
+            query_weight, key_weight, eps = norms
+            query.copy_(rms_norm(query, query_weight, eps))
+            key.copy_(rms_norm(key, key_weight, eps))
+        rotate_(query_and_key, context.cos, context.sin)
+        # Written before any token attends, as it sees itself.
+        write_kv(key_and_value.unflatten(1, (2, self.num_kv_heads)), kv_cache, context.slot_mapping)
+        o = context.attention.attend(query, kv_cache, self.scale)
         return self.o_proj(o.flatten(1))
+
+    @property
+    def qk_norms(self) -> QKNorms | None:
+        """Of queries and keys (Qwen3)."""
+        if self.q_norm is None or self.k_norm is None:
+            return None
+        return self.q_norm.weight, self.k_norm.weight, self.q_norm.eps
 
 
 class MLP(nn.Module):
@@ -101,21 +110,9 @@ class Layer(nn.Module):
         self.mlp = make_mlp(config, layer, dtype, device)
 
     def forward(self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext) -> tuple[Tensor, Tensor]:
-        x, q = self.before_attention(x, delta, kv_cache, context)
-        o = context.attention.attend(q, kv_cache, self.attention.scale)
-        return self.after_attention(x, o, context)
-
-    def before_attention(
-        self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext
-    ) -> tuple[Tensor, Tensor]:
-        """The residual stream, and the queries [T, n_heads, d]. All that differs with the sequences' lengths is between
-        this half and the next one, so CUDA graphs of any step can record both."""
         x, normed = self.input_norm.add_and_norm(x, delta, context.ops)
-        return x, self.attention.queries(normed, kv_cache, context)
-
-    def after_attention(self, x: Tensor, o: Tensor, context: ForwardContext) -> tuple[Tensor, Tensor]:
-        """The residual stream, and what the MLP adds to it."""
-        x, normed = self.post_attention_norm.add_and_norm(x, self.attention.output(o), context.ops)
+        attended = context.ops.attend_block(self.attention, normed, kv_cache, context)
+        x, normed = self.post_attention_norm.add_and_norm(x, attended, context.ops)
         return x, self.mlp(normed, context.ops)
 
 
@@ -124,8 +121,6 @@ class Layers(nn.ModuleList):
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__(Layer(config, i, dtype, device) for i in range(config.num_layers))
-        self.native: NativeLayers | None = None
-        """The same weights for our C++, where `minillm.model.cpu` has put them in its order."""
 
     def __iter__(self) -> Iterator[Layer]:
         return cast(Iterator[Layer], super().__iter__())

@@ -92,8 +92,10 @@ def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) 
     if asks := checkpoints.other_greedy_output(path):
         logger.warning(
             "generation_config.json in %s sets %s: transformers' generate applies that, and minillm only what each "
-            "request asks for", path, ", ".join(f"{name}={value!r}" for name, value in asks.items()),
-        )  # fmt: skip
+            "request asks for",
+            path,
+            ", ".join(f"{name}={value!r}" for name, value in asks.items()),
+        )
     return LoadedModel(
         name=config.model,
         decoder=decoder.eval(),
@@ -136,8 +138,9 @@ def stored_config(path: Path, hf: dict[str, Any]) -> ModelConfig:
     if config.tie_word_embeddings and checkpoints.has_own_head(path):
         logger.warning(
             "%s: config.json has tie_word_embeddings, and the weights have another lm_head.weight. It is used, as "
-            "transformers does; set tie_word_embeddings to false", path,
-        )  # fmt: skip
+            "transformers does; set tie_word_embeddings to false",
+            path,
+        )
         return replace(config, tie_word_embeddings=False)
     return config
 

@@ -85,7 +85,10 @@ def split(config: ModelConfig, size: int) -> ModelConfig:
 
 
 class RowParallelLinear(nn.Module):
-    """x W^T + b where W is cut by its inputs: the sum of all ranks' products. Rank 0 alone has b."""
+    """x W^T + b where W is cut by its inputs: the sum of all ranks' products. Rank 0 alone has b.
+
+    It is nothing that our C++ reads: that computes all layers in one call, and has no all-reduce.
+    """
 
     def __init__(self, part: nn.Module, ranks: Ranks) -> None:
         super().__init__()
@@ -122,7 +125,6 @@ class ParallelDecoder(Decoder):
     def connect(self) -> None:
         """Once the weights are loaded and packed: put the collectives in."""
         self.lm_head = VocabularyParallelHead(self.lm_head, self.ranks)  # type: ignore[assignment]
-        self.layers.native = None  # our C++ computes all layers in one call, and has none
         for layer in self.layers:
             for block, name in ((layer.attention, "o_proj"), (layer.mlp, "down_proj")):
                 setattr(block, name, RowParallelLinear(getattr(block, name), self.ranks))

@@ -11,12 +11,16 @@ import torch
 from torch import Tensor
 
 from minillm.core.batch import ScheduledRequest
+from minillm.core.params import SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
 from minillm.host.device import to_device
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.runner.rows import DraftPosition, Row
 
 ALIGNMENT = 4
 """int32 numbers in 16 bytes."""
+NO_REQUEST = Request("padding", [0], SamplingParams(), Timeline(0.0))
 Array = TypeVar("Array", np.ndarray, Tensor)
 
 
@@ -52,11 +56,24 @@ class HostBatch:
     block_size: int
     has_pending: bool
     """Some tokens were sampled by the step before, and only the device knows them."""
+    num_padding: int
+    """Sequences of no request, the last ones; see :func:`lay_out`."""
 
     @property
     def only_decodes(self) -> bool:
-        """Every sequence computes one token and samples the next: what can be recorded."""
-        return self.num_decodes == len(self.arrays.logit_rows) == len(self.arrays.context_lens)
+        """Every sequence computes one token, and each of a request samples the next: what can be recorded."""
+        return self.num_decodes == len(self.arrays.context_lens) == len(self.arrays.logit_rows) + self.num_padding
+
+
+class KeptTables(NamedTuple):
+    """Block tables as a step had them."""
+
+    lists: Sequence[Sequence[int]]
+    """One per request; the scheduler goes on filling them."""
+    num_blocks: np.ndarray
+    """[B + 1] how many blocks of each list are in the array"""
+    array: np.ndarray
+    """[B + 1, max_blocks]; the last row is empty: the one of a request that was not there."""
 
 
 class BlockTables:
@@ -68,17 +85,16 @@ class BlockTables:
 
     def __init__(self, block_size: int, null_block: int) -> None:
         self.block_size, self.null_block = block_size, null_block
-        nothing = np.full((1, 0), null_block, np.int32)
-        self._before: tuple[Sequence[Sequence[int]], np.ndarray, np.ndarray] = ([], np.zeros(1, np.int64), nothing)
-        """The tables as lists, how many blocks of each are in the array, and the array. It has one row more, which is
-        empty: the one of a request that was not there."""
+        self.padding = ScheduledRequest(NO_REQUEST, 0, 1, [null_block], samples=False)
+        """A sequence of one token, in the null block: that may be written to, and nothing reads what comes of it."""
+        self._kept = KeptTables([], np.zeros(1, np.int64), np.full((1, 0), null_block, np.int32))
 
     def update(self, lists: Sequence[Sequence[int]], starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """[B, max_blocks] int32: the blocks of each request's tokens [0, end), padded with the null block.
 
         Of a list it has seen, what lies before `start` is as it was (:attr:`ScheduledRequest.block_ids`).
         """
-        before, num_held, tables = self._before
+        before, num_held, tables = self._kept
         num_blocks = -(-ends // self.block_size)
         most = num_blocks.max()
         if most <= tables.shape[1] and len(lists) == len(before) and all(map(operator.is_, lists, before)):
@@ -96,7 +112,8 @@ class BlockTables:
         tables[grown.repeat(num_new[grown]), ranges(num_known, num_new)] = list(chain.from_iterable(new))
         if (num_held > num_blocks).any():  # blocks of rejected drafts
             tables[:-1][np.arange(tables.shape[1]) >= num_blocks[:, None]] = self.null_block
-        self._before = lists, np.append(num_blocks, 0), tables  # in one stroke, as Ctrl-C may come at any line
+        # In one stroke, as Ctrl-C may come at any line.
+        self._kept = KeptTables(lists, np.append(num_blocks, 0), tables)
         return tables[:-1, :most]
 
 
@@ -106,7 +123,20 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.arange(ends[-1]) + (starts - ends + lengths).repeat(lengths)
 
 
-def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_rows: Mapping[str, int]) -> HostBatch:
+def decodes_first(scheduled: Sequence[ScheduledRequest]) -> Sequence[ScheduledRequest]:
+    """Requests whose tokens are sequences of one come before the others; else the order stays."""
+    is_long = [part.num_tokens - part.num_drafts > 1 for part in scheduled]
+    if is_long == sorted(is_long):  # nearly always: a scheduler takes running requests first
+        return scheduled
+    return [scheduled[i] for i in np.argsort(is_long, kind="stable")]
+
+
+def lay_out(
+    scheduled: Sequence[ScheduledRequest],
+    tables: BlockTables,
+    pending_rows: Mapping[str, int],
+    num_padding: int = 0,
+) -> HostBatch:
     """Lay the sequences' new tokens end to end. Block tables are padded with the null block.
 
     With blocks of 4 tokens, request A (blocks 7 and 2) decodes its token 5, and B (block 9) prefills its tokens 0 to 2:
@@ -128,16 +158,15 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
     Args:
         tables: of the step before.
         pending_rows: by request id, the row of the step before that samples a request's last token.
+        num_padding: sequences to add at the end (`BlockTables.padding`): a CUDA graph computes just as many as it was
+            recorded with.
     """
-    _, *columns = zip(*scheduled)
-    starts, num_tokens, is_sampled, num_drafts = (np.fromiter(columns[i], np.int64) for i in (0, 1, 3, 4))
-    is_long = num_tokens - num_drafts > 1
-    if (is_long[:-1] > is_long[1:]).any():  # seldom: a scheduler has those with one new token first
-        return lay_out([scheduled[i] for i in np.argsort(is_long, kind="stable")], tables, pending_rows)
+    scheduled = decodes_first(scheduled)
+    padded = [*scheduled, *[tables.padding] * num_padding]
     token_ids: list[int] = []
     rows: list[Row] = []
     has_pending = False
-    for request, start, length, _, samples, drafts in scheduled:
+    for request, start, length, _, samples, drafts in padded:
         is_pending = samples and request.num_pending_tokens > 1  # its last token is still being sampled
         if length > is_pending:
             token_ids += request.token_ids(start, start + length)
@@ -149,12 +178,16 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         elif samples:
             rows.append(request)
 
-    part_of_token = np.arange(len(scheduled)).repeat(num_tokens)
+    _, start_column, length_column, block_lists, samples_column, drafts_column = zip(*padded)
+    starts, num_tokens = np.array(start_column), np.array(length_column)
+    is_sampled, has_drafts = np.array(samples_column), np.array(drafts_column) > 0
+
+    part_of_token = np.arange(len(padded)).repeat(num_tokens)
     positions = ranges(starts, num_tokens)
-    block_tables = tables.update(columns[2], starts, starts + num_tokens)
+    block_tables = tables.update(block_lists, starts, starts + num_tokens)
     blocks = block_tables[part_of_token, positions // tables.block_size]
 
-    begins = (positions == starts[part_of_token]) | (num_drafts[part_of_token] > 0)
+    begins = (positions == starts[part_of_token]) | has_drafts[part_of_token]
     query_starts = np.append(begins.nonzero()[0], len(positions))
     last_rows = query_starts[1:] - 1
     part_of_sequence = part_of_token[last_rows]
@@ -165,7 +198,7 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         query_starts=query_starts,
         context_lens=positions[last_rows] + 1,
         block_tables=block_tables[part_of_sequence],
-        logit_rows=last_rows[is_sampled[part_of_sequence] > 0],
+        logit_rows=last_rows[is_sampled[part_of_sequence]],
     )
     return HostBatch(
         scheduled=scheduled,
@@ -174,6 +207,7 @@ def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_
         num_decodes=int((np.diff(query_starts) == 1).sum()),
         block_size=tables.block_size,
         has_pending=has_pending,
+        num_padding=num_padding,
     )
 
 

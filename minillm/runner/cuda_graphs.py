@@ -5,17 +5,18 @@ Python costs about as much. A CUDA graph records the launches once, and replays 
 (CUDA 10, 2018; in serving since FasterTransformer and vLLM). The price: every replay runs the same
 kernels on the same memory with the same shapes. So
 
-- batch sizes are rounded up to buckets, and rows added as padding write to the null block;
+- batch sizes are rounded up to those recorded, by sequences of no request, which write to the null block;
 - inputs are copied into the memory the graph was recorded on;
 - nothing that differs from step to step may have been decided on the host while recording. Context
   lengths above all: a backend that plans with them (`capturable = False`) is not captured. Engines that
   overlooked this returned wrong text without any error.
 
-Other steps, and those of such a backend, are recorded in pieces: see piecewise_graphs.py.
+Any other step is launched kernel by kernel.
 """
 
+import bisect
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import blocks_for
 from minillm.host.device import to_device
 from minillm.kernels.attention.base import AttentionBackend
@@ -32,8 +34,6 @@ from minillm.runner.batch_layout import ALIGNMENT, BatchArrays, HostBatch, make_
 from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
 
-SMALL_BUCKETS = (1, 2, 4)
-BUCKET_STEP = 8
 WARM_UPS = 2
 """Runs before recording: libraries set themselves up, and Triton compiles."""
 
@@ -82,8 +82,14 @@ class CudaGraph:
         self.graph.replay()
 
 
+def graph_sizes(max_batch: int) -> list[int]:
+    """1, 2, 4, 8, 16, 24, ... below max_batch, and max_batch: little padding at any size."""
+    sizes = [1, 2, 4, *range(8, max_batch, 8)]
+    return [size for size in sizes if size < max_batch] + [max_batch]
+
+
 class GraphedDecode:
-    """Decode steps of as many sequences as `pending` has rows, recorded in buckets.
+    """Decode steps of as many sequences as `pending` has rows, recorded in a few sizes.
 
     Args:
         decoder, ops, backend: the forward pass to record; the backend must be capturable.
@@ -107,58 +113,58 @@ class GraphedDecode:
         self.device, max_batch = pending.sampled.device, len(pending.sampled)
         empty = functools.partial(torch.empty, max_batch, dtype=decoder.activation_dtype, device=self.device)
         self.logits = empty(decoder.config.vocab_size)
-        """Where every recording leaves its result: a vocabulary wide, it should not exist once a bucket."""
+        """Where every recording leaves its result: a vocabulary wide, it should not exist once a graph."""
         self.hidden = empty(decoder.config.hidden_size)
         """What went into the output head, for draft heads."""
-        self.padding = np.array([[0], [0], [kv_pool.null_block * kv_pool.block_size], [1]], np.int32)
-        """Token id, position, slot and context length of an added row: token 0 at position 0 of a context of one token,
-        in the null block. That may be written to, and nothing reads what comes of it."""
-        aligned = max_batch + -max_batch % ALIGNMENT
-        self.inputs = to_device(self.padding.repeat(aligned, axis=1), self.device)
-        """[4, max_batch, rounded up] int32: what each bucket reads the first columns of"""
+        self.inputs = torch.zeros(4, max_batch + -max_batch % ALIGNMENT, dtype=torch.int32, device=self.device)
+        """[4, max_batch, rounded up]: token ids, positions, slots, context lengths. Graphs read the first columns"""
+        # While recording, every row is token 0 in the null block, in a context of one token.
+        self.inputs[2], self.inputs[3] = kv_pool.null_block * kv_pool.block_size, 1
         self.query_starts = torch.arange(max_batch + 1, dtype=torch.int32, device=self.device)
         shape = (max_batch, blocks_for(max_context, kv_pool.block_size))
         self.block_tables = torch.full(shape, kv_pool.null_block, dtype=torch.int32, device=self.device)
         """[max_batch, table_width]. Only as many columns are renewed as a step needs: a window of 128k tokens has 8192,
         and no row reads past its own length."""
+        self.sizes = graph_sizes(max_batch)
         self.recordings: dict[int, Graph] = {}
         # The largest first: the memory of its activations then serves all the others.
-        for bucket in tqdm(bucket_sizes(max_batch)[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
-            self.recordings[bucket] = self._record(bucket, make_graph())
+        for size in tqdm(self.sizes[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
+            self.recordings[size] = self._record(size, make_graph())
+
+    def num_padding(self, scheduled: Sequence[ScheduledRequest]) -> int:
+        """Sequences to add to a step of decodes, so that a graph is as large; 0 if it is any other step."""
+        num_rows = 0
+        for part in scheduled:
+            if not part.samples or part.num_tokens - part.num_drafts > 1:
+                return 0
+            num_rows += part.num_tokens
+        at = bisect.bisect_left(self.sizes, num_rows)
+        return self.sizes[at] - num_rows if at < len(self.sizes) else 0
 
     def __call__(self, batch: HostBatch) -> tuple[Tensor, Tensor] | None:
-        """Hidden states [R, h] and logits [R, V] of a batch of decodes, good until the next call; None if it is
+        """Hidden states [R, h] and logits [R, V] of a padded batch of decodes, good until the next call; None if it is
         anything else."""
-        arrays, (n, width) = batch.arrays, batch.arrays.block_tables.shape
-        bucket = min((size for size in self.recordings if size >= n), default=None)
-        if bucket is None or not batch.only_decodes:
+        arrays, (size, width) = batch.arrays, batch.arrays.block_tables.shape
+        if not batch.only_decodes or size not in self.recordings:
             return None
-        inputs = self.padding.repeat(bucket, axis=1)
-        inputs[:, :n] = arrays.token_ids, arrays.positions, arrays.slots, arrays.context_lens
-        self.inputs[:, :bucket].copy_(to_device(inputs, self.device))
-        block_tables = np.full((bucket, width), self.kv_pool.null_block, np.int32)
-        block_tables[:n] = arrays.block_tables
-        self.block_tables[:bucket, :width].copy_(to_device(block_tables, self.device))
-        self.recordings[bucket].replay()
-        return self.hidden[:n], self.logits[:n]
+        inputs = np.stack((arrays.token_ids, arrays.positions, arrays.slots, arrays.context_lens))
+        self.inputs[:, :size].copy_(to_device(inputs, self.device))
+        self.block_tables[:size, :width].copy_(to_device(arrays.block_tables, self.device))
+        self.recordings[size].replay()
+        num_rows = size - batch.num_padding
+        return self.hidden[:num_rows], self.logits[:num_rows]
 
     @torch.inference_mode()
-    def _record(self, bucket: int, graph: Graph) -> Graph:
+    def _record(self, size: int, graph: Graph) -> Graph:
         # Only shapes count here: every row is padding.
-        token_ids, positions, slots, context_lens = self.inputs[:, :bucket]
-        starts, tables = self.query_starts[: bucket + 1], self.block_tables[:bucket]
+        token_ids, positions, slots, context_lens = self.inputs[:, :size]
+        starts, tables = self.query_starts[: size + 1], self.block_tables[:size]
         arrays = BatchArrays(token_ids, positions, slots, starts, context_lens, tables, logit_rows=starts[:-1])
 
         def work() -> None:
-            metadata = make_metadata(arrays, list(range(bucket + 1)), [1] * bucket, bucket, self.kv_pool.block_size)
+            metadata = make_metadata(arrays, list(range(size + 1)), [1] * size, size, self.kv_pool.block_size)
             inputs = (self.pending.fill_in(token_ids), positions, self.kv_pool.layers, self.backend(metadata), self.ops)
-            hidden = self.hidden[:bucket].copy_(self.decoder.hidden_states(*inputs))
-            self.logits[:bucket].copy_(self.decoder.lm_head(hidden))
+            hidden = self.hidden[:size].copy_(self.decoder.hidden_states(*inputs))
+            self.logits[:size].copy_(self.decoder.lm_head(hidden))
 
         return graph.record(work)
-
-
-def bucket_sizes(max_batch: int) -> list[int]:
-    """1, 2, 4, 8, 16, 24, ... below max_batch, and max_batch: little padding at any size."""
-    sizes = [*SMALL_BUCKETS, *range(BUCKET_STEP, max_batch + BUCKET_STEP, BUCKET_STEP)]
-    return [size for size in sizes if size < max_batch] + [max_batch]

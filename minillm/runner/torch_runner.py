@@ -15,10 +15,10 @@ from minillm.host.device import device_errors, memory_errors
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import Demands, select_backend, with_window
+from minillm.kernels.attention.window import Window
 from minillm.kernels.select_ops import select_ops
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
-from minillm.policies.window import Window
 from minillm.runner.batch_layout import BlockTables, HostBatch, lay_out, upload
 from minillm.runner.cuda_graphs import CudaGraph, Graph, GraphedDecode, side_stream
 from minillm.runner.grammar_masks import apply_grammars
@@ -26,7 +26,6 @@ from minillm.runner.hidden_states import HiddenStateReader
 from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, size_kv_pool, size_swap_pool
 from minillm.runner.largest_step import gathered_bytes_per_token, largest_step_bytes
 from minillm.runner.pending_tokens import PendingTokens
-from minillm.runner.piecewise_graphs import PiecewiseGraphs
 from minillm.runner.rejection_sampler import RejectionSampler, num_kept
 from minillm.runner.sampler import SampleInFlight
 
@@ -87,13 +86,15 @@ class TorchRunner:
         """Sees what goes into the output head."""
         self.fast_decode: GraphedDecode | None = None
         """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
-        self.fast_pieces: PiecewiseGraphs | None = None
-        """Steps as CUDA graphs between their calls of attention; None = they are launched kernel by kernel."""
         if make_graph is None and self.device.type == "cuda":
             make_graph = partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
         host_counts = any(mlp.stacked is None for mlp in model.decoder.sparse_mlps)  # see MoE.one_by_one
-        if make_graph is not None and config.cuda_graphs and not host_counts:
-            self._record(config, make_graph)
+        if make_graph is not None and config.cuda_graphs and self.attention.capturable and not host_counts:
+            longest = config.max_model_len or model.model_config.max_position_embeddings
+            max_context = longest if config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
+            self.fast_decode = GraphedDecode(
+                model.decoder, self.ops, self.attention, self.kv_pool, self.pending, max_context, make_graph
+            )
 
     @torch.inference_mode()
     @device_errors()
@@ -126,7 +127,8 @@ class TorchRunner:
 
     def prepare(self, scheduled: Sequence[ScheduledRequest]) -> HostBatch:
         """Lay the requests' new tokens out, on the host."""
-        return lay_out(scheduled, self.block_tables, self.pending.rows)
+        num_padding = self.fast_decode.num_padding(scheduled) if self.fast_decode else 0
+        return lay_out(scheduled, self.block_tables, self.pending.rows, num_padding)
 
     def forward(self, batch: HostBatch) -> Tensor:
         """Logits [R, V] of the rows that sample."""
@@ -140,19 +142,9 @@ class TorchRunner:
         """Hidden states [T, h] and logits [R, V], with attention launched for just this batch."""
         arrays, metadata = upload(batch, self.device)
         attention, decoder = self.attention(metadata), self.model.decoder
-        hidden = self.fast_pieces(batch, attention) if self.fast_pieces else None
-        if hidden is None:
-            token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
-            hidden = decoder.hidden_states(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
+        token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
+        hidden = decoder.hidden_states(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
         return hidden, decoder.lm_head(hidden[arrays.logit_rows])
-
-    def _record(self, config: EngineConfig, make_graph: Callable[[], Graph]) -> None:
-        model, shared = (self.model.decoder, self.ops), (self.kv_pool, self.pending)
-        self.fast_pieces = PiecewiseGraphs(*model, *shared, config.max_num_batched_tokens, make_graph)
-        if self.attention.capturable:
-            longest = config.max_model_len or self.model.model_config.max_position_embeddings
-            max_context = longest if config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
-            self.fast_decode = GraphedDecode(*model, self.attention, *shared, max_context, make_graph)
 
 
 def choose_attention(config: EngineConfig, model: LoadedModel) -> type[AttentionBackend]:

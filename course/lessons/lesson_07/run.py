@@ -20,8 +20,8 @@ from minillm import Engine
 from minillm.bench.target import Target
 from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, tensors_of
+from minillm.kernels.attention.window import Window
 from minillm.model.arithmetic import NUMBER_BYTES, SCALE_BYTES, SCALED, KVCacheSize
-from minillm.policies.window import Window
 from minillm.runner.kv_pool import KVPool
 
 # ---------------------------------------------------------------- engines and requests

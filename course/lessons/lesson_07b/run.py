@@ -21,7 +21,7 @@ from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.kinds import Sessions
 from course.simulator.workload.lengths import Fixed, LogNormal
 from minillm import Engine
-from minillm.policies.window import Window
+from minillm.kernels.attention.window import Window
 
 # ---------------------------------------------------------------- a needle, said twice
 

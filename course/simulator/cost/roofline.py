@@ -48,8 +48,8 @@ from course.simulator.cost.placement import Placement
 from course.simulator.errors import PricingError
 from minillm.core.batch import ScheduledRequest
 from minillm.core.params import StrictModel
+from minillm.kernels.attention.window import Window
 from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, share_woken
-from minillm.policies.window import Window
 
 Number = Any
 """A float, or a numpy array of floats: one for each step."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.cache import KVCache
-from minillm.policies.window import Window
+from minillm.kernels.attention.window import Window
 
 
 @dataclass(frozen=True, slots=True)

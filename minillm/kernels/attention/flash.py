@@ -4,8 +4,8 @@ Each is one call with our tensors under its own names. All want keys and values 
 [num_blocks, block_size, n_kv_heads, d]. Our cache interleaves them, so they get two strided views of it:
 the kernels take any strides as long as the last dimension is contiguous, and nothing is copied.
 
-FlashAttention-3 has run on an H100; FlashAttention-2 has not been tried. Signatures: hopper/flash_attn_interface.py
-and flash_attn/flash_attn_interface.py in github.com/Dao-AILab/flash-attention.
+FlashAttention-3 has run on an H100. FlashAttention-2 (`fa2`) is not yet run on a GPU here. Signatures:
+hopper/flash_attn_interface.py and flash_attn/flash_attn_interface.py in github.com/Dao-AILab/flash-attention.
 """
 
 import importlib
@@ -91,7 +91,10 @@ class FlashAttention3(FlashBackend):
 
 
 class FlashAttention2(FlashBackend):
-    """Dao 2023, the flash-attn package. Pages of 256 tokens; decodes and the rest are a call each."""
+    """Dao 2023, the flash-attn package. Pages of 256 tokens; decodes and the rest are a call each.
+
+    Not yet run on a GPU here: tests put a stand-in with the package's signatures in its place.
+    """
 
     block_size = 256
     block_size_step = 256

@@ -11,9 +11,9 @@ from minillm.kernels.attention.flash import FlashAttention2, FlashAttention3
 from minillm.kernels.attention.hopper import HopperAttention
 from minillm.kernels.attention.native import NativeAttention
 from minillm.kernels.attention.sdpa import SDPAAttention
+from minillm.kernels.attention.window import Window
 from minillm.kernels.quantization import dtype_name
 from minillm.kernels.triton.attention import TritonAttention
-from minillm.policies.window import Window
 
 BACKENDS: dict[str, type[AttentionBackend]] = {
     "hopper": HopperAttention,

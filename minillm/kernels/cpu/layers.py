@@ -1,10 +1,12 @@
 """The layers of a decode step as layers.cpp reads them. It has the same structs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import Structure, c_float, c_long, c_void_p
+from typing import Any, Protocol, runtime_checkable
 
 from minillm.kernels.attention.cache import KVCache, parts_of
 from minillm.kernels.cpu import address
+from minillm.kernels.ops import DecoderLayer, Projection
 
 
 def fields(kind: type, names: str) -> list[tuple[str, type]]:
@@ -65,3 +67,50 @@ class NativeLayers:
         self.num_heads, self.num_kv_heads, self.head_dim = layers[0].o.size // head_dim, num_kv_heads, head_dim
         self.inner = layers[0].down.size
         self.eps, self.max_rows = eps, max_rows
+
+
+@runtime_checkable
+class PackedProjection(Protocol):
+    """A projection whose weights our C++ may be able to read."""
+
+    max_rows: int | None
+    """With more rows there is a better kernel than the one that reads `native`."""
+
+    def native(self) -> NativeMatrix | None:
+        """W as our C++ reads it; None if it is not in that order."""
+
+
+def pack_layers(layers: Iterable[DecoderLayer]) -> NativeLayers | None:
+    """A decoder's layers as our C++ sees them; None if it can't read one of their matrices.
+
+    Their weights must be final: what is kept are addresses.
+    """
+    all_layers: list[Any] = list(layers)
+    packed = [native for layer in all_layers if (native := pack_layer(layer)) is not None]
+    if len(packed) < len(all_layers):
+        return None
+    first = all_layers[0].attention
+    max_rows = first.qkv_proj.max_rows  # one choice of kernels for all matrices
+    return NativeLayers(packed, first.num_kv_heads, first.head_dim, all_layers[0].input_norm.eps, max_rows)
+
+
+def pack_layer(layer: Any) -> NativeLayer | None:
+    """One of them; None if C++ can't read a matrix, or it has experts."""
+    attention, mlp = layer.attention, layer.mlp
+    if not hasattr(mlp, "gate_up_proj"):
+        return None
+    products = (attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)
+    matrices = [each.native() if isinstance(each, PackedProjection) else None for each in products]
+    if None in matrices:
+        return None
+    norms = (layer.input_norm, layer.post_attention_norm, attention.q_norm, attention.k_norm)
+    return NativeLayer(*(None if norm is None else address(norm.weight) for norm in norms), *matrices)
+
+
+def pack_gate_up(projection: Projection) -> NativeMatrix | None:
+    """A matrix for the kernel that multiplies and goes on with SwiGLU; None if it can't read this one."""
+    if not isinstance(projection, PackedProjection) or projection.max_rows is not None:
+        return None
+    matrix = projection.native()
+    suits = matrix is not None and matrix.dots and matrix.bits == 16 and not matrix.bias
+    return matrix if suits else None

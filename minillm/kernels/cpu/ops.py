@@ -4,7 +4,7 @@ In a decode step each of them handles a few kilobytes. PyTorch makes some forty 
 microseconds each; these are four. Of a step in which every token is a decode, all layers are one call (layers.cpp).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import byref
 
 import torch
@@ -13,8 +13,15 @@ from torch import Tensor
 from minillm.kernels.attention.cache import KVCache, parts_of
 from minillm.kernels.attention.native import NativeAttention, suits
 from minillm.kernels.cpu import NativeKernels, address
-from minillm.kernels.cpu.layers import NativeCache, NativeStep
-from minillm.kernels.ops import DecoderLayers, ForwardContext, Ops, Projection, QKNorms
+from minillm.kernels.cpu.layers import (
+    NativeCache,
+    NativeLayers,
+    NativeMatrix,
+    NativeStep,
+    pack_gate_up,
+    pack_layers,
+)
+from minillm.kernels.ops import AttentionBlock, DecoderLayer, ForwardContext, Ops, Projection
 
 
 class NativeOps(Ops):
@@ -22,6 +29,9 @@ class NativeOps(Ops):
 
     def __init__(self, kernels: NativeKernels) -> None:
         self.kernels = kernels
+        # The weights as our C++ reads them, by whose they are; None where it can't. Filled at their first step.
+        self.packed_layers: dict[object, NativeLayers | None] = {}
+        self.packed_gate_ups: dict[object, NativeMatrix | None] = {}
 
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         x, delta = x.contiguous(), delta.contiguous()
@@ -30,8 +40,9 @@ class NativeOps(Ops):
         return total, normed
 
     def swiglu(self, gate_up_proj: Projection, x: Tensor) -> Tensor:
-        w = gate_up_proj.native()
-        if w is not None and w.dots and w.bits == 16 and not w.bias and gate_up_proj.max_rows is None:
+        if gate_up_proj not in self.packed_gate_ups:
+            self.packed_gate_ups[gate_up_proj] = pack_gate_up(gate_up_proj)
+        if (w := self.packed_gate_ups[gate_up_proj]) is not None:
             x, output = x.contiguous(), x.new_empty(x.shape[0], w.out // 2)
             if self.kernels.linear_silu_mul(x.data_ptr(), w.numbers, output.data_ptr(), *x.shape, w.out // 2):
                 return output
@@ -42,26 +53,31 @@ class NativeOps(Ops):
         self.kernels.silu_mul(gate_up.data_ptr(), output.data_ptr(), *output.shape)
         return output
 
-    def rotate_and_write(
-        self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
-    ) -> Tensor:
+    def attend_block(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         numbers, scales = parts_of(kv_cache)
-        if numbers.dtype not in self.kernels.rotate_and_write:  # a draft head's own cache beside a quantized one
-            return super().rotate_and_write(qkv, num_kv_heads, norms, kv_cache, context)
-        num_tokens, num_all, head_dim = qkv.shape
-        num_heads = num_all - 2 * num_kv_heads
-        query_weight, key_weight, eps = norms or (None, None, 0.0)
+        rotate_and_write = self.kernels.rotate_and_write.get(numbers.dtype)
+        if rotate_and_write is None:  # a draft head's own cache beside a quantized one
+            return super().attend_block(block, x, kv_cache, context)
+        qkv = block.qkv_proj(x).view(x.shape[0], -1, block.head_dim)
+        query_weight, key_weight, eps = block.qk_norms or (None, None, 0.0)
         tensors = (qkv, query_weight, key_weight, context.cos, context.sin, context.slot_mapping, numbers, scales)
-        self.kernels.rotate_and_write[numbers.dtype](
-            *map(address, tensors), num_tokens, num_heads, num_kv_heads, head_dim, eps
-        )
-        return qkv[:, :num_heads]
+        sizes = (x.shape[0], block.num_heads, block.num_kv_heads, block.head_dim)
+        rotate_and_write(*map(address, tensors), *sizes, eps)
+        o = context.attention.attend(qkv[:, : block.num_heads], kv_cache, block.scale)
+        return block.o_proj(o.flatten(1))
 
     def run_layers(
-        self, layers: DecoderLayers, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
+        self,
+        layers: Iterable[DecoderLayer],
+        x: Tensor,
+        delta: Tensor,
+        kv_caches: Sequence[KVCache],
+        context: ForwardContext,
     ) -> tuple[Tensor, Tensor]:
         """A step in which every token is a decode is one call."""
-        native, attention, rows, cache = layers.native, context.attention, x.shape[0], kv_caches[0]
+        if layers not in self.packed_layers:
+            self.packed_layers[layers] = pack_layers(layers)
+        native, attention, rows, cache = self.packed_layers[layers], context.attention, x.shape[0], kv_caches[0]
         if (
             native is None
             or not isinstance(attention, NativeAttention)

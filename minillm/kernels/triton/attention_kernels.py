@@ -105,10 +105,26 @@ def attend_tiles(
         largest, total, accumulator = _attend_range(
             all_see if masked else begin,
             end if masked else all_see,
-            q, position, largest, total, accumulator, scale,
-            keys, scales, table, kv_stride_block, kv_stride_token, kv_stride_kv,
-            masked, HEAD_DIM, PADDED_DIM, BLOCK_SIZE, WINDOW, FORMAT, TILE_KEYS,
-        )  # fmt: skip
+            q,
+            position,
+            largest,
+            total,
+            accumulator,
+            scale,
+            keys,
+            scales,
+            table,
+            kv_stride_block,
+            kv_stride_token,
+            kv_stride_kv,
+            masked,
+            HEAD_DIM,
+            PADDED_DIM,
+            BLOCK_SIZE,
+            WINDOW,
+            FORMAT,
+            TILE_KEYS,
+        )
 
     if SPLITS == 1:
         total = tl.where(total == 0, 1.0, total)  # no key at all: a padded sequence of length 0 gets zeros
@@ -126,12 +142,28 @@ def attend_tiles(
 
 @triton.jit
 def _attend_range(
-    begin, end,
-    q, position, largest, total, accumulator, scale,
-    keys, scales, table, kv_stride_block, kv_stride_token, kv_stride_kv,
-    MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    WINDOW: tl.constexpr, FORMAT: tl.constexpr, TILE_KEYS: tl.constexpr,
-):  # fmt: skip
+    begin,
+    end,
+    q,
+    position,
+    largest,
+    total,
+    accumulator,
+    scale,
+    keys,
+    scales,
+    table,
+    kv_stride_block,
+    kv_stride_token,
+    kv_stride_kv,
+    MASKED: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    FORMAT: tl.constexpr,
+    TILE_KEYS: tl.constexpr,
+):
     """Let the queries see the keys at positions begin to end. Masked where some see fewer than others.
 
     Returns:

@@ -97,10 +97,18 @@ def _multiply(
     x,  # [T, size]
     numbers,  # [out, size] int8; or two to a byte, [out, size / 2] uint8
     sums,  # [T, out]; or [SPLITS, T, out] float32, neither scaled nor with bias
-    num_rows, num_outputs, size, scales, bias, HAS_BIAS: tl.constexpr,
+    num_rows,
+    num_outputs,
+    size,
+    scales,
+    bias,
+    HAS_BIAS: tl.constexpr,
     GROUP: tl.constexpr,  # of int4: as many inputs have a scale and an offset; 0 = int8
-    SPLITS: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, INPUTS: tl.constexpr,
-):  # fmt: skip
+    SPLITS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    INPUTS: tl.constexpr,
+):
     """Grid: (tiles of outputs, tiles of rows, splits), taken in another order: eight tiles of rows that follow each
     other share a tile of weights, and x's rows for all eight stay in the cache."""
     row_tile, output_tile = tl.swizzle2d(tl.program_id(1), tl.program_id(0), tl.num_programs(1), tl.num_programs(0), 8)
@@ -155,9 +163,14 @@ def _load_groups(packed, scales, outputs, num_outputs, start, size, GROUP: tl.co
 def _add_parts(
     parts,  # [SPLITS, T, out] float32
     result,  # [T, out]
-    num_outputs, scales, bias, HAS_BIAS: tl.constexpr, HAS_SCALES: tl.constexpr, SPLITS: tl.constexpr,
+    num_outputs,
+    scales,
+    bias,
+    HAS_BIAS: tl.constexpr,
+    HAS_SCALES: tl.constexpr,
+    SPLITS: tl.constexpr,
     ELEMENTS: tl.constexpr,
-):  # fmt: skip
+):
     """Grid: (rows, parts of a row). Always in one order, so the sum doesn't depend on which program ended first."""
     output = tl.program_id(1) * ELEMENTS + tl.arange(0, ELEMENTS)
     inside = output < num_outputs

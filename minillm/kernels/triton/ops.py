@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache, as_kernels_read
-from minillm.kernels.ops import ForwardContext, Ops, QKNorms
+from minillm.kernels.ops import AttentionBlock, ForwardContext, Ops, QKNorms
 from minillm.kernels.triton.rounding import quantize
 
 ELEMENTS_PER_PROGRAM = 1024
@@ -22,7 +22,7 @@ ELEMENTS_PER_PROGRAM = 1024
 
 
 class TritonOps(Ops):
-    """Same methods, same results to rounding; see Ops. Where it says overwritten, it is not."""
+    """Same methods, same results to rounding; see Ops."""
 
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         x, delta = x.contiguous(), delta.contiguous()
@@ -40,22 +40,36 @@ class TritonOps(Ops):
         _silu_mul[grid](gate_up, output, inner, ELEMENTS_PER_PROGRAM)
         return output
 
-    def rotate_and_write(
-        self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
-    ) -> Tensor:
-        numbers, scales, kv_format = as_kernels_read(kv_cache)
-        num_tokens, num_all, head_dim = qkv.shape
-        num_heads = num_all - 2 * num_kv_heads
-        query = qkv.new_empty((num_tokens, num_heads, head_dim))
-        query_weight, key_weight, eps = norms or (qkv, qkv, 0.0)  # not read without norms
-        padded = triton.next_power_of_2(head_dim)
-        heads = max(1, ELEMENTS_PER_PROGRAM // padded)
-        grid = (num_tokens, triton.cdiv(num_all, heads))
-        strides = (*qkv.stride()[:2], *numbers.stride()[1:4])
-        sizes = (num_heads, num_kv_heads, head_dim, padded, heads, norms is not None, kv_format)
-        given = (qkv, query_weight, key_weight, eps, context.cos, context.sin, context.slot_mapping)
-        _rotate_and_write[grid](*given, query, numbers, scales, *strides, *sizes)
-        return query
+    def attend_block(self, block: AttentionBlock, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        qkv = block.qkv_proj(x).view(x.shape[0], -1, block.head_dim)
+        query = rotate_and_write(qkv, block.num_kv_heads, block.qk_norms, kv_cache, context)
+        return block.o_proj(context.attention.attend(query, kv_cache, block.scale).flatten(1))
+
+
+def rotate_and_write(
+    qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
+) -> Tensor:
+    """Norm and rotate queries and keys, and write keys and values to the cache.
+
+    Args:
+        qkv: [T, n_heads + 2 * n_kv_heads, d]: queries, then keys, then values.
+        kv_cache: [num_blocks, block_size, 2, n_kv_heads, d]
+    Returns:
+        The queries [T, n_heads, d].
+    """
+    numbers, scales, kv_format = as_kernels_read(kv_cache)
+    num_tokens, num_all, head_dim = qkv.shape
+    num_heads = num_all - 2 * num_kv_heads
+    query = qkv.new_empty((num_tokens, num_heads, head_dim))
+    query_weight, key_weight, eps = norms or (qkv, qkv, 0.0)  # not read without norms
+    padded = triton.next_power_of_2(head_dim)
+    heads = max(1, ELEMENTS_PER_PROGRAM // padded)
+    grid = (num_tokens, triton.cdiv(num_all, heads))
+    strides = (*qkv.stride()[:2], *numbers.stride()[1:4])
+    sizes = (num_heads, num_kv_heads, head_dim, padded, heads, norms is not None, kv_format)
+    given = (qkv, query_weight, key_weight, eps, context.cos, context.sin, context.slot_mapping)
+    _rotate_and_write[grid](*given, query, numbers, scales, *strides, *sizes)
+    return query
 
 
 def warps_for(elements: int) -> int:

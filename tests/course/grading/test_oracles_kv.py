@@ -10,8 +10,8 @@ from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import FreeBlocks
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
+from minillm.kernels.attention.window import Window
 from minillm.model.arithmetic import NUMBER_BYTES, KVCacheSize
-from minillm.policies.window import Window
 from minillm.runner.batch_layout import BlockTables, lay_out
 
 

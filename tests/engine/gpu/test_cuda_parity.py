@@ -157,9 +157,13 @@ def test_logits_are_close_in_every_dtype(decoder: Decoder, backend: str, fused: 
 def logits_of(model: LoadedModel, backend: str, fused: bool) -> torch.Tensor:
     """Logits of two steps over all prompts, taken where the runner hands them to the sampler."""
     config = EngineConfig(
-        dtype=dtype_name(model.dtype), device=model.device.type, num_kv_blocks=256, attention_backend=backend,
-        fused_kernels=fused, cuda_graphs=False,
-    )  # fmt: skip
+        dtype=dtype_name(model.dtype),
+        device=model.device.type,
+        num_kv_blocks=256,
+        attention_backend=backend,
+        fused_kernels=fused,
+        cuda_graphs=False,
+    )
     engine = Engine(config, model)
     runner: TorchRunner = engine.runner
     rows, forward = [], runner.forward

@@ -55,18 +55,30 @@ def test_perplexity(smollm_path: Path, fields: dict[str, Any], most: float) -> N
 
 
 SHAPE = dict(
-    architectures=["LlamaForCausalLM"], vocab_size=2048, hidden_size=512, intermediate_size=1024, num_hidden_layers=3,
-    num_attention_heads=8, num_key_value_heads=2, head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False,
-)  # fmt: skip
+    architectures=["LlamaForCausalLM"],
+    vocab_size=2048,
+    hidden_size=512,
+    intermediate_size=1024,
+    num_hidden_layers=3,
+    num_attention_heads=8,
+    num_key_value_heads=2,
+    head_dim=64,
+    max_position_embeddings=1024,
+    tie_word_embeddings=False,
+)
 
 
 def logprobs(folder: Path, device: str = "cuda", **fields: Any) -> torch.Tensor:
     """[prompts, V] of random weights, the same on one device whatever the fields."""
     (folder / "config.json").write_text(json.dumps(SHAPE))
     config = EngineConfig(
-        model=str(folder / "config.json"), load_format="dummy", dtype="bfloat16", device=device, num_kv_blocks=64,
+        model=str(folder / "config.json"),
+        load_format="dummy",
+        dtype="bfloat16",
+        device=device,
+        num_kv_blocks=64,
         **fields,
-    )  # fmt: skip
+    )
     engine, rows = Engine(config), []
     forward = engine.torch_runner.forward
 
@@ -145,14 +157,14 @@ def test_kernels_of_linear_layers(size: int, out: int, rows: int, dtype: torch.d
 @pytest.mark.parametrize("dtype", QUANTIZED_DTYPES.values(), ids=dtype_name)
 def test_keys_and_values_are_rounded_as_they_are_written(dtype: torch.dtype, head_dim: int) -> None:
     """Values as plain operations on a CPU have them, bit for bit."""
-    from minillm.kernels.triton.ops import TritonOps
+    from minillm.kernels.triton.ops import TritonOps, rotate_and_write
 
     with torch.device("cuda"):
         qkv, (cos, sin) = torch.randn(64, 12, head_dim).bfloat16(), torch.randn(2, 64, 1, head_dim).bfloat16()
         slots = torch.randperm(160)[:64]
     cache = make_cache((10, 16, 2, 2, head_dim), dtype, qkv.device)
     context = ForwardContext(cos, sin, slots, EagerAttention, TritonOps())
-    replayed(lambda: context.ops.rotate_and_write(qkv, 2, None, cache, context), qkv)
+    replayed(lambda: rotate_and_write(qkv, 2, None, cache, context), qkv)
     expected = quantize(qkv[:, -2:].cpu(), dtype, SCALE_DTYPE)
     for part, values in zip(cache, expected):
         assert torch.equal(part.flatten(0, 1)[slots, 1].cpu().view(torch.int8), values.view(torch.int8))

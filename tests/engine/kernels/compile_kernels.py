@@ -47,11 +47,22 @@ def attention_kernels(
         tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2, shared_memory)
         kv_format = phase.split()[1] if "8" in phase else ""
         quantized = {"kv_cache": "*i8"} if kv_format else {}
-        arguments = pointers | quantized | constants | dict(
-            FORMAT=kv_format,
-            scale="fp32", GROUP=group, BLOCK_SIZE=16, WINDOW=window, SPLITS=splits,
-            ONE_TOKEN=rows == group, TILE_ROWS=tile.rows, TILE_KEYS=tile.keys,
-        )  # fmt: skip
+        arguments = (
+            pointers
+            | quantized
+            | constants
+            | dict(
+                FORMAT=kv_format,
+                scale="fp32",
+                GROUP=group,
+                BLOCK_SIZE=16,
+                WINDOW=window,
+                SPLITS=splits,
+                ONE_TOKEN=rows == group,
+                TILE_ROWS=tile.rows,
+                TILE_KEYS=tile.keys,
+            )
+        )
         options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
         yield f"attention {dtype} d={head_dim} {phase}", triton_kernels.attend_tiles, arguments, options
     arguments = pointers | constants | dict(SPLITS=64)

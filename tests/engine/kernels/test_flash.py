@@ -20,9 +20,15 @@ WITH_OURS = [*BACKENDS, HopperAttention]
 
 
 def paged(
-    query: Tensor, keys: Tensor, values: Tensor, query_starts: Tensor, lens: Tensor, table: Tensor, scale: float,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    query_starts: Tensor,
+    lens: Tensor,
+    table: Tensor,
+    scale: float,
     window: tuple[int, int],
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The contract they share: causal, aligned at the lower right, left window, strided pages."""
     for tensor in (query_starts, lens, table):
         assert tensor.dtype == torch.int32 and tensor.stride(-1) == 1
@@ -40,22 +46,63 @@ def paged(
 
 
 def fa3_with_kvcache(
-    q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
-    cache_batch_idx=None, cache_leftpad=None, page_table=None, cu_seqlens_q=None, cu_seqlens_k_new=None,
-    max_seqlen_q=None, rotary_seqlens=None, q_descale=None, k_descale=None, v_descale=None, softmax_scale=None,
-    causal=False, window_size=(-1, -1), attention_chunk=0, softcap=0.0, rotary_interleaved=True,
-    scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0, return_softmax_lse=False,
-):  # fmt: skip
+    q,
+    k_cache,
+    v_cache,
+    k=None,
+    v=None,
+    qv=None,
+    rotary_cos=None,
+    rotary_sin=None,
+    cache_seqlens=None,
+    cache_batch_idx=None,
+    cache_leftpad=None,
+    page_table=None,
+    cu_seqlens_q=None,
+    cu_seqlens_k_new=None,
+    max_seqlen_q=None,
+    rotary_seqlens=None,
+    q_descale=None,
+    k_descale=None,
+    v_descale=None,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    attention_chunk=0,
+    softcap=0.0,
+    rotary_interleaved=True,
+    scheduler_metadata=None,
+    num_splits=0,
+    pack_gqa=None,
+    sm_margin=0,
+    return_softmax_lse=False,
+):
     assert causal and k is None and v is None
     assert max_seqlen_q == cu_seqlens_q.diff().max()  # cu_seqlens_q need not begin at 0: these rows it leaves alone
     return paged(q, k_cache, v_cache, cu_seqlens_q, cache_seqlens, page_table, softmax_scale, window_size)
 
 
 def fa2_with_kvcache(
-    q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
-    cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-    rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False,
-):  # fmt: skip
+    q,
+    k_cache,
+    v_cache,
+    k=None,
+    v=None,
+    rotary_cos=None,
+    rotary_sin=None,
+    cache_seqlens=None,
+    cache_batch_idx=None,
+    cache_leftpad=None,
+    block_table=None,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    rotary_interleaved=True,
+    alibi_slopes=None,
+    num_splits=0,
+    return_softmax_lse=False,
+):
     assert causal and k_cache.shape[1] % 256 == 0
     starts = torch.arange(q.shape[0] + 1, dtype=torch.int32) * q.shape[1]
     args = (k_cache, v_cache, starts, cache_seqlens, block_table, softmax_scale, window_size)
@@ -63,10 +110,23 @@ def fa2_with_kvcache(
 
 
 def fa2_varlen(
-    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
-    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False,
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
     block_table=None,
-):  # fmt: skip
+):
     assert causal and dropout_p == 0 and k.shape[1] % 256 == 0
     lens = cu_seqlens_k.diff()
     assert cu_seqlens_k.dtype == torch.int32 and cu_seqlens_k[0] == 0

@@ -62,15 +62,21 @@ def prepared_query(
     """The queries that a decoder's attention asks with, once keys and values are in the cache. `qkv` stays as it is."""
     num_heads, head_dim = qkv.shape[1] - 2 * num_kv_heads, qkv.shape[2]
     config = SimpleNamespace(
-        num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, hidden_size=1, rms_norm_eps=0.0,
-        qkv_bias=False, o_bias=False, qk_norm=norms is not None,
-    )  # fmt: skip
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        hidden_size=1,
+        rms_norm_eps=0.0,
+        qkv_bias=False,
+        o_bias=False,
+        qk_norm=norms is not None,
+    )
     attention = Attention(config, qkv.dtype, qkv.device)
     attention.qkv_proj = attention.o_proj = nn.Identity()
     if norms is not None:
         attention.q_norm.weight.data, attention.k_norm.weight.data, attention.q_norm.eps = norms
     context = ForwardContext(cos, sin, slots, Asked(), ops)
-    return attention.queries(qkv.clone().flatten(1), cache, context).view(-1, num_heads, head_dim)
+    return ops.attend_block(attention, qkv.clone().flatten(1), cache, context).view(-1, num_heads, head_dim)
 
 
 def test_the_norm_and_silu_are_their_formulas() -> None:
@@ -203,9 +209,14 @@ def test_bfloat16_is_rounded_to_nearest_even_and_keeps_nan(native: NativeOps) ->
 @pytest.mark.parametrize(("dtype", "cache_dtype"), [("float32",) * 2, ("float16",) * 2, ("float32", "float16")])
 @pytest.mark.parametrize(("heads", "head_dim"), [((9, 3), 64), ((16, 8), 128), ((3, 1), 12)], ids=str)
 def test_rotate_and_write_in_triton(
-    heads: tuple[int, int], head_dim: int, dtype: str, cache_dtype: str, norms: bool, slot_dtype: torch.dtype,
+    heads: tuple[int, int],
+    head_dim: int,
+    dtype: str,
+    cache_dtype: str,
+    norms: bool,
+    slot_dtype: torch.dtype,
     triton: Ops,
-) -> None:  # fmt: skip
+) -> None:
     kinds = getattr(torch, dtype), getattr(torch, cache_dtype)
     with GPU:
         torch.manual_seed(0)

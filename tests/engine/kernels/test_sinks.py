@@ -10,7 +10,7 @@ from minillm.kernels.attention.eager import EagerAttention
 from minillm.kernels.attention.native import NativeAttention
 from minillm.kernels.attention.sdpa import SDPAAttention, group_decodes
 from minillm.kernels.attention.select import Demands, select_backend, survey, with_window
-from minillm.policies.window import Window
+from minillm.kernels.attention.window import Window
 
 CPU = torch.device("cpu")
 HUGE = 3e3

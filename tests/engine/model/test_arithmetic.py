@@ -9,18 +9,24 @@ import torch
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.kernels.attention.cache import tensors_of
+from minillm.kernels.attention.window import Window
 from minillm.model.arithmetic import KVCacheSize, ModelBytes, ModelCost, ModelFlops, causal_pairs
 from minillm.model.checkpoints import SHAPES, load_config
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
 from minillm.model.loader import load_model
-from minillm.policies.window import Window
 from minillm.runner.kv_pool import KVPool
 
 TINY = {
-    "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 8, "intermediate_size": 12,
-    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 100,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
 """Head dim 2; per layer q 64, k 32, v 32, o 64, gate, up and down 96 each."""
 
 

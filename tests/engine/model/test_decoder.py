@@ -20,9 +20,14 @@ from minillm.runner.kv_pool import KVPool
 
 BLOCK_SIZE = 4
 SHAPE: dict[str, Any] = dict(
-    vocab_size=97, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
-    num_key_value_heads=2, max_position_embeddings=64,
-)  # fmt: skip
+    vocab_size=97,
+    hidden_size=48,
+    intermediate_size=80,
+    num_hidden_layers=3,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+)
 
 
 def make_checkpoint(folder: Path, architecture: str = "Llama", **fields: Any) -> Any:
@@ -84,9 +89,13 @@ def tokens_of(length: int, seed: int = 0) -> list[int]:
 
 
 LLAMA3 = dict(
-    rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+    rope_type="llama3",
+    rope_theta=500.0,
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
     original_max_position_embeddings=24,
-)  # fmt: skip
+)
 YARN = dict(rope_type="yarn", rope_theta=800.0, factor=4.0, original_max_position_embeddings=16)
 EXPERTS = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24)
 VARIANTS = [

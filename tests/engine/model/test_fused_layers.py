@@ -36,11 +36,19 @@ BLOCKS, BLOCK_SIZE = 8, 4
 
 CONFIG = ModelConfig.from_hf(
     dict(
-        architectures=["LlamaForCausalLM"], vocab_size=40, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
-        num_attention_heads=6, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, rope_theta=100.0,
+        architectures=["LlamaForCausalLM"],
+        vocab_size=40,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        rope_theta=100.0,
         max_position_embeddings=128,
     )
-)  # fmt: skip
+)
 
 
 def made_decoder(weights: str = "bfloat16", **changes: object) -> Decoder:
@@ -79,7 +87,7 @@ def made_metadata(rows: int, **changes: object) -> AttentionMetadata:
         block_tables=tables,
         slot_mapping=torch.tensor(slots),
         **{"num_decodes": rows, "block_size": BLOCK_SIZE, **changes},
-    )  # fmt: skip
+    )
 
 
 class Counting(NativeOps):

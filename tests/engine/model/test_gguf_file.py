@@ -26,9 +26,16 @@ IDS = [token % len(TOKENS) for token in range(5, 320, 7)]
 def make_model(family: str = "Llama", **fields: Any) -> Any:
     """A random model whose numbers bfloat16 holds exactly."""
     shape = dict(
-        vocab_size=len(TOKENS), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True, rms_norm_eps=1e-5,
-    )  # fmt: skip
+        vocab_size=len(TOKENS),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        rms_norm_eps=1e-5,
+    )
     config = getattr(transformers, f"{family}Config")(**{**shape, **fields})
     with torch.random.fork_rng():
         torch.manual_seed(2)

@@ -125,7 +125,11 @@ RUNS: dict[str, Callable[[Path], None]] = {
     "longrope, one set": lambda folder: edit(
         folder,
         rope_parameters=dict(
-            rope_type="longrope", rope_theta=300.0, short_factor=DIVISORS, long_factor=DIVISORS, factor=4.0,
+            rope_type="longrope",
+            rope_theta=300.0,
+            short_factor=DIVISORS,
+            long_factor=DIVISORS,
+            factor=4.0,
             original_max_position_embeddings=16,
         ),
     ),
@@ -135,7 +139,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
         rope_parameters=dict(rope_type="longrope", rope_theta=300.0, short_factor=DIVISORS, long_factor=[9.0] * 4),
     ),
     "swish": lambda folder: edit(folder, hidden_act="swish"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +189,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], type[ModelError], str]] = {
     "no number": (lambda folder: put(folder, model__norm__weight=torch.full((48,), torch.nan)), Corrupt, NORM),
     "infinite": (lambda folder: put(folder, lm_head__weight=torch.full((97, 48), -torch.inf)), Corrupt, HEAD),
     "an adapter": (lambda folder: edit(folder, "adapter_config.json", r=8), Unsupported, "adapter_config.json"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", REFUSED)

@@ -122,10 +122,15 @@ def llama() -> transformers.LlamaForCausalLM:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         config = transformers.LlamaConfig(
-            vocab_size=len(TOKENS), hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=LAYERS,
-            num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, max_position_embeddings=64,
+            vocab_size=len(TOKENS),
+            hidden_size=HIDDEN,
+            intermediate_size=FFN,
+            num_hidden_layers=LAYERS,
+            num_attention_heads=HEADS,
+            num_key_value_heads=KV_HEADS,
+            max_position_embeddings=64,
             tie_word_embeddings=True,
-        )  # fmt: skip
+        )
         return transformers.LlamaForCausalLM(config).to(torch.bfloat16).float().eval()
 
 

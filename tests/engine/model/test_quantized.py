@@ -143,9 +143,13 @@ def load(path: Path, **fields: object) -> LoadedModel:
 
 @pytest.mark.parametrize(
     ("fields", "bits"),
-    [({"quantization": "int8"}, 8), ({"quantization": "int4"}, 5),
-    ({"quantization": "int4", "int4_group_size": 64}, 4.5)], ids=str,
-)  # fmt: skip
+    [
+        ({"quantization": "int8"}, 8),
+        ({"quantization": "int4"}, 5),
+        ({"quantization": "int4", "int4_group_size": 64}, 4.5),
+    ],
+    ids=str,
+)
 def test_no_16_bit_matrix_is_left(smollm_path: Path, fields: dict, bits: float) -> None:
     model = load(smollm_path, **fields)
     config, decoder = model.model_config, model.decoder

@@ -10,9 +10,10 @@ from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import Timeline
+from minillm.kernels.attention.window import Window
 from minillm.policies.assemble import make_scheduler
 from minillm.policies.config import EngineConfig
-from minillm.policies.window import SlidingWindow, Window
+from minillm.policies.window import SlidingWindow
 
 
 def make(

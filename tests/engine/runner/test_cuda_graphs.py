@@ -21,8 +21,7 @@ from minillm.model import loader
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.moe import MoE
 from minillm.runner import torch_runner
-from minillm.runner.cuda_graphs import bucket_sizes
-from minillm.runner.piecewise_graphs import token_buckets
+from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.draft_head import DraftHeadProposer
 
@@ -58,22 +57,12 @@ def replayed_decodes(engine: Engine) -> int:
     return sum(graph.num_replays for graph in engine.runner.fast_decode.recordings.values())
 
 
-def replayed_in_pieces(engine: Engine) -> int:
-    """Steps that were, of which each takes all of its bucket's pieces."""
-    total = 0
-    for graphs in engine.runner.fast_pieces.recordings.values():
-        [times] = {graph.num_replays for graph in graphs}
-        total += times
-    return total
-
-
-@pytest.mark.parametrize(("buckets_up_to", "padding"), [(bucket_sizes, lambda n: 7), (token_buckets, lambda n: n // 4)])
-def test_buckets_hold_every_batch_with_little_padding(buckets_up_to: Any, padding: Any) -> None:
+def test_buckets_hold_every_batch_with_little_padding() -> None:
     for largest in (1, 3, 8, 32, 100, 256, 1000, 1024):
-        sizes = buckets_up_to(largest)
+        sizes = graph_sizes(largest)
         assert sizes == sorted(set(sizes)) and sizes[-1] == largest and len(sizes) < 20 + largest // 8
         for n in range(1, largest + 1):
-            assert min(size for size in sizes if size >= n) - n <= max(padding(n), 15)
+            assert min(size for size in sizes if size >= n) - n <= 7
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["in turn", "ahead"])
@@ -84,31 +73,21 @@ def test_replayed_steps_write_what_eager_ones_do(model: LoadedModel, use_backend
     engine = make_engine(model, recorded=True, async_scheduling=ahead)
     assert serve(engine) == expected
     assert sorted(engine.runner.fast_decode.recordings) == [1, 2, 4, 6]
-    assert replayed_decodes(engine) > 40 and replayed_in_pieces(engine) > 3
-    assert replayed_decodes(engine) + replayed_in_pieces(engine) == len(engine.steps), "every step is replayed"
+    assert replayed_decodes(engine) > 40
+    one_token_each = [step for step in engine.steps if all(share.num_tokens == 1 for share in step.shares)]
+    assert replayed_decodes(engine) == len(one_token_each)
 
 
-WAYS: dict[str, dict[str, Any]] = {
-    "in a tight pool": {"num_kv_blocks": 40},
-    "ahead": {"async_scheduling": True},
-    "with a window": {"sliding_window": 12, "attention_sinks": 3},
-    "with drafts": {"speculative": {"method": "ngram", "k": 4, "ngram_min": 1, **ALWAYS}},
-}
+def test_preempted_requests_come_back_to_replays(model: LoadedModel, use_backend: Any) -> None:
+    use_backend(TensorLengthAttention)
+    expected = serve(make_engine(model, recorded=False, num_kv_blocks=40))
+    engine = make_engine(model, recorded=True, num_kv_blocks=40)
+    assert serve(engine) == expected and replayed_decodes(engine) > 40
+    assert any(step.preempted for step in engine.steps)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_between_calls_of_any_attention_everything_is_replayed(model: LoadedModel, way: str) -> None:
-    """The textbook's attention plans with lengths on the host, so each step, decodes too, is replayed in pieces."""
-    expected = serve(make_engine(model, recorded=False, **WAYS[way]))
-    engine = make_engine(model, recorded=True, **WAYS[way])
-    assert serve(engine) == expected
-    assert engine.runner.fast_decode is None and replayed_in_pieces(engine) == len(engine.steps)
-    assert any(len({share.is_prefill for share in step.shares}) == 2 for step in engine.steps), "a mixed step"
-    assert any(request.num_cached_tokens for request in engine.core.recent_requests)
-    if way == "in a tight pool":
-        assert any(step.preempted for step in engine.steps)
-    if way == "with drafts":
-        assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 5
+def test_attention_that_plans_on_the_host_is_not_recorded(model: LoadedModel) -> None:
+    assert make_engine(model, recorded=True).runner.fast_decode is None
 
 
 @pytest.mark.parametrize(("stream", "most"), [(False, 20), (True, 23)])  # Python 3.14 counts 0.2 more of them
@@ -139,14 +118,6 @@ def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any
     assert calls_in_a_step(32) - calls_in_a_step(16) <= 16 * most
 
 
-def test_a_step_larger_than_every_bucket_is_launched(model: LoadedModel) -> None:
-    fields = {"enable_chunked_prefill": False, "enable_prefix_caching": False}
-    engine = make_engine(model, recorded=True, **fields)
-    assert serve(engine) == serve(make_engine(model, recorded=False, **fields))
-    large = [step for step in engine.steps if step.num_tokens > 16]
-    assert large and replayed_in_pieces(engine) == len(engine.steps) - len(large)
-
-
 def test_a_draft_head_sees_what_replayed_steps_compute(
     model: LoadedModel, use_backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +138,7 @@ def test_a_draft_head_sees_what_replayed_steps_compute(
         engine = make_engine(model, recorded=recorded, speculative=speculative)
         serve(engine)
     assert guesses[0] == guesses[1] and len(guesses[0]) > 100
-    assert replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
+    assert replayed_decodes(engine) > 20
 
 
 def test_drafts_are_checked_in_replays(model: LoadedModel, use_backend: Any) -> None:
@@ -197,7 +168,7 @@ def test_experts_are_recorded_if_the_device_counts_their_rows(
     use_backend(TensorLengthAttention)
     config = EngineConfig(model=str(tiny_moe_path), dtype="float32", device="cpu")
     counted = make_engine(load_model(config), recorded=True)
-    assert counted.runner.fast_decode is None and counted.runner.fast_pieces is None
+    assert counted.runner.fast_decode is None
     monkeypatch.setattr(loader, "groups_on_device", lambda device, dtype: True)
     monkeypatch.setattr(MoE, "one_by_one", None)
     engine = make_engine(load_model(config), recorded=True)
@@ -210,8 +181,7 @@ def test_experts_are_recorded_if_the_device_counts_their_rows(
 
 def test_graphs_can_be_switched_off(model: LoadedModel, use_backend: Any) -> None:
     use_backend(TensorLengthAttention)
-    runner = make_engine(model, recorded=True, cuda_graphs=False).runner
-    assert runner.fast_decode is None and runner.fast_pieces is None
+    assert make_engine(model, recorded=True, cuda_graphs=False).runner.fast_decode is None
 
 
 def test_padding_touches_nothing_but_the_null_block(model: LoadedModel, use_backend: Any) -> None:
@@ -220,15 +190,13 @@ def test_padding_touches_nothing_but_the_null_block(model: LoadedModel, use_back
     engine = make_engine(model, recorded=True)
     layers = engine.runner.kv_pool.layers
     assert engine.runner.fast_decode.inputs.stride(0) * 4 % 16 == 0, "Triton compiles again for rows not so aligned"
-    with torch.inference_mode():
-        engine.runner.fast_pieces.attended.fill_(torch.nan)
     for layer in layers:
         layer.fill_(7.0)
     engine.add_request([1, 2, 3], GREEDY, stream=False)
     for number in range(2):
         engine.add_request([9, 8, number], GREEDY, stream=False)
     for _ in range(5):
-        engine.step()  # nine tokens in the bucket of 16, then three rows in that of four
+        engine.step()  # three rows in the bucket of four
         assert all(layer.isfinite().all() for layer in layers)
     held = {block for table in engine.scheduler.kv.tables.values() for block in table.block_ids}
     for layer in layers:
@@ -250,7 +218,7 @@ def test_our_kernels_can_be_replayed_at_any_length(model: LoadedModel, monkeypat
     fields = dict(attention_backend="triton", block_size=16, num_kv_blocks=32, max_num_seqs=4)
     engine = make_engine(model, recorded=True, async_scheduling=True, **fields)
     assert serve(engine, short) == expected
-    assert replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
+    assert replayed_decodes(engine) > 20
 
 
 class NativeLengths(NativeAttention):
@@ -266,5 +234,5 @@ def test_a_quantized_cache_and_a_window_in_a_graph(model: LoadedModel, use_backe
     fields = {"kv_cache_dtype": "int8", "sliding_window": 12, "attention_sinks": 3}
     expected = serve(make_engine(model, recorded=False, **fields))
     engine = make_engine(model, recorded=True, **fields)
-    assert serve(engine) == expected and replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
+    assert serve(engine) == expected and replayed_decodes(engine) > 20
     assert serve(make_engine(model, recorded=False)) != expected, "the window must matter"

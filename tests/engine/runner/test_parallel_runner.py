@@ -13,6 +13,7 @@ from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from minillm import LLM, EngineConfig, SamplingParams
 from minillm.core.errors import ConfigError, DeviceLostError
+from minillm.kernels.cpu.layers import pack_layers
 from minillm.model.checkpoints import load_config
 from minillm.model.config import ModelConfig
 from minillm.model.errors import UnsupportedArchitectureError
@@ -66,7 +67,7 @@ def test_a_rank_holds_what_the_simulator_counts(llm: LLM, fields: dict) -> None:
 
 def test_layers_with_an_all_reduce_are_not_one_call_of_our_cpp(fields: dict) -> None:
     config = EngineConfig(model=fields["model"], dtype="bfloat16", device="cpu")
-    assert load_model(config, Ranks(1, 2)).decoder.layers.native is None
+    assert pack_layers(load_model(config, Ranks(1, 2)).decoder.layers) is None
 
 
 def test_ranks_end_together(llm: LLM, fields: dict, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,10 +167,15 @@ def test_uniform_numbers_are_uniform_and_uncorrelated():
 
 
 params_strategy = st.fixed_dictionaries(
-    {"temperature": st.sampled_from([0.0, 0.3, 1.0, 2.0]), "top_k": st.sampled_from([0, 1, 5, 1000]),
-    "top_p": st.sampled_from([1.0, 0.9, 0.2]), "min_p": st.sampled_from([0.0, 0.1]),
-    "repetition_penalty": st.sampled_from([1.0, 1.3]), "frequency_penalty": st.sampled_from([0.0, 0.5])}
-)  # fmt: skip
+    {
+        "temperature": st.sampled_from([0.0, 0.3, 1.0, 2.0]),
+        "top_k": st.sampled_from([0, 1, 5, 1000]),
+        "top_p": st.sampled_from([1.0, 0.9, 0.2]),
+        "min_p": st.sampled_from([0.0, 0.1]),
+        "repetition_penalty": st.sampled_from([1.0, 1.3]),
+        "frequency_penalty": st.sampled_from([0.0, 0.5]),
+    }
+)
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 2**63 - 1), params_strategy), min_size=1, max_size=8), data=st.data())

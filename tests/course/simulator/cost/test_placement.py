@@ -15,9 +15,9 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.frontend.engine import Engine
+from minillm.kernels.attention.window import Window
 from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
-from minillm.policies.window import Window
 
 
 @pytest.mark.parametrize("fixture", ["tiny_llama_path", "tiny_moe_path", "smollm_path"])
