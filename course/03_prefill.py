@@ -14,7 +14,7 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lessons.lesson_03 import pictures, run, sim_70b, words
+from course.lessons.lesson_03 import pictures, run, simulated, words
 from course.lessons.lesson_03.check import checks
 from course.lessons.lesson_03.pictures import draw_ladder, draw_saving, draw_time_and_memory
 from course.lessons.lesson_03.run import Ladder, both_ways, four_times
@@ -161,7 +161,7 @@ pictures.chunk_explorer(lab, swept)
 pictures.explore_70b()
 
 # %%
-simulated_70b.error_band(sim_70b.deployment())
+simulated_70b.error_band(simulated.deployment())
 
 # %% [markdown]
 # From the right: halving the chunk halves the others' longest gap and costs the long prompt next to nothing. That's the

@@ -15,7 +15,7 @@
 from course.lab import model_shape, open_lab, simulated_70b
 from course.lab.display import stack
 from course.lab.roof import on_paper, this_machine
-from course.lessons.lesson_06 import pictures, run, sim_70b, words
+from course.lessons.lesson_06 import pictures, run, simulated, words
 from course.lessons.lesson_06.check import checks
 from course.lessons.lesson_06.pictures import roofs_table
 from course.lessons.lesson_06.run import room
@@ -258,10 +258,10 @@ words.growth(grown)
 # across. Change the stack, the card, the model.
 
 # %%
-sim_70b.step_parts()
+simulated.step_parts()
 
 # %%
-stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b.TODAY, simulated_70b.OLD)))
+stack(*(simulated_70b.error_band(simulated.stack(name)) for name in (simulated_70b.TODAY, simulated_70b.OLD)))
 
 # %% [markdown]
 # Find out:
@@ -310,7 +310,7 @@ stack(*(simulated_70b.error_band(sim_70b.stack(name)) for name in (simulated_70b
 # much KV, so take that row as a step's time only):
 
 # %%
-sim_70b.tp_table()
+simulated.tp_table()
 
 # %% [markdown]
 # All-reduces don't get shorter with more GPUs, and neither does overhead. So their share grows, ITL falls by less than

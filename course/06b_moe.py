@@ -11,7 +11,7 @@
 # %%
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
-from course.lessons.lesson_06 import sim_70b
+from course.lessons.lesson_06 import simulated
 from course.lessons.lesson_06b import pictures, run, words
 from course.lessons.lesson_06b.check import checks
 
@@ -72,14 +72,14 @@ pictures.share_explorer(found)
 # Two models of the same size in memory, on two H100s, simulated: every token of the dense one uses all its weights.
 
 # %%
-stack(pictures.dense_table(), simulated_70b.error_band(sim_70b.stack(simulated_70b.TODAY, pictures.PAIR[0], tp=2)))
+stack(pictures.dense_table(), simulated_70b.error_band(simulated.stack(simulated_70b.TODAY, pictures.PAIR[0], tp=2)))
 
 # %% [markdown]
 # The gain is large for a lone request and small in the middle, where the MoE reads nearly as many bytes per step. It
 # comes back a little at large batches, where the dense model's arithmetic and KV weigh in. Vary context and card:
 
 # %%
-sim_70b.step_parts("Qwen3 30B-A3B (MoE)")
+simulated.step_parts("Qwen3 30B-A3B (MoE)")
 
 # %% [markdown]
 # **Where it loses**: memory. All experts have to be resident, so an MoE that's as fast as a 3B model needs the GPUs of

@@ -17,7 +17,7 @@
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
 from course.lab.pictures.block_map import draw_frame
-from course.lessons.lesson_07 import pictures, run, sim_70b, words
+from course.lessons.lesson_07 import pictures, run, simulated, words
 from course.lessons.lesson_07.check import checks
 from course.lessons.lesson_07.pictures import draw_life, kv_bytes_explorer
 from course.lessons.lesson_07.words import a11, a12, a15, b2, d8, d12
@@ -174,7 +174,7 @@ stack(pictures.crowd_table(crowd), words.crowd(crowd))
 # the load.
 
 # %%
-sim_70b.pool_too_small()
+simulated.pool_too_small()
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -228,8 +228,8 @@ a12(tight, roomy, shrunk["swap"][run.TIGHT_POOL])
 # said so far. Next to each gain is what limits the batch at that point.
 
 # %%
-ladders = sim_70b.ladders()
-sim_70b.ladder_table(ladders)
+ladders = simulated.ladders()
+simulated.ladder_table(ladders)
 
 # %%
 a15(ladders, words.cache_shrinks())

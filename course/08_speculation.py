@@ -17,7 +17,7 @@
 from course.lab import draft_rules, open_lab, simulated_70b, verify_costs
 from course.lab.display import stack
 from course.lab.pictures import draft_tiles
-from course.lessons.lesson_08 import pictures, run, sim_70b, words
+from course.lessons.lesson_08 import pictures, run, simulated, words
 
 lab = open_lab()
 
@@ -190,7 +190,7 @@ print(pictures.mtp())
 # (A guess of a 1B model costs 0.15 steps here, not the 0.018 of the table: its steps have launches and host time, too.)
 
 # %%
-sim_70b.load_lab()
+simulated.load_lab()
 
 # %%
 pictures.gain_map()
@@ -208,7 +208,7 @@ pictures.gain_map()
 # </details>
 
 # %%
-simulated_70b.error_band(sim_70b.stack(sim_70b.TODAY))
+simulated_70b.error_band(simulated.stack(simulated.TODAY))
 
 # %% [markdown]
 # ## Deep dive
@@ -271,7 +271,7 @@ brief = run.short_answers(lab)
 pictures.served_table(brief)
 
 # %%
-d6(brief, run.pay_backs(sim_70b.stack(sim_70b.TODAY)))
+d6(brief, run.pay_backs(simulated.stack(simulated.TODAY)))
 
 # %%
 f2([point, *points])

@@ -19,7 +19,7 @@ from course.lab import matrix_zeros, open_lab, simulated_70b
 from course.lab.display import stack
 from course.lab.matrix_rounding import load_matrix
 from course.lab.roof import this_machine
-from course.lessons.lesson_09 import pictures, run, sim_70b, words
+from course.lessons.lesson_09 import pictures, run, simulated, words
 from course.lessons.lesson_09.check import checks
 from course.lessons.lesson_09.run import Shelf
 from course.lessons.lesson_09.words import a7, b4, b5, d10
@@ -153,7 +153,7 @@ stack(pictures.draw_speedups(found), words.by_batch(found))
 # this machine. fp8 is multiplied as it is, at twice the 16-bit rate.
 
 # %%
-sim_70b.phases_lab()
+simulated.phases_lab()
 
 # %% [markdown]
 # <details><summary>Three things to try, answered</summary>
@@ -167,7 +167,7 @@ sim_70b.phases_lab()
 # </details>
 
 # %%
-simulated_70b.error_band(sim_70b.deployment(sim_70b.TODAY, "bf16"))
+simulated_70b.error_band(simulated.deployment(simulated.TODAY, "bf16"))
 
 # %% [markdown]
 # That error is for 16-bit steps. Other formats are scaled from them by bytes and peak rates, and nothing here checks
@@ -236,7 +236,7 @@ pictures.errors_table(matrix)
 b4(scores, matrix.share_on_grid)
 
 # %%
-d10(found, scores, sim_70b.throughput_gain())
+d10(found, scores, simulated.throughput_gain())
 
 # %% [markdown]
 # ## Say it in an interview
@@ -307,8 +307,8 @@ pictures.formats_explorer()
 # Two H100s hold the 16-bit weights and hardly anything else, and chats arrive faster than that setup can serve.
 
 # %%
-cramped = sim_70b.cramped()
-stack(sim_70b.cramped_table(cramped), words.cramped(cramped))
+cramped = simulated.cramped()
+stack(simulated.cramped_table(cramped), words.cramped(cramped))
 
 # %% [markdown]
 # ### Pruning and distillation

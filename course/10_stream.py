@@ -17,7 +17,7 @@
 from course.lab import open_lab, simulated_70b
 from course.lab.display import stack
 from course.lab.server import LabServer
-from course.lessons.lesson_10 import pictures, run, sim_70b, words
+from course.lessons.lesson_10 import pictures, run, simulated, words
 from course.lessons.lesson_10.check import checks
 from course.lessons.lesson_10.words import a5, d16
 
@@ -126,7 +126,7 @@ pictures.letters_table(run.spell(lab.model.tokenizer))
 # bytes.
 
 # %%
-sim_70b.explore()
+simulated.explore()
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())

@@ -3,7 +3,7 @@
 Inside the engine the cut follows the step records. A step that the request is in is split into what it costs whatever
 is in it, and what prompts and decodes add to that: by the same model as the engine's own `stalled_by_prefill`
 (minillm/observe/step_cost.py), which here sees the whole run. What happens outside the engine is stamped by outside.py,
-or is the simulator's network (sim_70b.py).
+or is the simulator's network (simulated.py).
 """
 
 import itertools
@@ -30,7 +30,7 @@ CAUSES: dict[str, TtftCause] = {
     "parsing": TtftCause("reading the JSON, validation", "stream"),
     "tokenizing": TtftCause("text to token ids, and waiting for a thread that does it", "stream"),
     "queue": TtftCause("no step has included the request yet", "queue"),
-    "prefill": TtftCause("its steps as a whole, not split by whose tokens they computed (sim_70b.py)", "prefill"),
+    "prefill": TtftCause("its steps as a whole, not split by whose tokens they computed (simulated.py)", "prefill"),
     "others' prompts": TtftCause("what other requests' prompts added to its steps", ALARM),
     "others' answers": TtftCause("what the requests that decode added to its steps", "decode"),
     "fixed cost": TtftCause("of its steps, once for all in them: reading the weights, launching kernels", "#8C6D46"),

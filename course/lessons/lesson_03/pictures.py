@@ -11,7 +11,7 @@ from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds, size
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, boxes, line, phase_fill, rect, tag, text
-from course.lessons.lesson_03 import sim_70b
+from course.lessons.lesson_03 import simulated
 from course.lessons.lesson_03.run import (
     BIG,
     FUSED,
@@ -391,13 +391,13 @@ def explore_70b() -> Explorer:
     """The same trade for a 70B on four H100s, simulated for every chunk size at once."""
 
     def draw(tokens: int, chunk: int) -> Picture:
-        trades = sim_70b.trades(tokens)
-        on = sim_70b.deployment()
-        floor = [sim_70b.weight_floor(on, each.steps) for each in trades]
+        trades = simulated.trades(tokens)
+        on = simulated.deployment()
+        floor = [simulated.weight_floor(on, each.steps) for each in trades]
         return draw_trade(trades, min(chunk, tokens), floor, "70B on four H100s: ")
 
     return Explorer(
         draw,
         tokens=choices("prompt length, tokens", (4096, 8192, 16384, 32768), 32768),
-        chunk=choices("chunk, prompt tokens per step", sim_70b.CHUNKS, 512),
+        chunk=choices("chunk, prompt tokens per step", simulated.CHUNKS, 512),
     )

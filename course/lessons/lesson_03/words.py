@@ -8,7 +8,7 @@ from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.run import Run
 from course.lab.style import seconds
-from course.lessons.lesson_03 import sim_70b
+from course.lessons.lesson_03 import simulated
 from course.lessons.lesson_03.run import (
     BIG,
     FLOOR,
@@ -175,8 +175,8 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, ReadingScore]) -> Claim
 def d11(ladder: Ladder) -> Claim:
     """Four times the prompt, four times the time?"""
     shorter, longer = ladder.four_apart
-    on = sim_70b.deployment()
-    usual, far = (sim_70b.prefill_seconds(on, 4 * n) / sim_70b.prefill_seconds(on, n) for n in (1024, LONG // 2))
+    on = simulated.deployment()
+    usual, far = (simulated.prefill_seconds(on, 4 * n) / simulated.prefill_seconds(on, n) for n in (1024, LONG // 2))
     is_usual = 3.5 <= usual <= 4.7
     return conclude(
         "D11",
@@ -244,21 +244,21 @@ def f4(ladders: Mapping[str, Ladder], big_savings: Mapping[int, float]) -> Claim
 
 def halved_4k() -> dict[str, float]:
     """Seconds that halving a 4k prompt saves a 70B, alone on a replica: hardware -> seconds."""
-    fleet = {"four H100s": sim_70b.deployment(), "two A100s": simulated_70b.deployment(profile="a100-80gb", tp=2)}
+    fleet = {"four H100s": simulated.deployment(), "two A100s": simulated_70b.deployment(profile="a100-80gb", tp=2)}
     return {
-        name: sim_70b.prefill_seconds(on, FOUR_K) - sim_70b.prefill_seconds(on, FOUR_K // 2)
+        name: simulated.prefill_seconds(on, FOUR_K) - simulated.prefill_seconds(on, FOUR_K // 2)
         for name, on in fleet.items()
     }
 
 
 def big_savings(lengths: Sequence[int] = (1024, FOUR_K, LONG)) -> dict[int, float]:
     """The share of a 70B's TTFT that fused attention saves: what moving the score matrices would take, counted."""
-    on, shape = sim_70b.deployment(), shape_of(BIG)
+    on, shape = simulated.deployment(), shape_of(BIG)
     reach = on.placement.tp * on.profile.hardware.bandwidth * on.profile.constants.kv_bandwidth
     found = {}
     for tokens in lengths:
         moving = eager_seconds(shape, tokens, reach)
-        found[tokens] = moving / (moving + sim_70b.prefill_seconds(on, tokens))
+        found[tokens] = moving / (moving + simulated.prefill_seconds(on, tokens))
     return found
 
 

@@ -11,7 +11,7 @@ from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, phase_fill, rect, text, time_axis
 from course.lab.ttft_causes import CAUSES, Breakdown, causes_of_run, mean
-from course.lessons.lesson_05 import sim_70b
+from course.lessons.lesson_05 import simulated
 from course.lessons.lesson_05.run import (
     PACES,
     POLICIES,
@@ -260,7 +260,7 @@ class PolicyBench:
         yield draw_runs(self.runs[arrivals], f"{arrivals}: who waits, and who pays?")
 
 
-def draw_fleets(fleets: Mapping[str, sim_70b.Fleet], title: str) -> Picture:
+def draw_fleets(fleets: Mapping[str, simulated.Fleet], title: str) -> Picture:
     """Policies at 70B: mean TTFT by cause, and the 99th percentile of the gaps."""
     return draw_policies(
         {name: fleet.mean_causes for name, fleet in fleets.items()},
@@ -275,12 +275,12 @@ def at_70b(qps: float = 12.0) -> Explorer:
     """Every policy on a fleet of four replicas, one after the other, with sliders; pressed once."""
 
     def draw(qps: float, prefill_replicas: int, rtt_ms: int, new_connection: bool) -> Iterator[Shown]:
-        title = f"70B, {sim_70b.REPLICAS} replicas, {qps:g} requests/s: who waits, and who pays?"
+        title = f"70B, {simulated.REPLICAS} replicas, {qps:g} requests/s: who waits, and who pays?"
         wire = {"rtt_s": rtt_ms / 1000, "handshakes": 2 * new_connection}
         fleets = {}
-        for policy in (*sim_70b.POLICIES, sim_70b.APART):
-            split = {"prefill_replicas": prefill_replicas} if policy == sim_70b.APART else {}
-            fleets[policy] = sim_70b.serve(policy, qps, **wire, **split)
+        for policy in (*simulated.POLICIES, simulated.APART):
+            split = {"prefill_replicas": prefill_replicas} if policy == simulated.APART else {}
+            fleets[policy] = simulated.serve(policy, qps, **wire, **split)
             yield draw_fleets(fleets, title)
 
     panel = Explorer(

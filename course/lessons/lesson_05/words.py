@@ -12,7 +12,7 @@ from course.lab.predict import Outcome
 from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
 from course.lab.ttft_causes import Breakdown
-from course.lessons.lesson_05 import sim_70b
+from course.lessons.lesson_05 import simulated
 from course.lessons.lesson_05.run import (
     POLICIES,
     MaskCost,
@@ -245,7 +245,7 @@ CHANGES = (
     ("decode first", "mixed, 2048"),
     ("prefill first", "mixed, 512"),
     ("prefill first", "mixed, 2048"),
-    ("mixed, 2048", sim_70b.APART),
+    ("mixed, 2048", simulated.APART),
 )
 """Baselines, and what "aware of phases" may mean."""
 
@@ -255,7 +255,7 @@ def pairs(rates: Sequence[float], num_requests: int = 200) -> list[FleetPair]:
     found = []
     names = dict.fromkeys(name for change in CHANGES for name in change)
     for qps in rates:
-        fleets = {name: sim_70b.serve(name, qps, num_requests=num_requests) for name in names}
+        fleets = {name: simulated.serve(name, qps, num_requests=num_requests) for name in names}
         for before, after in CHANGES:
             a, b = fleets[before], fleets[after]
             name = f"{before} to {after} at {qps:g}/s"
@@ -268,7 +268,7 @@ def d21(found: Sequence[FleetPair]) -> Claim:
     told = "; ".join(map(str, found))
     equal = [pair for pair in found if pair.is_equal]
     if not equal:
-        return conclude("D21", "no_equal_pair", replicas=sim_70b.REPLICAS, told=told)
+        return conclude("D21", "no_equal_pair", replicas=simulated.REPLICAS, told=told)
     inside = [pair for pair in equal if 0.4 <= pair.cut <= 0.6]
     most, least = (choose(equal, key=lambda pair: pair.cut) for choose in (max, min))
     if len(inside) == len(equal):
@@ -278,7 +278,7 @@ def d21(found: Sequence[FleetPair]) -> Claim:
     return conclude(
         "D21",
         verdict,
-        replicas=sim_70b.REPLICAS,
+        replicas=simulated.REPLICAS,
         told=told,
         most=most,
         most_change=change(*most.ttft),
@@ -294,8 +294,8 @@ SWEPT_BUDGETS = (256, 512, 1024, 2048, 8192)
 
 def b3_at_70b(num_requests: int = 100) -> list[Move]:
     """One replica under load, and nearly idle."""
-    busy = sim_70b.sweep(SWEPT_BUDGETS, 3.0, num_requests=num_requests)
-    calm = sim_70b.sweep((512, 2048), 1 / 40, num_requests=12, evenly=True)
+    busy = simulated.sweep(SWEPT_BUDGETS, 3.0, num_requests=num_requests)
+    calm = simulated.sweep((512, 2048), 1 / 40, num_requests=12, evenly=True)
     return moves_of_sweep(busy, "70B busy") + moves_of_sweep(calm, "70B idle")
 
 

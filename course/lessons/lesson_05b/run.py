@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lessons.lesson_05 import sim_70b
+from course.lessons.lesson_05 import simulated
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 LINKS = {"10 GbE": 10, "100 Gb/s": 100, "400 Gb/s": 400, "NVLink, 3600 Gb/s": 3600}
@@ -28,7 +28,7 @@ def prefill_s(tokens: int) -> float:
     return simulated_70b.deployment().step_time().price(simulated_70b.prefill_work(tokens)).total
 
 
-WAYS = {"whole prompts": "prefill first", "chunks of 512": "mixed, 512", "disaggregated, 2 + 2": sim_70b.APART}
+WAYS = {"whole prompts": "prefill first", "chunks of 512": "mixed, 512", "disaggregated, 2 + 2": simulated.APART}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def ways(qps: float, prefill_replicas: int = 2) -> dict[str, FleetWay]:
     """The same arrivals, four replicas, three ways."""
     found = {}
     for name, policy in WAYS.items():
-        split = {"prefill_replicas": prefill_replicas} if policy == sim_70b.APART else {}
-        fleet = sim_70b.serve(policy, qps, **split)
+        split = {"prefill_replicas": prefill_replicas} if policy == simulated.APART else {}
+        fleet = simulated.serve(policy, qps, **split)
         found[name] = FleetWay(fleet.ttft(50), fleet.ttft(99), fleet.itl(99), fleet.tokens_per_s)
     return found

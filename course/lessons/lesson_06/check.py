@@ -7,7 +7,7 @@ from course.lab import simulated_70b
 from course.lab.model_shape import LLAMA_13B, LLAMA_70B
 from course.lab.roof import Roof, on_paper
 from course.lab.style import number, seconds
-from course.lessons.lesson_06 import sim_70b
+from course.lessons.lesson_06 import simulated
 from course.lessons.lesson_06.run import Dot
 
 SLO, CONTEXT = 0.03, 1024
@@ -50,7 +50,7 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
         return choice(answer, max(times, key=times.get), told)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
-        keys = (largest(simulated_70b.TODAY), largest(sim_70b.NO_GRAPHS))
+        keys = (largest(simulated_70b.TODAY), largest(simulated.NO_GRAPHS))
         slips = {keys[1]: "that's without CUDA graphs"}
         return (near(answer, keys[0], "largest batch", slips, 0.1),)
 
@@ -68,6 +68,6 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
         return (Criterion("batch", float(said == NEVER), 1, told),)
 
     def largest(stack: str) -> int:
-        return sim_70b.within(sim_70b.stack(stack), CONTEXT, SLO)
+        return simulated.within(simulated.stack(stack), CONTEXT, SLO)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})

@@ -8,7 +8,7 @@ from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import ALARM, WIDTH, number, seconds, size
 from course.lab.svg import INK, SOFT, Picture, Scale, line, rect, text
-from course.lessons.lesson_06 import sim_70b
+from course.lessons.lesson_06 import simulated
 from course.lessons.lesson_06b.run import BATCHES, CHOSEN, EXPERTS, GPUS, NODES, expected, room, rows_by_rank
 from course.simulator.cost.models import LATENT_SHAPES
 from minillm.model.arithmetic import KVCacheSize
@@ -54,7 +54,7 @@ def dense_table(context: int = 1024) -> Html:
     """A mixture of experts beside a dense model of the same size, one step each on two H100s."""
     rows = []
     for batch in DENSE_BATCHES:
-        moe, dense = (sim_70b.price(sim_70b.stack(sim_70b.TODAY, model, tp=2), batch, context) for model in PAIR)
+        moe, dense = (simulated.price(simulated.stack(simulated.TODAY, model, tp=2), batch, context) for model in PAIR)
         gain = f"× {dense.itl / moe.itl:.1f}"
         rows.append((str(batch), seconds(dense.itl), seconds(moe.itl), gain))
     return as_table(("batch", "Qwen3 32B (dense)", "Qwen3 30B-A3B", "faster"), rows)

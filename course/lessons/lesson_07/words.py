@@ -9,9 +9,9 @@ from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.pool_trace import PoolTrace
 from course.lab.style import number, size
-from course.lessons.lesson_07 import run, sim_70b
+from course.lessons.lesson_07 import run, simulated
 from course.lessons.lesson_07.run import GQA, MHA, Account, kinds_of
-from course.lessons.lesson_07.sim_70b import Served
+from course.lessons.lesson_07.simulated import Served
 
 # ---------------------------------------------------------------- findings
 
@@ -131,7 +131,7 @@ def a15(ladders: Mapping[str, Mapping[str, Served]], cache: float) -> Claim:
         ladders: by kind of traffic.
         cache: bytes of KV a token, first step over last.
     """
-    gains = {kind: sim_70b.gain(ladder) for kind, ladder in ladders.items()}
+    gains = {kind: simulated.gain(ladder) for kind, ladder in ladders.items()}
     told = "; ".join(
         f"{kind}: " + ", ".join(f"{name} {number(s.tokens_per_s)} tokens/s ({s.limit})" for name, s in ladder.items())
         for kind, ladder in ladders.items()
@@ -240,8 +240,10 @@ def _measure_a12(lab: Lab) -> Claim:
 
 
 def cache_shrinks() -> float:
-    """KV bytes of a token, the first of sim_70b.STEPS over the last."""
-    first, last = (sim_70b.token_bytes(fields) for fields in list(sim_70b.STEPS.values())[:: len(sim_70b.STEPS) - 1])
+    """KV bytes of a token, the first of simulated.STEPS over the last."""
+    first, last = (
+        simulated.token_bytes(fields) for fields in list(simulated.STEPS.values())[:: len(simulated.STEPS) - 1]
+    )
     return first / last
 
 
@@ -253,7 +255,7 @@ EXPERIMENT = (
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A11": _measure_a11,
     "A12": _measure_a12,
-    "A15": lambda lab: a15(sim_70b.ladders(), cache_shrinks()),
+    "A15": lambda lab: a15(simulated.ladders(), cache_shrinks()),
     "B2": lambda lab: b2(run.crowded(lab), run.with_and_without_prefixes(lab)),
     "D8": lambda lab: d8(run.lengths(lab)),
     "D12": lambda lab: d12(run.limits(lab, run.eight(lab, run.ROOMY_POOL))),

@@ -17,7 +17,7 @@ from course.lab.speculation_gain import best_k, break_even, emitted, popular
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds, size
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, rect, swatches, tag, text
 from course.lab.verify_costs import VerifyCosts, gain
-from course.lessons.lesson_08 import sim_70b
+from course.lessons.lesson_08 import simulated
 from course.lessons.lesson_08.run import (
     WITHOUT,
     AcceptancePoint,
@@ -166,10 +166,12 @@ STRONGEST = 1.0
 
 
 @functools.cache
-def map_rounds(k: int, context: int, drafts: str, under: str) -> dict[int, sim_70b.Round]:
-    on = sim_70b.stack(under)
+def map_rounds(k: int, context: int, drafts: str, under: str) -> dict[int, simulated.Round]:
+    on = simulated.stack(under)
     room = on.num_kv_blocks * on.block_size // (context + k + 1)
-    return {b: sim_70b.price_round(on, b, context, k, sim_70b.DRAFTERS[drafts]) for b in sim_70b.BATCHES if b <= room}
+    return {
+        b: simulated.price_round(on, b, context, k, simulated.DRAFTERS[drafts]) for b in simulated.BATCHES if b <= room
+    }
 
 
 def draw_gain_map(k: int, context: int, drafts: str, under: str) -> Picture:
@@ -224,8 +226,8 @@ def gain_map() -> Explorer:
     return Explorer(
         draw_gain_map,
         k=slider("k, guesses per draft", 1, 8, 4),
-        context=choices("context of each, tokens", sim_70b.CONTEXTS, 1024),
-        drafts=buttons("drafts by", list(sim_70b.DRAFTERS)),
+        context=choices("context of each, tokens", simulated.CONTEXTS, 1024),
+        drafts=buttons("drafts by", list(simulated.DRAFTERS)),
         under=buttons("serving stack", [TODAY, OLD], TODAY),
     )
 

@@ -16,7 +16,7 @@ from course.lab.style import number
 from course.lab.texts import CHAT_QUESTIONS, MANUAL
 from course.lab.verify_costs import BLOCK, MARGIN, PROMPT_TOKENS, VerifyCosts
 from course.lab.workloads import Arrival, Workload
-from course.lessons.lesson_08.sim_70b import ALPHA, DRAFT_MODEL, K, price_round
+from course.lessons.lesson_08.simulated import ALPHA, DRAFT_MODEL, K, price_round
 from course.simulator.cost.models import find_model
 from course.simulator.deployment import Deployment
 from minillm import SamplingParams

@@ -13,7 +13,7 @@ from course.lab.noise import CEILING, ratio_of
 from course.lab.speculation_gain import best_k, break_even, emitted, speedup
 from course.lab.style import number
 from course.lab.verify_costs import VerifyCosts
-from course.lessons.lesson_08 import run, sim_70b
+from course.lessons.lesson_08 import run, simulated
 from course.lessons.lesson_08.run import (
     ALWAYS,
     CROWDED,
@@ -232,6 +232,6 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A14": lambda lab: a14(quantized_or_drafted(lab)),
     "D4": lambda lab: d4(verify_costs.measure(lab, (1, 8))),
     "D5": lambda lab: d5(run.stories(lab)),
-    "D6": lambda lab: d6(run.short_answers(lab), run.pay_backs(sim_70b.stack(sim_70b.TODAY))),
+    "D6": lambda lab: d6(run.short_answers(lab), run.pay_backs(simulated.stack(simulated.TODAY))),
     "F2": lambda lab: f2(run.sweep(lab)),
 }

@@ -13,9 +13,9 @@ from course.lab.lab import Lab
 from course.lab.matrix_rounding import load_matrix
 from course.lab.matrix_zeros import Timed
 from course.lab.style import PHASE_LABELS
-from course.lessons.lesson_09 import run, sim_70b
+from course.lessons.lesson_09 import run, simulated
 from course.lessons.lesson_09.run import PLAIN, PhasePair, Shelf
-from course.lessons.lesson_09.sim_70b import Cramped
+from course.lessons.lesson_09.simulated import Cramped
 from course.measure.quality import Floors
 
 # ---------------------------------------------------------------- findings
@@ -245,7 +245,7 @@ def _measure_a7(shelf: Shelf) -> Claim:
 
 def _measure_d10(shelf: Shelf) -> Claim:
     found = run.sweep(shelf, (PLAIN, "int8"), (1, run.BATCHES[-1]))
-    return d10(found, run.score_formats(shelf, (PLAIN, "int8")), sim_70b.throughput_gain())
+    return d10(found, run.score_formats(shelf, (PLAIN, "int8")), simulated.throughput_gain())
 
 
 EXPERIMENT = (

@@ -11,7 +11,7 @@ from course.lab import simulated_70b
 from course.lab.prices import gpu_price
 from course.lab.scale import enough
 from course.lab.waiting import with_progress
-from course.lessons.lesson_06 import sim_70b
+from course.lessons.lesson_06 import simulated
 from course.lessons.lesson_11 import fleet
 from course.lessons.lesson_11.run import GPUS, SMALL, SMALL_GPUS
 from course.simulator.cost.lora import Lora
@@ -317,4 +317,4 @@ def with_adapters(model: str, adapters: int = 0, rank: int = 16) -> Deployment:
 
 def itl_with_adapters(model: str, batch: int, adapters: int = 0, rank: int = 16) -> float:
     """Seconds of a decode step, when each request is as likely to use one adapter as another."""
-    return sim_70b.price(with_adapters(model, adapters, rank), batch, ADAPTER_CONTEXT).itl
+    return simulated.price(with_adapters(model, adapters, rank), batch, ADAPTER_CONTEXT).itl

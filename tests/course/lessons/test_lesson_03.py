@@ -10,7 +10,7 @@ from course.lab import peak_bytes
 from course.lab.lab import Lab
 from course.lab.run import Run
 from course.lessons.lesson_03 import check as grading
-from course.lessons.lesson_03 import pictures, sim_70b, words
+from course.lessons.lesson_03 import pictures, simulated, words
 from course.lessons.lesson_03 import run as lesson
 from course.lessons.lesson_03.pictures import draw_square
 from course.lessons.lesson_03.run import FUSED, TEXTBOOK, AttentionPoint, Ladder, four_times, ladder_run
@@ -141,11 +141,11 @@ def test_the_gate_is_held_against_the_whole_text() -> None:
 
 
 def test_seventy_billion_trade_and_find_the_bend() -> None:
-    trades = {trade.chunk: trade for trade in sim_70b.trades(8192)}
+    trades = {trade.chunk: trade for trade in simulated.trades(8192)}
     whole, middle, small = trades[8192], trades[1024], trades[64]
     assert middle.worst_gap < whole.worst_gap / 4 and middle.ttft < 1.3 * whole.ttft, "the bargain"
     assert small.ttft > 3 * middle.ttft and small.worst_gap > 0.2 * middle.worst_gap, "and its end"
-    assert small.ttft > sim_70b.weight_floor(sim_70b.deployment(), small.steps)
+    assert small.ttft > simulated.weight_floor(simulated.deployment(), small.steps)
     explorer = pictures.explore_70b()
     explorer.set(tokens=8192, chunk=64)
     assert "64: 7.50 s" in explorer.view.value or "chunks of 64 (128 steps)" in explorer.shown.alternative

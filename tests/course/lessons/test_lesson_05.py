@@ -12,7 +12,7 @@ from course.lab.lab import Lab
 from course.lab.run import Run
 from course.lab.ttft_causes import CAUSES, Stay, causes_inside
 from course.lessons.lesson_05 import check as grading
-from course.lessons.lesson_05 import pictures, sim_70b, words
+from course.lessons.lesson_05 import pictures, simulated, words
 from course.lessons.lesson_05 import run as lesson
 from minillm.core.timeline import StepRecord, StepShare
 from minillm.observe.step_cost import split_steps
@@ -175,11 +175,11 @@ def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -
 # ---------------------------------------------------------------- at 70B
 
 
-def small(policy: str, qps: float = 4.0, **fields: object) -> sim_70b.Fleet:
-    return sim_70b.serve(policy, qps, num_requests=40, **fields)
+def small(policy: str, qps: float = 4.0, **fields: object) -> simulated.Fleet:
+    return simulated.serve(policy, qps, num_requests=40, **fields)
 
 
-@pytest.mark.parametrize("policy", [*sim_70b.POLICIES, sim_70b.APART])
+@pytest.mark.parametrize("policy", [*simulated.POLICIES, simulated.APART])
 def test_at_70b_the_causes_sum_to_what_the_client_sees(policy: str) -> None:
     fleet = small(policy, rtt_s=0.05)
     for found, record in zip(fleet.causes, fleet.run.records):
@@ -188,11 +188,11 @@ def test_at_70b_the_causes_sum_to_what_the_client_sees(policy: str) -> None:
 
 
 def test_at_70b_each_policy_helps_one_side_and_hurts_the_other() -> None:
-    whole, chunks, last, apart = (small(p) for p in ("prefill first", "mixed, 512", "decode first", sim_70b.APART))
+    whole, chunks, last, apart = (small(p) for p in ("prefill first", "mixed, 512", "decode first", simulated.APART))
     assert whole.ttft(50) < chunks.ttft(50) < last.ttft(50)
     assert last.itl(99) < chunks.itl(99) < whole.itl(99)
     assert apart.itl(99) < whole.itl(99)
-    assert small(sim_70b.APART, 12.0, prefill_replicas=1).ttft(50) > 3 * small(sim_70b.APART, 12.0).ttft(50)
+    assert small(simulated.APART, 12.0, prefill_replicas=1).ttft(50) > 3 * small(simulated.APART, 12.0).ttft(50)
 
 
 def test_a_new_connection_over_a_distance_is_paid_on_the_way_in() -> None:

@@ -9,7 +9,7 @@ from course.lab import simulated_70b
 from course.lab.lab import Lab
 from course.lab.model_shape import LLAMA_13B, LLAMA_70B, ModelShape, three
 from course.lab.roof import Roof, on_paper
-from course.lessons.lesson_06 import pictures, run, sim_70b, words
+from course.lessons.lesson_06 import pictures, run, simulated, words
 from course.lessons.lesson_06.check import checks
 from course.lessons.lesson_06.run import Dot, room, side_by_side
 from course.lessons.lesson_06.words import MEASURE, a4
@@ -140,7 +140,7 @@ def test_the_check_rewards_what_is_right() -> None:
         ("q1", floor),
         ("q2", LLAMA_13B.crossover_tokens),
         ("q3", "Multiplying"),
-        ("q4", sim_70b.within(sim_70b.stack(simulated_70b.TODAY), 1024, 0.03)),
+        ("q4", simulated.within(simulated.stack(simulated_70b.TODAY), 1024, 0.03)),
         ("q5", "Never"),
     )
     for question, answer in right:
@@ -157,22 +157,24 @@ def test_no_answer_raises() -> None:
 
 
 def test_seventy_billion_step_by_step() -> None:
-    today, bare, sheet = (sim_70b.stack(name) for name in (simulated_70b.TODAY, sim_70b.NO_GRAPHS, "the data sheet"))
-    one, two = (sim_70b.price(today, batch, 1024) for batch in (1, 2))
+    today, bare, sheet = (
+        simulated.stack(name) for name in (simulated_70b.TODAY, simulated.NO_GRAPHS, "the data sheet")
+    )
+    one, two = (simulated.price(today, batch, 1024) for batch in (1, 2))
     assert two.itl < 1.1 * one.itl and sum(one.parts) == pytest.approx(one.itl)
     floor = on_paper(gpus=4).reading(LLAMA_70B.bytes(1, 1024))
-    assert sim_70b.price(sheet, 1, 1024).itl == pytest.approx(floor, rel=0.02)
-    assert sim_70b.slots_that_fit(today, 8192) < 64 < sim_70b.slots_that_fit(today, 1024)
-    assert sim_70b.price(bare, 1, 1024).itl > 1.4 * one.itl
-    assert sim_70b.price(bare, 256, 1024).itl == pytest.approx(sim_70b.price(today, 256, 1024).itl)
-    kept = sim_70b.within(today, 1024, 0.03)
-    assert sim_70b.price(today, kept, 1024).itl <= 0.03 < sim_70b.price(today, kept + 1, 1024).itl
-    assert f"holds up to batch {kept}" in sim_70b.draw_parts(today, 1024, 0.03).title
-    assert "25%" in str(sim_70b.tp_table()) and sim_70b.within(today, 1024, 0.001) == 0
+    assert simulated.price(sheet, 1, 1024).itl == pytest.approx(floor, rel=0.02)
+    assert simulated.slots_that_fit(today, 8192) < 64 < simulated.slots_that_fit(today, 1024)
+    assert simulated.price(bare, 1, 1024).itl > 1.4 * one.itl
+    assert simulated.price(bare, 256, 1024).itl == pytest.approx(simulated.price(today, 256, 1024).itl)
+    kept = simulated.within(today, 1024, 0.03)
+    assert simulated.price(today, kept, 1024).itl <= 0.03 < simulated.price(today, kept + 1, 1024).itl
+    assert f"holds up to batch {kept}" in simulated.draw_parts(today, 1024, 0.03).title
+    assert "25%" in str(simulated.tp_table()) and simulated.within(today, 1024, 0.001) == 0
 
 
 def test_the_price_of_a_step_is_the_itl_of_a_run() -> None:
     on = simulated_70b.deployment(max_num_seqs=8)
     traffic = Independent(prompt=Fixed(tokens=768), output=Fixed(tokens=512))
     run = simulated_70b.serve(on, traffic, arrivals=AllAtOnce(), num_requests=32)
-    assert run.summary().metrics["itl"].p50 == pytest.approx(sim_70b.price(on, 8, 1024).itl, rel=0.03)
+    assert run.summary().metrics["itl"].p50 == pytest.approx(simulated.price(on, 8, 1024).itl, rel=0.03)

@@ -11,7 +11,7 @@ from made_trace import MADE, frame, large, outcome, trace_of
 from course.lab import model_shape
 from course.lab.lab import Lab
 from course.lab.pool_trace import AGAIN, DECODE, DONE, EVICTED, GONE, PREFILL, SWAPPED, PoolTrace, StepArrival, record
-from course.lessons.lesson_07 import pictures, run, sim_70b, words
+from course.lessons.lesson_07 import pictures, run, simulated, words
 from course.lessons.lesson_07.check import checks
 from course.lessons.lesson_07.pictures import PoolMap
 from course.lessons.lesson_07.run import GQA, MHA, MLA, MQA, Account
@@ -207,11 +207,11 @@ def test_the_pool_can_be_run_and_scrubbed(tiny_lab: Lab) -> None:
 
 
 def test_too_small_a_pool_makes_everybody_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    tight, roomy = sim_70b.with_pool(8), sim_70b.with_pool(24)
+    tight, roomy = simulated.with_pool(8), simulated.with_pool(24)
     assert tight.ttft[1] > 5 * roomy.ttft[1] and tight.preemptions > 0 == roomy.preemptions
     assert tight.running < roomy.running and tight.again_share > 0 == roomy.again_share
-    monkeypatch.setattr(sim_70b, "POOLS_GB", (8, 24))
-    explorer = sim_70b.pool_too_small()
+    monkeypatch.setattr(simulated, "POOLS_GB", (8, 24))
+    explorer = simulated.pool_too_small()
     before = explorer.view.value
     explorer.set(gb=24)
     assert explorer.view.value != before
@@ -220,20 +220,20 @@ def test_too_small_a_pool_makes_everybody_wait(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
-    chats = sim_70b.ladder(sim_70b.CHAT)
+    chats = simulated.ladder(simulated.CHAT)
     assert words.cache_shrinks() == pytest.approx(64 / 4 * 256 / 130)
-    assert 1 < sim_70b.gain(chats) < words.cache_shrinks()
+    assert 1 < simulated.gain(chats) < words.cache_shrinks()
     first, *_, last = chats.values()
     assert first.limit == "room for KV" and last.limit.startswith("the steps, mostly matrix")
     assert last.steps.most_running > 3 * first.steps.most_running
-    table = str(sim_70b.ladder_table({"chats": chats}))
+    table = str(simulated.ladder_table({"chats": chats}))
     assert "×1.00" in table and "room for KV" in table
 
 
 def test_the_limit_of_a_flood_is_named() -> None:
-    few = sim_70b.flood(sim_70b.CONVERSATIONS, 1, kv_heads=1)
+    few = simulated.flood(simulated.CONVERSATIONS, 1, kv_heads=1)
     assert few.limit == "requests offered" and few.steps.most_running <= 60
-    assert sim_70b.flood(sim_70b.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "slots"
+    assert simulated.flood(simulated.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "slots"
 
 
 # ---------------------------------------------------------------- claims
@@ -275,7 +275,7 @@ def test_d12_by_what_paging_saved(paged: int, kind: str) -> None:
 
 
 def test_every_claim_measures_itself(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sim_70b, "ladders", lambda: {"chats": sim_70b.ladder(sim_70b.CHAT, 60)})
+    monkeypatch.setattr(simulated, "ladders", lambda: {"chats": simulated.ladder(simulated.CHAT, 60)})
     for name, measure in words.MEASURE.items():
         assert measure(tiny_lab).id == name
 

@@ -14,7 +14,7 @@ from course.lab.pictures import draft_tiles
 from course.lab.run import Run
 from course.lab.speculation_gain import best_k, break_even, emitted, popular, speedup
 from course.lab.verify_costs import VerifyCosts
-from course.lessons.lesson_08 import pictures, run, sim_70b, words
+from course.lessons.lesson_08 import pictures, run, simulated, words
 from course.lessons.lesson_08.check import checks
 from course.lessons.lesson_08.run import AcceptancePoint
 from minillm import EngineConfig
@@ -192,15 +192,15 @@ def test_distances_by_hand() -> None:
 
 
 def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
-    on = sim_70b.stack(sim_70b.TODAY)
-    alone, full = (sim_70b.price_round(on, batch, 1024, 4, sim_70b.DRAFT_MODEL) for batch in (1, 256))
+    on = simulated.stack(simulated.TODAY)
+    alone, full = (simulated.price_round(on, batch, 1024, 4, simulated.DRAFT_MODEL) for batch in (1, 256))
     assert alone.verify / alone.plain < 1.2 < full.verify / full.plain
-    free = sim_70b.price_round(on, 1, 1024, 4, None)
+    free = simulated.price_round(on, 1, 1024, 4, None)
     assert free.c == 0 and free.gain(0.7, 4) > alone.gain(0.7, 4) > full.gain(0.7, 4)
 
 
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
-    on = sim_70b.stack(sim_70b.TODAY)
+    on = simulated.stack(simulated.TODAY)
     early, late = (run.pay_back(on, prompt) for prompt in (100, 4000))
     assert 0 < early.tokens < late.tokens and late.reading > early.reading
     assert run.pay_back(on, 100, alpha=0.0).words == "never"

@@ -12,7 +12,7 @@ from course.lab.matrix_zeros import Timed
 from course.lab.model_shape import LLAMA_70B
 from course.lab.roof import Roof
 from course.lessons.lesson_06.run import Dot
-from course.lessons.lesson_09 import pictures, run, sim_70b, words
+from course.lessons.lesson_09 import pictures, run, simulated, words
 from course.lessons.lesson_09.check import checks
 from course.lessons.lesson_09.pictures import formats_table
 from course.lessons.lesson_09.run import FORMATS, MEMORY_SLOTS, PLAIN, PhasePair, Shelf, long_answer, short_of_memory
@@ -239,24 +239,24 @@ def test_sparse_products_pay_late() -> None:
 
 def test_seventy_billion_by_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
-    explorer = sim_70b.phases_lab()
-    explorer.set(load=next(iter(sim_70b.LOADS)))
+    explorer = simulated.phases_lab()
+    explorer.set(load=next(iter(simulated.LOADS)))
     assert "×0." in explorer.view.value
-    graphs, prompts = sim_70b.TODAY, list(sim_70b.TRAFFIC)[1]
-    runs = {name: sim_70b.served(graphs, name, prompts, 0.9) for name in (PLAIN, "int8", "fp8")}
-    prefill = {name: sim_70b.phase_means(run)["prefill"] for name, run in runs.items()}
+    graphs, prompts = simulated.TODAY, list(simulated.TRAFFIC)[1]
+    runs = {name: simulated.served(graphs, name, prompts, 0.9) for name in (PLAIN, "int8", "fp8")}
+    prefill = {name: simulated.phase_means(run)["prefill"] for name, run in runs.items()}
     assert prefill["fp8"] < prefill[PLAIN] < prefill["int8"]
-    gains = sim_70b.throughput_gain()
-    assert gains[f"batch 1 ({graphs})"] > 1.3 > 1.05 > gains[f"batch 1 ({sim_70b.OLD})"]
+    gains = simulated.throughput_gain()
+    assert gains[f"batch 1 ({graphs})"] > 1.3 > 1.05 > gains[f"batch 1 ({simulated.OLD})"]
     assert gains[f"batch 256 ({graphs})"] < 1.05
 
 
 def test_where_memory_is_short_fewer_bits_shorten_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
-    found = sim_70b.cramped((PLAIN, "int8", "KV int8"))
+    found = simulated.cramped((PLAIN, "int8", "KV int8"))
     assert found["int8"].room > 5 * found[PLAIN].room and found["KV int8"].room > 1.8 * found[PLAIN].room
     assert found["int8"].wait < found[PLAIN].wait and found["KV int8"].wait < found[PLAIN].wait
-    assert f"{found[PLAIN].room:,}" in str(sim_70b.cramped_table(found))
+    assert f"{found[PLAIN].room:,}" in str(simulated.cramped_table(found))
 
 
 # ---------------------------------------------------------------- claims and the check

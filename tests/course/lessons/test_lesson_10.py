@@ -9,7 +9,7 @@ from made_stream import COSTS, busy, passed
 
 from course.lab.lab import Lab
 from course.lab.server import LabServer, in_background
-from course.lessons.lesson_10 import pictures, run, sim_70b, words
+from course.lessons.lesson_10 import pictures, run, simulated, words
 from course.lessons.lesson_10.check import checks
 from course.lessons.lesson_10.run import ProxiedStream
 
@@ -120,14 +120,14 @@ def test_larger_chunks_are_fewer(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_network_at_70b_moves_clients_and_not_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sim_70b, "REQUESTS", 24)
-    sim_70b.served.cache_clear()
-    near, held, far = sim_70b.served(0), sim_70b.served(0, 0, 17), sim_70b.served(150, 2)
+    monkeypatch.setattr(simulated, "REQUESTS", 24)
+    simulated.served.cache_clear()
+    near, held, far = simulated.served(0), simulated.served(0, 0, 17), simulated.served(150, 2)
     assert near.itl_client == pytest.approx(near.itl_engine)
     assert held.itl_engine == pytest.approx(near.itl_engine) and held.itl_client[0] == 0
     assert held.itl_client[1] > 5 * near.itl_client[1]
     assert far.ttft_client == pytest.approx(near.ttft_client + 3 * 0.15, rel=0.1)
-    sim_70b.served.cache_clear()
+    simulated.served.cache_clear()
 
 
 def test_a5_is_of_a_size_only_with_the_right_buffer() -> None:

@@ -12,7 +12,7 @@ from course.lab.simulated_70b import OLD, STACKS, TODAY, phase_means
 from course.lab.style import seconds
 from course.lab.svg import Picture
 from course.lessons.lesson_02.simulated import CHAT, LONG_PROMPTS
-from course.lessons.lesson_06.sim_70b import price
+from course.lessons.lesson_06.simulated import price
 from course.lessons.lesson_09.pictures import draw_pairs
 from course.lessons.lesson_09.run import PLAIN, PhasePair
 from course.simulator.cluster.run import FleetRun
