@@ -91,7 +91,8 @@ class EngineCore:
         self.scheduler.add(request)
 
     def abort(self, request_id: str) -> Request | None:
-        """End a request now and free all it holds. Returns it; None if it is not in flight."""
+        """End a request now and free all it holds; what a step in flight still yields for it is dropped. Returns it;
+        None if it has ended, or never was."""
         request = self.requests.get(request_id)
         if request is not None:
             self.finish(request, FinishReason.ABORT)
@@ -124,7 +125,7 @@ class EngineCore:
             self._in_flight.append(self._launch(batch, start, draft_s))
         elif batch.saves:
             self._copy_only(batch)  # a request lost its blocks, and all others wait for a pending token
-        # One step may stay in flight while there is a next one; none that has failed.
+        # The step just launched may stay in flight. If none was, or the oldest has failed, they are waited for.
         ahead = self.lookahead if batch.requests else 0
         while len(self._in_flight) > ahead or (self._in_flight and self._in_flight[0].error is not None):
             changed += self._complete(self._in_flight.popleft())

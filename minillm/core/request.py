@@ -37,7 +37,7 @@ class FinishReason(enum.StrEnum):
     TIMEOUT = "timeout"
     """Waited too long in the queue."""
     ERROR = "error"
-    """The step it was part of failed."""
+    """Its step failed, or its token couldn't be sampled or turned into text: `error` says which."""
 
 
 @dataclass(frozen=True, slots=True)

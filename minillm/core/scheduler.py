@@ -108,9 +108,9 @@ class Scheduler:
         for request in behind:
             self._extend(request, request.num_missing, step, now)
 
-        # 3. Waiting: requests join, as far as slots, budget and blocks go. A request that has just lost its blocks must
-        # get them back before a new one takes them. So no request joins after a preemption, and none can have shared a
-        # block whose promise a preemption withdraws.
+        # 3. Waiting: requests join, as far as slots, budget and blocks go. No new one may take what a request has just
+        # lost; who gets it is for the queue's order in the next step. So none joins after a preemption, and none can
+        # have shared a block whose promise a preemption withdraws.
         while not step.preempted and self.num_running < self.config.max_num_seqs:
             next_one = self.waiting.peek(self.num_running)
             if next_one is None or not self._admit(next_one, step, now):

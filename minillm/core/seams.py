@@ -2,7 +2,7 @@
 
 - `QueuePolicy`: who is next. Default: first come, first served.
 - `PreemptionPolicy`: which request is preempted when no block is free, and what becomes of its keys and values.
-  Default: the request admitted last; its KV is dropped and computed again.
+  Default: of those that are not in the step yet, the one admitted last; its KV is dropped and computed again.
 - `KVLayout`: which blocks a request keeps. Default: all of them.
 - `DraftPolicy`: which tokens are guessed ahead. Default: none.
 

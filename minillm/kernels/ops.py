@@ -1,4 +1,5 @@
-"""The small operations between a decoder's matrix products: norms, rotation, cache writes, SwiGLU.
+"""The small operations between a decoder's matrix products: norms, rotation, SwiGLU. Cache writes: attention/cache.py.
+And two places where a backend may do more at once: an attention block, and all layers.
 
 Each moves a few bytes and computes next to nothing. On a GPU they cost launches and trips through memory, on a CPU
 PyTorch's dispatch, so `minillm.kernels.triton.ops` and `minillm.kernels.cpu.ops` fuse them. The versions here are
@@ -22,9 +23,9 @@ class ForwardContext:
     """What all layers of one forward pass share: where its T tokens are, and the kernels that it runs on."""
 
     cos: Tensor
-    """[T, 1, d] of each token's rotary angles"""
+    """[T, 1, d]: cosines of each token's rotary angles"""
     sin: Tensor
-    """[T, 1, d], its first half negated: see RotaryEmbedding.angles"""
+    """[T, 1, d]: their sines, the first half negated, see RotaryEmbedding.angles"""
     slot_mapping: Tensor
     """[T] int64: where each token's key and value go in the cache"""
     attention: AttentionFn
@@ -63,7 +64,7 @@ class AttentionBlock(Protocol):
     def qk_norms(self) -> QKNorms | None: ...
 
     def forward(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
-        """One step after the other."""
+        """What x [T, hidden] gathers, [T, hidden], computed step by step."""
 
 
 class Ops:

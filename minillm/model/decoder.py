@@ -52,7 +52,7 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
     def forward(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
-        """What the tokens x [T, hidden] gather from those before them, [T, hidden]."""
+        """What the tokens x [T, hidden] gather from themselves and those before them, [T, hidden]."""
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
         query, key = qkv[:, : self.num_heads], qkv[:, self.num_heads : -self.num_kv_heads]
         query_and_key, key_and_value = qkv[:, : -self.num_kv_heads], qkv[:, self.num_heads :]
@@ -61,7 +61,7 @@ class Attention(nn.Module):
             query.copy_(rms_norm(query, query_weight, eps))
             key.copy_(rms_norm(key, key_weight, eps))
         rotate_(query_and_key, context.cos, context.sin)
-        # Written before any token attends, as it sees itself.
+        # Written before any token attends: it sees itself, and finds earlier tokens of this step in the cache.
         write_kv(key_and_value.unflatten(1, (2, self.num_kv_heads)), kv_cache, context.slot_mapping)
         o = context.attention.attend(query, kv_cache, self.scale)
         return self.o_proj(o.flatten(1))

@@ -61,7 +61,7 @@ class HostBatch:
 
     @property
     def only_decodes(self) -> bool:
-        """Every sequence computes one token, and each of a request samples the next: what can be recorded."""
+        """Every sequence computes one token, and each one but the padding samples the next: what can be recorded."""
         return self.num_decodes == len(self.arrays.context_lens) == len(self.arrays.logit_rows) + self.num_padding
 
 
@@ -69,11 +69,11 @@ class KeptTables(NamedTuple):
     """Block tables as a step had them."""
 
     lists: Sequence[Sequence[int]]
-    """One per request; the scheduler goes on filling them."""
+    """One for each of the N requests, padding included; the scheduler goes on filling them."""
     num_blocks: np.ndarray
-    """[B + 1] how many blocks of each list are in the array"""
+    """[N + 1] how many blocks of each list are in the array"""
     array: np.ndarray
-    """[B + 1, max_blocks]; the last row is empty: the one of a request that was not there."""
+    """[N + 1, max_blocks]; the last row is empty: the one of a request that was not there."""
 
 
 class BlockTables:
@@ -90,7 +90,7 @@ class BlockTables:
         self._kept = KeptTables([], np.zeros(1, np.int64), np.full((1, 0), null_block, np.int32))
 
     def update(self, lists: Sequence[Sequence[int]], starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """[B, max_blocks] int32: the blocks of each request's tokens [0, end), padded with the null block.
+        """[N, max_blocks] int32: the blocks of each request's tokens [0, end), padded with the null block.
 
         Of a list it has seen, what lies before `start` is as it was (:attr:`ScheduledRequest.block_ids`).
         """
@@ -118,7 +118,7 @@ class BlockTables:
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each range, laid end to end: of (5, 0) and (1, 3) they are 5, 0, 1, 2."""
+    """start, start + 1, ... of each range, laid end to end: starts (5, 0) with lengths (1, 3) give 5, 0, 1, 2."""
     ends = lengths.cumsum()
     return np.arange(ends[-1]) + (starts - ends + lengths).repeat(lengths)
 
@@ -167,7 +167,7 @@ def lay_out(
     rows: list[Row] = []
     has_pending = False
     for request, start, length, _, samples, drafts in padded:
-        is_pending = samples and request.num_pending_tokens > 1  # its last token is still being sampled
+        is_pending = samples and request.num_pending_tokens > 1  # beside this step's, one that is still being sampled
         if length > is_pending:
             token_ids += request.token_ids(start, start + length)
         if is_pending:

@@ -11,7 +11,7 @@ kernels on the same memory with the same shapes. So
   lengths above all: a backend that plans with them (`capturable = False`) is not captured. Engines that
   overlooked this returned wrong text without any error.
 
-Any other step is launched kernel by kernel.
+Steps that don't only decode, or are too large, are launched kernel by kernel.
 """
 
 import bisect
@@ -89,7 +89,7 @@ def graph_sizes(max_batch: int) -> list[int]:
 
 
 class GraphedDecode:
-    """Decode steps of as many sequences as `pending` has rows, recorded in a few sizes.
+    """Decode steps of at most as many sequences as `pending` has rows, recorded in the sizes of `graph_sizes`.
 
     Args:
         decoder, ops, backend: the forward pass to record; the backend must be capturable.
@@ -117,7 +117,8 @@ class GraphedDecode:
         self.hidden = empty(decoder.config.hidden_size)
         """What went into the output head, for draft heads."""
         self.inputs = torch.zeros(4, max_batch + -max_batch % ALIGNMENT, dtype=torch.int32, device=self.device)
-        """[4, max_batch, rounded up]: token ids, positions, slots, context lengths. Graphs read the first columns"""
+        """[4, max_batch rounded up to ALIGNMENT]: token ids, positions, slots, context lengths. Graphs read the first
+        columns."""
         # While recording, every row is token 0 in the null block, in a context of one token.
         self.inputs[2], self.inputs[3] = kv_pool.null_block * kv_pool.block_size, 1
         self.query_starts = torch.arange(max_batch + 1, dtype=torch.int32, device=self.device)
@@ -132,7 +133,8 @@ class GraphedDecode:
             self.recordings[size] = self._record(size, make_graph())
 
     def num_padding(self, scheduled: Sequence[ScheduledRequest]) -> int:
-        """Sequences to add to a step of decodes, so that a graph is as large; 0 if it is any other step."""
+        """Sequences to add to a step of decodes, so that it is as large as a recording; 0 for any other step, and for
+        one that is larger than all recordings."""
         num_rows = 0
         for part in scheduled:
             if not part.samples or part.num_tokens - part.num_drafts > 1:
