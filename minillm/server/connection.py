@@ -41,6 +41,7 @@ MAX_URL_BYTES = 8 * 1024
 MAX_HEAD_BYTES = 64 * 1024
 SOCKET_SEND_BUFFER = 64 * 1024
 """Bytes the operating system keeps for a reader that lags. Its own choice grows to megabytes."""
+BODY_HEADERS = (b"content-length", b"transfer-encoding")
 PROBES = (b"/health", b"/ready", b"/metrics")
 """Answered beyond the limit on connections, too: a server with all the clients that it can have is alive."""
 RESERVED = 32
@@ -171,7 +172,7 @@ class BoundedProtocol(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # the request is answered, and nothing is upgraded
+            self._is_deaf = True  # what follows would be of another protocol; the request is answered, and is the last
         except httptools.HttpParserError:
             self._refuse_what_cannot_be_parsed()
         if self._is_deaf:
@@ -180,7 +181,7 @@ class BoundedProtocol(asyncio.Protocol):
             self.refuse(head_too_large())
         elif not self._is_answering and self._in_body:
             self._wait_for_rest(Wait.REST, self._limits.head_timeout_s)
-        elif not self._is_answering and self.waits_for is None and (self._in_head or self._unparsed):
+        elif not self._is_answering and self.waits_for in (None, Wait.IDLE) and (self._in_head or self._unparsed):
             self._wait(Wait.HEAD, self._limits.head_timeout_s)
 
     def _refuse_what_cannot_be_parsed(self) -> None:
@@ -258,11 +259,14 @@ class BoundedProtocol(asyncio.Protocol):
             self._fail(head_too_large())
         if self._is_beyond and self._url not in PROBES:
             self._fail(self._too_many())
+        if self._parser.should_upgrade() and any(name in BODY_HEADERS for name, _ in self._headers):
+            message = "no protocol is upgraded to here: send the request without Connection: upgrade"
+            self._fail(ApiError(400, message, "invalid_http"))  # httptools would not read its body as one
         scope = self._scope()
         self._in_head, self._in_body, self._unparsed = False, True, 0
         self._stop_waiting()
         expects_continue = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
-        keep_alive = self._parser.should_keep_alive() and not self._is_beyond
+        keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade() and not self._is_beyond
         self._answer = Answer(self, scope, keep_alive, expects_continue)
         task = self._loop.create_task(self._answer.run(self._app))
         self._state.tasks.add(task)
@@ -360,7 +364,8 @@ class BoundedProtocol(asyncio.Protocol):
             if self._answer.has_begun:
                 self.transport.close()
                 return
-        self.transport.write(whole_response(error, cors_headers(self._headers, self._limits.cors_origin)))
+        if self._is_answering or not self._in_body:  # else the request was answered before it was whole
+            self.transport.write(whole_response(error, cors_headers(self._headers, self._limits.cors_origin)))
         self._linger()
 
     def _linger(self) -> None:

@@ -85,7 +85,9 @@ class Answer:
             self._give_up()
 
     def _give_up(self) -> None:
-        if self.has_begun or self.is_gone:
+        if self.is_gone:
+            return  # the connection is lost, or lingers with a refusal that is still to be read
+        if self.has_begun:
             self._line.transport.close()
         else:
             self._line.refuse(ApiError(500, "this server could not answer", INTERNAL_ERROR))
@@ -113,7 +115,7 @@ class Answer:
 
     async def receive(self) -> Message:
         """ASGI: the next piece of the body, or that the client has left."""
-        if self._expects_continue and not self._line.transport.is_closing():
+        if self._expects_continue and not self.is_gone and not self._line.transport.is_closing():
             self._line.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self._expects_continue = False
         if not self.is_gone and not self.has_ended:

@@ -45,11 +45,13 @@ for words in COMMANDS:
         runpy.run_module("minillm", run_name="__main__")
 """
 COURSE = """
-import importlib, pkgutil
-import course.lab
-for module in pkgutil.walk_packages(course.lab.__path__, "course.lab."):
-    if not module.name.endswith(("__main__", "grading.child")):  # both are scripts
-        importlib.import_module(module.name)
+import importlib, pathlib
+import course
+root = pathlib.Path(course.__file__).parent
+for path in sorted(root.glob("*/**/*.py")):
+    name = ".".join(("course", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+    if not name.endswith(("__main__", "grading.child", "peers.llama_cpp", "peers.nano_vllm")):
+        importlib.import_module(name)
 """
 ENGINE = """
 from minillm import LLM, SamplingParams

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import pkgutil
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -33,11 +32,11 @@ MADE = made_run(num_requests=40, output=60)
 def brief_ones() -> Iterator[type]:
     """The dataclasses of course and minillm that say they print one line."""
     for package in (course, minillm):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            spec = importlib.util.find_spec(found.name)
-            path = Path(spec.origin or "") if spec else Path()
-            if path.suffix == ".py" and "__repr__ = brief" in path.read_text(encoding="utf-8"):
-                yield from _classes(importlib.import_module(found.name))
+        folder = Path(package.__file__).parent
+        for path in sorted(folder.rglob("*.py")):
+            if "__repr__ = brief" in path.read_text(encoding="utf-8"):
+                module = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
+                yield from _classes(importlib.import_module(module))
 
 
 def _classes(module: ModuleType) -> Iterator[type]:

@@ -228,7 +228,9 @@ def answer_to_a_sender(server: Running, head: bytes, rest: bytes) -> bytes:
         return b"".join(iter(lambda: sock.recv(65_536), b""))
 
 
+TOKENIZE = CHUNKED.replace(b"/v1/completions", b"/tokenize")
 STILL_SENDING = {
+    "a chunk that is none, to a handler that raises": (TOKENIZE + b"zz\r\n", b"x" * MUCH, 400, "invalid_http"),
     "announced": (LARGE, b"x" * MUCH, 413, "body_too_large"),
     "announced, in HTTP/1.0": (LARGE.replace(b"1.1", b"1.0"), b"x" * MUCH, 413, "body_too_large"),
     "in chunks": (CHUNKED + b"1e8480\r\n" + b"x" * 2_000_000, b"x" * MUCH, 413, "body_too_large"),
@@ -248,6 +250,34 @@ def test_who_is_refused_while_it_sends_can_read_why(serve: Serve, head: bytes, r
     else:
         assert refusal(answer) == (status, code)
     wait_for(lambda: not server.num_connections(), "the connection isn't kept")
+
+
+def test_nothing_is_asked_for_or_said_once_a_request_is_refused_or_answered(serve: Serve):
+    server = serve()
+    expecting = CHUNKED.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n")
+    assert refusal(server.raw(expecting + b"zz\r\n")) == (400, "invalid_http")
+    assert server.metric("http_requests_total", outcome="disconnected") == 1, "and the handler learns that it is over"
+    answered = CHUNKED.replace(b"completions", b"nothing")
+    answer = server.raw(answered, after=b"}", then=b"zz\r\n")
+    assert answer.startswith(b"HTTP/1.1 404") and answer.count(b"HTTP/1.1") == 1
+
+
+def test_a_head_behind_the_rest_of_an_answered_request_has_its_time_limit(serve: Serve):
+    server = serve(head_timeout_s=0.2)
+    answer = server.raw(b"POST /nowhere HTTP/1.1\r\ncontent-length: 1\r\n\r\n", after=b"}", then=b"x" + GET)
+    assert answer.count(b"HTTP/1.1 404") == 1 and b"HTTP/1.1 408" in answer
+
+
+UPGRADE = b"connection: upgrade\r\nupgrade: h2c\r\n"
+
+
+def test_nothing_is_upgraded_and_no_request_hides_in_a_body(server: Running):
+    hidden = GET + b"\r\n"
+    for head in (b"content-length: %d\r\n\r\n" % len(hidden), b"transfer-encoding: chunked\r\n\r\n"):
+        answer = server.raw(POST + UPGRADE + head + hidden)
+        assert refusal(answer) == (400, "invalid_http") and answer.count(b"HTTP/1.1") == 1
+    answer = server.raw(GET + UPGRADE + b"\r\n" + hidden)
+    assert answer.startswith(b"HTTP/1.1 200") and b"connection: close" in answer and answer.count(b"HTTP/1.1") == 1
 
 
 def test_a_body_is_not_asked_for_in_order_to_refuse_it(server: Running):
