@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs.pages import ROOT
+from pages import ROOT
 
 import minillm
 

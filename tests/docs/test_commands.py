@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import typer
-from docs.pages import ROOT, Block, Command, blocks, commands, pages
+from pages import ROOT, Block, Command, blocks, commands, pages
 from patience import wait_for
 from server.running import Running
 from typer._click.exceptions import MissingParameter

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.pages import ROOT
+from pages import ROOT
 
 BOOKS = ("minillm", "course", "tests")
 FOLDERS = [

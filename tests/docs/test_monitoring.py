@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from docs.pages import ROOT
+from pages import ROOT
 from priced_runner import priced_engines
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from docs.pages import FENCE, ROOT, commands, pages
+from pages import FENCE, ROOT, commands, pages
 
 from course.drills.library import ALL
 from course.grading.exercises import catalogue
