@@ -1,5 +1,6 @@
 """Speculative sampling: accept or reject drafts so that the output is distributed as if nothing had been drafted."""
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ from course.grading.tools import Answer, Mistake, expect, listed, whole
 ROUNDS = 400
 """For each draft. The generator's numbers are scripted so that they fill their range evenly: no luck is in the shares."""
 TOLERANCE = 0.02
+SURE = 4.5
+"""Standard errors that a share of drawn tokens may be off: a right answer is off by more once in 100,000 shares."""
 CANDIDATES = 150
 """Pairs of distributions that are looked at, to find one that tells mistakes apart."""
 WIDE = 2000
@@ -98,10 +101,14 @@ def shares(tokens: Sequence[int], size: int) -> Probs:
     return np.bincount(tokens, minlength=size)[:size] / max(len(tokens), 1)
 
 
-def hold_shares(found: Probs, wanted: Probs, what: str, slips: Mapping[str, Probs]) -> None:
-    """No token may come more or less often than it should; a slip is named that comes nearer by far."""
+def hold_shares(found: Probs, wanted: Probs, what: str, slips: Mapping[str, Probs], rounds: float = math.inf) -> None:
+    """No token may come more or less often than it should; a slip is named that comes nearer by far.
+
+    Args:
+        rounds: independent ones that the shares are of; infinite where the generator's script leaves them no chance.
+    """
     off = np.abs(found - wanted)
-    if off.max() <= TOLERANCE:
+    if (off <= np.maximum(TOLERANCE, SURE * np.sqrt(wanted * (1 - wanted) / rounds))).all():
         return
     distances = {name: np.abs(found - mistaken).max() for name, mistaken in slips.items()}
     slip = min(distances, key=distances.__getitem__)
@@ -145,12 +152,13 @@ def later_tokens(answer: Answer, rng: random.Random) -> None:
     target = max(([distribution(rng, 4) for _ in range(3)] for _ in range(CANDIDATES)), key=telling_rows)
     proposal = [np.roll(p, 1) for p in target[:2]]
     lead = int(np.argmin([abs(p / q - 0.6) for p, q in zip(target[0], proposal[0])]))
-    second, bonus, weight = np.zeros(4), np.zeros(4), 0.0
+    second, bonus, weight, variance = np.zeros(4), np.zeros(4), 0.0, 0.0
     for draft in range(4):
-        rounds = played(answer, rng, target, proposal, [lead, draft], 2 * ROUNDS)
+        rounds = played(answer, rng, target, proposal, [lead, draft], 4 * ROUNDS)
         after = [tokens[1] for tokens in rounds if len(tokens) > 1]
         expect(after, "stopped_after_first_draft")
         second += proposal[1][draft] * shares(after, 4)
+        variance += proposal[1][draft] ** 2 / len(after)
         last = [tokens[2] for tokens in rounds if len(tokens) > 2]
         bonus += len(last) * shares(last, 4)
         weight += len(last)
@@ -161,8 +169,8 @@ def later_tokens(answer: Answer, rng: random.Random) -> None:
         **{words: slip(target[1], proposal[1]) for words, slip in FIRST_SLIPS.items()},
     }
     why = " (is one random number used for two decisions?)"
-    hold_shares(second, target[1], f"the second token, after a draft that passed{why}", slips)
-    hold_shares(bonus / weight, target[2], f"the bonus token, after two drafts that passed{why}", slips)
+    hold_shares(second, target[1], f"the second token, after a draft that passed{why}", slips, 1 / variance)
+    hold_shares(bonus / weight, target[2], f"the bonus token, after two drafts that passed{why}", slips, weight)
 
 
 def one_hot(token: int, size: int) -> Probs:
