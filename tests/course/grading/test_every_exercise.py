@@ -69,6 +69,13 @@ def test_the_solution_earns_everything_whatever_the_seed(exercise: Exercise, see
         assert earned(graded) == exercise.max_score, words_of(graded)
 
 
+@pytest.mark.parametrize("seed", [6, 18, 20, 865925])
+def test_chance_fails_no_right_sampler(seed: int, grade) -> None:
+    """Seeds at which few rounds reached the bonus token, and its shares were judged as those of many."""
+    exercise = find("rejection-sampler")
+    assert earned(grade(exercise, answer_file(exercise, "solution"), seed)) == exercise.max_score
+
+
 @SEEDS
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_another_style_earns_everything(path: Path, seeds: tuple, grade) -> None:
