@@ -92,13 +92,14 @@ def build_engine(config: EngineConfig, parts: Parts, notes: list[str], **argumen
 
     Args:
         notes: where it says what was replaced, and why.
-        arguments: of Engine; `model` and `clock`, or a `runner`.
+        arguments: `model` and `clock` of Engine, or `runner` and `clock` of Engine.on_runner.
     """
     if parts.block_pool is not None:
         config = config.replace(enable_prefix_caching=False)
     if parts.matcher is not None:
         config = config.replace(async_scheduling=False)  # a mask follows known tokens
-    engine = Engine(config, make_scheduler=make_scheduler_with(parts, notes), **arguments)
+    make_engine = Engine.on_runner if "runner" in arguments else Engine
+    engine = make_engine(config, make_scheduler=make_scheduler_with(parts, notes), **arguments)
     if parts.attention is not None:
         attend_with(engine.runner, parts.attention, FallbackGuard("attention", notes))
     if engine.model is not None:

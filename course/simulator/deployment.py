@@ -240,7 +240,7 @@ class Deployment:
         )
         window = self.config.max_model_len or self.model.max_context
         config = self.config.replace(max_model_len=window, block_size=self.block_size)
-        engine = Engine(config, runner=runner, clock=clock, proposer=MadeUpProposer(), make_core=core)
+        engine = Engine.on_runner(config, runner, clock, proposer=MadeUpProposer(), make_core=core)
         return engine
 
 

@@ -19,12 +19,6 @@ class RequestStatus(enum.Enum):
     FINISHED = "finished"
 
 
-GRAMMAR_ERROR = "the grammar cannot be followed"
-"""How the error of a request begins that failed by its own grammar, and by nothing else in the step."""
-GRAMMAR_FULL = "other answers have filled the lexer of the request's grammar; another is being made: send it again"
-"""The error of a request that can have its answer a moment later."""
-
-
 class FinishReason(enum.StrEnum):
     """Why a request has ended."""
 
@@ -97,7 +91,7 @@ class Request:
     max_num_tokens: int = 0
     """Prompt and output at most; set when the scheduler gets it, as is the next one."""
     needs_history: bool = False
-    """Its next token depends on earlier ones beyond the KV cache (penalties, grammar): they must be known."""
+    """Its next token depends on earlier ones beyond the KV cache (penalties, a matcher): they must be known."""
     stop_token_ids: frozenset[int] = frozenset()
     """End its output; set when the engine gets it."""
     num_pending_tokens: int = 0
@@ -110,7 +104,7 @@ class Request:
     """Hash chain over its full blocks, extended as it grows; see block_pool.py."""
 
     matcher: Any = None
-    """For frontend and sampler only: which tokens its grammar allows after the output so far; None once it ended."""
+    """For frontend and sampler only: which tokens may follow the output so far; None = any, and once it has ended."""
 
     num_preemptions: int = 0
     preempted_at: float | None = None

@@ -64,7 +64,7 @@ class Scheduler:
         self.num_arrivals = 0
         self.num_preemptions = 0
         self.prefix_queries = 0
-        """Prompt tokens looked up in the prefix cache so far."""
+        """Prompt tokens looked up in the prefix cache so far; none where it is off."""
         self.prefix_hits = 0
         """Of those, tokens found."""
 
@@ -166,8 +166,9 @@ class Scheduler:
             step.loads += self.preemption.restore(request, self.kv.held_blocks(request))
         elif request.status is RequestStatus.WAITING:
             request.num_cached_tokens = start
-            self.prefix_queries += request.num_prompt_tokens
-            self.prefix_hits += start
+            if self.kv.enable_prefix_caching:
+                self.prefix_queries += request.num_prompt_tokens
+                self.prefix_hits += start
         request.num_computed_tokens = start
         request.status = RequestStatus.RUNNING
         if request.timeline.scheduled is None:

@@ -44,16 +44,16 @@ REQUEST_NUMBERS = itertools.count()
 class Engine:
     """Serves requests on one model with one configuration.
 
+    `Engine(config)` loads the weights and computes. `Engine.on_runner(config, runner, clock)` drives a runner that is
+    there already, a simulated one for instance.
+
     Args:
         config: every technique is one of its fields.
         model: weights to use; None loads `config.model`. Engines may share one, to switch techniques
             without loading again.
-        runner: executes the steps; None = a TorchRunner on the model. With a runner and no model,
-            prompts are token ids, nothing is detokenized, and config.max_model_len must be set.
         clock: the one source of time; None = the wall clock.
         proposer: drafts tokens; None = as `config.speculative` says.
         make_scheduler: puts the policies together, for policies of your own.
-        make_core: makes the loop.
     Raises:
         ConfigError: the configuration does not fit the model or the memory.
         ModelError: the model cannot be loaded.
@@ -64,23 +64,58 @@ class Engine:
         config: EngineConfig,
         model: "LoadedModel | None" = None,
         *,
-        runner: Runner | None = None,
         clock: Clock | None = None,
         proposer: Proposer | None = None,
         make_scheduler: Callable[..., Scheduler] = assemble.make_scheduler,
-        make_core: Callable[..., EngineCore] = EngineCore,
     ) -> None:
-        clock = clock or WallClock()
-        row_cost = COSTLY_ROW
-        # Loading imports torch: an engine over a simulated runner, which needs none, starts in a tenth of the time.
-        if runner is None:
-            from minillm.frontend.loading import load_parts
+        from minillm.frontend.loading import load_parts  # torch: an engine over a simulated runner starts without it
 
-            config, model, runner, proposer, row_cost = load_parts(config, model, proposer, clock)
-        elif config.speculative is not None and proposer is None:
+        clock = clock or WallClock()
+        config, model, runner, proposer, row_cost = load_parts(config, model, proposer, clock)
+        self._assemble(config, runner, clock, model, proposer, row_cost, make_scheduler, EngineCore)
+
+    @classmethod
+    def on_runner(
+        cls,
+        config: EngineConfig,
+        runner: Runner,
+        clock: Clock,
+        *,
+        model: "LoadedModel | None" = None,
+        proposer: Proposer | None = None,
+        make_scheduler: Callable[..., Scheduler] = assemble.make_scheduler,
+        make_core: Callable[..., EngineCore] = EngineCore,
+    ) -> "Engine":
+        """An engine that loads nothing. Without a model prompts are token ids, nothing is detokenized, and
+        config.max_model_len must be set.
+
+        Args:
+            model: what the runner computes.
+            make_core: makes the loop.
+        Raises:
+            ConfigError: the configuration does not fit the runner, or what should draft needs a model.
+        """
+        row_cost = COSTLY_ROW
+        if config.speculative is not None and proposer is None:
             from minillm.frontend.loading import load_proposer
 
             proposer, row_cost = load_proposer(config, model, runner, clock)
+        engine = cls.__new__(cls)
+        engine._assemble(config, runner, clock, model, proposer, row_cost, make_scheduler, make_core)
+        return engine
+
+    def _assemble(
+        self,
+        config: EngineConfig,
+        runner: Runner,
+        clock: Clock,
+        model: "LoadedModel | None",
+        proposer: Proposer | None,
+        row_cost: float,
+        make_scheduler: Callable[..., Scheduler],
+        make_core: Callable[..., EngineCore],
+    ) -> None:
+        """Put the parts together. `row_cost` is what one more row adds to a step's cost (speculation/make.py)."""
         self.config = config.replace(block_size=runner.block_size)
         self.model = model
         self.tokenizer: Any = model.tokenizer if model else None

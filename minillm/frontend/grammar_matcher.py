@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minillm.core.request import GRAMMAR_ERROR, GRAMMAR_FULL
 from minillm.frontend.grammar_worker import ALLOWED_S, Meter
 
 if TYPE_CHECKING:
     import numpy as np
     from llguidance import LLMatcher
 
+GRAMMAR_ERROR = "the grammar cannot be followed"
+"""How the error of a request begins that failed by its own grammar, and by nothing else in the step."""
+GRAMMAR_FULL = "other answers have filled the lexer of the request's grammar; another is being made: send it again"
+"""The error of a request that can have its answer a moment later."""
 RENEW_TOKENS = 5000
 """Tokens that one compiled grammar serves. The regex `[\\s\\S]*a[\\s\\S]{60}` makes 42 states of each; 250,000 are the
 limit, and most schemas make fewer than one."""

@@ -11,8 +11,9 @@ from minillm.core.errors import (
     QueueFullError,
     RequestError,
 )
-from minillm.core.request import GRAMMAR_ERROR, GRAMMAR_FULL, FinishReason
+from minillm.core.request import FinishReason
 from minillm.frontend.errors import EngineDeadError
+from minillm.frontend.grammar_matcher import GRAMMAR_ERROR, GRAMMAR_FULL
 from minillm.frontend.outputs import Completion
 
 INTERNAL_ERROR = "internal_error"

@@ -127,7 +127,7 @@ def make_engine(
     shape = dict(max_num_seqs=4, max_num_batched_tokens=16, max_model_len=128, block_size=BLOCK)
     clock = VirtualClock()
     runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks)
-    return Engine(EngineConfig(**{**shape, **fields}), runner=runner, clock=clock, proposer=proposer)
+    return Engine.on_runner(EngineConfig(**{**shape, **fields}), runner, clock, proposer=proposer)
 
 
 def greedy(max_tokens: int = 4, **fields: Any) -> SamplingParams:

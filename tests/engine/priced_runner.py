@@ -59,6 +59,6 @@ def priced_engines(
 
     def make(clock: VirtualClock) -> Engine:
         runner = PricedRunner(clock, num_kv_blocks, floor_s, token_s, request_s, runs_beside_python)
-        return Engine(settings, runner=runner, clock=clock)
+        return Engine.on_runner(settings, runner, clock)
 
     return make

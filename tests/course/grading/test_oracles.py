@@ -65,7 +65,7 @@ def test_the_schedule_of_chunks_is_the_engines() -> None:
         block_size=4,
         enable_prefix_caching=False,
     )
-    engine = Engine(config, runner=runner, clock=clock)
+    engine = Engine.on_runner(config, runner, clock)
     for i, length in enumerate(prompts):
         engine.add_request([100 * i + j for j in range(length)], greedy(40), request_id=str(i))
     wanted = chunked_prefill.right_schedule(prompts, 0, budget, chunk)

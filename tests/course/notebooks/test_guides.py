@@ -74,6 +74,6 @@ def test_every_name_in_code_type_is_one_of_ours(page: Path) -> None:
 def metric_names() -> set[str]:
     """As /metrics writes them, without the endings of histograms."""
     clock = VirtualClock()
-    engine = Engine(EngineConfig(max_model_len=64), runner=FakeRunner(8, 16, clock), clock=clock)
+    engine = Engine.on_runner(EngineConfig(max_model_len=64), FakeRunner(8, 16, clock), clock)
     text = (EngineMetrics(engine, "m").render() + Metrics("m").render()).decode()
     return set(re.findall(r"^# TYPE (minillm:\w+) ", text, re.M)) | set(re.findall(r"^(minillm:\w+)[ {]", text, re.M))

@@ -35,7 +35,7 @@ def simple_engine(clock: VirtualClock, *, beside: bool, **fields) -> Engine:
         swap_s_per_block=0.001,
         runs_beside_python=beside,
     )
-    return Engine(config, runner=runner, clock=clock)
+    return Engine.on_runner(config, runner, clock)
 
 
 def prompts(num: int, lengths: tuple[int, int], outputs: tuple[int, int], gap: float, seed: int = 0) -> list[Arrival]:

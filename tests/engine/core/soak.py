@@ -200,7 +200,7 @@ class Life:
         self.config = random_config(rng, num_kv_blocks)
         failure_rate = rng.choice([0.0, 0.0, 0.02])
         self.runner = CheckingRunner(self.config, num_kv_blocks, num_host_blocks, clock, rng, failure_rate)
-        self.engine = Engine(self.config, runner=self.runner, clock=clock, proposer=HalfRight(rng))
+        self.engine = Engine.on_runner(self.config, self.runner, clock, proposer=HalfRight(rng))
         self.requests: list[Request] = []
 
     def run(self) -> None:

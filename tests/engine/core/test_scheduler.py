@@ -99,6 +99,13 @@ def test_a_shared_prefix_is_computed_once_even_within_one_step():
     assert (engine.scheduler.prefix_queries, engine.scheduler.prefix_hits) == (51, 32)
 
 
+def test_no_prefix_is_looked_up_where_none_is_cached():
+    engine = make_engine(enable_prefix_caching=False)
+    engine.add_request(prompt(12), greedy(2))
+    drain(engine)
+    assert engine.scheduler.prefix_queries == 0
+
+
 def test_a_complete_prefix_hit_still_yields_a_token():
     # Regression: compact engines end up with nothing to compute.
     engine = make_engine()

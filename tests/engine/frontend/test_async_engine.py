@@ -144,7 +144,7 @@ class FakeGPU:
 
     def build(self, config: EngineConfig, model: object, *, clock: VirtualClock) -> Engine:
         num_blocks = int(0.85 * self.free)
-        engine = Engine(config, runner=FakeRunner(num_blocks, 4, clock), clock=clock)
+        engine = Engine.on_runner(config, FakeRunner(num_blocks, 4, clock), clock)
         self.free -= num_blocks
         weakref.finalize(engine.runner, self.give_back, num_blocks)
         if self.broken or config.max_num_seqs == 13:

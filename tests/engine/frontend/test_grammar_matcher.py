@@ -10,10 +10,10 @@ import pytest
 from fake_runner import drain
 
 from minillm import Engine, EngineConfig, SamplingParams, StructuredOutputsParams
-from minillm.core.request import GRAMMAR_ERROR, GRAMMAR_FULL, FinishReason
+from minillm.core.request import FinishReason
 from minillm.frontend import grammar_matcher, grammar_worker
 from minillm.frontend.errors import InvalidGrammarError
-from minillm.frontend.grammar_matcher import CompiledGrammar, GrammarMatcher, explain
+from minillm.frontend.grammar_matcher import GRAMMAR_ERROR, GRAMMAR_FULL, CompiledGrammar, GrammarMatcher, explain
 from minillm.frontend.grammar_worker import ALLOWED_S, BURST_S, Meter, compile_grammar
 from minillm.frontend.structured_outputs import GrammarCompiler
 from minillm.model.loader import LoadedModel

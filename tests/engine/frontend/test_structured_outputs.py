@@ -179,7 +179,7 @@ def test_a_bad_grammar_is_refused_and_harms_nothing(make_engine: Any, kind: dict
 
 def test_without_a_tokenizer_it_is_refused() -> None:
     clock = VirtualClock()
-    engine = Engine(EngineConfig(max_model_len=64), runner=FakeRunner(64, 4, clock), clock=clock)
+    engine = Engine.on_runner(EngineConfig(max_model_len=64), FakeRunner(64, 4, clock), clock)
     with pytest.raises(InvalidSamplingParamsError, match="has none"):
         engine.add_request([5], guided(regex="a"))
 

@@ -28,7 +28,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
         enable_prefix_caching=False,  # it would find the preempted tokens again: nothing to recompute
     )
     num_host_blocks = 20 if request.param == "swap" else 0
-    engine = Engine(config, runner=FakeRunner(20, 4, clock, num_host_blocks), clock=clock)
+    engine = Engine.on_runner(config, FakeRunner(20, 4, clock, num_host_blocks), clock)
     for i in range(12):
         prompt = [(7 * i + j) % 1000 for j in range(5 + 3 * i)]
         engine.add_request(prompt, SamplingParams(temperature=0, max_tokens=20), request_id=f"r{i}")
@@ -49,7 +49,7 @@ def test_the_run_has_every_kind_of_trouble(engine):
 
 def test_a_snapshot_shows_a_last_byte_that_was_taken_late():
     clock = VirtualClock()
-    engine = Engine(EngineConfig(max_model_len=64), runner=FakeRunner(20, 4, clock), clock=clock)
+    engine = Engine.on_runner(EngineConfig(max_model_len=64), FakeRunner(20, 4, clock), clock)
     engine.add_request([1, 2, 3], SamplingParams(max_tokens=2))
     while engine.has_unfinished:
         engine.step()

@@ -151,9 +151,7 @@ def test_the_engine_obeys_and_so_does_the_simulator(simulated: bool) -> None:
         if simulated:
             engine = Deployment.of("qwen3-1.7b", "l4", **sizes, **fields).fast_engine(clock)
         else:
-            engine = Engine(
-                EngineConfig(max_model_len=40, **sizes, **fields), runner=FakeRunner(9, 4, clock), clock=clock
-            )
+            engine = Engine.on_runner(EngineConfig(max_model_len=40, **sizes, **fields), FakeRunner(9, 4, clock), clock)
         hits = []
         for first, pause in ((0, 0), (100, 0), (0, 0), (200, 0), (0, 0), (0, TTL_S + 1), (0, TTL_S - 1)):
             clock.advance(pause)

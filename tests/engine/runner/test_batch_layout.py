@@ -46,7 +46,7 @@ def test_no_row_of_a_kept_table_is_stale(fields, num_blocks, events):
     """Preemptions, swaps, aborts, shared prefixes, windows that move on, drafts that are rejected, pending tokens."""
     runner = LaidOutTwice(num_blocks)
     config = EngineConfig(**fields, block_size=4, max_model_len=40)
-    engine = Engine(config, runner=runner, clock=runner.clock, proposer=GuessingProposer())
+    engine = Engine.on_runner(config, runner, runner.clock, proposer=GuessingProposer())
     for number, event in enumerate(events):
         if isinstance(event, int):
             engine.abort(f"r{event}")

@@ -45,7 +45,7 @@ def make_engine(model: LoadedModel, *, recorded: bool, **fields: Any) -> Engine:
     config = EngineConfig(model=model.name, dtype="float32", device="cpu", **{**shape, **fields})
     clock = WallClock()
     runner = TorchRunner(model, config, clock, FakeGraph if recorded else None)
-    return Engine(config, model, runner=runner, clock=clock)
+    return Engine.on_runner(config, runner, clock, model=model)
 
 
 def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[list[int]]:

@@ -115,7 +115,7 @@ def test_steps_are_counted_once_however_often_they_are_scraped(serve: Serve, asy
 def test_ten_thousand_steps_without_a_scrape():
     clock = VirtualClock()
     config = EngineConfig(max_model_len=64, max_num_seqs=1, enable_prefix_caching=False)
-    engine = Engine(config, runner=FakeRunner(8, 16, clock), clock=clock)
+    engine = Engine.on_runner(config, FakeRunner(8, 16, clock), clock)
     metrics = EngineMetrics(engine, MODEL)
     for _ in range(200):
         engine.add_request([1, 2, 3], SamplingParams(max_tokens=50), stream=False)

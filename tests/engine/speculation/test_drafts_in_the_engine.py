@@ -260,7 +260,7 @@ def test_running_ahead_and_speculating_exclude_each_other() -> None:
         make_engine(async_scheduling=True)
     engine = make_engine()
     engine.runner.runs_beside_python = True
-    again = Engine(engine.config, runner=engine.runner, clock=engine.clock, proposer=GuessingProposer())
+    again = Engine.on_runner(engine.config, engine.runner, engine.clock, proposer=GuessingProposer())
     again.add_request([1, 2, 3], greedy(3))
     assert again.step()[0].token_ids == expected_output([1, 2, 3], 1), "waited for at once"
 
@@ -269,8 +269,8 @@ def test_without_a_model_only_lookups_can_draft() -> None:
     clock = VirtualClock()
     config = EngineConfig(max_model_len=64, block_size=BLOCK, speculative={"method": "synthetic"})
     with pytest.raises(ConfigError, match="needs a model"):
-        Engine(config, runner=FakeRunner(8, BLOCK, clock), clock=clock)
+        Engine.on_runner(config, FakeRunner(8, BLOCK, clock), clock)
     config = config.replace(speculative={"method": "ngram"})
-    engine = Engine(config, runner=FakeRunner(16, BLOCK, clock), clock=clock)
+    engine = Engine.on_runner(config, FakeRunner(16, BLOCK, clock), clock)
     engine.add_request([1, 2, 3, 1, 2], greedy(10))
     assert drain(engine).popitem()[1].token_ids == expected_output([1, 2, 3, 1, 2], 10)

@@ -71,7 +71,7 @@ def play_back(
         block_size=config.block_size,
         runs_beside_python=False,
     )
-    engine = Engine(config, runner=runner, clock=clock)
+    engine = Engine.on_runner(config, runner, clock)
     outputs: list[RequestOutput] = []
     upcoming = 0
     for step in recorded:
