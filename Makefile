@@ -129,7 +129,7 @@ mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which do
 $(BIN)/mutmut: $(INSTALLED)
 	$(BIN)/python -m pip install -q -c constraints.txt mutmut
 
-COVERED := tests/engine/core tests/engine/policies tests/engine/frontend tests/engine/robustness/test_ctrl_c_anywhere.py tests/engine/robustness/test_engine_faults.py \
+COVERED := tests/engine/core tests/engine/policies tests/engine/frontend tests/engine/robustness/test_fault_matrix.py tests/engine/robustness/test_engine_faults.py \
 	tests/engine/speculation/test_drafts_in_the_engine.py tests/engine/test_lossy.py tests/engine/test_cli.py tests/docs/test_architecture.py
 
 coverage: model ## branch coverage of core and policies by their own tests (five minutes)

@@ -1,28 +1,25 @@
-"""Counts and bounds what a client sent, before native code reads it.
+"""Bounds what a client sent, before native code reads it.
 
-llguidance follows nesting, references and rules by recursion, and takes the numbers of a JSON schema for 64-bit ones. A
-request beyond these limits is refused by name, in microseconds; what they let through is tried in a child process first
-(grammar_trials.py), since no list of limits is complete.
+llguidance takes the numbers of a JSON schema for 64-bit ones, and its own reader and Python's follow nesting by
+recursion. Beyond these limits a request is refused by name, in microseconds. What they let through is tried in a child
+process first (grammar_trials.py), since no list of limits is complete.
 """
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+
+from minillm.frontend.errors import InvalidGrammarError
 
 MAX_BYTES = 1_000_000
 """The largest grammar of any kind, in UTF-8: what a request's body has room for."""
 MAX_REGEX = 32_768
 """Characters of a regular expression."""
-MAX_CHOICES = 100_000
 MAX_NESTING = 100
-"""Levels of a JSON schema, or of parentheses. llguidance's own JSON reader stops at 128."""
+"""Levels of a JSON schema. llguidance's own JSON reader stops at 128."""
 MAX_PARTS = 200_000
 """Objects and lists in a JSON schema."""
-MAX_RULES = 5_000
-MAX_CHAIN = 200
-"""Rules, terminals or references, each of which refers to the next."""
 MAX_COUNT = 1_000_000
 """The largest minLength, maxItems and so on: no answer is as long."""
 
@@ -42,18 +39,10 @@ DATA = ("enum", "const", "default", "examples", "example")
 """Keywords whose values are data: nothing in them is a schema."""
 MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose values are schemas by name."""
-PARENTHESES = re.compile(r"\\[\s\S]?|[()]")
-"""And what is escaped. Patterns for a client's text match also where something is not closed: else each of a million
-quotes would have the rest of the text read."""
-QUOTES_OR_PARENTHESES = re.compile(r'"(?:\\[\s\S]?|[^"\\])*+"?|' + PARENTHESES.pattern)
 OTHER_REGEX = re.compile(r"\\[1-9]|\\k[<{]|\(\?(?:[=!]|<[=!]|P[=>])")
 """Look-around and back references: no automaton has them, and so neither has Rust's `regex`."""
 
 ANY_REGEX = re.compile("")
-
-
-class GrammarLimitError(ValueError):
-    """What a client sent is larger, deeper or further than a limit here, which the message names."""
 
 
 class _Place(NamedTuple):
@@ -77,75 +66,14 @@ class _Place(NamedTuple):
 
 
 def check_size(text: str, most: int = MAX_BYTES) -> str:
-    """The text. Raises GrammarLimitError: it is longer than `most` bytes, or has half a surrogate pair in it."""
+    """The text. Raises InvalidGrammarError: it is longer than `most` bytes, or has half a surrogate pair in it."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise GrammarLimitError(f"it is no Unicode text: {error}") from None
+        raise InvalidGrammarError(f"it is no Unicode text: {error}") from None
     if size > most:
-        raise GrammarLimitError(f"{size:,} bytes, and at most {most:,} are read: make it smaller")
+        raise InvalidGrammarError(f"{size:,} bytes, and at most {most:,} are read: make it smaller")
     return text
-
-
-def check_nesting(text: str, has_quotes: bool) -> None:
-    """Raise GrammarLimitError: parentheses are nested too deeply.
-
-    Args:
-        has_quotes: those in double quotes do not count.
-    """
-    depth = 0
-    for one in (QUOTES_OR_PARENTHESES if has_quotes else PARENTHESES).finditer(text):
-        depth += {"(": 1, ")": -1}.get(one[0], 0)
-        if depth > MAX_NESTING:
-            raise GrammarLimitError(f"parentheses are nested more than {MAX_NESTING} deep: write parts as rules")
-
-
-def check_rules(grammar: str) -> None:
-    """For Lark's notation and GBNF.
-
-    Raises:
-        GrammarLimitError: it has too many rules, or a chain of too many that refer to each other.
-    """
-    head = re.compile(r"(?m)^[ \t]*[?!]?([A-Za-z_][\w-]*)(?:\.-?\d+|\[[^\]\n]*\])*[ \t]*:(?::=)?")
-    heads = list(head.finditer(grammar))
-    if len(heads) > MAX_RULES:
-        raise GrammarLimitError(f"{len(heads):,} rules, and at most {MAX_RULES:,} are read: write fewer")
-    names = {one[1] for one in heads}
-    ends = [one.start() for one in heads[1:]] + [len(grammar)]
-    refers = {
-        one[1]: names.intersection(re.findall(r"[A-Za-z_][\w-]*", grammar[one.end() : end]))
-        for one, end in zip(heads, ends)
-    }
-    check_chains(refers, "rules")
-
-
-def check_chains(refers: Mapping[str, Collection[str]], what: str) -> None:
-    """Raise GrammarLimitError if there is a chain, without a cycle, of more than MAX_CHAIN names.
-
-    Args:
-        refers: which names each name refers to.
-        what: they are, for the message.
-    """
-    length: dict[str, int] = {}
-    """The longest chain from each name that is done."""
-    for start in refers:
-        path = [(start, iter(refers[start]))]
-        entered = {start}
-        while path:
-            name, rest = path[-1]
-            following = next((other for other in rest if other not in length and other not in entered), None)
-            if following is not None:
-                entered.add(following)
-                path.append((following, iter(refers.get(following, ()))))
-                continue
-            path.pop()
-            entered.discard(name)
-            length[name] = 1 + max((length.get(other, 0) for other in refers.get(name, ())), default=0)
-            if length[name] > MAX_CHAIN:
-                raise GrammarLimitError(
-                    f"more than {MAX_CHAIN} {what} in a chain, each of which refers to the next: write what they "
-                    "stand for"
-                )
 
 
 def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False, has_patterns: bool = True) -> dict[str, Any]:
@@ -159,8 +87,8 @@ def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False, has_pattern
             references, and bounds that only numbers beyond 64 bits satisfy.
         has_patterns: False leaves out every `pattern` and `patternProperties`, whatever is in them.
     Raises:
-        GrammarLimitError: it is nested too deeply, has too many parts or too long a chain of references, or a number
-            that cannot be honoured; the message has the place.
+        InvalidGrammarError: it is nested too deeply, has too many parts, or a number that cannot be honoured: the
+            message has its place.
     """
     root = [schema]
     todo = [_Place(root, 0, "schema", 1, None)]
@@ -173,9 +101,9 @@ def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False, has_pattern
         value = place.holder[place.key]
         num_parts += 1
         if place.depth > MAX_NESTING:
-            raise GrammarLimitError(f"nested more than {MAX_NESTING} deep: move inner parts to $defs")
+            raise InvalidGrammarError(f"nested more than {MAX_NESTING} deep: move inner parts to $defs")
         if num_parts > MAX_PARTS:
-            raise GrammarLimitError(f"more than {MAX_PARTS:,} objects and lists: make it smaller")
+            raise InvalidGrammarError(f"more than {MAX_PARTS:,} objects and lists: make it smaller")
         if isinstance(value, dict):
             value = place.holder[place.key] = dict(value)
             if place.kind == "schema":
@@ -197,7 +125,6 @@ def prepare_schema(schema: dict[str, Any], *, relaxed: bool = False, has_pattern
     [prepared] = root
     if not has_inner_id:  # each has anchors of its own
         _resolve_anchors(referring, anchors, prepared.get("$id"))
-    check_chains(_references(prepared), "references")
     return prepared
 
 
@@ -213,7 +140,7 @@ def _bound_numbers(schema: dict[str, Any], place: _Place, relaxed: bool) -> None
     def refuse(key: str, why: str) -> None:
         if not relaxed:
             value = str(schema[key])[:40]
-            raise GrammarLimitError(f"{key} at {place.pointer()} is {value}: {why}")
+            raise InvalidGrammarError(f"{key} at {place.pointer()} is {value}: {why}")
         del schema[key]
 
     for key in COUNTS:
@@ -281,51 +208,3 @@ def _resolve_anchors(referring: list[dict[str, Any]], anchors: Mapping[str, str]
         base, mark, name = one["$ref"].partition("#")
         if mark and base in ("", own) and name in anchors:
             one["$ref"] = anchors[name]
-
-
-def _references(schema: dict[str, Any]) -> dict[str, set[str]]:
-    """Which `$ref`s the target of each `$ref` has in it; `#` is the schema itself."""
-    found: dict[str, set[str]] = {}
-    by_target: dict[int, set[str]] = {}
-    num_looks = 0
-    todo = ["#"]
-    while todo:
-        reference = todo.pop()
-        if reference in found:
-            continue
-        target = _target(schema, reference)
-        if id(target) not in by_target:
-            by_target[id(target)], looked_at = _references_in(target)
-            num_looks += looked_at
-            if num_looks > 10 * MAX_PARTS:
-                raise GrammarLimitError("too many references to parts that have each other in them: use $defs")
-        found[reference] = by_target[id(target)]
-        todo += found[reference]
-    return found
-
-
-def _references_in(part: Any) -> tuple[set[str], int]:
-    """And how many values were looked at."""
-    found: set[str] = set()
-    todo, num_looks = [part], 0
-    while todo:
-        value = todo.pop()
-        num_looks += 1
-        if isinstance(value, dict):
-            if isinstance(value.get("$ref"), str) and value["$ref"].startswith("#"):
-                found.add(value["$ref"])
-            todo += [inner for key, inner in value.items() if key not in ("$defs", "definitions", *DATA)]
-        elif isinstance(value, list):
-            todo += [inner for inner in value if isinstance(inner, (dict, list))]
-    return found, num_looks
-
-
-def _target(schema: Any, reference: str) -> Any:
-    """What a `#/...` points at; None if there is no such place."""
-    for key in unquote(reference).split("/")[1:]:
-        key = key.replace("~1", "/").replace("~0", "~")
-        if isinstance(schema, dict):
-            schema = schema.get(key)
-        elif isinstance(schema, list):
-            schema = schema[int(key)] if key.isdecimal() and int(key) < len(schema) else None
-    return schema

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from minillm.core.errors import QueueFullError
 from minillm.frontend import grammar_worker
+from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
 
 MAX_WORKERS = max(2, min(4, os.cpu_count() or 1))
 """So many trials run at once: one that takes until its deadline doesn't hold up the others."""
@@ -32,16 +33,8 @@ START_S = 60.0
 """Longest that a worker takes to start: it imports llguidance, and makes a trie of the vocabulary."""
 
 
-class TrialError(ValueError):
-    """A grammar failed its trial."""
-
-
 class ClientLeftError(Exception):
     """Nobody waits for the grammar any more: its trial has not begun."""
-
-
-class EndedError(TrialError):
-    """The worker has ended with it."""
 
 
 class Tried(NamedTuple):
@@ -86,11 +79,10 @@ class Worker:
         """Seconds, of time.monotonic()."""
         self._owner = os.getpid()
         try:
-            with self._killed_after(START_S):
-                options = {"n_vocab": spec.vocab_size, "eos_token": spec.eos_token_ids or None}
-                ours.send_bytes(json.dumps(options).encode())
-                ours.send_bytes(spec.json)
-                ours.recv_bytes()
+            options = {"n_vocab": spec.vocab_size, "eos_token": spec.eos_token_ids or None}
+            ours.send_bytes(json.dumps(options).encode())
+            ours.send_bytes(spec.json)
+            self._receive(START_S)
         except (EOFError, OSError):
             self.close()
             raise RuntimeError("the process in which grammars are tried does not start") from None
@@ -104,22 +96,27 @@ class Worker:
         """Try a grammar, for so many seconds of CPU time. After a crash, or at the deadline, this worker has ended.
 
         Raises:
-            TrialError: it is wrong, or exceeds a limit.
+            InvalidGrammarError: it is wrong, or exceeds a limit.
+            GrammarTrialEndedError: this worker has ended with it.
         """
-        task = {"text": text, "may_be_gbnf": may_be_gbnf, "cpu_s": timeout_s, "wall_s": WALL_TIMES * timeout_s}
-        clock = self._killed_after(WALL_TIMES * timeout_s)
+        wall_s = WALL_TIMES * timeout_s
+        task = {"text": text, "may_be_gbnf": may_be_gbnf, "cpu_s": timeout_s, "wall_s": wall_s}
         try:
-            with clock:
-                self._pipe.send_bytes(json.dumps(task).encode())
-                answer = json.loads(self._pipe.recv_bytes())
-            if clock.is_over:  # the answer and the deadline came together
-                raise EOFError
-        except (EOFError, OSError):
+            self._pipe.send_bytes(json.dumps(task).encode())
+            answer = json.loads(self._receive(wall_s))
+        except (EOFError, OSError) as error:
             self.close()
-            raise EndedError(self._why_it_ended(clock.is_over, timeout_s)) from None
+            is_late = isinstance(error, TimeoutError)
+            raise GrammarTrialEndedError(self._why_it_ended(is_late, timeout_s)) from None
         if "error" in answer:
-            raise TrialError(answer["error"])
+            raise InvalidGrammarError(answer["error"])
         return Tried(answer["text"], answer["bytes"])
+
+    def _receive(self, seconds: float) -> bytes:
+        """What the child says next. Raises TimeoutError, or EOFError where it has ended."""
+        if not self._pipe.poll(seconds):
+            raise TimeoutError
+        return self._pipe.recv_bytes()
 
     def close(self) -> None:
         """End the child, and wait until it has ended. For the thread that this worker belongs to."""
@@ -144,30 +141,6 @@ class Worker:
         if code == -signal.SIGABRT:
             return f"it takes more than {grammar_worker.MEMORY >> 20} MB to compile: make it smaller or less nested"
         return "the grammar library crashes on it: nest less, and refer less from one rule or schema to the next"
-
-    def _killed_after(self, seconds: float) -> "_Deadline":
-        return _Deadline(seconds, self._process.kill)
-
-
-class _Deadline:
-    """`with` one, what takes longer than that is ended: also what waits inside of a system call."""
-
-    def __init__(self, seconds: float, end: Callable[[], None]) -> None:
-        self.is_over = False
-        self._end = end
-        self._timer = threading.Timer(seconds, self._pass)
-        self._timer.daemon = True
-
-    def _pass(self) -> None:
-        self.is_over = True
-        self._end()
-
-    def __enter__(self) -> None:
-        self._timer.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        self._timer.join()
 
 
 class Trials:
@@ -195,7 +168,7 @@ class Trials:
         """Try a grammar.
 
         Raises:
-            TrialError: it failed, or this is closed.
+            InvalidGrammarError: it failed, or this is closed.
             ClientLeftError: `has_left()` when a worker was free.
             QueueFullError: all workers are busy, and stay so for some deadlines.
             RuntimeError: no worker starts.
@@ -242,7 +215,7 @@ class Trials:
     def _take(self) -> Worker:
         with self._changing:
             if self._is_closed:
-                raise TrialError("this engine is closed: make another")
+                raise InvalidGrammarError("this engine is closed: make another")
             while self._idle:
                 worker = self._idle.pop()
                 if worker.is_alive:

@@ -152,7 +152,7 @@ def attempt(tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
             num_steps = STEPS if seed else LONG_WALK
             in_thread(WALKING_STACK, lambda: walk(matcher.deep_copy(), seed, num_steps))  # noqa: B023
     except MemoryError:
-        return {"error": f"it takes more than {MEMORY >> 20} MB to compile: make it smaller or less nested"}
+        os.abort()  # as llguidance does where it has no memory: the parent knows what that means
     except Exception as error:  # gbnf_to_lark raises plain ones, too
         return {"error": str(error)[:MAX_ERROR] or type(error).__name__}
     return {"text": text, "bytes": max(0, resident_bytes() - before)}

@@ -7,7 +7,7 @@ its state after the output so far it walks a trie of the vocabulary, and the tok
 and Louf 2023, "Efficient Guided Generation for Large Language Models", is the idea; Dong et al. 2024, "XGrammar", what
 it takes to be fast.
 
-It is native code that reads what a client sent. So a grammar is counted first (grammar_limits.py), then tried in a
+It is native code that reads what a client sent. So a grammar is measured first (grammar_limits.py), then tried in a
 child process with a deadline (grammar_trials.py), and only then compiled here, beside the engine's thread. What follows
 it through an answer is in grammar_matcher.py.
 """
@@ -18,20 +18,20 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minillm.core.errors import InvalidSamplingParamsError, RequestError
 from minillm.frontend import grammar_limits
 from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
-from minillm.frontend.grammar_limits import GrammarLimitError
 from minillm.frontend.grammar_matcher import CompiledGrammar, explain
-from minillm.frontend.grammar_trials import ClientLeftError, EndedError, TokenizerSpec, Trials
+from minillm.frontend.grammar_trials import ClientLeftError, TokenizerSpec, Trials
 from minillm.frontend.grammar_worker import COMPILING_STACK, compile_grammar
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLTokenizer
 
 
 CACHED_GRAMMARS = 64
@@ -105,24 +105,16 @@ class StructuredOutputsParams:
         holds a lock while it is written: once, that is.
 
         Raises:
-            GrammarLimitError: it is too large, too deep, or has a number that cannot be honoured.
+            InvalidGrammarError: it is too large, too deep, or has a number that cannot be honoured.
             ValueError and the like: it has a wrong form.
         """
         if self.grammar is not None:
-            grammar_limits.check_size(self.grammar)
-            grammar_limits.check_nesting(self.grammar, has_quotes=True)
-            grammar_limits.check_rules(self.grammar)
-            return self.grammar
+            return grammar_limits.check_size(self.grammar)
         if self.regex is not None:
             grammar_limits.check_size(self.regex, grammar_limits.MAX_REGEX)
-            grammar_limits.check_nesting(self.regex, has_quotes=False)
             escaped = re.sub(r"\\.|/|\n", lambda one: {"/": r"\/", "\n": r"\n"}.get(one[0], one[0]), self.regex)
             return f"start: /{escaped}/"
         if self.choice is not None:
-            if len(self.choice) > grammar_limits.MAX_CHOICES:
-                raise GrammarLimitError(
-                    f"{len(self.choice):,} texts, and at most {grammar_limits.MAX_CHOICES:,} are read"
-                )
             return grammar_limits.check_size("start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, self.choice)))
         schema = {"type": "object"} if self.json is None else self.json
         return f"start: {json_rule(schema)}"
@@ -135,17 +127,17 @@ def json_rule(schema: str | dict[str, Any], *, relaxed: bool = False) -> str:
     Args:
         relaxed: keywords that cannot be followed are passed over, not refused.
     Raises:
-        GrammarLimitError: it is too large, too deep, or has a number that cannot be honoured.
+        InvalidGrammarError: it is too large, too deep, or has a number that cannot be honoured.
         ValueError and the like: it has a wrong form.
     """
     if isinstance(schema, str):
         schema = json.loads(grammar_limits.check_size(schema))
     if not isinstance(schema, dict):
-        raise GrammarLimitError(f"a schema is an object, not {json.dumps(schema)[:40]}")
+        raise InvalidGrammarError(f"a schema is an object, not {json.dumps(schema)[:40]}")
     schema = grammar_limits.prepare_schema(schema, relaxed=relaxed)
     layout = schema.get("x-guidance", {})
     if not isinstance(layout, dict):
-        raise GrammarLimitError("x-guidance is an object")
+        raise InvalidGrammarError("x-guidance is an object")
     schema["x-guidance"] = {**JSON_LAYOUT, **layout, **({"lenient": True} if relaxed else {})}
     return grammar_limits.check_size("%json " + json.dumps(schema, allow_nan=False))
 
@@ -153,6 +145,34 @@ def json_rule(schema: str | dict[str, Any], *, relaxed: bool = False) -> str:
 def resolve_tokens(grammar: str, special: Collection[str]) -> str:
     """In Lark's notation `<name>` is the special token of that name. Where the tokenizer has none, it is its text."""
     return TOKEN.sub(lambda found: json.dumps(found[1]) if found[1] and found[1] not in special else found[0], grammar)
+
+
+class Vocabulary(NamedTuple):
+    """A model's tokens, as llguidance wants them."""
+
+    spec: TokenizerSpec
+    trie: "LLTokenizer"
+    special: frozenset[str]
+    """Tokens that llguidance takes for special ones. They may be plain text to the tokenizer, as Qwen's `<tool_call>`
+    is."""
+
+    @classmethod
+    def of(cls, tokenizer: Any, vocab_size: int | None, eos_token_ids: Collection[int]) -> "Vocabulary":
+        """As llguidance.hf.from_tokenizer has it. Takes about half a second, and holds up every thread of Python for a
+        part of that. Raises InvalidSamplingParamsError: the tokenizer cannot be read."""
+        from llguidance import LLTokenizer
+
+        backend = copy(getattr(tokenizer, "backend_tokenizer", None))
+        if backend is None:
+            raise InvalidSamplingParamsError("structured outputs want a fast tokenizer, and this model's is not")
+        backend.no_padding()
+        backend.no_truncation()
+        eos = [token for token in sorted(eos_token_ids) or [tokenizer.eos_token_id] if token is not None]
+        text = backend.to_str()
+        trie = LLTokenizer(text, n_vocab=vocab_size, eos_token=eos or None)
+        added = backend.get_added_tokens_decoder().items()
+        special = frozenset(token.content for token_id, token in added if trie.is_special_token(token_id))
+        return cls(TokenizerSpec(text.encode(), vocab_size, eos), trie, special)
 
 
 class GrammarCompiler:
@@ -173,31 +193,27 @@ class GrammarCompiler:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._tokenizer, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
-        self.trials = Trials(self._spec, timeout_s)
+        self.trials = Trials(lambda: self._vocabulary.spec, timeout_s)
         self._compiled: OrderedDict[str, CompiledGrammar] = OrderedDict()
         """By text."""
         self._in_progress: dict[str, Future[CompiledGrammar]] = {}
         self._renewing: set[str] = set()
-        self._changing, self._making_trie = threading.Lock(), threading.Lock()
+        self._changing, self._reading = threading.Lock(), threading.Lock()
         self._working = threading.Lock()
         """Held while a grammar is counted or compiled here: one at a time, however many clients send some."""
         self.num_compiled = 0
         self.compile_s = 0.0
         """Seconds they took in this process, without their trials; what is found in the cache adds nothing."""
 
-    def compile(self, params: Any) -> "LLMatcher | None":
-        """llguidance's matcher at the beginning of the grammar, to try texts with; None if nothing is asked for. Waits
-        for it.
-
-        Raises:
-            InvalidGrammarError: the grammar is wrong, too large, takes too long, or no output satisfies it.
-            InvalidSamplingParamsError: no StructuredOutputsParams, or the model has no tokenizer that can be read.
-        """
-        return None if params is None else self.start(params).result().first.deep_copy()
-
     def start(self, params: Any) -> "Future[CompiledGrammar]":
-        """Have a grammar compiled in a thread of its own. The future raises what `compile` does. Cancelled before its
-        trial begins, it leaves the queue."""
+        """Have a grammar compiled in a thread of its own. The future gives it, or raises
+
+            InvalidGrammarError: it is wrong, too large, takes too long, or no output satisfies it.
+            InvalidSamplingParamsError: no StructuredOutputsParams, or the model has no tokenizer that can be read.
+            QueueFullError: too many others are being tried.
+
+        Cancelled before its trial begins, it leaves the queue.
+        """
         future: Future[CompiledGrammar] = Future()
         try:
             if not isinstance(params, StructuredOutputsParams):
@@ -213,10 +229,6 @@ class GrammarCompiler:
         else:
             start_thread(lambda: self._work(params, future))
         return future
-
-    def tokenize(self, text: str) -> list[int]:
-        """In tokens of the model's vocabulary. Raises InvalidSamplingParamsError: its tokenizer cannot be read."""
-        return self._trie.tokenize_str(text)
 
     def close(self) -> None:
         """End the processes in which grammars are tried: nothing more is compiled."""
@@ -255,9 +267,10 @@ class GrammarCompiler:
         try:
             grammar = self._compile(params, future.cancelled)
         except (ValueError, TypeError, RecursionError, OverflowError) as wrong:
-            kind = GrammarTrialEndedError if isinstance(wrong, EndedError) else InvalidGrammarError
-            message = f"structured outputs: {params.kind}: {readable(str(wrong), params.kind)}"
-            error = wrong if isinstance(wrong, RequestError) else kind(message)
+            error = wrong
+            if isinstance(wrong, InvalidGrammarError) or not isinstance(wrong, RequestError):
+                kind = GrammarTrialEndedError if isinstance(wrong, GrammarTrialEndedError) else InvalidGrammarError
+                error = kind(f"structured outputs: {params.kind}: {readable(str(wrong), params.kind)}")
         except BaseException as failure:
             error = failure
         if not future.set_running_or_notify_cancel():
@@ -286,9 +299,9 @@ class GrammarCompiler:
                 return self._compile(params, has_left)
         try:
             is_own = params.grammar is not None
-            resolved = resolve_tokens(text, self._special_tokens) if is_own else text
+            resolved = resolve_tokens(text, self._vocabulary.special) if is_own else text
             tried = self.trials.run(resolved, may_be_gbnf=is_own, has_left=has_left)
-            trie = self._trie
+            trie = self._vocabulary.trie
             with self._working:
                 grammar = CompiledGrammar(lambda: compile_grammar(trie, tried.text), tried.num_bytes)
             with self._changing:
@@ -310,41 +323,15 @@ class GrammarCompiler:
         while len(self._compiled) > 1 and (len(self._compiled) > CACHED_GRAMMARS or num_cached > CACHED_BYTES):
             num_cached -= self._compiled.popitem(last=False)[1].num_bytes
 
-    def _spec(self) -> "TokenizerSpec":
-        with self._making_trie:
-            return self._shared_spec
-
-    @cached_property
-    def _shared_spec(self) -> "TokenizerSpec":
-        """As llguidance.hf.from_tokenizer has it. Made once: that holds up every thread of Python for a while."""
-        from copy import copy
-
-        backend = copy(getattr(self._tokenizer, "backend_tokenizer", None))
-        if backend is None:
-            raise InvalidSamplingParamsError("structured outputs want a fast tokenizer, and this model's is not")
-        backend.no_padding()
-        backend.no_truncation()
-        eos = sorted(self._eos_token_ids) or [self._tokenizer.eos_token_id]
-        return TokenizerSpec(backend.to_str().encode(), self._vocab_size, [token for token in eos if token is not None])
-
-    @cached_property
-    def _special_tokens(self) -> set[str]:
-        """Those that llguidance takes for one. They may be plain text to the tokenizer, as Qwen's `<tool_call>` is."""
-        added = self._tokenizer.backend_tokenizer.get_added_tokens_decoder()
-        return {token.content for token_id, token in added.items() if self._trie.is_special_token(token_id)}
-
     @property
-    def _trie(self) -> "LLTokenizer":
-        """The vocabulary as a trie. That takes about half a second, so it is made for the first grammar."""
-        with self._making_trie:
-            return self._shared_trie
+    def _vocabulary(self) -> Vocabulary:
+        """Read for the first grammar."""
+        with self._reading:
+            return self._read_vocabulary
 
     @cached_property
-    def _shared_trie(self) -> "LLTokenizer":
-        from llguidance import LLTokenizer
-
-        spec = self._shared_spec
-        return LLTokenizer(spec.json.decode(), n_vocab=spec.vocab_size, eos_token=spec.eos_token_ids or None)
+    def _read_vocabulary(self) -> Vocabulary:
+        return Vocabulary.of(self._tokenizer, self._vocab_size, self._eos_token_ids)
 
 
 def start_thread(work: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.calls import TokenCounts, completions_of
 from minillm.server.errors import ApiError
 from minillm.server.logprobs import TokenTexts, chat_logprobs, completion_logprobs
-from minillm.server.protocol import ChatBody, GenerationBody
+from minillm.server.protocol import GenerationBody
 from minillm.server.tools import ToolCallReader
 
 DONE = b"data: [DONE]\n\n"
@@ -52,7 +52,7 @@ class AnswerShape:
         has_offsets = body.num_logprobs is not None and not body.is_chat
         self._offsets = [texts.offsets(prompt) for prompt in prompts for _ in range(body.n)] if has_offsets else []
         """By choice: where its tokens begin in its text."""
-        offered = {tool.function.name for tool in body.offered_tools} if isinstance(body, ChatBody) else set()
+        offered = {tool.function.name for tool in body.offered_tools}
         self._has_tools = bool(offered)
         self._readers: defaultdict[int, ToolCallReader] = defaultdict(lambda: ToolCallReader(offered))
 

@@ -17,7 +17,7 @@ from minillm.frontend.prompts import Prompt
 from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.server.errors import ApiError
 from minillm.server.strict_json import LIST, LISTS, OBJECT, TEXT, TEXTS, List, StrictJson, one_of, refusal, tag_of_type
-from minillm.server.tools import NamedTool, Tool, ToolCall, tool_grammar
+from minillm.server.tools import NamedTool, Tool, ToolCall
 from minillm.server.unsupported import PARAMETERS
 
 MAX_PROMPTS = 64
@@ -237,6 +237,11 @@ class GenerationBody(StrictJson):
         return next((name for name in names if getattr(self, name) is not None), "guided_grammar")
 
     @property
+    def offered_tools(self) -> list[Tool]:
+        """What the answer may call. A grammar for them is made apart: tool_grammars.py."""
+        return []
+
+    @property
     def num_logprobs(self) -> int | None:
         raise NotImplementedError
 
@@ -252,12 +257,12 @@ class GenerationBody(StrictJson):
         shared = self.model_dump(include=SamplingParams.model_fields.keys() & GenerationBody.model_fields.keys())
         own: dict[str, Any] = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
         wanted = self.constraints()
-        if len(wanted) > 1:
+        if len(wanted) + bool(self.offered_tools) > 1:
             raise ApiError(400, "an answer follows one format, grammar or set of tools: send one", "invalid_value")
         return SamplingParams(**{**shared, **own, "structured_outputs": wanted[0] if wanted else None})
 
     def constraints(self) -> list[StructuredOutputsParams]:
-        """What the answer must follow, under whatever name it was asked for."""
+        """What the answer must follow, under whatever name it was asked for; but for tools."""
         kinds = ("json", "regex", "choice", "grammar")
         guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
         if self.guided_choice == []:
@@ -340,12 +345,6 @@ class ChatBody(GenerationBody):
     @property
     def offered_tools(self) -> list[Tool]:
         return [] if self.tool_choice == "none" else self.tools
-
-    def constraints(self) -> list[StructuredOutputsParams]:
-        if not self.offered_tools:
-            return super().constraints()
-        grammar = tool_grammar(self.tools, self.tool_choice, self.parallel_tool_calls)
-        return [*super().constraints(), StructuredOutputsParams(grammar=grammar)]
 
 
 class ResponsesBody(GenerationBody):

@@ -122,7 +122,7 @@ class Service:
             message = "this server serves in another order than by priority: leave it out"
             raise ApiError(400, message, "unsupported_parameter", "priority")
         prompts = body.prompts()
-        tools = template_tools(self.thread.model.tokenizer, body.offered_tools) if isinstance(body, ChatBody) else None
+        tools = template_tools(self.thread.model.tokenizer, body.offered_tools)
         try:
             token_ids = await self.in_thread(self._encode, prompts, tools)
         except RequestError as error:

@@ -12,10 +12,10 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol
 
+from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import GrammarTrialEndedError, InvalidGrammarError
-from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams, readable
+from minillm.frontend.structured_outputs import StructuredOutputsParams, readable
 from minillm.server.errors import ApiError
 from minillm.server.tools import (
     Function,
@@ -36,24 +36,14 @@ SAID_BEFORE = "structured outputs: grammar: "
 """In front of a refusal: about what the client didn't write."""
 
 
-class Compiling(Protocol):
-    """An engine's thread, as far as it compiles grammars."""
-
-    @property
-    def grammars(self) -> GrammarCompiler: ...
-
-    def check_alive(self) -> None:
-        """Raise EngineDeadError if nothing is compiled any more."""
-
-
 class ToolGrammars:
     """Makes grammars of tools that compile.
 
     Args:
-        thread: its engine compiles them.
+        thread: has the engine that compiles them.
     """
 
-    def __init__(self, thread: Compiling) -> None:
+    def __init__(self, thread: EngineThread) -> None:
         self._thread = thread
         self._looseness: OrderedDict[bytes, Looseness] = OrderedDict()
         """By digest of a schema, where it isn't NONE."""

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from minillm.frontend.grammar_limits import GrammarLimitError, prepare_schema
+from minillm.frontend.grammar_limits import prepare_schema
 from minillm.frontend.structured_outputs import json_rule
 from minillm.server.errors import ApiError
 from minillm.server.strict_json import StrictJson
@@ -186,7 +186,7 @@ def arguments_rule(number: int, function: Function, looseness: Looseness) -> str
         if looseness is Looseness.NO_PATTERNS:
             parameters = prepare_schema(parameters, relaxed=True, has_patterns=False)
         return json_rule({**parameters, "type": "object", "x-guidance": {}}, relaxed=not function.strict)
-    except (GrammarLimitError, ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ApiError(400, f"{field}: {error}", "invalid_value", field) from None
 
 

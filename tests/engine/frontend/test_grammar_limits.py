@@ -4,12 +4,14 @@ import math
 from typing import Any
 
 import pytest
+from frontend.grammars import allows, compiled
 from hypothesis import given
 from hypothesis import strategies as st
-from server.nasty_grammars import gbnf, rules, schemas
+from server.nasty_grammars import rules, schemas
 
 from minillm.core.errors import InvalidSamplingParamsError
-from minillm.frontend.grammar_limits import EDGE, NO_BOUND, GrammarLimitError, check_chains, prepare_schema
+from minillm.frontend.errors import InvalidGrammarError
+from minillm.frontend.grammar_limits import EDGE, NO_BOUND, prepare_schema
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams, resolve_tokens
 from minillm.model.loader import LoadedModel
 from minillm.server.tools import ToolCallReader
@@ -20,13 +22,6 @@ I64 = 2**63
 @pytest.fixture(scope="module")
 def grammars(model: LoadedModel) -> GrammarCompiler:
     return GrammarCompiler(model.tokenizer, model.model_config.vocab_size, model.eos_token_ids)
-
-
-def allows(grammars: GrammarCompiler, text: str, **kind: Any) -> bool:
-    """Whether a whole output may be this text."""
-    matcher = grammars.compile(StructuredOutputsParams(**kind))
-    tokens = grammars.tokenize(text)
-    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +78,7 @@ def test_a_number_that_cannot_be_honoured_is_refused_by_name(
     grammars: GrammarCompiler, schema: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(InvalidSamplingParamsError, match=f"json: {named}"):
-        grammars.compile(StructuredOutputsParams(json=schema))
+        compiled(grammars, StructuredOutputsParams(json=schema))
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -103,34 +98,26 @@ def referring(length: int) -> dict[str, Any]:
     [
         ({"json": deep(101)}, "nested more than 100 deep"),
         ({"json": {"enum": [deep(101)]}}, "nested more than 100 deep"),
-        ({"json": referring(300)}, "more than 200 references in a chain"),
         ({"json": {"enum": ["x" * 1_000_001]}}, "make it smaller"),
         ({"json": {"enum": [[]] * 200_001}}, "more than 200,000 objects and lists"),
         ({"json": '{"type": ' + "9" * 9999 + "}"}, "digits"),
         ({"json": "[" * 100_000}, "recursion|nested"),
         ({"json": "[1]"}, "a schema is an object"),
         ({"regex": "a?" * 20_000}, "at most 32,768"),
-        ({"regex": "(" * 101 + ")" * 101}, "parentheses are nested more than 100 deep"),
         ({"regex": "\ud800"}, "no Unicode text"),
-        ({"choice": ["a"] * 100_001}, "at most 100,000"),
         ({"choice": ["a" * 1_000_001]}, "make it smaller"),
-        ({"grammar": rules(300)}, "more than 200 rules in a chain"),
-        ({"grammar": rules(300, "T")}, "more than 200 rules in a chain"),
-        ({"grammar": gbnf(300)}, "more than 200 rules in a chain"),
-        ({"grammar": "start: x\n" + "\n".join(f"r{i}: x" for i in range(5001))}, "at most 5,000"),
-        ({"grammar": "start: " + "(" * 101}, "nested more than 100 deep"),
     ],
     ids=lambda value: str(value)[:40],
 )
 def test_what_is_too_large_or_too_deep_never_reaches_native_code(kind: dict[str, Any], why: str) -> None:
     untouched = GrammarCompiler(object(), None, [])  # with this tokenizer nothing can be tried
     with pytest.raises(InvalidSamplingParamsError, match=f"structured outputs: {next(iter(kind))}: .*({why})"):
-        untouched.compile(StructuredOutputsParams(**kind))
+        compiled(untouched, StructuredOutputsParams(**kind))
 
 
-@pytest.mark.parametrize("kind", [{"json": referring(150)}, {"grammar": rules(150)}, {"json": deep(45)}], ids=str)
+@pytest.mark.parametrize("kind", [{"json": referring(300)}, {"grammar": rules(300)}, {"json": deep(45)}], ids=str)
 def test_what_is_within_the_limits_compiles(grammars: GrammarCompiler, kind: dict[str, Any]) -> None:
-    assert grammars.compile(StructuredOutputsParams(**kind)) is not None
+    assert compiled(grammars, StructuredOutputsParams(**kind)) is not None
 
 
 @pytest.mark.parametrize(
@@ -158,20 +145,11 @@ def test_a_million_characters_of_any_kind_are_counted_at_once(text: str) -> None
     assert ToolCallReader().read(text, is_last=True) == (text, [])
 
 
-def test_chains_are_as_long_as_their_longest_way_and_cycles_have_no_length() -> None:
-    ladder = {str(i): [str(i + 1), str(i + 2)] for i in range(150)}
-    check_chains(ladder, "rules")
-    check_chains({"a": ["b"], "b": ["c"], "c": ["a"]}, "rules")
-    check_chains({str(i): [str(j) for j in range(60) if j != i] for i in range(60)}, "rules")  # all refer to all
-    with pytest.raises(GrammarLimitError, match="200 rules"):
-        check_chains({**ladder, **{f"x{i}": [f"x{i + 1}"] for i in range(60)}, "x60": ["0"]}, "rules")
-
-
 @given(schema=schemas, relaxed=st.booleans())
 def test_numbers_that_are_left_are_small_and_no_bound_became_wider(schema: dict[str, Any], relaxed: bool) -> None:
     try:
         prepared = prepare_schema(schema, relaxed=relaxed)
-    except GrammarLimitError:
+    except InvalidGrammarError:
         return
     before, after = leaf(schema), leaf(prepared)
     for key, sign in {"minimum": -1, "exclusiveMinimum": -1, "maximum": 1, "exclusiveMaximum": 1}.items():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_runner import drain
+from frontend.grammars import compiled, tokenize
 
 from minillm import Engine, EngineConfig, SamplingParams, StructuredOutputsParams
 from minillm.core.request import FinishReason
@@ -59,13 +60,13 @@ def test_fifty_answers_follow_one_schema(grammars: GrammarCompiler, random_text:
     for _ in range(50):
         [matcher] = grammars.start(StructuredOutputsParams(json=BOUNDED)).result().matchers(1)
         answer = {f"f{length}": random_text(choose, choose.randrange(length // 2, length)) for length in LENGTHS}
-        assert follow(matcher, grammars.tokenize(json.dumps(answer))) is None
+        assert follow(matcher, tokenize(grammars, json.dumps(answer))) is None
 
 
 def small_lexer(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> CompiledGrammar:
     """A grammar whose lexer has room for the states of one or two answers of 400 characters."""
     monkeypatch.setitem(grammar_worker.LIMITS, "max_lexer_states", 8000)
-    trie = grammars._trie
+    trie = grammars._vocabulary.trie
     return CompiledGrammar(lambda: compile_grammar(trie, f"start: /{COUNTING}/"))
 
 
@@ -77,13 +78,13 @@ def test_states_that_other_answers_left_are_nobodys_error(
     monkeypatch.setattr(grammar_worker, "BURST_S", float("inf"))
     choose = random.Random(0)
     matchers = grammar.matchers(12)
-    answers = [grammars.tokenize(random_text(choose, 400)) for _ in matchers]
+    answers = [tokenize(grammars, random_text(choose, 400)) for _ in matchers]
     assert [follow(*pair) for pair in zip(matchers, answers, strict=True)] == [None] * len(matchers)
     assert any(matcher._has_own_lexer for matcher in matchers), "this has tried what it is about"
     assert grammar.is_worn and not grammar.renewed().is_worn
 
     [long] = grammar.matchers(1)
-    error = follow(long, grammars.tokenize(random_text(choose, 8000)))
+    error = follow(long, tokenize(grammars, random_text(choose, 8000)))
     assert error == f"{GRAMMAR_ERROR}: {explain('too many states')}", "one answer alone fills it: an error of its own"
 
     monkeypatch.setattr(grammar_matcher, "RENEW_S", 0.0)  # compiling again would hold up other rows
@@ -100,7 +101,7 @@ def test_a_grammar_that_has_served_many_tokens_is_compiled_anew(
     monkeypatch.setattr(grammar_matcher, "RENEW_TOKENS", 3)
     before = grammar.num_bytes
     [matcher] = grammar.matchers(1)
-    assert follow(matcher, compiler.tokenize("a")) is None and compiler.start(params).result() is grammar
+    assert follow(matcher, tokenize(compiler, "a")) is None and compiler.start(params).result() is grammar
     assert grammar.num_bytes > before, "what it grows to is accounted for"
     grammar.num_tokens = 3
     while (renewed := compiler.start(params).result()) is grammar:
@@ -111,7 +112,7 @@ def test_a_grammar_that_has_served_many_tokens_is_compiled_anew(
 
 def test_an_ambiguous_grammar_is_refused_at_the_door(grammars: GrammarCompiler) -> None:
     with pytest.raises(InvalidGrammarError, match="too ambiguous") as caught:
-        grammars.compile(StructuredOutputsParams(grammar=AMBIGUOUS))
+        compiled(grammars, StructuredOutputsParams(grammar=AMBIGUOUS))
     assert "verbose" not in str(caught.value) and "items" not in str(caught.value)
 
 

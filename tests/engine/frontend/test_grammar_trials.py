@@ -12,8 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
+from frontend.grammars import compiled
 from hypothesis import HealthCheck, given, settings
-from server.nasty_grammars import WORST, asked
+from server.nasty_grammars import WORST, asked, rules
 
 from minillm import EngineConfig, SamplingParams, StructuredOutputsParams
 from minillm.core.errors import InvalidSamplingParamsError, QueueFullError
@@ -53,18 +54,22 @@ def workers() -> list[psutil.Process]:
     return found
 
 
-def test_a_crash_is_the_refusal_of_the_request_that_caused_it(grammars: GrammarCompiler) -> None:
+@pytest.mark.parametrize("crashing", [CRASHING, StructuredOutputsParams(grammar=rules(3000))])
+def test_a_crash_is_the_refusal_of_the_request_that_caused_it(
+    grammars: GrammarCompiler, crashing: StructuredOutputsParams
+) -> None:
+    before = grammars.trials.num_deaths
     with pytest.raises(InvalidGrammarError, match="structured outputs: grammar: the grammar library crashes on it"):
-        grammars.compile(CRASHING)
-    assert grammars.compile(YES) is not None
-    assert grammars.trials.num_deaths == 1
+        compiled(grammars, crashing)
+    assert compiled(grammars, YES) is not None
+    assert grammars.trials.num_deaths == before + 1
 
 
 def test_a_deadline_is_one_too_and_the_next_trial_begins_anew(model: LoadedModel) -> None:
     compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=0.2)
     late = r"regex: it takes longer than 0.2 s of CPU time.*ask the operator to raise --grammar-timeout"
     with pytest.raises(InvalidGrammarError, match=late):
-        compiler.compile(ENDLESS)
+        compiled(compiler, ENDLESS)
     assert compiler.trials.num_deaths == 1
     assert not compiler.num_compiled, "a start takes longer than the deadline, which does not count it"
     compiler.close()
@@ -74,7 +79,7 @@ def test_a_busy_machine_is_no_reason_for_a_deadline(model: LoadedModel, monkeypa
     monkeypatch.setattr(grammar_trials, "WALL_TIMES", 1000)
     before = set(workers())
     compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=0.5)
-    compiler.compile(YES)
+    compiled(compiler, YES)
     [worker] = set(workers()) - before
     worker.suspend()  # as one that gets no core
     future = compiler.start(StructuredOutputsParams(choice=["no"]))
@@ -87,13 +92,13 @@ def test_a_busy_machine_is_no_reason_for_a_deadline(model: LoadedModel, monkeypa
 def test_workers_that_have_nothing_to_do_end(model: LoadedModel) -> None:
     before = set(workers())
     compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids)
-    compiler.compile(YES)
+    compiled(compiler, YES)
     compiler.trials.end_idle()
     [worker] = set(workers()) - before
     assert worker.is_running(), "it has had something to do a moment ago"
     compiler.trials.end_idle(0)
     assert not worker.is_running()
-    assert compiler.compile(StructuredOutputsParams(choice=["no"])) is not None
+    assert compiled(compiler, StructuredOutputsParams(choice=["no"])) is not None
     assert compiler.trials.num_deaths == 0
     compiler.close()
 
@@ -121,18 +126,18 @@ def test_a_client_that_left_leaves_the_queue(model: LoadedModel, monkeypatch: py
 
 
 def test_a_worker_that_was_killed_is_replaced(grammars: GrammarCompiler) -> None:
-    grammars.compile(YES)
+    compiled(grammars, YES)
     for worker in workers():
         worker.kill()
         worker.wait(60)
-    assert grammars.compile(StructuredOutputsParams(choice=["no"])) is not None
+    assert compiled(grammars, StructuredOutputsParams(choice=["no"])) is not None
     assert grammars.trials.num_deaths == 0, "no grammar did that"
 
 
 def test_one_that_is_killed_from_outside_says_so(model: LoadedModel) -> None:
     compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=300)
     before = set(workers())
-    compiler.compile(YES)
+    compiled(compiler, YES)
     [worker] = set(workers()) - before
     idle = worker.cpu_times().user
     future = compiler.start(ENDLESS)
@@ -147,13 +152,13 @@ def test_one_that_is_killed_from_outside_says_so(model: LoadedModel) -> None:
 def test_engines_leave_no_process_behind(config: EngineConfig, model: LoadedModel) -> None:
     before = set(workers())
     engine = Engine(config, model)
-    engine.grammars.compile(YES)
+    compiled(engine.grammars, YES)
     [started] = set(workers()) - before
     assert started.nice() > psutil.Process().nice() or sys.platform != "linux"
     engine.close()
     assert not started.is_running(), "no zombie either"
     with pytest.raises(InvalidGrammarError, match="closed"):
-        engine.grammars.compile(StructuredOutputsParams(choice=["no"]))
+        compiled(engine.grammars, StructuredOutputsParams(choice=["no"]))
 
 
 KILLED = """
@@ -164,7 +169,7 @@ from types import SimpleNamespace
 import psutil
 tokenizer = SimpleNamespace(backend_tokenizer=Tokenizer.from_file({folder!r} + "/tokenizer.json"))
 compiler = GrammarCompiler(tokenizer, None, [2], timeout_s=3)
-compiler.compile(StructuredOutputsParams(choice=["a"]))
+compiler.start(StructuredOutputsParams(choice=["a"])).result()
 print(psutil.Process().children()[0].pid, flush=True)
 future = compiler.start(StructuredOutputsParams(regex="a?" * 16_000)) if {busy} else None
 input()
@@ -230,7 +235,7 @@ def test_a_flood_of_endless_grammars_gets_an_answer(model: LoadedModel, monkeypa
     while len(workers()) < grammar_trials.MAX_WORKERS:
         threading.Event().wait(0.01)
     with pytest.raises(QueueFullError, match="try again later"):
-        compiler.compile(YES)
+        compiled(compiler, YES)
     compiler.close()
     for future in futures:
         with pytest.raises(InvalidGrammarError):
@@ -240,11 +245,11 @@ def test_a_flood_of_endless_grammars_gets_an_answer(model: LoadedModel, monkeypa
 def test_what_is_kept_is_bounded_in_bytes(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structured_outputs, "CACHED_BYTES", 250)
     monkeypatch.setattr(grammars.trials, "run", lambda text, **_: grammar_trials.Tried(text, 100))
-    compiled = []
+    so_far = []
     for choice in "abbcba":  # two have room
-        grammars.compile(StructuredOutputsParams(choice=[choice]))
-        compiled.append(grammars.num_compiled)
-    assert compiled == [1, 2, 2, 3, 3, 4]
+        compiled(grammars, StructuredOutputsParams(choice=[choice]))
+        so_far.append(grammars.num_compiled)
+    assert so_far == [1, 2, 2, 3, 3, 4]
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
@@ -253,7 +258,7 @@ def test_what_passed_its_trial_harms_nothing_here(grammars: GrammarCompiler, fie
     """Compiled and followed in this process, for longer than in the trial: a crash would end the tests."""
     try:
         [params] = parse(json.dumps({"model": "m", "prompt": "", **fields}).encode(), CompletionBody).constraints()
-        matcher = grammars.compile(params)
+        matcher = compiled(grammars, params)
     except (ApiError, InvalidSamplingParamsError):
         return
     with contextlib.suppress(ValueError):  # too large, further on

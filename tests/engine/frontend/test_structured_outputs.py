@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fake_runner import FakeRunner, drain
+from frontend.grammars import compiled
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -121,7 +122,7 @@ def test_the_output_always_follows_the_grammar(
     outputs |= drain(engine)
     for number, kind in enumerate(kinds):
         output = outputs[str(number)]
-        matcher = engine.grammars.compile(StructuredOutputsParams(**kind))
+        matcher = compiled(engine.grammars, StructuredOutputsParams(**kind))
         if output.finish_reason is FinishReason.LENGTH:  # the small pools are full
             assert matcher.consume_tokens(output.token_ids)
         elif "json" in kind:

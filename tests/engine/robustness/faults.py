@@ -116,15 +116,15 @@ class Faults:
         for sequence in self.engine.outputs.groups[request_id].sequences:
             if self.strikes("detokenizer"):
                 tokens_left = self.rng.randrange(10)
-                sequence.detokenizer.append = self._broken_append(sequence.detokenizer.append, tokens_left)
+                sequence.detokenizer.add = self._broken(sequence.detokenizer.add, tokens_left)
 
-    def _broken_append(self, append: Callable, tokens_left: int) -> Callable:
-        def broken(token_ids: list[int]) -> str:
+    def _broken(self, add: Callable[[int], str], tokens_left: int) -> Callable[[int], str]:
+        def broken(token_id: int) -> str:
             nonlocal tokens_left
             tokens_left -= 1
             if tokens_left < 0:
                 raise Injected("no text for this token")
-            return append(token_ids)
+            return add(token_id)
 
         return broken
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import openai
 import pytest
 import transformers
+from frontend.grammars import allows as allows_text
+from frontend.grammars import compiled, tokenize
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -20,7 +22,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from minillm.frontend.detokenizer import Detokenizer
 from minillm.frontend.errors import GrammarTrialEndedError
-from minillm.frontend.grammar_trials import EndedError
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
@@ -49,9 +50,7 @@ def grammars(tiny_model: LoadedModel) -> Iterator[GrammarCompiler]:
 
 def allows(grammars: GrammarCompiler, tools: list[Tool], text: str, choice: str = "required") -> bool:
     """Whether a whole answer may be this text."""
-    matcher = grammars.compile(StructuredOutputsParams(grammar=tool_grammar(tools, choice, True)))
-    tokens = grammars.tokenize(text)
-    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+    return allows_text(grammars, text, grammar=tool_grammar(tools, choice, True))
 
 
 class Address(BaseModel):
@@ -146,9 +145,7 @@ class EngineOf(NamedTuple):
 def compiles(made: ToolGrammars, tools: list[Tool], text: str) -> bool:
     """Whether a call may be this text, once it's known what the tools are held to."""
     asked = asyncio.run(made.make(tools, "required", True))
-    grammars = made._thread.grammars
-    matcher, tokens = grammars.compile(asked), grammars.tokenize(text)
-    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+    return allows_text(made._thread.grammars, text, grammar=asked.grammar)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -206,7 +203,7 @@ def test_no_looser_schema_is_tried_after_a_crash(grammars: GrammarCompiler, monk
 
     def crash(text: str, **_: Any) -> Any:
         tried.append(text)
-        raise EndedError("the grammar library crashes on it")
+        raise GrammarTrialEndedError("the grammar library crashes on it")
 
     monkeypatch.setattr(grammars.trials, "run", crash)
     with pytest.raises(GrammarTrialEndedError):
@@ -321,17 +318,17 @@ def test_tags_that_are_special_tokens_are_written_as_such(with_special_tags: Any
     compiler = GrammarCompiler(with_special_tags, 49152, {2})
     tokens = with_special_tags(written("f", "{}"), add_special_tokens=False)["input_ids"]
     assert tokens[0] == 3 and tokens[-1] == 4
-    matcher = compiler.compile(StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
+    matcher = compiled(compiler, StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
     assert matcher.consume_tokens(tokens) and matcher.is_accepting()
     thoughts = with_special_tags("<think>Hm</think>So ", add_special_tokens=False)["input_ids"]
     assert thoughts[0] == 5
-    matcher = compiler.compile(StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
+    matcher = compiled(compiler, StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
     assert matcher.consume_tokens([*thoughts, *tokens, *thoughts]) == (choice == "auto")
     if choice == "auto":  # spelled out it is a call, too, and so held to the tools
-        matcher = compiler.compile(StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
-        spelled = compiler.tokenize('So <tool_call>\n{"name": "')
+        matcher = compiled(compiler, StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
+        spelled = tokenize(compiler, 'So <tool_call>\n{"name": "')
         assert matcher.consume_tokens(spelled)
-        assert not matcher.deep_copy().consume_tokens(compiler.tokenize("rm"))
+        assert not matcher.deep_copy().consume_tokens(tokenize(compiler, "rm"))
     compiler.close()
 
 
