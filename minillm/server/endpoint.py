@@ -14,13 +14,13 @@ from starlette.types import Message, Receive, Scope, Send
 from minillm.frontend.engine_thread import SubmitOptions
 from minillm.frontend.outputs import Completion
 from minillm.server.admission import BYTES_PER_TOKEN
-from minillm.server.answers import error_event, num_new_logprobs
+from minillm.server.answers import AnswerShape, error_event, num_new_logprobs
 from minillm.server.calls import DISCONNECTED, Call, completions_of
 from minillm.server.connection import BoundedProtocol
 from minillm.server.errors import INTERNAL_ERROR, ApiError, as_api_error
 from minillm.server.generation import Generation, News
-from minillm.server.protocol import GenerationBody, parse
-from minillm.server.responses import Shape, make_shape
+from minillm.server.protocol import GenerationBody, ResponsesBody, parse
+from minillm.server.responses import ResponsesShape
 from minillm.server.service import Service
 from minillm.server.wire import CONNECTION, SLOW_READER, read_body, send_head, send_last, send_whole, unless_gone
 
@@ -36,6 +36,9 @@ STREAM_HEADERS = {
 MANY_LOGPROBS = 1000
 """So many are shaped in a thread: they take some milliseconds."""
 TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+Shape = AnswerShape | ResponsesShape
 
 
 class Exchange:
@@ -127,7 +130,11 @@ class Exchange:
         """
         service, call = self.service, self.call
         prompts, params = await service.prepare(call, body)
-        shape = make_shape(body, call.request_id, int(call.unix_time), service.model_name, service.texts, prompts)
+        head = (call.request_id, int(call.unix_time), service.model_name)
+        if isinstance(body, ResponsesBody):
+            shape: Shape = ResponsesShape(body, *head)
+        else:
+            shape = AnswerShape(body, *head, service.texts, prompts)
         options = SubmitOptions(priority=body.priority, tenant=call.tenant, stream=body.stream)
         await generation.submit(prompts, params, **options)
         if body.stream:

@@ -1,16 +1,15 @@
 """Answers of /v1/responses: one message of plain text, whole or as OpenAI's typed events."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
 from minillm.core.request import FinishReason
 from minillm.frontend.outputs import Completion, RequestOutput
-from minillm.server.answers import AnswerShape, times
+from minillm.server.answers import times
 from minillm.server.calls import TokenCounts
-from minillm.server.logprobs import TokenTexts
-from minillm.server.protocol import GenerationBody, ResponsesBody
+from minillm.server.protocol import ResponsesBody
 
 
 class ResponsesShape:
@@ -92,23 +91,6 @@ class ResponsesShape:
         details = {"incomplete_details": {"reason": "max_output_tokens"}} if is_cut else {}
         item = self._item(status, text_part(completion.text))
         return {**self._head, "status": status, **details, "output": [item], "usage": used, **times(outputs)}
-
-
-Shape = AnswerShape | ResponsesShape
-
-
-def make_shape(
-    body: GenerationBody,
-    request_id: str,
-    created: int,
-    model: str,
-    texts: TokenTexts,
-    prompts: Sequence[Sequence[int]],
-) -> Shape:
-    """What the endpoint's answers look like."""
-    if isinstance(body, ResponsesBody):
-        return ResponsesShape(body, request_id, created, model)
-    return AnswerShape(body, request_id, created, model, texts, prompts)
 
 
 def text_part(text: str) -> dict[str, Any]:

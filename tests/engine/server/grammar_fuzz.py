@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,11 @@ ROOT = Path(__file__).parents[3]
 
 
 class FuzzedServer:
-    """`minillm serve` on a tiny model, and a tally of what it answered."""
+    """A server of a tiny model, and a tally of what it answered."""
 
-    def __init__(self, url: str, process: "subprocess.Popen[str]", log: Path) -> None:
+    def __init__(self, url: str, exit_code: Callable[[], int | None] = lambda: None) -> None:
         self.http = httpx.Client(base_url=url, timeout=120)
-        self._process, self._log = process, log
+        self._exit_code = exit_code
         self.answers: Counter[str] = Counter()
 
     def ask_often(self, fields: dict[str, Any]) -> str:
@@ -58,9 +58,7 @@ class FuzzedServer:
         try:
             answer = self.http.post("/v1/chat/completions", content=json.dumps(told).encode())
         except httpx.HTTPError as error:
-            raise AssertionError(
-                f"no answer ({error!r}; exit code {self._process.poll()}) to {shorten(told)}"
-            ) from error
+            raise AssertionError(f"no answer ({error!r}; exit code {self._exit_code()}) to {shorten(told)}") from error
         if answer.status_code == 200:
             outcome = "answered"
             check_format(fields, answer.json()["choices"][0])
@@ -147,16 +145,8 @@ def fuzzed_server(tokenizer_from: Path) -> Iterator[FuzzedServer]:
         (model / "chat_template.jinja").write_text(TEMPLATE)
         log = Path(folder) / "log"
         command = [sys.executable, "-m", "minillm", "serve", "--model", str(model), "--served-model-name", "tiny"]
-        flags = [
-            "--port",
-            "0",
-            "--json",
-            "--num-kv-blocks",
-            "256",
-            "--grammar-timeout-s",
-            str(DEADLINE_S),
-            "--no-access-log",
-        ]
+        flags = ["--port", "0", "--json", "--no-access-log"]
+        flags += ["--num-kv-blocks", "256", "--grammar-timeout-s", str(DEADLINE_S)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (
             log.open("w") as errors,
@@ -168,7 +158,7 @@ def fuzzed_server(tokenizer_from: Path) -> Iterator[FuzzedServer]:
                 assert process.stdout is not None
                 line = process.stdout.readline()
                 assert line, log.read_text()
-                server = FuzzedServer(json.loads(line)["url"].removesuffix("/v1"), process, log)
+                server = FuzzedServer(json.loads(line)["url"].removesuffix("/v1"), process.poll)
                 yield server
                 server.check_children()
                 assert process.poll() is None

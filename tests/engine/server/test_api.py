@@ -74,7 +74,7 @@ def test_many_logprobs_are_shaped_beside_the_event_loop(server: Running, monkeyp
             threads.append(threading.current_thread().name)
             return super()._logprobs(*args)
 
-    monkeypatch.setattr("minillm.server.responses.AnswerShape", Watched)
+    monkeypatch.setattr("minillm.server.endpoint.AnswerShape", Watched)
     monkeypatch.setattr("minillm.server.endpoint.MANY_LOGPROBS", 100)
     asked = {"model": MODEL, "messages": CHAT, **GREEDY, "logprobs": True, "stream": stream}
     few = server.client().chat.completions.create(**asked)

@@ -65,31 +65,22 @@ def answers_properly(server: Running, path: str, content: bytes) -> None:
 
 
 CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-relaxed = settings(max_examples=60, suppress_health_check=CHECKS)
 
 
-@relaxed
-@given(body=bodies(messages=messages))
-def test_chat_bodies(server: Running, body: dict):
-    answers_properly(server, "/v1/chat/completions", json.dumps(body).encode())
+BODIES: dict[str, st.SearchStrategy[bytes]] = {
+    "/v1/chat/completions": bodies(messages=messages).map(json.dumps).map(str.encode),
+    "/v1/completions": bodies(prompt=prompts).map(json.dumps).map(str.encode)
+    | st.binary(max_size=200)
+    | st.text(max_size=100).map(str.encode),
+    "/v1/responses": bodies(input=messages | st.text(max_size=30)).map(json.dumps).map(str.encode),
+}
 
 
-@relaxed
-@given(body=bodies(prompt=prompts))
-def test_completion_bodies(server: Running, body: dict):
-    answers_properly(server, "/v1/completions", json.dumps(body).encode())
-
-
-@relaxed
-@given(body=bodies(input=messages | st.text(max_size=30)))
-def test_responses_bodies(server: Running, body: dict):
-    answers_properly(server, "/v1/responses", json.dumps(body).encode())
-
-
-@relaxed
-@given(content=st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
-def test_bodies_that_are_no_json(server: Running, content: bytes):
-    answers_properly(server, "/v1/completions", content)
+@pytest.mark.parametrize("path", BODIES)
+@settings(max_examples=60, suppress_health_check=CHECKS)
+@given(data=st.data())
+def test_bodies_of_any_kind(server: Running, path: str, data: st.DataObject):
+    answers_properly(server, path, data.draw(BODIES[path]))
 
 
 # -------------------------------------------------------------------- methods, paths, queries, headers
@@ -140,7 +131,7 @@ def check_answers(received: bytes, method: bytes) -> None:
         received = rest[length:]
 
 
-@settings(max_examples=150, suppress_health_check=CHECKS)
+@settings(max_examples=100, suppress_health_check=CHECKS)
 @given(method=methods, target=targets, headers=odd_headers, content=contents)
 @example(method=b"GET", target=b"/x?\xff", headers=[], content=b"")
 @example(method=b"GET", target=b"/v1/models/?\xff", headers=[], content=b"")
@@ -181,7 +172,7 @@ def test_bodies_that_are_meant_to_hurt(server: Running):
     server.wait_until_idle()
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(body=bodies(messages=messages) | anything)
 def test_a_body_is_understood_or_refused_with_a_reason(body: object):
     refusals: list[ApiError] = []

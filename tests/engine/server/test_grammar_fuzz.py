@@ -1,23 +1,44 @@
 """Nothing that is sent as a grammar ends the server. `make slow` tries for an hour: MINILLM_FUZZ_S says how long."""
 
+import copy
+import dataclasses
 import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server.grammar_fuzz import Bystander, FuzzedServer, fuzz, fuzzed_server, published
+from server.grammar_fuzz import (
+    DEADLINE_S,
+    TEMPLATE,
+    Bystander,
+    FuzzedServer,
+    fuzz,
+    fuzzed_server,
+    published,
+)
 from server.nasty_grammars import CORPUS
 from server.public_schemas import public_schemas
+from server.running import MODEL, running
+
+from minillm.model.loader import LoadedModel
+from minillm.policies.config import EngineConfig
+from minillm.server.config import ServeConfig
 
 SECONDS = float(os.environ.get("MINILLM_FUZZ_S", "3600"))
-SHORT_S = 3.0
+SHORT_S = 1.0
 
 
 @pytest.fixture(scope="module")
-def fuzzed(smollm_path: Path) -> Iterator[FuzzedServer]:
-    with fuzzed_server(smollm_path) as server:
+def fuzzed(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Iterator[FuzzedServer]:
+    """In this process: what ends the server ends the tests."""
+    model = dataclasses.replace(tiny_model, tokenizer=copy.deepcopy(tiny_model.tokenizer))
+    model.tokenizer.chat_template = TEMPLATE
+    serve = ServeConfig(port=0, served_model_name=MODEL, access_log=False)
+    with running(tiny_config.replace(grammar_timeout_s=DEADLINE_S), serve, model) as started:
+        server = FuzzedServer(started.url)
         yield server
+        server.check_children()
 
 
 def test_worst_of_the_corpus(fuzzed: FuzzedServer) -> None:
@@ -31,7 +52,7 @@ def test_worst_of_the_corpus(fuzzed: FuzzedServer) -> None:
         fuzzed.ask(fields)
 
 
-def test_grammars_of_any_kind_for_a_few_seconds(fuzzed: FuzzedServer) -> None:
+def test_grammars_of_any_kind_for_a_moment(fuzzed: FuzzedServer) -> None:
     fuzz(fuzzed, SHORT_S, corpus=False)
 
 
@@ -40,12 +61,13 @@ def test_public_schemas_end_nothing(fuzzed: FuzzedServer) -> None:
     if not public_schemas():
         pytest.skip("no package here brings schemas along")
     with Bystander(fuzzed) as bystander:
-        for fields in itertools.islice(published(), 8):
+        for fields in itertools.islice(published(), 4):
             assert fuzzed.ask_often(fields) != "killed"
     assert bystander.num_pieces and bystander.longest_gap_s
     fuzzed.check_children()
 
 
 @pytest.mark.slow
-def test_grammars_of_any_kind_for_an_hour(fuzzed: FuzzedServer) -> None:
-    fuzz(fuzzed, SECONDS)
+def test_grammars_of_any_kind_for_an_hour(smollm_path: Path) -> None:
+    with fuzzed_server(smollm_path) as server:
+        fuzz(server, SECONDS)

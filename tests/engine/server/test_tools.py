@@ -226,30 +226,9 @@ def test_parameters_that_describe_no_object_are_refused_by_name(parameters: dict
 # ------------------------------------------------------------------------------------------- grammar and reader agree
 
 pieces = st.sampled_from(
-    [
-        "<tool_call>",
-        "</tool_call>",
-        "\n",
-        " ",
-        "\t",
-        '{"name": "f", "arguments": ',
-        '{"name": "rm", "arguments": ',
-        "{}",
-        "}",
-    ]
-    + [
-        '{"a": "</tool_call>\\n"}',
-        "[",
-        "[[" * 2000,
-        "7",
-        '"',
-        "NaN",
-        "9" * 5000,
-        "1e999",
-        '{"\\ud800": 1}',
-        "so ",
-        "é🎉",
-    ]
+    ["<tool_call>", "</tool_call>", "\n", " ", "\t", '{"name": "f", "arguments": ', '{"name": "rm", "arguments": ']
+    + ["{}", "}", '{"a": "</tool_call>\\n"}', "[", "[[" * 2000, "7", '"', "NaN", "9" * 5000, "1e999"]
+    + ['{"\\ud800": 1}', "so ", "é🎉"]
     + [written("f", '{"a": 1}'), written("rm", "{}"), written("f", "7"), '{"arguments": {}, "name": "f"}']
 )
 
@@ -313,22 +292,19 @@ def with_special_tags(request: pytest.FixtureRequest, tiny_model: LoadedModel) -
     return transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(backend)))
 
 
-@pytest.mark.parametrize("choice", ["auto", "required"])
-def test_tags_that_are_special_tokens_are_written_as_such(with_special_tags: Any, choice: str) -> None:
+def test_tags_that_are_special_tokens_are_written_as_such(with_special_tags: Any) -> None:
     compiler = GrammarCompiler(with_special_tags, 49152, {2})
     tokens = with_special_tags(written("f", "{}"), add_special_tokens=False)["input_ids"]
-    assert tokens[0] == 3 and tokens[-1] == 4
-    matcher = compiled(compiler, StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
-    assert matcher.consume_tokens(tokens) and matcher.is_accepting()
     thoughts = with_special_tags("<think>Hm</think>So ", add_special_tokens=False)["input_ids"]
-    assert thoughts[0] == 5
-    matcher = compiled(compiler, StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
-    assert matcher.consume_tokens([*thoughts, *tokens, *thoughts]) == (choice == "auto")
-    if choice == "auto":  # spelled out it is a call, too, and so held to the tools
-        matcher = compiled(compiler, StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
-        spelled = tokenize(compiler, 'So <tool_call>\n{"name": "')
-        assert matcher.consume_tokens(spelled)
-        assert not matcher.deep_copy().consume_tokens(tokenize(compiler, "rm"))
+    assert (tokens[0], tokens[-1], thoughts[0]) == (3, 4, 5)
+    for choice in ("auto", "required"):
+        begin = compiled(compiler, StructuredOutputsParams(grammar=tool_grammar([tool("f")], choice, True)))
+        matcher = begin.deep_copy()
+        assert matcher.consume_tokens(tokens) and matcher.is_accepting()
+        assert begin.deep_copy().consume_tokens([*thoughts, *tokens, *thoughts]) == (choice == "auto")
+        if choice == "auto":  # spelled out it is a call, too, and so held to the tools
+            assert begin.consume_tokens(tokenize(compiler, 'So <tool_call>\n{"name": "'))
+            assert not begin.consume_tokens(tokenize(compiler, "rm"))
     compiler.close()
 
 

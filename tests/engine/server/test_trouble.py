@@ -16,6 +16,7 @@ import pytest
 from patience import PATIENCE_S, wait_for
 from server.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
 
+from minillm.core.errors import DeviceLostError
 from minillm.frontend.errors import EngineDeadError
 from minillm.server.app import make_app
 
@@ -188,20 +189,7 @@ def test_too_many_requests_of_one_key(serve: Serve, tmp_path: Path):
     first.result(), other.result(), ask("a")
 
 
-# -------------------------------------------------------------------- too large, too slow
-
-
-def test_large_bodies_are_refused_before_they_are_read(serve: Serve):
-    server = serve(max_body_bytes=1000)
-    for body in (b"x" * 1001, iter([b"x" * 600, b"x" * 600])):  # announced, and in chunks
-        answer = httpx.post(f"{server.url}/v1/completions", content=body)
-        assert answer.status_code == 413 and answer.json()["error"]["code"] == "body_too_large"
-
-
-def test_a_body_that_never_comes(serve: Serve):
-    server = serve(body_timeout_s=0.1)
-    answer = server.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model": ')
-    assert answer.startswith(b"HTTP/1.1 408") and b"body_timeout" in answer
+# -------------------------------------------------------------------- too large
 
 
 def test_prompt_limit(serve: Serve):
@@ -262,15 +250,24 @@ def test_a_step_that_fails_is_a_500_and_the_next_request_is_served(
     assert chat(server).result().choices[0].message.content == expected()
 
 
-def test_an_engine_that_dies_is_a_503_and_shows_in_health_and_the_server_ends(serve: Serve):
+@pytest.mark.parametrize("how", ["a bug", "the GPU is lost"])
+def test_an_engine_that_dies_is_a_503_and_shows_in_health_and_the_server_ends(serve: Serve, how: str):
     server = serve()
-    server.engine(lambda engine: setattr(engine, "step", lambda: 1 / 0))
+
+    def lose_gpu(_: object) -> None:
+        raise DeviceLostError("the GPU is lost to this process (an illegal memory access): start it again")
+
+    if how == "a bug":
+        server.engine(lambda engine: setattr(engine, "step", lambda: 1 / 0))
+    else:
+        server.engine(lambda engine: setattr(engine.runner, "launch", lose_gpu))
     with pytest.raises(openai.InternalServerError) as refused:
         chat(server).result()
     assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
     assert refused.value.response.headers["retry-after"] == "1"
     server.join()
-    assert isinstance(server.server.failure, EngineDeadError)
+    failure = server.server.failure
+    assert isinstance(failure, EngineDeadError) and ("illegal memory access" in str(failure)) == (how != "a bug")
 
     async def probe(path: str) -> httpx.Response:
         """As the application answers until the server has ended."""
@@ -303,6 +300,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_lost_gpu_ends_the_process_with_an_error(tiny_llama_path: Path):
     command = [sys.executable, "-c", LOST_GPU, str(tiny_llama_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
