@@ -13,15 +13,9 @@ from minillm.core.errors import InvalidSamplingParamsError
 from minillm.frontend.errors import InvalidGrammarError
 from minillm.frontend.grammar_limits import EDGE, NO_BOUND, prepare_schema
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams, resolve_tokens
-from minillm.model.loader import LoadedModel
 from minillm.server.tools import ToolCallReader
 
 I64 = 2**63
-
-
-@pytest.fixture(scope="module")
-def grammars(model: LoadedModel) -> GrammarCompiler:
-    return GrammarCompiler(model.tokenizer, model.model_config.vocab_size, model.eos_token_ids)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,6 @@ BOUNDED = {"type": "object", "properties": TEXTS, "required": list(TEXTS), "addi
 COUNTING = r"[\s\S]*a[\s\S]{60}"
 """Makes tens of lexer states with each token, for as long as it is followed."""
 AMBIGUOUS = 'start: e\ne: e e | "a" | "b"'
-
-
-@pytest.fixture(scope="module")
-def grammars(model: LoadedModel) -> Iterator[GrammarCompiler]:
-    compiler = GrammarCompiler(model.tokenizer, model.model_config.vocab_size, model.eos_token_ids)
-    yield compiler
-    compiler.close()
 
 
 @pytest.fixture(scope="module")
@@ -93,21 +86,19 @@ def test_states_that_other_answers_left_are_nobodys_error(
 
 
 def test_a_grammar_that_has_served_many_tokens_is_compiled_anew(
-    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+    grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids)
     params = StructuredOutputsParams(regex="[ab]{40}")
-    grammar = compiler.start(params).result()
+    grammar, num_compiled = grammars.start(params).result(), grammars.num_compiled
     monkeypatch.setattr(grammar_matcher, "RENEW_TOKENS", 3)
     before = grammar.num_bytes
     [matcher] = grammar.matchers(1)
-    assert follow(matcher, tokenize(compiler, "a")) is None and compiler.start(params).result() is grammar
+    assert follow(matcher, tokenize(grammars, "a")) is None and grammars.start(params).result() is grammar
     assert grammar.num_bytes > before, "what it grows to is accounted for"
     grammar.num_tokens = 3
-    while (renewed := compiler.start(params).result()) is grammar:
+    while (renewed := grammars.start(params).result()) is grammar:
         pass  # it serves until then
-    assert renewed.num_tokens == 0 and compiler.num_compiled == 2
-    compiler.close()
+    assert renewed.num_tokens == 0 and grammars.num_compiled == num_compiled + 1
 
 
 def test_an_ambiguous_grammar_is_refused_at_the_door(grammars: GrammarCompiler) -> None:

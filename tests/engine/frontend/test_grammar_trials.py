@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +35,6 @@ ENDLESS = StructuredOutputsParams(regex="a?" * 16_000)
 YES = StructuredOutputsParams(choice=["yes"])
 
 
-@pytest.fixture
-def grammars(model: LoadedModel) -> Iterator[GrammarCompiler]:
-    compiler = GrammarCompiler(model.tokenizer, model.model_config.vocab_size, model.eos_token_ids)
-    yield compiler
-    compiler.close()
-
-
-def workers() -> list[psutil.Process]:
-    """Children of this process that try grammars."""
-    found = []
-    for child in psutil.Process().children():
-        try:
-            if any("grammar_worker" in part for part in child.cmdline()):
-                found.append(child)
-        except psutil.Error:
-            pass
-    return found
-
-
 @pytest.mark.parametrize("crashing", [CRASHING, StructuredOutputsParams(grammar=rules(3000))])
 def test_a_crash_is_the_refusal_of_the_request_that_caused_it(
     grammars: GrammarCompiler, crashing: StructuredOutputsParams
@@ -65,95 +46,95 @@ def test_a_crash_is_the_refusal_of_the_request_that_caused_it(
     assert grammars.trials.num_deaths == before + 1
 
 
-def test_a_deadline_is_one_too_and_the_next_trial_begins_anew(model: LoadedModel) -> None:
-    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=0.2)
+def test_a_deadline_is_one_too_and_the_next_trial_begins_anew(
+    grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammars.trials.end_idle(0)
+    monkeypatch.setattr(grammars.trials, "timeout_s", 0.2)
+    deaths, num_compiled = grammars.trials.num_deaths, grammars.num_compiled
     late = r"regex: it takes longer than 0.2 s of CPU time.*ask the operator to raise --grammar-timeout"
     with pytest.raises(InvalidGrammarError, match=late):
-        compiled(compiler, ENDLESS)
-    assert compiler.trials.num_deaths == 1
-    assert not compiler.num_compiled, "a start takes longer than the deadline, which does not count it"
-    compiler.close()
+        compiled(grammars, ENDLESS)
+    assert grammars.trials.num_deaths == deaths + 1
+    assert grammars.num_compiled == num_compiled, "a start takes longer than the deadline, which does not count it"
 
 
-def test_a_busy_machine_is_no_reason_for_a_deadline(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def next_worker(grammars: GrammarCompiler) -> psutil.Process:
+    """The child that will try the next grammar."""
+    compiled(grammars, StructuredOutputsParams(choice=[f"{time.monotonic()}"]))
+    return psutil.Process(grammars.trials._idle[-1]._process.pid)
+
+
+def test_a_busy_machine_is_no_reason_for_a_deadline(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar_trials, "WALL_TIMES", 1000)
-    before = set(workers())
-    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=0.5)
-    compiled(compiler, YES)
-    [worker] = set(workers()) - before
+    monkeypatch.setattr(grammars.trials, "timeout_s", 0.5)
+    worker = next_worker(grammars)
     worker.suspend()  # as one that gets no core
-    future = compiler.start(StructuredOutputsParams(choice=["no"]))
+    future = grammars.start(StructuredOutputsParams(choice=["busy"]))
     threading.Event().wait(0.8)
     worker.resume()
     assert future.result(60) is not None
-    compiler.close()
 
 
-def test_workers_that_have_nothing_to_do_end(model: LoadedModel) -> None:
-    before = set(workers())
-    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids)
-    compiled(compiler, YES)
-    compiler.trials.end_idle()
-    [worker] = set(workers()) - before
+def test_workers_that_have_nothing_to_do_end(grammars: GrammarCompiler) -> None:
+    deaths, worker = grammars.trials.num_deaths, next_worker(grammars)
+    grammars.trials.end_idle()
     assert worker.is_running(), "it has had something to do a moment ago"
-    compiler.trials.end_idle(0)
+    grammars.trials.end_idle(0)
     assert not worker.is_running()
-    assert compiled(compiler, StructuredOutputsParams(choice=["no"])) is not None
-    assert compiler.trials.num_deaths == 0
-    compiler.close()
+    assert compiled(grammars, StructuredOutputsParams(choice=["idle"])) is not None
+    assert grammars.trials.num_deaths == deaths
 
 
-def test_a_client_that_left_leaves_the_queue(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids)
+def test_a_client_that_left_leaves_the_queue_and_one_that_waits_too_long_is_told(
+    grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried: list[str] = []
-    run = compiler.trials.run
-    monkeypatch.setattr(compiler.trials, "run", lambda text, **how: (tried.append(text), run(text, **how))[1])
-    with compiler._working:  # as if another's grammar were being counted
-        gone = compiler.start(StructuredOutputsParams(choice=["gone"]))
-        stays = compiler.start(StructuredOutputsParams(choice=["stays"]))
+    run = grammars.trials.run
+    monkeypatch.setattr(grammars.trials, "run", lambda text, **how: (tried.append(text), run(text, **how))[1])
+    with grammars._working:  # as if another's grammar were being written
+        gone = grammars.start(StructuredOutputsParams(choice=["gone"]))
+        stays = grammars.start(StructuredOutputsParams(choice=["stays"]))
         assert gone.cancel()
     assert stays.result(60) is not None
-    assert compiler.start(StructuredOutputsParams(choice=["gone"])).result(60) is not None, "for one who stays"
+    assert grammars.start(StructuredOutputsParams(choice=["gone"])).result(60) is not None, "for one who stays"
     assert len(tried) == 2
     for taken in range(grammar_trials.MAX_WORKERS):
-        assert compiler.trials._free.acquire(timeout=60), taken
-    late = compiler.start(StructuredOutputsParams(choice=["late"]))
+        assert grammars.trials._free.acquire(timeout=60), taken
+    late = grammars.start(StructuredOutputsParams(choice=["late"]))
     assert late.cancel()
+    with monkeypatch.context() as patch:
+        patch.setattr(grammar_trials, "PATIENCE", 0.0)
+        with pytest.raises(QueueFullError, match="try again later"):
+            compiled(grammars, StructuredOutputsParams(choice=["one too many"]))
     for _ in range(grammar_trials.MAX_WORKERS):
-        compiler.trials._free.release()
-    assert compiler.start(StructuredOutputsParams(choice=["late"])).result(60) is not None
-    compiler.close()
+        grammars.trials._free.release()
+    assert grammars.start(StructuredOutputsParams(choice=["late"])).result(60) is not None
 
 
 def test_a_worker_that_was_killed_is_replaced(grammars: GrammarCompiler) -> None:
-    compiled(grammars, YES)
-    for worker in workers():
-        worker.kill()
-        worker.wait(60)
-    assert compiled(grammars, StructuredOutputsParams(choice=["no"])) is not None
-    assert grammars.trials.num_deaths == 0, "no grammar did that"
+    deaths, worker = grammars.trials.num_deaths, next_worker(grammars)
+    worker.kill()
+    worker.wait(60)
+    assert compiled(grammars, StructuredOutputsParams(choice=["killed"])) is not None
+    assert grammars.trials.num_deaths == deaths, "no grammar did that"
 
 
-def test_one_that_is_killed_from_outside_says_so(model: LoadedModel) -> None:
-    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=300)
-    before = set(workers())
-    compiled(compiler, YES)
-    [worker] = set(workers()) - before
+def test_one_that_is_killed_from_outside_says_so(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammars.trials, "timeout_s", 300)
+    worker = next_worker(grammars)
     idle = worker.cpu_times().user
-    future = compiler.start(ENDLESS)
+    future = grammars.start(ENDLESS)
     while worker.cpu_times().user < idle + 0.05:  # until it has begun
         threading.Event().wait(0.01)
     worker.kill()
     with pytest.raises(InvalidGrammarError, match="killed from outside"):
         future.result(60)
-    compiler.close()
 
 
 def test_engines_leave_no_process_behind(config: EngineConfig, model: LoadedModel) -> None:
-    before = set(workers())
     engine = Engine(config, model)
-    compiled(engine.grammars, YES)
-    [started] = set(workers()) - before
+    started = next_worker(engine.grammars)
     assert started.nice() > psutil.Process().nice() or sys.platform != "linux"
     engine.close()
     assert not started.is_running(), "no zombie either"
@@ -169,24 +150,26 @@ from types import SimpleNamespace
 import psutil
 tokenizer = SimpleNamespace(backend_tokenizer=Tokenizer.from_file({folder!r} + "/tokenizer.json"))
 compiler = GrammarCompiler(tokenizer, None, [2], timeout_s=3)
-compiler.start(StructuredOutputsParams(choice=["a"])).result()
-print(psutil.Process().children()[0].pid, flush=True)
-future = compiler.start(StructuredOutputsParams(regex="a?" * 16_000)) if {busy} else None
+for future in [compiler.start(StructuredOutputsParams(choice=[text])) for text in "ab"]:
+    future.result()
+print(*(child.pid for child in psutil.Process().children()), flush=True)
+future = compiler.start(StructuredOutputsParams(regex="a?" * 16_000))
 input()
 """
+"""One of its children is idle, and one is not."""
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_a_worker_ends_with_its_engine_however_that_ends(tiny_llama_path: Path, busy: bool) -> None:
-    command = [sys.executable, "-c", KILLED.format(folder=str(tiny_llama_path), busy=busy)]
+def test_workers_end_with_their_engine_however_that_ends(tiny_llama_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED.format(folder=str(tiny_llama_path))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment, **pipes) as parent:
         try:
-            child = psutil.Process(int(parent.stdout.readline()))
+            children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
         finally:
             parent.kill()
-    _, left = psutil.wait_procs([child], timeout=60)
+    assert len(children) == 2
+    _, left = psutil.wait_procs(children, timeout=60)
     assert not left
 
 
@@ -227,32 +210,17 @@ def test_a_token_that_the_tokenizer_has_not_is_its_text() -> None:
     assert resolve_tokens(text, {"<b>"}) == r'start: "<a>" "<a>" <b> /<a>/ [<a>] // <a>'
 
 
-def test_a_flood_of_endless_grammars_gets_an_answer(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar_trials, "PATIENCE", 0.0)
-    compiler = GrammarCompiler(model.tokenizer, 49152, model.eos_token_ids, timeout_s=120)
-    endless = [StructuredOutputsParams(regex="a?" * (16_000 - i)) for i in range(grammar_trials.MAX_WORKERS)]
-    futures = [compiler.start(params) for params in endless]
-    while len(workers()) < grammar_trials.MAX_WORKERS:
-        threading.Event().wait(0.01)
-    with pytest.raises(QueueFullError, match="try again later"):
-        compiled(compiler, YES)
-    compiler.close()
-    for future in futures:
-        with pytest.raises(InvalidGrammarError):
-            future.result(60)
-
-
 def test_what_is_kept_is_bounded_in_bytes(grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structured_outputs, "CACHED_BYTES", 250)
     monkeypatch.setattr(grammars.trials, "run", lambda text, **_: grammar_trials.Tried(text, 100))
-    so_far = []
+    before, so_far = grammars.num_compiled, []
     for choice in "abbcba":  # two have room
         compiled(grammars, StructuredOutputsParams(choice=[choice]))
-        so_far.append(grammars.num_compiled)
+        so_far.append(grammars.num_compiled - before)
     assert so_far == [1, 2, 2, 3, 3, 4]
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(fields=asked.filter(lambda fields: "tools" not in fields))
 def test_what_passed_its_trial_harms_nothing_here(grammars: GrammarCompiler, fields: dict[str, Any]) -> None:
     """Compiled and followed in this process, for longer than in the trial: a crash would end the tests."""

@@ -19,7 +19,9 @@ from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import Timeline, VirtualClock
 from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.engine_thread import EngineThread
-from minillm.frontend.structured_outputs import GrammarCompiler
+from minillm.frontend.grammar_matcher import CompiledGrammar
+from minillm.frontend.grammar_worker import compile_grammar
+from minillm.frontend.structured_outputs import GrammarCompiler, Vocabulary
 from minillm.model.loader import LoadedModel
 from minillm.runner.grammar_masks import apply_grammars
 
@@ -44,9 +46,8 @@ WAYS = [
 
 
 @pytest.fixture(scope="module")
-def make_engine(model: LoadedModel) -> Callable[..., Engine]:
-    """Engines that share the vocabulary's trie, which takes half a second."""
-    grammars = GrammarCompiler(model.tokenizer, model.model_config.vocab_size, model.eos_token_ids)
+def make_engine(model: LoadedModel, grammars: GrammarCompiler) -> Callable[..., Engine]:
+    """Engines that share a compiler of grammars."""
 
     def make(**fields: Any) -> Engine:
         base = dict(model=model.name, dtype="float32", device="cpu", num_kv_blocks=64, max_model_len=96)
@@ -244,12 +245,12 @@ def test_compiled_once_and_beside_the_engine_thread(config: EngineConfig, model:
 @pytest.mark.parametrize("vocab_size", [49152, 49155, 49184])
 def test_a_mask_touches_guided_rows_only(model: LoadedModel, vocab_size: int) -> None:
     """Models pad their vocabulary; tokens that the tokenizer does not have are ruled out."""
-    grammars = GrammarCompiler(model.tokenizer, vocab_size, model.eos_token_ids)
+    trie = Vocabulary.of(model.tokenizer, vocab_size, model.eos_token_ids).trie
     rows = [Request(str(i), [1], SamplingParams(), Timeline(0.0)) for i in range(3)]
     logits = torch.randn(3, vocab_size, dtype=torch.bfloat16)
     before = logits.clone()
     assert apply_grammars(logits, rows) is None
-    [rows[1].matcher] = grammars.start(StructuredOutputsParams(regex="[ab]?")).result().matchers(1)
+    [rows[1].matcher] = CompiledGrammar(lambda: compile_grammar(trie, "start: /[ab]?/")).matchers(1)
     allowed = apply_grammars(logits, rows)
     assert torch.equal(logits, before) and torch.equal(allowed[::2], logits[::2])
     texts = {model.tokenizer.decode(token) for token in allowed[1].isfinite().nonzero()[:, 0]}
