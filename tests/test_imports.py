@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 LAYERS = (
     "text_files",
+    "strict_model",
     "core",
     "host",
     "kernels",

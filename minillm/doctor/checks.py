@@ -187,11 +187,11 @@ def bandwidth() -> Iterator[Finding]:
     At batch 1 it reads every weight and the request's keys and values once, and computes next to nothing: no engine
     gets below the bytes over the bandwidth.
     """
-    from minillm.core.params import default_of
     from minillm.model.arithmetic import ModelCost
     from minillm.model.checkpoints import load_config, resolve
     from minillm.model.config import ModelConfig
     from minillm.policies.config import EngineConfig
+    from minillm.strict_model import default_of
 
     measured, source = find_bandwidth(best_device())
     yield Finding.of(COMPUTE, "memory bandwidth", f"{measured / GB:.1f} GB/s {source}")
@@ -253,11 +253,12 @@ def attention() -> Iterator[Finding]:
 
 def generation() -> Iterator[Finding]:
     """The default model, if it is here, answers: the proof that everything above fits together."""
-    from minillm.core.params import SamplingParams, default_of
+    from minillm.core.params import SamplingParams
     from minillm.frontend.llm import LLM
     from minillm.host.memory import available_bytes
     from minillm.model.pull import embedded_path
     from minillm.policies.config import EngineConfig
+    from minillm.strict_model import default_of
 
     name = default_of(EngineConfig, "model")
     if not embedded_path(name).is_dir():

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from minillm.core.errors import ConfigError
-from minillm.core.params import StrictModel
+from minillm.strict_model import StrictModel
 
 
 def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:

@@ -5,8 +5,8 @@ import re
 from pydantic import Field, field_validator, model_validator
 
 from minillm.core.errors import ConfigError
-from minillm.core.params import StrictModel
 from minillm.policies.config import EngineConfig
+from minillm.strict_model import StrictModel
 
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\sA-Z]+")
 """As a browser sends it, and compares it letter by letter."""

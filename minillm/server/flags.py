@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from minillm.core.params import StrictModel, default_of
+from minillm.strict_model import StrictModel, default_of
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 SIMPLE = (bool, int, float, str)

@@ -12,13 +12,14 @@ import orjson
 from pydantic import Field, Tag, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from minillm.core.errors import InvalidSamplingParamsError
-from minillm.core.params import MAX_NAME, SamplingParams
+from minillm.core.params import SamplingParams
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.structured_outputs import StructuredOutputsParams
 from minillm.server.errors import ApiError
 from minillm.server.strict_json import LIST, LISTS, OBJECT, TEXT, TEXTS, List, StrictJson, one_of, refusal, tag_of_type
 from minillm.server.tools import NamedTool, Tool, ToolCall
 from minillm.server.unsupported import PARAMETERS
+from minillm.strict_model import MAX_NAME
 
 MAX_PROMPTS = 64
 """Prompts in one /v1/completions request."""

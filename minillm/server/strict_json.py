@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from minillm.core.params import MAX_NAME, explain_problems, kind_at
 from minillm.server.errors import ApiError
 from minillm.server.unsupported import PARTS, Unsupported, without_effect
+from minillm.strict_model import MAX_NAME, explain_problems, kind_at
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

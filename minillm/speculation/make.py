@@ -4,7 +4,6 @@ import torch
 
 from minillm.core.batch import Runner
 from minillm.core.errors import ConfigError
-from minillm.core.params import default_of
 from minillm.core.timeline import Clock
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.quantization import dtype_name
@@ -21,6 +20,7 @@ from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import load_head
 from minillm.speculation.ngram import NgramProposer
 from minillm.speculation.synthetic import SyntheticProposer
+from minillm.strict_model import default_of
 
 Drafter = LoadedModel | DraftHead | None
 """The weights that draft; None where none are needed."""

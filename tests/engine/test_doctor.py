@@ -17,7 +17,6 @@ import torch
 from course.simulator.cost.hardware import GIGA
 from minillm.bench import machine_peaks
 from minillm.bench.machine_peaks import Bandwidth
-from minillm.core.params import default_of
 from minillm.doctor import checks
 from minillm.doctor.checks import CHECKS
 from minillm.doctor.children import END, Children, examine, read_findings, why_it_ended
@@ -27,6 +26,7 @@ from minillm.model.arithmetic import ModelCost
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig
+from minillm.strict_model import default_of
 
 CPU = torch.device("cpu")
 QUICK = 10 * GIGA, "made up"

@@ -16,12 +16,12 @@ from course.simulator.speculation import SimulatedSpeculation
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.engine import EngineCore
 from minillm.core.errors import ConfigError
-from minillm.core.params import default_of
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.observe.speculation import SpeculationSummary
 from minillm.policies.config import EngineConfig
+from minillm.strict_model import default_of
 
 GPU = typical_profile(find_hardware("h100-sxm"))
 DRAFTS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": False, "max_batch": 256}

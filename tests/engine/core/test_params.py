@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from minillm.core.errors import ConfigError, InvalidSamplingParamsError
-from minillm.core.params import MAX_PROBLEMS, SamplingParams, StrictModel
+from minillm.core.params import SamplingParams
 from minillm.policies.config import EngineConfig
+from minillm.strict_model import MAX_PROBLEMS, StrictModel
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -134,19 +134,27 @@ def test_the_output_always_follows_the_grammar(
             assert re.fullmatch(kind["regex"], output.text), (kind, output.text)
 
 
+NEIGHBOURS = [
+    *(SamplingParams(max_tokens=24, seed=i, ignore_eos=True, **way) for i, way in enumerate(WAYS[:3])),
+    guided(9, 24, WAYS[1], regex="[ab]{60}"),
+    guided(8, 24, WAYS[0], regex="(x|yy)+z"),
+]
+PROMPTS = [list(range(20, 30 + i)) for i in range(len(NEIGHBOURS))]
+
+
+@pytest.fixture(scope="module")
+def alone(make_engine: Any) -> list[list[int]]:
+    """What each of the neighbours writes in an engine of its own."""
+    return [drain_one(make_engine(), params, prompt)[0].token_ids for prompt, params in zip(PROMPTS, NEIGHBOURS)]
+
+
 @pytest.mark.parametrize("toggles", TOGGLES.values(), ids=TOGGLES)
-def test_neighbours_write_what_they_write_alone(make_engine: Any, toggles: dict[str, Any]) -> None:
+def test_neighbours_write_what_they_write_alone(
+    make_engine: Any, alone: list[list[int]], toggles: dict[str, Any]
+) -> None:
     """Guided ones, too: a matcher forgets nothing when its request is preempted."""
-    asked = [SamplingParams(max_tokens=24, seed=i, ignore_eos=True, **way) for i, way in enumerate(WAYS[:3])]
-    asked += [guided(9, 24, WAYS[1], regex="[ab]{60}"), guided(8, 24, WAYS[0], regex="(x|yy)+z")]
-    prompts = [list(range(20, 30 + i)) for i in range(len(asked))]
-    alone = []
-    for prompt, params in zip(prompts, asked):
-        engine = make_engine()
-        engine.add_request(prompt, params, stream=False)
-        alone += [output.token_ids for output in drain(engine).values()]
     engine = make_engine(**toggles)
-    ids = [engine.add_request(prompt, params, stream=False) for prompt, params in zip(prompts, asked)]
+    ids = [engine.add_request(prompt, params, stream=False) for prompt, params in zip(PROMPTS, NEIGHBOURS)]
     outputs = drain(engine)
     together = [outputs[request_id].token_ids for request_id in ids]
     if engine.config.speculative:  # where drafts are drawn, a seed gives another text (rejection_sampler.py)
@@ -194,8 +202,8 @@ def test_choices_and_recursion(make_engine: Any, kind: dict[str, Any]) -> None:
     assert text in kind.get("choice", [text.count("(") * "(" + "x" + text.count(")") * ")"])
 
 
-def drain_one(engine: Engine, params: SamplingParams) -> list[Any]:
-    engine.add_request([5, 6, 7], params, stream=False)
+def drain_one(engine: Engine, params: SamplingParams, prompt: Sequence[int] = (5, 6, 7)) -> list[Any]:
+    engine.add_request(list(prompt), params, stream=False)
     return list(drain(engine).values())
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minillm.core.errors import ConfigError, PromptTooLongError, QueueFullError
-from minillm.core.params import SamplingParams, default_of
+from minillm.core.params import SamplingParams
 from minillm.core.request import Request, RequestStatus
 from minillm.core.seams import KeepAll, SortedQueue
 from minillm.core.timeline import Timeline
@@ -20,6 +20,7 @@ from minillm.policies.config import EngineConfig, SpeculativeConfig, parse_field
 from minillm.policies.preemption import Swap
 from minillm.policies.queues import QueueTimeout, StaticBatches, TwoLaneQueue, shortest_prompt
 from minillm.policies.window import SlidingWindow, make_layout
+from minillm.strict_model import default_of
 
 ARRIVALS = count()
 

@@ -11,11 +11,11 @@ from robustness.soak import GROWTH_MB, LifeFailed, Soak, growth
 from robustness.toggles import Models
 
 from minillm.core.block_manager import BlockManager
-from minillm.core.params import default_of
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.policies.config import EngineConfig
 from minillm.runner.sampler import Sampler
+from minillm.strict_model import default_of
 
 LIVES, STEPS = 8, 40
 
