@@ -88,7 +88,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings(Settings):
-    """The same with the defaults of a conversation."""
+    """The options of `minillm chat`, with the defaults of a conversation."""
 
     max_tokens: MaxTokens = 512
     temperature: Temperature = 0.7

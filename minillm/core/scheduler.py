@@ -66,7 +66,7 @@ class Scheduler:
         self.prefix_queries = 0
         """Prompt tokens looked up in the prefix cache so far; none where it is off."""
         self.prefix_hits = 0
-        """Of those, tokens found."""
+        """Prompt tokens found there."""
 
     @property
     def num_running(self) -> int:
@@ -213,7 +213,7 @@ class Scheduler:
         """A step's outcome is known: the request got so many tokens. All but one are its draft's; the rest of that is
         taken back.
 
-        So are their blocks, at once: in the next step other requests' own tokens may need them.
+        So are their blocks, immediately: in the next step other requests' own tokens may need them.
         """
         request = scheduled.request
         request.num_pending_tokens -= scheduled.samples

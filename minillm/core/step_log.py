@@ -25,7 +25,7 @@ class StepStart:
     """Seconds from then on that went into drafts."""
     scheduled: float
     num_preemptions: list[int]
-    """Of each request, so far."""
+    """Each request's preemptions so far."""
     num_waiting: int
     num_running: int
     kv_blocks_used: int
@@ -49,7 +49,7 @@ class FinishedStep(NamedTuple):
     batch: ScheduledBatch
     output: StepOutput
     alive: Sequence[bool]
-    """Of each of its requests: whether it was still there when the step ended."""
+    """Whether each of its requests was still there when the step ended."""
 
 
 class StepLog:
@@ -143,7 +143,7 @@ def share_of(scheduled: ScheduledRequest, output: StepOutput) -> StepShare:
 
 @functools.lru_cache(STEP_HISTORY)
 def share_of_decode(request_id: str) -> StepShare:
-    """The same in every step: what most of the records kept consist of."""
+    """The share of a request that decodes, the same in every step: what most of the records kept consist of."""
     return StepShare(request_id, 1, is_prefill=False)
 
 

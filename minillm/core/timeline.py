@@ -184,9 +184,9 @@ class StepShare(NamedTuple):
     is_prefill: bool
     """True while it computes prompt tokens, or recomputes after a preemption."""
     num_drafts: int = 0
-    """Of its tokens, guesses that were checked."""
+    """Tokens that were guesses, and were checked."""
     num_accepted: int = 0
-    """Of these, guesses that passed."""
+    """Guesses that passed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class OutputCollector:
         """Wait for news. Returns one output for each request that has some.
 
         Args:
-            take: called at once with what comes while this waits. If it returns True, it has dealt with it, and the
+            take: called immediately with what comes while this waits. If it returns True, it has dealt with it, and the
                 wait goes on.
         Raises:
             Exception: the one that was put in, or raised by `take`.

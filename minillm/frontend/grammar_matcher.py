@@ -76,7 +76,7 @@ class CompiledGrammar:
         return self.num_tokens >= RENEW_TOKENS
 
     def renewed(self) -> "CompiledGrammar":
-        """The same with an empty lexer."""
+        """This grammar with an empty lexer."""
         return CompiledGrammar(self.compile_again, self._first_bytes)
 
     def matchers(self, count: int) -> "list[GrammarMatcher]":

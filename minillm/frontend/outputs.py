@@ -72,7 +72,7 @@ class RequestOutput(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Of the first completion; so are the next ones."""
+        """The first completion's text; the next ones are of the first completion, too."""
         return self.completions[0].text
 
     @property

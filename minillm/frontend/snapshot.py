@@ -63,7 +63,7 @@ class EngineSnapshot:
     prefix_queries: int
     """Prompt tokens looked up in the prefix cache so far."""
     prefix_hits: int
-    """Of those, tokens found."""
+    """Prompt tokens found there."""
     num_preemptions: int
     num_recomputed_tokens: int
     """Tokens computed again because their blocks had been taken away."""
@@ -75,7 +75,7 @@ def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> Eng
     """Look at the engine. Call it from the thread that steps it.
 
     Args:
-        finished_views: a memo that the caller keeps between calls: a finished request is looked at once more only when
+        finished_views: a memo that the caller keeps between calls: a finished request is looked at again only when
             its client has taken the last byte (Timeline.accept), and forgotten when it leaves the engine's history.
     """
     now = engine.clock.now()

@@ -73,7 +73,7 @@ class StructuredOutputsParams:
     """A JSON schema. One space follows commas and colons and there is no other white space, unless the schema's
     `x-guidance` says so: where any is allowed, a small model may write nothing else."""
     regex: str | None = None
-    """Of the whole output, in the syntax of Rust's `regex`."""
+    """A regular expression of the whole output, in the syntax of Rust's `regex`."""
     choice: Sequence[str] | None = None
     """The output is one of these."""
     grammar: str | None = None

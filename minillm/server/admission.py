@@ -1,7 +1,7 @@
 """Admission control: who may come in, how many at once, and what the others are told.
 
 What is refused here has cost almost nothing: no tokenizing, no wait for an engine step. A client that is
-refused at once can go elsewhere; one that waits in an endless queue has lost already.
+refused immediately can go elsewhere; one that waits in an endless queue has lost already.
 
 The engine runs `max_num_seqs` sequences and `max_queue_len` more may wait, so that many are let in. (The
 engine's own limit counts differently: between two steps it cannot see that its slots are free, and would
@@ -25,9 +25,9 @@ LONGEST_RETRY_AFTER_S = 60
 KEPT_PART = 4
 """In fair order, a fourth of the queue is kept."""
 BYTES_PER_TOKEN = 4
-"""Of a body: what is let in has not been tokenized yet."""
+"""Estimate of a prompt's tokens by the size of its body: what is let in has not been tokenized yet."""
 NEW_WEIGHT = 0.1
-"""Of the newest request in the running mean of service times."""
+"""The newest request's share in the running mean of service times."""
 
 
 class ApiKeys:
@@ -84,7 +84,7 @@ class AdmissionLimiter:
         """In flight, prompts and answers as large as they may get, by tenant."""
         is_fair = engine.scheduling_order == "fair"
         self._kept = (engine.max_queue_len or 0) // KEPT_PART if is_fair else 0
-        """Of the queue, for tenants that hold less than an equal share of the tokens in flight."""
+        """Places in the queue for tenants that hold less than an equal share of the tokens in flight."""
         self._service_s = 1.0
         """Running mean of a request's time in the engine, seconds."""
 

@@ -98,7 +98,7 @@ class AnswerShape:
         return message, b'"tool_calls"' if calling else orjson.dumps(reason)
 
     def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any] | None:
-        """Of the tokens from `start` on; None if they were not asked for."""
+        """Log-probabilities of the tokens from `start` on; None if they were not asked for."""
         if completion.request_logprobs is None:
             return None
         entries = completion.request_logprobs[start : completion.num_tokens]

@@ -46,7 +46,7 @@ def make_app(service: Service) -> Starlette:
         return _json(model)
 
     async def health(_: Request) -> Response:
-        """Of the process: to be started anew if this fails."""
+        """Whether the process is well: to be started anew if this fails."""
         service.check_alive()
         return _json({"status": "ok", "clock": service.clock.now()})
 

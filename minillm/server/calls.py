@@ -22,7 +22,7 @@ class TokenCounts(NamedTuple):
 
     prompt: int
     cached: int
-    """Of the prompts' tokens, those found in the prefix cache."""
+    """Prompt tokens that were found in the prefix cache."""
     output: int
 
     @classmethod

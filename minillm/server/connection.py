@@ -10,9 +10,9 @@ There is no pipelining: what comes behind a request that is not answered yet is 
 the answer. A client that closes its own half after a request (`nc -N`) has left, and its request ends: one that was
 killed closes the same half.
 
-A connection that ends while its client is sending isn't closed at once, which would reset it: many clients would never
-read why. It lingers: half closed, and whatever comes is read and dropped, until the client is silent or closes, too
-(nginx's lingering_close).
+A connection that ends while its client is sending isn't closed immediately, which would reset it: many clients would
+never read why. It lingers: half closed, and whatever comes is read and dropped, until the client is silent or closes,
+too (nginx's lingering_close).
 """
 
 import asyncio
@@ -120,7 +120,7 @@ class BoundedProtocol(asyncio.Protocol):
         self.waits_for: Wait | None = None
         """None while it is the server's turn."""
         self._answer: Answer | None = None
-        """Of the last request whose head has come."""
+        """The answer to the last request whose head has come."""
         self._is_deaf = False
         """Nothing is read any more: a request was refused, or came before the answer to the last one was out."""
         self._in_head = self._in_body = self._is_beyond = False

@@ -47,10 +47,10 @@ logger = logging.getLogger(__name__)
 
 APPLICATION = "minillm"
 HEALTH_CHECK_S = 2
-"""A replica is asked so often whether it is well; one whose process died is missed at once."""
+"""A replica is asked so often whether it is well; one whose process died is missed immediately."""
 MAX_TRIES = 3
 PASSED_ON = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers", "client")
-"""Of an ASGI scope: what a replica's application reads."""
+"""The parts of an ASGI scope that a replica's application reads."""
 BROKEN = ApiError(503, "the replica that wrote this answer is gone: ask again", "replica_lost")
 
 

@@ -78,7 +78,7 @@ ENDINGS: dict[FinishReason, Answer] = {
     FinishReason.ABORT: (503, "aborted", "the server ended this request: it is stopping"),
     FinishReason.ERROR: (500, "step_failed", "the step that this request was part of failed: {}"),
 }
-"""The same of outputs that ended without an answer."""
+"""What a client sees of an output that ended without an answer."""
 
 
 def as_api_error(error: Exception) -> ApiError:

@@ -30,7 +30,7 @@ class Generation:
         """By the engine's request id, in the prompts' order."""
         self._unfinished: set[str] = set()
         self._places: dict[str, int] = {}
-        """Of the prompts, by the same."""
+        """Each prompt's index, by the engine's request id."""
         self._ended: set[int] = set()
         """Choices that `news` has told the end of."""
 
@@ -79,8 +79,8 @@ class Generation:
         """Wait for what comes next.
 
         Args:
-            take: called at once with news that end nothing. If it returns True, it has dealt with them, and the wait
-                goes on.
+            take: called immediately with news that end nothing. If it returns True, it has dealt with them, and the
+                wait goes on.
         Raises:
             ApiError: a choice ended without an answer.
             EngineDeadError: the engine thread has stopped.

@@ -53,7 +53,7 @@ class Gaps:
         self._sum += sum(gaps)
 
     def collect(self) -> Iterator[Metric]:
-        """As Prometheus has it: each bucket counts what is at most its border."""
+        """The family as Prometheus has it: each bucket counts what is at most its border."""
         text = "Gaps between deliveries."
         family = HistogramMetricFamily("minillm:inter_token_latency_seconds", text, labels=LABELS)
         borders = (*map(floatToGoString, SECONDS), "+Inf")

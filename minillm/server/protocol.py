@@ -173,7 +173,7 @@ class GenerationBody(StrictJson):
 
     unsupported = PARAMETERS
     id_prefix: ClassVar[str]
-    """Of the answer's id."""
+    """What the answer's id begins with."""
     is_chat: ClassVar[bool]
     limit_name: ClassVar[str] = "max_tokens"
     """The parameter that names a limit."""

@@ -107,7 +107,7 @@ class DrainingServer(uvicorn.Server):
     """uvicorn, which on SIGTERM or Ctrl-C stops listening and waits for requests in flight.
 
     Those that are not done within the drain timeout are ended with an error that says so. A second Ctrl-C
-    ends them at once.
+    ends them immediately.
     """
 
     def __init__(self, config: uvicorn.Config, service: Backend, on_ready: Callable[[], Any]) -> None:

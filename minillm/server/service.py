@@ -149,7 +149,7 @@ class Service:
         return encoded
 
     def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
-        """As vLLM's /tokenize. Raises ApiError, RequestError."""
+        """The answer of /tokenize, as vLLM's. Raises ApiError, RequestError."""
         self.check_model(body.model)
         messages = [message.as_template_message() for message in body.messages or ()]
         tokens = self._encode_or_none(messages or body.prompt or "")
@@ -157,7 +157,7 @@ class Service:
         return {"count": len(tokens), "max_model_len": self.context_limit, "tokens": tokens, "token_strs": texts}
 
     def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
-        """As vLLM's /detokenize. Raises ApiError, RequestError."""
+        """The answer of /detokenize, as vLLM's. Raises ApiError, RequestError."""
         self.check_model(body.model)
         return {"prompt": require_tokenizer(self.thread.model.tokenizer).decode(self._encode_or_none(body.tokens))}
 

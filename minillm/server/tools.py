@@ -53,7 +53,7 @@ class Tool(StrictJson):
 
 
 class FunctionName(StrictJson):
-    """Of the function that must be called."""
+    """The function that must be called."""
 
     name: Name
 
@@ -274,7 +274,7 @@ def _no_constant(name: str) -> None:
 
 
 MAX_DIGITS = 4300
-"""Of a whole number. Python's own limit: more take quadratic time."""
+"""Digits of a whole number. Python's own limit: more take quadratic time."""
 HISTORY = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_constant)
-"""Of calls that are sent back: all that the reader below takes for one."""
+"""Reads calls that are sent back: all that the reader below takes for one."""
 ARGUMENTS = json.JSONDecoder(parse_int=float, parse_float=float, parse_constant=_no_constant)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server.running import CHAT, MODEL, Running, Serve, running
+from server.running import CHAT, MODEL, Running, Serve, running, with_template
 
 from minillm.core.params import SamplingParams
 from minillm.frontend.llm import LLM
@@ -43,6 +43,14 @@ def server(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Iterator[Runni
     """One that tests share: they leave it idle."""
     config = ServeConfig(port=0, served_model_name=MODEL, access_log=False)
     with running(tiny_config, config, tiny_model) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def with_tools(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Iterator[Running]:
+    """Another that tests share, whose model's template knows tools."""
+    config = ServeConfig(port=0, served_model_name=MODEL, access_log=False)
+    with running(tiny_config, config, with_template(tiny_model)) as started:
         yield started
 
 

@@ -6,11 +6,8 @@ child that no refusal tells of, and a stream beside them that stands still.
 
 import argparse
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,16 +21,15 @@ import httpx
 from hypothesis import HealthCheck, Phase, given, settings
 from server.nasty_grammars import CORPUS, as_format, asked, tools_of
 from server.public_schemas import public_schemas
+from server.running import TOOLS_TEMPLATE, serve_process
 from tiny_llama import make_tiny_llama
 
-TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}{% if tools %}<tool_call>{{ tools|length }}{% endif %}"
 KILLED = re.compile(r"library crashes|takes longer than|takes more than")
 DEADLINE_S = 1.0
 ANSWERS = 3
 """With different seeds, to each grammar that is accepted: an automaton may fail far from its beginning."""
 LONGEST_GAP_S = 30.0
 """Between two tokens of a stream beside them all. They take milliseconds: it's no matter how fast the machine is."""
-ROOT = Path(__file__).parents[3]
 
 
 class FuzzedServer:
@@ -138,36 +134,19 @@ def shorten(told: dict[str, Any]) -> str:
 @contextmanager
 def fuzzed_server(tokenizer_from: Path) -> Iterator[FuzzedServer]:
     """Starts one, and looks at its children before it ends."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("w") as log:
         model = make_tiny_llama(Path(folder) / "tiny", tokenizer_from)
-        config = json.loads((model / "tokenizer_config.json").read_text())
-        (model / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
-        (model / "chat_template.jinja").write_text(TEMPLATE)
-        log = Path(folder) / "log"
-        command = [sys.executable, "-m", "minillm", "serve", "--model", str(model), "--served-model-name", "tiny"]
-        flags = ["--port", "0", "--json", "--no-access-log"]
-        flags += ["--num-kv-blocks", "256", "--grammar-timeout-s", str(DEADLINE_S)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        with (
-            log.open("w") as errors,
-            subprocess.Popen(
-                [*command, *flags], stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
-            ) as process,
-        ):
-            try:
-                assert process.stdout is not None
-                line = process.stdout.readline()
-                assert line, log.read_text()
-                server = FuzzedServer(json.loads(line)["url"].removesuffix("/v1"), process.poll)
+        (model / "chat_template.jinja").write_text(TOOLS_TEMPLATE)
+        flags = ["--num-kv-blocks", "256", "--grammar-timeout-s", str(DEADLINE_S)]
+        try:
+            with serve_process(model, *flags, stderr=log) as (url, process):
+                server = FuzzedServer(url, process.poll)
                 yield server
                 server.check_children()
                 assert process.poll() is None
-            except BaseException:
-                shutil.copy(log, Path(tempfile.gettempdir()) / "grammar_fuzz_server.log")
-                raise
-            finally:
-                process.terminate()
-                process.wait(60)
+        except BaseException:
+            shutil.copy(log.name, Path(tempfile.gettempdir()) / "grammar_fuzz_server.log")
+            raise
 
 
 def fuzz(server: FuzzedServer, seconds: float, corpus: bool = True) -> None:

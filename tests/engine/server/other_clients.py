@@ -8,7 +8,6 @@ protocol, and that answers which must follow a schema do.
 """
 
 import argparse
-import json
 import os
 import shlex
 import subprocess
@@ -20,9 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine")]
-TEMPLATE = """{%- if tools %}Tools, as <tool_call></tool_call>: {{ tools | tojson }}
-{%- endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}
-{% endfor %}assistant: """
+from server.running import TOOLS_TEMPLATE, serve_process  # noqa: E402
 
 SETTING = """
 import os
@@ -177,7 +174,7 @@ def make_model(folder: Path) -> Path:
     from minillm.model.checkpoints import resolve
 
     path = make_tiny_llama(folder / "tiny", resolve("smollm2-135m"))
-    (path / "chat_template.jinja").write_text(TEMPLATE)
+    (path / "chat_template.jinja").write_text(TOOLS_TEMPLATE)
     return path
 
 
@@ -222,19 +219,11 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(Path(folder))
-        command = [sys.executable, "-m", "minillm", "serve", "--model", str(model), "--served-model-name", "tiny"]
-        flags = ["--port", "0", "--json", "--num-kv-blocks", "512", "--no-access-log"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        with subprocess.Popen([*command, *flags], env=environment, stdout=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stdout is not None
-                url = json.loads(server.stdout.readline())["url"]
-                print("| client | version | tried | |\n|---|---|---|---|")
-                for name in chosen.only:
-                    version, result = try_one(name, CLIENTS[name], chosen.environments, url, model)
-                    print(f"| {name} | {version} | {CLIENTS[name].tried} | {result} |", flush=True)
-            finally:
-                server.terminate()
+        with serve_process(model, "--num-kv-blocks", "512") as (url, _):
+            print("| client | version | tried | |\n|---|---|---|---|")
+            for name in chosen.only:
+                version, result = try_one(name, CLIENTS[name], chosen.environments, f"{url}/v1", model)
+                print(f"| {name} | {version} | {CLIENTS[name].tried} | {result} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,20 @@
-"""A real server on a real port, in a thread of the test process, and what tests want of it."""
+"""A real server on a real port, in a thread of the tests or in a process of its own, and what tests want of it."""
 
 import asyncio
+import copy
+import dataclasses
+import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import httpx
 import openai
@@ -26,6 +33,10 @@ from minillm.server.service import Service
 MODEL = "tiny"
 CHAT = [{"role": "user", "content": "Tell me about the weather in five words."}]
 GREEDY = {"temperature": 0, "max_tokens": 12, "extra_body": {"ignore_eos": True}}
+TOOLS_TEMPLATE = """{%- if tools %}Tools in <tool_call></tool_call>: {{ tools | length }}
+{%- endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}
+{% endfor %}assistant: """
+"""A chat template that knows tools: it tells how many there are, so that any number of them fits the window."""
 LONG = {"temperature": 0, "max_tokens": 400, "extra_body": {"ignore_eos": True}}
 
 
@@ -192,3 +203,29 @@ def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Ite
     finally:
         stop()
         join()
+
+
+@contextmanager
+def serve_process(
+    model: Path, *flags: str, stderr: IO[str] | None = None
+) -> "Iterator[tuple[str, subprocess.Popen[str]]]":
+    """`minillm serve` in a process of its own, once it answers: its URL, and the process."""
+    command = [sys.executable, "-m", "minillm", "serve", "--model", str(model), "--served-model-name", MODEL, "--json"]
+    flags = ("--port", "0", "--no-access-log", *flags)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    with subprocess.Popen(
+        [*command, *flags], env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:
+        try:
+            ready = process.stdout.readline() if process.stdout else ""
+            assert ready, f"it ended with {process.wait()} instead of starting"
+            yield json.loads(ready)["url"].removesuffix("/v1"), process
+        finally:
+            process.kill()
+
+
+def with_template(model: LoadedModel, template: str = TOOLS_TEMPLATE) -> LoadedModel:
+    """The same model with another chat template."""
+    tokenizer = copy.deepcopy(model.tokenizer)
+    tokenizer.chat_template = template
+    return dataclasses.replace(model, tokenizer=tokenizer)

@@ -14,7 +14,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+from server.running import serve_process
 
 PROMPTS = [f"Tell me about the number {i} and the ones around it." for i in range(12)]
 CLIENTS = 24
@@ -139,17 +139,6 @@ class Soak:
         assert 400 <= answer.status_code < 500 or (answer.status_code == 503 and self.may_refuse), answer.text
 
 
-def start(model: Path, port: int) -> "subprocess.Popen[str]":
-    """A server that answers."""
-    command = [sys.executable, "-m", "minillm", "serve", "--model", str(model), "--served-model-name", "tiny", "--json"]
-    flags = ["--port", str(port), "--num-kv-blocks", "512", "--dtype", "float32", "--no-access-log"]
-    process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline(), (
-        f"it ended with {process.wait()} instead of starting"
-    )
-    return process
-
-
 def check_at_rest(url: str, process: "subprocess.Popen[str]", before: tuple[int, int]) -> None:
     """Nothing is held: no request, no block, no connection, no thread."""
     held: object = None
@@ -187,8 +176,7 @@ def live(model: Path, seconds: float, life_s: float, seed: int) -> Counter[str]:
     url, begin, told = f"http://127.0.0.1:{port}", time.monotonic(), Counter[str]()
     right: dict[str, str] = {}
     while time.monotonic() - begin < seconds:
-        process = start(model, port)
-        try:
+        with serve_process(model, "--port", str(port), "--num-kv-blocks", "512", "--dtype", "float32") as (_, process):
             for prompt in PROMPTS:
                 asked = Soak(url, "tiny", right, seed)._body(prompt, False)
                 text = httpx.post(f"{url}/v1/completions", json=asked, timeout=60).json()["choices"][0]["text"]
@@ -200,8 +188,6 @@ def live(model: Path, seconds: float, life_s: float, seed: int) -> Counter[str]:
             asyncio.run(one_life(soak, process, life_s / 2, quiet_end=True))
             check_at_rest(url, process, before)
             asyncio.run(one_life(soak, process, life_s / 2, quiet_end=False))
-        finally:
-            process.kill()
         told += soak.outcomes
         told["restarts"] += 1
         print(f"{time.monotonic() - begin:.0f} s, {dict(told)}", flush=True)

@@ -1,25 +1,15 @@
 """Nothing that is sent as a grammar ends the server. `make slow` tries for an hour: MINILLM_FUZZ_S says how long."""
 
-import copy
-import dataclasses
 import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server.grammar_fuzz import (
-    DEADLINE_S,
-    TEMPLATE,
-    Bystander,
-    FuzzedServer,
-    fuzz,
-    fuzzed_server,
-    published,
-)
+from server.grammar_fuzz import DEADLINE_S, Bystander, FuzzedServer, fuzz, fuzzed_server, published
 from server.nasty_grammars import CORPUS
 from server.public_schemas import public_schemas
-from server.running import MODEL, running
+from server.running import MODEL, running, with_template
 
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
@@ -32,10 +22,8 @@ SHORT_S = 1.0
 @pytest.fixture(scope="module")
 def fuzzed(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Iterator[FuzzedServer]:
     """In this process: what ends the server ends the tests."""
-    model = dataclasses.replace(tiny_model, tokenizer=copy.deepcopy(tiny_model.tokenizer))
-    model.tokenizer.chat_template = TEMPLATE
     serve = ServeConfig(port=0, served_model_name=MODEL, access_log=False)
-    with running(tiny_config.replace(grammar_timeout_s=DEADLINE_S), serve, model) as started:
+    with running(tiny_config.replace(grammar_timeout_s=DEADLINE_S), serve, with_template(tiny_model)) as started:
         server = FuzzedServer(started.url)
         yield server
         server.check_children()

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from minillm.frontend.detokenizer import gpt2_letters
 from minillm.policies.config import EngineConfig
 from minillm.server.admission import LONGEST_RETRY_AFTER_S, AdmissionLimiter, ApiKeys
+from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
 from minillm.server.logprobs import piece_bytes
@@ -115,3 +116,10 @@ def test_of_a_hundred_thousand_mistakes_few_are_explained(fields: dict):
     assert refused.value.status == 400 and len(refused.value.body) < 2000
     assert isinstance(refused.value.__context__, ValidationError)
     assert refused.value.__context__.error_count() <= 8, "each mistake costs time, explained or not"
+
+
+def test_a_call_is_shown_without_its_prompt():
+    """So it may be written down."""
+    call = Call("cmpl-1", "/v1/completions", False, arrival=1.0, unix_time=2.0)
+    call.body = CompletionBody(model="tiny", prompt="a secret")
+    assert repr(call).startswith("Call(request_id='cmpl-1', path=") and "secret" not in repr(call)

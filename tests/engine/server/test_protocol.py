@@ -1,10 +1,8 @@
 """What the API has of OpenAI's reference and of vLLM's extensions, and what it says of the rest."""
 
-import copy
-import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +14,8 @@ from openai.types import completion_create_params
 from openai.types.chat import ChatCompletion
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import Response, response_create_params
-from server.running import CHAT, GREEDY, MODEL, Running, running
+from server.running import CHAT, GREEDY, MODEL, Running
 
-from minillm.model.loader import LoadedModel
-from minillm.policies.config import EngineConfig
-from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
 from minillm.server.protocol import ChatBody, CompletionBody, GenerationBody, ResponsesBody, parse
 from minillm.server.tools import ToolCallReader
@@ -191,18 +186,6 @@ WEATHER = {
     },
 }
 TIME = {"type": "function", "function": {"name": "get_time"}}
-TEMPLATE = """{%- if tools %}Tools in <tool_call></tool_call>: {{ tools | tojson }}
-{%- endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}
-{% endfor %}assistant: """
-
-
-@pytest.fixture(scope="module")
-def with_tools(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Iterator[Running]:
-    """A server whose model's template knows tools."""
-    model = dataclasses.replace(tiny_model, tokenizer=copy.deepcopy(tiny_model.tokenizer))
-    model.tokenizer.chat_template = TEMPLATE
-    with running(tiny_config, ServeConfig(port=0, served_model_name=MODEL, access_log=False), model) as started:
-        yield started
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}], ids=str)

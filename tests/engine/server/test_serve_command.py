@@ -1,4 +1,4 @@
-"""`minillm serve` as a process, on the real model: one line, then service, then a drain."""
+"""`minillm serve` as a process: one line, then service, then a drain."""
 
 import json
 import os
@@ -26,16 +26,18 @@ from minillm.server.server import bind
 ROOT = Path(__file__).parents[3]
 
 
-def test_one_line_when_ready_and_a_clean_end_after_sigterm(smollm_path: Path):
+def test_one_line_when_ready_and_a_clean_end_after_sigterm(tiny_llama_path: Path):
     command = [sys.executable, "-m", "minillm", "serve", "--port", "0", "--json", "--num-kv-blocks", "64"]
+    command += ["--model", str(tiny_llama_path), "--served-model-name", "tiny"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*command, "--max-queue", "9"], env=environment, **pipes) as process:
         try:
             ready = json.loads(process.stdout.readline())
             client = openai.OpenAI(base_url=ready["url"], api_key="none", max_retries=0)
-            assert [model.id for model in client.models.list()] == [ready["model"]] == ["smollm2-135m"]
+            assert [model.id for model in client.models.list()] == [ready["model"]] == ["tiny"]
             asked = {"model": ready["model"], "messages": [{"role": "user", "content": "Hello"}], "temperature": 0}
+            asked["extra_body"] = {"ignore_eos": True}
             whole = client.chat.completions.create(**asked, max_tokens=24)
             stream = client.chat.completions.create(**asked, max_tokens=24, stream=True)
             text = next(stream).choices[0].delta.content

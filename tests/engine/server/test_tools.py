@@ -1,8 +1,6 @@
 """Tools: what the grammar lets a model write, what the reader takes for a call, and what clients send back."""
 
 import asyncio
-import copy
-import dataclasses
 import itertools
 import json
 import re
@@ -17,15 +15,13 @@ from frontend.grammars import compiled, tokenize
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from server.running import CHAT, MODEL, Running, running
+from server.running import CHAT, MODEL, Running
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from minillm.frontend.detokenizer import Detokenizer
 from minillm.frontend.errors import GrammarTrialEndedError
 from minillm.frontend.structured_outputs import GrammarCompiler, StructuredOutputsParams
 from minillm.model.loader import LoadedModel
-from minillm.policies.config import EngineConfig
-from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
 from minillm.server.protocol import ChatBody, parse
 from minillm.server.tool_grammars import ToolGrammars
@@ -367,49 +363,31 @@ def test_arguments_that_are_no_object_are_refused_by_name(arguments: Any) -> Non
     assert (refused.value.status, refused.value.param) == (400, "messages.1.tool_calls.0.function.arguments")
 
 
-TEMPLATE = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c|tojson }}{% endfor %}{% endfor %}"
-
-
-@pytest.fixture(scope="module")
-def telling(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Iterator[Running]:
-    """A server whose template tells of calls, with the text of tools offered in it."""
-    model = dataclasses.replace(tiny_model, tokenizer=copy.deepcopy(tiny_model.tokenizer))
-    model.tokenizer.chat_template = TEMPLATE + "{# <tool_call> #}"
-    with running(tiny_config, ServeConfig(port=0, served_model_name=MODEL, access_log=False), model) as started:
-        yield started
-
-
 @pytest.mark.parametrize("stream", [False, True])
-def test_tools_that_no_grammar_expresses_are_served(telling: Running, stream: bool) -> None:
+def test_tools_that_no_grammar_expresses_are_served(with_tools: Running, stream: bool) -> None:
     schemas = [*UNREADABLE, OVERLAPPING, *({"properties": {"a": {"pattern": one}}} for one in PATTERNS)]
     offered = [tool(f"f{i}", schema).model_dump(exclude_none=True) for i, schema in enumerate(schemas)]
     told = {"model": MODEL, "messages": CHAT, "tools": offered, "max_tokens": 3, "stream": stream}
-    assert telling.http.post("/v1/chat/completions", json=told).status_code == 200
+    assert with_tools.http.post("/v1/chat/completions", json=told).status_code == 200
     offered[2]["function"]["strict"] = True
-    refused = telling.http.post("/v1/chat/completions", json=told)
+    refused = with_tools.http.post("/v1/chat/completions", json=told)
     assert refused.status_code == 400 and refused.json()["error"]["param"] == "tools.2.function.parameters"
 
 
-def test_half_a_character_in_arguments_is_no_500(telling: Running) -> None:
-    answer = telling.http.post("/v1/chat/completions", json=history({"arguments": '{"a": "\\ud800"}'}))
+def test_half_a_character_in_arguments_is_no_500(with_tools: Running) -> None:
+    answer = with_tools.http.post("/v1/chat/completions", json=history({"arguments": '{"a": "\\ud800"}'}))
     assert answer.status_code in (200, 400), answer.text
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_call_of_a_recursive_tool_end_to_end(telling: Running, stream: bool) -> None:
+def test_a_call_of_a_recursive_tool_end_to_end(with_tools: Running, stream: bool) -> None:
     nullable = {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}
     node = {"type": "object", "properties": {"next": nullable}, "required": ["next"], "additionalProperties": False}
     schema = {"type": "object", "properties": {"n": {"$ref": "#/$defs/N"}}, "required": ["n"], "$defs": {"N": node}}
     offered = [tool("f", {**schema, "additionalProperties": False}).model_dump(exclude_none=True)]
-    asked = {
-        "model": MODEL,
-        "messages": CHAT,
-        "tools": offered,
-        "tool_choice": "required",
-        "max_tokens": 300,
-        "seed": 4,
-    }
-    answer = telling.client().chat.completions.create(**asked, parallel_tool_calls=False, stream=stream)
+    asked = {"model": MODEL, "messages": CHAT, "tools": offered, "tool_choice": "required"}
+    asked |= {"max_tokens": 300, "seed": 4}
+    answer = with_tools.client().chat.completions.create(**asked, parallel_tool_calls=False, stream=stream)
     if stream:
         [call] = [one for chunk in answer for one in chunk.choices[0].delta.tool_calls or []]
     else:
