@@ -167,10 +167,10 @@ class EngineThread:
         if options.get("arrival") is None:
             options["arrival"] = self.clock.now()
 
-        grammars = self._grammars
+        grammars = self.grammars
 
         def add(grammar: "CompiledGrammar | None" = None) -> str:
-            if grammar is not None and self._grammars is not grammars:
+            if grammar is not None and self.grammars is not grammars:
                 raise RequestError(
                     "the engine was reconfigured while the request's grammar was compiled: send it again"
                 )
@@ -218,11 +218,6 @@ class EngineThread:
         """
         same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
         self._send(lambda: self._replace_engine(config, same_weights)).result()
-
-    @property
-    def grammars(self) -> GrammarCompiler:
-        """The present engine's. Any thread may use it."""
-        return self._grammars
 
     def snapshot(self) -> EngineSnapshot:
         """The last published look at the engine. Never waits. While steps run, the first look may be an old one; it has
@@ -346,7 +341,9 @@ class EngineThread:
         self._set_engine(engine, model)
 
     def _set_engine(self, engine: Engine, model: LoadedModel | None) -> None:
-        self._engine, self.config, self._grammars = engine, engine.config, engine.grammars
+        self._engine, self.config = engine, engine.config
+        self.grammars: GrammarCompiler = engine.grammars
+        """The present engine's. Any thread may use it."""
         loaded = engine.model or model
         assert loaded is not None, "an engine without a model was given one to be built with"
         self.model = loaded

@@ -25,7 +25,7 @@ class PricedRunner:
     free_at: float = 0.0
     """When it will have done all it was given."""
 
-    def swap(self, batch: ScheduledBatch) -> None:
+    def copy_blocks(self, batch: ScheduledBatch) -> None:
         """Copies are free."""
 
     def launch(self, batch: ScheduledBatch) -> "PricedStep":
