@@ -118,16 +118,41 @@ def test_scoring_leaves_no_request_behind(
     assert forgotten == [["text-0"], ["text-0"]]
 
 
+def test_what_is_scored_are_the_logits_of_hugging_face(tiny_llama_path: Path, tiny_engines: list[Engine]) -> None:
+    from transformers import AutoModelForCausalLM
+
+    ids = tiny_engines[0].tokenizer.encode(held_text())[:80]
+    hf = AutoModelForCausalLM.from_pretrained(tiny_llama_path, dtype=torch.float32)
+    with torch.inference_mode():
+        expected = hf(torch.tensor([ids])).logits[0, 19:-1]
+    steps = list(decode_texts(tiny_engines[0], [ids], [20]))
+    assert [step.next_ids.item() for step in steps] == ids[20:]
+    torch.testing.assert_close(torch.cat([step.logits for step in steps]), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_answers_that_failed_are_not_compared(tiny_engines: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TorchRunner, "launch", lambda self, batch: 1 / 0)
     with pytest.raises(BenchmarkError, match="ZeroDivisionError"):
         token_seconds(tiny_engines[0], [5, 6, 7], 4)
 
 
+def test_the_command(tiny_llama_path: Path, tmp_path: Path) -> None:
+    arguments = ["quality", "--model", str(tiny_llama_path), "--dtype", "bfloat16", "--quick"]
+    loose = ["--perplexity-rise", "9", "--agreement", "0", "--tasks-lost", "99", "--kl", "0"]
+    arguments += ["--set", "quantization=int8", *loose, "--out", str(tmp_path / "report.json")]
+    result = CliRunner().invoke(bench_app, arguments)
+    assert result.exit_code == 1, result.output
+    assert "KL is 0.0" in result.stdout and "not better, whatever it gains" in result.stdout
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["settings"]["changed"] == {"quantization": "int8"} and len(report["results"]["broken"]) == 1
+    cost = report["cost"]
+    assert cost["candidate"]["weight_bytes"] < 0.6 * cost["reference"]["weight_bytes"]
+
+
 # ---------------------------------------------------------------- the real model
 
-PIECES, PIECE = 4, 128
-WINDOW = 32
+PIECES, PIECE = 6, 64
+WINDOW = 16
 """The piece is four times as long, as in the command."""
 
 
@@ -198,7 +223,7 @@ def test_what_rounding_costs(scores: dict[str, TextScore], name: str, most: floa
 
 
 def test_sinks_save_a_window(scores: dict[str, TextScore]) -> None:
-    """32 of up to 128 tokens in sight: without the first four, 435% more perplexity; with them, 3%."""
+    """16 of up to 64 tokens in sight: without the first four, 704% more perplexity; with them, 5%."""
     assert rise(scores["window"]) > 0.3 and abs(rise(scores["sinks"])) < 0.1
     assert scores["sinks"].kl / scores["sinks"].positions > 0.01, "lossy all the same"
 
@@ -243,18 +268,6 @@ def test_the_engine_decodes_what_was_scored(engines: dict[str, Engine]) -> None:
         assert step.logits.argmax(-1).tolist() == step.next_ids.tolist()
 
 
-def test_scoring_agrees_with_hugging_face(smollm_path: Path, engines: dict[str, Engine]) -> None:
-    from transformers import AutoModelForCausalLM
-
-    ids = engines["bf16"].tokenizer.encode(held_text())[:80]
-    hf = AutoModelForCausalLM.from_pretrained(smollm_path, dtype=torch.float32)
-    with torch.inference_mode():
-        expected = hf(torch.tensor([ids])).logits[0, 19:-1]
-    found = torch.cat([step.logits for step in decode_texts(engines["bf16"], [ids], [20])])
-    loss = [torch.nn.functional.cross_entropy(x.float(), torch.tensor(ids[20:])).item() for x in (expected, found)]
-    assert loss[1] == pytest.approx(loss[0], rel=0.01), "bfloat16 keys against float32"
-
-
 def test_a_step_of_several_tokens_counts_them_all(engines: dict[str, Engine]) -> None:
     """Drafts that all pass: two thirds of the passes are saved, and the speed says so."""
     model = engines["bf16"].model
@@ -271,18 +284,6 @@ def test_a_step_of_several_tokens_counts_them_all(engines: dict[str, Engine]) ->
 def test_a_checkpoint_that_was_of_four_bits_is_named(smollm_path: Path, engines: dict[str, Engine]) -> None:
     assert "made of 4-bit weights" in notes(engines["int4"], str(smollm_path))[0]
     assert notes(engines["int8"], str(smollm_path)) == []
-
-
-def test_the_command(smollm_path: Path, tmp_path: Path) -> None:
-    arguments = ["quality", "--model", str(smollm_path), "--set", "quantization=int8", "--quick"]
-    loose = ["--perplexity-rise", "9", "--agreement", "0", "--tasks-lost", "99", "--kl", "0"]
-    result = CliRunner().invoke(bench_app, [*arguments, *loose, "--out", str(tmp_path / "report.json")])
-    assert result.exit_code == 1, result.output
-    assert "KL is 0.0" in result.stdout and "not better, whatever it gains" in result.stdout
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["settings"]["changed"] == {"quantization": "int8"} and len(report["results"]["broken"]) == 1
-    cost = report["cost"]
-    assert cost["candidate"]["weight_bytes"] < 0.51 * cost["reference"]["weight_bytes"]
 
 
 @pytest.mark.parametrize(("verdict", "status"), [(Verdict(True), 0), (Verdict(False), 0), (Verdict(False, ["kl"]), 1)])
@@ -305,5 +306,5 @@ def test_pieces_are_long_against_the_window(seen: int, monkeypatch: pytest.Monke
 def test_a_window_that_the_texts_hardly_outgrow_is_refused(engines: dict[str, Engine]) -> None:
     with pytest.raises(ConfigError, match="what the window loses would not be seen"):
         cut(list(range(101)), 51)
-    with pytest.raises(ConfigError, match=r"a token sees 36 tokens .* the text has 71"):
-        score_text(engines["bf16"], engines["sinks"], held_text(), most_tokens=71)
+    with pytest.raises(ConfigError, match=r"a token sees 20 tokens .* the text has 39"):
+        score_text(engines["bf16"], engines["sinks"], held_text(), most_tokens=39)
