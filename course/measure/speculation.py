@@ -24,17 +24,10 @@ from minillm.model.loader import load_model
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
-from minillm.policies.config import SpeculativeConfig
+from minillm.policies.config import READ_BY, SpeculativeConfig
 from minillm.text_files import read_text
 
 OFF = "off"
-OWN_FIELDS: dict[str, set[str]] = {
-    "ngram": {"ngram_min", "ngram_max"},
-    "draft_model": {"model"},
-    "draft_head": {"model"},
-    "synthetic": {"acceptance_rate", "seed"},
-}
-"""By method: fields of SpeculativeConfig that not every method reads, and this one does."""
 COLUMNS = ("", "tokens/s", "speedup", "decode alone", "per verify", "same text", "accepted by position")
 
 
@@ -174,9 +167,8 @@ def run(
 def speculative_fields(given: SpeculativeConfig | None, method: str) -> dict[str, Any]:
     """What was given, without what another method alone reads."""
     fields = given.model_dump(exclude_unset=True) if given else {}
-    fields["method"] = method
-    unread = {name for names in OWN_FIELDS.values() for name in names} - OWN_FIELDS[method]
-    return {name: value for name, value in fields.items() if name not in unread}
+    read = {name: value for name, value in fields.items() if method in READ_BY.get(name, (method,))}
+    return {**read, "method": method}
 
 
 def serve(engine: Engine, job: Job) -> Run:
