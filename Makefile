@@ -120,7 +120,7 @@ test-engine: model ## the engine's own tests, for who changes the engine
 slow: model ## run what `make test` leaves out: every combination on the whole model, fuzzers, sanitizers (hours)
 	@echo "It is $$(date +%H:%M). A thousand slow tests: some hours on 2 cores, of which an hour is grammars that clients might"
 	@echo "send (MINILLM_FUZZ_S=600 for less). The slowest are listed at the end."
-	$(BIN)/pytest tests -m slow --durations=20
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m slow -n $(TEST_WORKERS) --dist worksteal --durations=20
 
 mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children $(TEST_WORKERS)

@@ -47,5 +47,6 @@ def test_public_schemas_end_nothing(fuzzed: FuzzedServer) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 600)
 def test_grammars_of_any_kind_for_an_hour(fuzzed: FuzzedServer) -> None:
     fuzz(fuzzed, SECONDS)
