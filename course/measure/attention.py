@@ -47,7 +47,7 @@ class Setup:
     heads: HeadShape
     block_size: int
     dtype: torch.dtype
-    """Of the cache."""
+    """The cache's."""
     query_dtype: torch.dtype
     device: torch.device
     repeats: int
@@ -66,7 +66,7 @@ class AttentionResult:
     reached: float
     """Decode: bytes of keys and values per second. Prefill and extend: FLOP/s."""
     share_of_roof: float
-    """Of the measured memory bandwidth, or of the measured matrix product."""
+    """The share of the measured memory bandwidth, or of the measured matrix product."""
     time_over_best: float
     """1 for the fastest backend on this shape."""
     difference: float

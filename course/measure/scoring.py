@@ -34,7 +34,7 @@ GIVEN = 4
 WINDOWS = 4
 """A piece is at least as long as so many windows: then all that is scored lies beyond the first window."""
 ROWS = 64
-"""Positions whose logits are turned into probabilities at once: the vocabulary is wide."""
+"""Positions whose logits are turned into probabilities in one go: the vocabulary is wide."""
 
 
 def held_text() -> str:

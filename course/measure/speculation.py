@@ -172,8 +172,8 @@ def speculative_fields(given: SpeculativeConfig | None, method: str) -> dict[str
 
 
 def serve(engine: Engine, job: Job) -> Run:
-    """Answer the prompts, so many at once, with a cold prefix cache. Answers end where the model ends them: what would
-    come after that is no chat."""
+    """Answer the prompts, `at_once` of them at a time, with a cold prefix cache. Answers end where the model ends
+    them: what would come after that is no chat."""
     engine.reset_prefix_cache()
     params = SamplingParams(temperature=job.temperature, max_tokens=job.max_tokens, seed=0)
     waiting = [[{"role": "user", "content": prompt}] for prompt in job.prompts]

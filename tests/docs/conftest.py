@@ -34,7 +34,7 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_log(path: Path, count: int = 40) -> None:
-    """Of a server that takes its requests one after the other: a prompt token takes a millisecond, another one 20."""
+    """The log of a server that takes one request after the other: a prompt token takes 1 ms, another one 20 ms."""
     lines, free = [], 0.0
     for i in range(count):
         prompt, output, queued = 100 + 37 * i % 900, 20 + 11 * i % 60, 1.5 * i

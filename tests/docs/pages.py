@@ -17,7 +17,7 @@ class Block:
     page: str
     """Its path from the repository's root."""
     line: int
-    """Of the opening fence."""
+    """The opening fence's."""
     language: str
     text: str
 

@@ -182,7 +182,7 @@ def engines(smollm_path: Path) -> dict[str, Engine]:
 
 @pytest.fixture(scope="module")
 def scores(engines: dict[str, Engine]) -> dict[str, TextScore]:
-    """Of some pieces of the text; the reference is computed once for all."""
+    """Scores over some pieces of the text; the reference is computed once for all."""
     ids = engines["bf16"].tokenizer.encode(held_text())
     pieces = [ids[PIECE * i : PIECE * (i + 1)] for i in range(PIECES)]
     found = {name: TextScore() for name in engines}
