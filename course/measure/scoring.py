@@ -42,8 +42,8 @@ def held_text() -> str:
     return (TEXTS / "held.txt").read_text(encoding="utf-8")
 
 
-def load_items(name: str) -> dict[str, Any]:
-    """A file of the texts that quality is judged on, by name."""
+def load_items(name: str) -> Any:
+    """A file of the texts that settings are judged on, by name."""
     return json.loads((TEXTS / f"{name}.json").read_text(encoding="utf-8"))
 
 

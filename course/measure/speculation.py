@@ -4,15 +4,14 @@ The same prompts are answered with and without it. One request at a time is wher
 a crowd, and sampling at a high temperature are where it is not, and its gates should notice.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from course.measure.scoring import TEXTS, load_items
 from minillm.bench.report import Measured
 from minillm.bench.target import Target
 from minillm.bench.turns import in_turns
@@ -99,9 +98,8 @@ def make_jobs(quick: bool, prompts: Path | None = None) -> list[Job]:
         if not lines:
             raise ConfigError(f"--prompts {prompts}: there is no prompt in it; it wants one on each line")
         return [Job("yours", f"prompts of {prompts.name}, one at a time", lines, 8 if quick else 96)]
-    files = resources.files("course.measure")
-    chat = (files / "chat_prompts.txt").read_text().splitlines()
-    copy = json.loads((files / "texts" / "copy_prompts.json").read_text())
+    chat = (TEXTS / "chat_prompts.txt").read_text(encoding="utf-8").splitlines()
+    copy = load_items("copy_prompts")
     if quick:
         return [Job("chat", "everyday questions", chat[:2], 8), Job("copy", "copying", copy[:1], 8)]
     return [
