@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,8 +59,6 @@ def answering(tiny_llama_path: Path) -> Iterator[Running]:
 @pytest.fixture
 def shell_path(workshop: Path) -> dict[str, str]:
     """An environment in which `minillm` and `python` are this Python's."""
-    import sys
-
     tools = workshop / "tools"
     tools.mkdir()
     for name, call in (("minillm", "-m minillm"), ("python", "")):
