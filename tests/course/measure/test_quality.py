@@ -200,7 +200,7 @@ def rise(score: TextScore) -> float:
 
 def test_the_reference_against_itself(scores: dict[str, TextScore]) -> None:
     score = scores["bf16"]
-    assert score.positions == PIECES * (PIECE - PIECE // GIVEN) and 8 < score.reference_perplexity < 40
+    assert score.positions == PIECES * (PIECE - PIECE // GIVEN) and 8 < score.reference_perplexity < 60
     assert rise(score) == 0 and score.kl == 0 and score.agreed == score.positions
 
 
