@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import TypeGuard
 
 import minillm
 
@@ -53,7 +52,7 @@ WITHOUT_TORCH = (
     "course.incidents.cli",
     "course.drills.cli",
 )
-"""Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer at once."""
+"""Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer in under a second."""
 
 
 @functools.cache
@@ -66,30 +65,31 @@ def module_name(file: Path) -> str:
 
 
 @functools.cache
-def tree_of(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+def nodes_of(file: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
 
 
 @functools.cache
 def imports_of(file: Path) -> list[str]:
     """Every module that the file imports, wherever it does so, but for `if TYPE_CHECKING:`."""
-    return list(_imports(tree_of(file)))
-
-
-def _imports(node: ast.AST) -> Iterator[str]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            continue
-        if isinstance(child, ast.Import):
-            yield from (alias.name for alias in child.names)
-        elif isinstance(child, ast.ImportFrom):
+    only_for_types = {
+        inner
+        for node in nodes_of(file)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found: list[str] = []
+    for node in nodes_of(file):
+        if isinstance(node, ast.Import) and node not in only_for_types:
+            found += (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node not in only_for_types:
             # `from a import b`: b may be a module or a name in a.
-            yield from (f"{'.' * child.level}{child.module}.{alias.name}" for alias in child.names)
-        yield from _imports(child)
+            found += (f"{'.' * node.level}{node.module}.{alias.name}" for alias in node.names)
+    return found
 
 
 def layer(module: str) -> str:
-    """`minillm.core.block_manager` -> `kv_cache`; everything of the course is one layer."""
+    """`minillm.core.block_manager` -> `core`; everything of the course is one layer."""
     parts = module.split(".")
     return parts[0] if parts[0] == "course" or len(parts) == 1 else parts[1]
 
@@ -132,7 +132,7 @@ def test_no_import_cycles() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError, naming the cycle
 
 
-def test_what_answers_at_once_loads_no_torch() -> None:
+def test_what_must_answer_soon_loads_no_torch() -> None:
     program = f"""
 import importlib, sys
 for name in {WITHOUT_TORCH}:
@@ -147,10 +147,8 @@ for name in {WITHOUT_TORCH}:
 def test_the_core_knows_no_option() -> None:
     """What is optional comes through the four seams: its words do not occur in the core's code."""
     for file in (ROOT / "minillm" / "core").glob("*.py"):
-        tree = tree_of(file)
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        names = {getattr(node, "id", "") or getattr(node, "attr", "") for node in nodes_of(file)}
+        names |= {node.arg for node in nodes_of(file) if isinstance(node, ast.arg)}
         found = [name for name in names if re.search("swap|window|sink|lane|static", name.lower())]
         assert not found, f"{file.name} has {found}"
 
@@ -159,21 +157,30 @@ def test_no_package_uses_what_is_private_to_another() -> None:
     """No `_name` of an object from another package is read, and none of its private methods is overridden."""
     private = collections.defaultdict(set)
     for file in source_files():
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.FunctionDef) and is_private(node.name):
                 private[node.name].add(home(file))
-            elif is_own_attribute(node) and is_private(node.attr):
+            elif isinstance(node, ast.Attribute) and is_private(node.attr) and owner(node) == "self":
                 private[node.attr].add(home(file))
-    found = []
-    for file in source_files():
-        for node in ast.walk(tree_of(file)):
-            if not isinstance(node, ast.Attribute) or not is_private(node.attr):
-                continue
-            owner = node.value.id if isinstance(node.value, ast.Name) else ""
-            if owner in ("self", "cls") or home(file) in private[node.attr] or not private[node.attr]:
-                continue  # its own, or of a library
-            found.append(f"{file.relative_to(ROOT)}:{node.lineno} reads {node.attr} of {sorted(private[node.attr])}")
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno} reads {node.attr} of {sorted(private[node.attr])}"
+        for file, node in private_reads()
+        if private[node.attr] and home(file) not in private[node.attr]  # else of its own package, or of a library
+    ]
     assert not found, "\n".join(found)
+
+
+def private_reads() -> Iterator[tuple[Path, ast.Attribute]]:
+    """Each `_name` that's read of anything but `self` or `cls`."""
+    for file in source_files():
+        for node in nodes_of(file):
+            if isinstance(node, ast.Attribute) and is_private(node.attr) and owner(node) not in ("self", "cls"):
+                yield file, node
+
+
+def owner(node: ast.Attribute) -> str:
+    """`a` of `a.b`; empty where it's no plain name."""
+    return node.value.id if isinstance(node.value, ast.Name) else ""
 
 
 PRIVATE_TO_LIBRARIES = {
@@ -191,33 +198,21 @@ PRIVATE_TO_LIBRARIES = {
 
 def test_of_libraries_only_what_is_public_is_used() -> None:
     """A new version may change the rest without a word: so may uvicorn its protocols, underscore or not."""
-    nodes = [(file, node) for file in source_files() for node in ast.walk(tree_of(file))]
-    ours = {
-        name
-        for _, node in nodes
-        for name in (getattr(node, "name", ""), assigned_name(node))
-        if isinstance(name, str) and is_private(name)
-    }
-    for file, node in nodes:
-        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in ours:
-            is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            assert is_own or node.attr in PRIVATE_TO_LIBRARIES, (
-                f"{file.relative_to(ROOT)}:{node.lineno} reads {ast.unparse(node)}, private to a library"
-            )
+    ours = {name for file in source_files() for node in nodes_of(file) if is_private(name := defined_name(node))}
+    for file, node in private_reads():
+        assert node.attr in ours | PRIVATE_TO_LIBRARIES.keys(), (
+            f"{file.relative_to(ROOT)}:{node.lineno} reads {ast.unparse(node)}, private to a library"
+        )
     for file in source_files():
         inner = [name for name in imports_of(file) if re.match(r"uvicorn\.(protocols|_)", name)]
         assert not inner, f"{file.relative_to(ROOT)} imports {inner}"
 
 
-def assigned_name(node: ast.AST) -> str:
-    """The name or attribute that a node assigns to; empty for all others."""
-    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-        return node.id if isinstance(node, ast.Name) else node.attr
-    return ""
-
-
-def is_own_attribute(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+def defined_name(node: ast.AST) -> str:
+    """The function, class, name or attribute that a node defines; empty for all others."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        return "" if isinstance(node.ctx, ast.Load) else node.id if isinstance(node, ast.Name) else node.attr
+    return getattr(node, "name", None) or ""
 
 
 def is_private(name: str) -> bool:

@@ -19,7 +19,7 @@ Read = tuple[float, bytes]
 """When bytes were read from the connection, and the bytes. Seconds of the client's clock."""
 
 TEXT_KEYS = ("content", "reasoning_content", "reasoning", "tool_calls")
-"""Of a chat delta: what a user can see of a token. The opening chunk, which only names a role, is none."""
+"""Fields of a chat delta that a user can see a token in. The opening chunk, which only names a role, has none."""
 
 
 @dataclass(slots=True)

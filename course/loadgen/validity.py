@@ -19,11 +19,11 @@ NEAR_ZERO = 0.1
 FEW = 100
 """With fewer requests, p99 is the slowest one or between the two slowest."""
 BUSY_CPU = 0.7
-"""Of one core: above, the client's own event loop is a queue."""
+"""The share of one core above which the client's own event loop is a queue."""
 TOKENS_AN_EVENT, NEAR_ZERO_GAPS = 1.1, 0.1
 """From here on chunks are coalesced: a stray event of two tokens, or a gap that the network closed, is nothing yet."""
 LAG_SHARE = 0.25
-"""Of the median gap: a loop that is later than that moves gaps by as much as one wants to see."""
+"""The share of the median gap by which a late event loop moves gaps as much as one wants to see."""
 SHORT_SHARE = 0.05
 """Answers that end early, from which on the load is not the one that was planned."""
 STRANGE_SHARE = 0.02
@@ -43,7 +43,7 @@ class ClientLoad:
     """How busy the load generator itself was."""
 
     cpu_share: float
-    """Of one core, over the test."""
+    """The share of one core that it took, over the test."""
     lag_p50_s: float
     """How late its event loop was when a timer was due, seconds."""
     lag_p99_s: float
@@ -77,7 +77,7 @@ def check_validity(evidence: Evidence) -> list[ValidityWarning]:
 
 
 def near_zero_share(completed: Sequence[Observation]) -> float | None:
-    """Of all gaps, those shorter than NEAR_ZERO of the request's mean gap. None without gaps."""
+    """The share of gaps that are shorter than NEAR_ZERO of the request's mean gap. None without gaps."""
     gaps = [np.diff(o.deliveries) for o in completed if len(o.deliveries) > 1]
     return float(np.mean(np.concatenate([own < NEAR_ZERO * own.mean() for own in gaps]))) if gaps else None
 

@@ -23,11 +23,12 @@ from minillm.model.loader import choose_dtype
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
 
-BATCHES = {"cpu": (1, 8, 32), "cuda": (1, 8, 32, 128)}
-CONTEXTS = {"cpu": (512, 2048), "cuda": (1024, 4096)}
-PROMPTS = {"cpu": (512, 2048), "cuda": (1024, 4096)}
-CACHED = {"cpu": (1024,), "cuda": (4096,)}
-QUICK_BATCHES, QUICK_TOKENS = (2,), (16,)
+SIZES = {
+    "cpu": ((1, 8, 32), (512, 2048), (512, 2048), (1024,)),
+    "cuda": ((1, 8, 32, 128), (1024, 4096), (1024, 4096), (4096,)),
+    "quick": ((2,), (16,), (16,), (16,)),
+}
+"""By kind of device: batches and contexts of decodes, new tokens of prefills, and what those extend."""
 CALLS = {"cpu": 4, "cuda": 20}
 """Calls in one timing, by kind of device."""
 ROTATION_BYTES = 512_000_000
@@ -46,7 +47,7 @@ class Setup:
     heads: HeadShape
     block_size: int
     dtype: torch.dtype
-    """Of the cache."""
+    """The cache's."""
     query_dtype: torch.dtype
     device: torch.device
     repeats: int
@@ -65,7 +66,7 @@ class AttentionResult:
     reached: float
     """Decode: bytes of keys and values per second. Prefill and extend: FLOP/s."""
     share_of_roof: float
-    """Of the measured memory bandwidth, or of the measured matrix product."""
+    """The share of the measured memory bandwidth, or of the measured matrix product."""
     time_over_best: float
     """1 for the fastest backend on this shape."""
     difference: float
@@ -198,12 +199,8 @@ def run(
         rotation_bytes=0 if quick else ROTATION_BYTES,
     )
     chosen = choose_backends(backends, device, Demands(setup.block_size, dtype))
-    shapes = make_shapes(
-        batches or (QUICK_BATCHES if quick else BATCHES[kind]),
-        contexts or (QUICK_TOKENS if quick else CONTEXTS[kind]),
-        prompts or (QUICK_TOKENS if quick else PROMPTS[kind]),
-        cached or (QUICK_TOKENS if quick else CACHED[kind]),
-    )
+    sizes = zip((batches, contexts, prompts, cached), SIZES["quick" if quick else kind])
+    shapes = make_shapes(*(given or usual for given, usual in sizes))
     peaks = with_fastest_matmul(measure_peaks(device, dtype, quick), device, quick)
     results: list[AttentionResult] = []
     for shape in tqdm(shapes, unit="shape"):

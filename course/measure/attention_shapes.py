@@ -12,7 +12,7 @@ from minillm.model.arithmetic import causal_pairs
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """Of one layer's attention, in elements."""
+    """The size of one layer's attention, in elements."""
 
     num_heads: int
     num_kv_heads: int
@@ -39,7 +39,7 @@ class Shape:
         return self.batch * self.context * 2 * heads.num_kv_heads * heads.head_dim * element_size
 
     def flops(self, heads: HeadShape) -> float:
-        """Of q k^T and of weights times v, over all heads of one layer. A decode looks at its whole context."""
+        """FLOPs of q k^T and of weights times v, over all heads of one layer. A decode looks at its whole context."""
         pairs = self.context if self.new == 1 else causal_pairs(self.new, self.cached)
         return 4 * heads.num_heads * heads.head_dim * self.batch * pairs
 

@@ -195,12 +195,12 @@ def run(section: Section, out: Path, redo: bool, deadline: float) -> str:
         return outcome
     report = {"summary": tail(log, 1)} if section.name == "parity" else json.loads(scratch.read_text())
     scratch.write_text(json.dumps({**report, "seconds": time.monotonic() - start, "commit": git_commit()}))
-    scratch.replace(file)  # at once: a file that is there is whole
+    scratch.replace(file)  # in one step: a file that is there is whole
     return "done"
 
 
 def exit_status(command: list[str], log: IO[str], limit_s: float) -> int | None:
-    """Of a process, or None if time ran out. Nothing that it has started survives it: a server would hold the GPU."""
+    """A process's exit status, or None if time ran out. What it started ends, too: a server would hold the GPU."""
     with subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True) as process:
         try:
             return process.wait(limit_s)
@@ -219,7 +219,7 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 def git_commit() -> str | None:
-    """Of this checkout, with `-dirty` if it was changed since. None if git cannot tell."""
+    """The commit of this checkout, with `-dirty` if it was changed since. None if git cannot tell."""
     command = f"git -C {shlex.quote(str(ROOT))} describe --always --dirty --abbrev=40 --exclude='*'"
     status, said = subprocess.getstatusoutput(command)
     return None if status else said

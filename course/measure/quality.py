@@ -31,7 +31,7 @@ SPEED_POSITIONS, SPEED_ROUNDS = 3, 2
 """Positions in the held text where a model writes on, and how often at each."""
 POOL_TOKENS = 4096
 REQUEST_TOKENS = 2048
-"""Of the request whose share of the KV cache is told: longer than a window."""
+"""The length of the request whose share of the KV cache is told: longer than a window."""
 FASTER = 1.02
 """Less is noise."""
 QUICK_TOKENS, QUICK_ITEMS = 96, 2
@@ -55,7 +55,7 @@ class Floors:
 
 @dataclass(slots=True)
 class Quality:
-    """Of one configuration, against the reference."""
+    """How well one configuration answers, against the reference."""
 
     perplexity: float
     kl: float
@@ -74,7 +74,7 @@ class Cost:
     kv_bytes_of_2048_tokens: int
     """What a request that long holds: less, with a sliding window."""
     tokens_per_s: float
-    """Of one sequence that decodes, after its first; more than one a step, if its drafts pass."""
+    """How fast one sequence decodes after its first token; more than one a step, if its drafts pass."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Verdict:
     """Floors that were not kept."""
     gains: list[str] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
-    """Of speed or memory: what it gains may be worth them, but that is for the reader to say."""
+    """What it costs in speed or memory: its gains may be worth that, but that is for the reader to say."""
 
 
 def run(candidate: Target, quick: bool, reference: Target, floors: Floors) -> Measured:
@@ -203,7 +203,7 @@ def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdic
     before, after = qualities
     rise = after.perplexity / before.perplexity - 1
     broken = []
-    if not rise <= floors.perplexity_rise:  # so written, NaN breaks every floor
+    if not rise <= floors.perplexity_rise:  # NaN breaks every floor, which `>` would let pass
         broken.append(f"perplexity rises by {rise:.2%}, more than {floors.perplexity_rise:.2%}")
     if not after.kl <= floors.kl:
         broken.append(f"KL is {after.kl:.4f} nats a token, more than {floors.kl}")

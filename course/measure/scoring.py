@@ -34,7 +34,7 @@ GIVEN = 4
 WINDOWS = 4
 """A piece is at least as long as so many windows: then all that is scored lies beyond the first window."""
 ROWS = 64
-"""Positions whose logits are turned into probabilities at once: the vocabulary is wide."""
+"""Positions whose logits are turned into probabilities in one go: the vocabulary is wide."""
 
 
 def held_text() -> str:
@@ -42,8 +42,8 @@ def held_text() -> str:
     return (TEXTS / "held.txt").read_text(encoding="utf-8")
 
 
-def load_items(name: str) -> dict[str, Any]:
-    """A file of the texts that quality is judged on, by name."""
+def load_items(name: str) -> Any:
+    """A file of the texts that settings are judged on, by name."""
     return json.loads((TEXTS / f"{name}.json").read_text(encoding="utf-8"))
 
 

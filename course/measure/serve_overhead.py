@@ -89,7 +89,7 @@ class Served(Baseline):
     def __init__(self, url: str, model: str) -> None:
         self.url, self.model = url, model
         self.client_cpu = 0.0
-        """Of the last run: the client's share of one core."""
+        """The client's share of one core in the last run."""
 
     def describe(self) -> dict[str, Any]:
         """What of a core the client took: the server's side pays that."""

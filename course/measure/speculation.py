@@ -4,15 +4,14 @@ The same prompts are answered with and without it. One request at a time is wher
 a crowd, and sampling at a high temperature are where it is not, and its gates should notice.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from course.measure.scoring import TEXTS, load_items
 from minillm.bench.report import Measured
 from minillm.bench.target import Target
 from minillm.bench.turns import in_turns
@@ -24,17 +23,10 @@ from minillm.model.loader import load_model
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
-from minillm.policies.config import SpeculativeConfig
+from minillm.policies.config import READ_BY, SpeculativeConfig
 from minillm.text_files import read_text
 
 OFF = "off"
-OWN_FIELDS: dict[str, set[str]] = {
-    "ngram": {"ngram_min", "ngram_max"},
-    "draft_model": {"model"},
-    "draft_head": {"model"},
-    "synthetic": {"acceptance_rate", "seed"},
-}
-"""By method: fields of SpeculativeConfig that not every method reads, and this one does."""
 COLUMNS = ("", "tokens/s", "speedup", "decode alone", "per verify", "same text", "accepted by position")
 
 
@@ -106,9 +98,8 @@ def make_jobs(quick: bool, prompts: Path | None = None) -> list[Job]:
         if not lines:
             raise ConfigError(f"--prompts {prompts}: there is no prompt in it; it wants one on each line")
         return [Job("yours", f"prompts of {prompts.name}, one at a time", lines, 8 if quick else 96)]
-    files = resources.files("course.measure")
-    chat = (files / "chat_prompts.txt").read_text().splitlines()
-    copy = json.loads((files / "texts" / "copy_prompts.json").read_text())
+    chat = (TEXTS / "chat_prompts.txt").read_text(encoding="utf-8").splitlines()
+    copy = load_items("copy_prompts")
     if quick:
         return [Job("chat", "everyday questions", chat[:2], 8), Job("copy", "copying", copy[:1], 8)]
     return [
@@ -174,14 +165,13 @@ def run(
 def speculative_fields(given: SpeculativeConfig | None, method: str) -> dict[str, Any]:
     """What was given, without what another method alone reads."""
     fields = given.model_dump(exclude_unset=True) if given else {}
-    fields["method"] = method
-    unread = {name for names in OWN_FIELDS.values() for name in names} - OWN_FIELDS[method]
-    return {name: value for name, value in fields.items() if name not in unread}
+    read = {name: value for name, value in fields.items() if method in READ_BY.get(name, (method,))}
+    return {**read, "method": method}
 
 
 def serve(engine: Engine, job: Job) -> Run:
-    """Answer the prompts, so many at once, with a cold prefix cache. Answers end where the model ends them: what would
-    come after that is no chat."""
+    """Answer the prompts, `at_once` of them at a time, with a cold prefix cache. Answers end where the model ends
+    them: what would come after that is no chat."""
     engine.reset_prefix_cache()
     params = SamplingParams(temperature=job.temperature, max_tokens=job.max_tokens, seed=0)
     waiting = [[{"role": "user", "content": prompt}] for prompt in job.prompts]

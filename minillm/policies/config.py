@@ -43,6 +43,16 @@ def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
     return fields
 
 
+READ_BY = {
+    "model": ("draft_model", "draft_head"),
+    "ngram_min": ("ngram",),
+    "ngram_max": ("ngram",),
+    "acceptance_rate": ("synthetic",),
+    "seed": ("synthetic",),
+}
+"""Fields of SpeculativeConfig that not every method reads, and the methods that do."""
+
+
 class SpeculativeConfig(StrictModel):
     """Speculative decoding: something cheap drafts tokens, and the model checks them all in one step."""
 
@@ -88,18 +98,10 @@ class SpeculativeConfig(StrictModel):
     def _complete(self) -> "SpeculativeConfig":
         if self.method == "draft_model" and self.model is None:
             raise ValueError("draft_model wants a model: one that is smaller and has the same vocabulary")
-        has_model = self.method in ("draft_model", "draft_head")
-        self._only_with(has_model, "method=draft_model or draft_head", "model")
-        self._only_with(self.method == "ngram", "method=ngram", "ngram_min")
-        self._only_with(self.method == "ngram", "method=ngram", "ngram_max")
+        for name, methods in READ_BY.items():
+            self._only_with(self.method in methods, f"method={' or '.join(methods)}", name)
         if self.ngram_min > self.ngram_max:
             raise ValueError(f"ngram_min ({self.ngram_min}) is larger than ngram_max ({self.ngram_max})")
-        return self
-
-    @model_validator(mode="after")
-    def _drawn(self) -> "SpeculativeConfig":
-        self._only_with(self.method == "synthetic", "method=synthetic", "acceptance_rate")
-        self._only_with(self.method == "synthetic", "method=synthetic", "seed")
         return self
 
 

@@ -1,6 +1,6 @@
 """A small OpenAI-compatible endpoint that does as it is told: known delays, known mistakes.
 
-`python tests/course/loadgen/fake_endpoint.py` runs one on port 8765, for a comparison of load generators.
+`python tests/course/fake_endpoint.py` runs one on port 8765, for a comparison of load generators.
 """
 
 import asyncio

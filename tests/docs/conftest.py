@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_log(path: Path, count: int = 40) -> None:
-    """Of a server that takes its requests one after the other: a prompt token takes a millisecond, another one 20."""
+    """The log of a server that takes one request after the other: a prompt token takes 1 ms, another one 20 ms."""
     lines, free = [], 0.0
     for i in range(count):
         prompt, output, queued = 100 + 37 * i % 900, 20 + 11 * i % 60, 1.5 * i
@@ -58,8 +59,6 @@ def answering(tiny_llama_path: Path) -> Iterator[Running]:
 @pytest.fixture
 def shell_path(workshop: Path) -> dict[str, str]:
     """An environment in which `minillm` and `python` are this Python's."""
-    import sys
-
     tools = workshop / "tools"
     tools.mkdir()
     for name, call in (("minillm", "-m minillm"), ("python", "")):

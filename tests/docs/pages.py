@@ -1,5 +1,6 @@
 """The pages that people read, and the blocks of code in them."""
 
+import itertools
 import re
 import shlex
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ class Block:
     page: str
     """Its path from the repository's root."""
     line: int
-    """Of the opening fence."""
+    """The opening fence's."""
     language: str
     text: str
 
@@ -27,7 +28,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a `sh` block, with its continued lines, without its comment."""
+    """One command of a `sh` block, with its continued lines and its comment, or one within a sentence."""
 
     block: Block
     text: str
@@ -37,8 +38,17 @@ class Command:
         return f"{Path(self.block.page).stem}: {self.text[:70]}"
 
     @property
-    def words(self) -> list[str]:
-        return shlex.split(self.text, comments=True)
+    def programs(self) -> list[list[str]]:
+        """The words of each program that it starts: `a b | c > file` has [a, b] and [c]."""
+        lexer = shlex.shlex(self.text, posix=True, punctuation_chars="|&;>")
+        lexer.whitespace_split = True
+        found, before = [], ""
+        for is_operator, words in itertools.groupby(lexer, lambda word: set(word) <= set("|&;>")):
+            if is_operator:
+                before = next(words)
+            elif before != ">":
+                found.append(list(words))
+        return found
 
 
 def pages() -> list[Path]:
@@ -74,29 +84,15 @@ def split(text: str) -> list[str]:
         ValueError: a quote is never closed.
     """
     found, pending = [], ""
-    for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines():
-        pending = f"{pending}\n{line}" if pending else line
+    for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines(keepends=True):
+        pending += line
         try:
             words = shlex.split(pending, comments=True)
         except ValueError:  # within a quote
             continue
         if words:
-            found.append(without_comment(pending).strip())
+            found.append(pending.strip())
         pending = ""
     if pending:
         raise ValueError(f"a command does not end: {pending!r}")
     return found
-
-
-def without_comment(command: str) -> str:
-    """`minillm serve  # as a server` -> `minillm serve`. A # within quotes stays."""
-    quote = ""
-    for place, letter in enumerate(command):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter == "#" and (place == 0 or command[place - 1].isspace()):
-            end = command.find("\n", place)
-            return command[:place].rstrip() + ("" if end < 0 else command[end:])
-    return command

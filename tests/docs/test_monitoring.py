@@ -82,14 +82,6 @@ def test_promtool_accepts_rules_panels_and_metrics(tmp_path: Path) -> None:
     subprocess.run(["promtool", "check", "rules", str(tmp_path / "panels.yml")], check=True)
 
 
-def test_the_dashboard_is_one_that_grafana_reads() -> None:
-    """Its own checker is a Go program; the SDK's reader of dashboards knows the same schema."""
-    sdk = pytest.importorskip("grafana_foundation_sdk.models.dashboard", reason="pip install grafana-foundation-sdk")
-    read = sdk.Dashboard.from_json(DASHBOARD)
-    assert read.title == DASHBOARD["title"] and len(read.panels) == len(DASHBOARD["panels"])
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-
-
 def test_vllms_own_dashboard_finds_its_metrics_under_our_prefix(scraped: dict) -> None:
     """The page lists its panels with what they ask for, and says which stay empty."""
     page = (FOLDER.parent / "monitoring.md").read_text(encoding="utf-8")
@@ -116,6 +108,7 @@ def test_the_dashboard_shows_phases_slos_cache_queue_and_errors() -> None:
     ):
         assert name in shown, name
     assert {variable["name"] for variable in DASHBOARD["templating"]["list"]} == {"datasource", "model"}
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
 # ---------------------------------------------------------------- the evaluator
@@ -171,6 +164,7 @@ def test_the_page_has_a_row_for_each_cause_and_a_column_for_each_alert() -> None
     assert all(re.fullmatch(r"–|before|\d+ s", cell) for row in rows for cell in row[1:])
 
 
-def test_an_overload_is_seen_by_its_queue_and_not_by_the_cache() -> None:
+def test_an_overload_is_seen_by_its_queue_and_not_by_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "SPAN_S", 240.0)  # the page's table is of 600 s; both alerts fire after two minutes
     found = alerts.tried_on("overload", AlertRules.read())
     assert found["QueueDeep"] > 0 and found["TTFTHigh"] > 0 and found["PrefixHitRateFell"] is None

@@ -1,13 +1,37 @@
 """Each warning appears for the illness it names, and not for a healthy test."""
 
+from typing import Any
+
 import pytest
-from made import observation
 
 from course.loadgen.client import Failure
-from course.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, TokenSource, on_even_schedule
+from course.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, Observation, TokenSource, on_even_schedule
 from course.loadgen.server_metrics import Histogram
 from course.loadgen.validity import ClientLoad, Evidence, check_validity
 from minillm.observe.summary import summarize
+
+
+def observation(index: int = 0, **fields: Any) -> Observation:
+    """Sent at 0, first token at 0.5 s, four tokens 20 ms apart."""
+    sent = fields.get("sent", 0.0)
+    base: dict[str, Any] = dict(
+        index=index,
+        outcome=COMPLETED,
+        message="",
+        status=200,
+        due=sent,
+        sent=sent,
+        ended=None if sent is None else sent + 0.6,
+        deliveries=() if sent is None else tuple(sent + 0.5 + 0.02 * i for i in range(4)),
+        num_tokens=4,
+        token_source=TokenSource.USAGE,
+        max_tokens=4,
+        prompt_tokens=7,
+        cached_tokens=0,
+        finish_reason="length",
+    )
+    return Observation(**{**base, **fields})
+
 
 CALM = ClientLoad(cpu_share=0.05, lag_p50_s=0.0001, lag_p99_s=0.001)
 HEALTHY = [observation(i, sent=0.1 * i) for i in range(100)]

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 import transformers
+from patience import wait_for
 from typer.testing import CliRunner, Result
 
 from course.measure import gpu_check
@@ -39,25 +41,27 @@ def test_a_section_that_is_done_is_not_run_again(tmp_path: Path) -> None:
 
 def test_a_section_that_dies_leaves_no_file_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     half = Script("one", "open(out, 'w').write('{'); raise SystemExit('out of memory')", 60)
+    assert run(half, tmp_path, False, soon(1)) == "not run", "there is no time left"
     assert run(half, tmp_path, False, soon()) == "failed"
     assert not (tmp_path / "one.json").exists()
     assert "out of memory" in capsys.readouterr().err
 
 
-def test_time_that_is_out_is_said_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    section = Script("one", "open(out, 'w').write('{}')", 60)
-    assert run(section, tmp_path, False, soon(1)) == "not run"
-    assert run(section, tmp_path, False, soon()) == "done"
-
-
-def test_a_section_cut_short_takes_all_that_it_started_along_and_is_run_again(tmp_path: Path) -> None:
-    """A server that lives on would hold the GPU's memory, and its time."""
-    alive = f"import time; time.sleep(3); open({str(tmp_path / 'alive')!r}, 'w')"
-    server = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {alive!r}]); time.sleep(60)"
-    assert run(Script("one", server, 1), tmp_path, False, soon()) == "failed"
+def test_a_section_cut_short_is_run_again(tmp_path: Path) -> None:
+    assert run(Script("one", "import time; time.sleep(60)", 0), tmp_path, False, soon()) == "failed"
     assert run(Script("one", "open(out, 'w').write('{}')", 60), tmp_path, False, soon()) == "done"
-    time.sleep(3)
-    assert not (tmp_path / "alive").exists()
+
+
+def test_nothing_that_a_section_started_outlives_it(tmp_path: Path) -> None:
+    """A server that lives on would hold the GPU's memory, and its time."""
+    server = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid); raise SystemExit(1)"
+    assert run(Script("one", server, 60), tmp_path, False, soon()) == "failed"
+    pid = int((tmp_path / "one.log").read_text())
+
+    def is_gone() -> bool:
+        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+    wait_for(is_gone, "its server has ended")
 
 
 def test_two_calls_reach_all_sections_even_if_each_takes_its_limit() -> None:

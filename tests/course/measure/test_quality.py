@@ -1,5 +1,6 @@
 """The quality gate: its numbers on the real model, and that it cannot be talked out of a broken floor."""
 
+import dataclasses
 import gc
 import json
 import math
@@ -39,13 +40,25 @@ BEFORE, CHEAPER = Cost(200, 20, 4000, 50.0), Cost(100, 20, 4000, 80.0)
 
 
 def changed(**fields: float) -> Quality:
-    return Quality(**{**{name: getattr(GOOD, name) for name in Quality.__slots__}, **fields})
+    return dataclasses.replace(GOOD, **fields)
 
 
-def test_faster_and_as_good_is_better() -> None:
-    verdict = judge([GOOD, changed(perplexity=10.05)], [BEFORE, CHEAPER], Floors())
-    assert verdict.better and not verdict.broken
-    assert verdict.gains == ["1.60x the decode speed", "50% of the weights"]
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        (CHEAPER, Verdict(True, gains=["1.60x the decode speed", "50% of the weights"])),
+        (BEFORE, Verdict(False)),
+        (Cost(200, 20, 4000, 50.5), Verdict(False)),  # one percent is noise
+        (Cost(200, 20, 1000, 49.5), Verdict(True, gains=["25% of the KV bytes of a request"])),
+        (
+            Cost(200, 10, 2000, 40.0),
+            Verdict(False, gains=["50% of the KV bytes of a request"], losses=["0.80x the decode speed"]),
+        ),
+        (Cost(300, 20, 4000, 60.0), Verdict(False, gains=["1.20x the decode speed"], losses=["150% of the weights"])),
+    ],
+)
+def test_as_good_and_cheaper_in_speed_or_memory_is_better_and_a_trade_is_none(after: Cost, verdict: Verdict) -> None:
+    assert judge([GOOD, changed(perplexity=10.05)], [BEFORE, after], Floors()) == verdict
 
 
 @pytest.mark.parametrize(
@@ -56,32 +69,15 @@ def test_faster_and_as_good_is_better() -> None:
         ({"agreement": 0.85}, "85.0%, less than 90.0%"),
         ({"choices_right": 18}, "2 choices items fewer"),
         ({"reading_right": 10}, "2 reading items fewer"),
+        ({"perplexity": math.nan}, "perplexity rises by nan%"),
+        ({"kl": math.nan}, "KL is nan"),
+        ({"agreement": math.nan}, "nan%, less than 90.0%"),
     ],
 )
 def test_no_speed_makes_up_for_a_broken_floor(fields: dict, reason: str) -> None:
     verdict = judge([GOOD, changed(**fields)], [BEFORE, Cost(1, 1, 1, 1e6)], Floors())
     assert not verdict.better and verdict.gains
     assert len(verdict.broken) == 1 and reason in verdict.broken[0]
-
-
-@pytest.mark.parametrize("field", ["perplexity", "kl", "agreement"])
-def test_what_is_no_number_breaks_its_floor(field: str) -> None:
-    verdict = judge([GOOD, changed(**{field: float("nan")})], [BEFORE, Cost(1, 1, 1, 1e6)], Floors())
-    assert not verdict.better and len(verdict.broken) == 1
-
-
-def test_as_good_and_no_cheaper_is_not_better() -> None:
-    assert not judge([GOOD, GOOD], [BEFORE, BEFORE], Floors()).better
-    assert not judge([GOOD, GOOD], [BEFORE, Cost(200, 20, 4000, 50.5)], Floors()).better, "one percent is noise"
-
-
-def test_what_is_paid_for_with_speed_or_memory_is_a_trade() -> None:
-    slow = judge([GOOD, GOOD], [BEFORE, Cost(200, 10, 2000, 40.0)], Floors())
-    assert not slow.better and slow.gains == ["50% of the KV bytes of a request"]
-    assert slow.losses == ["0.80x the decode speed"]
-    large = judge([GOOD, GOOD], [BEFORE, Cost(300, 20, 4000, 60.0)], Floors())
-    assert not large.better and large.losses == ["150% of the weights"]
-    assert judge([GOOD, GOOD], [BEFORE, Cost(200, 20, 1000, 49.5)], Floors()).better, "one percent is noise"
 
 
 def test_scores_of_logits() -> None:
@@ -118,16 +114,48 @@ def test_scoring_leaves_no_request_behind(
     assert forgotten == [["text-0"], ["text-0"]]
 
 
+def test_what_is_scored_are_the_logits_of_hugging_face(tiny_llama_path: Path, tiny_engines: list[Engine]) -> None:
+    from transformers import AutoModelForCausalLM
+
+    ids = tiny_engines[0].tokenizer.encode(held_text())[:80]
+    hf = AutoModelForCausalLM.from_pretrained(tiny_llama_path, dtype=torch.float32)
+    with torch.inference_mode():
+        expected = hf(torch.tensor([ids])).logits[0, 19:-1]
+    steps = list(decode_texts(tiny_engines[0], [ids], [20]))
+    assert [step.next_ids.item() for step in steps] == ids[20:]
+    torch.testing.assert_close(torch.cat([step.logits for step in steps]), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_answers_that_failed_are_not_compared(tiny_engines: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TorchRunner, "launch", lambda self, batch: 1 / 0)
     with pytest.raises(BenchmarkError, match="ZeroDivisionError"):
         token_seconds(tiny_engines[0], [5, 6, 7], 4)
 
 
+def test_the_command(tiny_llama_path: Path, tmp_path: Path) -> None:
+    arguments = ["quality", "--model", str(tiny_llama_path), "--dtype", "bfloat16", "--quick"]
+    loose = ["--perplexity-rise", "9", "--agreement", "0", "--tasks-lost", "99", "--kl", "0"]
+    arguments += ["--set", "quantization=int8", *loose, "--out", str(tmp_path / "report.json")]
+    result = CliRunner().invoke(bench_app, arguments)
+    assert result.exit_code == 1, result.output
+    assert "KL is 0.0" in result.stdout and "not better, whatever it gains" in result.stdout
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["settings"]["changed"] == {"quantization": "int8"} and len(report["results"]["broken"]) == 1
+    cost = report["cost"]
+    assert cost["candidate"]["weight_bytes"] < 0.6 * cost["reference"]["weight_bytes"]
+
+
+@pytest.mark.parametrize(("verdict", "status"), [(Verdict(True), 0), (Verdict(False), 0), (Verdict(False, ["kl"]), 1)])
+def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = Measured(verdict, {}, "float32", torch.device("cpu"), "")
+    monkeypatch.setattr("course.measure.quality.run", lambda *_: measured)
+    assert CliRunner().invoke(bench_app, ["quality"]).exit_code == status
+
+
 # ---------------------------------------------------------------- the real model
 
-PIECES, PIECE = 4, 128
-WINDOW = 32
+PIECES, PIECE = 6, 64
+WINDOW = 16
 """The piece is four times as long, as in the command."""
 
 
@@ -154,7 +182,7 @@ def engines(smollm_path: Path) -> dict[str, Engine]:
 
 @pytest.fixture(scope="module")
 def scores(engines: dict[str, Engine]) -> dict[str, TextScore]:
-    """Of some pieces of the text; the reference is computed once for all."""
+    """Scores over some pieces of the text; the reference is computed once for all."""
     ids = engines["bf16"].tokenizer.encode(held_text())
     pieces = [ids[PIECE * i : PIECE * (i + 1)] for i in range(PIECES)]
     found = {name: TextScore() for name in engines}
@@ -172,7 +200,7 @@ def rise(score: TextScore) -> float:
 
 def test_the_reference_against_itself(scores: dict[str, TextScore]) -> None:
     score = scores["bf16"]
-    assert score.positions == PIECES * (PIECE - PIECE // GIVEN) and 8 < score.reference_perplexity < 40
+    assert score.positions == PIECES * (PIECE - PIECE // GIVEN) and 8 < score.reference_perplexity < 60
     assert rise(score) == 0 and score.kl == 0 and score.agreed == score.positions
 
 
@@ -198,7 +226,7 @@ def test_what_rounding_costs(scores: dict[str, TextScore], name: str, most: floa
 
 
 def test_sinks_save_a_window(scores: dict[str, TextScore]) -> None:
-    """32 of up to 128 tokens in sight: without the first four, 435% more perplexity; with them, 3%."""
+    """16 of up to 64 tokens in sight: without the first four, 704% more perplexity; with them, 5%."""
     assert rise(scores["window"]) > 0.3 and abs(rise(scores["sinks"])) < 0.1
     assert scores["sinks"].kl / scores["sinks"].positions > 0.01, "lossy all the same"
 
@@ -243,18 +271,6 @@ def test_the_engine_decodes_what_was_scored(engines: dict[str, Engine]) -> None:
         assert step.logits.argmax(-1).tolist() == step.next_ids.tolist()
 
 
-def test_scoring_agrees_with_hugging_face(smollm_path: Path, engines: dict[str, Engine]) -> None:
-    from transformers import AutoModelForCausalLM
-
-    ids = engines["bf16"].tokenizer.encode(held_text())[:80]
-    hf = AutoModelForCausalLM.from_pretrained(smollm_path, dtype=torch.float32)
-    with torch.inference_mode():
-        expected = hf(torch.tensor([ids])).logits[0, 19:-1]
-    found = torch.cat([step.logits for step in decode_texts(engines["bf16"], [ids], [20])])
-    loss = [torch.nn.functional.cross_entropy(x.float(), torch.tensor(ids[20:])).item() for x in (expected, found)]
-    assert loss[1] == pytest.approx(loss[0], rel=0.01), "bfloat16 keys against float32"
-
-
 def test_a_step_of_several_tokens_counts_them_all(engines: dict[str, Engine]) -> None:
     """Drafts that all pass: two thirds of the passes are saved, and the speed says so."""
     model = engines["bf16"].model
@@ -273,27 +289,6 @@ def test_a_checkpoint_that_was_of_four_bits_is_named(smollm_path: Path, engines:
     assert notes(engines["int8"], str(smollm_path)) == []
 
 
-def test_the_command(smollm_path: Path, tmp_path: Path) -> None:
-    arguments = ["quality", "--model", str(smollm_path), "--set", "quantization=int8", "--quick"]
-    loose = ["--perplexity-rise", "9", "--agreement", "0", "--tasks-lost", "99", "--kl", "0"]
-    result = CliRunner().invoke(bench_app, [*arguments, *loose, "--out", str(tmp_path / "report.json")])
-    assert result.exit_code == 1, result.output
-    assert "KL is 0.0" in result.stdout and "not better, whatever it gains" in result.stdout
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["settings"]["changed"] == {"quantization": "int8"} and len(report["results"]["broken"]) == 1
-    cost = report["cost"]
-    assert cost["candidate"]["weight_bytes"] < 0.51 * cost["reference"]["weight_bytes"]
-
-
-@pytest.mark.parametrize(("verdict", "status"), [(Verdict(True), 0), (Verdict(False), 0), (Verdict(False, ["kl"]), 1)])
-def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from course.measure import quality
-
-    measured = Measured(verdict, {}, "float32", torch.device("cpu"), "")
-    monkeypatch.setattr(quality, "run", lambda *_: measured)
-    assert CliRunner().invoke(bench_app, ["quality"]).exit_code == status
-
-
 @pytest.mark.parametrize("seen", [0, 20, 50])
 def test_pieces_are_long_against_the_window(seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "CHUNK", 32)
@@ -305,5 +300,5 @@ def test_pieces_are_long_against_the_window(seen: int, monkeypatch: pytest.Monke
 def test_a_window_that_the_texts_hardly_outgrow_is_refused(engines: dict[str, Engine]) -> None:
     with pytest.raises(ConfigError, match="what the window loses would not be seen"):
         cut(list(range(101)), 51)
-    with pytest.raises(ConfigError, match=r"a token sees 36 tokens .* the text has 71"):
-        score_text(engines["bf16"], engines["sinks"], held_text(), most_tokens=71)
+    with pytest.raises(ConfigError, match=r"a token sees 20 tokens .* the text has 39"):
+        score_text(engines["bf16"], engines["sinks"], held_text(), most_tokens=39)

@@ -35,8 +35,9 @@ def test_other_work_is_no_comparison() -> None:
         Served(fake.url, "tiny").run(THREE)
 
 
-def test_a_server_that_does_not_start_is_said() -> None:
-    with pytest.raises(BenchmarkError, match="ended with status"), own_server(EngineConfig(model="no-such-model")):
+def test_a_server_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "false")
+    with pytest.raises(BenchmarkError, match="ended with status 1"), own_server(EngineConfig(model="any")):
         pass
 
 

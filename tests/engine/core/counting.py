@@ -102,6 +102,11 @@ def request(name: str, num_tokens: int = 8, max_tokens: int = 4) -> Request:
     return Request(name, [num_tokens] * num_tokens, SamplingParams(max_tokens=max_tokens), Timeline(0.0))
 
 
+def add(core: EngineCore, *requests: Request) -> None:
+    for each in requests:
+        core.add(each)
+
+
 def run(core: EngineCore) -> None:
     while core.has_unfinished:
         core.step()

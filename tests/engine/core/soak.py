@@ -25,7 +25,7 @@ NUM_STEPS, ARRIVALS_END = 150, 110
 STEPS_TO_DRAIN = 3000
 """Work left is finite: a request that is still there after so many steps waits for ever."""
 VOCABULARY = 3
-"""So few tokens that many prompts begin alike, and share blocks."""
+"""So few tokens that many prompts begin with the same ones, and share blocks."""
 END = 2
 """Ends the requests that ask for it."""
 

@@ -1,7 +1,7 @@
 """EngineCore by itself, on a runner that counts: what it refuses, and what it forgets when a step can't be trusted."""
 
 import pytest
-from core.counting import SaveAll, make_core, request, run
+from core.counting import SaveAll, add, make_core, request, run
 
 from minillm.core.engine import REQUEST_HISTORY, EngineCore
 from minillm.core.errors import ConfigError, DeviceLostError, DuplicateRequestError, PromptTooLongError
@@ -46,8 +46,7 @@ def test_what_can_never_be_served_is_refused() -> None:
 def test_a_row_that_fails_after_its_request_has_ended_leaves_no_findable_block() -> None:
     core = make_core(lookahead=1)
     ended, other = request("ended"), request("other", 5)
-    core.add(ended)
-    core.add(other)
+    add(core, ended, other)
     core.step()
     core.abort("ended")
     assert core.scheduler.kv.pool.index, "its full blocks can be found"
@@ -75,8 +74,7 @@ def test_starting_over_closes_a_request_that_has_left_the_history() -> None:
 
 def test_a_row_that_fails_takes_only_its_own_blocks_out_of_the_cache() -> None:
     core = make_core()
-    core.add(request("wrong"))
-    core.add(request("right", 9))
+    add(core, request("wrong"), request("right", 9))
     core.runner.errors = {"wrong": "NaN"}
     core.step()
     again = [Request("again", [token] * 9, SamplingParams(), Timeline(0.0)) for token in (8, 9)]
@@ -87,8 +85,7 @@ def test_a_row_that_fails_takes_only_its_own_blocks_out_of_the_cache() -> None:
 def test_a_request_preempted_again_and_again_is_counted_each_time_and_timed_from_the_first() -> None:
     core = make_core(enable_prefix_caching=False, long_prefill_token_threshold=4)
     first, last = request("first", 13, 14), request("last", 14, 8)
-    core.add(first)
-    core.add(last)
+    add(core, first, last)
     since = set()
     while core.has_unfinished:
         core.step()
@@ -104,8 +101,7 @@ def test_a_request_preempted_again_and_again_is_counted_each_time_and_timed_from
 def test_a_prompt_without_blocks_for_its_next_chunk_waits_again_from_then_on() -> None:
     core = make_core(enable_prefix_caching=False, long_prefill_token_threshold=4)
     first, last = request("first", 20, 1), request("last", 19, 1)
-    core.add(first)
-    core.add(last)
+    add(core, first, last)
     for _ in range(5):
         core.step()
     assert last.status is RequestStatus.PREEMPTED and last.preempted_at == core.log.records[-1].start == 4.0
@@ -115,8 +111,7 @@ def test_a_prompt_without_blocks_for_its_next_chunk_waits_again_from_then_on() -
 def outgrowing(core: EngineCore) -> tuple[Request, Request]:
     """After one step all 8 blocks are full, `ends` waits for its last token, and `grows` wants a ninth block."""
     ends, grows = request("ends", 15, 1), request("grows", 16, 4)
-    core.add(ends)
-    core.add(grows)
+    add(core, ends, grows)
     core.step()
     return ends, grows
 
@@ -155,8 +150,7 @@ def test_a_token_without_text_ends_its_own_request_only(caplog: pytest.LogCaptur
         return False
 
     core.on_token = on_token
-    core.add(bad)
-    core.add(good)
+    add(core, bad, good)
     run(core)
     assert bad.error == "the tokenizer failed: ValueError: no such token" and bad.output_token_ids == [5]
     assert "bad" in caplog.records[-1].getMessage() and good.output_token_ids == [6, 7, 8, 9]
@@ -187,8 +181,7 @@ def test_a_failed_step_forgets_what_was_saved_in_it_and_says_why(caplog: pytest.
     policy = SaveAll()
     core = make_core(preemption=policy)
     ends, grows = request("goes on", 15, 4), request("grows", 16, 4)
-    core.add(ends)
-    core.add(grows)
+    add(core, ends, grows)
     core.step()
     core.runner.wait_raises = RuntimeError("lost")
     assert core.step() == [ends] and ends.finish_reason is FinishReason.ERROR
@@ -218,8 +211,7 @@ def test_what_depends_on_earlier_tokens_waits_until_they_are_known() -> None:
 def test_without_free_blocks_the_last_admitted_waits_again_and_computes_again() -> None:
     core = make_core()
     first, last = request("first", 15, 8), request("last", 14, 8)
-    core.add(first)
-    core.add(last)
+    add(core, first, last)
     statuses = set()
     while core.has_unfinished:
         core.step()
@@ -265,8 +257,7 @@ def test_a_step_that_breaks_ends_its_own_requests_and_leaves_nothing_findable(
 def test_a_lost_device_ends_every_request_and_says_why() -> None:
     core = make_core(max_num_seqs=1)
     requests = [request("running", 9), request("waiting", 5)]
-    for each in requests:
-        core.add(each)
+    add(core, *requests)
     core.step()
     core.runner.wait_raises = DeviceLostError("gone")
     with pytest.raises(DeviceLostError):
@@ -277,8 +268,7 @@ def test_a_lost_device_ends_every_request_and_says_why() -> None:
 def test_an_abort_in_each_state_frees_what_it_held() -> None:
     core = make_core(1, max_num_seqs=2)
     requests = {name: request(name, 5 + i, 9) for i, name in enumerate(("running", "other", "waiting"))}
-    for added in requests.values():
-        core.add(added)
+    add(core, *requests.values())
     core.step()
     assert core.abort("nobody") is None
     for name, used in (("waiting", 4), ("running", 2)):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from core.counting import make_core, request, run
+from core.counting import add, make_core, request, run
 
 from minillm.core.batch import Step
 from minillm.core.request import Draft, Request
@@ -92,8 +92,7 @@ def test_what_is_written_down_of_a_step() -> None:
     a, b, c = request("a", 5, 3), request("b", 8, 3), request("c", 3, 3)
     core.add(a)
     core.step()
-    for added in (b, c):
-        core.add(added)
+    add(core, b, c)
     core.step()
     second = core.log.records[1]
     start = 0.625 + 1.625 + 0.25
@@ -123,8 +122,7 @@ def test_records_of_overlapping_steps_do_not_overlap() -> None:
     core = make_core(1, per_token_s=0.125)
     core.log.listeners.append(Attribution())
     gone, stays, late = request("gone", 3), request("stays", 4), request("late", 8)
-    core.add(gone)
-    core.add(stays)
+    add(core, gone, stays)
     core.step()
     core.add(late)
     core.step()
@@ -141,8 +139,7 @@ def test_a_preemption_in_flight_takes_nothing_from_the_others_books() -> None:
     core = make_core(1, enable_prefix_caching=False, per_token_s=0.125, long_prefill_token_threshold=4)
     core.log.listeners.append(Attribution())
     prefill, victim, decode = request("prefill", 30, 1), request("victim", 5, 2), request("decode", 7, 6)
-    for added in (prefill, victim, decode):
-        core.add(added)
+    add(core, prefill, victim, decode)
     while not victim.num_preemptions:
         core.step()
     before = decode.timeline.lost["stalled_by_prefill"]

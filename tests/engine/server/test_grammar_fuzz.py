@@ -56,6 +56,7 @@ def test_public_schemas_end_nothing(fuzzed: FuzzedServer) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 600)
 def test_grammars_of_any_kind_for_an_hour(smollm_path: Path) -> None:
     with fuzzed_server(smollm_path) as server:
         fuzz(server, SECONDS)
