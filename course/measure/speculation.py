@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from minillm.bench.report import Measured
+from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import Target
 from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
@@ -128,7 +128,7 @@ def run(
     names: Sequence[str] | None,
     repeats: int,
     prompts: Path | None = None,
-) -> Measured:
+) -> BenchmarkResult:
     """Measure. The methods take turns within every repeat.
 
     Args:
@@ -161,7 +161,7 @@ def run(
         for name, title in titles.items()
     ]
     specified = {name: engine.config.speculative for name, engine in engines.items()}
-    return Measured.on(
+    return BenchmarkResult.on(
         engines[OFF],
         results,
         {"repeats": repeats},

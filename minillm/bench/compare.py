@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, Minillm, Run
+from minillm.bench.contest import Baseline, Minillm, TimedRun
 from minillm.bench.machine_peaks import Bandwidth, measure_bandwidth
-from minillm.bench.report import Measured
+from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target
 from minillm.bench.turns import in_turns
-from minillm.bench.workloads import Workload, make_workloads, ragged_workload
+from minillm.bench.workloads import BenchmarkWorkload, make_workloads, ragged_workload
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelBytes
@@ -78,7 +78,7 @@ class WorkloadResult:
     peers: list[EngineResult]
 
 
-def measure(engines: Sequence[Baseline], workload: Workload, repeats: int) -> dict[str, list[Run]]:
+def measure(engines: Sequence[Baseline], workload: BenchmarkWorkload, repeats: int) -> dict[str, list[TimedRun]]:
     """Warm all engines up, then `repeats` rounds in which each runs once."""
     for engine in engines:
         engine.warm_up(workload)
@@ -87,7 +87,11 @@ def measure(engines: Sequence[Baseline], workload: Workload, repeats: int) -> di
 
 
 def summarize(
-    workload: Workload, runs: dict[str, list[Run]], baselines: Sequence[str], bandwidth: Bandwidth, size: ModelBytes
+    workload: BenchmarkWorkload,
+    runs: dict[str, list[TimedRun]],
+    baselines: Sequence[str],
+    bandwidth: Bandwidth,
+    size: ModelBytes,
 ) -> WorkloadResult:
     """Turn runs into medians, speedups over the `baselines`, and shares of the floor."""
     floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
@@ -124,7 +128,7 @@ def summarize(
 
 def run(
     target: Target, quick: bool, load_peers: LoadPeers | None, names: Sequence[str] | None, repeats: int
-) -> Measured:
+) -> BenchmarkResult:
     """Load minillm and its peers, and measure each on every workload.
 
     Args:
@@ -152,7 +156,7 @@ def run_throughput(
     scale: float | None,
     seed: int,
     repeats: int,
-) -> Measured:
+) -> BenchmarkResult:
     """Measure. Engines take turns within every repeat.
 
     Args:
@@ -195,7 +199,7 @@ def no_peers(config: EngineConfig) -> list[Baseline]:
     return []
 
 
-def load_minillm(target: Target, workload: Workload, device: torch.device, alone: bool) -> Minillm:
+def load_minillm(target: Target, workload: BenchmarkWorkload, device: torch.device, alone: bool) -> Minillm:
     """minillm, with a slot for every request on a GPU, and its default configuration on a CPU."""
     chosen: dict[str, Any] = {}
     kv_tokens = None
@@ -216,11 +220,11 @@ def compete(
     own: Baseline,
     engine: Engine,
     load_baselines: Callable[[], Sequence[Baseline]],
-    workloads: Sequence[Workload],
+    workloads: Sequence[BenchmarkWorkload],
     repeats: int,
     quick: bool,
     bandwidth: Bandwidth,
-) -> Measured:
+) -> BenchmarkResult:
     """Measure `own` and the baselines on every workload. They take turns within every repeat.
 
     Args:
@@ -235,7 +239,7 @@ def compete(
         summarize(workload, measure(engines, workload, repeats), names, bandwidth, costs) for workload in workloads
     ]
     memory = f"memory reads {bandwidth.read / 1e9:.1f} GB/s, copies {bandwidth.copy / 1e9:.1f} GB/s"
-    return Measured.on(
+    return BenchmarkResult.on(
         engine,
         results,
         {"repeats": repeats},

@@ -25,7 +25,7 @@ from course.measure.quality import (
 from course.measure.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
 from minillm.bench.cli import bench_app
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.report import Measured
+from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
@@ -289,7 +289,7 @@ def test_the_command(smollm_path: Path, tmp_path: Path) -> None:
 def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from course.measure import quality
 
-    measured = Measured(verdict, {}, "float32", torch.device("cpu"), "")
+    measured = BenchmarkResult(verdict, {}, "float32", torch.device("cpu"), "")
     monkeypatch.setattr(quality, "run", lambda *_: measured)
     assert CliRunner().invoke(bench_app, ["quality"]).exit_code == status
 
