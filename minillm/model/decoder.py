@@ -68,7 +68,7 @@ class Attention(nn.Module):
 
     @property
     def qk_norms(self) -> QKNorms | None:
-        """Of queries and keys (Qwen3)."""
+        """The norms of queries and keys (Qwen3)."""
         if self.q_norm is None or self.k_norm is None:
             return None
         return self.q_norm.weight, self.k_norm.weight, self.q_norm.eps

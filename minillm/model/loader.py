@@ -43,10 +43,10 @@ class LoadedModel:
     """Tokens of the vocabulary that end an output; see `checkpoints.eos_token_ids`."""
     model_config: ModelConfig
     dtype: torch.dtype
-    """Of the weights and the KV cache, as far as they are not quantized."""
+    """Dtype of the weights and the KV cache, as far as they are not quantized."""
     device: torch.device
     quantization: str | None = None
-    """Of the weights; see EngineConfig."""
+    """How the weights are quantized; see EngineConfig."""
     ranks: Ranks = ALONE
     """With tensor parallelism, decoder and model_config are this rank's part."""
 
