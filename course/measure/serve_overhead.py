@@ -174,9 +174,8 @@ def run(
     alone = Alone(**config.model_dump(exclude_unset=True))
     workloads = [make_workload(alone.llm.engine, count, prompt_words, length, seed) for count in counts]
     with own_server(config) as url:
-        measured = compete(
-            Served(url, config.model), alone.llm.engine, lambda: [alone], workloads, repeats, quick, bandwidth
-        )
+        served = Served(url, config.model)
+        measured = compete(served, alone.llm.engine, [alone], workloads, repeats, quick, bandwidth)
     settings = {"prompt_words": prompt_words, "output_tokens": length, "seed": seed}
     notes = [
         f"{result.name}: ITL p50 {result.peers[0].itl_ratios[alone.name].text(3)} of the engine's own"

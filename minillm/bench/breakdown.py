@@ -111,7 +111,7 @@ def applicable(config: EngineConfig, device_type: str) -> list[str]:
 
 
 def run(target: Target, quick: bool, batch: int, context: int, steps: int | None, repeats: int) -> BenchmarkResult:
-    """Measure. All variants' engines live at once on one set of weights, and take turns.
+    """Measure. All variants' engines live side by side on one set of weights, and take turns.
 
     Args:
         steps: per turn; None = what suits the device.

@@ -27,7 +27,7 @@ LoadPeers = Callable[[EngineConfig], list[Baseline]]
 """Makes the engines that minillm is compared with, on the same weights and with the limits that it has."""
 
 COLUMNS = ("", "tok/s", "seconds", "TTFT p50", "ITL p50", "ITL p99", "floor", "speedup")
-"""Of the table of engines; latencies in milliseconds."""
+"""Columns of the table of engines; latencies in milliseconds."""
 
 
 REQUESTS = {"cpu": 32, "cuda": 256}
@@ -144,8 +144,7 @@ def run(
     assert engine.vocab_size is not None
     workloads = make_workloads(engine.vocab_size, quick=quick)
     chosen = [workload for workload in workloads if not names or workload.name in names]
-    load_baselines = partial(load_peers or no_peers, config_in_force(engine))
-    return compete(minillm, engine, load_baselines, chosen, repeats, quick, bandwidth)
+    return compete(minillm, engine, peers_of(engine, load_peers), chosen, repeats, quick, bandwidth)
 
 
 def run_throughput(
@@ -173,30 +172,24 @@ def run_throughput(
     bandwidth = measure_bandwidth(device=device, quick=quick)
     minillm = load_minillm(target, workload, device, alone=load_peers is None)
     engine = minillm.llm.engine
-
-    def load_baselines() -> list[Baseline]:
-        made = (load_peers or no_peers)(config_in_force(engine))
-        return [each for each in made if not each.name.startswith(PADDED)]
-
-    measured = compete(minillm, engine, load_baselines, [workload], repeats, quick, bandwidth)
+    peers = [each for each in peers_of(engine, load_peers) if not each.name.startswith(PADDED)]
+    measured = compete(minillm, engine, peers, [workload], repeats, quick, bandwidth)
     return replace(measured, settings={**measured.settings, "requests": requests, "scale": scale, "seed": seed})
 
 
-def config_in_force(engine: Engine) -> EngineConfig:
-    """The engine's configuration with what `auto` came to, so that its peers get the same."""
+def peers_of(engine: Engine, load_peers: LoadPeers | None) -> list[Baseline]:
+    """What it is compared with, under the engine's configuration and what `auto` came to there."""
+    if load_peers is None:
+        return []
     model = engine.loaded_model
-    return engine.config.replace(
+    in_force = engine.config.replace(
         dtype=dtype_name(model.dtype),
         device=model.device.type,
         num_kv_blocks=engine.runner.num_kv_blocks,
         kv_cache_memory_gb=None,
         block_size=engine.runner.block_size,
     )
-
-
-def no_peers(config: EngineConfig) -> list[Baseline]:
-    """minillm is measured alone."""
-    return []
+    return load_peers(in_force)
 
 
 def load_minillm(target: Target, workload: BenchmarkWorkload, device: torch.device, alone: bool) -> Minillm:
@@ -219,7 +212,7 @@ def load_minillm(target: Target, workload: BenchmarkWorkload, device: torch.devi
 def compete(
     own: Baseline,
     engine: Engine,
-    load_baselines: Callable[[], Sequence[Baseline]],
+    baselines: Sequence[Baseline],
     workloads: Sequence[BenchmarkWorkload],
     repeats: int,
     quick: bool,
@@ -233,7 +226,6 @@ def compete(
     """
     repeats = 1 if quick else repeats
     costs = Costs.of(engine).bytes
-    baselines = load_baselines()
     engines, names = [own, *baselines], [each.name for each in baselines]
     results = [
         summarize(workload, measure(engines, workload, repeats), names, bandwidth, costs) for workload in workloads

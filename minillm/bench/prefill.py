@@ -33,7 +33,7 @@ class PrefillResult:
     step_high_s: float
     tokens_per_s: float
     flops: float
-    """Of matrix products and attention: 2 P T of the layers' P weights, the head for one row, causal attention."""
+    """FLOP of matrix products and attention: 2 P T of the layers' P weights, the head for one row, causal attention."""
     flops_per_s: float
     mfu: float
     """Model FLOP utilisation: flops_per_s / FLOP/s of a measured large matrix product."""

@@ -31,7 +31,7 @@ class BenchmarkResult:
     settings: dict[str, Any]
     """Everything that decides the numbers, as in force."""
     dtype: str
-    """Of weights and KV cache, as in force (never "auto")."""
+    """Dtype of weights and KV cache, as in force (never "auto")."""
     device: torch.device
     text: str
     """The same for people: what was measured, then a table. It follows the model's name and dtype."""
@@ -83,7 +83,7 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
 
 
 def describe_versions() -> dict[str, str | None]:
-    """Of this program, of what it runs on, and of CUDA and the GPU's driver where there is one."""
+    """Versions of this program, of what it runs on, and of CUDA and the GPU's driver where there is one."""
     import transformers
 
     versions: dict[str, str | None] = {
