@@ -32,7 +32,6 @@ OWN_FIELDS: dict[str, set[str]] = {
     "ngram": {"ngram_min", "ngram_max"},
     "draft_model": {"model"},
     "draft_head": {"model"},
-    "synthetic": {"acceptance_rate", "seed"},
 }
 """By method: fields of SpeculativeConfig that not every method reads, and this one does."""
 COLUMNS = ("", "tokens/s", "speedup", "decode alone", "per verify", "same text", "accepted by position")

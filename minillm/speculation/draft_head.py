@@ -232,6 +232,6 @@ class DraftHeadProposer(Proposer):
         return self.head(hidden, ids, self.cache, context)
 
     def _angles_up_to(self, length: int) -> tuple[Tensor, Tensor]:
-        """Of all positions before `length`: cos and signed sin, [length, 1, d] each. They are looked up, as a pass of
+        """Cos and signed sin of all positions before `length`, [length, 1, d] each. They are looked up, as a pass of
         the head is so short that working them out would be a tenth of it."""
         return self.head.rope.angles(torch.arange(length, device=self.device), self.head.activation_dtype)

@@ -258,7 +258,7 @@ def test_scoring_agrees_with_hugging_face(smollm_path: Path, engines: dict[str, 
 def test_a_step_of_several_tokens_counts_them_all(engines: dict[str, Engine]) -> None:
     """Drafts that all pass: two thirds of the passes are saved, and the speed says so."""
     model = engines["bf16"].model
-    speculative = {"method": "synthetic", "acceptance_rate": 1, "k": 3, "acceptance_floor": 0, "adaptive_k": False}
+    speculative = {"method": "draft_model", "model": model.name, "k": 3, "acceptance_floor": 0, "adaptive_k": False}
     config = engine_config(Target(model.name, fields={"speculative": speculative}))
     engine, clock = Engine(config, model), engines["bf16"].clock
     prompt = engine.tokenizer.encode(held_text())[:8]
