@@ -172,9 +172,9 @@ pictures.latent_room()
 # %%
 import inspect
 
-from minillm.model.moe import MoE, Router
+from minillm.model.moe import ExpertRouter, MoE
 
-print(inspect.getsource(Router.forward))
+print(inspect.getsource(ExpertRouter.forward))
 print(inspect.getsource(MoE.forward))
 
 # %% [markdown]

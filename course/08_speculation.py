@@ -79,8 +79,8 @@ bet.score(run.alone(point, checking))
 # × α" is wrong twice: it forgets the model's own token, and it ignores the fact that later positions are reached less
 # and less often.
 #
-# To test that, you need drafts with a known acceptance. The engine has them (`synthetic`: the model drafts for itself
-# and errs on purpose, which saves no time but tests the formula). Add points of your own; each press is a run.
+# To test that, you need drafts with a known acceptance. The lab has them: the model drafts for itself and errs on
+# purpose, which saves no time but tests the formula. Add points of your own; each press is a run.
 
 # %%
 points = run.sweep(lab)

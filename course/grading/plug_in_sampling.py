@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from course.grading.blame import shown
 from course.grading.plug_in_guard import FallbackGuard
 from minillm.model.loader import LoadedModel
-from minillm.model.moe import Router
+from minillm.model.moe import ExpertRouter
 from minillm.runner.rows import Row
 from minillm.runner.torch_runner import TorchRunner
 
@@ -23,7 +23,7 @@ class OwnRouter(nn.Module):
         ours: the engine's own, which takes over.
     """
 
-    def __init__(self, route: Callable[..., Any], guard: FallbackGuard, ours: Router) -> None:
+    def __init__(self, route: Callable[..., Any], guard: FallbackGuard, ours: ExpertRouter) -> None:
         super().__init__()
         self.ours, self.k = ours, ours.k
         self._route, self._guard = route, guard

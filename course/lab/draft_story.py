@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course.lab.lab import Lab
+from course.lab.synthetic_drafts import drafting
 from minillm import Engine, SamplingParams
 from minillm.core.brief import brief
 from minillm.core.request import Draft, Request
@@ -96,7 +97,7 @@ def watch(lab: Lab, prompt: Prompt, max_tokens: int, way: dict[str, Any] | None,
         way: fields of SpeculativeConfig; None = without speculation. The gates stay open.
         hot: draw the tokens, at a high temperature.
     """
-    speculative = None if way is None else {**GATES_OPEN, **way}
+    speculative = None if way is None else drafting({**GATES_OPEN, **way})
     params = SamplingParams(temperature=HOT if hot else 0.0, max_tokens=max_tokens, seed=0)
     with lab.alone():
         steps, token_ids = _answer(lab.engine(speculative=speculative, enable_prefix_caching=False), prompt, params)

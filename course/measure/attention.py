@@ -12,7 +12,7 @@ from tqdm import tqdm
 from course.measure.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import MachinePeaks, measure_matmul, measure_peaks
-from minillm.bench.report import Measured, with_unit
+from minillm.bench.report import BenchmarkResult, with_unit
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.host.timing import seconds_per_call
@@ -174,7 +174,7 @@ def run(
     prompts: Sequence[int] | None,
     cached: Sequence[int] | None,
     repeats: int,
-) -> Measured:
+) -> BenchmarkResult:
     """Measure. Backends take turns within every repeat.
 
     Args:
@@ -219,7 +219,7 @@ def run(
         f"{peaks.matmul_dtype} matmul {with_unit(peaks.matmul, 'FLOP/s')} measured"
         f"\n\n{text_table(COLUMNS, map(_cells, results))}"
     )
-    return Measured(results, settings, dtype_name(dtype), device, text, {"roof": peaks})
+    return BenchmarkResult(results, settings, dtype_name(dtype), device, text, {"roof": peaks})
 
 
 def _cells(row: AttentionResult) -> list[str]:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from course.measure.scoring import TextScore, choose, held_text, load_items, score_text
-from minillm.bench.report import Measured, describe_engine
+from minillm.bench.report import BenchmarkResult, describe_engine
 from minillm.bench.target import Costs, Target, finish
 from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
@@ -89,7 +89,7 @@ class Verdict:
     """What it costs in speed or memory: its gains may be worth that, but that is for the reader to say."""
 
 
-def run(candidate: Target, quick: bool, reference: Target, floors: Floors) -> Measured:
+def run(candidate: Target, quick: bool, reference: Target, floors: Floors) -> BenchmarkResult:
     """Measure both.
 
     Raises:
@@ -117,7 +117,7 @@ def run(candidate: Target, quick: bool, reference: Target, floors: Floors) -> Me
         "cost": dict(zip(("reference", "candidate"), costs)),
     }
     text = as_text(verdict, settings, extra)
-    return Measured(verdict, settings, dtype_name(model.dtype), model.device, text, extra)
+    return BenchmarkResult(verdict, settings, dtype_name(model.dtype), model.device, text, extra)
 
 
 def engine_config(target: Target) -> EngineConfig:

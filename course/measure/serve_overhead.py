@@ -26,12 +26,12 @@ from course.loadgen.planned_requests import common_words
 from course.loadgen.stream import Read, read_answer
 from course.simulator.cluster.events import rare_collections
 from minillm.bench.compare import compete
-from minillm.bench.contest import Baseline, Minillm, Run, check_counts
+from minillm.bench.contest import Baseline, Minillm, TimedRun, check_counts
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import measure_bandwidth
-from minillm.bench.report import Measured
+from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import LARGEST_BLOCK, Target
-from minillm.bench.workloads import Workload
+from minillm.bench.workloads import BenchmarkWorkload
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.frontend.prompts import encode_prompt
@@ -53,7 +53,7 @@ class Alone(Minillm):
 
     name = "alone"
 
-    def run(self, workload: Workload) -> Run:
+    def run(self, workload: BenchmarkWorkload) -> TimedRun:
         engine, stamps = self.llm.engine, defaultdict[str, list[float]](list)
         start = time.perf_counter()
         params = [SamplingParams(max_tokens=n, temperature=0.0, ignore_eos=True) for n in workload.output_lens]
@@ -67,7 +67,7 @@ class Alone(Minillm):
                     stamps[output.request_id].append(now)
         check_counts(self.name, workload, counts.values())
         check_text([stamps[request_id] for request_id in counts])
-        return Run.of(start, list(stamps.values()), workload.num_output_tokens)
+        return TimedRun.of(start, list(stamps.values()), workload.num_output_tokens)
 
 
 def check_text(stamps: Sequence[Sequence[float]]) -> None:
@@ -95,7 +95,7 @@ class Served(Baseline):
         """What of a core the client took: the server's side pays that."""
         return {"client_cpu": self.client_cpu}
 
-    def run(self, workload: Workload) -> Run:
+    def run(self, workload: BenchmarkWorkload) -> TimedRun:
         asked = {"model": self.model, "temperature": 0, "ignore_eos": True}
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
         sizes = zip(workload.prompts, workload.output_lens)
@@ -115,7 +115,7 @@ class Served(Baseline):
         check_counts(self.name, workload, (answer.usage["completion_tokens"] for answer in answers))
         stamps = [answer.deliveries for answer in answers]
         check_text(stamps)
-        return Run.of(start, stamps, workload.num_output_tokens, max(own[-1] for own in stamps))
+        return TimedRun.of(start, stamps, workload.num_output_tokens, max(own[-1] for own in stamps))
 
 
 def read_streams(url: str, bodies: Sequence[bytes]) -> list[list[Read]]:
@@ -155,7 +155,7 @@ def run(
     output_tokens: int,
     repeats: int,
     seed: int,
-) -> Measured:
+) -> BenchmarkResult:
     """Measure.
 
     Args:
@@ -174,9 +174,8 @@ def run(
     alone = Alone(**config.model_dump(exclude_unset=True))
     workloads = [make_workload(alone.llm.engine, count, prompt_words, length, seed) for count in counts]
     with own_server(config) as url:
-        measured = compete(
-            Served(url, config.model), alone.llm.engine, lambda: [alone], workloads, repeats, quick, bandwidth
-        )
+        served = Served(url, config.model)
+        measured = compete(served, alone.llm.engine, [alone], workloads, repeats, quick, bandwidth)
     settings = {"prompt_words": prompt_words, "output_tokens": length, "seed": seed}
     notes = [
         f"{result.name}: ITL p50 {result.peers[0].itl_ratios[alone.name].text(3)} of the engine's own"
@@ -185,13 +184,13 @@ def run(
     return replace(measured, settings={**measured.settings, **settings}, text="\n".join([measured.text, "", *notes]))
 
 
-def make_workload(engine: Engine, streams: int, prompt_words: int, output_tokens: int, seed: int) -> Workload:
+def make_workload(engine: Engine, streams: int, prompt_words: int, output_tokens: int, seed: int) -> BenchmarkWorkload:
     """Common words, so that there is text to stream; no two prompts share a prefix."""
     rng = random.Random(seed)
     texts = [" ".join(rng.choices(common_words(), k=prompt_words)) for _ in range(streams)]
     prompts = [encode_prompt(text, engine.tokenizer, engine.vocab_size)[1] for text in texts]
     title = f"{streams} streams, {prompt_words} words in, {output_tokens} tokens out"
-    return Workload(f"{streams} streams", title, prompts, [output_tokens] * streams)
+    return BenchmarkWorkload(f"{streams} streams", title, prompts, [output_tokens] * streams)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from course.measure.scoring import TEXTS, load_items
-from minillm.bench.report import Measured
+from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import Target
 from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
@@ -119,7 +119,7 @@ def run(
     names: Sequence[str] | None,
     repeats: int,
     prompts: Path | None = None,
-) -> Measured:
+) -> BenchmarkResult:
     """Measure. The methods take turns within every repeat.
 
     Args:
@@ -152,7 +152,7 @@ def run(
         for name, title in titles.items()
     ]
     specified = {name: engine.config.speculative for name, engine in engines.items()}
-    return Measured.on(
+    return BenchmarkResult.on(
         engines[OFF],
         results,
         {"repeats": repeats},

@@ -1,6 +1,8 @@
 """Speculation where no model drafts and none checks: how many draft tokens are accepted, and what drafting costs."""
 
-from pydantic import Field, model_validator
+from typing import Literal
+
+from pydantic import Field
 
 from minillm.policies.config import EngineConfig, SpeculativeConfig
 
@@ -8,6 +10,9 @@ from minillm.policies.config import EngineConfig, SpeculativeConfig
 class SimulatedSpeculation(SpeculativeConfig):
     """The engine's SpeculativeConfig, with what a simulation has to be told in place of models."""
 
+    method: Literal["ngram", "draft_model", "draft_head", "synthetic"] = Field(  # type: ignore[assignment]
+        description="what drafts; synthetic = something that is right with the probability acceptance_rate"
+    )
     acceptance_rate: float = Field(
         0.7, ge=0, le=1, description="a draft token is accepted with this probability, whatever the method"
     )
@@ -15,10 +20,6 @@ class SimulatedSpeculation(SpeculativeConfig):
         0.1, ge=0, description="without a draft model: seconds per draft step, in decode steps of the model"
     )
     seed: int = Field(0, description="seeds the draws")
-
-    @model_validator(mode="after")
-    def _drawn(self) -> "SimulatedSpeculation":
-        return self  # acceptance_rate and seed are read with every method
 
     @classmethod
     def of(cls, config: SpeculativeConfig) -> "SimulatedSpeculation":

@@ -8,7 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.report import Measured
+from minillm.bench.report import BenchmarkResult
 from minillm.bench.steady import DecodeStep, SteadyDecode, SteadySteps, pool_tokens
 from minillm.bench.target import Target
 from minillm.bench.turns import in_turns
@@ -110,8 +110,8 @@ def applicable(config: EngineConfig, device_type: str) -> list[str]:
     return found
 
 
-def run(target: Target, quick: bool, batch: int, context: int, steps: int | None, repeats: int) -> Measured:
-    """Measure. All variants' engines live at once on one set of weights, and take turns.
+def run(target: Target, quick: bool, batch: int, context: int, steps: int | None, repeats: int) -> BenchmarkResult:
+    """Measure. All variants' engines live side by side on one set of weights, and take turns.
 
     Args:
         steps: per turn; None = what suits the device.
@@ -150,7 +150,7 @@ def run(target: Target, quick: bool, batch: int, context: int, steps: int | None
     if isinstance(multiply := loaded.decoder.lm_head, CPULinear):
         head += f", products {(multiply.few if batch <= FEW_ROWS else multiply.many).__class__.__name__}"
     left_out = [f"\n{name}: not here ({reason})" for name, reason in unable.items()]
-    return Measured.on(
+    return BenchmarkResult.on(
         default,
         results,
         {"batch": batch, "context": context, "steps": steps, "repeats": repeats},

@@ -154,7 +154,7 @@ def step_breakdown(
     """Where a decode step's microseconds go; then again with each optimisation switched alone.
 
     Stages: schedule, build, forward, sample, detokenize, and the rest. The variants take turns, so that
-    a slow spell of the machine hits all of them alike.
+    a slow spell of the machine hits all of them.
     """
     from minillm.bench.breakdown import run
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, Minillm, Run
+from minillm.bench.contest import Baseline, Minillm, TimedRun
 from minillm.bench.machine_peaks import Bandwidth, measure_bandwidth
-from minillm.bench.report import Measured
+from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target
 from minillm.bench.turns import in_turns
-from minillm.bench.workloads import Workload, make_workloads, ragged_workload
+from minillm.bench.workloads import BenchmarkWorkload, make_workloads, ragged_workload
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelBytes
@@ -27,7 +27,7 @@ LoadPeers = Callable[[EngineConfig], list[Baseline]]
 """Makes the engines that minillm is compared with, on the same weights and with the limits that it has."""
 
 COLUMNS = ("", "tok/s", "seconds", "TTFT p50", "ITL p50", "ITL p99", "floor", "speedup")
-"""Of the table of engines; latencies in milliseconds."""
+"""Columns of the table of engines; latencies in milliseconds."""
 
 
 REQUESTS = {"cpu": 32, "cuda": 256}
@@ -78,7 +78,7 @@ class WorkloadResult:
     peers: list[EngineResult]
 
 
-def measure(engines: Sequence[Baseline], workload: Workload, repeats: int) -> dict[str, list[Run]]:
+def measure(engines: Sequence[Baseline], workload: BenchmarkWorkload, repeats: int) -> dict[str, list[TimedRun]]:
     """Warm all engines up, then `repeats` rounds in which each runs once."""
     for engine in engines:
         engine.warm_up(workload)
@@ -87,7 +87,11 @@ def measure(engines: Sequence[Baseline], workload: Workload, repeats: int) -> di
 
 
 def summarize(
-    workload: Workload, runs: dict[str, list[Run]], baselines: Sequence[str], bandwidth: Bandwidth, size: ModelBytes
+    workload: BenchmarkWorkload,
+    runs: dict[str, list[TimedRun]],
+    baselines: Sequence[str],
+    bandwidth: Bandwidth,
+    size: ModelBytes,
 ) -> WorkloadResult:
     """Turn runs into medians, speedups over the `baselines`, and shares of the floor."""
     floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
@@ -124,7 +128,7 @@ def summarize(
 
 def run(
     target: Target, quick: bool, load_peers: LoadPeers | None, names: Sequence[str] | None, repeats: int
-) -> Measured:
+) -> BenchmarkResult:
     """Load minillm and its peers, and measure each on every workload.
 
     Args:
@@ -140,8 +144,7 @@ def run(
     assert engine.vocab_size is not None
     workloads = make_workloads(engine.vocab_size, quick=quick)
     chosen = [workload for workload in workloads if not names or workload.name in names]
-    load_baselines = partial(load_peers or no_peers, config_in_force(engine))
-    return compete(minillm, engine, load_baselines, chosen, repeats, quick, bandwidth)
+    return compete(minillm, engine, peers_of(engine, load_peers), chosen, repeats, quick, bandwidth)
 
 
 def run_throughput(
@@ -152,7 +155,7 @@ def run_throughput(
     scale: float | None,
     seed: int,
     repeats: int,
-) -> Measured:
+) -> BenchmarkResult:
     """Measure. Engines take turns within every repeat.
 
     Args:
@@ -169,33 +172,27 @@ def run_throughput(
     bandwidth = measure_bandwidth(device=device, quick=quick)
     minillm = load_minillm(target, workload, device, alone=load_peers is None)
     engine = minillm.llm.engine
-
-    def load_baselines() -> list[Baseline]:
-        made = (load_peers or no_peers)(config_in_force(engine))
-        return [each for each in made if not each.name.startswith(PADDED)]
-
-    measured = compete(minillm, engine, load_baselines, [workload], repeats, quick, bandwidth)
+    peers = [each for each in peers_of(engine, load_peers) if not each.name.startswith(PADDED)]
+    measured = compete(minillm, engine, peers, [workload], repeats, quick, bandwidth)
     return replace(measured, settings={**measured.settings, "requests": requests, "scale": scale, "seed": seed})
 
 
-def config_in_force(engine: Engine) -> EngineConfig:
-    """The engine's configuration with what `auto` came to, so that its peers get the same."""
+def peers_of(engine: Engine, load_peers: LoadPeers | None) -> list[Baseline]:
+    """What it is compared with, under the engine's configuration and what `auto` came to there."""
+    if load_peers is None:
+        return []
     model = engine.loaded_model
-    return engine.config.replace(
+    in_force = engine.config.replace(
         dtype=dtype_name(model.dtype),
         device=model.device.type,
         num_kv_blocks=engine.runner.num_kv_blocks,
         kv_cache_memory_gb=None,
         block_size=engine.runner.block_size,
     )
+    return load_peers(in_force)
 
 
-def no_peers(config: EngineConfig) -> list[Baseline]:
-    """minillm is measured alone."""
-    return []
-
-
-def load_minillm(target: Target, workload: Workload, device: torch.device, alone: bool) -> Minillm:
+def load_minillm(target: Target, workload: BenchmarkWorkload, device: torch.device, alone: bool) -> Minillm:
     """minillm, with a slot for every request on a GPU, and its default configuration on a CPU."""
     chosen: dict[str, Any] = {}
     kv_tokens = None
@@ -215,12 +212,12 @@ def load_minillm(target: Target, workload: Workload, device: torch.device, alone
 def compete(
     own: Baseline,
     engine: Engine,
-    load_baselines: Callable[[], Sequence[Baseline]],
-    workloads: Sequence[Workload],
+    baselines: Sequence[Baseline],
+    workloads: Sequence[BenchmarkWorkload],
     repeats: int,
     quick: bool,
     bandwidth: Bandwidth,
-) -> Measured:
+) -> BenchmarkResult:
     """Measure `own` and the baselines on every workload. They take turns within every repeat.
 
     Args:
@@ -229,13 +226,12 @@ def compete(
     """
     repeats = 1 if quick else repeats
     costs = Costs.of(engine).bytes
-    baselines = load_baselines()
     engines, names = [own, *baselines], [each.name for each in baselines]
     results = [
         summarize(workload, measure(engines, workload, repeats), names, bandwidth, costs) for workload in workloads
     ]
     memory = f"memory reads {bandwidth.read / 1e9:.1f} GB/s, copies {bandwidth.copy / 1e9:.1f} GB/s"
-    return Measured.on(
+    return BenchmarkResult.on(
         engine,
         results,
         {"repeats": repeats},

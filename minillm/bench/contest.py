@@ -14,13 +14,13 @@ from typing import Any
 from minillm import LLM, SamplingParams
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.report import describe_engine
-from minillm.bench.workloads import Workload
+from minillm.bench.workloads import BenchmarkWorkload
 
 WARM_UP_TOKENS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TimedRun:
     """One measured run. All requests arrive at its start; times in seconds."""
 
     seconds: float
@@ -33,7 +33,7 @@ class Run:
     @classmethod
     def of(
         cls, start: float, stamps: Sequence[Sequence[float]], num_tokens: int | None = None, end: float | None = None
-    ) -> "Run":
+    ) -> "TimedRun":
         """Args:
         stamps: of each request, when tokens were delivered.
         num_tokens: None = one a delivery.
@@ -56,12 +56,12 @@ class Baseline(ABC):
     def describe(self) -> dict[str, Any]:
         """The settings that decide its speed, as they are in force."""
 
-    def warm_up(self, workload: Workload) -> None:
+    def warm_up(self, workload: BenchmarkWorkload) -> None:
         """Anything that is paid once: allocation, compilation, first calls."""
         self.run(workload.truncated(WARM_UP_TOKENS))
 
     @abstractmethod
-    def run(self, workload: Workload) -> Run:
+    def run(self, workload: BenchmarkWorkload) -> TimedRun:
         """Serve the workload with cold prefix caches, and time it.
 
         Raises:
@@ -69,7 +69,7 @@ class Baseline(ABC):
         """
 
 
-def check_counts(name: str, workload: Workload, counts: Iterable[int]) -> None:
+def check_counts(name: str, workload: BenchmarkWorkload, counts: Iterable[int]) -> None:
     """Fewer tokens would make an engine look fast."""
     counts = list(counts)
     if counts != workload.output_lens:
@@ -90,7 +90,7 @@ class Minillm(Baseline):
     def describe(self) -> dict[str, Any]:
         return describe_engine(self.llm.engine)
 
-    def run(self, workload: Workload) -> Run:
+    def run(self, workload: BenchmarkWorkload) -> TimedRun:
         engine = self.llm.engine
         engine.reset_prefix_cache()
         params = [
@@ -100,7 +100,7 @@ class Minillm(Baseline):
         outputs = self.llm.generate(workload.prompts, params, use_tqdm=False)
         seconds = time.perf_counter() - start
         check_counts(self.name, workload, (len(output.token_ids) for output in outputs))
-        return Run(
+        return TimedRun(
             seconds=seconds,
             num_tokens=workload.num_output_tokens,
             ttft=[output.timeline.ttft for output in outputs if output.timeline.ttft is not None],

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from minillm.bench.machine_peaks import measure_peaks
 from minillm.bench.options import Sample, Steps
-from minillm.bench.report import Measured, with_unit
+from minillm.bench.report import BenchmarkResult, with_unit
 from minillm.bench.steady import GREEDY, SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Costs, Target, compute_dtype
 from minillm.core.errors import ConfigError
@@ -81,7 +81,7 @@ def summarize(
 
 def run(
     target: Target, quick: bool, batches: Sequence[int] | None, context: int, steps: Steps, sample: Sample, idle: bool
-) -> Measured:
+) -> BenchmarkResult:
     """Measure.
 
     Args:
@@ -126,7 +126,7 @@ def run(
         idle_shares[batch] = idle_share(kernel_times(decode, steps))
         decode.stop()
     shares = "".join(f"\nbatch {batch}: idle {share:.1%} of the time" for batch, share in idle_shares.items())
-    return Measured.on(
+    return BenchmarkResult.on(
         engine,
         results,
         {"context": context, "steps": steps, "sampling": sampling.model_dump(exclude_unset=True)},

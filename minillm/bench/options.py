@@ -14,7 +14,7 @@ from minillm.bench.writing import as_json
 from minillm.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from minillm.bench.report import Measured
+    from minillm.bench.report import BenchmarkResult
     from minillm.bench.target import Target
 
 P = ParamSpec("P")
@@ -78,7 +78,7 @@ class Shared:
         target.config()
         return target
 
-    def measure(self, run: Callable[..., "Measured"], *options: Any) -> Any:
+    def measure(self, run: Callable[..., "BenchmarkResult"], *options: Any) -> Any:
         """Run a benchmark with its own options, and show its report. Returns the results.
 
         Args:

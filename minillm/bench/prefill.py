@@ -6,7 +6,7 @@ from functools import partial
 
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import measure_peaks
-from minillm.bench.report import Measured, with_unit
+from minillm.bench.report import BenchmarkResult, with_unit
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, finish, random_prompts
 from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
@@ -33,7 +33,7 @@ class PrefillResult:
     step_high_s: float
     tokens_per_s: float
     flops: float
-    """Of matrix products and attention: 2 P T of the layers' P weights, the head for one row, causal attention."""
+    """FLOP of matrix products and attention: 2 P T of the layers' P weights, the head for one row, causal attention."""
     flops_per_s: float
     mfu: float
     """Model FLOP utilisation: flops_per_s / FLOP/s of a measured large matrix product."""
@@ -83,7 +83,7 @@ def prefill_seconds(engine: Engine, prompt: list[int]) -> float:
     return record.end - record.start
 
 
-def run(target: Target, quick: bool, lengths: Sequence[int] | None, repeats: int) -> Measured:
+def run(target: Target, quick: bool, lengths: Sequence[int] | None, repeats: int) -> BenchmarkResult:
     """Measure. The lengths take turns within every repeat.
 
     Args:
@@ -113,7 +113,7 @@ def run(target: Target, quick: bool, lengths: Sequence[int] | None, repeats: int
         f"one prompt a step, nothing cached; the linear layers compute in {peaks.matmul_dtype}: "
         f"{with_unit(peaks.matmul, 'FLOP/s')} measured\n\n{text_table(COLUMNS, map(_cells, results))}"
     )
-    return Measured.on(engine, results, {"repeats": repeats}, text, roof=peaks)
+    return BenchmarkResult.on(engine, results, {"repeats": repeats}, text, roof=peaks)
 
 
 def _cells(row: PrefillResult) -> list[str]:

@@ -23,7 +23,7 @@ BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BenchmarkResult:
     """What one benchmark found, before it is put in the envelope."""
 
     results: Any
@@ -31,7 +31,7 @@ class Measured:
     settings: dict[str, Any]
     """Everything that decides the numbers, as in force."""
     dtype: str
-    """Of weights and KV cache, as in force (never "auto")."""
+    """Dtype of weights and KV cache, as in force (never "auto")."""
     device: torch.device
     text: str
     """The same for people: what was measured, then a table. It follows the model's name and dtype."""
@@ -39,14 +39,14 @@ class Measured:
     """Further top-level entries, such as the machine's measured peaks."""
 
     @classmethod
-    def on(cls, engine: Engine, results: Any, settings: dict[str, Any], text: str, **extra: Any) -> "Measured":
+    def on(cls, engine: Engine, results: Any, settings: dict[str, Any], text: str, **extra: Any) -> "BenchmarkResult":
         """With an engine, whose configuration is told among the settings."""
         model = engine.loaded_model
         described = {**settings, "engine": describe_engine(engine)}
         return cls(results, described, dtype_name(model.dtype), model.device, text, extra)
 
 
-def make_report(machine: dict[str, Any], model: str, quick: bool, measured: Measured) -> dict[str, Any]:
+def make_report(machine: dict[str, Any], model: str, quick: bool, measured: BenchmarkResult) -> dict[str, Any]:
     """The envelope: when, what, on what, with which settings; then the results.
 
     Args:
@@ -83,7 +83,7 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
 
 
 def describe_versions() -> dict[str, str | None]:
-    """Of this program, of what it runs on, and of CUDA and the GPU's driver where there is one."""
+    """Versions of this program, of what it runs on, and of CUDA and the GPU's driver where there is one."""
     import transformers
 
     versions: dict[str, str | None] = {

@@ -1,6 +1,6 @@
 """How every comparison here is measured: all take turns within each round (A B C, A B C, ...).
 
-So a slow spell of the machine hits all of them alike, and ratios can be formed within a round before their median is
+So a slow spell of the machine hits all of them, and ratios can be formed within a round before their median is
 taken.
 """
 

@@ -8,7 +8,7 @@ from minillm.core.brief import brief
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class BenchmarkWorkload:
     """Requests that arrive together. Request i must emit exactly output_lens[i] tokens (greedy, no early end)."""
 
     name: str
@@ -24,10 +24,10 @@ class Workload:
     def num_output_tokens(self) -> int:
         return sum(self.output_lens)
 
-    def truncated(self, max_output: int) -> "Workload":
+    def truncated(self, max_output: int) -> "BenchmarkWorkload":
         """The same prompts with at most `max_output` tokens each: enough to warm up on."""
         outputs = [min(length, max_output) for length in self.output_lens]
-        return Workload(self.name, self.title, self.prompts, outputs, self.constant_batch)
+        return BenchmarkWorkload(self.name, self.title, self.prompts, outputs, self.constant_batch)
 
     @property
     def mean_decode_contexts(self) -> list[float]:
@@ -39,7 +39,7 @@ SHORTEST, LONGEST = 100, 1024
 """Tokens of an input, and of an output, of the ragged workload."""
 
 
-def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[Workload]:
+def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[BenchmarkWorkload]:
     """Seeded random tokens: no two prompts share a prefix but where the workload says so.
 
     Args:
@@ -59,21 +59,21 @@ def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[
     shared = tokens(512)
     many = 32 // scale
     return [
-        Workload("one", f"1 request, 128 in, 64 out{note}", [tokens(128)], [length(64)], constant_batch=True),
-        Workload(
+        BenchmarkWorkload("one", f"1 request, 128 in, 64 out{note}", [tokens(128)], [length(64)], constant_batch=True),
+        BenchmarkWorkload(
             "eight",
             f"8 requests, 128 in, 64 out{note}",
             [tokens(128) for _ in range(8)],
             [length(64)] * 8,
             constant_batch=True,
         ),
-        Workload(
+        BenchmarkWorkload(
             "mixed",
             f"32 requests, 20-300 in, 8-96 out{note}",
             [tokens(rng.randint(20, 300)) for _ in range(many)],
             [length(rng.randint(8, 96)) for _ in range(many)],
         ),
-        Workload(
+        BenchmarkWorkload(
             "shared_prefix",
             f"32 requests, 512 shared + 32 own in, 32 out{note}",
             [shared + tokens(32) for _ in range(many)],
@@ -82,7 +82,7 @@ def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[
     ]
 
 
-def ragged_workload(vocab_size: int, requests: int, seed: int, scale: float) -> Workload:
+def ragged_workload(vocab_size: int, requests: int, seed: int, scale: float) -> BenchmarkWorkload:
     """The compact engines' workload: nano-vllm's benchmark is 256 such requests at scale 1. No two share a prefix."""
     rng = random.Random(seed)
 
@@ -92,4 +92,4 @@ def ragged_workload(vocab_size: int, requests: int, seed: int, scale: float) -> 
     inputs, outputs = lengths(), [max(length, 2) for length in lengths()]
     low, high = (max(round(scale * length), 1) for length in (SHORTEST, LONGEST))
     title = f"{requests} requests, {low}-{high} in, {low}-{high} out, all at once (scale {scale:g})"
-    return Workload("throughput", title, random_prompts(vocab_size, inputs, seed), outputs)
+    return BenchmarkWorkload("throughput", title, random_prompts(vocab_size, inputs, seed), outputs)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minillm.core.errors import MinillmError
-from minillm.doctor.report import Finding
+from minillm.doctor.report import CheckResult
 from minillm.host import platforms, pythons
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Check:
     """A function that yields findings, and how it is run."""
 
     group: str
-    examine: Callable[[], Iterator[Finding]]
+    examine: Callable[[], Iterator[CheckResult]]
     stage: int
     """All checks of a stage are run before those of the next one."""
     needed: bool = False
@@ -74,7 +74,7 @@ class Check:
 # ---------------------------------------------------------------- machine
 
 
-def system() -> Iterator[Finding]:
+def system() -> Iterator[CheckResult]:
     """Python, operating system and processor, by the standard library alone."""
     tried = pythons.OLDEST_PYTHON <= sys.version_info[:2] <= pythons.NEWEST_PYTHON
     oldest, newest = map(pythons.dotted, (pythons.OLDEST_PYTHON, pythons.NEWEST_PYTHON))
@@ -83,23 +83,23 @@ def system() -> Iterator[Finding]:
     advice = (
         f"minillm was tried with {oldest} to {newest}, with the GIL: make clean, then make setup PYTHON=python{newest}"
     )
-    yield Finding.of(MACHINE, "python", found, None if tried and not free_threaded else advice)
+    yield CheckResult.of(MACHINE, "python", found, None if tried and not free_threaded else advice)
     here = platforms.Platform.here()
     library = f", glibc {pythons.dotted(here.glibc)}" if here.glibc else ", musl" if here.musl else ""
-    yield Finding.of(MACHINE, "system", f"{here.name} on {here.machine}{library}")
+    yield CheckResult.of(MACHINE, "system", f"{here.name} on {here.machine}{library}")
     torch_is_there = importlib.util.find_spec("torch") is not None  # it may have been built there
     if not torch_is_there and (ENVIRONMENT / ".installed").exists():
         fix = f"{ENVIRONMENT}/bin/python -m minillm.doctor"
-        yield Finding.of(MACHINE, "environment", f"not the one of make setup, {ENVIRONMENT}", fix)
+        yield CheckResult.of(MACHINE, "environment", f"not the one of make setup, {ENVIRONMENT}", fix)
     for note in platforms.notes(here):
-        yield Finding.of(MACHINE, note.topic, note.says, note.fix, needed=note.blocks and not torch_is_there)
+        yield CheckResult.of(MACHINE, note.topic, note.says, note.fix, needed=note.blocks and not torch_is_there)
     name, present = platforms.describe_cpu()
     uses = [f"{flag} ({use})" for flag, use in FLAG_USES.items() if flag in present]
     has = ", ".join(uses or present)
-    yield Finding.of(MACHINE, "processor", f"{name}, {os.cpu_count()} threads{f'; has {has}' if has else ''}")
+    yield CheckResult.of(MACHINE, "processor", f"{name}, {os.cpu_count()} threads{f'; has {has}' if has else ''}")
 
 
-def memory() -> Iterator[Finding]:
+def memory() -> Iterator[CheckResult]:
     """Memory that may still be taken."""
     import psutil
 
@@ -108,22 +108,22 @@ def memory() -> Iterator[Finding]:
     available = available_bytes()
     found = f"{psutil.virtual_memory().total / GB:.1f} GB, {available / GB:.1f} GB available"
     wanted = f"the default model wants {ENOUGH_MEMORY / GB:.1f} GB: close something, or --set kv_cache_memory_gb=0.2"
-    yield Finding.of(MACHINE, "memory", found, wanted if available < ENOUGH_MEMORY else None)
+    yield CheckResult.of(MACHINE, "memory", found, wanted if available < ENOUGH_MEMORY else None)
 
 
 # ---------------------------------------------------------------- compute
 
 
-def compiler() -> Iterator[Finding]:
+def compiler() -> Iterator[CheckResult]:
     """The C++ compiler, and whether it fortifies what it compiles, as Ubuntu's does."""
     here = platforms.Platform.here()
     if why_not := platforms.why_no_native_kernels(here):
-        yield Finding.of(COMPUTE, "compiler", f"none is used: {why_not}")
+        yield CheckResult.of(COMPUTE, "compiler", f"none is used: {why_not}")
         return
     command = platforms.find_compiler()
     if command is None:
         found = f"{platforms.no_compiler()}: decode on the CPU is slower, and lessons 06 and 09 show other proportions"
-        yield Finding.of(COMPUTE, "compiler", found, platforms.how_to_get_a_compiler(here))
+        yield CheckResult.of(COMPUTE, "compiler", found, platforms.how_to_get_a_compiler(here))
         return
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=True)
     macros = subprocess.run(
@@ -135,53 +135,55 @@ def compiler() -> Iterator[Finding]:
     )
     level = re.search(r"#define _FORTIFY_SOURCE (\d)", macros.stdout)
     fortified = f", fortifies by default (_FORTIFY_SOURCE={level[1]})" if level else ""
-    yield Finding.of(COMPUTE, "compiler", f"{shlex.join(command)}: {version.stdout.partition(chr(10))[0]}{fortified}")
+    yield CheckResult.of(
+        COMPUTE, "compiler", f"{shlex.join(command)}: {version.stdout.partition(chr(10))[0]}{fortified}"
+    )
 
 
-def torch_itself() -> Iterator[Finding]:
+def torch_itself() -> Iterator[CheckResult]:
     """PyTorch, and the GPU that it sees."""
     if importlib.util.find_spec("torch") is None:
-        yield Finding.of(COMPUTE, "torch", "not installed", "make setup", needed=True)
+        yield CheckResult.of(COMPUTE, "torch", "not installed", "make setup", needed=True)
         return
     import torch
 
-    yield Finding.of(COMPUTE, "torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
+    yield CheckResult.of(COMPUTE, "torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
     if torch.cuda.is_available():
         size = torch.cuda.get_device_properties(0).total_memory
-        yield Finding.of(COMPUTE, "gpu", f"{torch.cuda.get_device_name()}, {size / 2**30:.0f} GiB")
+        yield CheckResult.of(COMPUTE, "gpu", f"{torch.cuda.get_device_name()}, {size / 2**30:.0f} GiB")
     elif shutil.which("nvidia-smi") is None:
-        yield Finding.of(COMPUTE, "gpu", "none, and none is needed")
+        yield CheckResult.of(COMPUTE, "gpu", "none, and none is needed")
     elif torch.version.cuda is None:
         fix = f"{sys.executable} -m pip install --force-reinstall {constrained()}torch"
-        yield Finding.of(COMPUTE, "gpu", "nvidia-smi is there, but this torch is built for CPUs", fix)
+        yield CheckResult.of(COMPUTE, "gpu", "nvidia-smi is there, but this torch is built for CPUs", fix)
     else:
         fix = f"run nvidia-smi: it names the driver's trouble, or a CUDA older than torch's, {torch.version.cuda}"
-        yield Finding.of(COMPUTE, "gpu", "nvidia-smi is there, but torch sees no GPU", fix)
+        yield CheckResult.of(COMPUTE, "gpu", "nvidia-smi is there, but torch sees no GPU", fix)
 
 
-def native() -> Iterator[Finding]:
+def native() -> Iterator[CheckResult]:
     """Whether the C++ is there that decode steps on a CPU are fast by; compiles it, once."""
     from minillm.kernels.cpu import native_kernels
     from minillm.kernels.cpu.compiling import known_fault
 
     name, instead = "native kernels", "PyTorch's own take their place"
     if platforms.why_no_native_kernels(platforms.Platform.here()) or platforms.find_compiler() is None:
-        yield Finding.of(COMPUTE, name, f"none without a compiler: {instead}")
+        yield CheckResult.of(COMPUTE, name, f"none without a compiler: {instead}")
         return
     said = io.StringIO()
     logging.basicConfig(stream=said, level=logging.INFO, format="%(message)s")
     if native_kernels() is not None:
-        yield Finding.of(COMPUTE, name, "compiled for this processor, and tried")
+        yield CheckResult.of(COMPUTE, name, "compiled for this processor, and tried")
     elif (fault := known_fault()) is not None:
         found = f"they failed their self-test: {instead}, and decode on the CPU is slower"
-        yield Finding(COMPUTE, name, "absent", found, PLEASE_REPORT, fault)
+        yield CheckResult(COMPUTE, name, "absent", found, PLEASE_REPORT, fault)
     else:
         found = said.getvalue().strip() or f"{instead}, and decode on the CPU is slower"
         fix = f"try again, or mend what it says of the compiler or the cache folder; else {PLEASE_REPORT}"
-        yield Finding(COMPUTE, name, "absent", found, fix, said.getvalue())
+        yield CheckResult(COMPUTE, name, "absent", found, fix, said.getvalue())
 
 
-def bandwidth() -> Iterator[Finding]:
+def bandwidth() -> Iterator[CheckResult]:
     """How fast what a decode step reads is read, and the floor of such a step of the default model.
 
     At batch 1 it reads every weight and the request's keys and values once, and computes next to nothing: no engine
@@ -194,7 +196,7 @@ def bandwidth() -> Iterator[Finding]:
     from minillm.strict_model import default_of
 
     measured, source = find_bandwidth(best_device())
-    yield Finding.of(COMPUTE, "memory bandwidth", f"{measured / GB:.1f} GB/s {source}")
+    yield CheckResult.of(COMPUTE, "memory bandwidth", f"{measured / GB:.1f} GB/s {source}")
     name = default_of(EngineConfig, "model")
     cost = ModelCost.of(ModelConfig.from_hf(load_config(resolve(name))))
     step_bytes = cost.read_bytes("bfloat16") + CONTEXT * cost.kv_bytes_per_token("bfloat16")
@@ -203,7 +205,7 @@ def bandwidth() -> Iterator[Finding]:
         f"{name} at batch 1, {CONTEXT} tokens of context: {1e3 * floor:.2f} ms per token, {1 / floor:.0f} tokens/s at "
         f"most ({step_bytes / 1e6:.0f} MB at {measured / GB:.1f} GB/s)"
     )
-    yield Finding.of(COMPUTE, "roofline", found)
+    yield CheckResult.of(COMPUTE, "roofline", found)
 
 
 def find_bandwidth(device: "torch.device") -> tuple[float, str]:
@@ -233,7 +235,7 @@ def best_device() -> "torch.device":
 # ---------------------------------------------------------------- engine
 
 
-def attention() -> Iterator[Finding]:
+def attention() -> Iterator[CheckResult]:
     """What `auto` picks, what else runs here, and on a GPU what keeps the others from it."""
     import torch
 
@@ -244,14 +246,14 @@ def attention() -> Iterator[Finding]:
     name = next(name for name, backend in BACKENDS.items() if backend is chosen)
     objections = {other: objection for other, objection in survey(device).items() if other != name}
     others = ", ".join(other for other, objection in objections.items() if objection is None) or "none"
-    yield Finding.of(ENGINE, "attention", f"auto = {name} on {device.type} in bfloat16; also here: {others}")
+    yield CheckResult.of(ENGINE, "attention", f"auto = {name} on {device.type} in bfloat16; also here: {others}")
     for other, objection in objections.items():
         # On a CPU it can only be `native`, of which the check of the native kernels tells more.
         if objection is not None and device.type == "cuda" and "cuda" in BACKENDS[other].device_types:
-            yield Finding.of(ENGINE, f"attention {other}", f"can't run on this {device.type}", objection)
+            yield CheckResult.of(ENGINE, f"attention {other}", f"can't run on this {device.type}", objection)
 
 
-def generation() -> Iterator[Finding]:
+def generation() -> Iterator[CheckResult]:
     """The default model, if it is here, answers: the proof that everything above fits together."""
     from minillm.core.params import SamplingParams
     from minillm.frontend.llm import LLM
@@ -262,24 +264,24 @@ def generation() -> Iterator[Finding]:
 
     name = default_of(EngineConfig, "model")
     if not embedded_path(name).is_dir():
-        yield Finding.of(ENGINE, "generation", f"not tried, since {name} is not here yet")
+        yield CheckResult.of(ENGINE, "generation", f"not tried, since {name} is not here yet")
         return
     if available_bytes() < ENOUGH_MEMORY:
-        yield Finding.of(ENGINE, "generation", "not tried, since there is little memory")
+        yield CheckResult.of(ENGINE, "generation", "not tried, since there is little memory")
         return
     prompt, params = "The capital of France is", SamplingParams(max_tokens=4, temperature=0)
     try:
         [output] = LLM(model=name, kv_cache_memory_gb=0.1).generate(prompt, params, use_tqdm=False)
     except MinillmError as error:  # which says what to do
-        yield Finding.of(ENGINE, "generation", "it failed", str(error), needed=True)
+        yield CheckResult.of(ENGINE, "generation", "it failed", str(error), needed=True)
     else:
-        yield Finding.of(ENGINE, "generation", f"{name} continues {prompt!r} with {output.text!r}")
+        yield CheckResult.of(ENGINE, "generation", f"{name} continues {prompt!r} with {output.text!r}")
 
 
 # ---------------------------------------------------------------- storage and software
 
 
-def storage() -> Iterator[Finding]:
+def storage() -> Iterator[CheckResult]:
     """The cache folder, the models in it, and the room that is left."""
     from minillm.host.storage import cache_home, free_bytes
     from minillm.model.pull import EMBEDDED_MODELS, embedded_path
@@ -287,43 +289,43 @@ def storage() -> Iterator[Finding]:
     try:
         home = cache_home()
     except MinillmError as error:
-        yield Finding.of(STORAGE, "cache folder", str(error), "export MINILLM_HOME=FOLDER", needed=True)
+        yield CheckResult.of(STORAGE, "cache folder", str(error), "export MINILLM_HOME=FOLDER", needed=True)
         return
     parent = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
     if parent.is_dir() and os.access(parent, os.W_OK):
-        yield Finding.of(STORAGE, "cache folder", str(home))
+        yield CheckResult.of(STORAGE, "cache folder", str(home))
     else:
         fix = "export MINILLM_HOME=FOLDER, one that you can write"
-        yield Finding.of(STORAGE, "cache folder", f"{home} cannot be written", fix, needed=True)
+        yield CheckResult.of(STORAGE, "cache folder", f"{home} cannot be written", fix, needed=True)
     missing = [name for name in EMBEDDED_MODELS if not embedded_path(name).is_dir()]
     needed, free = sum(EMBEDDED_MODELS[name].needed_bytes for name in missing), free_bytes(home)
     fix = f"free {needed / GB:.1f} GB, or export MINILLM_HOME=FOLDER, one on a bigger disk"
-    yield Finding.of(STORAGE, "free disk", f"{free / GB:.1f} GB", fix if free < needed else None, needed=True)
+    yield CheckResult.of(STORAGE, "free disk", f"{free / GB:.1f} GB", fix if free < needed else None, needed=True)
     for name in missing:
-        yield Finding.of(STORAGE, f"model {name}", "not fetched yet", f"minillm pull {name}")
+        yield CheckResult.of(STORAGE, f"model {name}", "not fetched yet", f"minillm pull {name}")
     # Short names, converted GGUF files, and random weights of benchmarks.
     present = {name: embedded_path(name) for name in EMBEDDED_MODELS if name not in missing}
     present |= {file.parent.name: file.parent for file in sorted(home.glob("models/*/config.json"))}
     for name, folder in present.items():
         size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-        yield Finding.of(STORAGE, f"model {name}", f"{folder}, {size / 1e6:.0f} MB")
+        yield CheckResult.of(STORAGE, f"model {name}", f"{folder}, {size / 1e6:.0f} MB")
 
 
-def packages() -> Iterator[Finding]:
+def packages() -> Iterator[CheckResult]:
     """The packages that matter, held against constraints.txt."""
     pins = read_pins(CONSTRAINTS) if CONSTRAINTS.is_file() else {}
     installed = {name: version for name in (*NEEDED, *LAB) if (version := installed_version(name)) is not None}
     for names, what in ((NEEDED, "packages"), (LAB, "lab packages")):
         if missing := [name for name in names if name not in installed]:
             fix = "make setup" if pins else f"{sys.executable} -m pip install {' '.join(missing)}"
-            yield Finding.of(SOFTWARE, what, f"not installed: {', '.join(missing)}", fix, needed=names is NEEDED)
+            yield CheckResult.of(SOFTWARE, what, f"not installed: {', '.join(missing)}", fix, needed=names is NEEDED)
     others = {name: version for name, version in installed.items() if pins.get(name, version) != version}
     for name, version in others.items():
         fix = f"{sys.executable} -m pip install {constrained()}{name}=={pins[name]}"
-        yield Finding.of(SOFTWARE, name, f"{version}; minillm was tried with {pins[name]}", fix)
+        yield CheckResult.of(SOFTWARE, name, f"{version}; minillm was tried with {pins[name]}", fix)
     if same := [f"{name} {version}" for name, version in installed.items() if name not in others]:
         compared = "as pinned" if pins else "not compared: there is no constraints.txt"
-        yield Finding.of(SOFTWARE, "versions", f"{', '.join(same)} ({compared})")
+        yield CheckResult.of(SOFTWARE, "versions", f"{', '.join(same)} ({compared})")
 
 
 def constrained() -> str:

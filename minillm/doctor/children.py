@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from minillm.doctor.checks import CHECKS, PLEASE_REPORT, Check
-from minillm.doctor.report import Finding, Report
+from minillm.doctor.report import CheckResult, Report
 
 REAPING_S = 5.0
 """To wait for a killed child: one that hangs in the kernel, on a network file system, outlives even that."""
@@ -32,7 +32,7 @@ SIGNAL_MEANINGS = {
 def examine(checks: Mapping[str, Check] | None = None) -> Report:
     """Run all checks, a few at a time, and collect what they find, in their order."""
     checks = CHECKS if checks is None else checks
-    found: dict[str, list[Finding]] = {}
+    found: dict[str, list[CheckResult]] = {}
     torch_works = True
     children = Children()
     with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:
@@ -62,7 +62,7 @@ class Children:
         self.running: set[subprocess.Popen[bytes]] = set()
         self.stopped = False
 
-    def run(self, name: str, check: Check) -> list[Finding]:
+    def run(self, name: str, check: Check) -> list[CheckResult]:
         """What a check finds in a process of its own, also where it doesn't come to its end."""
         try:
             child = self.start(name)
@@ -133,16 +133,16 @@ def answer(name: str) -> None:
         print(END, file=out)
 
 
-def read_findings(out: bytes) -> tuple[list[Finding], bool]:
+def read_findings(out: bytes) -> tuple[list[CheckResult], bool]:
     """Those in a child's standard output, and whether these are all. It may have ended in the middle of a line."""
     *lines, _ = out.decode("utf-8", "replace").split("\n")  # what follows the last line break is not whole
-    return [Finding(**json.loads(line)) for line in lines if line != END], END in lines
+    return [CheckResult(**json.loads(line)) for line in lines if line != END], END in lines
 
 
-def unfinished(name: str, check: Check, why: str, fix: str, said: bytes = b"") -> Finding:
+def unfinished(name: str, check: Check, why: str, fix: str, said: bytes = b"") -> CheckResult:
     """The finding that stands for a check without an end."""
     details = said.decode("utf-8", "replace").strip()[-DETAIL_CHARACTERS:] or None
-    return Finding(check.group, name, "unfinished", f"could not finish: {why}", fix, details)
+    return CheckResult(check.group, name, "unfinished", f"could not finish: {why}", fix, details)
 
 
 def why_it_ended(status: int, said: bytes) -> str:

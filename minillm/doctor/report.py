@@ -13,7 +13,7 @@ NAME_WIDTH, MOST_COLUMNS, FEWEST_COLUMNS = 18, 120, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """`absent` is fine to live with; `bad` keeps minillm from working; `unfinished` could not be found out."""
 
     group: str
@@ -26,7 +26,7 @@ class Finding:
     """What the check, or a compiler, wrote to standard error: its end."""
 
     @classmethod
-    def of(cls, group: str, name: str, found: str, fix: str | None = None, *, needed: bool = False) -> "Finding":
+    def of(cls, group: str, name: str, found: str, fix: str | None = None, *, needed: bool = False) -> "CheckResult":
         """With a `fix` something is missing, which is bad if it is `needed`; without one all is well."""
         return cls(group, name, "ok" if fix is None else "bad" if needed else "absent", found, fix)
 
@@ -35,7 +35,7 @@ class Finding:
 class Report:
     """All findings, and what follows from them."""
 
-    findings: list[Finding]
+    findings: list[CheckResult]
     undecided: list[str]
     """Checks that decide whether minillm works here, and could not finish."""
 

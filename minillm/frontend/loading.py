@@ -15,7 +15,7 @@ from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, marginal_row_cost, memory_claim
 
 
-class Parts(NamedTuple):
+class EngineParts(NamedTuple):
     """What an engine that computes needs beside its policies."""
 
     config: EngineConfig
@@ -27,7 +27,7 @@ class Parts(NamedTuple):
     """What one more row adds to the cost of a step: see marginal_row_cost."""
 
 
-def load_parts(config: EngineConfig, model: LoadedModel | None, proposer: Proposer | None, clock: Clock) -> Parts:
+def load_parts(config: EngineConfig, model: LoadedModel | None, proposer: Proposer | None, clock: Clock) -> EngineParts:
     """Load the weights, and make a runner on them and what drafts. What is given already is taken as it is.
 
     Raises:
@@ -49,7 +49,7 @@ def load_parts(config: EngineConfig, model: LoadedModel | None, proposer: Propos
         warm_up(runner)
     if proposer is None:
         proposer = make_proposer(config.replace(block_size=runner.block_size), drafter, runner, clock)
-    return Parts(config, model, runner, proposer, marginal_row_cost(runner))
+    return EngineParts(config, model, runner, proposer, marginal_row_cost(runner))
 
 
 def load_proposer(

@@ -2,7 +2,7 @@
 
 A copy from ordinary memory makes the host wait until the device has caught up with everything it was given
 before, which would undo asynchronous scheduling. From pinned memory it is queued like a kernel. PyTorch keeps freed
-pinned memory until the copies out of it are done, so it can be let go of at once.
+pinned memory until the copies out of it are done, so it can be let go of right away.
 """
 
 import traceback

@@ -24,7 +24,7 @@ def available_bytes(root: Path = ROOT) -> int:
 
 def cgroup_room(root: Path = ROOT) -> Iterator[int]:
     """Free bytes of this process's control group and of the groups around it, those with a limit. Pages of files that
-    were not used for a while count as free: the kernel would give them back at once."""
+    were not used for a while count as free: the kernel would give them back when asked."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # not Linux

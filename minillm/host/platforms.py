@@ -17,7 +17,6 @@ from pathlib import Path
 
 from minillm.host.pythons import dotted
 
-ROOT = Path("/")
 OLDEST_GLIBC, OLDEST_MACOS = (2, 31), (14, 0)
 """What the wheels ask for: llguidance's glibc, and torch's macOS."""
 MACHINES = {"linux": ("x86_64", "aarch64"), "darwin": ("arm64",)}
@@ -68,30 +67,29 @@ class Platform:
     """1 or 2: Windows Subsystem for Linux; None = not in it."""
 
     @classmethod
-    def here(cls, root: Path = ROOT) -> "Platform":
-        """This machine.
-
-        Args:
-            root: where /etc and /proc are, for tests.
-        """
+    def here(cls) -> "Platform":
+        """This machine."""
         machine = platform.machine()
         if sys.platform == "darwin":
             version = platform.mac_ver()[0]
             return cls("darwin", machine, f"macOS {version}", version=numbers(version))
         if sys.platform != "linux":
             return cls(sys.platform, machine, f"{platform.system()} {platform.release()}")
-        about = read_os_release(root)
+        try:
+            about = platform.freedesktop_os_release()
+        except (OSError, ValueError):  # there is none, or it's no text
+            about = {}
         families = (about.get("ID", ""), *about.get("ID_LIKE", "").split())
         musl = "musl" in (sysconfig.get_config_var("SOABI") or "")
         library, version = platform.libc_ver()
         return cls(
             "linux",
             machine,
-            about.get("PRETTY_NAME") or about.get("NAME") or "Linux",
+            about.get("PRETTY_NAME", "Linux"),
             tuple(family.lower() for family in families if family),
             glibc=numbers(version) if library == "glibc" and not musl else None,
             musl=musl,
-            wsl=wsl_version(root),
+            wsl=wsl_version(platform.release()),
         )
 
     @property
@@ -215,24 +213,8 @@ def how_to_get_a_compiler(here: Platform, as_root: bool | None = None) -> str:
     return f"{sudo}{tool} {rest}"
 
 
-def read_os_release(root: Path = ROOT) -> dict[str, str]:
-    """The entries of /etc/os-release (freedesktop.org's os-release), without quotes; empty where there is none."""
-    for name in ("etc/os-release", "usr/lib/os-release"):
-        try:
-            text = (root / name).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        pairs = re.findall(r"^\s*([A-Z][A-Z0-9_]*)=(.*?)\s*$", text, re.MULTILINE)
-        return {key: value.strip("\"'") for key, value in pairs}
-    return {}
-
-
-def wsl_version(root: Path = ROOT) -> int | None:
-    """1 or 2 by the name of the kernel: `4.4.0-19041-Microsoft`, `5.15.90.1-microsoft-standard-WSL2`."""
-    try:
-        release = (root / "proc/sys/kernel/osrelease").read_text().strip()
-    except OSError:
-        return None
+def wsl_version(release: str) -> int | None:
+    """1 or 2 by the kernel's release: `4.4.0-19041-Microsoft`, `5.15.90.1-microsoft-standard-WSL2`."""
     if "microsoft" not in release.lower():
         return None
     return 1 if release.endswith("-Microsoft") else 2
@@ -243,10 +225,10 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def read_cpuinfo(root: Path = ROOT) -> dict[str, str]:
+def read_cpuinfo() -> dict[str, str]:
     """What /proc/cpuinfo says about the first processor; empty where there is none."""
     try:
-        text = (root / "proc/cpuinfo").read_text(errors="replace")
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
         return {}
     fields: dict[str, str] = {}
@@ -255,15 +237,15 @@ def read_cpuinfo(root: Path = ROOT) -> dict[str, str]:
     return fields
 
 
-def instructions(root: Path = ROOT) -> str:
+def instructions() -> str:
     """The flags of the processor, which decide what -march=native uses; `Features` on Arm."""
-    fields = read_cpuinfo(root)
+    fields = read_cpuinfo()
     return fields.get("flags", fields.get("Features", ""))
 
 
-def describe_cpu(root: Path = ROOT) -> tuple[str, list[str]]:
+def describe_cpu() -> tuple[str, list[str]]:
     """The processor's name, and which of CPU_FLAGS it has. Arm's has a number for a name: `aarch64, CPU part 0xd0c`."""
-    fields, present = read_cpuinfo(root), instructions(root).split()
+    fields, present = read_cpuinfo(), instructions().split()
     part = f", CPU part {fields['CPU part']}" if "CPU part" in fields else ""
     name = fields.get("model name", (platform.processor() or platform.machine()) + part)
     return name, [flag for flag in CPU_FLAGS if flag in present]

@@ -22,9 +22,9 @@ FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0
 INT4_LEVELS = 15
 SMALLEST_SCALE = 1e-12
-"""Of a row of zeros: anything but 0, which would make 0 / 0."""
+"""The scale of a row of zeros: anything but 0, which would make 0 / 0."""
 SLICE = 1 << 22
-"""Weights that are rounded at once: 16 MB as float32. A whole output head would take gigabytes."""
+"""Weights that are rounded in one go: 16 MB as float32. A whole output head would take gigabytes."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:

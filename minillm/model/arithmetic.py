@@ -46,7 +46,7 @@ class KVCacheSize:
     """MHA, GQA, MQA or MLA."""
     layers: int
     vectors: int
-    """Of one token in one layer."""
+    """Vectors that one token has in one layer."""
     vector_size: int
     """Numbers in each."""
 
@@ -75,7 +75,7 @@ class KVCacheSize:
 
 
 def share_woken(skip: float, tokens: Any) -> Any:
-    """Of the experts that one token leaves idle, the share that a step reads all the same, for its other tokens.
+    """The share of the experts that one token leaves idle that a step reads all the same, for its other tokens.
 
     Each of those skips an expert with chance `skip` = 1 - k/E, so a step of B tokens is expected to read
     k + (E - k) (1 - skip^(B - 1)) = E (1 - (1 - k/E)^B) of E experts (Huang et al. 2025, "MoESD", arXiv 2505.19645).
@@ -214,11 +214,11 @@ class ModelFlops:
     """Floating-point operations of the matrix products; norms, rotations and softmax are next to nothing."""
 
     per_token: int
-    """Of all layers' matrices, for one token."""
+    """FLOPs of all layers' matrices, for one token."""
     per_logit_row: int
-    """Of the output head, which only tokens that yield logits go through."""
+    """FLOPs of the output head, which only tokens that yield logits go through."""
     per_pair: int
-    """Of attention over all layers, for one query token looking at one key: q k^T, then weights times v."""
+    """FLOPs of attention over all layers, for one query token looking at one key: q k^T, then weights times v."""
 
     @classmethod
     def of(cls, config: ModelConfig) -> "ModelFlops":

@@ -6,15 +6,6 @@ from typing import Any
 from minillm.core.brief import brief
 from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 
-ARCHITECTURES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-    "Qwen3MoeForCausalLM",
-)
-"""They differ in biases, q/k norm, window and experts; everything else is one decoder."""
-
 MODEL_TYPES = {
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
@@ -23,6 +14,8 @@ MODEL_TYPES = {
     "Qwen3MoeForCausalLM": "qwen3_moe",
 }
 """transformers chooses its code by model_type, so a config.json that says both has to mean the same by them."""
+ARCHITECTURES = tuple(MODEL_TYPES)
+"""They differ in biases, q/k norm, window and experts; everything else is one decoder."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "is_causal": (True,),

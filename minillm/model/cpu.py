@@ -3,7 +3,7 @@
 import torch
 
 from minillm.model.decoder import Decoder, LayeredModel, RMSNorm
-from minillm.model.moe import Router
+from minillm.model.moe import ExpertRouter
 from minillm.model.packing import pack_linears
 
 
@@ -24,5 +24,5 @@ def compute_in_float32(model: LayeredModel) -> None:
     """
     model.activation_dtype = torch.float32
     for module in model.modules():
-        if isinstance(module, RMSNorm | Router):
+        if isinstance(module, RMSNorm | ExpertRouter):
             module.weight.data = module.weight.data.float()

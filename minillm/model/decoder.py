@@ -20,7 +20,7 @@ from minillm.kernels.attention.cache import KVCache, write_kv
 from minillm.kernels.ops import ForwardContext, Ops, QKNorms, rms_norm, rotate_
 from minillm.model.config import ModelConfig
 from minillm.model.linear import Linear
-from minillm.model.moe import MoE, Router
+from minillm.model.moe import ExpertRouter, MoE
 from minillm.model.rope import RotaryEmbedding
 
 
@@ -68,7 +68,7 @@ class Attention(nn.Module):
 
     @property
     def qk_norms(self) -> QKNorms | None:
-        """Of queries and keys (Qwen3)."""
+        """The norms of queries and keys (Qwen3)."""
         if self.q_norm is None or self.k_norm is None:
             return None
         return self.q_norm.weight, self.k_norm.weight, self.q_norm.eps
@@ -93,7 +93,7 @@ def make_mlp(config: ModelConfig, layer: int, dtype: torch.dtype, device: torch.
         return MLP(config, dtype, device)
     narrow = replace(config, intermediate_size=config.moe_intermediate_size)
     experts = (MLP(narrow, dtype, device) for _ in range(config.num_experts))
-    return MoE(Router(config, dtype, device), experts)
+    return MoE(ExpertRouter(config, dtype, device), experts)
 
 
 class Layer(nn.Module):

@@ -43,10 +43,10 @@ class LoadedModel:
     """Tokens of the vocabulary that end an output; see `checkpoints.eos_token_ids`."""
     model_config: ModelConfig
     dtype: torch.dtype
-    """Of the weights and the KV cache, as far as they are not quantized."""
+    """Dtype of the weights and the KV cache, as far as they are not quantized."""
     device: torch.device
     quantization: str | None = None
-    """Of the weights; see EngineConfig."""
+    """How the weights are quantized; see EngineConfig."""
     ranks: Ranks = ALONE
     """With tensor parallelism, decoder and model_config are this rank's part."""
 
@@ -175,7 +175,7 @@ def choose_dtype(wanted: str, model_config: ModelConfig, device: torch.device) -
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class WeightSlot:
     """Where a tensor of a checkpoint goes."""
 
     part: Tensor
@@ -183,7 +183,7 @@ class Slot:
     """The layer it is a part of, if that is a matrix product."""
 
 
-def weight_slots(decoder: Decoder) -> dict[str, Slot]:
+def weight_slots(decoder: Decoder) -> dict[str, WeightSlot]:
     """Each tensor of a Hugging Face checkpoint: its name, and the part of ours it fills.
 
     Queries, keys and values lie in one matrix here, gate and up in another, so slots are views.
@@ -192,21 +192,21 @@ def weight_slots(decoder: Decoder) -> dict[str, Slot]:
     tied = head if config.tie_word_embeddings else None
     assert decoder.embed_tokens is not None, "not quantized yet"
     slots = {
-        "model.embed_tokens.weight": Slot(decoder.embed_tokens, tied),
-        "model.norm.weight": Slot(decoder.norm.weight),
+        "model.embed_tokens.weight": WeightSlot(decoder.embed_tokens, tied),
+        "model.norm.weight": WeightSlot(decoder.norm.weight),
     }
     if tied is None:
-        slots["lm_head.weight"] = Slot(head.weight, head)
+        slots["lm_head.weight"] = WeightSlot(head.weight, head)
     query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     for i, layer in enumerate(decoder.layers):
         attention, prefix = layer.attention, f"model.layers.{i}"
         mlps: dict[str, Any] = {"mlp": layer.mlp}
         gate_up = ("gate_proj", "up_proj")
         if isinstance(layer.mlp, MoE):
-            slots[f"{prefix}.mlp.gate.weight"] = Slot(layer.mlp.router.weight)
+            slots[f"{prefix}.mlp.gate.weight"] = WeightSlot(layer.mlp.router.weight)
             mlps = {f"mlp.experts.{expert}": mlp for expert, mlp in enumerate(layer.mlp.experts)}
-        slots[f"{prefix}.input_layernorm.weight"] = Slot(layer.input_norm.weight)
-        slots[f"{prefix}.post_attention_layernorm.weight"] = Slot(layer.post_attention_norm.weight)
+        slots[f"{prefix}.input_layernorm.weight"] = WeightSlot(layer.input_norm.weight)
+        slots[f"{prefix}.post_attention_layernorm.weight"] = WeightSlot(layer.post_attention_norm.weight)
         for kind, linear, names, sizes in (
             ("self_attn", attention.qkv_proj, ("q_proj", "k_proj", "v_proj"), (query, key, key)),
             ("self_attn", attention.o_proj, ("o_proj",), (config.hidden_size,)),
@@ -215,10 +215,10 @@ def weight_slots(decoder: Decoder) -> dict[str, Slot]:
         ):
             for parameter, whole in linear.named_parameters():
                 for name, part in zip(names, whole.split(sizes)):
-                    slots[f"{prefix}.{kind}.{name}.{parameter}"] = Slot(part, linear)
+                    slots[f"{prefix}.{kind}.{name}.{parameter}"] = WeightSlot(part, linear)
         for name, norm in (("q_norm", attention.q_norm), ("k_norm", attention.k_norm)):
             if norm is not None:
-                slots[f"{prefix}.self_attn.{name}.weight"] = Slot(norm.weight)
+                slots[f"{prefix}.self_attn.{name}.weight"] = WeightSlot(norm.weight)
     return slots
 
 

@@ -18,7 +18,7 @@ from minillm.kernels.ops import Ops
 from minillm.model.config import ModelConfig
 
 
-class Router(nn.Module):
+class ExpertRouter(nn.Module):
     """Which experts a token goes to. Small differences decide, so it's not quantized."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
@@ -43,7 +43,7 @@ class MoE(nn.Module):
         experts: E MLPs. They are plain ones, so they are packed and quantized like those of a dense model.
     """
 
-    def __init__(self, router: Router, experts: Iterable[nn.Module]) -> None:
+    def __init__(self, router: ExpertRouter, experts: Iterable[nn.Module]) -> None:
         super().__init__()
         self.router, self.experts = router, nn.ModuleList(experts)
         self.stacked: tuple[Tensor, Tensor] | None = None

@@ -9,9 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +44,7 @@ FINE = 1e-2
 """Largest error of a product, as a share of its largest number: bfloat16 has 8 bits, float16 more. A wrong layout is
 off by about 1."""
 ROWS = (1, 8, 2 * FEW_ROWS)
-"""Of x, in a trial: a decode, some of them, and more than a few."""
+"""Rows of x in a trial: a decode, some of them, and more than a few."""
 REPEATS = 3
 SAMPLE = 1 << 25
 """Weights that a trial multiplies: at 64 MB, more than nearly every cache holds."""
@@ -56,35 +54,13 @@ BETTER = 0.85
 """A second copy of the weights, for many rows, is worth its memory if its kernel takes at most this share of time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What the candidates took."""
+Seconds = dict[str, list[float]]
+"""What some products took, by name: for each of ROWS."""
 
-    model: str
-    """The shapes of its matrices."""
-    threads: int
-    seconds: dict[str, list[float]]
-    """By name: for each of ROWS."""
-    for_all: bool = False
-    """One of them is for any number of rows."""
 
-    @property
-    def few(self) -> str:
-        """The best with few rows."""
-        counted = None if self.for_all else -1
-        return min(self.seconds, key=lambda name: math.prod(self.seconds[name][:counted]))
-
-    @property
-    def many(self) -> str:
-        """The best with more than FEW_ROWS: that for few, if no other is BETTER."""
-        few, best = self.few, min(self.seconds, key=lambda name: self.seconds[name][-1])
-        return best if not self.for_all and self.seconds[best][-1] < BETTER * self.seconds[few][-1] else few
-
-    def text(self) -> str:
-        """What was chosen, and by how much."""
-        times = (f"{name} {' '.join(f'{1e3 * t:.2f}' for t in taken)}" for name, taken in self.seconds.items())
-        chosen = self.few if self.for_all else f"{self.few} for up to {FEW_ROWS} rows, {self.many} for more"
-        return f"{chosen} (ms at {', '.join(map(str, ROWS))} rows: {'; '.join(times)})"
+def fastest(seconds: Seconds, rows: slice = slice(None)) -> str:
+    """The name of the product that is fastest over these of ROWS."""
+    return min(seconds, key=lambda name: math.prod(seconds[name][rows]))
 
 
 def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] | None:
@@ -100,8 +76,10 @@ def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] 
         return first, first
     some = largest.weight[: SAMPLE // largest.weight.shape[1]]
     products = {name: partial(packing, some, None) for name, packing in right.items()}
-    trial = tried([linear.weight.shape for linear in linears], products, some.shape[1])
-    few, many = right[trial.few], right[trial.many]
+    seconds = tried([linear.weight.shape for linear in linears], products, some.shape[1])
+    best_few, best_many = fastest(seconds, slice(-1)), fastest(seconds, slice(-1, None))
+    is_better = seconds[best_many][-1] < BETTER * seconds[best_few][-1]
+    few, many = right[best_few], right[best_many if is_better else best_few]
     if issubclass(many, PackedInBands):  # they read one order of weights: then a row's company changes nothing about it
         return many, many
     bytes_more = sum(linear.weight.nbytes for linear in linears)
@@ -131,49 +109,29 @@ def works(packing: type[Packed], linear: Linear) -> bool:
         return False
 
 
-def trial_folder() -> Path:
-    """Where outcomes are kept; delete it for another trial.
-
-    Raises:
-        StorageError: this account has no home folder.
-    """
-    return cache_home() / "native"
-
-
-def tried(
-    shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], Product]], size: int, for_all: bool = False
-) -> Trial:
-    """The trial of some products on this machine: a former one, if there was one, else a new one.
+def tried(shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], Product]], size: int) -> Seconds:
+    """The trial of some products on this machine: a former one, if there was one, else a new one. It is kept in a file;
+    delete that for another trial.
 
     Args:
         shapes: of the model's matrices, [out, in].
         products: by name, what makes them.
         size: of their rows.
-        for_all: see Trial.
     """
-    matrices = " ".join(f"{out}x{width}" for out, width in sorted({tuple(shape) for shape in shapes}))
-    threads = torch.get_num_threads()
-    identity = f"{matrices} {threads} {list(products)} {ROWS} {cpu_identity()} {torch.__version__}"
+    matrices = sorted({tuple(shape) for shape in shapes})
+    identity = f"{matrices} {torch.get_num_threads()} {list(products)} {ROWS} {cpu_identity()} {torch.__version__}"
     name = f"trial-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-    with contextlib.suppress(StorageError):
-        if (former := read(trial_folder() / name)) is not None:
-            return former
-    trial = Trial(matrices, threads, measure({name: make() for name, make in products.items()}, size), for_all)
+    with contextlib.suppress(OSError, ValueError, TypeError, StorageError):
+        return dict(json.loads((cache_home() / "native" / name).read_text()))
+    seconds = measure({name: make() for name, make in products.items()}, size)
     with contextlib.suppress(OSError, StorageError):  # a trial that can't be kept is made again next time
-        file = trial_folder() / name
+        file = cache_home() / "native" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(asdict(trial)))
-    return trial
+        file.write_text(json.dumps(seconds))
+    return seconds
 
 
-def read(file: Path) -> Trial | None:
-    """A trial that was kept; None if there is none, or half of one."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return Trial(**json.loads(file.read_text()))
-    return None
-
-
-def measure(products: Mapping[str, Product], size: int) -> dict[str, list[float]]:
+def measure(products: Mapping[str, Product], size: int) -> Seconds:
     """Seconds of each product for each of ROWS, `size` wide: the least of REPEATS, in which all take turns."""
     seconds = {name: [math.inf] * len(ROWS) for name in products}
     for place, rows in enumerate(ROWS):
@@ -184,15 +142,6 @@ def measure(products: Mapping[str, Product], size: int) -> dict[str, list[float]
                 multiply(x)
                 seconds[name][place] = min(seconds[name][place], time.perf_counter() - start)
     return seconds
-
-
-def former_trials() -> list[Trial]:
-    """Those that were kept here, for `minillm bench step-breakdown`."""
-    try:
-        files = sorted(trial_folder().glob("trial-*.json"))
-    except StorageError:
-        return []
-    return [trial for file in files if (trial := read(file)) is not None]
 
 
 def pack_linears(module: nn.Module) -> bool:

@@ -1,8 +1,8 @@
 """Linear layers whose weights are kept in 8 or 4 bits (EngineConfig.quantization), and how a decoder gets them.
 
 A decode step reads every weight once, so fewer bits are fewer seconds, where reading is what takes the time. The
-weights are rounded one matrix at a time while a checkpoint is read, and each 16-bit one is dropped at once: they never
-exist all together.
+weights are rounded one matrix at a time while a checkpoint is read, and each 16-bit one is dropped right then: they
+never exist all together.
 
 Every matrix of the layers is rounded, and the output head, to int8 also under "int4": it is the most sensitive one.
 An embedding table that is also the head is the head's rows. Norms, biases and a table of its own stay as they are.
@@ -23,11 +23,11 @@ from minillm.kernels.quantization import dequantize, dequantize_int4, quantize_i
 from minillm.model.cpu import compute_in_float32
 from minillm.model.decoder import Decoder
 from minillm.model.linear import AnyLinear, Arena, Linear, places_of
-from minillm.model.packing import SAMPLE, tried
+from minillm.model.packing import SAMPLE, fastest, tried
 from minillm.policies.config import EngineConfig
 
 BLOCK = 1 << 20
-"""Weights that are widened at once where there is no C++ compiler: 4 MB as float32."""
+"""Weights that are widened in one go where there is no C++ compiler: 4 MB as float32."""
 TOO_SMALL = 1 << 20
 """Weights of the largest matrix: a smaller one is multiplied in no time, either way."""
 
@@ -106,9 +106,9 @@ def choose_rounding(linears: Sequence[QuantizedLinear]) -> None:
         sample = largest.first(min(SAMPLE // largest.size, largest.out) // LANES)
         ways = {f"int{bits} x {dtype}": dtype == "bfloat16" for dtype in ("float32", "bfloat16")}
         products = {name: partial(partial, sample.product, dots) for name, dots in ways.items()}
-        trial = tried([(linear.out, linear.size) for linear in some], products, largest.size, for_all=True)
+        seconds = tried([(linear.out, linear.size) for linear in some], products, largest.size)
         for linear in some:
-            linear.dots = ways[trial.few]
+            linear.dots = ways[fastest(seconds)]
 
 
 @dataclass(frozen=True, slots=True)

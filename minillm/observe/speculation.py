@@ -15,7 +15,7 @@ class SpeculationSummary:
     drafted_at: list[int]
     """Draft tokens at each place, from the first."""
     accepted_at: list[int]
-    """Of these, those that passed."""
+    """Draft tokens that passed, at each place."""
     draft_s: float
     """Seconds spent drafting."""
     verify_s: float

@@ -29,7 +29,7 @@ were work; what exceeds them counts as fixed cost:
   they usually add.
 
 Until the first plain step, all others are laid on one line, `fixed + tokens * price`, as though a token cost the same
-whatever it is. Where their sizes are too much alike to tell the two, the ratio that was found last holds, within
+whatever it is. Where their sizes are too similar to tell the two, the ratio that was found last holds, within
 bounds; at first, a step's fixed cost is taken to be that of 64 tokens. Such a charge is a guess somewhere between
 nothing and a split by tokens.
 
@@ -345,7 +345,7 @@ def fit_line(steps: Sequence[Observed], weights: Sequence[float], tokens_of_fixe
 
     Args:
         steps: at least one.
-        tokens_of_fixed: what to assume where they are too much alike to tell: how many tokens cost as much as `fixed`.
+        tokens_of_fixed: what to assume where they are too similar to tell: how many tokens cost as much as `fixed`.
     """
     total = sum(weights)
     n_mean = sum(w * tokens.num_tokens for w, (tokens, _) in zip(weights, steps)) / total

@@ -101,7 +101,7 @@ class Summary:
     """ttft, tpot, e2e: one sample per request. itl: the raw gaps of all requests, pooled."""
     phases: dict[str, Distribution]
     phase_shares: dict[str, float]
-    """Of all the seconds of all completed requests, the share spent in each phase. They sum to 1."""
+    """The share of all completed requests' seconds that was spent in each phase. They sum to 1."""
     lost: dict[str, float]
     """Seconds lost inside phases, by cause, over all completed requests."""
     requests_per_s: float

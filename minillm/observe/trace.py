@@ -26,7 +26,7 @@ class Track:
 
     tid: int
     borders: list[float]
-    """Of its five phases, clock seconds."""
+    """Where its five phases begin and end, clock seconds."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ that takes the whole window. Unknown fields are errors, never ignored.
 import json
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
 from minillm.core.errors import ConfigError
 from minillm.strict_model import StrictModel
@@ -54,13 +54,16 @@ READ_BY = {
 
 
 class SpeculativeConfig(StrictModel):
-    """Speculative decoding: something cheap drafts tokens, and the model checks them all in one step."""
+    """Speculative decoding: something cheap drafts tokens, and the model checks them all in one step.
+
+    A subclass may bring what drafts (`BringsProposer` in speculation/make.py).
+    """
 
     _error: type[Exception] = ConfigError
 
-    method: Literal["ngram", "draft_model", "draft_head", "synthetic"] = Field(
+    method: Literal["ngram", "draft_model", "draft_head"] = Field(
         description="ngram = look up what followed the same words before; draft_model = a smaller model; draft_head = "
-        "a trained layer on the model's own hidden states; synthetic = right with the probability acceptance_rate"
+        "a trained layer on the model's own hidden states"
     )
     k: int = Field(
         default_factory=lambda known: 3 if known.get("method") == "draft_head" else 7,
@@ -76,10 +79,6 @@ class SpeculativeConfig(StrictModel):
     )
     ngram_min: int = Field(2, ge=1, description="ngram: tokens that must match an earlier position")
     ngram_max: int = Field(8, ge=1, description="ngram: of several matches, the longest wins, up to this length")
-    acceptance_rate: float = Field(
-        0.7, ge=0, le=1, description="synthetic: a draft token is accepted with this probability"
-    )
-    seed: int = Field(0, description="synthetic: another seed errs in other places")
 
     min_output_tokens: int = Field(8, ge=1, description="requests with a smaller max_tokens are left alone")
     max_batch: int = Field(8, ge=1, description="with more requests running, none drafts: the model is busy enough")
@@ -206,7 +205,7 @@ class EngineConfig(StrictModel):
         None, description="prepare the next step while this one runs; None = on a GPU, where it pays off"
     )
 
-    speculative: SpeculativeConfig | None = Field(
+    speculative: SerializeAsAny[SpeculativeConfig] | None = Field(
         None, description='draft tokens that one step checks: {"method": "ngram", "k": 4}'
     )
 

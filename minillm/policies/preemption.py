@@ -62,12 +62,12 @@ def priority_rank(request: Request) -> int:
     return request.priority
 
 
-def alike(request: Request) -> int:
+def no_rank(request: Request) -> int:
     """No request outranks another."""
     return 0
 
 
 def make_preemption(config: EngineConfig, num_host_blocks: int) -> PreemptionPolicy:
     """The preemption policy that a configuration asks for."""
-    rank = priority_rank if config.scheduling_order == "priority" else alike
+    rank = priority_rank if config.scheduling_order == "priority" else no_rank
     return Swap(num_host_blocks, rank) if config.preemption == "swap" else Recompute(rank)

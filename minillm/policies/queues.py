@@ -45,7 +45,7 @@ class Lanes(Generic[Lane]):
         raise NotImplementedError
 
     def next_lane(self) -> Lane:
-        """Of those in which a request waits; there is one."""
+        """The lane whose turn it is, of those in which a request waits; there is one."""
         raise NotImplementedError
 
     def push(self, request: Request) -> None:
@@ -56,7 +56,7 @@ class Lanes(Generic[Lane]):
         return self.first() if self.lanes else None
 
     def first(self) -> Request:
-        """Of those that wait; there is one."""
+        """The request that is admitted next; there is one."""
         return self.lanes[self.next_lane()].first()
 
     def pop(self) -> Request:

@@ -34,7 +34,7 @@ from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
 from minillm.server.cors import cors_headers
 from minillm.server.errors import ApiError
-from minillm.server.http_answer import Answer, whole_response
+from minillm.server.http_answer import HttpAnswer, whole_response
 from minillm.server.wire import CONNECTION, SLOW_READER
 
 MAX_URL_BYTES = 8 * 1024
@@ -119,7 +119,7 @@ class BoundedProtocol(asyncio.Protocol):
         self.writable.set()
         self.waits_for: Wait | None = None
         """None while it is the server's turn."""
-        self._answer: Answer | None = None
+        self._answer: HttpAnswer | None = None
         """The answer to the last request whose head has come."""
         self._is_deaf = False
         """Nothing is read any more: a request was refused, or came before the answer to the last one was out."""
@@ -267,7 +267,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._stop_waiting()
         expects_continue = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
         keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade() and not self._is_beyond
-        self._answer = Answer(self, scope, keep_alive, expects_continue)
+        self._answer = HttpAnswer(self, scope, keep_alive, expects_continue)
         task = self._loop.create_task(self._answer.run(self._app))
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)

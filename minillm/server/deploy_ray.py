@@ -1,6 +1,6 @@
 """More than one engine: Ray Serve runs the replicas, routes between them, scales them, and replaces dead ones.
 
-    client --- Front (this process: connections, drain) --- Ray's router (the queue) --- Replica (one engine) ...
+    client --- Front (this process: connections, drain) --- Ray's router (the queue) --- RayReplica (one engine) ...
 
 The front takes connections with the same limits as a server of one engine, and hands each request to Ray's router, in
 the same process: a replica gets as many as it has slots, the rest wait there, and beyond --max-queue clients get 429.
@@ -54,7 +54,7 @@ PASSED_ON = ("type", "http_version", "method", "scheme", "path", "raw_path", "qu
 BROKEN = ApiError(503, "the replica that wrote this answer is gone: ask again", "replica_lost")
 
 
-class Replica:
+class RayReplica:
     """One engine behind the HTTP application. Ray builds it in a process of its own."""
 
     def __init__(self, engine: EngineConfig, serve: ServeConfig) -> None:
@@ -190,7 +190,7 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
         "target_ongoing_requests": max(slots // 2, 1),
     }
     deployment = ray_serve.deployment(
-        Replica,
+        RayReplica,
         name="engine",
         ray_actor_options={"num_cpus": 1, "num_gpus": int(device == "cuda")},
         max_ongoing_requests=slots,

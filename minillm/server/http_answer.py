@@ -42,7 +42,7 @@ class Line(Protocol):
         """End the connection, with an error if none of the answer is out."""
 
 
-class Answer:
+class HttpAnswer:
     """The answer to one request, and the request's body as it comes.
 
     Args:

@@ -43,7 +43,7 @@ CONTEXT = 512
 
 
 @dataclass(slots=True)
-class Slot:
+class HeadSlot:
     """What is kept for a request."""
 
     number: int
@@ -95,7 +95,7 @@ class DraftHeadProposer(Proposer):
         self.reset()
 
     def reset(self) -> None:
-        self.slots: dict[str, Slot] = {}
+        self.slots: dict[str, HeadSlot] = {}
         self.free_slots = list(range(self.num_slots))
 
     def forget(self, request: Request) -> None:
@@ -112,7 +112,7 @@ class DraftHeadProposer(Proposer):
             if len(slot.states) > CONTEXT:
                 slot.keep_newest(CONTEXT // 2)
 
-    def _slot(self, request: Request, start: int, hidden: Tensor) -> Slot:
+    def _slot(self, request: Request, start: int, hidden: Tensor) -> HeadSlot:
         """The request's slot, with every state before token `start` and none from there on."""
         slot = self.slots.get(request.request_id)
         if slot is not None and slot.end <= start <= slot.seen:
@@ -121,7 +121,7 @@ class DraftHeadProposer(Proposer):
         # Either new, or what lies between was not computed. What another one left in the cache may not be finite.
         number = self.free_slots.pop() if slot is None else slot.number
         self.blocks(number).zero_()
-        slot = self.slots[request.request_id] = Slot(number, start, hidden[:0])
+        slot = self.slots[request.request_id] = HeadSlot(number, start, hidden[:0])
         return slot
 
     def blocks(self, number: int) -> Tensor:
@@ -173,7 +173,7 @@ class DraftHeadProposer(Proposer):
         starts = [slot.num_rows + len(request.draft) - 1 for slot, request in zip(slots, requests)]
         return self._run(hidden, [request.draft.token_ids[-1] for request in requests], slots, starts, [1] * len(slots))
 
-    def make_room(self, slot: Slot, k: int) -> None:
+    def make_room(self, slot: HeadSlot, k: int) -> None:
         """So that the states and a draft of k fit behind the rows: the newer half moves to the front of the slot."""
         if slot.num_rows + len(slot.states) + k <= CONTEXT:
             return
@@ -195,7 +195,7 @@ class DraftHeadProposer(Proposer):
             add_tokens(rows, draw_from(probs, rows), probs)
 
     def _run(
-        self, hidden: Tensor, token_ids: list[int], slots: Sequence[Slot], starts: list[int], lengths: list[int]
+        self, hidden: Tensor, token_ids: list[int], slots: Sequence[HeadSlot], starts: list[int], lengths: list[int]
     ) -> Tensor:
         """The head over rows start, start + 1, ... of each slot. Returns [T, h]."""
         # Mostly a few rows: lists are faster than arrays.
@@ -232,6 +232,6 @@ class DraftHeadProposer(Proposer):
         return self.head(hidden, ids, self.cache, context)
 
     def _angles_up_to(self, length: int) -> tuple[Tensor, Tensor]:
-        """Of all positions before `length`: cos and signed sin, [length, 1, d] each. They are looked up, as a pass of
+        """Cos and signed sin of all positions before `length`, [length, 1, d] each. They are looked up, as a pass of
         the head is so short that working them out would be a tenth of it."""
         return self.head.rope.angles(torch.arange(length, device=self.device), self.head.activation_dtype)

@@ -22,7 +22,7 @@ from minillm.speculation.base import DraftRequest, Proposer
 
 
 @dataclass(slots=True)
-class Progress:
+class DraftProgress:
     """What the KV cache holds of a request."""
 
     num_computed: int
@@ -48,7 +48,7 @@ class DraftModelProposer(Proposer):
     def reset(self) -> None:
         num_blocks, block_size = self.runner.num_kv_blocks, self.runner.block_size
         self.kv = BlockManager(num_blocks, block_size, enable_prefix_caching=self.config.enable_prefix_caching)
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, DraftProgress] = {}
 
     def forget(self, request: Request) -> None:
         self.kv.free(request)
@@ -92,7 +92,7 @@ class DraftModelProposer(Proposer):
             if end == start or num_slots > self.context_limit or not self._make_room(request, start, num_slots, prefix):
                 continue
             batch.append(ScheduledRequest(request, start, end - start, self.kv.block_ids(request), samples))
-            self._progress[request.request_id] = Progress(end)
+            self._progress[request.request_id] = DraftProgress(end)
             budget -= end - start
         return batch
 
@@ -111,7 +111,7 @@ class DraftModelProposer(Proposer):
 
     def _num_computed(self, request: Request) -> int:
         """Tokens of the request in the KV cache: those computed as known, and the guesses that have come true."""
-        progress = self._progress.get(request.request_id) or Progress(0)
+        progress = self._progress.get(request.request_id) or DraftProgress(0)
         num_computed = progress.num_computed
         true = request.token_ids(num_computed, num_computed + len(progress.guesses))
         for guess, token in zip(progress.guesses, true):

@@ -1,5 +1,7 @@
 """The proposer that a configuration asks for."""
 
+from typing import Protocol, runtime_checkable
+
 import torch
 
 from minillm.core.batch import Runner
@@ -19,11 +21,23 @@ from minillm.speculation.draft_model import DraftModelProposer
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import load_head
 from minillm.speculation.ngram import NgramProposer
-from minillm.speculation.synthetic import SyntheticProposer
 from minillm.strict_model import default_of
 
 Drafter = LoadedModel | DraftHead | None
 """The weights that draft; None where none are needed."""
+
+
+@runtime_checkable
+class BringsProposer(Protocol):
+    """A SpeculativeConfig of one's own that says what drafts, with the weights of the model itself."""
+
+    def make_proposer(self, runner: TorchRunner, config: EngineConfig) -> Proposer:
+        """What drafts.
+
+        Args:
+            runner: of the model, with a KV pool of its own.
+            config: the engine's.
+        """
 
 
 def load_drafter(config: EngineConfig, model: LoadedModel | None) -> Drafter:
@@ -36,13 +50,11 @@ def load_drafter(config: EngineConfig, model: LoadedModel | None) -> Drafter:
         ModelError: the draft model or the draft head cannot be loaded.
     """
     wanted = config.speculative
-    if wanted is None:
-        return None
-    if wanted.method == "ngram":
+    if wanted is None or wanted.method == "ngram":
         return None
     if model is None:
         raise ConfigError(f"speculative.method={wanted.method!r} needs a model: use ngram, or pass a proposer")
-    if wanted.method == "synthetic":
+    if isinstance(wanted, BringsProposer):
         return model
     if wanted.method == "draft_model":
         small = load_model(config.replace(model=wanted.model, speculative=None))
@@ -91,10 +103,8 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
         preemption="recompute",
         swap_space_gb=default_of(EngineConfig, "swap_space_gb"),
     )
-    own = TorchRunner(drafter, own_config, clock)
-    if wanted.method == "synthetic":
-        return SyntheticProposer(own, config, wanted.acceptance_rate, wanted.seed)
-    return DraftModelProposer(own, config)
+    make = wanted.make_proposer if isinstance(wanted, BringsProposer) else DraftModelProposer
+    return make(TorchRunner(drafter, own_config, clock), config)
 
 
 def check_vocabulary(small: LoadedModel, model: LoadedModel) -> None:

@@ -11,7 +11,7 @@ from minillm.core.request import Draft, Request
 from minillm.speculation.base import DraftRequest, Proposer
 
 MOST_PLACES = 16
-"""Of the places where the last few tokens stood before, the latest so many are compared."""
+"""Places where the last few tokens stood before: so many are compared, the latest."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from minillm.bench.machine_peaks import Bandwidth
 from minillm.doctor import checks
 from minillm.doctor.checks import CHECKS
 from minillm.doctor.children import END, Children, examine, read_findings, why_it_ended
-from minillm.doctor.report import Finding, Report
+from minillm.doctor.report import CheckResult, Report
 from minillm.host.platforms import Platform
 from minillm.model.arithmetic import ModelCost
 from minillm.model.checkpoints import load_config, resolve
@@ -112,7 +112,7 @@ def test_one_that_hangs_is_ended_with_what_it_started(
     monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
     broken(torch=HANGS)
     children, check = Children(), CHECKS["torch"]
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     for deadline_s in (2.0, 60.0):  # on a slow machine the first is over before the child has begun
         if not (tmp_path / "pids").exists():
             found = children.run("torch", dataclasses.replace(check, deadline_s=deadline_s))
@@ -169,7 +169,7 @@ def test_ctrl_c_ends_the_children(broken: Break, tmp_path: Path, monkeypatch: py
 
 
 def test_what_a_child_found_before_it_died_is_kept() -> None:
-    first, second = Finding.of("compute", "torch", "2.9"), Finding.of("compute", "gpu", "none")
+    first, second = CheckResult.of("compute", "torch", "2.9"), CheckResult.of("compute", "gpu", "none")
     lines = [json.dumps(dataclasses.asdict(finding)).encode() + b"\n" for finding in (first, second)]
     assert read_findings(b"".join(lines)) == ([first, second], False)
     assert read_findings(lines[0] + lines[1][:-2]) == ([first], False), "half a line tells nothing"
@@ -185,10 +185,13 @@ def test_unknown_signals_have_a_number() -> None:
 
 
 def test_the_verdict_comes_first_and_names_what_is_wrong() -> None:
-    fine = Finding.of("machine", "python", "3")
+    fine = CheckResult.of("machine", "python", "3")
     assert Report([fine], []).verdict == "minillm works here."
-    absent, bad = Finding.of("machine", "g++", "none", "get one"), Finding.of("x", "disk", "full", "free", needed=True)
-    unfinished = Finding("x", "torch", "unfinished", "could not finish", "report it")
+    absent, bad = (
+        CheckResult.of("machine", "g++", "none", "get one"),
+        CheckResult.of("x", "disk", "full", "free", needed=True),
+    )
+    unfinished = CheckResult("x", "torch", "unfinished", "could not finish", "report it")
     report = Report([fine, absent], [])
     assert report.ok and "g++" in report.as_text(80).splitlines()[0]
     report = Report([fine, bad, unfinished], [])
@@ -200,7 +203,7 @@ def test_the_verdict_comes_first_and_names_what_is_wrong() -> None:
 @pytest.mark.parametrize("columns", [0, 40, 80, 500])
 def test_lines_break_between_words(columns: int) -> None:
     path = "/a/very-long/path-that-stays/whole-to-be-copied-by-whoever-needs-it"
-    finding = Finding.of("machine", "processor", "many words " * 40, "do this " * 30 + path)
+    finding = CheckResult.of("machine", "processor", "many words " * 40, "do this " * 30 + path)
     lines = Report([finding], []).as_text(columns).splitlines()
     assert max(len(line) for line in lines if path not in line) <= max(40, min(columns, 120))
     assert path in lines[-1].split()
@@ -251,7 +254,7 @@ def test_a_containers_memory_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> 
 # ---------------------------------------------------------------- system and compiler
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, machine: Platform, torch_is_there: bool = False) -> dict[str, Finding]:
+def pretend(monkeypatch: pytest.MonkeyPatch, machine: Platform, torch_is_there: bool = False) -> dict[str, CheckResult]:
     """What the checks of system and compiler find on such a machine."""
     monkeypatch.setattr(Platform, "here", classmethod(lambda cls: machine))
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: torch_is_there or None)

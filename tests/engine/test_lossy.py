@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from slipping_drafts import Slipping
 
 from minillm import Engine, EngineConfig, RequestOutput, SamplingParams
 from minillm.core.errors import ConfigError
@@ -32,7 +33,7 @@ TOGGLES: dict[str, dict[str, Any]] = {
     "reserved": {"kv_reservation": "max_len", "max_model_len": 200},
     "drafts": {"speculative": LOOKUP},
     "drafts and swap": {"speculative": LOOKUP, **SWAPPING},
-    "drafts that mostly pass": {"speculative": {"method": "synthetic", "acceptance_rate": 0.8, **DRAFTING}},
+    "drafts that mostly pass": {"speculative": Slipping(**DRAFTING)},
     "whole prompts": {"enable_chunked_prefill": False, "max_num_batched_tokens": 32},
 }
 
@@ -110,7 +111,7 @@ def test_no_toggle_changes_a_token(
 @pytest.mark.parametrize("lossy", LOSSY)
 def test_drafts_of_the_model_itself_always_pass(model: LoadedModel, lossy: str) -> None:
     """The drafting side sees through the same window, in the same cache: were its blocks others, guesses would fail."""
-    speculative = {"method": "synthetic", "acceptance_rate": 1.0, **DRAFTING}
+    speculative = {"method": "draft_model", "model": model.name, **DRAFTING}
     engine = make_engine(model, speculative=speculative, **LOSSY[lossy])
     serve(engine)
     shares = [share for step in engine.steps for share in step.shares]

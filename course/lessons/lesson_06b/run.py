@@ -17,7 +17,7 @@ from course.lessons.lesson_06.run import decoding
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import LATENT_SHAPES, SHAPES, find_model, resolve
 from course.simulator.cost.placement import USABLE_MEMORY, WORKING_BYTES, Placement, bytes_for_kv
-from minillm.model.moe import Router
+from minillm.model.moe import ExpertRouter
 
 # ---------------------------------------------------------------- which experts a step reads
 
@@ -56,7 +56,7 @@ def routed(lab: Lab, batches: Sequence[int] = BATCHES, steps: int = 8) -> dict[i
 def _share_read(moe: Lab, batch: int, steps: int) -> float:
     seen: list[Tensor] = []
     with decoding(moe, batch, steps) as engine:
-        routers = [each for each in engine.loaded_model.decoder.modules() if isinstance(each, Router)]
+        routers = [each for each in engine.loaded_model.decoder.modules() if isinstance(each, ExpertRouter)]
         hooks = [each.register_forward_hook(lambda _, __, out: seen.append(out[0])) for each in routers]
         for _ in range(steps + 1):
             engine.step()

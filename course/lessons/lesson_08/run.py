@@ -13,6 +13,7 @@ from course.lab.run import Run
 from course.lab.simulated_70b import prefill_work
 from course.lab.speculation_gain import emitted, popular
 from course.lab.style import number
+from course.lab.synthetic_drafts import SyntheticDrafts
 from course.lab.texts import CHAT_QUESTIONS, MANUAL
 from course.lab.verify_costs import BLOCK, MARGIN, PROMPT_TOKENS, VerifyCosts
 from course.lab.workloads import Arrival, Workload
@@ -104,8 +105,8 @@ def play(lab: Lab, traffic: Workload, way: dict[str, Any]) -> Run:
 def made_up(lab: Lab, alpha: float, k: int) -> Run:
     """Chats by eight at once, with drafts of k tokens each of which passes with a chance of alpha. No gates."""
     requests, tokens = (8, 25) if lab.scale == 1 else (4, 12)
-    way = {"method": "synthetic", "acceptance_rate": alpha, "k": k, "seed": round(1000 * alpha) + k, **GATES_OPEN}
-    return play(lab, workload(CHAT, requests, tokens, requests), {"speculative": way})
+    drafts = SyntheticDrafts(acceptance_rate=alpha, k=k, seed=round(1000 * alpha) + k, **GATES_OPEN)
+    return play(lab, workload(CHAT, requests, tokens, requests), {"speculative": drafts})
 
 
 def rounds_of(lab: Lab) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, Run, check_counts
+from minillm.bench.contest import Baseline, TimedRun, check_counts
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.workloads import Workload
+from minillm.bench.workloads import BenchmarkWorkload
 from minillm.kernels.quantization import dtype_name
 
 HF_KV_BLOCK = 256
@@ -49,7 +49,7 @@ class HFGenerate(Baseline):
         }
 
     @torch.inference_mode()
-    def run(self, workload: Workload) -> Run:
+    def run(self, workload: BenchmarkWorkload) -> TimedRun:
         start = time.perf_counter()
         rows = [torch.tensor(prompt) for prompt in workload.prompts]
         pad = torch.nn.utils.rnn.pad_sequence
@@ -74,7 +74,7 @@ class HFGenerate(Baseline):
         )
         # Every row runs as long as the longest; what was not asked for does not count as output.
         check_counts(self.name, workload, (min(len(stamps), length) for length in workload.output_lens))
-        return Run.of(start, [stamps[:length] for length in workload.output_lens])
+        return TimedRun.of(start, [stamps[:length] for length in workload.output_lens])
 
 
 class HFContinuousBatching(Baseline):
@@ -106,7 +106,7 @@ class HFContinuousBatching(Baseline):
             "block_size": getattr(self.config, self.block_size),
         }
 
-    def run(self, workload: Workload) -> Run:
+    def run(self, workload: BenchmarkWorkload) -> TimedRun:
         with self.model.continuous_batching_context_manager(
             generation_config=self.generation, continuous_batching_config=self.config
         ) as manager:
@@ -119,7 +119,7 @@ class HFContinuousBatching(Baseline):
                 )
             results = self._collect(manager, len(workload.prompts))
             check_counts(self.name, workload, (len(result.generated_tokens) for result in results))
-            return Run.of(start, [result.timestamps for result in results])
+            return TimedRun.of(start, [result.timestamps for result in results])
 
     def _collect(self, manager: Any, count: int) -> list[Any]:
         """What the requests came to, in their order."""

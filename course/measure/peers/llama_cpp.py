@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from course.measure.peers.llama_cpp_batching import serve
-from minillm.bench.contest import WARM_UP_TOKENS, Baseline, Run, check_counts
+from minillm.bench.contest import WARM_UP_TOKENS, Baseline, TimedRun, check_counts
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.workloads import Workload
+from minillm.bench.workloads import BenchmarkWorkload
 
 CELL_STEP = 256
 """llama.cpp makes room for keys and values in multiples of this many tokens."""
@@ -182,21 +182,21 @@ class LlamaCpp(Baseline):
             "cpu": llama_cpp.llama_print_system_info().decode().strip(),
         }
 
-    def warm_up(self, workload: Workload) -> None:
+    def warm_up(self, workload: BenchmarkWorkload) -> None:
         self._context = None  # the old one's memory first
         self._context = self._context_for(workload)
         short = workload.truncated(WARM_UP_TOKENS)
         serve(self._context, short.prompts, short.output_lens)
 
-    def run(self, workload: Workload) -> Run:
+    def run(self, workload: BenchmarkWorkload) -> TimedRun:
         context = self._context = self._context_for(workload)
         context.clear()
         start = time.perf_counter()
         requests = serve(context, workload.prompts, workload.output_lens)
         check_counts(self.name, workload, (len(request.output) for request in requests))
-        return Run.of(start, [request.stamps for request in requests])
+        return TimedRun.of(start, [request.stamps for request in requests])
 
-    def _context_for(self, workload: Workload) -> LlamaCppContext:
+    def _context_for(self, workload: BenchmarkWorkload) -> LlamaCppContext:
         """Exactly as many sequences and cells as the workload can fill; the last one, if it is of that size."""
         num_sequences = min(len(workload.prompts), self.max_sequences)
         lengths = [len(prompt) + length for prompt, length in zip(workload.prompts, workload.output_lens)]

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from minillm.bench.contest import Baseline, Run, check_counts
+from minillm.bench.contest import Baseline, TimedRun, check_counts
 from minillm.bench.errors import BenchmarkError, MissingBaselineError
-from minillm.bench.workloads import Workload
+from minillm.bench.workloads import BenchmarkWorkload
 from minillm.text_files import read_text
 
 HOW_TO_GET_IT = (
@@ -66,7 +66,7 @@ class NanoVLLM(Baseline):
             "block_size": scheduler.block_size,
         }
 
-    def run(self, workload: Workload) -> Run:
+    def run(self, workload: BenchmarkWorkload) -> TimedRun:
         scheduler = self.llm.scheduler
         # It has no way to empty its prefix cache; a new block manager has found nothing yet.
         blocks = scheduler.block_manager
@@ -83,7 +83,7 @@ class NanoVLLM(Baseline):
             for sequence, own in zip(sequences, stamps):
                 own += [now] * (sequence.num_completion_tokens - len(own))
         check_counts(self.name, workload, map(len, stamps))
-        return Run.of(start, stamps)
+        return TimedRun.of(start, stamps)
 
 
 def check_model(config: dict[str, Any], dtype: str) -> None:

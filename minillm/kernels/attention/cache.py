@@ -37,7 +37,7 @@ KVCache = Tensor | QuantizedKV
 
 
 def cache_dtype(wanted: str, model_dtype: torch.dtype) -> torch.dtype:
-    """Of the numbers in the cache: "auto" = the model's."""
+    """Dtype of the numbers in the cache: "auto" = the model's."""
     return QUANTIZED_DTYPES.get(wanted, model_dtype)
 
 

@@ -62,11 +62,11 @@ class FlashBackend(AttentionBackend):
 
 
 class FlashAttention3(FlashBackend):
-    """Shah et al. 2024. One call for decodes and prefills alike, pages of any size, Hopper only.
+    """Shah et al. 2024. One call for decodes and prefills, pages of any size, Hopper only.
 
     num_splits=0: from shapes (longest query, width of the block table) the kernel derives the most parts
     that it may split the keys into, and its scheduler on the device takes fewer where a sequence is short.
-    So eager runs and replays of a graph split alike.
+    So eager runs and replays of a graph split the same way.
     """
 
     module = "flash_attn_interface"

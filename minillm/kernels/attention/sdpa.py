@@ -55,7 +55,7 @@ class DecodeGroup:
     pages: Tensor
     """[n * max_blocks] integers, sequence after sequence."""
     num_keys: int
-    """Of the longest, those that are gathered."""
+    """Keys that are gathered of the longest sequence."""
     mask: Tensor | None
     """[n, 1, 1, num_keys] bool, False on padding; None if all are seen."""
 

@@ -36,9 +36,9 @@ class Demands:
     block_size: int | None = None
     """Tokens per KV block; None = whatever the backend likes."""
     dtype: torch.dtype | None = None
-    """Of the model, if known."""
+    """The model's dtype, if known."""
     kv_dtype: torch.dtype | None = None
-    """Of a quantized KV cache; None = the model's."""
+    """Dtype of a quantized KV cache; None = the model's."""
     sinks: bool = False
     """Attention sinks."""
 

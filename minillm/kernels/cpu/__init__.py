@@ -26,7 +26,7 @@ from minillm.kernels.cpu.selftest import NoVerdictError
 logger = logging.getLogger(__name__)
 
 LINES_SAID = 10
-"""Of what a compiler said: the first error tells most, and the advice above it should stay on the screen."""
+"""Lines of a compiler's errors that are shown: the first tells most, and the advice above should stay on the screen."""
 
 
 def address(tensor: Tensor | None) -> int | None:

@@ -10,7 +10,7 @@ from minillm.kernels.ops import DecoderLayer, Projection
 
 
 def fields(kind: type, names: str) -> list[tuple[str, type]]:
-    """Of a struct: these names, all of one kind."""
+    """Fields of a struct: these names, all of one kind."""
     return [(name, kind) for name in names.split()]
 
 

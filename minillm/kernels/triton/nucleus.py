@@ -69,7 +69,7 @@ def _find(row, mass, VOCAB: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _mass(row, distance, VOCAB: tl.constexpr, BLOCK: tl.constexpr):
-    """Of the logits at most so far below 0."""
+    """The mass of the logits at most so far below 0."""
     mass = tl.zeros((BLOCK,), tl.float64)
     for start in range(0, VOCAB, BLOCK):
         at = start + tl.arange(0, BLOCK)

@@ -8,16 +8,17 @@ from asserting import refuses_garbage
 
 from course.lab import draft_rules, draft_story, verify_costs
 from course.lab.draft_rules import NextToken
-from course.lab.draft_story import DraftStep, DraftStory
+from course.lab.draft_story import GATES_OPEN, DraftStep, DraftStory
 from course.lab.lab import Lab
 from course.lab.pictures import draft_tiles
 from course.lab.run import Run
 from course.lab.speculation_gain import best_k, break_even, emitted, popular, speedup
+from course.lab.synthetic_drafts import SyntheticDrafts
 from course.lab.verify_costs import VerifyCosts
 from course.lessons.lesson_08 import pictures, run, simulated, words
 from course.lessons.lesson_08.check import checks
 from course.lessons.lesson_08.run import AcceptancePoint
-from minillm import EngineConfig
+from minillm import EngineConfig, SamplingParams
 from minillm.core.timeline import StepRecord, StepShare
 
 TOLD = {
@@ -97,7 +98,7 @@ def test_watched_answers_are_those_without_drafts(tiny_lab: Lab) -> None:
 
 def run_with(shares: list[tuple[int, int]], k: int, alpha: float = 0.5) -> Run:
     """A made run: its steps' (num_drafts, num_accepted)."""
-    config = EngineConfig(speculative={"method": "synthetic", "k": k, "acceptance_rate": alpha})
+    config = EngineConfig(speculative=SyntheticDrafts(k=k, acceptance_rate=alpha))
     steps = tuple(
         StepRecord(i, 0, 1, (StepShare("r", 1 + n, False, n, passed),), 0, 1, 1, 8, (), {})
         for i, (n, passed) in enumerate(shares)
@@ -116,6 +117,23 @@ def test_points_leave_out_drafts_that_were_cut_short() -> None:
 def test_made_up_drafts_pass_about_as_often_as_they_should(tiny_lab: Lab) -> None:
     always, never = (run.measure_acceptance(tiny_lab, alpha, 2) for alpha in (1.0, 0.0))
     assert always.emitted == 3 and never.emitted == 1
+
+
+def test_made_up_drafts_follow_the_formula_and_err_elsewhere_with_another_seed(tiny_lab: Lab) -> None:
+    def verify(seed: int) -> list[int]:
+        drafts = SyntheticDrafts(acceptance_rate=0.7, k=3, seed=seed, **GATES_OPEN)
+        engine = tiny_lab.engine(speculative=drafts)
+        params = SamplingParams(temperature=0, max_tokens=300, ignore_eos=True)
+        for _ in range(4):
+            engine.add_request([5, 6, 7], params, stream=False)
+        while engine.has_unfinished:
+            engine.step()
+        return [share.num_accepted for step in engine.steps for share in step.shares if share.num_drafts == 3]
+
+    with tiny_lab.alone():
+        passed = verify(0)
+        assert passed == verify(0) != verify(1)
+    assert 1 + sum(passed) / len(passed) == pytest.approx(emitted(0.7, 3), rel=0.08)
 
 
 # ---------------------------------------------------------------- what it costs

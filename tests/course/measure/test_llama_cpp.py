@@ -11,7 +11,7 @@ from course.measure.peers.gguf_export import write_gguf
 from course.measure.peers.llama_cpp_batching import serve
 from minillm import LLM, SamplingParams
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.workloads import Workload, make_workloads
+from minillm.bench.workloads import BenchmarkWorkload, make_workloads
 
 pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
 
@@ -101,7 +101,7 @@ def test_more_requests_than_it_takes_at_once(both: list[LlamaCpp]) -> None:
     prompts, lengths = requests_of(seed=3)
     for each in both:
         assert each.max_sequences == 8 < len(prompts)
-        measured = each.run(Workload("many", "10 requests", prompts, lengths))
+        measured = each.run(BenchmarkWorkload("many", "10 requests", prompts, lengths))
         assert len(measured.ttft) == len(prompts)
 
 
@@ -114,7 +114,7 @@ def test_a_broken_file_is_an_error_and_nothing_is_printed(tmp_path: Path, capfd:
 
 def test_loading_and_running_print_nothing(gguf: Path, capfd: Any) -> None:
     [each, _] = both_layouts(gguf, "bfloat16", max_sequences=2)
-    each.run(Workload("one", "1 request", [[5, 6, 7]], [3]))
+    each.run(BenchmarkWorkload("one", "1 request", [[5, 6, 7]], [3]))
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == ""

@@ -26,7 +26,7 @@ from course.measure.quality import (
 from course.measure.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
 from minillm.bench.cli import bench_app
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.report import Measured
+from minillm.bench.report import BenchmarkResult
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
@@ -274,7 +274,7 @@ def test_the_engine_decodes_what_was_scored(engines: dict[str, Engine]) -> None:
 def test_a_step_of_several_tokens_counts_them_all(engines: dict[str, Engine]) -> None:
     """Drafts that all pass: two thirds of the passes are saved, and the speed says so."""
     model = engines["bf16"].model
-    speculative = {"method": "synthetic", "acceptance_rate": 1, "k": 3, "acceptance_floor": 0, "adaptive_k": False}
+    speculative = {"method": "draft_model", "model": model.name, "k": 3, "acceptance_floor": 0, "adaptive_k": False}
     config = engine_config(Target(model.name, fields={"speculative": speculative}))
     engine, clock = Engine(config, model), engines["bf16"].clock
     prompt = engine.tokenizer.encode(held_text())[:8]

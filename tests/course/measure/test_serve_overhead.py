@@ -8,10 +8,10 @@ from fake_endpoint import FakeEndpoint, Reply
 
 from course.measure.serve_overhead import Served, own_server
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.workloads import Workload
+from minillm.bench.workloads import BenchmarkWorkload
 from minillm.policies.config import EngineConfig
 
-THREE = Workload("three", "three streams", [[5, 6, 7], [8, 9], [10]], [4, 4, 4])
+THREE = BenchmarkWorkload("three", "three streams", [[5, 6, 7], [8, 9], [10]], [4, 4, 4])
 
 
 def test_streams_are_timed_by_their_deliveries() -> None:

@@ -81,7 +81,7 @@ def test_a_cost_of_drafts_that_have_their_own_is_refused(method: dict[str, str])
         deployment.drafting()
 
 
-@pytest.mark.parametrize("method", ["ngram", "synthetic", "draft_head"])
+@pytest.mark.parametrize("method", ["ngram", "draft_head"])
 def test_acceptance_is_a_setting_of_every_method(method: str) -> None:
     deployment = Deployment.of("llama-3-70b", GPU, tp=4, speculative={"method": method, "acceptance_rate": 0.9})
     engine = deployment.without_prefix_lookups().engine(VirtualClock())

@@ -7,20 +7,20 @@ import pytest
 
 from course.measure.peers.hf import HFContinuousBatching, HFGenerate, load_hugging_face
 from minillm.bench.compare import measure, summarize
-from minillm.bench.contest import Minillm, Run
+from minillm.bench.contest import Minillm, TimedRun
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.machine_peaks import Bandwidth
-from minillm.bench.workloads import Workload, make_workloads
+from minillm.bench.workloads import BenchmarkWorkload, make_workloads
 from minillm.model.arithmetic import ModelBytes
 from minillm.observe.spread import Spread
 
-WORKLOAD = Workload("one", "1 request", [[1] * 128], [64], constant_batch=True)
+WORKLOAD = BenchmarkWorkload("one", "1 request", [[1] * 128], [64], constant_batch=True)
 BANDWIDTH = Bandwidth(read=100.0, copy=100.0)
 SIZE = ModelBytes(weights=1000, kv_per_token=10)
 
 
-def run(seconds: float, itl: float = 1.0) -> Run:
-    return Run(seconds=seconds, num_tokens=64, ttft=[0.5], itl=[itl] * 63)
+def run(seconds: float, itl: float = 1.0) -> TimedRun:
+    return TimedRun(seconds=seconds, num_tokens=64, ttft=[0.5], itl=[itl] * 63)
 
 
 class Recorder:
@@ -32,10 +32,10 @@ class Recorder:
     def describe(self) -> dict[str, Any]:
         return {}
 
-    def warm_up(self, workload: Workload) -> None:
+    def warm_up(self, workload: BenchmarkWorkload) -> None:
         self.log.append(f"warm {self.name}")
 
-    def run(self, workload: Workload) -> Run:
+    def run(self, workload: BenchmarkWorkload) -> TimedRun:
         self.log.append(self.name)
         return run(1.0)
 
@@ -114,6 +114,6 @@ def test_prefix_cache_is_cold_in_every_run(engines: list[Any]) -> None:
 
 def test_an_engine_that_emits_too_little_is_not_measured(tiny_llama_path: Path) -> None:
     cramped = Minillm(model=str(tiny_llama_path), dtype="float32", max_model_len=40)
-    workload = Workload("one", "1 request", [[5] * 30], [20])
+    workload = BenchmarkWorkload("one", "1 request", [[5] * 30], [20])
     with pytest.raises(BenchmarkError, match=r"minillm emitted \[10\] tokens .* asked for \[20\]"):
         cramped.run(workload)

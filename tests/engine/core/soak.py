@@ -176,7 +176,7 @@ def random_config(rng: random.Random, num_kv_blocks: int) -> EngineConfig:
         "preemption": rng.choice(["recompute", "swap"]),
         "scheduling_order": rng.choice(["fcfs", "shortest_prompt", "priority", "two_lane", "fair"]),
         "queue_timeout_s": rng.choice([None, None, 0.3]),
-        "speculative": rng.choice([None, None, {"method": "synthetic", "k": 3, "min_output_tokens": 2}]),
+        "speculative": rng.choice([None, None, {"method": "ngram", "k": 3, "min_output_tokens": 2}]),
     }
     if fields["enable_chunked_prefill"]:
         fields["long_prefill_token_threshold"] = rng.choice([None, None, 5])

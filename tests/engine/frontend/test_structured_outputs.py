@@ -12,6 +12,7 @@ from fake_runner import FakeRunner, drain
 from frontend.grammars import compiled
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from slipping_drafts import Slipping
 
 from minillm import Engine, EngineConfig, SamplingParams, StructuredOutputsParams
 from minillm.core.errors import InvalidSamplingParamsError
@@ -32,7 +33,7 @@ TOGGLES: dict[str, dict[str, Any]] = {
     "swapped": {"num_kv_blocks": 26, "block_size": 4, "preemption": "swap", "async_scheduling": True},
     "chunked": {"max_num_batched_tokens": 8, "max_num_seqs": 4, "enable_prefix_caching": False},
     "static": {"batching": "static", "max_num_seqs": 3},
-    "speculative": {"speculative": {"method": "synthetic", "min_output_tokens": 1, "acceptance_floor": 0}},
+    "speculative": {"speculative": Slipping(min_output_tokens=1, acceptance_floor=0)},
 }
 WAYS = [
     dict(temperature=0.0),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from slipping_drafts import Slipping
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.kernels.attention.select import survey
@@ -114,11 +115,11 @@ def test_float32_tokens_are_the_cpus(
 @pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize("graphs", [False, True], ids=str)
 def test_drafts_change_no_token(decoder: Decoder, expected: list[list[int]], backend: str, graphs: bool) -> None:
-    """The model drafts for itself and errs on purpose, in recorded steps where those are on."""
+    """The model drafts for itself and slips on purpose, in recorded steps where those are on."""
     if backend in HALF_ONLY:
         pytest.skip(f"{backend} has no float32")
     model = on_device(decoder, torch.float32, "cuda")
-    speculative = {"method": "synthetic", "k": 3, "acceptance_floor": 0, "max_batch": 64}
+    speculative = Slipping(k=3, acceptance_floor=0, max_batch=64)
     assert generate(model, attention_backend=backend, cuda_graphs=graphs, speculative=speculative) == expected
 
 

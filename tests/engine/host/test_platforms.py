@@ -3,7 +3,7 @@
 import platform
 import sys
 import sysconfig
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -11,53 +11,57 @@ from minillm.host import platforms
 from minillm.host.platforms import Platform, how_to_get_a_compiler, notes, why_no_native_kernels
 from minillm.kernels.cpu import compiling
 
-FAMILIES = {
-    'ID=ubuntu\nID_LIKE=debian\nPRETTY_NAME="Ubuntu 24.04.2 LTS"': "apt-get install g++",
-    "ID=debian": "apt-get install g++",
-    "ID=linuxmint\nID_LIKE='ubuntu debian'": "apt-get install g++",
-    "ID=raspbian\nID_LIKE=debian": "apt-get install g++",
-    "ID=fedora": "dnf install gcc-c++",
-    'ID="rhel"\nID_LIKE="fedora"': "dnf install gcc-c++",
-    'ID="rocky"\nID_LIKE="rhel centos fedora"': "dnf install gcc-c++",
-    'ID="amzn"\nID_LIKE="fedora"': "dnf install gcc-c++",
-    'ID="opensuse-leap"\nID_LIKE="suse opensuse"': "zypper install gcc-c++",
-    "ID=arch": "pacman -S gcc",
-    "NAME=Alpine\nID=alpine": "apk add g++",
-    "ID=nixos": "nix-shell -p gcc",
-}
+FAMILIES = [
+    (dict(ID="ubuntu", ID_LIKE="debian", PRETTY_NAME="Ubuntu 24.04.2 LTS"), "apt-get install g++"),
+    (dict(ID="debian"), "apt-get install g++"),
+    (dict(ID="linuxmint", ID_LIKE="ubuntu debian"), "apt-get install g++"),
+    (dict(ID="raspbian", ID_LIKE="debian"), "apt-get install g++"),
+    (dict(ID="fedora"), "dnf install gcc-c++"),
+    (dict(ID="rhel", ID_LIKE="fedora"), "dnf install gcc-c++"),
+    (dict(ID="rocky", ID_LIKE="rhel centos fedora"), "dnf install gcc-c++"),
+    (dict(ID="amzn", ID_LIKE="fedora"), "dnf install gcc-c++"),
+    (dict(ID="opensuse-leap", ID_LIKE="suse opensuse"), "zypper install gcc-c++"),
+    (dict(ID="arch"), "pacman -S gcc"),
+    (dict(NAME="Alpine", ID="alpine"), "apk add g++"),
+    (dict(ID="nixos"), "nix-shell -p gcc"),
+]
 UBUNTU = Platform("linux", "x86_64", "Ubuntu", ("ubuntu", "debian"), glibc=(2, 39))
 
 
-def machine(root: Path, os_release: str = "ID=debian", kernel: str = "6.1.0-13-amd64") -> Platform:
-    """This process, with such files in /etc and /proc."""
-    for name, text in {"etc/os-release": os_release, "proc/sys/kernel/osrelease": kernel}.items():
-        (root / name).parent.mkdir(parents=True)
-        (root / name).write_text(text + "\n")
-    return Platform.here(root)
-
-
 @pytest.fixture
-def on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Platform]:
+    """This process, on a Linux with such a kernel and such an /etc/os-release."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.setattr(platforms.shutil, "which", lambda name: f"/usr/bin/{name}")
 
+    def here(kernel: str = "6.1.0-13-amd64", **os_release: str) -> Platform:
+        monkeypatch.setattr(platform, "release", lambda: kernel)
+        monkeypatch.setattr(platform, "freedesktop_os_release", lambda: os_release)
+        return Platform.here()
 
-@pytest.mark.usefixtures("on_linux")
-@pytest.mark.parametrize("os_release", FAMILIES)
-def test_the_command_of_each_distribution(os_release: str, tmp_path: Path) -> None:
-    here = machine(tmp_path, os_release)
-    assert how_to_get_a_compiler(here, as_root=True) == FAMILIES[os_release]
-    sudo = "" if "nix" in os_release else "sudo "
-    assert how_to_get_a_compiler(here, as_root=False) == sudo + FAMILIES[os_release]
+    return here
+
+
+@pytest.mark.parametrize(("os_release", "command"), FAMILIES, ids=str)
+def test_the_command_of_each_distribution(
+    machine: Callable[..., Platform], os_release: dict[str, str], command: str
+) -> None:
+    here = machine(**os_release)
+    assert how_to_get_a_compiler(here, as_root=True) == command
+    assert how_to_get_a_compiler(here, as_root=False) == ("" if "nix" in command else "sudo ") + command
     assert list(notes(here)) == [] and why_no_native_kernels(here) is None
 
 
-@pytest.mark.usefixtures("on_linux")
-def test_a_distribution_that_nobody_heard_of(tmp_path: Path) -> None:
-    assert "g++" in how_to_get_a_compiler(Platform.here(tmp_path)), "there is no os-release at all"
-    assert "g++" in how_to_get_a_compiler(machine(tmp_path, 'ID=mine\nID_LIKE=""\n# comment\nbroken line'))
+def test_a_distribution_that_nobody_heard_of(machine: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "g++" in how_to_get_a_compiler(machine(ID="mine", ID_LIKE=""))
+
+    def none_there() -> dict[str, str]:
+        raise OSError("there is no os-release at all")
+
+    monkeypatch.setattr(platform, "freedesktop_os_release", none_there)
+    assert "g++" in how_to_get_a_compiler(Platform.here())
 
 
 @pytest.mark.parametrize(("there", "tool"), [("dnf", "dnf"), ("microdnf", "microdnf"), ("yum", "yum"), ("", "dnf")])
@@ -67,7 +71,6 @@ def test_small_images_have_another_package_manager(there: str, tool: str, monkey
     assert how_to_get_a_compiler(here, as_root=True) == f"{tool} install gcc-c++"
 
 
-@pytest.mark.usefixtures("on_linux")
 @pytest.mark.parametrize(
     ("kernel", "version"),
     [
@@ -78,23 +81,24 @@ def test_small_images_have_another_package_manager(there: str, tool: str, monkey
         ("6.6.36.3-microsoft-standard-WSL2+", 2),
     ],
 )
-def test_wsl(kernel: str, version: int | None, tmp_path: Path) -> None:
-    here = machine(tmp_path, kernel=kernel)
+def test_wsl(machine: Callable[..., Platform], kernel: str, version: int | None) -> None:
+    here = machine(kernel)
     assert here.wsl == version
     assert {note.topic for note in notes(here)} == ({"WSL"} if version else set())
     assert [note.fix is None for note in notes(here)] == ([version == 2] if version else [])
 
 
-@pytest.mark.usefixtures("on_linux")
 @pytest.mark.parametrize(
     ("libc", "musl", "advice"),
     [("2.27", False, True), ("2.31", False, False), ("2.41", False, False), ("", True, True)],
 )
-def test_c_libraries(libc: str, musl: bool, advice: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c_libraries(
+    machine: Callable[..., Platform], libc: str, musl: bool, advice: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     abi = f"cpython-312-x86_64-linux-{'musl' if musl else 'gnu'}"
     monkeypatch.setattr(sysconfig, "get_config_var", lambda name: abi)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", libc) if libc else ("", ""))
-    here = machine(tmp_path)
+    here = machine()
     assert here.musl == musl
     found = list(notes(here))
     assert bool(found) == advice
@@ -122,10 +126,10 @@ def test_where_it_cannot_be_installed(here: Platform, blocks: bool) -> None:
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32", "freebsd14"])
-def test_detection_works_elsewhere(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detection_works_elsewhere(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "mac_ver", lambda: ("15.3.1", ("", "", ""), "arm64"))
-    here = Platform.here(tmp_path)
+    here = Platform.here()
     assert here.system == system and here.name
     assert here.version == ((15, 3, 1) if system == "darwin" else ())
 

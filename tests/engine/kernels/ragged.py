@@ -117,6 +117,7 @@ class Ragged:
         return math.inf if math.isnan(difference) else difference
 
 
+WINDOWS_AND_SINKS = [(1, 1), (4, 3), (5, 4), (9, 1), (30, 17), (16, 100), (200, 4)]
 SPANS: dict[str, list[Span]] = {
     "one decode": [(1, 13)],
     "first token": [(1, 1)],

@@ -1,11 +1,14 @@
 """The backends made of PyTorch's own operations, against attention computed the slow way."""
 
+from typing import Any
+
 import pytest
 import torch
-from kernels.ragged import SPANS, Ragged, Span
+from kernels.ragged import SPANS, WINDOWS_AND_SINKS, Ragged
 
 from minillm.kernels.attention import sdpa
 from minillm.kernels.attention.base import AttentionBackend
+from minillm.kernels.attention.cache import QUANTIZED_DTYPES
 from minillm.kernels.attention.eager import EagerAttention
 from minillm.kernels.attention.sdpa import SDPAAttention
 
@@ -14,18 +17,19 @@ HUGE = 3e3
 """What nobody may see, in the cache. Not NaN: these backends gather whole blocks, then give weight 0 to it."""
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("heads", [(6, 2), (4, 4), (5, 1)], ids=str)
-@pytest.mark.parametrize("spans", SPANS.values(), ids=SPANS)
-def test_matches_slow_attention(spans: list[Span], heads: tuple[int, int], backend: type[AttentionBackend]) -> None:
-    assert Ragged(spans, heads, poison=HUGE).error(backend) < 1e-5
+SHAPES: list[dict[str, Any]] = [
+    *(dict(heads=heads) for heads in [(6, 2), (4, 4), (5, 1)]),
+    *(dict(kv_dtype=dtype) for dtype in QUANTIZED_DTYPES.values()),
+    *(dict(window=window) for window in (1, 4, 5, 30, 200)),
+    *(dict(window=window, sinks=sinks) for window, sinks in WINDOWS_AND_SINKS),
+]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("window", [1, 4, 5, 30, 200])
-def test_sliding_window(window: int, backend: type[AttentionBackend]) -> None:
-    for spans in SPANS.values():
-        assert Ragged(spans, window=window, poison=HUGE).error(backend) < 1e-5
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_matches_slow_attention(shape: dict[str, Any], backend: type[AttentionBackend]) -> None:
+    for name, spans in SPANS.items():
+        assert Ragged(spans, poison=HUGE, **shape).error(backend) < 1e-5, name
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

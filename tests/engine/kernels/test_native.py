@@ -4,27 +4,31 @@ from typing import Any
 
 import pytest
 import torch
-from kernels.ragged import SPANS, Ragged, Span
+from kernels.ragged import SPANS, WINDOWS_AND_SINKS, Ragged, Span
 
 from minillm.kernels.attention import native
 from minillm.kernels.attention.native import NativeAttention
 
 pytestmark = pytest.mark.usefixtures("kernels", "two_threads")
 DECODES = [(1, context) for context in (1, 2, 15, 16, 17, 63, 64, 65, 129, 400)]
-BF16 = dict(dtype=torch.bfloat16)
+BF16, INT8 = dict(dtype=torch.bfloat16), dict(kv_dtype=torch.int8)
 
 
 SHAPES = [
     *(dict(heads=heads, head_dim=d) for heads in [(9, 3), (4, 4), (8, 1), (16, 1), (2, 2)] for d in (16, 64, 128, 256)),
     *(dict(block_size=size) for size in (1, 4, 16, 48)),
     *(dict(window=window) for window in (1, 5, 64, 100, 1000)),
+    *(dict(window=window, sinks=sinks, **kv) for window, sinks in WINDOWS_AND_SINKS for kv in ({}, INT8)),
+    *(dict(heads=heads, head_dim=d, **INT8) for heads in [(9, 3), (4, 4), (8, 1)] for d in (16, 64, 128)),
 ]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_decodes_of_any_length(shape: dict[str, Any]) -> None:
     fields = {"heads": (6, 2), "head_dim": 64, "block_size": 16, **BF16, **shape}
-    assert Ragged(DECODES, **fields).error(NativeAttention) < 1e-4
+    ragged = Ragged(DECODES, **fields)
+    assert native.suits(ragged.query.dtype, *ragged.query.shape[1:], ragged.kv_cache)
+    assert ragged.error(NativeAttention) < 1e-4
 
 
 @pytest.mark.parametrize("spans", SPANS.values(), ids=SPANS)

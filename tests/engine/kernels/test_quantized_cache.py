@@ -1,16 +1,11 @@
 """A KV cache in int8 or fp8: each backend against slow attention over what the cache keeps; and what is refused."""
 
-import itertools
-
 import pytest
 import torch
 from kernels.ragged import SPANS, Ragged, Span
 
 from minillm.core.errors import ConfigError
-from minillm.kernels.attention import native
-from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.cache import SCALE_DTYPE, QuantizedKV, gather_blocks, write_kv
-from minillm.kernels.attention.eager import EagerAttention
 from minillm.kernels.attention.native import NativeAttention
 from minillm.kernels.attention.sdpa import SDPAAttention
 from minillm.kernels.attention.select import BACKENDS, Demands, select_backend, survey
@@ -55,23 +50,6 @@ def test_nan_and_infinity_do_not_become_numbers(dtype: torch.dtype, bad: float) 
     numbers, scales = quantize(kv, dtype, SCALE_DTYPE)
     kept = dequantize(numbers, scales)
     assert kept[0, 1].isnan().any() and kept[0, 0].isfinite().all()
-
-
-@pytest.mark.parametrize("backend", [EagerAttention, SDPAAttention])
-@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
-@pytest.mark.parametrize("spans", SPANS.values(), ids=SPANS)
-def test_gathering_backends(spans: list[Span], dtype: torch.dtype, backend: type[AttentionBackend]) -> None:
-    assert Ragged(spans, kv_dtype=dtype, poison=HUGE).error(backend) < 1e-5
-
-
-@needs_compiler
-@pytest.mark.parametrize(("head_dim", "heads"), [*itertools.product([16, 64, 128], [(9, 3), (4, 4), (8, 1)])], ids=str)
-def test_native_decodes(head_dim: int, heads: tuple[int, int]) -> None:
-    """NaN in every scale that nobody may read."""
-    decodes = [(1, context) for context in (1, 2, 15, 16, 17, 63, 64, 65, 129, 400)]
-    ragged = Ragged(decodes, heads, head_dim, 16, kv_dtype=torch.int8)
-    assert native.suits(ragged.query.dtype, *ragged.query.shape[1:], ragged.kv_cache)
-    assert ragged.error(NativeAttention) < 1e-5
 
 
 @needs_compiler

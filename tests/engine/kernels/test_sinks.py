@@ -1,37 +1,15 @@
-"""A sliding window with attention sinks: each backend that has them, with NaN or a huge number outside of both."""
+"""A sliding window with attention sinks: who has them, what is read. test_backends.py and test_native.py compare."""
 
 import pytest
 import torch
-from kernels.ragged import SPANS, Ragged, Span
+from kernels.ragged import Ragged
 
 from minillm.core.errors import ConfigError
-from minillm.kernels.attention.base import AttentionBackend
-from minillm.kernels.attention.eager import EagerAttention
-from minillm.kernels.attention.native import NativeAttention
 from minillm.kernels.attention.sdpa import SDPAAttention, group_decodes
 from minillm.kernels.attention.select import Demands, select_backend, survey, with_window
 from minillm.kernels.attention.window import Window
 
 CPU = torch.device("cpu")
-HUGE = 3e3
-WINDOWS = [(1, 1), (4, 3), (5, 4), (9, 1), (30, 17), (16, 100), (200, 4)]
-"""(tokens, sinks)"""
-
-
-@pytest.mark.parametrize("backend", [EagerAttention, SDPAAttention])
-@pytest.mark.parametrize(("window", "sinks"), WINDOWS)
-@pytest.mark.parametrize("spans", SPANS.values(), ids=SPANS)
-def test_gathering_backends(spans: list[Span], window: int, sinks: int, backend: type[AttentionBackend]) -> None:
-    assert Ragged(spans, window=window, sinks=sinks, poison=HUGE).error(backend) < 1e-5
-
-
-@pytest.mark.skipif(NativeAttention.missing(CPU) is not None, reason="no C++ compiler here")
-@pytest.mark.parametrize("kv_dtype", [None, torch.int8], ids=["bf16", "int8"])
-@pytest.mark.parametrize(("window", "sinks"), WINDOWS)
-def test_native(window: int, sinks: int, kv_dtype: torch.dtype | None) -> None:
-    decodes = [(1, context) for context in (1, 5, 16, 17, 64, 65, 129, 400)]
-    ragged = Ragged(decodes, (6, 2), 64, 16, torch.bfloat16, kv_dtype=kv_dtype, window=window, sinks=sinks)
-    assert ragged.error(NativeAttention) < 1e-4
 
 
 def test_only_the_window_is_gathered() -> None:

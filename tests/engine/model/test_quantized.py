@@ -114,7 +114,6 @@ def test_rows_are_rounded_where_a_trial_says_so(tmp_path: Path, monkeypatch: pyt
     layers = [make_int8(plain(64, 64)), make_int8(plain(1024, 1024)), make_int4(plain(1024, 1024), 32)]
     choose_rounding(layers)
     assert [layer.dots for layer in layers] == [True, True, False]
-    assert {trial.few == trial.many for trial in packing.former_trials()} == {True}
 
 
 @pytest.mark.parametrize("size", [1, 15, 50, 577])

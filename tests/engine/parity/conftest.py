@@ -97,10 +97,6 @@ class Parity:
         others = [name for name in self.short_names if name in TEXTS or name in CHATS]
         return others[first::step] + self.short_names[len(others) :]
 
-    @property
-    def long_names(self) -> list[str]:
-        return list(LONG_PROMPTS)
-
     def engine(self, **fields: Any) -> Engine:
         config = {"model": str(self.folder), "dtype": "float32", "device": "cpu", **fields}
         return Engine(EngineConfig(**config), self.loaded)
@@ -178,11 +174,22 @@ def tiny_moe(tiny_moe_path: Path) -> Parity:
 @pytest.fixture(scope="session")
 def four_layers(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Parity:
     """The first 4 of its 30 layers with its real embeddings, head and tokenizer: wrong, but six times faster."""
+    return make_parity(first_layers(4, smollm_path, tmp_path_factory), most_tokens=6)
+
+
+@pytest.fixture(scope="session")
+def two_layers(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of its first 2 layers, which foretell six in ten tokens of the first 4."""
+    return first_layers(2, smollm_path, tmp_path_factory)
+
+
+def first_layers(num_layers: int, smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with so many layers of the model."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    folder = tmp_path_factory.mktemp("smollm2-4-layers")
-    config = AutoConfig.from_pretrained(smollm_path, num_hidden_layers=4)
+    folder = tmp_path_factory.mktemp(f"smollm2-{num_layers}-layers")
+    config = AutoConfig.from_pretrained(smollm_path, num_hidden_layers=num_layers)
     AutoModelForCausalLM.from_pretrained(smollm_path, config=config, dtype=torch.bfloat16).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(smollm_path / name, folder)
-    return make_parity(folder, most_tokens=6)
+    return folder

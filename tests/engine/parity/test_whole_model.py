@@ -4,24 +4,17 @@ from typing import Any
 
 import pytest
 
-from .test_parity import COVERING, DRAFTING, EVERY_COMBINATION, MOST_TIES, Combination, check
-
-QUICK = (
-    "continuous-whole-cached-recompute-on_demand-eager",
-    "continuous-whole-uncached-roomy-max_len-sdpa",
-    "continuous-chunked-uncached-swap-on_demand-eager",
-    "static-chunked-cached-roomy-max_len-sdpa",
-)
-"""Of those that cover every pair, the ones that `make test` has time for; on four layers it runs all combinations."""
+from .test_parity import DRAFTING, EVERY_COMBINATION, MOST_TIES, PAIRS, Combination, check
 
 
 @pytest.mark.parametrize(
     ("combination", "interleaved"),
-    [pytest.param(*row, marks=[] if str(row[0]) in QUICK else pytest.mark.slow, id=str(row[0])) for row in COVERING],
+    [pytest.param(*row, marks=[pytest.mark.slow] * (row not in PAIRS[2:4]), id=str(row[0])) for row in PAIRS],
 )
 def test_every_pair_of_settings_on_the_whole_model(
     whole_model: Any, combination: Combination, interleaved: bool
 ) -> None:
+    """In `make test` two that have no setting in common; on four layers it runs more."""
     check(whole_model, combination, whole_model.lengths_and_texts(0, 2), interleaved=interleaved)
 
 
@@ -48,7 +41,9 @@ def test_a_draft_model_changes_no_token(whole_model: Any, four_layers: Any) -> N
     assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 30
 
 
-@pytest.mark.parametrize("num_kv_blocks", [256, 14], ids=["roomy", "recompute"])
+@pytest.mark.parametrize(
+    "num_kv_blocks", [pytest.param(256, id="roomy", marks=pytest.mark.slow), pytest.param(14, id="recompute")]
+)
 def test_the_draft_head_changes_no_token(whole_model: Any, num_kv_blocks: int) -> None:
     """The one that comes with minillm, which is right often enough to be worth the test."""
     speculative = {"method": "draft_head", "model": "smollm2-135m", **DRAFTING}

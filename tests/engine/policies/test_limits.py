@@ -85,6 +85,7 @@ def test_the_context_window_is_the_models_or_a_shorter_one() -> None:
         ({"method": "draft_model"}, "wants a model"),
         ({"method": "ngram", "ngram_min": 5, "ngram_max": 4}, r"ngram_min \(5\) is larger"),
         ({"method": "draft_head", "ngram_max": 4}, "ngram_max is read only with method=ngram"),
+        ({"method": "ngram", "model": "smollm2-135m"}, "model is read only with method=draft_model or draft_head"),
     ],
 )
 def test_speculation_that_makes_no_sense_is_refused(fields: dict[str, Any], why: str) -> None:

@@ -24,7 +24,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "swap": {"preemption": "swap", "num_kv_blocks": 8},
     "recompute": {"num_kv_blocks": 8},
     "running ahead": {"async_scheduling": True},
-    "drafts": {"speculative": {"method": "synthetic", "k": 3, "min_output_tokens": 1, "acceptance_floor": 0}},
+    "drafts": {"speculative": {"method": "ngram", "k": 3, "min_output_tokens": 1, "acceptance_floor": 0}},
 }
 FAILURES: list[Callable[[], Exception]] = [
     lambda: Injected("the runner broke"),

@@ -79,7 +79,7 @@ def random_config(rng: random.Random, models: Models) -> EngineConfig:
 
 
 def random_speculation(rng: random.Random, models: Models) -> dict[str, Any] | None:
-    method = rng.choice([None, None, "ngram", "draft_model", "draft_head", "synthetic"])
+    method = rng.choice([None, None, "ngram", "draft_model", "draft_head"])
     if method is None:
         return None
     fields: dict[str, Any] = {
@@ -95,8 +95,6 @@ def random_speculation(rng: random.Random, models: Models) -> dict[str, Any] | N
         fields["model"] = str(models.folder)
     elif method == "draft_head":
         fields["model"] = str(models.head)
-    elif method == "synthetic":
-        fields["acceptance_rate"] = rng.choice([0.0, 0.6, 1.0])
     return fields
 
 

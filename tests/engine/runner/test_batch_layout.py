@@ -19,7 +19,7 @@ FIELDS = {
     "max_num_batched_tokens": st.integers(5, 40),
     "preemption": st.sampled_from(["recompute", "swap"]),
     "sliding_window": st.sampled_from([None, 3, 9]),
-    "speculative": st.sampled_from([None, {"method": "synthetic", "k": 6, "min_output_tokens": 1}]),
+    "speculative": st.sampled_from([None, {"method": "ngram", "k": 6, "min_output_tokens": 1}]),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from draft_heads import make_head
 from fake_graph import FakeGraph, HostLengthAttention, TensorLengthAttention
+from slipping_drafts import Slipping
 from staggered import serve_staggered
 
 from minillm import Engine, EngineConfig, SamplingParams
@@ -145,7 +146,7 @@ def test_drafts_are_checked_in_replays(model: LoadedModel, use_backend: Any) -> 
     """They are laid out as decodes, so the buckets go on to where every request checks a whole draft."""
     use_backend(TensorLengthAttention)
     expected = serve(make_engine(model, recorded=False))
-    speculative = {"method": "synthetic", "k": 3, "acceptance_floor": 0, "adaptive_k": False, "max_batch": 4}
+    speculative = Slipping(k=3, acceptance_floor=0, adaptive_k=False, max_batch=4)
     engine = make_engine(model, recorded=True, speculative=speculative)
     assert max(engine.runner.fast_decode.recordings) == 6 + 4 * 3
     assert serve(engine) == expected

@@ -26,7 +26,7 @@ LLAMA = dict(architecture="Llama", attention_bias=True, mlp_bias=True, tie_word_
 QWEN3 = dict(architecture="Qwen3", head_dim=16, tie_word_embeddings=True)
 LOOKUP = dict(method="ngram", ngram_min=1, k=3, min_output_tokens=2, acceptance_floor=0)
 FIELDS = dict(dtype="float32", device="cpu", max_num_batched_tokens=32, block_size=4, num_kv_blocks=30)
-SYNTHETIC = dict(method="synthetic")
+DRAFT_MODEL = dict(method="draft_model", model="smollm2-135m")
 PROMPTS = [[*([5, 6, 7, 8, 9] * 8), i] for i in range(6)]
 
 
@@ -95,7 +95,7 @@ def test_ranks_agree_on_the_smallest_pool(tmp_path: Path) -> None:
         assert list(smallest) == [4, 4]
 
 
-@pytest.mark.parametrize("field", [{"quantization": "int8"}, {"async_scheduling": True}, {"speculative": SYNTHETIC}])
+@pytest.mark.parametrize("field", [{"quantization": "int8"}, {"async_scheduling": True}, {"speculative": DRAFT_MODEL}])
 def test_what_cannot_be_had_yet(field: dict) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(field))} is read only with tensor_parallel_size=1"):
         EngineConfig(tensor_parallel_size=2, **field)

@@ -7,7 +7,7 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from minillm.server.errors import ApiError
-from minillm.server.http_answer import Answer
+from minillm.server.http_answer import HttpAnswer
 
 WHOLE = [(b"content-length", b"2")]
 
@@ -54,7 +54,7 @@ class Line:
 def answered(app: ASGIApp, method: str = "GET", version: str = "1.1") -> Line:
     async def run() -> Line:
         line = Line()
-        answer = Answer(line, {"http_version": version, "method": method}, keep_alive=True, expects_continue=False)
+        answer = HttpAnswer(line, {"http_version": version, "method": method}, keep_alive=True, expects_continue=False)
         answer.feed_end()
         await answer.run(app)
         return line

@@ -24,7 +24,7 @@ from minillm.model.loader import LoadedModel, load_model
 from minillm.model.quantized import QuantizedLinear
 from minillm.observe.speculation import SpeculationSummary
 from minillm.speculation import draft_head
-from minillm.speculation.draft_head import DraftHeadProposer, Slot
+from minillm.speculation.draft_head import DraftHeadProposer, HeadSlot
 from minillm.speculation.head_file import embedding_table, load_head, output_rows
 
 from .ways import WAYS
@@ -72,7 +72,7 @@ class Hinted(DraftHeadProposer):
             wrong = zlib.crc32(f"{request.request_id} {place}".encode()) % 4 == 0
             request.draft.token_ids.append(text[min(place, len(text) - 1)] + wrong)
 
-    def make_room(self, slot: Slot, k: int) -> None:
+    def make_room(self, slot: HeadSlot, k: int) -> None:
         before = slot.origin
         super().make_room(slot, k)
         self.moved += slot.origin != before

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
@@ -122,27 +121,6 @@ def test_forgotten_requests_leave_nothing_behind() -> None:
     length.forget(request)
     length.observe(request, 4, 2)
     assert not length._requests
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"method": "draft_model"}, "wants a model"),
-        ({"method": "ngram", "ngram_min": 5, "ngram_max": 4}, "larger than ngram_max"),
-        ({"method": "ngram", "model": "smollm2-135m"}, "model is read only with method=draft_model or draft_head"),
-        ({"method": "synthetic", "model": "smollm2-135m"}, "model is read only"),
-        ({"method": "draft_head", "ngram_max": 5}, "ngram_max is read only with method=ngram"),
-        ({"method": "synthetic", "ngram_min": 1}, "ngram_min is read only"),
-        ({"method": "ngram", "acceptance_rate": 0.9}, "acceptance_rate is read only with method=synthetic"),
-        ({"method": "draft_head", "seed": 3}, "seed is read only with method=synthetic"),
-        ({"method": "synthetic", "draft_cost": 0.5}, "draft_cost"),
-        ({"method": "ngram", "kk": 3}, "did you mean 'k'"),
-        ({"method": "ngram", "k": 0}, "greater than or equal to 1"),
-    ],
-)
-def test_a_wrong_configuration_says_what_to_do(fields: dict[str, object], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        SpeculativeConfig(**fields)
 
 
 def test_how_far_a_draft_goes_at_most_depends_on_what_it_costs() -> None:

@@ -19,7 +19,7 @@ from minillm.observe.speculation import SpeculationSummary
 from minillm.speculation.base import Proposer
 
 BLOCK = 4
-ALWAYS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1}
+ALWAYS = {"method": "ngram", "k": 4, "acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1}
 
 
 def make_engine(rate: float = 0.7, num_kv_blocks: int = 64, num_host_blocks: int = 0, **fields: Any) -> Engine:
@@ -267,7 +267,7 @@ def test_running_ahead_and_speculating_exclude_each_other() -> None:
 
 def test_without_a_model_only_lookups_can_draft() -> None:
     clock = VirtualClock()
-    config = EngineConfig(max_model_len=64, block_size=BLOCK, speculative={"method": "synthetic"})
+    config = EngineConfig(max_model_len=64, block_size=BLOCK, speculative={"method": "draft_head"})
     with pytest.raises(ConfigError, match="needs a model"):
         Engine.on_runner(config, FakeRunner(8, BLOCK, clock), clock)
     config = config.replace(speculative={"method": "ngram"})

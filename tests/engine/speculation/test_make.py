@@ -51,10 +51,6 @@ def test_a_draft_models_weights_and_blocks_are_left_room_for(engine: Callable[..
     assert found.speculator.proposer.runner.num_kv_blocks == num_blocks
 
 
-def test_a_model_that_drafts_for_itself_has_a_second_pool(engine: Callable[..., Engine]) -> None:
-    assert engine({"method": "synthetic"}).runner.num_kv_blocks == int(FREE_FRACTION * FREE // (2 * BLOCK * TOKEN))
-
-
 def test_a_draft_heads_cache_is_left_room_for(engine: Callable[..., Engine], tiny: LoadedModel, tmp_path: Path) -> None:
     make_head(tmp_path, tiny)
     found = engine({"method": "draft_head", "model": str(tmp_path)}, max_num_seqs=20)
@@ -67,4 +63,4 @@ def test_a_pool_that_leaves_no_room_for_drafts_is_refused(engine: Callable[..., 
     num_blocks = int(0.8 * FREE // (BLOCK * TOKEN))
     assert engine(None, num_kv_blocks=num_blocks).runner.num_kv_blocks == num_blocks
     with pytest.raises(ConfigError, match="with what drafts and steps need beside it, would take"):
-        engine({"method": "synthetic"}, num_kv_blocks=num_blocks)
+        engine(DRAFT_MODEL, num_kv_blocks=num_blocks)

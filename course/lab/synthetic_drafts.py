@@ -10,10 +10,12 @@ costs less is a matter of arithmetic.
 """
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
+from pydantic import Field
 from torch import Tensor
 
-from minillm.policies.config import EngineConfig
+from minillm.policies.config import EngineConfig, SpeculativeConfig
 from minillm.runner.rows import DraftPosition
 from minillm.runner.sampler import probabilities
 from minillm.runner.torch_runner import TorchRunner
@@ -38,3 +40,20 @@ class SyntheticProposer(DraftModelProposer):
         wrong = probs.argmin(dim=-1, keepdim=True)
         probs.mul_(self.acceptance_rate).scatter_add_(1, wrong, probs.new_full(wrong.shape, 1 - self.acceptance_rate))
         return draw_from(probs, rows, self.purpose), probs
+
+
+class SyntheticDrafts(SpeculativeConfig):
+    """Speculation with such drafts, as an engine's configuration."""
+
+    method: Literal["synthetic"] = "synthetic"  # type: ignore[assignment]  # no other method of the engine's
+    acceptance_rate: float = Field(0.7, ge=0, le=1)
+    seed: int = Field(0, description="another seed errs in other places")
+
+    def make_proposer(self, runner: TorchRunner, config: EngineConfig) -> SyntheticProposer:
+        """See minillm.speculation.make.BringsProposer."""
+        return SyntheticProposer(runner, config, self.acceptance_rate, self.seed)
+
+
+def drafting(fields: dict[str, Any]) -> SpeculativeConfig:
+    """A configuration of speculation, also of method "synthetic"."""
+    return (SyntheticDrafts if fields.get("method") == "synthetic" else SpeculativeConfig)(**fields)
