@@ -230,6 +230,6 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
     def deciding(many: int) -> WorkCost:
         requests = traffic(rng, server, many, 2.0)
         admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
-        return cost_of(lambda: answer.many(admission.admit, requests), many)
+        return cost_of(lambda: answer.many(admission, "admit", requests), many)
 
     hold_steady(deciding, MANY, "decision_cost_grows", 0.5)

@@ -138,7 +138,7 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
 def stays_quick(answer: Answer, rng: random.Random) -> None:
     def giving_a_fifth(size: int) -> WorkCost:
         pool = answer.BlockPool(size)
-        return cost_of(lambda: answer.many(pool.allocate, [[size // 100]] * 20), size // 5)
+        return cost_of(lambda: answer.many(pool, "allocate", [[size // 100]] * 20), size // 5)
 
     def operations(size: int) -> WorkCost:
         pool = answer.BlockPool(size)

@@ -209,7 +209,7 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     def filling(size: int) -> WorkCost:
         order = answer.EvictionOrder()
         releases = [[list(range(first, first + 50))] for first in range(0, size, 50)]
-        return cost_of(lambda: answer.many(order.release, releases), size)
+        return cost_of(lambda: answer.many(order, "release", releases), size)
 
     def operations(size: int) -> WorkCost:
         order = answer.EvictionOrder()

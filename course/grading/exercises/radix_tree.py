@@ -190,13 +190,13 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
 
     def inserting(size: int) -> WorkCost:
         tree, sequences = answer.RadixTree(), some_sequences(size)
-        return cost_of(lambda: answer.many(tree.insert, [[each] for each in sequences]), size)
+        return cost_of(lambda: answer.many(tree, "insert", [[each] for each in sequences]), size)
 
     def matching(size: int) -> WorkCost:
         tree, sequences = answer.RadixTree(), some_sequences(size)
-        answer.many(tree.insert, [[each] for each in sequences])
+        answer.many(tree, "insert", [[each] for each in sequences])
         asked, found = [rng.choice(sequences) for _ in range(ASKED)], []
-        cost = cost_of(lambda: found.extend(answer.many(tree.match, [[each] for each in asked])), ASKED)
+        cost = cost_of(lambda: found.extend(answer.many(tree, "match", [[each] for each in asked])), ASKED)
         whole_ones = [2 * TAIL + 1] * ASKED
         expect(found == whole_ones, "in a large tree, a sequence that was inserted is not found whole")
         return cost

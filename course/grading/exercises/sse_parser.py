@@ -256,8 +256,8 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
 
     def pieces_of_a_line(size: int) -> WorkCost:
         parser = answer.EventParser()
-        answer.many(parser.feed, [[b"data: "], *[[letter * 10 * PIECE_BYTES]] * (size // (10 * PIECE_BYTES))])
-        cost = cost_of(lambda: answer.many(parser.feed, [[letter * PIECE_BYTES]] * PIECES), PIECES)
+        answer.many(parser, "feed", [[b"data: "], *[[letter * 10 * PIECE_BYTES]] * (size // (10 * PIECE_BYTES))])
+        cost = cost_of(lambda: answer.many(parser, "feed", [[letter * PIECE_BYTES]] * PIECES), PIECES)
         events = read_events(parser.feed(b"\n\n"), "feed(...)")
         expect([len(each["data"]) for each in events] == [size + PIECES * PIECE_BYTES], "long_line_lost", size=size)
         return cost

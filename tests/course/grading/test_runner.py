@@ -9,7 +9,7 @@ import pytest
 from course.grading import runner
 from course.grading.exercise import Exercise
 from course.grading.exercises import find
-from course.grading.remote import Link
+from course.grading.remote import Answer, Reply
 from course.grading.runner import KEPT_OUTPUT, Graded, GradingWorker, Submission
 from course.grading.source import answer_file, path_of
 
@@ -62,13 +62,13 @@ def test_a_stopped_answer_is_told_the_limit_that_held(
     slowness: float, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow machine has longer."""
-    ask = Link.ask
+    ask = Answer.ask
 
-    def on_such_a_machine(link: Link, kind: str, *rest: object) -> object:
-        answer = ask(link, kind, *rest)
-        return slowness if kind == "prepare" else answer
+    def on_such_a_machine(answer: Answer, work: str, *content: object) -> list[Reply]:
+        replies = ask(answer, work, *content)
+        return [replies[0]._replace(value=slowness)] if work == "prepare" else replies
 
-    monkeypatch.setattr(Link, "ask", on_such_a_machine)
+    monkeypatch.setattr(Answer, "ask", on_such_a_machine)
     assert f"not done after {told}" in graded("while True: pass").criteria[0].feedback
 
 
