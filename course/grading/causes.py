@@ -84,8 +84,9 @@ def repeated(answer: Answer, session: Session) -> tuple[str, str, str] | None:
         before, now = outcome(reply), outcome(again)
         if not identical(before, now):
             name, arguments, _ = unpacked(act, answer.remote)
-            what = name if arguments is None else f"{name or session.name}({', '.join(map(shown, arguments))})"
-            return str(what), shown(before), shown(now)
+            called = (name or session.name).strip("_")  # len(...) is __len__()
+            what = called if arguments is None else f"{called}({', '.join(map(shown, arguments))})"
+            return what, shown(before), shown(now)
     return None
 
 

@@ -5,8 +5,21 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from course.grading.exercise import Answer, Mistake
-from course.grading.tools import Slips, broken, compare, each, expect, hold, listed, number, refused, table, whole
+from course.grading.tools import (
+    Answer,
+    Mistake,
+    Slips,
+    broken,
+    compare,
+    each,
+    expect,
+    hold,
+    listed,
+    number,
+    refused,
+    table,
+    whole,
+)
 
 Plan = list[dict[int, int]]
 """For each step, how many tokens of which prompt are computed."""

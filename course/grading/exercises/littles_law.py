@@ -7,9 +7,21 @@ from functools import partial
 from statistics import mean
 
 from course.grading.blame import shown
-from course.grading.exercise import Answer, Mistake
 from course.grading.growth import WorkCost, cost_of, hold_steady
-from course.grading.tools import Slips, average, compare, each, expect, hold, listed, maybe, number, whole
+from course.grading.tools import (
+    Answer,
+    Mistake,
+    Slips,
+    average,
+    compare,
+    each,
+    expect,
+    hold,
+    listed,
+    maybe,
+    number,
+    whole,
+)
 
 Stay = tuple[float, float]
 """Arrival and departure, s."""

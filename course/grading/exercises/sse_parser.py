@@ -5,9 +5,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.grading.exercise import Answer, Mistake
 from course.grading.growth import WorkCost, cost_of, hold_steady
-from course.grading.tools import Slips, broken, compare, cut, expect, listed, shown, slip_of, table
+from course.grading.tools import Answer, Mistake, Slips, broken, compare, cut, expect, listed, shown, slip_of, table
 
 Event = dict[str, str]
 """event, data, id"""

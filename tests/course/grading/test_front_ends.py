@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from wrong_answers import names_of
 
 from course.grading import WrongAnswerError
 from course.grading.exercises import find, ids
 from course.grading.history import History
 from course.grading.notebook import advise, check, hint
-from course.grading.source import answer_file
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,12 +23,6 @@ def cli(*arguments: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "course.grading", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
-
-
-def in_notebook(exercise_id: str, variant: str = "solution") -> dict:
-    names = {"__name__": "__main__"}
-    exec(compile(answer_file(find(exercise_id), variant), "<cell>", "exec"), names)
-    return names
 
 
 def test_from_the_list_to_full_marks(tmp_path: Path) -> None:
@@ -58,13 +52,13 @@ def test_unknown_exercises_and_files_are_refused_with_a_tip() -> None:
 
 
 def test_functions_and_classes_of_a_notebook_are_graded() -> None:
-    names = in_notebook("percentiles")
+    names = names_of("percentiles")
     for answers in ((names["percentile"], names["two_numbers"]), (names["two_numbers"], names["percentile"]), (names,)):
         result = check("percentiles", *answers, seed=3, strict=True)
         assert result.score == result.max_score
         assert "seed=3" in str(result)
         assert "seed=3" in result._repr_mimebundle_()["text/html"]
-    assert check("block-pool", in_notebook("block-pool")["BlockPool"]).score == find("block-pool").max_score
+    assert check("block-pool", names_of("block-pool")["BlockPool"]).score == find("block-pool").max_score
 
 
 def test_a_notebook_answer_never_raises_unless_strict() -> None:
@@ -74,7 +68,7 @@ def test_a_notebook_answer_never_raises_unless_strict() -> None:
     assert "'percentiles'" in str(check("percentile", None))
     assert check("percentiles").score == 0
     with pytest.raises(WrongAnswerError):
-        check("percentiles", in_notebook("percentiles", "stub"), strict=True)
+        check("percentiles", names_of("percentiles", "stub"), strict=True)
 
 
 def test_hints_cost_points_once_and_only_for_later_attempts() -> None:
@@ -106,7 +100,7 @@ def test_a_history_survives_corruption(tmp_path: Path) -> None:
 def test_a_folder_without_rights_costs_the_note_only(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "file" / "below"))
-    assert "not saved" in str(check("percentiles", in_notebook("percentiles")))
+    assert "not saved" in str(check("percentiles", names_of("percentiles")))
     assert "not saved" in str(hint("percentiles"))
 
 
