@@ -76,11 +76,7 @@ def one_for_all(sessions: Sequence[Session]) -> str | None:
 
 def repeated(answer: Answer, session: Session) -> tuple[str, str, str] | None:
     """Ask the same again: the first act that gives something else, what it gave, and what now."""
-    acts = [act for act, _ in session.calls]
-    replies = answer.do("name", session.name, acts[:1])
-    if len(acts) > 1 and isinstance(replies[0].value, RemoteValue):
-        replies += answer.do("thing", replies[0].value._number, acts[1:], goes_on=True)
-    for (act, reply), again in zip(session.calls, replies):
+    for (act, reply), again in zip(session.calls, answer.repeat(session)):
         before, now = outcome(reply), outcome(again)
         if not identical(before, now):
             name, arguments, _ = unpacked(act, answer.remote)

@@ -56,7 +56,6 @@ class AnswerDesk:
         self.things: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.task: dict[str, Any] = {}
-        self.slowness: float | None = None
         self.took = 0.0
         """CPU seconds of what was asked in this message."""
 
@@ -73,8 +72,7 @@ class AnswerDesk:
             importlib.import_module(name)
         gc.freeze()  # what is there now is nobody's garbage: `again` need not look through it
         limit_memory(memory_mb)
-        self.slowness = self.slowness or slowness()
-        return self.slowness
+        return slowness()
 
     def load(self, task: dict[str, Any]) -> dict[str, tuple[bool, str]]:
         """Run the answer's file, or unpack what a notebook sent. Gives back its names: callable, and of which type."""
@@ -173,13 +171,10 @@ def read(result: Any) -> Any:
 
 def slowness() -> float:
     """How many times as long as on a fast core a piece of Python takes here, in CPU time; at least 1."""
-    seconds = []
-    for _ in range(3):
-        began, total = time.process_time(), 0
-        for i in range(100_000):
-            total += i * i & 7
-        seconds.append(time.process_time() - began)
-    return max(min(seconds) / FAST_CORE_S, 1.0)
+    began, total = time.process_time(), 0
+    for i in range(100_000):
+        total += i * i & 7
+    return max((time.process_time() - began) / FAST_CORE_S, 1.0)
 
 
 class Printed(io.TextIOBase):

@@ -154,6 +154,14 @@ class Answer:
             results.append(self.value(reply))
         return results
 
+    def repeat(self, session: Session) -> list[Reply]:
+        """What the acts of a session give when they are asked again, without a note of it."""
+        acts = [act for act, _ in session.calls]
+        replies = self.do("name", session.name, acts[:1])
+        if len(acts) > 1 and isinstance(replies[0].value, RemoteValue):
+            replies += self.do("thing", replies[0].value._number, acts[1:], goes_on=True)
+        return replies
+
     def do(self, kind: str, which: Any, acts: Sequence[bytes], goes_on: bool = False) -> list[Reply]:
         """The same of packed acts, without a note of it. Nothing is raised; an act that failed is the last one, unless
         it goes on."""
@@ -200,8 +208,8 @@ class Answer:
         if arguments is None and (kind == "name" or isinstance(reply.value, RemoteCallable)):
             return  # it was only looked up
         key = which
-        if kind == "name":  # each call is a session of its own, and goes on where it makes an object
-            key = reply.value._number if isinstance(reply.value, RemoteValue) else (which, len(self.sessions))
+        if kind == "name":  # each call begins a session, which goes on where it makes an object
+            key = reply.value._number if isinstance(reply.value, RemoteValue) else object()
         elif kind != "thing" or which not in self.sessions:
             return
         session = self.sessions.pop(key, None) or Session(which)
@@ -209,7 +217,10 @@ class Answer:
         is_long = max(len(asked), len(reply.data)) > MOST_BYTES or len(session.calls) >= MOST_CALLS
         if is_long or any(isinstance(each, RemoteValue) for each in arguments or ()):
             session.is_whole = False
-        session.calls = [*session.calls, (asked, reply)] if session.is_whole else []
+        if session.is_whole:
+            session.calls.append((asked, reply))
+        else:
+            session.calls.clear()
 
 
 class RemoteValue:

@@ -63,6 +63,13 @@ def whole(value: Any, what: str) -> int:
     return int(value) if isinstance(value, numbers.Integral) else int(found)
 
 
+def truth(value: Any, what: str) -> bool:
+    """True or False, or 1 or 0."""
+    if number(value, what) not in (0, 1):
+        raise _unlike("True or False", value, what)
+    return bool(value)
+
+
 def maybe(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     """A reader that lets None through."""
     return lambda value, what: None if value is None else read(value, what)
@@ -303,8 +310,8 @@ def compare(
 
 
 def _entry(found: Any, wanted: Any) -> tuple[str, Any, Any]:
-    """Of a table of numbers, the row (of long ones, the number) that is off the most, and where it is; other results
-    as they are."""
+    """Where a table of numbers is off the most, and the rows (of long ones, the numbers) there; other results as they
+    are."""
     if not isinstance(wanted, np.ndarray) or wanted.ndim < 2:
         return "", found, wanted
     with np.errstate(all="ignore"):

@@ -204,7 +204,7 @@ def groups(answer: Answer, rng: random.Random) -> None:
 def mixed(answer: Answer, rng: random.Random) -> None:
     batches = (((1, 5), (1, 13), (1, 4)), ((1, 9), (4, 4), (3, 17), (1, 1)), ((6, 14), (1, 8), (2, 3)))
     asked = [some_step(rng, spans, (4, 2), size=size) for spans, size in zip(batches, (4, 4, 5))]
-    # Two requests share a full block: their prompts begin alike.
+    # Two requests share a full block: the beginning of their prompts.
     shared = some_step(rng, ((1, 6), (2, 7)), (4, 2))
     shared.block_tables[1, 0] = shared.block_tables[0, 0]
     judge(answer, [*asked, shared])

@@ -31,7 +31,7 @@ MATCHER = names_of("grammar-mask")["Matcher"]
 AB = {"start": "s", "final": {"end"}, "next": {"s": {"a": "s", "b": "end"}}}
 SHARED = [[7, 8, 9, 10, 11, 12, 13, 14] * 2, [3, 1, 4, 1, 5, 9, 2, 6] * 2, list(range(40))]
 RETURNING = [[*SHARED[i % 3], *range(i, i + 5)] for i in (0, 1, 0, 2, 1, 0, 2, 0, 1)]
-"""Prompts of which some begin alike: a cache that is too small must forget some of them."""
+"""Prompts of which some have a common beginning: a cache that is too small must forget some of them."""
 SAME = {"prompts": [[1, 2, 3, 4] * 3, *RETURNING]}
 """In the first, one block comes three times."""
 

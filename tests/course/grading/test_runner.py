@@ -97,7 +97,6 @@ def test_time_that_an_answer_does_not_compute_costs_it_nothing() -> None:
 )
 def test_what_cannot_be_loaded_twice_is_graded_by_its_first_run(once: str) -> None:
     """The wrong part's mistake stands; looking for what lies behind it ends no check."""
-    assert is_full(graded(f"{once}\n{SOLUTION}"))
     wrong = graded(f"{once}\n{SOLUTION}\ndef two_numbers(requests, q):\n    return 0.0, 0.0\n")
     by_name = {criterion.name: criterion for criterion in wrong.criteria}
     assert by_name["between two samples"].earned == by_name["between two samples"].possible
@@ -108,7 +107,7 @@ def test_what_cannot_be_loaded_twice_is_graded_by_its_first_run(once: str) -> No
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the memory in use is not known")
 def test_memory_has_a_limit() -> None:
     text = "kept = []\ndef percentile(samples, q):\n    while True:\n        kept.append(bytearray(10**8))\n"
-    found = graded(text, replace(SHORT, limit_s=60.0))  # it takes a while to fill a gigabyte
+    found = graded(text, replace(SHORT, memory_mb=200, limit_s=60.0))  # it takes a while to fill
     assert "out of memory" in found.criteria[0].feedback
 
 
