@@ -1,12 +1,13 @@
 """An answer may do what it likes: the check comes back, with the points that were earned before."""
 
 import os
+import pickle
 import sys
 from dataclasses import replace
 
 import pytest
 
-from course.grading import runner
+from course.grading import props, runner, wire
 from course.grading.exercise import Exercise
 from course.grading.exercises import find
 from course.grading.remote import Answer, Reply
@@ -152,6 +153,12 @@ def two_numbers(requests, q): return 7.0, 7.0
 
 def test_what_is_patched_or_forged_in_the_child_earns_nothing() -> None:
     assert not any(criterion.earned for criterion in graded(PATCHES).criteria)
+
+
+@pytest.mark.parametrize("thing", [os.system, props.draws, props.Pool, eval, pickle.loads])
+def test_a_reply_brings_nothing_but_data_into_the_judges_process(thing: object) -> None:
+    with pytest.raises(pickle.UnpicklingError):
+        wire.unpacked(pickle.dumps(thing), lambda *about: about)
 
 
 @pytest.mark.parametrize(
