@@ -5,21 +5,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from course.grading.tools import (
-    Answer,
-    Mistake,
-    Slips,
-    broken,
-    compare,
-    each,
-    expect,
-    hold,
-    listed,
-    number,
-    refused,
-    table,
-    whole,
-)
+from course.grading.blame import Mistake
+from course.grading.remote import Answer
+from course.grading.tools import Slips, broken, compare, each, expect, hold, listed, number, refused, table, whole
 
 Plan = list[dict[int, int]]
 """For each step, how many tokens of which prompt are computed."""

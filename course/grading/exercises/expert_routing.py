@@ -6,21 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from course.grading.blame import Mistake
 from course.grading.props import DIM, Mlp
-from course.grading.tools import (
-    Answer,
-    Mistake,
-    Slips,
-    array,
-    compare,
-    each,
-    expect,
-    finite,
-    hold,
-    listed,
-    whole,
-    within,
-)
+from course.grading.remote import Answer
+from course.grading.tools import Slips, array, compare, each, expect, finite, hold, listed, whole, within
 
 Array = np.ndarray
 TOLERANCE = 1e-5
