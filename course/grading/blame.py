@@ -1,12 +1,36 @@
-"""Turns an exception inside an answer into words: what happened, and in which line of the learner's."""
+"""What learners read: a judge's `Mistake`, and an exception inside an answer, with their line in which it was."""
 
 import linecache
 import reprlib
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 LONGEST_MESSAGE = 300
 MOST_ITEMS, LONGEST_STRING = 12, 120
+
+
+class Mistake(Exception):
+    """An answer does something wrong.
+
+    Args:
+        feedback: the name of a text in the exercise's `[feedback]`, or the text itself: what was given, what came, what
+            was expected.
+        share: of the part's points that are earned all the same, 0 to 1.
+        slip: the usual mistake that gives exactly that, if it is one: a name or a text, too.
+        fields: what the named text has in braces.
+    """
+
+    def __init__(self, feedback: str, share: float = 0.0, *, slip: str | None = None, **fields: Any) -> None:
+        super().__init__(feedback)
+        self.feedback, self.share, self.slip, self.fields = feedback, share, slip, fields
+
+    def words(self, texts: Mapping[str, str], constants: Mapping[str, Any]) -> str:
+        """The feedback in words. Texts may have the constants of the judge's module in braces, too."""
+        values = {**constants, **self.fields}
+        text = texts[self.feedback].format(**values) if self.feedback in texts else self.feedback
+        slip = texts.get(self.slip or "", self.slip)
+        return f"{text}. {slip[0].upper()}{slip[1:]}" if slip else text.strip()
 
 
 class Short(reprlib.Repr):

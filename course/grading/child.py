@@ -21,7 +21,8 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 MODULE = "answer"
@@ -42,6 +43,10 @@ wire: Any = importlib.import_module("wire")
 props: Any = importlib.import_module("props")
 
 
+READERS: dict[str | None, Callable[[Any], Any]] = {"__iter__": wire.first_items, "__len__": len, "__float__": float}
+"""What Python asks of a class, not of the object."""
+
+
 class AnswerDesk:
     """The answer, and what of it was sent by number."""
 
@@ -51,21 +56,21 @@ class AnswerDesk:
         self.things: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.task: dict[str, Any] = {}
-        self.now: list[Any] = []
-        """The arguments of `play` as each act left them."""
-        self.spoils = False
+        self.took = 0.0
+        """CPU seconds of what was asked in this message."""
 
-    def number_of(self, thing: Any) -> Any:
+    def number_of(self, thing: Any) -> tuple[int, str, bool]:
         if id(thing) not in self.numbers:
             self.numbers[id(thing)] = len(self.things)
             self.things.append(thing)
-        return self.numbers[id(thing)], type(thing).__name__, blame.shown(thing), callable(thing)
+        return self.numbers[id(thing)], blame.shown(thing), callable(thing)
 
     def prepare(self, environment: dict[str, str], needs: list[str], memory_mb: int) -> float:
         """All that is not the answer's own affair. Gives back by how much this machine is slow."""
         os.environ.update(environment)
         for name in ("numpy", *needs):
             importlib.import_module(name)
+        gc.freeze()  # what is there now is nobody's garbage: `again` need not look through it
         limit_memory(memory_mb)
         return slowness()
 
@@ -74,6 +79,7 @@ class AnswerDesk:
         self.task, self.files = task, frozenset(task["lines"])
         for name, text in task["lines"].items():
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        on_its_own()
         return self.again()
 
     def again(self) -> dict[str, tuple[bool, str]]:
@@ -91,59 +97,84 @@ class AnswerDesk:
             self.names = vars(module)
         return {name: (callable(value), type(value).__name__) for name, value in self.names.items()}
 
-    def target(self, kind: str, which: Any) -> Any:
-        if kind == "thing":
-            return self.things[which]
-        return getattr(props, which) if kind == "prop" else self.names[which]
+    def many(self, number: int, name: str, lists: list[list[Any]]) -> list[Any]:
+        """One method for many arguments, as quickly as it can be asked: for judges that measure."""
+        method = getattr(self.things[number], name)
+        return [method(*arguments) for arguments in lists]
 
-    def get(self, number: int, name: str) -> Any:
-        return getattr(self.things[number], name)
+    def replies(self, work: str, *content: Any) -> list[bytes]:
+        """What a message asks for: to `do` acts one after the other, or one of the methods above."""
+        if work == "do":
+            return self.do(*content)
+        return [self.reply(partial(getattr(self, work), *content), content[-1] if work == "many" else None)[2]]
 
-    def read(self, number: int, how: str) -> Any:
-        """A thing as a list, a length or a float."""
-        readers = {"list": wire.first_items, "len": len, "float": float}
-        return readers[how](self.things[number])
+    def do(self, kind: str, which: Any, acts: list[bytes], spoils: bool, goes_on: bool) -> list[bytes]:
+        """Acts (remote.py) on a thing (by number), a prop or a function (by name; "held": what it gives stays here).
 
-    def many(self, kind: str, which: Any, lists: list[list[Any]]) -> list[Any]:
-        target = self.target(kind, which)
-        return [target(*arguments) for arguments in lists]
-
-    def play(self, number: int, acts: list[tuple[str, list[Any] | None]]) -> list[Any]:
-        """Methods of one object, one after the other; an attribute where there are no arguments."""
-        results: list[Any] = []
-        self.now = []
-        for name, arguments in acts:
-            found = getattr(self.things[number], name)
-            result = listed(found if arguments is None else found(*arguments))
-            results.append(result)  # as the caller holds them: one that is changed later is seen changed
-            self.now.append((name, self.copy_of(arguments)))
-            if self.spoils:
+        Args:
+            spoils: overwrite lists and arrays after each call, as their owner may.
+            goes_on: also after an act that failed.
+        """
+        target: Any = {"thing": self.things, "prop": vars(props)}.get(kind, self.names)[which]
+        replies = []
+        for data in acts:
+            name, arguments, keywords = self.unpacked(data)
+            act = partial(self.act, target, name, arguments, keywords, kind == "held")
+            is_right, result, reply = self.reply(act, arguments)
+            replies.append(reply)
+            if spoils and arguments is not None and not isinstance(target, type):
                 spoil(arguments)
-        return results
+                spoil(result if kind == "thing" else None)
+            if not (is_right or goes_on):
+                break
+        return replies
 
-    def copy_of(self, value: Any) -> Any:
-        return wire.unpacked(wire.packed(value, self.number_of), lambda about: self.things[about[0]])
-
-    def named(self, name: str) -> Any:
-        return self.names[name]
-
-    def call(self, kind: str, which: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
-        target = self.target(kind, which)
-        result = target(*arguments, **keywords)
-        if (kind == "held" or isinstance(target, type)) and not wire.travels(type(result)):
+    def act(self, target: Any, name: str | None, arguments: Any, keywords: dict[str, Any], stays: bool) -> Any:
+        if name in READERS:
+            return READERS[name](target)
+        found = target if name is None else getattr(target, name)
+        if arguments is None:
+            return found
+        result = found(*arguments, **keywords)
+        if (stays or isinstance(found, type)) and not wire.travels(type(result)):
             self.number_of(result)  # an object that has methods, even if it is a kind of list
         return result
+
+    def reply(self, work: Callable[[], Any], arguments: Any = None) -> tuple[bool, Any, bytes]:
+        """Whether it went well, what it gave, and both packed, with the arguments as they are now."""
+        began = time.process_time()
+        try:
+            try:
+                result = read(work())
+            finally:
+                self.took += time.process_time() - began
+            reply = wire.packed((True, result, arguments), self.number_of, self.numbers)
+            if len(reply) > LARGEST_REPLY:
+                raise MemoryError(f"{len(reply) // 2**20} MB were given back")
+            return True, result, reply
+        except BaseException as error:
+            kinds = [kind.__name__ for kind in type(error).__mro__]
+            raised = kinds, blame.message_of(error), blame.explain(error, self.files)
+            return False, None, wire.packed((False, raised, arguments), self.number_of)
+
+    def unpacked(self, data: bytes) -> Any:
+        return wire.unpacked(data, self.things.__getitem__)
+
+
+def read(result: Any) -> Any:
+    """An iterator's items; one inside it is read before the next one comes."""
+    if not hasattr(type(result), "__next__"):
+        return result
+    items = itertools.islice(result, wire.LONGEST + 1)
+    return [wire.first_items(each) if hasattr(type(each), "__next__") else each for each in items]
 
 
 def slowness() -> float:
     """How many times as long as on a fast core a piece of Python takes here, in CPU time; at least 1."""
-    seconds = []
-    for _ in range(3):
-        began, total = time.process_time(), 0
-        for i in range(100_000):
-            total += i * i & 7
-        seconds.append(time.process_time() - began)
-    return max(min(seconds) / FAST_CORE_S, 1.0)
+    began, total = time.process_time(), 0
+    for i in range(100_000):
+        total += i * i & 7
+    return max((time.process_time() - began) / FAST_CORE_S, 1.0)
 
 
 class Printed(io.TextIOBase):
@@ -179,47 +210,12 @@ def main() -> None:
     desk = AnswerDesk()
     while header := source.read(20):
         nonce, size = header[:16], int.from_bytes(header[16:], "big")
-        work, *content, desk.spoils = wire.unpacked(source.read(size), lambda number: desk.things[number])
-        if work == "load":
-            on_its_own()
-        reply = answered(desk, printed, work, content)
-        sink.write(nonce + len(reply).to_bytes(4, "big") + reply)
+        printed.end, desk.took = "", 0.0
+        replies = desk.replies(*desk.unpacked(source.read(size)))
+        message = wire.packed((replies, printed.end, desk.took), desk.number_of)
+        sink.write(nonce + len(message).to_bytes(4, "big") + message)
         sink.flush()
-        if desk.spoils and work == "call" and not isinstance(desk.target(*content[:2]), type):
-            spoil(content[2])
-            if content[0] == "thing":
-                spoil(getattr(desk, "result", None))
-        content = desk.result = None
     os._exit(0)  # whatever threads the answer has left running
-
-
-def answered(desk: Any, printed: Printed, work: str, content: list[Any]) -> bytes:
-    """One reply: (True, result, arguments as they are now, what it printed, seconds), or False and what was raised."""
-    printed.end = ""
-    now = content[2] if work in ("call", "many") else None
-    began = time.process_time()
-    try:
-        desk.result = result = getattr(desk, work)(*content)
-        if hasattr(type(result), "__next__"):
-            desk.result = result = [listed(each) for each in itertools.islice(result, wire.LONGEST + 1)]
-        now = desk.now if work == "play" else now
-        took = time.process_time() - began
-        reply = wire.packed((True, result, now, printed.end, took), desk.number_of, desk.numbers)
-        if len(reply) > LARGEST_REPLY:
-            raise MemoryError(f"{len(reply) // 2**20} MB were given back")
-        return reply
-    except BaseException as error:
-        kinds = [kind.__name__ for kind in type(error).__mro__]
-        explanation = blame.explain(error, desk.files)
-        took = time.process_time() - began
-        return wire.packed(
-            (False, (kinds, blame.message_of(error), explanation), now, printed.end, took), desk.number_of
-        )
-
-
-def listed(value: Any) -> Any:
-    """An iterator inside an iterator is read before the next one comes."""
-    return wire.first_items(value) if hasattr(type(value), "__next__") else value
 
 
 class NoImports:

@@ -5,9 +5,8 @@ all facts, stand in a TOML file beside the judges. Everything else (time limits,
 of here and in runner.py. See AUTHORS.md.
 """
 
-import copy
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,154 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from course.grading import Criterion
-from course.grading.blame import explain, shown
-from course.grading.remote import AnswerEndedError, Link, RemoteValue, identical, repeated, result_of
-
-LOOKED_AT, RECHECKED = 6, 5
-"""Questions that are repeated to find what lies behind a mistake, and after each part that was right."""
-KEEPS = (
-    "Something is kept between calls or shared between objects (a global, a default argument, an attribute of the "
-    "class): keep it in `self`, or make it anew"
-)
-ALIASED = (
-    "A list that it was given, or that it handed out, is kept and was changed afterwards by its owner: keep a copy"
-)
-LOADED_ONCE = "What lies behind it can't be told, for your code can't be loaded a second time"
-
-
-class Mistake(Exception):
-    """An answer does something wrong.
-
-    Args:
-        feedback: the name of a text in the exercise's `[feedback]`, or the text itself: what was given, what came, what
-            was expected.
-        share: of the part's points that are earned all the same, 0 to 1.
-        slip: the usual mistake that gives exactly that, if it is one: a name or a text, too.
-        fields: what the named text has in braces.
-    """
-
-    def __init__(self, feedback: str, share: float = 0.0, *, slip: str | None = None, **fields: Any) -> None:
-        super().__init__(feedback)
-        self.feedback, self.share, self.slip, self.fields = feedback, share, slip, fields
-
-    def words(self, texts: Mapping[str, str], constants: Mapping[str, Any]) -> str:
-        """The feedback in words. Texts may have the constants of the judge's module in braces, too."""
-        values = {**constants, **self.fields}
-        text = texts[self.feedback].format(**values) if self.feedback in texts else self.feedback
-        slip = texts.get(self.slip or "", self.slip)
-        return f"{text}. {slip[0].upper()}{slip[1:]}" if slip else text.strip()
-
-
-class Answer:
-    """The functions and classes of an answer, as attributes; they run in the answer's own process.
-
-    Args:
-        link: the process it is loaded in.
-        anew: loads it in another process, with another order of sets and hashes.
-    """
-
-    def __init__(self, link: Link, anew: Callable[[], Link]) -> None:
-        self.link, self._anew = link, anew
-        self._other: Link | None = None
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        self._exists(name)
-
-        def asked(*arguments: Any, **keywords: Any) -> Any:
-            return self.link.call("name", name, arguments, keywords, None, name)
-
-        asked.__name__ = name
-        return asked
-
-    def _exists(self, name: str) -> None:
-        if name not in self.link.names:
-            raise Mistake(f"there is no `{name}` in your answer: keep the names of the stub")
-        is_callable, kind = self.link.names[name]
-        if not is_callable:
-            raise Mistake(f"`{name}` should be a function or a class; yours is {kind}")
-
-    def changing(self, name: str, *arguments: Any) -> tuple[Any, list[Any]]:
-        """Call a function that is to change its arguments: the result, and the arguments afterwards."""
-        self._exists(name)
-        return self.link.changing(name, *arguments)
-
-    def many(self, of: Any, lists: Sequence[Sequence[Any]]) -> list[Any]:
-        """The results of many calls of one function (its name) or method, in one go."""
-        if isinstance(of, str):
-            self._exists(of)
-        return self.link.many(of, lists)
-
-    def play(self, of: Any, acts: Sequence[tuple[str, Sequence[Any] | None]]) -> list[Any]:
-        """What methods of an object give, called one after the other (None: an attribute), in one go."""
-        return self.link.play(of, [(name, copy.deepcopy(arguments and list(arguments))) for name, arguments in acts])
-
-    def thing(self, name: str) -> Any:
-        """One of the answer's functions or classes, to hand to a prop."""
-        self._exists(name)
-        return self.link.ask("named", name)
-
-    def prop(self, name: str, *arguments: Any) -> Any:
-        """What a function or class of props.py gives, in the answer's process."""
-        return self.link.call("prop", name, arguments, {}, None, "")
-
-    def elsewhere(self) -> "Answer":
-        """The same answer in another process."""
-        if self._other is None:
-            self._other = self._anew()
-        return Answer(self._other, self._anew)
-
-    def afterthought(self) -> str | None:
-        """What was not asked and shows all the same: arguments that were changed, and results that depend on more than
-        the arguments."""
-        if self.link.changed:
-            return self._changed()
-        for session in [each for each in self.link.sessions.values() if len(each.calls) == 1][:RECHECKED]:
-            if different := repeated(self.link, session):
-                what, before, now = different
-                return f"Asked the same again, {what} gave {shown(now)}; before, it gave {shown(before)}. {KEEPS}"
-        return None
-
-    def _changed(self) -> str:
-        return f"It changes what it is given: {self.link.changed}. Work on a copy"
-
-    def cause(self) -> str | None:
-        """What may lie behind a mistake: nothing returned, one result for all, or something kept between calls."""
-        link = self.link
-        if link.changed:
-            return self._changed()
-        if link.printed:
-            return f"It printed {shown(link.printed.strip())} and gave back None: return it instead"
-        try:
-            other = self.elsewhere().link
-            noted = [each for each in link.sessions.values() if each.is_whole()]
-            for session in [*noted[:-LOOKED_AT][:LOOKED_AT], *noted[-LOOKED_AT:]]:
-                for spoils, words in ((True, KEEPS), (False, ALIASED)):
-                    other.spoils = spoils
-                    other.again()
-                    if different := repeated(other, session):
-                        what, before, now = (each if isinstance(each, str) else shown(each) for each in different)
-                        return f"But asked by itself, in a fresh process, {what} gives {now}, not {before}. {words}"
-        except AnswerEndedError:
-            self._other = None  # that process is gone
-        except Exception as error:  # what its top level does, such as making a folder, can't be done twice
-            self._other = None
-            return f"{LOADED_ONCE}: {explain(error)}"
-        return self._one_for_all()
-
-    def _one_for_all(self) -> str | None:
-        """The same result whatever was asked, as where the worked example was written into it."""
-        first: dict[str, list[Any]] = {}
-        for session in self.link.sessions.values():
-            if len(session.calls) == 1:
-                first.setdefault(session.calls[0][0], []).append(session.calls[0][1:])
-        for name, asked in first.items():
-            questions = {data for data, _ in asked}
-            results = [result_of(reply, self.link) for _, reply in asked]
-            plain = [found for found in results if not isinstance(found, (type, RemoteValue))]
-            if len(questions) > 3 and len(plain) == len(asked) and all(identical(plain[0], found) for found in plain):
-                return f"`{name}` gives {shown(plain[0])} for every question: was the worked example written into it?"
-        return None
-
+from course.grading.blame import Mistake, explain
+from course.grading.causes import ALIASED, KEEPS, afterthought, cause
+from course.grading.remote import Answer, AnswerEndedError
 
 Judge = Callable[..., str | None]
 """Judges one part: (answer, generator, what the part gives besides). Raises Mistake; whatever else is raised is blamed
@@ -262,22 +116,21 @@ class Exercise:
 
     def _judged(self, part: Part, answer: Answer, rng: random.Random) -> tuple[float, str]:
         judge: Judge = getattr(self.module, part.judge)
-        answer.link.sessions.clear()
-        answer.link.changed, answer.link.printed = None, ""
+        answer.forget()
         try:
             praise = judge(answer, rng, **part.given) or part.praise
-            if behind := answer.afterthought():
+            if behind := afterthought(answer):
                 return part.points / 2, behind
             return part.points, praise
         except Mistake as mistake:
-            behind = answer.cause()
+            behind = cause(answer)
             if behind and (KEEPS in behind or ALIASED in behind):
                 mistake.slip = None  # it was guessed from what had been kept
             words, earned = mistake.words(self.feedback, vars(self.module)), round(mistake.share * part.points, 2)
         except NotImplementedError as error:  # what isn't written has nothing behind it
             return 0.0, explain(error)
         except Exception as error:
-            words, earned, behind = explain(error), 0.0, answer.cause()
+            words, earned, behind = explain(error), 0.0, cause(answer)
         return earned, f"{words}{'' if words[-1:] in '.?!' else '.'} {behind}" if behind else words
 
     def ungraded(self, feedback: str) -> tuple[Criterion, ...]:

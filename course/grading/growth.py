@@ -40,31 +40,35 @@ def cost_of(act: Callable[[], Any], units: int) -> WorkCost:
     return WorkCost(AnswerTime.seconds - began, units)
 
 
-def unit_cost(work: Callable[[], WorkCost]) -> float:
+def unit_cost(work: Callable[[], WorkCost], enough: float = 0.0) -> float:
     """CPU seconds of one unit of work; at least what a clock of coarse ticks can tell.
 
     Args:
         work: begins afresh each time it is called.
+        enough: it need not be known more exactly than that it is at most so much.
     """
     total = work()
     for _ in range(MOST_REPEATS):
-        if total.seconds >= LEAST_S:
+        if total.seconds >= LEAST_S or LEAST_S / total.units <= enough:
             break
         total += work()
     return max(total.seconds, LEAST_S) / total.units
 
 
 def times_as_costly(one: Callable[[], WorkCost], other: Callable[[], WorkCost], limit: float) -> float:
-    """How many times as much a unit of `one` costs as a unit of `other`.
+    """How many times as much a unit of `one` costs as a unit of `other`, or any number up to the limit.
 
     Args:
         limit: what decides. A ratio above it is measured anew, `TRIES` times in all, and the smallest is given back.
-            `other` is measured before and after `one`, and the larger of the two counts: so much is noise.
+            `other` is measured before and, if that gives too much, after `one` as well, and the larger of the two
+            counts: so much is noise.
     """
     smallest = math.inf
     for _ in range(TRIES):
-        before, cost, after = unit_cost(other), unit_cost(one), unit_cost(other)
-        smallest = min(smallest, cost / max(before, after))
+        before = unit_cost(other)
+        cost = unit_cost(one, limit * before)
+        base = before if cost <= limit * before else max(before, unit_cost(other))
+        smallest = min(smallest, cost / base)
         if smallest <= limit:
             break
     return smallest

@@ -16,10 +16,10 @@ from course.grading.plug_in_scheduler import (
     OwnEviction,
     PickedVictims,
     PlannedScheduler,
-    SeenHolder,
     SharedPool,
     TreePrefix,
 )
+from course.grading.props import Holder
 from course.lab.dashboard import render
 from course.lab.display import Html
 from course.lab.lab import Lab
@@ -38,7 +38,7 @@ class Parts:
 
     scheduler_step: Callable[..., Any] | None = None
     """(running, waiting, token_budget, max_num_seqs) -> tokens by request id; exercise continuous-batching-step"""
-    pick_victim: Callable[[list[SeenHolder], set[str]], Any] | None = None
+    pick_victim: Callable[[list[Holder], set[str]], Any] | None = None
     """(running, ids of those in this step already) -> the request to preempt; exercise preemption"""
     block_pool: Callable[[int], Any] | None = None
     """A class; exercise block-pool. Prefix caching is off with it."""

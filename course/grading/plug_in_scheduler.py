@@ -1,12 +1,13 @@
 """A learner's scheduler, choice of victims, block pool, block names and eviction order, through the engine's seams."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from course.grading.blame import shown
 from course.grading.plug_in_guard import FallbackGuard
+from course.grading.props import Holder
+from course.grading.props import Request as Seen
 from minillm.core.batch import ScheduledBatch, Step
 from minillm.core.block_manager import BlockManager
 from minillm.core.block_pool import BlockPool, FreeBlocks, extend_hashes
@@ -15,23 +16,6 @@ from minillm.core.scheduler import Scheduler
 
 MOST_PREEMPTIONS = 50
 """For each request that arrived. Who chooses victims so that more are needed keeps two from ever getting on."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a learner's scheduler sees of a request."""
-
-    request_id: str
-    num_tokens: int
-    num_computed_tokens: int
-
-
-@dataclass(frozen=True)
-class SeenHolder(Seen):
-    """What a learner's choice of a victim sees of a request."""
-
-    arrival: int
-    blocks: list[int]
 
 
 class PlannedScheduler(Scheduler):
@@ -96,7 +80,16 @@ class PickedVictims:
         if preemptions > MOST_PREEMPTIONS * arrivals:
             raise ValueError(f"{preemptions} preemptions: requests take each other's blocks and do not get on")
         planned = {request.request_id for request in scheduled}
-        holders = [self._seen(request) for request in running]
+        holders = [
+            Holder(
+                request.request_id,
+                request.arrival_index,
+                request.num_tokens,
+                request.num_computed_tokens,
+                list(self._scheduler.kv.held_blocks(request).values()),
+            )
+            for request in running
+        ]
         found = getattr(self._pick_victim(holders, set(planned)), "request_id", None)
         if found in planned:
             raise ValueError(f"it picked {found}, which is in this step already")
@@ -104,15 +97,6 @@ class PickedVictims:
         if found not in candidates:
             raise ValueError(f"it picked {shown(found)}, which is no running request")
         return candidates[found]
-
-    def _seen(self, request: Request) -> SeenHolder:
-        return SeenHolder(
-            request_id=request.request_id,
-            num_tokens=request.num_tokens,
-            num_computed_tokens=request.num_computed_tokens,
-            arrival=request.arrival_index,
-            blocks=list(self._scheduler.kv.held_blocks(request).values()),
-        )
 
 
 class SharedPool(BlockPool):

@@ -24,8 +24,8 @@ import psutil
 import course
 from course.grading import Criterion
 from course.grading.blame import explain
-from course.grading.exercise import Answer, Exercise
-from course.grading.remote import AnswerEndedError, Link
+from course.grading.exercise import Exercise
+from course.grading.remote import Answer, AnswerEndedError
 
 START_LIMIT_S = 180.0
 """For Python to start and import the exercise: our part, so it is long."""
@@ -85,7 +85,7 @@ class GradingWorker:
         try:
             _ = exercise.module  # the judges stay in this process
             try:
-                answer = Answer(self._linked(exercise, submission), lambda: self._linked(exercise, submission, "1"))
+                answer = self._loaded(exercise, submission)
             except Exception as error:
                 criteria += exercise.ungraded(explain(error))
             else:
@@ -97,16 +97,16 @@ class GradingWorker:
             raise
         return Graded(tuple(criteria), self._child("0").printed.text())
 
-    def _linked(self, exercise: Exercise, submission: Submission, hash_seed: str = "0") -> Link:
+    def _loaded(self, exercise: Exercise, submission: Submission, hash_seed: str = "0") -> Answer:
         """A child with the answer in it; another order of sets and hashes, and another process, with another seed."""
         child = self._child(hash_seed)
         child.printed.forget()
-        link = Link(child, START_LIMIT_S)
-        slowness = link.ask("prepare", dict(exercise.environment), list(exercise.needs), exercise.memory_mb)
-        child.limit_s = exercise.limit_s * slowness
-        link = Link(child, child.limit_s)
-        link.load(submission.task)
-        return link
+        answer = Answer(child.exchange, START_LIMIT_S, lambda: self._loaded(exercise, submission, "1"))
+        needed = dict(exercise.environment), list(exercise.needs), exercise.memory_mb
+        slowness = answer.value(answer.ask("prepare", *needed)[0])
+        child.limit_s = answer.left_s = exercise.limit_s * slowness
+        answer.load(submission.task)
+        return answer
 
     def _child(self, hash_seed: str) -> "_Child":
         if hash_seed not in self._children or self._children[hash_seed].has_ended:

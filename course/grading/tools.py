@@ -18,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from course.grading.blame import shown
-from course.grading.exercise import Answer, Mistake  # noqa: F401 judges take Answer from here, too
+from course.grading.blame import MOST_ITEMS, Mistake, shown
+from course.grading.remote import Answer
 from course.grading.wire import LONGEST
 
 Arguments = tuple[Any, ...]
 Cases = Sequence[tuple[Arguments, Any]]
 """The arguments of each question, and what the answer gave back."""
+Acts = Sequence[tuple[str, Sequence[Any] | None]]
+"""A history of one object: methods, and the arguments that they are called with; None = an attribute that is read."""
 Slips = Mapping[str, Callable[..., Any]]
 """The usual mistakes: the feedback's name, and what an answer with this mistake gives back for the same arguments."""
 
@@ -59,6 +61,13 @@ def whole(value: Any, what: str) -> int:
     if found != int(found):
         raise Mistake(f"{what} should be a whole number; yours is {shown(value)}")
     return int(value) if isinstance(value, numbers.Integral) else int(found)
+
+
+def truth(value: Any, what: str) -> bool:
+    """True or False, or 1 or 0."""
+    if number(value, what) not in (0, 1):
+        raise _unlike("True or False", value, what)
+    return bool(value)
 
 
 def maybe(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
@@ -269,6 +278,7 @@ def compare(
     agree: Callable[[Any, Any], bool] = same,
     otherwise: Callable[[Arguments, Any], str | None] | None = None,
     difference: Callable[[Arguments, Any, Any], str] | None = None,
+    nan: str | None = None,
     share: float = 0.0,
 ) -> None:
     """Raise Mistake unless every case agrees with `right`; the feedback shows the first that differs, and the slip.
@@ -278,20 +288,36 @@ def compare(
         cases: arguments and what came back (already read by `number`, `listed`, ...).
         describe: arguments -> how the call is shown; None = their reprs.
         otherwise: (arguments, found) -> what is wrong with a result that no slip explains.
-        difference: (arguments, found, wanted) -> the feedback; None = "... gave ...; expected ...".
+        difference: (arguments, found, wanted) -> the feedback; None = "... gave ...; expected ...", of a table of
+            numbers the place that is off the most.
+        nan: what usually makes the arrays that are not finite; no slip explains these.
         share: of the points that stay earned.
     """
     for number, (arguments, found) in enumerate(cases):
         wanted = call(right, *arguments)
         if agree(found, wanted):
             continue
-        slip = slip_of(slips, [*cases[number:], *cases[:number]], agree) or (
-            otherwise(arguments, found) if otherwise else None
-        )
+        if nan is not None and not all(np.isfinite(each).all() for _, each in cases):
+            slip: str | None = nan
+        else:
+            slip = slip_of(slips, [*cases[number:], *cases[:number]], agree)
+            slip = slip or (otherwise(arguments, found) if otherwise else None)
         if difference is not None:
             raise Mistake(difference(arguments, found, wanted), share, slip=slip)
         asked = describe(*arguments) if describe else f"{what}({', '.join(map(shown, arguments))})"
-        raise Mistake(f"{asked} gave {shown(found)}; expected {shown(wanted)}", share, slip=slip)
+        place, one, other = _entry(found, wanted)
+        raise Mistake(f"{asked} gave {shown(one)}{place}; expected {shown(other)}", share, slip=slip)
+
+
+def _entry(found: Any, wanted: Any) -> tuple[str, Any, Any]:
+    """Where a table of numbers is off the most, and the rows (of long ones, the numbers) there; other results as they
+    are."""
+    if not isinstance(wanted, np.ndarray) or wanted.ndim < 2:
+        return "", found, wanted
+    with np.errstate(all="ignore"):
+        off = np.nan_to_num(np.abs(found - wanted), nan=np.inf)
+    worst = np.unravel_index(off.argmax(), wanted.shape)[: wanted.ndim - (wanted.shape[-1] <= MOST_ITEMS)]
+    return f" at {[int(index) for index in worst]}", found[worst], wanted[worst]
 
 
 def ask(function: Callable[..., Any], questions: Iterable[Arguments], read: Callable[[Any, str], Any]) -> Cases:
@@ -321,3 +347,66 @@ def hold(
     cases = ask(function, questions, read)
     compare(_name(function), cases, right, slips, describe=describe, **how)
     return cases
+
+
+def play(thing: Any, acts: Acts) -> list[Any]:
+    """What the acts of a history give on an oracle; `Answer.play` is the same of an answer's object."""
+    results = []
+    for name, arguments in acts:
+        found = getattr(thing, name)
+        results.append(found if arguments is None else found(*arguments))
+    return results
+
+
+def hold_acts(
+    answer: Answer,
+    make: Callable[[], Any],
+    histories: Sequence[Acts],
+    right: Callable[[], Any],
+    slips: Mapping[str, Callable[[], Any]],
+    reads: Mapping[str, Callable[[Any, str], Any]],
+    otherwise: Callable[[Acts, int, list[Any], list[Any]], str | None] = lambda *_: None,
+) -> None:
+    """Play histories to an object of the answer and to an oracle, and `compare` what the acts gave.
+
+    Args:
+        make: makes an object of the answer.
+        right: makes an oracle. `slips` make those with a usual mistake.
+        reads: readers by the name of an act; what other acts give does not count.
+        otherwise: (acts, number of the first that differs, results, wanted ones) -> what is wrong, if no slip explains
+            it.
+    """
+
+    def told(acts: Acts, results: list[Any]) -> list[Any]:
+        return [
+            reads[act[0]](result, written([act])) if act[0] in reads else None for act, result in zip(acts, results)
+        ]
+
+    def oracle(make: Callable[[], Any], acts: Acts) -> list[Any]:
+        return told(acts, play(make(), acts))
+
+    def first(found: list[Any], wanted: list[Any]) -> int:
+        return next(i for i, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1])
+
+    def difference(arguments: tuple[Acts], found: list[Any], wanted: list[Any]) -> str:
+        (acts,), i = arguments, first(found, wanted)
+        words = f"after {written(acts[:i]) or 'nothing'}: {written(acts[i : i + 1])}"
+        return f"{words} gave {shown(found[i])}; expected {shown(wanted[i])}"
+
+    def kind(arguments: tuple[Acts], found: list[Any]) -> str | None:
+        (acts,), wanted = arguments, oracle(right, *arguments)
+        return otherwise(acts, first(found, wanted), found, wanted)
+
+    cases = [((acts,), told(acts, answer.play(make(), acts))) for acts in histories]
+    mistaken = {name: partial(oracle, make) for name, make in slips.items()}
+    compare("acts", cases, partial(oracle, right), mistaken, otherwise=kind, difference=difference)
+
+
+def written(acts: Acts) -> str:
+    """A history as calls, the end of it if it is long. An attribute is only named where it is all there is."""
+    said = [
+        name if arguments is None else f"{name}({', '.join(map(shown, arguments))})"
+        for name, arguments in acts
+        if arguments is not None or len(acts) == 1
+    ]
+    return ", ".join(["...", *said[-8:]] if len(said) > 8 else said)

@@ -48,34 +48,34 @@ def first_items(value: Any) -> list[Any]:
     return list(itertools.islice(value, LONGEST + 1))
 
 
+def thing(*about: Any) -> Any:
+    """What stands in a message for something that stays where it is; the reader has a `thing_of` for it."""
+    raise pickle.UnpicklingError(f"{about} is no data")
+
+
 class Packer(pickle.Pickler):
-    """Writes a message.
+    """Writes a message. Plain data of Python's own types is written without a look at it.
 
     Args:
-        number_of: a name for what stays where it is.
+        about: says of what stays where it is what `thing_of` needs.
         stay: `id` of what does, though it could be sent.
     """
 
-    def __init__(self, file: io.BytesIO, number_of: Callable[[Any], Any], stay: Container[int]) -> None:
+    def __init__(self, file: io.BytesIO, about: Callable[[Any], tuple[Any, ...]], stay: Container[int]) -> None:
         super().__init__(file, protocol=4)
-        self._number_of, self._stay = number_of, stay
-
-    def persistent_id(self, value: Any) -> Any:
-        kind = type(value)
-        if kind in PLAIN:
-            return None
-        if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
-            name, where = getattr(value, "__name__", ""), str(getattr(value, "__module__", ""))
-            is_ours = isinstance(value, type) and travels(value)
-            is_known = is_ours or (where.partition(".")[0] == "numpy" and name in NUMPY)
-            return None if is_known else self._number_of(value)
-        goes = travels(kind) or (becomes_plain(value) and id(value) not in self._stay)
-        return None if goes else self._number_of(value)
+        self._about, self._stay = about, stay
 
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
-        if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)) or travels(kind):
+        if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+            name, where = getattr(value, "__name__", ""), str(getattr(value, "__module__", ""))
+            is_ours = value is thing or (isinstance(value, type) and travels(value))
+            is_known = is_ours or (where.partition(".")[0] == "numpy" and name in NUMPY)
+            return NotImplemented if is_known else (thing, self._about(value))
+        if travels(kind):
             return NotImplemented
+        if not becomes_plain(value) or id(value) in self._stay:
+            return thing, self._about(value)
         if isinstance(value, VIEWS) or hasattr(kind, "__next__"):
             return list, (first_items(value),)
         base = next(base for base in BASES if isinstance(value, base))
@@ -86,10 +86,10 @@ class Unpacker(pickle.Unpickler):
     """Reads a message.
 
     Args:
-        thing_of: what a number stands for.
+        thing_of: gives what stands for something that stayed where it was.
     """
 
-    def __init__(self, file: io.BytesIO, thing_of: Callable[[Any], Any]) -> None:
+    def __init__(self, file: io.BytesIO, thing_of: Callable[..., Any]) -> None:
         super().__init__(file)
         self._thing_of = thing_of
 
@@ -99,19 +99,19 @@ class Unpacker(pickle.Unpickler):
         if module.partition(".")[0] == "numpy" and name in NUMPY:
             return super().find_class(module, name)
         if module.rpartition(".")[2] == PROPS:
-            prefix = f"{__package__}." if __package__ else ""
-            return getattr(importlib.import_module(prefix + PROPS), name)
+            kind = getattr(importlib.import_module(f"{__package__}.{PROPS}" if __package__ else PROPS), name)
+            if travels(kind):
+                return kind
+        if (module.rpartition(".")[2], name) == ("wire", thing.__name__):
+            return self._thing_of
         raise pickle.UnpicklingError(f"{module}.{name} is no data")
 
-    def persistent_load(self, number: Any) -> Any:
-        return self._thing_of(number)
 
-
-def packed(value: Any, number_of: Callable[[Any], Any], stay: Container[int] = ()) -> bytes:
+def packed(value: Any, about: Callable[[Any], tuple[Any, ...]], stay: Container[int] = ()) -> bytes:
     file = io.BytesIO()
-    Packer(file, number_of, stay).dump(value)
+    Packer(file, about, stay).dump(value)
     return file.getvalue()
 
 
-def unpacked(data: bytes, thing_of: Callable[[Any], Any]) -> Any:
+def unpacked(data: bytes, thing_of: Callable[..., Any]) -> Any:
     return Unpacker(io.BytesIO(data), thing_of).load()

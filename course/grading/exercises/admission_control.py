@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from course.grading.growth import WorkCost, cost_of, hold_steady
-from course.grading.tools import Answer, Slips, compare, expect, hold, number, shown
+from course.grading.tools import Answer, Slips, compare, expect, hold, truth
 
 MANY = (100, 800, 2_400)
 """Requests that are decided on, one after the other."""
@@ -99,12 +99,8 @@ SLIPS: Slips = {
 
 def asked(answer: Answer, server: Server, requests: Sequence[Arrival]) -> list[bool]:
     admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
-    said = []
-    for request, found in zip(requests, answer.play(admission, [("admit", request) for request in requests])):
-        value = number(found, f"admit{request}")
-        expect(value in (0, 1), f"admit{request} should be True or False; yours is {shown(value)}")
-        said.append(value == 1)
-    return said
+    found = answer.play(admission, [("admit", request) for request in requests])
+    return [truth(each, f"admit{request}") for request, each in zip(requests, found)]
 
 
 def judge_cases(answer: Answer, cases: list[tuple[Server, list[Arrival]]]) -> None:
@@ -230,6 +226,6 @@ def on_their_own(answer: Answer, rng: random.Random) -> None:
     def deciding(many: int) -> WorkCost:
         requests = traffic(rng, server, many, 2.0)
         admission = answer.Admission(server.slots, server.slo_s, server.prefill_s, server.decode_s)
-        return cost_of(lambda: answer.many(admission.admit, requests), many)
+        return cost_of(lambda: answer.many(admission, "admit", requests), many)
 
     hold_steady(deciding, MANY, "decision_cost_grows", 0.5)

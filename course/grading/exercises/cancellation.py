@@ -83,6 +83,7 @@ class WatchedEngine:
     """A learner's server beside the model of a right one. Raises Mistake at the first difference."""
 
     def __init__(self, answer: Answer, blocks: int, slots: int) -> None:
+        self.answer = answer
         self.pool = answer.prop("Pool", blocks)
         self.server: Any = answer.Server(self.pool, slots)
         self.model = ReferenceEngine(blocks, slots)
@@ -106,9 +107,9 @@ class WatchedEngine:
             raise self.wrong(f" raised {type(error).__name__}", cause) from error
 
     def look(self) -> None:
-        if self.pool.wrong:
-            raise self.wrong("", self.pool.wrong)
-        found, wanted = self.pool.free, self.model.free
+        (trouble, found), wanted = self.answer.play(self.pool, [("wrong", None), ("free", None)]), self.model.free
+        if trouble:
+            raise self.wrong("", trouble)
         if found != wanted:
             tip = (
                 "leaked_blocks"

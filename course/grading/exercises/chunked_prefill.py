@@ -5,7 +5,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from course.grading.exercise import Answer, Mistake
+from course.grading.blame import Mistake
+from course.grading.remote import Answer
 from course.grading.tools import Slips, broken, compare, each, expect, hold, listed, number, refused, table, whole
 
 Plan = list[dict[int, int]]

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from course.grading.exercise import Answer, Mistake
+from course.grading.blame import Mistake
 from course.grading.props import DIM, Mlp
+from course.grading.remote import Answer
 from course.grading.tools import Slips, array, compare, each, expect, finite, hold, listed, whole, within
 
 Array = np.ndarray

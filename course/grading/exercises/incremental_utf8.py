@@ -167,6 +167,6 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
         stream, before = answer.TextStream(), letter * (size // 4)
         if text(stream.append(before.encode()), "append(a long text)") != before:
             raise Mistake("long_token_changed", size=size, characters=len(before))
-        return cost_of(lambda: answer.many(stream.append, [[token] for token in tokens]), TOKENS)
+        return cost_of(lambda: answer.many(stream, "append", [[token] for token in tokens]), TOKENS)
 
     hold_steady(tokens_behind, TEXT_BYTES, "token_cost_grows")

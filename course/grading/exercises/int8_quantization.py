@@ -152,6 +152,12 @@ def nearest_steps(answer: Answer, rng: random.Random) -> None:
     hold_numbers(weights, [asked(answer, weight)[0] for weight in weights])
 
 
+def right_back(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Scales [out], or [out, groups]."""
+    wide = scales.astype(np.float64).reshape(len(numbers), -1)
+    return numbers * np.repeat(wide, numbers.shape[1] // wide.shape[1], axis=1)
+
+
 BACK_SLIPS: Slips = {"scales_along_columns": lambda n, s: n * s.astype(np.float64)}
 BOUND_SLIPS: Slips = {"bound_of_whole_step": lambda s: s, "bound_is_rms": lambda s: s / np.sqrt(12)}
 
@@ -166,16 +172,7 @@ def back_again(answer: Answer, rng: random.Random) -> None:
     for size in (4, 7):
         numbers = draws.integers(-127, 128, size=(size, size)).astype(np.int8)
         scales = draws.uniform(0.01, 2, size).astype(np.float32)
-        words = f"row 0, numbers {shown(numbers[0])} with scale {scales[0]:.3g}, became"
-        hold(
-            answer.dequantize,
-            [(numbers, scales)],
-            lambda n, s: n * s.astype(np.float64)[:, None],
-            BACK_SLIPS,
-            shaped(size, size),
-            agree=within(1e-5),
-            difference=first_row(words),
-        )
+        hold(answer.dequantize, [(numbers, scales)], right_back, BACK_SLIPS, shaped(size, size), agree=within(1e-5))
 
 
 def bound(answer: Answer, rng: random.Random) -> None:
@@ -225,8 +222,7 @@ GROUP_SLIPS = {
 }
 
 
-def first_row(words: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
-    return lambda _, found, wanted: f"{words} {shown(found[0])}; expected {shown(wanted[0])}"
+TILED_SLIPS: Slips = {"tiled_scales": lambda n, s: n * np.tile(s, (1, n.shape[1] // s.shape[1]))}
 
 
 def groups(answer: Answer, rng: random.Random) -> str:
@@ -238,25 +234,13 @@ def groups(answer: Answer, rng: random.Random) -> str:
         what = f"quantize_groups of a {[out, inputs]} matrix, group={group}"
         numbers, scales = read(answer.quantize_groups(weight, group), what, out, inputs, inputs // group)
         cases.append(((weight, group), scales))
-        words = f"{what}: row 0 has scales"
-        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, agree=within(1e-4), difference=first_row(words))
+        about = {"agree": within(1e-4), "describe": lambda *_, what=what: f"the scales of {what}:"}
+        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, **about)
         rows = [each.reshape(-1, group) for each in (weight, numbers)]  # every group is a row
         hold_numbers(rows[:1], rows[1:], f"in {what}: is it rounded with the scale of another group?")
         own = numbers.astype(np.int8), scales.astype(np.float32)
-        back = finite(
-            answer.dequantize_groups(*own), f"dequantize_groups, {inputs} inputs in groups of {group}", weight.shape
-        )
-        words = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
-        back_cases = [((numbers, scales, group), back)]
-        slips = {"tiled_scales": lambda n, s, g: n * np.tile(s, (1, g))}
-        compare(
-            "dequantize_groups",
-            back_cases,
-            lambda n, s, g: n * np.repeat(s, g, axis=1),
-            slips,
-            agree=within(1e-5),
-            difference=first_row(words),
-        )
+        about = {"agree": within(1e-5), "describe": lambda *_, g=group: f"dequantize_groups, in groups of {g},"}
+        [(_, back)] = hold(answer.dequantize_groups, [own], right_back, TILED_SLIPS, shaped(out, inputs), **about)
         by_row = np.rint(steps_of(weight)) * right_scales(weight)[:, None]
         errors[group] = float(np.abs(back - weight).mean()), float(np.abs(by_row - weight).mean())
     few, many = errors[32]

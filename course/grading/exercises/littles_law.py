@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
 
-from course.grading.blame import shown
-from course.grading.exercise import Answer, Mistake
+from course.grading.blame import Mistake, shown
 from course.grading.growth import WorkCost, cost_of, hold_steady
+from course.grading.remote import Answer
 from course.grading.tools import Slips, average, compare, each, expect, hold, listed, maybe, number, whole
 
 Stay = tuple[float, float]

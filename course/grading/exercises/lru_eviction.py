@@ -3,11 +3,10 @@
 import itertools
 import random
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from course.grading.growth import WorkCost, cost_of, hold_steady
-from course.grading.tools import Answer, Mistake, compare, expect, listed, refused, shown, whole
+from course.grading.tools import Answer, Mistake, each, expect, hold_acts, listed, refused, whole
 
 RULE = "least recently released first, and of one release its last block first"
 BLOCKS, TURNS = (1_000, 8_000, 64_000), 50
@@ -81,20 +80,6 @@ SLIPS: dict[str, Callable[[], RightOrder]] = {
 }
 
 
-def play(make: Callable[[], Any], acts: list[Act]) -> list[list[int]]:
-    """What each `evict` gave."""
-    order = make()
-    results = [(name, getattr(order, name)(value)) for name, value in acts]
-    return [result for name, result in results if name == "evict"]
-
-
-def played(answer: Answer, acts: list[Act]) -> list[list[int]]:
-    """The same of the answer's order."""
-    results = answer.play(answer.EvictionOrder(), [(name, [value]) for name, value in acts])
-    evictions = [(f"evict({value})", result) for (name, value), result in zip(acts, results) if name == "evict"]
-    return [[whole(block, "a block id") for block in listed(result, what)] for what, result in evictions]
-
-
 def some_acts(rng: random.Random, count: int, reviving: bool = True) -> list[Act]:
     """A history in which the evictions come late and nothing evicted comes back: it makes sense for a wrong order, too,
     so that the mistake can be told by what it gives."""
@@ -134,24 +119,9 @@ def wild_acts(rng: random.Random, count: int) -> list[Act]:
 
 
 def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
-    found = [((acts,), played(answer, acts)) for acts in histories]
-    slips = {name: partial(play, make) for name, make in SLIPS.items()}
-    compare("evict", found, partial(play, RightOrder), slips, otherwise=lambda *_: RULE, difference=first_eviction)
-
-
-def first_eviction(arguments: tuple[list[Act]], gone: list[list[int]], wanted: list[list[int]]) -> str:
-    """The first one that is wrong, in words."""
-    (acts,) = arguments
-    first = next(i for i, pair in enumerate(zip(gone, wanted)) if pair[0] != pair[1])
-    end = [i for i, act in enumerate(acts) if act[0] == "evict"][first]
-    words = f"after {written(acts[:end])}: evict({acts[end][1]}) gave {shown(gone[first])}"
-    return f"{words}, expected {shown(wanted[first])}"
-
-
-def written(acts: list[Act]) -> str:
-    """A history, the end of it if it is long."""
-    said = [f"{name}({value})" for name, value in acts[-8:]]
-    return ", ".join(["...", *said] if len(acts) > 8 else said)
+    acts = [[(name, [value]) for name, value in history] for history in histories]
+    reads = {"evict": each(whole)}
+    hold_acts(answer, answer.EvictionOrder, acts, RightOrder, SLIPS, reads, otherwise=lambda *_: RULE)
 
 
 def goes_first(answer: Answer, rng: random.Random) -> None:
@@ -209,7 +179,7 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
     def filling(size: int) -> WorkCost:
         order = answer.EvictionOrder()
         releases = [[list(range(first, first + 50))] for first in range(0, size, 50)]
-        return cost_of(lambda: answer.many(order.release, releases), size)
+        return cost_of(lambda: answer.many(order, "release", releases), size)
 
     def operations(size: int) -> WorkCost:
         order = answer.EvictionOrder()
@@ -218,11 +188,9 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
         acts = [act for b in blocks for act in (("revive", [b]), ("release", [[b]]), ("evict", [5]))]
         gone: list[Any] = []
         cost = cost_of(lambda: gone.extend(answer.play(order, acts)[2::3]), 3 * TURNS)
-        for each in gone:
-            listed(each, "evict(5)", 5)
+        for evicted in gone:
+            listed(evicted, "evict(5)", 5)
         return cost
 
-    smallest, *larger = BLOCKS
-    for size in larger:
-        for work in (filling, operations):
-            hold_steady(work, (smallest, size), "operation_too_slow")
+    for work in (filling, operations):
+        hold_steady(work, BLOCKS, "operation_too_slow")

@@ -5,10 +5,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.grading.exercise import Answer, Mistake
+from course.grading.blame import Mistake, shown
 from course.grading.exercises import metrics_slips as known
 from course.grading.exercises.percentiles import right_percentile
-from course.grading.tools import Slips, ask, average, close, compare, each, hold, listed, maybe, number, shown
+from course.grading.remote import Answer
+from course.grading.tools import Slips, ask, average, close, compare, each, hold, listed, maybe, number
 
 QUANTILES = (50, 80, 90, 95)
 TOLERANCE = 0.01

@@ -136,10 +136,6 @@ def judge(cases: Sequence[tuple[list[Tile], np.ndarray]], tip: str = "", what: s
         tip: names what usually makes NaN (or zeros) of these.
         what: what was done with them.
     """
-
-    def difference(arguments: tuple[list[Tile]], found: np.ndarray, wanted: np.ndarray) -> str:
-        return f"{described(*arguments)}{what} gave {shown(found)}; expected {shown(wanted)}"
-
     asked = [((tiles,), found) for tiles, found in cases]
     # Where all is masked, and zeros are right, wrong answers may be right as well.
     telling = [case for case in asked if right(*case[0]).any()]
@@ -147,7 +143,8 @@ def judge(cases: Sequence[tuple[list[Tile], np.ndarray]], tip: str = "", what: s
     def slip(_: tuple[list[Tile]], found: np.ndarray) -> str | None:
         return slip_of(SLIPS, telling, within(TOLERANCE)) if np.isfinite(found).all() and found.any() else tip
 
-    compare("result", asked, right, {}, agree=within(TOLERANCE), otherwise=slip, difference=difference)
+    about = {"agree": within(TOLERANCE), "describe": lambda tiles: described(tiles) + what}
+    compare("result", asked, right, {}, otherwise=slip, **about)
 
 
 def one_tile(answer: Answer, rng: random.Random) -> None:

@@ -151,29 +151,20 @@ def asked(answer: Answer, step: AttentionStep) -> np.ndarray:
     return array(answer.paged_attention(*step.arguments()), "paged_attention(...)", step.query.shape)
 
 
-def judge(answer: Answer, steps: Sequence[AttentionStep], tip: str = "") -> None:
+def judge(answer: Answer, steps: Sequence[AttentionStep], tip: str | None = None) -> None:
     """Hold the answer to attention computed the slow way.
 
     Args:
         tip: names what usually makes NaN of these.
     """
-
-    def difference(arguments: tuple[np.ndarray, ...], found: np.ndarray, wanted: np.ndarray) -> str:
-        odd = ~np.isclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE * np.abs(wanted).max())
-        token, head, _ = np.argwhere(odd)[0]
-        place = [f"{x:.4g}" for x in found[token, head]], [f"{x:.4g}" for x in wanted[token, head]]
-        where = f"{AttentionStep(*arguments)}: row {token}, head {head}"
-        return f"{where} is [{', '.join(place[0])}]; expected [{', '.join(place[1])}]"
-
     cases = [(astuple(step), asked(answer, step)) for step in steps]
-    slips = SLIPS if all(np.isfinite(found).all() for _, found in cases) else {}
 
-    def otherwise(_: object, first: np.ndarray) -> str | None:
+    def otherwise(*_: object) -> str | None:
         is_rounded = all(alike(found, right(*case), 0.02) for case, found in cases)
-        return "computed_in_16_bits" if is_rounded else None if np.isfinite(first).all() else tip
+        return "computed_in_16_bits" if is_rounded else None
 
-    agree = within(TOLERANCE)
-    compare("paged_attention", cases, right, slips, agree=agree, otherwise=otherwise, difference=difference)
+    about = {"agree": within(TOLERANCE), "describe": lambda *step: f"paged_attention of {AttentionStep(*step)}"}
+    compare("paged_attention", cases, right, SLIPS, otherwise=otherwise, nan=tip, **about)
 
 
 def gathers(answer: Answer, rng: random.Random) -> None:
@@ -213,7 +204,7 @@ def groups(answer: Answer, rng: random.Random) -> None:
 def mixed(answer: Answer, rng: random.Random) -> None:
     batches = (((1, 5), (1, 13), (1, 4)), ((1, 9), (4, 4), (3, 17), (1, 1)), ((6, 14), (1, 8), (2, 3)))
     asked = [some_step(rng, spans, (4, 2), size=size) for spans, size in zip(batches, (4, 4, 5))]
-    # Two requests share a full block: their prompts begin alike.
+    # Two requests share a full block: the beginning of their prompts.
     shared = some_step(rng, ((1, 6), (2, 7)), (4, 2))
     shared.block_tables[1, 0] = shared.block_tables[0, 0]
     judge(answer, [*asked, shared])

@@ -2,12 +2,10 @@
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-from course.grading.exercises.lru_eviction import written
 from course.grading.growth import WorkCost, cost_of, hold_steady
-from course.grading.tools import Answer, broken, compare, expect, whole
+from course.grading.tools import Acts, Answer, broken, expect, hold_acts, whole
 
 Act = tuple[str, Any]
 """("insert", tokens), ("match", tokens), ("evict", how many)"""
@@ -73,50 +71,27 @@ SLIPS = broken(__file__, with_fault)
 """Whose tokens go; `kind_of_act` knows the other mistakes by the first act with a wrong result."""
 
 
-def play(make: Callable[[], Any], acts: list[Act]) -> list[list[int]]:
-    """What each act gives by the oracle, and num_tokens behind it."""
-    tree = make()
-    return [[getattr(tree, name)(value), tree.num_tokens] for name, value in acts]
-
-
-def played(answer: Answer, acts: list[Act]) -> list[list[int]]:
-    """The same of the answer's tree."""
-    steps = [step for name, value in acts for step in ((name, [value]), ("num_tokens", None))]
-    found = answer.play(answer.RadixTree(), steps)
-    calls = [f"{name}({value})" for name, value in acts]
-    return [[whole(a, what), whole(b, "num_tokens")] for what, a, b in zip(calls, found[::2], found[1::2])]
-
-
 def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
-    cases = [((acts,), played(answer, acts)) for acts in histories]
-    slips = {name: partial(play, make) for name, make in SLIPS.items()}
-    compare("RadixTree", cases, partial(play, Trie), slips, otherwise=kind_of_act, difference=first_act)
+    """What each act gives, and num_tokens behind it."""
+    acts = [
+        [each for name, value in history for each in ((name, [value]), ("num_tokens", None))] for history in histories
+    ]
+    reads = dict.fromkeys(("insert", "match", "evict", "num_tokens"), whole)
+    hold_acts(answer, answer.RadixTree, acts, Trie, SLIPS, reads, kind_of_act)
 
 
-def kind_of_act(arguments: tuple[list[Act]], found: list[list[int]]) -> str:
+def kind_of_act(acts: Acts, i: int, found: list[int], wanted: list[int]) -> str:
     """What the first wrong result is about; names a text."""
-    (acts,), wanted = arguments, play(Trie, *arguments)
-    i = next(i for i, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1])
-    (name, value), (result, held), (should, _) = acts[i], found[i], wanted[i]
-    if result == should:
-        return "num_tokens_not_reduced" if name == "evict" else "counted_shared_twice"
+    name, arguments = acts[i]
+    if arguments is None:
+        return "num_tokens_not_reduced" if acts[i - 1][0] == "evict" else "counted_shared_twice"
     if name == "evict":
-        return "evict_gave_rest" if result == held else "evicted_whole_leaf"
+        return "evict_gave_rest" if found[i] == found[i + 1] else "evicted_whole_leaf"
     if any(before == "evict" for before, _ in acts[:i]):
         return "evicted_wrong_tokens"
     if name == "insert":
-        return "insert_counted_found" if result == len(value) - should else "insert_counted_all"
-    return "matched_in_the_middle" if result > should else "matched_whole_edges_only"
-
-
-def first_act(arguments: tuple[list[Act]], found: list[list[int]], wanted: list[list[int]]) -> str:
-    """The first result that is wrong, in words."""
-    (acts,) = arguments
-    i = next(i for i, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1])
-    what = f"after {written(acts[:i]) or 'nothing'}: {written(acts[i : i + 1])}"
-    if found[i][0] != wanted[i][0]:
-        return f"{what} gave {found[i][0]}, expected {wanted[i][0]}"
-    return f"{what}: num_tokens is {found[i][1]} behind it, expected {wanted[i][1]}"
+        return "insert_counted_found" if found[i] == len(arguments[0]) - wanted[i] else "insert_counted_all"
+    return "matched_in_the_middle" if found[i] > wanted[i] else "matched_whole_edges_only"
 
 
 def some_sequence(rng: random.Random, known: list[list[int]]) -> list[int]:
@@ -190,18 +165,16 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
 
     def inserting(size: int) -> WorkCost:
         tree, sequences = answer.RadixTree(), some_sequences(size)
-        return cost_of(lambda: answer.many(tree.insert, [[each] for each in sequences]), size)
+        return cost_of(lambda: answer.many(tree, "insert", [[each] for each in sequences]), size)
 
     def matching(size: int) -> WorkCost:
         tree, sequences = answer.RadixTree(), some_sequences(size)
-        answer.many(tree.insert, [[each] for each in sequences])
+        answer.many(tree, "insert", [[each] for each in sequences])
         asked, found = [rng.choice(sequences) for _ in range(ASKED)], []
-        cost = cost_of(lambda: found.extend(answer.many(tree.match, [[each] for each in asked])), ASKED)
+        cost = cost_of(lambda: found.extend(answer.many(tree, "match", [[each] for each in asked])), ASKED)
         whole_ones = [2 * TAIL + 1] * ASKED
         expect(found == whole_ones, "in a large tree, a sequence that was inserted is not found whole")
         return cost
 
-    smallest, *larger = SEQUENCES
-    for size in larger:
-        for work, operation in ((inserting, "insert()"), (matching, "match()")):
-            hold_steady(work, (smallest, size), "tree_too_slow", operation=operation)
+    for work, operation in ((inserting, "insert()"), (matching, "match()")):
+        hold_steady(work, SEQUENCES, "tree_too_slow", operation=operation)

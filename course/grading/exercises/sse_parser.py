@@ -5,9 +5,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.grading.exercise import Answer, Mistake
 from course.grading.growth import WorkCost, cost_of, hold_steady
-from course.grading.tools import Slips, broken, compare, cut, expect, listed, shown, slip_of, table
+from course.grading.tools import Answer, Mistake, Slips, broken, compare, cut, expect, listed, shown, slip_of, table
 
 Event = dict[str, str]
 """event, data, id"""
@@ -256,8 +255,8 @@ def stays_quick(answer: Answer, rng: random.Random) -> None:
 
     def pieces_of_a_line(size: int) -> WorkCost:
         parser = answer.EventParser()
-        answer.many(parser.feed, [[b"data: "], *[[letter * 10 * PIECE_BYTES]] * (size // (10 * PIECE_BYTES))])
-        cost = cost_of(lambda: answer.many(parser.feed, [[letter * PIECE_BYTES]] * PIECES), PIECES)
+        answer.many(parser, "feed", [[b"data: "], *[[letter * 10 * PIECE_BYTES]] * (size // (10 * PIECE_BYTES))])
+        cost = cost_of(lambda: answer.many(parser, "feed", [[letter * PIECE_BYTES]] * PIECES), PIECES)
         events = read_events(parser.feed(b"\n\n"), "feed(...)")
         expect([len(each["data"]) for each in events] == [size + PIECES * PIECE_BYTES], "long_line_lost", size=size)
         return cost

@@ -121,22 +121,15 @@ def judge(
         usual: names what usually is wrong with numbers that no slip explains.
         share: of the points, where it is wrong.
     """
-    dtype = cases[0][0].dtype
-
-    def difference(arguments: tuple[KernelCase], found: np.ndarray, wanted: np.ndarray) -> str:
-        odd = ~np.isclose(found, wanted, rtol=1e-2, atol=TOLERANCE[dtype] * np.abs(wanted).max())
-        row, column = np.argwhere(odd)[0] if odd.any() else (0, 0)
-        place = f"at [{row}, {column}] is {found[row, column]:.5g}; expected {wanted[row, column]:.5g}"
-        return f"{what} of {arguments[0]}: {place}"
-
     compare(
         what,
         [((case,), found) for case, found in cases],
         wanted,
-        slips if all(np.isfinite(found).all() for _, found in cases) else {},
-        agree=within(TOLERANCE[dtype]),
-        otherwise=lambda _, found: usual if np.isfinite(found).all() else tip,
-        difference=difference,
+        slips,
+        agree=within(TOLERANCE[cases[0][0].dtype]),
+        describe=lambda case: f"{what} of {case}",
+        otherwise=lambda *_: usual,
+        nan=tip,
         share=share,
     )
 

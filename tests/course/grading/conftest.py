@@ -1,4 +1,4 @@
-"""One warm process grades the answers of a test module, and one lab serves it; isolation is left to test_runner.py."""
+"""One warm process grades the answers of a test module; isolation is left to test_runner.py."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +9,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # wrong_answers
 
 from course.grading.exercise import Exercise
-from course.grading.plug_in import OpenLab
 from course.grading.runner import Graded, GradingWorker, Submission
 
 Grade = Callable[..., Graded]
@@ -26,13 +25,6 @@ def grade() -> Iterator[Grade]:
             return worker.grade(exercise, Submission.of_text(text, "answer.py"), seed)
 
         yield one
-
-
-@pytest.fixture(scope="module")
-def open_lab(tiny_llama_path: Path) -> Iterator[OpenLab]:
-    lab = OpenLab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
-    yield lab
-    lab.close()
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """The command line, the notebook's check and hint, and the history they share."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -9,41 +8,39 @@ from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from typer.testing import CliRunner, Result
+from wrong_answers import names_of
 
 from course.grading import WrongAnswerError
+from course.grading.__main__ import app
 from course.grading.exercises import find, ids
 from course.grading.history import History
 from course.grading.notebook import advise, check, hint
-from course.grading.source import answer_file
 
 ROOT = Path(__file__).parents[3]
 
 
-def cli(*arguments: str) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "course.grading", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+def cli(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
 
 
-def in_notebook(exercise_id: str, variant: str = "solution") -> dict:
-    names = {"__name__": "__main__"}
-    exec(compile(answer_file(find(exercise_id), variant), "<cell>", "exec"), names)
-    return names
-
-
-def test_from_the_list_to_full_marks(tmp_path: Path) -> None:
-    listed = json.loads(cli("list", "--json").stdout)
+def test_it_is_a_program_that_prints_json_only() -> None:
+    command = [sys.executable, "-m", "course.grading", "list", "--json"]
+    listed = json.loads(subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout)
     assert sorted(exercise["id"] for exercise in listed) == ids()
+
+
+def test_from_the_stub_to_full_marks(tmp_path: Path) -> None:
     answer = tmp_path / "answer.py"
     answer.write_text(cli("solution", "percentiles").stdout)
     done = cli("check", "percentiles", str(answer), "--seed", "5", "--json")
     report = json.loads(done.stdout)
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert set(report) == {"score", "max_score", "criteria"}
     assert report["score"] == report["max_score"] == sum(each["max_score"] for each in report["criteria"])
     assert all(set(each) == {"name", "score", "max_score", "feedback"} for each in report["criteria"])
     answer.write_text(cli("stub", "percentiles").stdout)
-    assert cli("check", "percentiles", str(answer), "--strict").returncode == 1
+    assert cli("check", "percentiles", str(answer), "--strict").exit_code == 1
     summary = json.loads(cli("summary", "--json").stdout)
     standing = next(each for each in summary["exercises"] if each["id"] == "percentiles")
     assert standing["attempts"] == 2
@@ -52,19 +49,19 @@ def test_from_the_list_to_full_marks(tmp_path: Path) -> None:
 
 def test_unknown_exercises_and_files_are_refused_with_a_tip() -> None:
     unknown = cli("stub", "block_pol")
-    assert unknown.returncode == 2
+    assert unknown.exit_code == 2
     assert "'block-pool'" in unknown.stderr
     assert "nowhere.py" in cli("check", "block-pool", "nowhere.py").stderr
 
 
 def test_functions_and_classes_of_a_notebook_are_graded() -> None:
-    names = in_notebook("percentiles")
+    names = names_of("percentiles")
     for answers in ((names["percentile"], names["two_numbers"]), (names["two_numbers"], names["percentile"]), (names,)):
         result = check("percentiles", *answers, seed=3, strict=True)
         assert result.score == result.max_score
         assert "seed=3" in str(result)
         assert "seed=3" in result._repr_mimebundle_()["text/html"]
-    assert check("block-pool", in_notebook("block-pool")["BlockPool"]).score == find("block-pool").max_score
+    assert check("block-pool", names_of("block-pool")["BlockPool"]).score == find("block-pool").max_score
 
 
 def test_a_notebook_answer_never_raises_unless_strict() -> None:
@@ -74,7 +71,7 @@ def test_a_notebook_answer_never_raises_unless_strict() -> None:
     assert "'percentiles'" in str(check("percentile", None))
     assert check("percentiles").score == 0
     with pytest.raises(WrongAnswerError):
-        check("percentiles", in_notebook("percentiles", "stub"), strict=True)
+        check("percentiles", names_of("percentiles", "stub"), strict=True)
 
 
 def test_hints_cost_points_once_and_only_for_later_attempts() -> None:
@@ -106,7 +103,7 @@ def test_a_history_survives_corruption(tmp_path: Path) -> None:
 def test_a_folder_without_rights_costs_the_note_only(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "file" / "below"))
-    assert "not saved" in str(check("percentiles", in_notebook("percentiles")))
+    assert "not saved" in str(check("percentiles", names_of("percentiles")))
     assert "not saved" in str(hint("percentiles"))
 
 

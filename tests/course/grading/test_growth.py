@@ -4,13 +4,12 @@ import ast
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from wrong_answers import wrong_answers
 
-from course.grading import growth, runner
+from course.grading import growth
 from course.grading.exercise import Mistake
 from course.grading.exercises import catalogue, find
 from course.grading.growth import MARGIN, TRIES, WorkCost, cost_of, hold_steady
@@ -78,7 +77,10 @@ def judged_for_growth() -> list[str]:
     return [each.id for each in catalogue() if {"hold_steady", "times_as_costly"} & vars(each.module).keys()]
 
 
-@pytest.mark.parametrize("exercise_id", judged_for_growth())
+FIRST, *OTHERS = judged_for_growth()
+
+
+@pytest.mark.parametrize("exercise_id", [FIRST, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)])
 def test_right_answers_earn_everything_at_a_tenth_of_the_speed(exercise_id: str, grade, monkeypatch) -> None:
     monkeypatch.setattr(growth, "AnswerTime", SlowClock())
     exercise = find(exercise_id)
@@ -104,22 +106,3 @@ def test_no_judge_has_a_clock_of_its_own(exercise) -> None:
     tree = ast.parse(Path(str(exercise.module.__file__)).read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     assert not {name.name for node in imports for name in node.names} & {"time", "timeit", "AnswerTime"}
-
-
-def test_a_slow_machine_has_a_longer_limit(monkeypatch) -> None:
-    """Half a second on a fast core is five on one of a tenth of its speed."""
-    limits = []
-
-    class Noted(runner.Link):
-        def __init__(self, channel, limit_s: float) -> None:
-            limits.append(limit_s)
-            super().__init__(channel, limit_s)
-
-        def ask(self, work: str, *content: object) -> object:
-            return 10.0 if super().ask(work, *content) and work == "prepare" else None
-
-    exercise = replace(find("percentiles"), limit_s=0.5)
-    monkeypatch.setattr(runner, "Link", Noted)
-    with runner.GradingWorker() as worker:
-        worker._linked(exercise, runner.Submission.of_text("", "answer.py"))
-    assert limits == [runner.START_LIMIT_S, 5.0]

@@ -1,13 +1,17 @@
 """A learner's parts serve requests; one that breaks a rule is replaced, and the answers stay right."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 from fake_runner import FakeRunner, drain, expected_output, greedy
+from wrong_answers import names_of
 
-from course.grading.exercises import find
-from course.grading.exercises.continuous_batching_step import Request as Planned
 from course.grading.exercises.continuous_batching_step import right_plan
 from course.grading.plug_in import OpenLab, Parts, build_engine
-from course.grading.source import answer_file
+from course.lab.run import Run
 from minillm import EngineConfig
 from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import VirtualClock
@@ -15,21 +19,19 @@ from minillm.core.timeline import VirtualClock
 PROMPTS = [list(range(10 * i, 10 * i + length)) for i, length in enumerate((30, 5, 17, 60, 9, 41))]
 
 
-def model_answer(exercise_id: str) -> dict:
-    names: dict = {}
-    exec(answer_file(find(exercise_id), "solution"), names)
-    return names
-
-
-PLAN_STEP = model_answer("continuous-batching-step")["plan_step"]
-BLOCK_POOL = model_answer("block-pool")["BlockPool"]
-PICK_VICTIM = model_answer("preemption")["pick_victim"]
-BLOCK_NAMES = model_answer("prefix-hash-chain")["block_names"]
-RADIX_TREE = model_answer("radix-tree")["RadixTree"]
-EVICTION_ORDER = model_answer("lru-eviction")["EvictionOrder"]
+PLAN_STEP = names_of("continuous-batching-step")["plan_step"]
+BLOCK_POOL = names_of("block-pool")["BlockPool"]
+PICK_VICTIM = names_of("preemption")["pick_victim"]
+BLOCK_NAMES = names_of("prefix-hash-chain")["block_names"]
+RADIX_TREE = names_of("radix-tree")["RadixTree"]
+EVICTION_ORDER = names_of("lru-eviction")["EvictionOrder"]
+ATTENTION = names_of("paged-attention")["paged_attention"]
+ROUTE = names_of("expert-routing")["route"]
+MATCHER = names_of("grammar-mask")["Matcher"]
+AB = {"start": "s", "final": {"end"}, "next": {"s": {"a": "s", "b": "end"}}}
 SHARED = [[7, 8, 9, 10, 11, 12, 13, 14] * 2, [3, 1, 4, 1, 5, 9, 2, 6] * 2, list(range(40))]
 RETURNING = [[*SHARED[i % 3], *range(i, i + 5)] for i in (0, 1, 0, 2, 1, 0, 2, 0, 1)]
-"""Prompts of which some begin alike: a cache that is too small must forget some of them."""
+"""Prompts of which some have a common beginning: a cache that is too small must forget some of them."""
 SAME = {"prompts": [[1, 2, 3, 4] * 3, *RETURNING]}
 """In the first, one block comes three times."""
 
@@ -64,12 +66,6 @@ def steps_of(batches: list) -> list[dict[str, int]]:
     return [{each.request.request_id: each.num_tokens for each in batch.requests} for batch in batches]
 
 
-def oracle(running: list, waiting: list, budget: int, seats: int) -> dict[str, int]:
-    """What the exercise takes for right."""
-    copies = [[Planned(s.request_id, s.num_tokens, s.num_computed_tokens) for s in each] for each in (running, waiting)]
-    return right_plan(*copies, budget, seats)
-
-
 def one_at_a_time(running: list, waiting: list, budget: int, seats: int) -> dict[str, int]:
     first = (running or waiting)[0]
     return {first.request_id: min(first.num_tokens - first.num_computed_tokens, budget)}
@@ -90,7 +86,7 @@ class GivesTheSameAgain(EVICTION_ORDER):
     [
         (Parts(scheduler_step=PLAN_STEP), {}),
         (Parts(scheduler_step=PLAN_STEP), TIGHT),
-        (Parts(scheduler_step=oracle), {"num_kv_blocks": 400}),
+        (Parts(scheduler_step=right_plan), {"num_kv_blocks": 400}),
         (Parts(pick_victim=PICK_VICTIM), {"num_kv_blocks": 18}),
         (Parts(block_names=BLOCK_NAMES), {"prompts": RETURNING}),
         (Parts(eviction_order=EVICTION_ORDER), {"num_kv_blocks": 22, "prompts": RETURNING}),
@@ -155,6 +151,22 @@ def test_the_model_answers_blocks_serve_also_when_they_run_out() -> None:
     assert served(Parts(block_pool=BLOCK_POOL), num_kv_blocks=24)[0] == []
 
 
+def lab_of(path: Path) -> Iterator[OpenLab]:
+    lab = OpenLab(short=True, model=str(path), dtype="float32", max_model_len=512, num_kv_blocks=96)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture(scope="module")
+def open_lab(tiny_llama_path: Path) -> Iterator[OpenLab]:
+    yield from lab_of(tiny_llama_path)
+
+
+@pytest.fixture(scope="module")
+def moe(tiny_moe_path: Path) -> Iterator[OpenLab]:
+    yield from lab_of(tiny_moe_path)
+
+
 def test_the_lab_shows_both(open_lab: OpenLab) -> None:
     ours = open_lab.run("burst")
     yours = open_lab.run_with("burst", scheduler_step=PLAN_STEP, block_pool=BLOCK_POOL)
@@ -186,3 +198,63 @@ class NoMemory(RADIX_TREE):
     def match(self, tokens: list[int]) -> int:
         found, self.last = len(tokens) if tokens == getattr(self, "last", None) else 0, None
         return found
+
+
+def same_answers(ours: Run, yours: Run) -> bool:
+    return [each.token_ids for each in ours.outputs] == [each.token_ids for each in yours.outputs]
+
+
+def test_the_model_answers_in_the_real_model_give_the_engines_tokens(open_lab: OpenLab, moe: OpenLab) -> None:
+    for lab, part, answer in ((open_lab, "attention", ATTENTION), (moe, "router", ROUTE)):
+        calls: list[int] = []
+
+        def counted(rows, *others, answer=answer, calls=calls):
+            calls.append(len(rows))
+            return answer(rows, *others)
+
+        yours = lab.run_with("burst", **{part: counted})
+        assert lab.notes == []
+        assert 1 in calls
+        assert max(calls) > 1
+        assert same_answers(lab.run("burst"), yours)
+        num_calls = len(calls)
+        lab.run("burst")
+        assert len(calls) == num_calls  # the next run is the engine's own again
+
+
+def test_another_one_in_the_real_model_is_really_used(open_lab: OpenLab, moe: OpenLab) -> None:
+    def smallest(logits, k, normalize):
+        return ROUTE(-logits, k, normalize)
+
+    for lab, parts in ((open_lab, {"attention": lambda query, *_: np.zeros_like(query)}), (moe, {"router": smallest})):
+        yours = lab.run_with("burst", **parts)
+        assert lab.notes == []
+        assert not same_answers(lab.run("burst"), yours)
+
+
+def test_every_answer_follows_the_grammar(open_lab: OpenLab) -> None:
+    yours = open_lab.run_with("burst", matcher=MATCHER, grammar=AB)
+    assert open_lab.notes == []
+    texts = [each.text for each in yours.outputs]
+    assert texts
+    assert all(text.rstrip("b") == "a" * len(text.rstrip("b")) and text.count("b") <= 1 for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("part", "broken", "words"),
+    [
+        ("attention", lambda query, *others: query[:, :1], "has shape"),
+        ("attention", lambda query, *others: query * np.nan, "not finite"),
+        ("attention", lambda query: query, "TypeError"),
+        ("router", lambda logits, k, _: (logits[:, :1], logits[:, :1]), "experts and shares are"),
+        ("router", lambda logits, k, _: (np.full((len(logits), k), 99), np.ones((len(logits), k))), "does not exist"),
+        ("matcher", type("Silent", (MATCHER,), {"allowed": lambda self: [False]}), "no token"),
+    ],
+)
+def test_one_in_the_real_model_that_breaks_a_rule_is_replaced(
+    open_lab: OpenLab, moe: OpenLab, part: str, broken: Any, words: str
+) -> None:
+    lab = moe if part == "router" else open_lab
+    yours = lab.run_with("burst", **{part: broken}, grammar=AB)
+    assert {words in note for note in lab.notes} == {True}
+    assert same_answers(lab.run("burst"), yours)

@@ -13,9 +13,10 @@ Of each place, the lines with " " and "-" stand in the model answer exactly once
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from course.grading.exercises import find
-from course.grading.source import answer_file
+from course.grading.source import Variant, answer_file
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,13 @@ class WrongAnswer:
 
     def text(self) -> str:
         return patched(answer_file(find(self.exercise_id), "solution"), self.patch)
+
+
+def names_of(exercise_id: str, variant: Variant = "solution") -> dict[str, Any]:
+    """What a model answer, or a stub, defines, as in a notebook."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(answer_file(find(exercise_id), variant), "<cell>", "exec"), names)
+    return names
 
 
 def wrong_answers(path: Path) -> list[WrongAnswer]:
