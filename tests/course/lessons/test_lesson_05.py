@@ -207,23 +207,39 @@ def move(ttft: float, gap: float) -> words.Move:
     return words.Move("a to b", (1.0, ttft), (1.0, gap))
 
 
-def test_b3_counts_opposite_moves() -> None:
-    assert words.b3([move(2, 0.5), move(0.5, 2)]).kind == "holds"
-    mixed = words.b3([move(2, 0.5), move(2, 1.01), move(0.5, 0.5)])
-    assert mixed.kind == "holds only when" and "1 of 3" in mixed.verdict
-    assert words.b3([move(2, 2)]).kind == "wrong"
-    assert words.b3([move(1.01, 1.0)]).kind == "not shown"
-    here = words.Move("a to b, here", (1.0, 2.0), (1.0, 2.0))
-    assert words.b3([here, move(2, 0.5)], noise=1.2).kind == "holds only when"
-    assert words.b3([here, move(2, 0.5)], noise=9.0).kind == "holds"
-    assert words.b3([here], noise=9.0).kind == "not shown"
-    assert lesson.noise([MADE]) < 1.5
-    assert words.b3(words.b3_at_70b(20)).kind == "holds only when"
+HERE = words.Move("a to b, here", (1.0, 2.0), (1.0, 2.0))
 
 
-def test_d19_depends_on_the_batch() -> None:
-    cost = lesson.PerToken("x", 0.001, {1: 0.02, 8: 0.004})
-    assert words.d19([cost]).kind == "holds only when" and cost.ratio(8) == pytest.approx(4)
+@pytest.mark.parametrize(
+    ("moves", "noise", "kind"),
+    [
+        ([move(2, 0.5), move(0.5, 2)], 1.0, "holds"),
+        ([move(2, 0.5), move(2, 1.01), move(0.5, 0.5)], 1.0, "holds only when"),
+        ([move(2, 2)], 1.0, "wrong"),
+        ([move(1.01, 1.0)], 1.0, "not shown"),
+        ([HERE, move(2, 0.5)], 1.2, "holds only when"),
+        ([HERE, move(2, 0.5)], 9.0, "holds"),  # this machine is too busy to be judged
+        ([HERE], 9.0, "not shown"),
+    ],
+)
+def test_b3_counts_opposite_moves(moves: list[words.Move], noise: float, kind: str) -> None:
+    assert words.b3(moves, noise=noise).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("cuts", "tokens", "kind"),
+    [
+        ((0.5, 0.45), 1.0, "holds"),
+        ((0.9, -0.1), 1.0, "holds only when"),
+        ((0.1,), 1.0, "wrong"),
+        ((0.5,), 2.0, "not shown"),  # throughput is another one
+    ],
+)
+def test_d21_needs_a_baseline_and_equal_throughput(cuts: tuple[float, ...], tokens: float, kind: str) -> None:
+    assert words.d21([words.FleetPair("a to b", (1.0, 1 - cut), (1.0, tokens)) for cut in cuts]).kind == kind
+
+
+def test_a_token_of_an_answer_costs_less_in_a_larger_batch() -> None:
     big = lesson.simulated_per_token()
     assert big.ratio(1) > 50 > 10 > big.ratio(256)
 
@@ -233,17 +249,6 @@ def test_per_token_costs_come_from_steps_of_one_kind(tiny_lab: Lab) -> None:
     assert set(found.decode) == {1, 2, 3, 4} and found.prefill > 0
     with pytest.raises(ValueError, match="only"):
         lesson.measured_per_token([replace(MADE, steps=())])
-
-
-def pair(cut: float, tokens: float = 1.0) -> words.FleetPair:
-    return words.FleetPair("a to b", (1.0, 1 - cut), (1.0, tokens))
-
-
-def test_d21_needs_a_baseline_and_equal_throughput() -> None:
-    assert words.d21([pair(0.5), pair(0.45)]).kind == "holds"
-    assert words.d21([pair(0.9), pair(-0.1)]).kind == "holds only when"
-    assert words.d21([pair(0.1)]).kind == "wrong"
-    assert words.d21([pair(0.5, tokens=2.0)]).kind == "not shown"
 
 
 # ---------------------------------------------------------------- check

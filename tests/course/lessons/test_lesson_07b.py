@@ -87,10 +87,6 @@ def test_d14_by_length_and_by_what_is_lost() -> None:
     assert "1,500 tokens: 0%" in claim.measured and "2 blocks given back, 2 held" in claim.measured
 
 
-def test_the_claim_measures_itself(tiny_lab: Lab) -> None:
-    assert words.MEASURE["D14"](tiny_lab).id == "D14"
-
-
 def test_the_check_rewards_what_is_right() -> None:
     check = checks(large(), {"KV in int8": loss()})
     freed = 1 - replace(large(), window=2048).chat_bytes_at(6000) / large().chat_bytes_at(6000)

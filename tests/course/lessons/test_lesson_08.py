@@ -257,11 +257,6 @@ def test_d5_counts_corrections() -> None:
     assert claim.kind == "wrong" and "in 2 verifications" in claim.measured and "before it (1 in all)" in claim.measured
 
 
-def test_claims_measure_themselves(tiny_lab: Lab) -> None:
-    for name, measure in words.MEASURE.items():
-        assert measure(tiny_lab).id == name
-
-
 RIGHT = {"q1": emitted(0.8, 5), "q2": emitted(0.8, 5) / 1.25, "q3": "One token", "q4": "never", "q5": 4}
 
 
@@ -277,6 +272,7 @@ def test_the_check_rewards_what_is_right() -> None:
     assert checks(border, TOLD)("q4", 100 * key).score == 1
     assert checks(border, TOLD)("q4", key + 0.1).score == 0.5
     assert "it is ×1 at" in str(checks(border, TOLD)("q4", "never"))
+    refuses_garbage(check, 5)
 
 
 def test_a_story_player_has_as_many_steps_as_its_answer() -> None:
@@ -287,7 +283,3 @@ def test_a_story_player_has_as_many_steps_as_its_answer() -> None:
         assert panel.controls["step"].max == steps
         panel.controls["step"].value = steps
         assert f"Step {steps}:" in panel.static_html()
-
-
-def test_no_answer_raises() -> None:
-    refuses_garbage(checks(made_costs(), TOLD), 5)

@@ -1,7 +1,6 @@
 """Lesson 10: both ends of the wire. Arithmetic by hand; real sockets, a tiny model; the network at 70B simulated."""
 
 import socket
-from collections.abc import Iterator
 
 import pytest
 from asserting import refuses_garbage, shows
@@ -12,12 +11,6 @@ from course.lab.server import LabServer, in_background
 from course.lessons.lesson_10 import pictures, run, simulated, words
 from course.lessons.lesson_10.check import checks
 from course.lessons.lesson_10.run import ProxiedStream
-
-
-@pytest.fixture
-def server(tiny_lab: Lab) -> Iterator[LabServer]:
-    with LabServer(tiny_lab) as running:
-        yield running
 
 
 def test_tokens_of_one_read_arrive_together() -> None:

@@ -1,6 +1,5 @@
 """Lesson 10b: distance and handshakes, a reader at work, light in glass."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,6 @@ from asserting import refuses_garbage, shows
 from made_stream import START, TRIPS, passed
 
 from course.lab.http_client import ask, connect
-from course.lab.lab import Lab
 from course.lab.relay import RelayPath, relay
 from course.lab.server import LabServer
 from course.lessons.lesson_10.run import PROMPT, num_tokens
@@ -16,12 +14,6 @@ from course.lessons.lesson_10b import explorer, pictures, run, words
 from course.lessons.lesson_10b.check import checks
 from course.lessons.lesson_10b.run import ReceivedAnswer
 from minillm.server.answers import DONE
-
-
-@pytest.fixture
-def server(tiny_lab: Lab) -> Iterator[LabServer]:
-    with LabServer(tiny_lab) as running:
-        yield running
 
 
 def test_nobody_reads_what_is_not_there() -> None:
@@ -75,10 +67,6 @@ def test_distance_is_light_in_glass() -> None:
     budget = {"rtt_ms": 80, "handshakes": 2, "gateway_ms": 15, "queue_ms": 40, "prefill_ms": 150, "held": 0}
     assert sum(explorer.hops(**budget).values()) == 3 * 80 + 15 + 40 + 150 + 2
     shows(explorer.draw_hops(500.0, **budget), "447 ms of a budget of 500 ms")
-
-
-def test_the_ledger_can_measure_it(tiny_lab: Lab) -> None:
-    assert words.MEASURE["E1"](tiny_lab).id == "E1"
 
 
 FORMS = {"streamed": ReceivedAnswer((0.1, 1.0), 2), "whole": ReceivedAnswer((1.02, 1.02), 2)}

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from asserting import refuses_garbage
 
-from course.lab.lab import Lab
 from course.lab.prices import gpu_price, price_source
 from course.lessons.lesson_11 import fleet, pictures, run, words
 from course.lessons.lesson_11.check import checks
@@ -15,13 +14,7 @@ from course.lessons.lesson_11.run import Ask, KneePoint, LoadTestPoint, Sweep
 from course.simulator.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
 
-
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few requests and few slots: the shapes stay, and a run takes a tenth of a second."""
-    monkeypatch.setenv("MINILLM_SHORT", "1")
-    monkeypatch.setattr(fleet, "SLOTS", 40)
-    monkeypatch.setattr(fleet, "LEAST", 80)
+pytestmark = pytest.mark.usefixtures("few_requests")
 
 
 def served(waits: list[float], ttft: list[float] | None = None) -> fleet.Served:
@@ -127,10 +120,6 @@ def test_a10_tells_a_limit_from_a_load() -> None:
     assert words.a10({"x": best_at_32}, crowds).kind == "holds only when"
     other = words.a10({"x": FALLS}, crowds)
     assert other.kind == "wrong"
-
-
-def test_the_ledger_can_measure_it(tiny_lab: Lab) -> None:
-    assert words.MEASURE["A8"](tiny_lab).id == "A8"
 
 
 def test_the_check_rewards_what_is_right() -> None:

@@ -6,21 +6,13 @@ import numpy as np
 import pytest
 from asserting import refuses_garbage, shows
 
-from course.lessons.lesson_11 import fleet
 from course.lessons.lesson_11b import explorer, pictures, run, words
 from course.lessons.lesson_11b.check import checks
 from course.lessons.lesson_11b.run import MEASURES, Alarm, Spike, SpikeRequest, SpikeStory
 from course.simulator.cluster.record import ClientRecord
 from minillm.core.timeline import Timeline
 
-
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few requests and few slots: the shapes stay, and a run takes a tenth of a second."""
-    monkeypatch.setenv("MINILLM_SHORT", "1")
-    monkeypatch.setattr(fleet, "SLOTS", 40)
-    monkeypatch.setattr(fleet, "LEAST", 80)
-    monkeypatch.setattr(run, "SLEEP_COUNT", 80)
+pytestmark = pytest.mark.usefixtures("few_requests")
 
 
 SMALL_SPIKE = Spike(times=3.0, length=30.0, cold=30.0)

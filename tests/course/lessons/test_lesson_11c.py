@@ -3,19 +3,12 @@
 import pytest
 from asserting import refuses_garbage, shows
 
-from course.lab.lab import Lab
 from course.lessons.lesson_11 import fleet
-from course.lessons.lesson_11c import pictures, run, words
+from course.lessons.lesson_11c import pictures, run
 from course.lessons.lesson_11c.check import checks
 from course.lessons.lesson_11c.run import Route
 
-
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few requests and few slots: the shapes stay, and a run takes a tenth of a second."""
-    monkeypatch.setenv("MINILLM_SHORT", "1")
-    monkeypatch.setattr(fleet, "SLOTS", 40)
-    monkeypatch.setattr(fleet, "LEAST", 80)
+pytestmark = pytest.mark.usefixtures("few_requests")
 
 
 def test_a_bill_is_rent_over_tokens() -> None:
@@ -53,10 +46,6 @@ def test_a_step_reads_the_adapters_that_occur_in_it() -> None:
     assert (many - plain) / (one - plain) == pytest.approx(expected, rel=0.01)
     shows(pictures.draw_adapters(model, 32, 16, 64), "64 adapters: a step takes")
     assert "64" in str(pictures.adapters_bill(model, 16, 64)) and "0.0 GB" in str(pictures.adapters_bill(model, 16, 64))
-
-
-def test_the_ledger_can_measure_it(tiny_lab: Lab) -> None:
-    assert words.MEASURE["E8"](tiny_lab).id == "E8"
 
 
 def test_the_check_rewards_what_is_right() -> None:
