@@ -176,7 +176,9 @@ def d11(ladder: Ladder) -> Claim:
     """Four times the prompt, four times the time?"""
     shorter, longer = ladder.four_apart
     on = simulated.deployment()
-    usual, far = (simulated.prefill_seconds(on, 4 * n) / simulated.prefill_seconds(on, n) for n in (1024, LONG // 2))
+    usual, far = (
+        simulated_70b.prefill_seconds(on, 4 * n) / simulated_70b.prefill_seconds(on, n) for n in (1024, LONG // 2)
+    )
     is_usual = 3.5 <= usual <= 4.7
     return conclude(
         "D11",
@@ -246,7 +248,7 @@ def halved_4k() -> dict[str, float]:
     """Seconds that halving a 4k prompt saves a 70B, alone on a replica: hardware -> seconds."""
     fleet = {"four H100s": simulated.deployment(), "two A100s": simulated_70b.deployment(profile="a100-80gb", tp=2)}
     return {
-        name: simulated.prefill_seconds(on, FOUR_K) - simulated.prefill_seconds(on, FOUR_K // 2)
+        name: simulated_70b.prefill_seconds(on, FOUR_K) - simulated_70b.prefill_seconds(on, FOUR_K // 2)
         for name, on in fleet.items()
     }
 
@@ -258,7 +260,7 @@ def big_savings(lengths: Sequence[int] = (1024, FOUR_K, LONG)) -> dict[int, floa
     found = {}
     for tokens in lengths:
         moving = eager_seconds(shape, tokens, reach)
-        found[tokens] = moving / (moving + simulated.prefill_seconds(on, tokens))
+        found[tokens] = moving / (moving + simulated_70b.prefill_seconds(on, tokens))
     return found
 
 

@@ -18,7 +18,6 @@ from course.lessons.lesson_04.run import (
     busiest_share,
     by_gap,
     cache_savings,
-    client_ttft,
     cold_and_warm,
     conversation,
     hit_rate,
@@ -146,11 +145,11 @@ def routers(fleet: Mapping[str, FleetRun]) -> Finding:
         "routers",
         "prefix_aware_finds_more" if better else "every_replica_knows_all",
         round_found=by_turn.prefix_hit_rate,
-        round_p50=client_ttft(by_turn, 50),
-        round_p99=client_ttft(by_turn, 99),
+        round_p50=simulated_70b.ttft(by_turn, 50),
+        round_p99=simulated_70b.ttft(by_turn, 99),
         prefix_aware_found=by_prefix.prefix_hit_rate,
-        prefix_aware_p50=client_ttft(by_prefix, 50),
-        prefix_aware_p99=client_ttft(by_prefix, 99),
+        prefix_aware_p50=simulated_70b.ttft(by_prefix, 50),
+        prefix_aware_p99=simulated_70b.ttft(by_prefix, 99),
     )
 
 
@@ -163,9 +162,9 @@ def hot(fleet: Mapping[str, FleetRun]) -> Finding:
         "hot",
         outcome,
         round=busiest_share(by_turn),
-        round_p99=client_ttft(by_turn, 99),
+        round_p99=simulated_70b.ttft(by_turn, 99),
         prefix_aware=busiest_share(by_prefix),
-        prefix_aware_p99=client_ttft(by_prefix, 99),
+        prefix_aware_p99=simulated_70b.ttft(by_prefix, 99),
     )
 
 

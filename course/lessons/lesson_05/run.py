@@ -217,9 +217,8 @@ def measured_per_token(runs: Sequence[Run], where: str = "here") -> PerToken:
 def simulated_per_token(on: Deployment | None = None, batches: Sequence[int] = BATCHES) -> PerToken:
     """At 70B: the price of one step of each kind, straight from the simulator's step model."""
     on = on or simulated_70b.deployment()
-    price = on.step_time().price
-    prefill = price(simulated_70b.prefill_work(CHUNK)).total / CHUNK
-    decode = {n: price(simulated_70b.decode_work(n, CONTEXT)).total / n for n in batches}
+    prefill = simulated_70b.prefill_seconds(on, CHUNK) / CHUNK
+    decode = {n: simulated_70b.decode_seconds(on, n, CONTEXT) / n for n in batches}
     return PerToken("70B, simulated", prefill, decode)
 
 

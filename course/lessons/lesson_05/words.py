@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from course.lab import simulated_70b
 from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
@@ -257,9 +258,10 @@ def pairs(rates: Sequence[float], num_requests: int = 200) -> list[FleetPair]:
     for qps in rates:
         fleets = {name: simulated.serve(name, qps, num_requests=num_requests) for name in names}
         for before, after in CHANGES:
-            a, b = fleets[before], fleets[after]
-            name = f"{before} to {after} at {qps:g}/s"
-            found.append(FleetPair(name, (a.ttft(50), b.ttft(50)), (a.tokens_per_s, b.tokens_per_s)))
+            both = fleets[before], fleets[after]
+            ttft = tuple(simulated_70b.ttft(run, 50) for run in both)
+            speed = tuple(simulated_70b.tokens_per_s(run) for run in both)
+            found.append(FleetPair(f"{before} to {after} at {qps:g}/s", ttft, speed))
     return found
 
 

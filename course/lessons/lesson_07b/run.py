@@ -289,8 +289,7 @@ TIERS: dict[str, list[dict[str, object]]] = {
 @functools.cache
 def token_bytes() -> float:
     """KV of one token of Llama-3-70B, over all GPUs."""
-    on = simulated_70b.deployment()
-    return on.block_bytes * on.placement.tp / on.block_size
+    return simulated_70b.token_bytes(simulated_70b.deployment())
 
 
 def fetch_s(tokens: int, gb_per_s: float, latency_ms: float) -> float:
@@ -301,7 +300,7 @@ def fetch_s(tokens: int, gb_per_s: float, latency_ms: float) -> float:
 @functools.cache
 def compute_s(tokens: int) -> float:
     """Seconds to prefill it instead."""
-    return simulated_70b.deployment().step_time().price(simulated_70b.prefill_work(tokens)).total
+    return simulated_70b.prefill_seconds(simulated_70b.deployment(), tokens)
 
 
 def tier_runs(qps: float = 2.0) -> dict[str, FleetRun]:

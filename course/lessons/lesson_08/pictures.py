@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from course.lab import simulated_70b
 from course.lab.display import Html, as_table, stack
 from course.lab.draft_rules import DRAWS, RULES, NextToken, distance, drafter, usual_distance
 from course.lab.explorer import Explorer, buttons, choices, slider
@@ -167,8 +168,8 @@ STRONGEST = 1.0
 
 @functools.cache
 def map_rounds(k: int, context: int, drafts: str, under: str) -> dict[int, simulated.Round]:
-    on = simulated.stack(under)
-    room = on.num_kv_blocks * on.block_size // (context + k + 1)
+    on = simulated_70b.deployment(stack=under)
+    room = simulated_70b.room_tokens(on) // (context + k + 1)
     return {
         b: simulated.price_round(on, b, context, k, simulated.DRAFTERS[drafts]) for b in simulated.BATCHES if b <= room
     }

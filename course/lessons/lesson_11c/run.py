@@ -212,7 +212,7 @@ def regimes() -> dict[str, Regime]:
     for name, (prompt, answer) in REGIMES.items():
         traffic = fleet.asking(prompt, answer, spread=False)
         rate = fleet.capacity(traffic)
-        prefill = on.step_time().price(simulated_70b.prefill_work(prompt)).total
+        prefill = simulated_70b.prefill_seconds(on, prompt)
         found[name] = Regime(prompt, answer, rate, min(rate * prefill, 1.0))
     return found
 

@@ -6,7 +6,6 @@ from course.lab import simulated_70b
 from course.lab.run import percentile
 from course.lab.scale import enough
 from course.lab.visits import visits_of, waits
-from course.lessons.lesson_02 import simulated
 from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.kinds import Independent
@@ -50,7 +49,7 @@ POOLS: dict[str, dict[str, int]] = {"all memory": {}, "a pool sized for the old 
 
 
 def _play_long_prompts(tokens: int, rate: float, **fields: int) -> WaitAndPrefill:
-    return waits_of_run(simulated.serve(_long_prompts(tokens), Poisson(rate=rate), 240, least=120, **fields))
+    return waits_of_run(simulated_70b.served(_long_prompts(tokens), Poisson(rate=rate), 240, least=120, **fields))
 
 
 def post_mortem() -> tuple[

@@ -6,7 +6,7 @@ import pytest
 import torch
 from asserting import refuses_garbage
 
-from course.lab import draft_rules, draft_story, verify_costs
+from course.lab import draft_rules, draft_story, simulated_70b, verify_costs
 from course.lab.draft_rules import NextToken
 from course.lab.draft_story import DraftStep, DraftStory
 from course.lab.lab import Lab
@@ -192,7 +192,7 @@ def test_distances_by_hand() -> None:
 
 
 def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
-    on = simulated.stack(simulated.TODAY)
+    on = simulated_70b.deployment()
     alone, full = (simulated.price_round(on, batch, 1024, 4, simulated.DRAFT_MODEL) for batch in (1, 256))
     assert alone.verify / alone.plain < 1.2 < full.verify / full.plain
     free = simulated.price_round(on, 1, 1024, 4, None)
@@ -200,7 +200,7 @@ def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
 
 
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
-    on = simulated.stack(simulated.TODAY)
+    on = simulated_70b.deployment()
     early, late = (run.pay_back(on, prompt) for prompt in (100, 4000))
     assert 0 < early.tokens < late.tokens and late.reading > early.reading
     assert run.pay_back(on, 100, alpha=0.0).words == "never"

@@ -254,9 +254,11 @@ def test_seventy_billion_by_format(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_memory_is_short_fewer_bits_shorten_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
     found = simulated.cramped((PLAIN, "int8", "KV int8"))
-    assert found["int8"].room > 5 * found[PLAIN].room and found["KV int8"].room > 1.8 * found[PLAIN].room
-    assert found["int8"].wait < found[PLAIN].wait and found["KV int8"].wait < found[PLAIN].wait
-    assert f"{found[PLAIN].room:,}" in str(simulated.cramped_table(found))
+    room = {name: simulated.cramped_room(name) for name in found}
+    wait = {name: simulated.phase_means(run)["queue"] for name, run in found.items()}
+    assert room["int8"] > 5 * room[PLAIN] and room["KV int8"] > 1.8 * room[PLAIN]
+    assert max(wait["int8"], wait["KV int8"]) < wait[PLAIN]
+    assert f"{room[PLAIN]:,}" in str(simulated.cramped_table(found))
 
 
 # ---------------------------------------------------------------- claims and the check

@@ -115,11 +115,13 @@ def test_larger_chunks_are_fewer(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch)
 def test_the_network_at_70b_moves_clients_and_not_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated, "REQUESTS", 24)
     simulated.served.cache_clear()
-    near, held, far = simulated.served(0), simulated.served(0, 0, 17), simulated.served(150, 2)
-    assert near.itl_client == pytest.approx(near.itl_engine)
-    assert held.itl_engine == pytest.approx(near.itl_engine) and held.itl_client[0] == 0
-    assert held.itl_client[1] > 5 * near.itl_client[1]
-    assert far.ttft_client == pytest.approx(near.ttft_client + 3 * 0.15, rel=0.1)
+    networks = (0, 0, 1), (0, 0, 17), (150, 2, 1)
+    near, held, far = (simulated.both_ends(simulated.served(*network)).values() for network in networks)
+    (engine, client), (held_engine, held_client), (_, far_client) = near, held, far
+    assert client == pytest.approx(engine)
+    assert held_engine == pytest.approx(engine) and held_client[1] == 0
+    assert held_client[2] > 5 * client[2]
+    assert far_client[0] == pytest.approx(client[0] + 3 * 0.15, rel=0.1)
     simulated.served.cache_clear()
 
 
