@@ -54,59 +54,32 @@ def ladder(found: Ladder) -> Finding:
         outcome = "less_than_proportional"
     else:
         outcome = "proportional" if power <= straight_to else "more_than_proportional"
-    return tell(
-        "03",
-        "ladder",
-        outcome,
-        shorter=shorter,
-        longer=longer,
-        ratio=found.ratio(shorter, longer),
-        power=power,
-        first=first,
-        second=second,
-        start=found.exponent(first, second),
-    )
+    told = {"shorter": shorter, "longer": longer, "ratio": found.ratio(shorter, longer), "power": power}
+    start = found.exponent(first, second)
+    return tell("03", "ladder", outcome, first=first, second=second, start=start, **told)
 
 
 def square(points: Sequence[AttentionPoint]) -> Finding:
     """Textbook against fused: memory, and time."""
     short, long = points[0], points[-1]
     outcome = "saves_time_too" if long.speedup > 1.1 else "saves_memory_only"
-    return tell(
-        "03", "square", outcome, tokens=long.tokens, memory=1 / long.memory, long=long.speedup, short=short.speedup
-    )
+    return tell("03", "square", outcome, tokens=long.tokens, memory=1 / long.memory, long=long, short=short)
 
 
 def request(both: Mapping[str, Ladder]) -> Finding:
     """What fused attention takes off a request's TTFT, by length."""
     lengths = next(iter(both.values())).best
     short, long = min(lengths), max(lengths)
-    return tell(
-        "03",
-        "request",
-        "always",
-        short=short,
-        saved_short=saving(both, short),
-        long=long,
-        saved_long=saving(both, long),
-    )
+    saved = {"saved_short": saving(both, short), "saved_long": saving(both, long)}
+    return tell("03", "request", "always", short=short, long=long, **saved)
 
 
 def chunks(swept: Mapping[int, Run]) -> Finding:
     """Who gained from small chunks, and who paid."""
     small, whole = trade(swept[min(swept)]), trade(swept[max(swept)])
     ratio = small.ttft / whole.ttft
-    return tell(
-        "03",
-        "chunks",
-        "same" if abs(ratio - 1) <= TIE else "longer" if ratio > 1 else "shorter",
-        chunk=min(swept),
-        steps=small.steps,
-        ttft=small.ttft,
-        whole=whole.ttft,
-        gap=small.worst_gap,
-        whole_gap=whole.worst_gap,
-    )
+    outcome = "same" if abs(ratio - 1) <= TIE else "longer" if ratio > 1 else "shorter"
+    return tell("03", "chunks", outcome, chunk=min(swept), small=small, whole=whole)
 
 
 # ---------------------------------------------------------------- claims
