@@ -23,7 +23,6 @@ from course.lessons.lesson_02b.simulated import (
     with_queue_limit,
 )
 from course.simulator.cluster.run import FleetRun
-from minillm.frontend.snapshot import RequestView
 
 # ---------------------------------------------------------------- slots
 
@@ -124,13 +123,9 @@ def empty_slot_share(visits: Sequence[Visit], slots: int) -> float:
 # ---------------------------------------------------------------- tables
 
 
-def _ttfts(views: Sequence[RequestView]) -> list[float]:
-    return [view.deliveries[0] - view.borders[0] for view in views]
-
-
 def short_ttft(run: Run) -> float:
     """Median TTFT of the seven short prompts."""
-    return percentile(_ttfts(run.views[:7]), 50)
+    return percentile([view.deliveries[0] - view.borders[0] for view in run.views[:7]], 50)
 
 
 def prompt_tokens(run: Run) -> int:

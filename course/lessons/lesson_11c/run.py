@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,13 +44,12 @@ class MissedSlo:
     slo: SLO = fleet.LIMITS
     stack_before: str = fleet.STACKS[0]
     stack_after: str = fleet.STACKS[0]
-    count: int = field(default=400)
 
     def run(self, replicas: int, changed: bool) -> fleet.Served:
         fields = self.after if changed else self.before
         stack = self.stack_after if changed else self.stack_before
         traffic = fleet.asking(self.prompt, self.answer)
-        return fleet.served(traffic, self.qps, self.count, stack=stack, replicas=replicas, **fields)
+        return fleet.served(traffic, self.qps, 400, stack=stack, replicas=replicas, **fields)
 
     def enough(self, changed: bool) -> int | None:
         """The fewest replicas that meet the SLO; None = none of those that were tried."""
@@ -270,18 +269,17 @@ class PlayedRouting:
 
 
 @functools.lru_cache(maxsize=32)
-def play_routing(wrong: float, load: float = 0.9, easy: float = 0.7) -> PlayedRouting:
-    """One large replica, and a small model beside it.
+def play_routing(wrong: float) -> PlayedRouting:
+    """One large replica under nine tenths of what it could do alone, and a small model beside it for the easy 70%.
 
     Args:
-        load: as a share of what the large one could do alone.
         wrong: misroute rate; below 0 = no routing at all.
     """
     traffic = fleet.asking(ROUTED_PROMPT, ROUTED_ANSWER)
-    rate = load * fleet.capacity(traffic)
+    rate = 0.9 * fleet.capacity(traffic)
     workload = make_workload(traffic, Poisson(rate=rate), num_requests=enough(400, fleet.LEAST))
     small = fleet.deployment(model=SMALL, tp=SMALL_GPUS, max_num_seqs=fleet.SLOTS)
-    routing = {"easy_share": easy, "misroute_rate": wrong} if wrong >= 0 else None
+    routing = {"easy_share": 0.7, "misroute_rate": wrong} if wrong >= 0 else None
     run = simulated_70b.play(fleet.deployment(max_num_seqs=fleet.SLOTS), workload, small, model_routing=routing)
     ended = [r for r in run.records if r.completed]
     # Another model had it first: this one's engine saw it much later than its client sent it.

@@ -86,7 +86,7 @@ def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
     assert recompute.tokens - recompute.again <= roomy.tokens
 
 
-@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("short", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool) -> None:
     lab = Lab(short=short, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
     try:

@@ -87,7 +87,7 @@ def test_who_left_waited_until_then() -> None:
 
 
 def test_on_paper_the_warning_is_longer_than_in_bursts() -> None:
-    for load in (1.1, 1.3, 2.0):
+    for load in (1.3, 2.0):
         paper = (10 - run.WORRY_S) * load / (load - 1)
         assert 0.7 * paper < run.alarm(load, 10.0).lead < paper
 

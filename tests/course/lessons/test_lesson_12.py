@@ -80,6 +80,7 @@ def test_when_nothing_restores_the_promise_that_is_the_outcome(second: Incident)
     assert outcome.answer == run.NONE_HELPS
 
 
+@pytest.mark.slow
 def test_cutting_people_off_helps_the_rest_and_leaves_many_with_nothing() -> None:
     contract = Incident.classic("straggler")
     contract.answer("prefill")
