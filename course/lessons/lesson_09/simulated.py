@@ -40,7 +40,7 @@ CRAMPED_LOAD, CRAMPED_COUNT = 1.3, 300
 
 
 def fields_of(stack: str, name: str, **fields: int) -> dict[str, Any]:
-    """Of a deployment, for one format. `fields` are further ones, such as tp."""
+    """Fields of a deployment that keeps its numbers in one format; `fields` are further ones, such as tp."""
     weights, kv = STORED[name]
     return {"stack": stack, "weight_dtype": weights, "kv_dtype": kv, "max_num_seqs": SLOTS, **fields}
 
