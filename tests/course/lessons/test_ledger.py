@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asserting import refuses_garbage
+from asserting import refuses_garbage, rewards
 from made_ledger import experiments, finding, made_ledger
 from made_run import made_run
 
@@ -353,11 +353,8 @@ def test_the_check_rewards_right_answers_and_names_the_mistake(ledger: Ledger) -
     crowded = {"static_batching": (1.2, 1.0, 1.0, 1.0), "continuous_batching": (3.0, 1.0, 1.0, 1.0)}
     found = cells(speculation=(0.5, 1.0, 1.0, 5.0), **crowded)
     check = checks(ledger, found)
-    assert check("q1", 1).score == 1
-    assert check("q2", "d18").score == 1
-    assert check("q3", "speculation").score == 1 and check("q3", "streaming").score == 0
-    assert check("q4", CLAIMED["continuous batching"]).score == 1
-    assert check("q5", ["A2", "B1"]).score == 1
+    rewards(check, 1, "d18", "speculation", CLAIMED["continuous batching"])
+    assert check("q3", "streaming").score == 0 and check("q5", ["A2", "B1"]).score == 1
+    refuses_garbage(check, 5)
     noisy = checks(ledger, cells(**{**crowded, "static_batching": (1.2, 0.5, 1.0, 1.0)}))
     assert noisy("q3", "streaming").score == 1
-    refuses_garbage(check, 5)

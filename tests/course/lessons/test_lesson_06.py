@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from asserting import refuses_garbage
+from asserting import rewards
 
 from course.lab import simulated_70b
 from course.lab.lab import Lab
@@ -130,18 +130,9 @@ def test_a4_depends_on_what_was_measured() -> None:
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = checks(SWEEP, ROOF)
     floor = 1e3 * LLAMA_70B.weight_bytes / (4 * 3.35e12)
-    right = (
-        ("q1", floor),
-        ("q2", LLAMA_13B.crossover_tokens),
-        ("q3", "Multiplying"),
-        ("q4", simulated.within(simulated.stack(simulated_70b.TODAY), 1024, 0.03)),
-        ("q5", "Never"),
-    )
-    for question, answer in right:
-        assert check(question, answer).score == 1, question
-    refuses_garbage(check, 5)
+    largest = simulated.within(simulated.stack(simulated_70b.TODAY), 1024, 0.03)
+    rewards(checks(SWEEP, ROOF), floor, LLAMA_13B.crossover_tokens, "Multiplying", largest, "Never")
     slow_reader = replace(ROOF, bandwidth=1e6)
     assert checks(SWEEP, slow_reader)("q3", "reading").score == 1
 

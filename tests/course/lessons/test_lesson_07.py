@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asserting import refuses_garbage
+from asserting import rewards
 from made_trace import MADE, frame, large, outcome, trace_of
 
 from course.lab import model_shape
@@ -284,6 +284,5 @@ TIGHT = trace_of(MADE.frames, (outcome(), outcome()), evictions=3)
 
 def test_the_check_rewards_what_is_right() -> None:
     check = checks(large(), TRACES, TIGHT)
-    for question, answer in (("q1", 492.8), ("q2", large().chats), ("q3", 0.75), ("q3", 75), ("q4", "Prefilled again")):
-        assert check(question, answer).score == 1, question
-    refuses_garbage(check, 4)
+    rewards(check, 492.8, large().chats, 0.75, "Prefilled again")
+    assert check("q3", 75).score == 1, "in percent"

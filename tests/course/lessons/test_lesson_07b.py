@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from asserting import refuses_garbage, shows
+from asserting import rewards, shows
 from made_trace import found, frame, large, loss, trace_of
 
 from course.lab.lab import Lab
@@ -88,9 +88,6 @@ def test_d14_by_length_and_by_what_is_lost() -> None:
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = checks(large(), {"KV in int8": loss()})
     freed = 1 - replace(large(), window=2048).chat_bytes_at(6000) / large().chat_bytes_at(6000)
-    for question, answer in (("q1", freed), ("q2", "yes"), ("q3", 4096 * 327_680 / 50e9)):
-        assert check(question, answer).score == 1, question
+    rewards(checks(large(), {"KV in int8": loss()}), freed, "yes", 4096 * 327_680 / 50e9)
     assert checks(large(), {"KV in int8": loss(rise=0.5)})("q2", "no").score == 1
-    refuses_garbage(check, 3)

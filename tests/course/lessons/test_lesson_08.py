@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from asserting import refuses_garbage
+from asserting import rewards
 
 from course.lab import draft_rules, draft_story, simulated_70b, verify_costs
 from course.lab.draft_rules import NextToken
@@ -257,13 +257,8 @@ def test_d5_counts_corrections() -> None:
     assert claim.kind == "wrong" and "in 2 verifications" in claim.measured and "before it (1 in all)" in claim.measured
 
 
-RIGHT = {"q1": emitted(0.8, 5), "q2": emitted(0.8, 5) / 1.25, "q3": "One token", "q4": "never", "q5": 4}
-
-
 def test_the_check_rewards_what_is_right() -> None:
-    check = checks(made_costs(), TOLD)
-    for question, answer in RIGHT.items():
-        assert check(question, answer).score == 1, question
+    rewards(checks(made_costs(), TOLD), emitted(0.8, 5), emitted(0.8, 5) / 1.25, "One token", "never", 4)
     cheap = checks(made_costs(0.1), TOLD)
     assert cheap("q4", "never").score == 1
     border = VerifyCosts({(1, k): (0.01 * (1 + 0.2 * k),) for k in verify_costs.LENGTHS})
@@ -272,7 +267,6 @@ def test_the_check_rewards_what_is_right() -> None:
     assert checks(border, TOLD)("q4", 100 * key).score == 1
     assert checks(border, TOLD)("q4", key + 0.1).score == 0.5
     assert "it is ×1 at" in str(checks(border, TOLD)("q4", "never"))
-    refuses_garbage(check, 5)
 
 
 def test_a_story_player_has_as_many_steps_as_its_answer() -> None:

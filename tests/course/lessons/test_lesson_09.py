@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from asserting import refuses_garbage, shows
+from asserting import rewards, shows
 
 from course.lab import matrix_rounding, matrix_zeros
 from course.lab.lab import Lab
@@ -282,13 +282,9 @@ def test_d10_is_a_range_not_a_figure() -> None:
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = checks(SWEEP, SCORES)
-    right = (("q1", 4.5), ("q2", 4 / 3), ("q3", 8), ("q4", "Fail"), ("q5", 66.7))
-    for question, answer in right:
-        assert check(question, answer).score == 1, question
-    refuses_garbage(check, 6)
     tokens = LLAMA_70B.stored_as(weight_dtype="int8").crossover_tokens
-    assert check("q6", tokens).score == 1 and tokens < LLAMA_70B.crossover_tokens
+    assert tokens < LLAMA_70B.crossover_tokens
+    rewards(checks(SWEEP, SCORES), 4.5, 4 / 3, 8, "Fail", 66.7, tokens)
     always = {**SWEEP, "int8": SWEEP["int8"][:1]}
     assert checks(always, SCORES)("q3", "Never").score == 1
     good = {**SCORES, "int4 g64": SCORES["int8"]}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from asserting import refuses_garbage, shows
+from asserting import rewards, shows
 from made_stream import START, TRIPS, passed
 
 from course.lab.http_client import ask, connect
@@ -73,10 +73,7 @@ FORMS = {"streamed": ReceivedAnswer((0.1, 1.0), 2), "whole": ReceivedAnswer((1.0
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = checks(FORMS)
-    for number, answer in enumerate((850, "Alike"), start=1):
-        assert check(f"q{number}", answer).score == 1, (number, answer)
-    refuses_garbage(check, 2)
+    rewards(checks(FORMS), 850, "Alike")
     late = checks({**FORMS, "whole": ReceivedAnswer((1.15, 1.15), 2)})
     assert late("q2", "streamed").score == 1 and late("q2", "alike").score == 0
 
