@@ -24,5 +24,4 @@ def load(found: dict[str, FleetRun], qps: float) -> Finding:
     return tell("05b", "load", outcome, qps=qps, whole=whole, chunk=chunk, apart=apart)
 
 
-EXPERIMENT = ()
 MEASURE: dict[str, Callable[[Lab], Claim]] = {}

@@ -44,7 +44,7 @@ def test_needles_are_scored_token_by_token(tiny_lab: Lab) -> None:
     assert run.reach(tiny_lab, window) == window - longest <= window - shortest
     tokens = sum(len(tiny_lab.model.tokenizer.encode("\n\n" + each)) - run.CUE_TOKENS for each in run.NEEDLES)
     assert of.keys() == {FIRST_TIME, 32} and all(each.tokens == tokens for each in of.values())
-    assert all(0 <= each.share <= 1 and each.surprise > 5 for each in of.values()), "random weights know nothing"
+    assert all(each.share < 0.2 for each in of.values()), "random weights know nothing"
     shows(pictures.draw_needle({"a": of, "b": of}, 50), "out of the window", "never seen before")
 
 
