@@ -259,10 +259,6 @@ def _by_turn(saved: Mapping[int, float]) -> str:
     return ", ".join(f"{turn}: {100 * share:.0f}%" for turn, share in saved.items())
 
 
-def _f1(lab: Lab) -> Claim:
-    return f1(*(lab.run(stamped(lab, place, 3)) for place in ("first line", "last line")))
-
-
 def _f5(lab: Lab) -> Claim:
     here = {"last line": lab.run(stamped(lab, "last line", 3))}
     return f5(cold_and_warm(simulated_70b.deployment(), (250, F5_PREFIX)), here)
@@ -274,16 +270,11 @@ def _d9(lab: Lab) -> Claim:
     return d9(cached, plain, session_cuts(simulated_70b.deployment(), count=16))
 
 
-def _d13(lab: Lab) -> Claim:
-    run = lab.run(tenants(lab, grouped=False), **PLAIN)
-    return d13(by_gap(GAPS_S), agreement(run))
-
-
 EXPERIMENT = ("lab/prefix_cache.py",)
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "D9": _d9,
-    "D13": _d13,
-    "F1": _f1,
+    "D13": lambda lab: d13(by_gap(GAPS_S), agreement(lab.run(tenants(lab, grouped=False), **PLAIN))),
+    "F1": lambda lab: f1(*(lab.run(stamped(lab, place, 3)) for place in ("first line", "last line"))),
     "F5": _f5,
     "F6": lambda lab: f6(rates_of(order_runs(lab))),
 }

@@ -230,10 +230,6 @@ def d12(by_limit: Mapping[int, Mapping[str, PoolTrace]]) -> Claim:
     )
 
 
-def _measure_a11(lab: Lab) -> Claim:
-    return a11(run.large(run.accounts(lab)), run.by_hand(lab), run.in_pool(lab))
-
-
 def _measure_a12(lab: Lab) -> Claim:
     tight, roomy = (run.eight(lab, pool) for pool in (run.TIGHT_POOL, run.ROOMY_POOL))
     return a12(tight, roomy, run.eight(lab, run.TIGHT_POOL, "swap"))
@@ -249,7 +245,7 @@ def cache_shrinks() -> float:
 
 EXPERIMENT = ("lab/model_shape.py", "lab/pool_trace.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
-    "A11": _measure_a11,
+    "A11": lambda lab: a11(run.large(run.accounts(lab)), run.by_hand(lab), run.in_pool(lab)),
     "A12": _measure_a12,
     "A15": lambda lab: a15(simulated.ladders(), cache_shrinks()),
     "B2": lambda lab: b2(run.crowded(lab), run.with_and_without_prefixes(lab)),
