@@ -208,7 +208,7 @@ pictures.gain_map()
 # </details>
 
 # %%
-simulated_70b.error_band(simulated.stack(simulated.TODAY))
+simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # ## Deep dive
@@ -271,7 +271,7 @@ brief = run.short_answers(lab)
 pictures.served_table(brief)
 
 # %%
-d6(brief, run.pay_backs(simulated.stack(simulated.TODAY)))
+d6(brief, run.pay_backs(simulated_70b.deployment()))
 
 # %%
 f2([point, *points])

@@ -167,7 +167,7 @@ simulated.phases_lab()
 # </details>
 
 # %%
-simulated_70b.error_band(simulated.deployment(simulated.TODAY, "bf16"))
+simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # That error is for 16-bit steps. Other formats are scaled from them by bytes and peak rates, and nothing here checks

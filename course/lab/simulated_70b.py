@@ -2,9 +2,11 @@
 
 on_70b = simulated_70b.deployment()                                  # Llama-3 70B on four H100s
 run = simulated_70b.serve(on_70b, AZURE_CHAT, qps=3)                 # a FleetRun: run.summary(), run.records
+run = simulated_70b.served(AZURE_CHAT, Poisson(rate=3))              # the same by fields; played once, remembered
 simulated_70b.error_band(on_70b)                                     # how far its step times were from real ones
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from course.simulator.cost.profile import LEFT_OUT_ERROR, Profile, find_profile,
 from course.simulator.cost.roofline import StepWork
 from course.simulator.deployment import Deployment
 from course.simulator.report import engines_for
-from course.simulator.workload.arrivals import Arrivals, Poisson
+from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from course.simulator.workload.kinds import TrafficModel
 from course.simulator.workload.requests import Workload, make_workload
 from minillm.core.brief import brief
@@ -47,16 +49,18 @@ SETTLED = 0.2
 """The first share of the arrivals: the replica is still filling up, and they are left out of a Served's figures."""
 
 
-def deployment(**fields: Any) -> Deployment:
+def deployment(*, stack: str = TODAY, **fields: Any) -> Deployment:
     """Llama-3 70B on four H100s.
 
     Args:
+        stack: one of STACKS.
         fields: fields of EngineConfig; or `model`, `profile` (a hardware's name), `tp`, `kv_heads`, `weight_dtype`,
             `kv_dtype`.
     Raises:
         PricingError, ConfigError: such a deployment is not possible; the words say why.
     """
-    return Deployment.of(**{"model": MODEL, "profile": HARDWARE, "tp": TP, **fields})
+    fields = {"model": MODEL, "profile": HARDWARE, "tp": TP, **fields}
+    return Deployment.of(**{**fields, "profile": STACKS[stack](fields["profile"])})
 
 
 def serve(
@@ -80,6 +84,34 @@ def serve(
     count = enough(num_requests, least)
     workload = make_workload(traffic, arrivals or Poisson(rate=qps), num_requests=count, seed=seed)
     return play(on, workload, keep_prefixes=True, **fleet)
+
+
+@functools.lru_cache(maxsize=512)
+def _served(
+    traffic: TrafficModel, arrivals: Arrivals, count: int, seed: int, fields: tuple[tuple[str, Any], ...]
+) -> FleetRun:
+    workload = make_workload(traffic, arrivals, num_requests=count, seed=seed)
+    return play(deployment(**dict(fields)), workload)
+
+
+def served(
+    traffic: TrafficModel, arrivals: Arrivals, count: int = 300, *, seed: int = 0, least: int = 20, **fields: Any
+) -> FleetRun:
+    """One replica under this traffic; no two prompts share a prefix. The same call again costs nothing. In the lab's
+    short form, a quarter of the requests.
+
+    Args:
+        least: requests, even in the short form.
+        fields: as of `deployment`.
+    """
+    return _served(traffic, arrivals, enough(count, least), seed, tuple(sorted(fields.items())))
+
+
+def capacity(traffic: TrafficModel, count: int = 300, *, least: int = 20, **fields: Any) -> float:
+    """Requests a second that `served` answers while one always waits: over the middle of a run in which all come at
+    once, so that neither filling the slots nor the last long answers count.
+    """
+    return steady_rate(record.ended for record in served(traffic, AllAtOnce(), count, least=least, **fields).records)
 
 
 def play(
@@ -116,6 +148,41 @@ def phase_means(run: FleetRun) -> dict[str, float]:
 def token_gaps(run: FleetRun) -> list[float]:
     """Seconds between two tokens of completed answers, as the engine hands them over."""
     return [gap for record in run.records if record.completed for gap in record.timeline.itl]
+
+
+def ttft(run: FleetRun, q: float) -> float:
+    """A percentile of TTFT at the clients, seconds."""
+    return percentile([record.ttft() for record in run.records if record.completed], q)
+
+
+def itl(run: FleetRun, q: float) -> float:
+    """A percentile of `token_gaps`, seconds."""
+    return percentile(token_gaps(run), q)
+
+
+def tokens_per_s(run: FleetRun) -> float:
+    """Output tokens per second, over the whole run."""
+    return sum(record.num_tokens for record in run.records) / run.duration
+
+
+def room_tokens(on: Deployment) -> int:
+    """Tokens whose KV fits."""
+    return on.num_kv_blocks * on.block_size
+
+
+def token_bytes(on: Deployment) -> float:
+    """KV of one token over all GPUs, copies included."""
+    return on.block_bytes * on.placement.tp / on.block_size
+
+
+def prefill_seconds(on: Deployment, tokens: int) -> float:
+    """One prompt alone, in one step, on an idle replica."""
+    return on.step_time().price(prefill_work(tokens)).total
+
+
+def decode_seconds(on: Deployment, batch: int, context: float) -> float:
+    """A step in which so many requests write a token each."""
+    return on.step_time().price(decode_work(batch, context)).total
 
 
 def prefill_work(tokens: int) -> StepWork:

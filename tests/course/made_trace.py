@@ -42,7 +42,7 @@ def large() -> Account:
 
 def found(near: float, far: float, never: float = 0.2) -> dict[int, Found]:
     counts = {FIRST_TIME: never, 32: near, 192: far}
-    return {distance: Found(distance, round(100 * share), 100, 1.0) for distance, share in counts.items()}
+    return {distance: Found(distance, round(100 * share), 100) for distance, share in counts.items()}
 
 
 def loss(rise: float = 0.0, kl: float = 0.001, agreed: int = 98) -> Loss:

@@ -21,35 +21,23 @@ NOISE = 0.15
 
 def eight_together(one: Run, eight: Run) -> Finding:
     """Which phase grew when eight requests shared four slots, and why."""
-    was, now = one.mean_phases(), eight.mean_phases()
-    most = max(was, key=lambda phase: now[phase] - was[phase])
-    return tell(
-        "00",
-        "eight_together",
-        most if most in ("queue", "prefill", "decode") else "unexplained",
-        queue=now["queue"] - was["queue"],
-        prefill=now["prefill"] - was["prefill"],
-        decode=now["decode"] - was["decode"],
-        step=percentile(one.itl, 50),
-        shared_step=percentile(eight.itl, 50),
-    )
+    most, grown = _grew_most(one, eight)
+    step, shared_step = (percentile(run.itl, 50) for run in (one, eight))
+    return tell("00", "eight_together", most, grown=grown, step=step, shared_step=shared_step)
 
 
 def rag(on: Run, off: Run) -> Finding:
     """Which phase grew without prefix caching where every prompt begins alike."""
-    was, now = on.mean_phases(), off.mean_phases()
+    most, grown = _grew_most(on, off)
+    return tell("00", "rag", most, name=PHASE_LABELS[max(grown, key=grown.get)], grown=grown)
+
+
+def _grew_most(before: Run, after: Run) -> tuple[str, dict[str, float]]:
+    """The phase whose mean grew most, "unexplained" if it's none that a technique moves; and seconds by phase."""
+    was, now = before.mean_phases(), after.mean_phases()
     grown = {phase: now[phase] - was[phase] for phase in was}
     most = max(grown, key=grown.get)
-    outcome = most if most in ("queue", "prefill", "decode") else "unexplained"
-    return tell(
-        "00",
-        "rag",
-        outcome,
-        name=PHASE_LABELS[most],
-        queue=grown["queue"],
-        prefill=grown["prefill"],
-        decode=grown["decode"],
-    )
+    return most if most in ("queue", "prefill", "decode") else "unexplained", grown
 
 
 def chat(on: Run, off: Run) -> Finding:

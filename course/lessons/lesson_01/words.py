@@ -24,18 +24,9 @@ TIE = 0.1
 def two_illnesses(runs: Mapping[str, Run]) -> Finding:
     """Where the slowest request of each service spent its time."""
     a, b = (phases_of(slowest(runs[name])) for name in "AB")
-    return tell(
-        "01",
-        "two_illnesses",
-        "always",
-        a_wait=a["queue"],
-        a_e2e=sum(a.values()),
-        a_itl=percentile(runs["A"].itl, 50),
-        b_wait=b["queue"],
-        b_ttft=sum(list(b.values())[:3]),
-        b_decode=b["decode"],
-        b_itl=percentile(runs["B"].itl, 50),
-    )
+    itl = {name: percentile(run.itl, 50) for name, run in runs.items()}
+    ttft = sum(list(b.values())[:3])
+    return tell("01", "two_illnesses", "always", a=a, a_e2e=sum(a.values()), b=b, b_ttft=ttft, itl=itl)
 
 
 def half_the_bytes(before: Mapping[str, Run], half: Mapping[str, Run], control: Control) -> Finding:
@@ -50,30 +41,17 @@ def half_the_bytes(before: Mapping[str, Run], half: Mapping[str, Run], control: 
         outcome = "helped_b_more"
     else:
         outcome = "helped_a_hurt_b" if left["B"] > 1 + TIE / 2 else "helped_a_more"
-    return tell(
-        "01",
-        "half_the_bytes",
-        outcome,
-        a_change=change(max(before["A"].e2e), max(half["A"].e2e)),
-        b_change=change(max(before["B"].e2e), max(half["B"].e2e)),
-        was=before["A"].mean_phases()["queue"],
-        now=half["A"].mean_phases()["queue"],
-    )
+    moved = {name: change(max(run.e2e), max(half[name].e2e)) for name, run in before.items()}
+    was, now = (runs["A"].mean_phases()["queue"] for runs in (before, half))
+    return tell("01", "half_the_bytes", outcome, moved=moved, was=was, now=now)
 
 
 def more_slots(before: Mapping[str, Run], slots: Mapping[str, Run]) -> Finding:
     """What sixteen slots did to A, which had one."""
     was, now = max(before["A"].e2e), max(slots["A"].e2e)
-    return tell(
-        "01",
-        "more_slots",
-        "cured_a" if now < was else "did_not_cure_a",
-        was=was,
-        now=now,
-        change=change(was, now),
-        was_itl=percentile(before["A"].itl, 50),
-        now_itl=percentile(slots["A"].itl, 50),
-    )
+    was_itl, now_itl = (percentile(runs["A"].itl, 50) for runs in (before, slots))
+    told = {"was": was, "now": now, "change": change(was, now), "was_itl": was_itl, "now_itl": now_itl}
+    return tell("01", "more_slots", "cured_a" if now < was else "did_not_cure_a", **told)
 
 
 def hidden(capped: Run) -> Outcome:
@@ -85,13 +63,8 @@ def hidden(capped: Run) -> Outcome:
 def where_it_went(capped: Run) -> Finding:
     """Whether the cap moved the queue into the client, and Little's product."""
     found = hidden(capped)
-    return tell(
-        "01",
-        "cap",
-        "queue_moved_into_client" if found.answer > 1.5 else "no_queue_to_move",
-        told=found.evidence,
-        mean=in_flight(capped),
-    )
+    outcome = "queue_moved_into_client" if found.answer > 1.5 else "no_queue_to_move"
+    return tell("01", "cap", outcome, told=found.evidence, mean=in_flight(capped))
 
 
 def tail(many: Run) -> Finding:
@@ -107,17 +80,9 @@ def at_70b(measured: Mapping[str, Mapping[str, Measured]]) -> Finding:
     def moved(lever: str, service: str) -> str:
         return change(measured[BEFORE][service].e2e, measured[lever][service].e2e)
 
-    return tell(
-        "01",
-        "at_70b",
-        "always",
-        slots_a=moved(MORE_SLOTS, "A"),
-        slots_b=moved(MORE_SLOTS, "B"),
-        int8_a=moved(INT8, "A"),
-        int8_b=moved(INT8, "B"),
-        was=measured[BEFORE]["A"].ttft,
-        now=measured[INT8]["A"].ttft,
-    )
+    slots, int8 = ({name: moved(lever, name) for name in "AB"} for lever in (MORE_SLOTS, INT8))
+    was, now = (measured[lever]["A"].ttft for lever in (BEFORE, INT8))
+    return tell("01", "at_70b", "always", slots=slots, int8=int8, was=was, now=now)
 
 
 # ---------------------------------------------------------------- claims
@@ -133,14 +98,8 @@ def a6(runs: Mapping[str, Run]) -> Claim:
     apart = abs(e2e["A"] / e2e["B"] - 1)
     holds = apart < 0.2 and ttft["A"] > 2 * ttft["B"] and itl["B"] > itl["A"]
     found = (f"{n}: E2E {seconds(e2e[n])}, TTFT {seconds(ttft[n])}, ITL {seconds(itl[n])}" for n in runs)
-    return conclude(
-        "A6",
-        "holds" if holds else "services_not_as_planned",
-        found="; ".join(found),
-        apart=100 * apart,
-        ttft_ratio=ttft["A"] / ttft["B"],
-        itl_ratio=itl["B"] / itl["A"],
-    )
+    told = {"ttft_ratio": ttft["A"] / ttft["B"], "itl_ratio": itl["B"] / itl["A"], "apart": 100 * apart}
+    return conclude("A6", "holds" if holds else "services_not_as_planned", found="; ".join(found), **told)
 
 
 def b1(run: Run) -> Claim:
@@ -149,16 +108,9 @@ def b1(run: Run) -> Claim:
     compute = mean["prefill"] + mean["first_token"] + mean["decode"]
     share = mean["queue"] / sum(mean.values())
     larger, name = max((share, "queue"), (1 - share, "compute"))
-    return conclude(
-        "B1",
-        "holds" if larger > DOMINANT else "only_when_one_side_dominates",
-        mean=mean,
-        share=share,
-        compute=compute,
-        larger=larger,
-        name=name,
-        caution=say("B1.caution"),
-    )
+    verdict = "holds" if larger > DOMINANT else "only_when_one_side_dominates"
+    told = {"mean": mean, "share": share, "compute": compute, "larger": larger, "name": name}
+    return conclude("B1", verdict, caution=say("B1.caution"), **told)
 
 
 def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
@@ -185,14 +137,9 @@ def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
     """SLOs depend on the use case. `shares`: use case -> service -> share of requests that met it."""
     split = [case for case, met in shares.items() if abs(met["A"] - met["B"]) >= 0.25]
     found = "; ".join(f"{case}: " + ", ".join(f"{n} {met:.0%}" for n, met in by.items()) for case, by in shares.items())
-    return conclude(
-        "F3",
-        "only_as_a_habit" if split else "limits_tell_nothing_apart",
-        found=found,
-        num_split=len(split),
-        num_shares=len(shares),
-        split=", ".join(split),
-    )
+    verdict = "only_as_a_habit" if split else "limits_tell_nothing_apart"
+    counts = {"num_split": len(split), "num_shares": len(shares)}
+    return conclude("F3", verdict, found=found, split=", ".join(split), **counts)
 
 
 EXPERIMENT = ("lab/services.py", "lab/slo.py", "lab/ruler.py")

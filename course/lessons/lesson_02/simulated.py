@@ -1,20 +1,14 @@
-"""The same questions at 70B: the unchanged scheduler on simulated hardware, many more requests, no noise.
+"""The same questions at 70B: the unchanged scheduler on simulated hardware, many more requests, no noise."""
 
-Everything is cached: moving a slider back costs nothing.
-"""
-
-import functools
 from collections.abc import Sequence
 from typing import Any
 
-from course.lab import simulated_70b
-from course.lab.scale import enough
+from course.lab.simulated_70b import capacity, served
 from course.lab.visits import mean, visits_of, waits
 from course.simulator.cluster.run import FleetRun
-from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
+from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.kinds import Independent, TrafficModel
 from course.simulator.workload.lengths import Fixed, LogNormal
-from course.simulator.workload.requests import make_workload
 
 CHAT = Independent(
     prompt=LogNormal(median=300, sigma=0.6, high=2000), output=LogNormal(median=100, sigma=0.7, high=800)
@@ -25,36 +19,9 @@ ENOUGH_FOR_A_QUEUE = 160
 """Requests without which no queue has time to grow."""
 
 
-@functools.lru_cache(maxsize=256)
-def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, seed: int, fields: tuple) -> FleetRun:
-    return simulated_70b.play(
-        simulated_70b.deployment(**dict(fields)), make_workload(traffic, arrivals, num_requests=count, seed=seed)
-    )
-
-
-def serve(
-    traffic: TrafficModel, arrivals: Arrivals, count: int = 300, seed: int = 0, least: int = 20, **fields: Any
-) -> FleetRun:
-    """One replica of Llama-3 70B under this traffic.
-
-    Args:
-        least: requests, even in the short form.
-        fields: as of `simulated_70b.deployment`.
-    """
-    return _served(traffic, arrivals, enough(count, least), seed, tuple(sorted(fields.items())))
-
-
-@functools.lru_cache(maxsize=256)
-def capacity(traffic: TrafficModel, count: int = 300, **fields: Any) -> float:
-    """Requests a second when a request always waits: over the middle of a run in which all come at once, so that
-    neither filling the slots nor the last long answers count.
-    """
-    return simulated_70b.steady_rate(visit.left for visit in visits_of(serve(traffic, AllAtOnce(), count, **fields)))
-
-
 def at_load(traffic: TrafficModel, load: float, count: int = 300, seed: int = 0, **fields: Any) -> FleetRun:
     """Independent arrivals at this share of its capacity."""
-    return serve(traffic, Poisson(rate=load * capacity(traffic, **fields)), count, seed, **fields)
+    return served(traffic, Poisson(rate=load * capacity(traffic, **fields)), count, seed=seed, **fields)
 
 
 def many_slots_curves(
@@ -97,6 +64,6 @@ def quantized_waits() -> dict[str, dict[str, float]]:
         rate, found[name] = 1.15 * capacity(traffic, **fields), {}
         for weights in ("bf16", "int8", "fp8"):
             changed = {} if weights == "bf16" else {"quantization": weights}
-            run = serve(traffic, Poisson(rate=rate), 240, least=ENOUGH_FOR_A_QUEUE, **fields, **changed)
+            run = served(traffic, Poisson(rate=rate), 240, least=ENOUGH_FOR_A_QUEUE, **fields, **changed)
             found[name][weights] = mean(waits(visits_of(run)))
     return found

@@ -1,7 +1,7 @@
 """Pictures and tables of lesson 02b, some with sliders: slot maps, orders, queue limits, tenants."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
@@ -23,7 +23,6 @@ from course.lessons.lesson_02b.simulated import (
     with_queue_limit,
 )
 from course.simulator.cluster.run import FleetRun
-from minillm.frontend.snapshot import RequestView
 
 # ---------------------------------------------------------------- slots
 
@@ -95,13 +94,19 @@ def _number(index: int, x: float, end: float, y: float) -> str:
     return text((x + end) / 2, y, f"#{index}", size=11, text_anchor="middle", **HALO)
 
 
+def _waiting(visits: Sequence[Visit]) -> Iterator[tuple[float, float, float]]:
+    """Stretches in which a request waits, and nothing begins or ends: start, middle, end."""
+    borders = sorted({m for v in visits for m in (v.arrival, v.scheduled, v.left) if m is not None})
+    for start, end in itertools.pairwise(borders):
+        if queue_length(visits, middle := (start + end) / 2):
+            yield start, middle, end
+
+
 def _empty(row: Sequence[Visit], visits: Sequence[Visit]) -> list[tuple[float, float]]:
     """Stretches in which this slot is empty and a request waits; a hundredth of the whole is too short to be seen."""
-    borders = sorted({m for v in visits for m in (v.arrival, v.scheduled, v.left) if m is not None})
     found: list[tuple[float, float]] = []
-    for start, end in itertools.pairwise(borders):
-        middle = (start + end) / 2
-        if queue_length(visits, middle) and not any(visit.is_running(middle) for visit in row):
+    for start, middle, end in _waiting(visits):
+        if not any(visit.is_running(middle) for visit in row):
             if found and found[-1][1] == start:
                 found[-1] = (found[-1][0], end)
             else:
@@ -111,26 +116,19 @@ def _empty(row: Sequence[Visit], visits: Sequence[Visit]) -> list[tuple[float, f
 
 def empty_slot_share(visits: Sequence[Visit], slots: int) -> float:
     """Share of the slot time in which the slot was empty while a request waited."""
-    borders = sorted({m for v in visits for m in (v.arrival, v.scheduled, v.left) if m is not None})
     empty = total = 0.0
-    for start, end in itertools.pairwise(borders):
-        middle = (start + end) / 2
-        if queue_length(visits, middle):
-            total += slots * (end - start)
-            empty += max(slots - sum(v.is_running(middle) for v in visits), 0) * (end - start)
+    for start, middle, end in _waiting(visits):
+        total += slots * (end - start)
+        empty += max(slots - sum(v.is_running(middle) for v in visits), 0) * (end - start)
     return empty / total if total else 0.0
 
 
 # ---------------------------------------------------------------- tables
 
 
-def _ttfts(views: Sequence[RequestView]) -> list[float]:
-    return [view.deliveries[0] - view.borders[0] for view in views]
-
-
 def short_ttft(run: Run) -> float:
     """Median TTFT of the seven short prompts."""
-    return percentile(_ttfts(run.views[:7]), 50)
+    return percentile([view.deliveries[0] - view.borders[0] for view in run.views[:7]], 50)
 
 
 def prompt_tokens(run: Run) -> int:

@@ -6,8 +6,9 @@ from typing import Any
 
 from course.lab import simulated_70b
 from course.lab.scale import enough
+from course.lab.simulated_70b import capacity, served
 from course.lab.visits import Visit, visits_of, waits
-from course.lessons.lesson_02.simulated import CHAT, ENOUGH_FOR_A_QUEUE, capacity, serve
+from course.lessons.lesson_02.simulated import CHAT, ENOUGH_FOR_A_QUEUE
 from course.lessons.lesson_02b.run import GREEDY, SMALL, ByTenant, split_by_tenant
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.run import FleetRun
@@ -118,8 +119,7 @@ def open_and_limited(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
 
 def throughput(traffic: TrafficModel, count: int, **fields: Any) -> float:
     """Output tokens a second when all come at once."""
-    run = serve(traffic, AllAtOnce(), count, **fields)
-    return sum(record.num_tokens for record in run.records) / run.duration
+    return simulated_70b.tokens_per_s(served(traffic, AllAtOnce(), count, **fields))
 
 
 def dynamic_gains(slots: Sequence[int] = (2, 8)) -> dict[str, dict[int, tuple[float, float]]]:
@@ -142,7 +142,7 @@ def tenfold(tp: int) -> dict[str, float]:
     batching that takes memory as it is needed, and so has more slots.
     """
     window = 8192
-    room = simulated_70b.deployment(tp=tp).num_kv_blocks * 16 // window
+    room = simulated_70b.room_tokens(simulated_70b.deployment(tp=tp)) // window
     kept = {"tp": tp, "max_model_len": window, "kv_reservation": "max_len", "max_num_seqs": room}
     count = min(8 * room, 180)
     return {

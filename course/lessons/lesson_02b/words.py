@@ -46,16 +46,9 @@ def ways(runs: Mapping[str, Run]) -> Finding:
     _, *continuous = runs.values()
     whole, chunked = (max(run.itl) for run in continuous)
     document = [visits_of(run)[DOCUMENT].ttft for run in continuous]
-    return tell(
-        "02b",
-        "ways",
-        "chunks_cut_the_gap" if chunked < 0.8 * whole else "no_clear_difference",
-        static=static,
-        others=max(others),
-        whole=whole,
-        chunked=chunked,
-        document=document,
-    )
+    outcome = "chunks_cut_the_gap" if chunked < 0.8 * whole else "no_clear_difference"
+    empty = {"static": static, "others": max(others)}
+    return tell("02b", "ways", outcome, whole=whole, chunked=chunked, document=document, **empty)
 
 
 def orders(by_order: Mapping[str, Sequence[Visit]]) -> Finding:
@@ -72,16 +65,8 @@ def limits(counts: Mapping[str, Mapping[str, int]]) -> Finding:
     best = max(share, key=share.get)
     gave_up = counts["no limit"]["gave up"] / sum(counts["no limit"].values())
     refused = counts[best]["refused"] / sum(counts[best].values())
-    return tell(
-        "02b",
-        "limits",
-        "limit_helps" if share[best] > share["no limit"] + 0.05 else "too_short_to_tell",
-        open=share["no limit"],
-        best=share[best],
-        name=best,
-        gave_up=gave_up,
-        refused=refused,
-    )
+    outcome = "limit_helps" if share[best] > share["no limit"] + 0.05 else "too_short_to_tell"
+    return tell("02b", "limits", outcome, share=share, best=share[best], name=best, gave_up=gave_up, refused=refused)
 
 
 def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:

@@ -291,10 +291,7 @@ def envelope_seconds(tokens: int, gpus: int, mfu: float, card: str = "h100-sxm",
 
 def draw_envelope(tokens: int, gpus: int, mfu: float) -> Picture:
     """The envelope with and without attention, and the simulator's price of the same prompt."""
-    priced = [
-        simulated_70b.deployment(tp=gpus).step_time().price(simulated_70b.prefill_work(n)).total
-        for n in ENVELOPE_LENGTHS
-    ]
+    priced = [simulated_70b.prefill_seconds(simulated_70b.deployment(tp=gpus), n) for n in ENVELOPE_LENGTHS]
     whole = [1e3 * envelope_seconds(n, gpus, mfu) for n in ENVELOPE_LENGTHS]
     curves = [
         Curve("2 P n / (GPUs x FLOP/s x MFU), and attention", ENVELOPE_LENGTHS, whole),

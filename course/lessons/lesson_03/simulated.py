@@ -40,11 +40,6 @@ def trades(tokens: int) -> list[Trade]:
     return [trade(tokens, chunk) for chunk in (*(chunk for chunk in CHUNKS if chunk < tokens), tokens)]
 
 
-def prefill_seconds(on: Deployment, tokens: int) -> float:
-    """One prompt alone, in one step, on an idle replica."""
-    return on.step_time().price(simulated_70b.prefill_work(tokens)).total
-
-
 def weight_floor(on: Deployment, steps: int) -> float:
     """Seconds that reading all weights takes, so many times: less no chunked prefill can take."""
     return steps * on.step_time().weights_s

@@ -54,59 +54,32 @@ def ladder(found: Ladder) -> Finding:
         outcome = "less_than_proportional"
     else:
         outcome = "proportional" if power <= straight_to else "more_than_proportional"
-    return tell(
-        "03",
-        "ladder",
-        outcome,
-        shorter=shorter,
-        longer=longer,
-        ratio=found.ratio(shorter, longer),
-        power=power,
-        first=first,
-        second=second,
-        start=found.exponent(first, second),
-    )
+    told = {"shorter": shorter, "longer": longer, "ratio": found.ratio(shorter, longer), "power": power}
+    start = found.exponent(first, second)
+    return tell("03", "ladder", outcome, first=first, second=second, start=start, **told)
 
 
 def square(points: Sequence[AttentionPoint]) -> Finding:
     """Textbook against fused: memory, and time."""
     short, long = points[0], points[-1]
     outcome = "saves_time_too" if long.speedup > 1.1 else "saves_memory_only"
-    return tell(
-        "03", "square", outcome, tokens=long.tokens, memory=1 / long.memory, long=long.speedup, short=short.speedup
-    )
+    return tell("03", "square", outcome, tokens=long.tokens, memory=1 / long.memory, long=long, short=short)
 
 
 def request(both: Mapping[str, Ladder]) -> Finding:
     """What fused attention takes off a request's TTFT, by length."""
     lengths = next(iter(both.values())).best
     short, long = min(lengths), max(lengths)
-    return tell(
-        "03",
-        "request",
-        "always",
-        short=short,
-        saved_short=saving(both, short),
-        long=long,
-        saved_long=saving(both, long),
-    )
+    saved = {"saved_short": saving(both, short), "saved_long": saving(both, long)}
+    return tell("03", "request", "always", short=short, long=long, **saved)
 
 
 def chunks(swept: Mapping[int, Run]) -> Finding:
     """Who gained from small chunks, and who paid."""
     small, whole = trade(swept[min(swept)]), trade(swept[max(swept)])
     ratio = small.ttft / whole.ttft
-    return tell(
-        "03",
-        "chunks",
-        "same" if abs(ratio - 1) <= TIE else "longer" if ratio > 1 else "shorter",
-        chunk=min(swept),
-        steps=small.steps,
-        ttft=small.ttft,
-        whole=whole.ttft,
-        gap=small.worst_gap,
-        whole_gap=whole.worst_gap,
-    )
+    outcome = "same" if abs(ratio - 1) <= TIE else "longer" if ratio > 1 else "shorter"
+    return tell("03", "chunks", outcome, chunk=min(swept), small=small, whole=whole)
 
 
 # ---------------------------------------------------------------- claims
@@ -176,7 +149,9 @@ def d11(ladder: Ladder) -> Claim:
     """Four times the prompt, four times the time?"""
     shorter, longer = ladder.four_apart
     on = simulated.deployment()
-    usual, far = (simulated.prefill_seconds(on, 4 * n) / simulated.prefill_seconds(on, n) for n in (1024, LONG // 2))
+    usual, far = (
+        simulated_70b.prefill_seconds(on, 4 * n) / simulated_70b.prefill_seconds(on, n) for n in (1024, LONG // 2)
+    )
     is_usual = 3.5 <= usual <= 4.7
     return conclude(
         "D11",
@@ -246,7 +221,7 @@ def halved_4k() -> dict[str, float]:
     """Seconds that halving a 4k prompt saves a 70B, alone on a replica: hardware -> seconds."""
     fleet = {"four H100s": simulated.deployment(), "two A100s": simulated_70b.deployment(profile="a100-80gb", tp=2)}
     return {
-        name: simulated.prefill_seconds(on, FOUR_K) - simulated.prefill_seconds(on, FOUR_K // 2)
+        name: simulated_70b.prefill_seconds(on, FOUR_K) - simulated_70b.prefill_seconds(on, FOUR_K // 2)
         for name, on in fleet.items()
     }
 
@@ -258,12 +233,8 @@ def big_savings(lengths: Sequence[int] = (1024, FOUR_K, LONG)) -> dict[int, floa
     found = {}
     for tokens in lengths:
         moving = eager_seconds(shape, tokens, reach)
-        found[tokens] = moving / (moving + simulated.prefill_seconds(on, tokens))
+        found[tokens] = moving / (moving + simulated_70b.prefill_seconds(on, tokens))
     return found
-
-
-def _d18(lab: Lab) -> Claim:
-    return d18(compare_attention(lab), Ladder.of(ladder_run(lab, 1)), lab_shape(lab), short_name(lab))
 
 
 EXPERIMENT = ("lab/prompt_pruning.py", "lab/peak_bytes.py")
@@ -272,6 +243,6 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "D7": lambda lab: d7(halved_4k(), compare_cuts(lab)),
     "D11": lambda lab: d11(Ladder.of(ladder_run(lab, 1))),
     "D17": lambda lab: d17(compare_attention(lab), both_ways(lab, 1)),
-    "D18": _d18,
+    "D18": lambda lab: d18(compare_attention(lab), Ladder.of(ladder_run(lab, 1)), lab_shape(lab), short_name(lab)),
     "F4": lambda lab: f4(both_ways(lab, 1), big_savings()),
 }

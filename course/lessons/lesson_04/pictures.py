@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from course.lab import simulated_70b
 from course.lab.display import Html, as_table, table_by_name
 from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
@@ -12,7 +13,6 @@ from course.lab.svg import INK, PAPER, SOFT, Picture, line, rect, tag, text
 from course.lessons.lesson_04.run import (
     LIMIT_S,
     busiest_share,
-    client_ttft,
     hit_rate,
     later_ttft,
     policies,
@@ -308,8 +308,8 @@ def routers_table(runs: Mapping[str, FleetRun]) -> Html:
         runs,
         {
             "prompt tokens found": lambda run: f"{run.prefix_hit_rate:.0%}",
-            "TTFT p50": lambda run: seconds(client_ttft(run, 50)),
-            "TTFT p99": lambda run: seconds(client_ttft(run, 99)),
+            "TTFT p50": lambda run: seconds(simulated_70b.ttft(run, 50)),
+            "TTFT p99": lambda run: seconds(simulated_70b.ttft(run, 99)),
             "sent to the busiest replica": lambda run: f"{busiest_share(run):.0%}",
         },
     )

@@ -281,11 +281,6 @@ def routers(on: Deployment, names: Sequence[str] = tuple(ROUTERS), **load: Any) 
     return {name: serve_tenants(on, name, **load) for name in names}
 
 
-def client_ttft(run: FleetRun, q: int) -> float:
-    """A percentile of TTFT as clients saw it, seconds: 50, 95 or 99."""
-    return getattr(run.summary().metrics["ttft"], f"p{q}")
-
-
 def busiest_share(run: FleetRun) -> float:
     """Share of all prompt tokens that went to the busiest replica: a quarter where the four share evenly."""
     sent: Counter[str] = Counter()

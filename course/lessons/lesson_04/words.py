@@ -18,7 +18,6 @@ from course.lessons.lesson_04.run import (
     busiest_share,
     by_gap,
     cache_savings,
-    client_ttft,
     cold_and_warm,
     conversation,
     hit_rate,
@@ -90,18 +89,9 @@ def one_fix(ladder: Mapping[str, float]) -> Finding:
 def orders(runs: Mapping[str, Run], agree: tuple[int, int]) -> Finding:
     """In turns against grouped, with room for all tenants and for two of three."""
     rates = {name: hit_rate(run) for name, run in runs.items()}
-    small_turns, small_grouped = rates["small cache, in turns"], rates["small cache, grouped"]
-    return tell(
-        "04",
-        "orders",
-        "grouping_helps" if small_grouped > small_turns + 0.05 else "order_changes_little",
-        right=agree[0],
-        asked=agree[1],
-        roomy_turns=rates["roomy cache, in turns"],
-        roomy_grouped=rates["roomy cache, grouped"],
-        small_turns=small_turns,
-        small_grouped=small_grouped,
-    )
+    helps = rates["small cache, grouped"] > rates["small cache, in turns"] + 0.05
+    outcome = "grouping_helps" if helps else "order_changes_little"
+    return tell("04", "orders", outcome, right=agree[0], asked=agree[1], rates=rates)
 
 
 def evicted(runs: Mapping[str, Run]) -> Finding:
@@ -121,52 +111,28 @@ def cold(found: Mapping[int, tuple[float, float]]) -> Outcome:
 
 def warm(found: Mapping[int, tuple[float, float]]) -> Finding:
     """What a cached prefix saves, long and short."""
-    short, long = min(found), max(found)
-    short_cold, short_warm = found[short]
-    long_cold, long_warm = found[long]
-    return tell(
-        "04",
-        "warm",
-        "always",
-        short=short,
-        short_cold=short_cold,
-        short_warm=short_warm,
-        long=long,
-        long_cold=long_cold,
-        long_warm=long_warm,
-    )
+    short, long = ({"tokens": n, "cold": found[n][0], "warm": found[n][1]} for n in (min(found), max(found)))
+    return tell("04", "warm", "always", short=short, long=long)
 
 
 def routers(fleet: Mapping[str, FleetRun]) -> Finding:
     """What prefix-aware routing gained over the others, with many tenants."""
-    by_turn, by_prefix = fleet["round robin"], fleet["prefix-aware"]
-    better = by_prefix.prefix_hit_rate > by_turn.prefix_hit_rate + 0.05
-    return tell(
-        "04",
-        "routers",
-        "prefix_aware_finds_more" if better else "every_replica_knows_all",
-        round_found=by_turn.prefix_hit_rate,
-        round_p50=client_ttft(by_turn, 50),
-        round_p99=client_ttft(by_turn, 99),
-        prefix_aware_found=by_prefix.prefix_hit_rate,
-        prefix_aware_p50=client_ttft(by_prefix, 50),
-        prefix_aware_p99=client_ttft(by_prefix, 99),
-    )
+    by_turn, by_prefix = (_routed(fleet[name]) for name in ("round robin", "prefix-aware"))
+    better = by_prefix["found"] > by_turn["found"] + 0.05
+    outcome = "prefix_aware_finds_more" if better else "every_replica_knows_all"
+    return tell("04", "routers", outcome, by_turn=by_turn, by_prefix=by_prefix)
 
 
 def hot(fleet: Mapping[str, FleetRun]) -> Finding:
     """One prefix for all: what the prefix-aware router did with it."""
-    by_turn, by_prefix = fleet["round robin"], fleet["prefix-aware"]
-    outcome = "uneven" if busiest_share(by_prefix) > busiest_share(by_turn) + 0.1 else "even"
-    return tell(
-        "04",
-        "hot",
-        outcome,
-        round=busiest_share(by_turn),
-        round_p99=client_ttft(by_turn, 99),
-        prefix_aware=busiest_share(by_prefix),
-        prefix_aware_p99=client_ttft(by_prefix, 99),
-    )
+    by_turn, by_prefix = (_routed(fleet[name]) for name in ("round robin", "prefix-aware"))
+    outcome = "uneven" if by_prefix["busiest"] > by_turn["busiest"] + 0.1 else "even"
+    return tell("04", "hot", outcome, by_turn=by_turn, by_prefix=by_prefix)
+
+
+def _routed(run: FleetRun) -> dict[str, float]:
+    ttft = {f"p{q}": simulated_70b.ttft(run, q) for q in (50, 99)}
+    return {"found": run.prefix_hit_rate, "busiest": busiest_share(run), **ttft}
 
 
 def nothing(runs: Mapping[str, Run]) -> Finding:
@@ -180,16 +146,9 @@ def nothing(runs: Mapping[str, Run]) -> Finding:
 def blocks(runs: Mapping[int, Run]) -> Finding:
     """How many of the shared tokens each block size found."""
     found = {size: max(view.num_cached_tokens for view in run.views) for size, run in runs.items()}
-    return tell(
-        "04",
-        "blocks",
-        "always",
-        shared=shared_tokens(next(iter(runs.values()))),
-        small=min(found),
-        small_found=found[min(found)],
-        large=max(found),
-        large_found=found[max(found)],
-    )
+    small, large = min(found), max(found)
+    ends = {"small": small, "small_found": found[small], "large": large, "large_found": found[large]}
+    return tell("04", "blocks", "always", shared=shared_tokens(runs[small]), **ends)
 
 
 # ---------------------------------------------------------------- claims
@@ -300,10 +259,6 @@ def _by_turn(saved: Mapping[int, float]) -> str:
     return ", ".join(f"{turn}: {100 * share:.0f}%" for turn, share in saved.items())
 
 
-def _f1(lab: Lab) -> Claim:
-    return f1(*(lab.run(stamped(lab, place, 3)) for place in ("first line", "last line")))
-
-
 def _f5(lab: Lab) -> Claim:
     here = {"last line": lab.run(stamped(lab, "last line", 3))}
     return f5(cold_and_warm(simulated_70b.deployment(), (250, F5_PREFIX)), here)
@@ -315,16 +270,11 @@ def _d9(lab: Lab) -> Claim:
     return d9(cached, plain, session_cuts(simulated_70b.deployment(), count=16))
 
 
-def _d13(lab: Lab) -> Claim:
-    run = lab.run(tenants(lab, grouped=False), **PLAIN)
-    return d13(by_gap(GAPS_S), agreement(run))
-
-
 EXPERIMENT = ("lab/prefix_cache.py",)
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "D9": _d9,
-    "D13": _d13,
-    "F1": _f1,
+    "D13": lambda lab: d13(by_gap(GAPS_S), agreement(lab.run(tenants(lab, grouped=False), **PLAIN))),
+    "F1": lambda lab: f1(*(lab.run(stamped(lab, place, 3)) for place in ("first line", "last line"))),
     "F5": _f5,
     "F6": lambda lab: f6(rates_of(order_runs(lab))),
 }

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from course.lab import simulated_70b
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, Shown, buttons, choices, switch
 from course.lab.lab import Lab
@@ -23,6 +24,7 @@ from course.lessons.lesson_05.run import (
     ttft_of,
     writers,
 )
+from course.simulator.cluster.run import FleetRun
 
 # ---------------------------------------------------------------- one TTFT, and policies side by side
 
@@ -260,11 +262,11 @@ class PolicyBench:
         yield draw_runs(self.runs[arrivals], f"{arrivals}: who waits, and who pays?")
 
 
-def draw_fleets(fleets: Mapping[str, simulated.Fleet], title: str) -> Picture:
+def draw_fleets(fleets: Mapping[str, FleetRun], title: str) -> Picture:
     """Policies at 70B: mean TTFT by cause, and the 99th percentile of the gaps."""
     return draw_policies(
-        {name: fleet.mean_causes for name, fleet in fleets.items()},
-        {name: fleet.itl(99) for name, fleet in fleets.items()},
+        {name: simulated.mean_causes(run) for name, run in fleets.items()},
+        {name: simulated_70b.itl(run, 99) for name, run in fleets.items()},
         who="TTFT at the client, mean, by cause",
         payer="ITL, p99",
         title=title,

@@ -18,7 +18,6 @@ from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.ttft_causes import Stay, causes_inside, shared_tokens
 from course.lab.workloads import Arrival, Workload, document
-from course.simulator.deployment import Deployment
 from minillm import StructuredOutputsParams
 from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
@@ -195,7 +194,7 @@ class PerToken:
         return self.decode[batch] / self.prefill
 
 
-def measured_per_token(runs: Sequence[Run], where: str = "here") -> PerToken:
+def measured_per_token(runs: Sequence[Run]) -> PerToken:
     """From step records: medians over steps that only prefill, and over steps that only decode.
 
     Raises:
@@ -211,15 +210,14 @@ def measured_per_token(runs: Sequence[Run], where: str = "here") -> PerToken:
             decode.setdefault(step.num_tokens, []).append((step.end - step.start) / step.num_tokens)
     if not prefill or not decode:
         raise ValueError("these runs have no steps that only prefill, or none that only decode")
-    return PerToken(where, percentile(prefill, 50), {n: percentile(each, 50) for n, each in sorted(decode.items())})
+    return PerToken("here", percentile(prefill, 50), {n: percentile(each, 50) for n, each in sorted(decode.items())})
 
 
-def simulated_per_token(on: Deployment | None = None, batches: Sequence[int] = BATCHES) -> PerToken:
+def simulated_per_token() -> PerToken:
     """At 70B: the price of one step of each kind, straight from the simulator's step model."""
-    on = on or simulated_70b.deployment()
-    price = on.step_time().price
-    prefill = price(simulated_70b.prefill_work(CHUNK)).total / CHUNK
-    decode = {n: price(simulated_70b.decode_work(n, CONTEXT)).total / n for n in batches}
+    on = simulated_70b.deployment()
+    prefill = simulated_70b.prefill_seconds(on, CHUNK) / CHUNK
+    decode = {n: simulated_70b.decode_seconds(on, n, CONTEXT) / n for n in BATCHES}
     return PerToken("70B, simulated", prefill, decode)
 
 

@@ -1,10 +1,8 @@
 """The same policies on Llama-3 70B, simulated, and one more: prefill and decode on machines of their own."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from course.lab import simulated_70b
-from course.lab.run import percentile
 from course.lab.scale import enough
 from course.lab.ttft_causes import mean
 from course.simulator.cluster.record import ClientRecord
@@ -13,7 +11,6 @@ from course.simulator.workload.arrivals import Deterministic, Poisson
 from course.simulator.workload.kinds import Independent
 from course.simulator.workload.lengths import LogNormal
 from course.simulator.workload.requests import make_workload
-from minillm.core.brief import brief
 
 TRAFFIC = Independent(
     prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)
@@ -33,33 +30,6 @@ LINK = 50e9
 """Bytes per second between the pools: one 400 Gbit/s network card."""
 
 
-@dataclass(frozen=True)
-class Fleet:
-    """One simulated run and what its first tokens waited for."""
-
-    run: FleetRun
-    causes: tuple[dict[str, float], ...]
-    """What each request's TTFT at its client is made of, seconds."""
-
-    __repr__ = brief
-
-    @property
-    def mean_causes(self) -> dict[str, float]:
-        return mean(self.causes)
-
-    def ttft(self, q: float) -> float:
-        return percentile([sum(each.values()) for each in self.causes], q)
-
-    def itl(self, q: float) -> float:
-        """A percentile of the gaps between two tokens, seconds."""
-        return percentile(simulated_70b.token_gaps(self.run), q)
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Output tokens per second, over the whole run."""
-        return sum(record.num_tokens for record in self.run.records) / self.run.duration
-
-
 @lru_cache(maxsize=64)
 def serve(
     policy: str,
@@ -72,7 +42,7 @@ def serve(
     rtt_s: float = 0.0,
     handshakes: int = 0,
     **fields: object,
-) -> Fleet:
+) -> FleetRun:
     """Play TRAFFIC to a fleet under one policy; the same call is played once. In the lab's short form, a quarter of the
     requests.
 
@@ -92,8 +62,12 @@ def serve(
     if apart:
         pools = {"prefill_replicas": prefill_replicas, "link_bytes_per_s": LINK}
         fleet |= {"replicas": replicas - prefill_replicas, "disaggregation": pools}
-    run = simulated_70b.play(on, workload, keep_prefixes=apart, **fleet)
-    return Fleet(run, tuple(causes_of(record) for record in run.records if record.completed))
+    return simulated_70b.play(on, workload, keep_prefixes=apart, **fleet)
+
+
+def mean_causes(run: FleetRun) -> dict[str, float]:
+    """What TTFT at the client is made of, on average over the answered requests, seconds."""
+    return mean([causes_of(record) for record in run.records if record.completed])
 
 
 def causes_of(record: ClientRecord) -> dict[str, float]:
@@ -113,6 +87,6 @@ def sweep(budgets: tuple[int, ...], qps: float, **fields: object) -> dict[int, t
     """By token budget, of one mixed replica: TTFT p50 and ITL p99, seconds."""
     found = {}
     for budget in budgets:
-        fleet = serve("mixed, 512", qps, replicas=1, max_num_batched_tokens=budget, **fields)
-        found[budget] = fleet.ttft(50), fleet.itl(99)
+        run = serve("mixed, 512", qps, replicas=1, max_num_batched_tokens=budget, **fields)
+        found[budget] = simulated_70b.ttft(run, 50), simulated_70b.itl(run, 99)
     return found

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from course.lab import simulated_70b
 from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
@@ -38,18 +39,9 @@ NEIGHBOURS = ("queue", "others' prompts", "others' answers")
 def waterfall(met: Breakdown, alone: Breakdown) -> Finding:
     """How much of the newcomer's TTFT belongs to other requests."""
     others, total = sum(met[cause] for cause in NEIGHBOURS), sum(met.values())
-    return tell(
-        "05",
-        "waterfall",
-        "mostly_others" if others > total / 2 else "mostly_its_own",
-        share=others / total,
-        total=total,
-        others=others,
-        own=met["own prefill"],
-        cold=met["cold cache"],
-        own_alone=alone["own prefill"],
-        alone=sum(alone.values()),
-    )
+    outcome = "mostly_others" if others > total / 2 else "mostly_its_own"
+    sums = {"total": total, "others": others, "share": others / total, "total_alone": sum(alone.values())}
+    return tell("05", "waterfall", outcome, met=met, alone=alone, **sums)
 
 
 def pauses(runs: Mapping[str, Run]) -> Outcome:
@@ -83,32 +75,13 @@ def rush(runs: Mapping[str, Run]) -> Finding:
     """Prompts that arrive faster than they can be prefilled."""
     gap = {name: pause_p99(run) for name, run in runs.items()}
     ttft = {name: percentile(ttft_of(newcomers(run)), 50) for name, run in runs.items()}
-    return tell(
-        "05",
-        "rush",
-        "always",
-        prefill_first=gap["prefill first"],
-        prefill_first_ttft=ttft["prefill first"],
-        decode_first=gap["decode first"],
-        decode_first_ttft=ttft["decode first"],
-        mixed=gap["mixed"],
-        mixed_ttft=ttft["mixed"],
-    )
+    return tell("05", "rush", "always", gap=gap, ttft=ttft)
 
 
 def masks(found: list[MaskCost]) -> Finding:
     """What masks cost here, and would on a step of a few milliseconds."""
     one, many = found[0], found[-1]
-    return tell(
-        "05",
-        "masks",
-        "always",
-        one=one.mask,
-        many=many.mask,
-        batch=many.batch,
-        share=many.mask / many.guided,
-        text=one.text,
-    )
+    return tell("05", "masks", "always", one=one, many=many, share=many.mask / many.guided)
 
 
 # ---------------------------------------------------------------- claims
@@ -233,12 +206,17 @@ class FleetPair:
         return 1 - self.ttft[1] / self.ttft[0]
 
     @property
+    def ttft_change(self) -> str:
+        """In percent."""
+        return change(*self.ttft)
+
+    @property
     def is_equal(self) -> bool:
         """Equal throughput."""
         return abs(self.tokens_per_s[1] / self.tokens_per_s[0] - 1) <= EQUAL
 
     def __str__(self) -> str:
-        return f"{self.name}: TTFT {change(*self.ttft)}, tokens/s {change(*self.tokens_per_s)}"
+        return f"{self.name}: TTFT {self.ttft_change}, tokens/s {change(*self.tokens_per_s)}"
 
 
 CHANGES = (
@@ -257,9 +235,10 @@ def pairs(rates: Sequence[float], num_requests: int = 200) -> list[FleetPair]:
     for qps in rates:
         fleets = {name: simulated.serve(name, qps, num_requests=num_requests) for name in names}
         for before, after in CHANGES:
-            a, b = fleets[before], fleets[after]
-            name = f"{before} to {after} at {qps:g}/s"
-            found.append(FleetPair(name, (a.ttft(50), b.ttft(50)), (a.tokens_per_s, b.tokens_per_s)))
+            both = fleets[before], fleets[after]
+            ttft = tuple(simulated_70b.ttft(run, 50) for run in both)
+            speed = tuple(simulated_70b.tokens_per_s(run) for run in both)
+            found.append(FleetPair(f"{before} to {after} at {qps:g}/s", ttft, speed))
     return found
 
 
@@ -275,18 +254,8 @@ def d21(found: Sequence[FleetPair]) -> Claim:
         verdict = "every_cut_as_said"
     else:
         verdict = "only_from_a_slow_baseline" if most.cut >= 0.4 else "no_cut_that_large"
-    return conclude(
-        "D21",
-        verdict,
-        replicas=simulated.REPLICAS,
-        told=told,
-        most=most,
-        most_change=change(*most.ttft),
-        least=least,
-        least_change=change(*least.ttft),
-        num_inside=len(inside),
-        num_equal=len(equal),
-    )
+    counts = {"num_inside": len(inside), "num_equal": len(equal)}
+    return conclude("D21", verdict, replicas=simulated.REPLICAS, told=told, most=most, least=least, **counts)
 
 
 SWEPT_BUDGETS = (256, 512, 1024, 2048, 8192)

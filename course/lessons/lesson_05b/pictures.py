@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.simulated_70b import itl, tokens_per_s, ttft
 from course.lab.style import PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, text
-from course.lessons.lesson_05b.run import LENGTHS, LINKS, FleetWay, prefill_s, token_bytes, transfer_s, ways
+from course.lessons.lesson_05b.run import LENGTHS, LINKS, prefill_s, token_bytes, transfer_s, ways
+from course.simulator.cluster.run import FleetRun
 
 DECODES, PROMPTS, TOKENS = 4, (2.0, 9.0), 24
 """Requests that decode all along; when prompts arrive (in decode steps), and how long they are."""
@@ -105,15 +107,15 @@ def transfer_explorer() -> Explorer:
     )
 
 
-def ways_table(found: dict[str, FleetWay]) -> Html:
+def ways_table(found: dict[str, FleetRun]) -> Html:
     return table_by_name(
         "four replicas of 70B",
         found,
         {
-            "TTFT p50": lambda way: seconds(way.ttft),
-            "TTFT p99": lambda way: seconds(way.ttft_p99),
-            "ITL p99": lambda way: seconds(way.itl_p99),
-            "output tokens/s": lambda way: f"{way.tokens_per_s:.0f}",
+            "TTFT p50": lambda run: seconds(ttft(run, 50)),
+            "TTFT p99": lambda run: seconds(ttft(run, 99)),
+            "ITL p99": lambda run: seconds(itl(run, 99)),
+            "output tokens/s": lambda run: f"{tokens_per_s(run):.0f}",
         },
     )
 
@@ -121,9 +123,11 @@ def ways_table(found: dict[str, FleetWay]) -> Html:
 def draw_splits(rates: tuple[float, ...] = (4, 8, 12, 16, 20, 24)) -> Picture:
     """TTFT p99 of each split of four replicas, and of chunked prefill, by load."""
     curves = [
-        Curve(f"{n} prefill + {4 - n} decode", rates, [ways(r, n)["disaggregated, 2 + 2"].ttft_p99 for r in rates])
+        Curve(f"{n} prefill + {4 - n} decode", rates, [ttft(ways(r, n)["disaggregated, 2 + 2"], 99) for r in rates])
         for n in (1, 2, 3)
     ]
-    curves.append(Curve("chunks of 512, no split", rates, [ways(r)["chunks of 512"].ttft_p99 for r in rates], "dashes"))
+    curves.append(
+        Curve("chunks of 512, no split", rates, [ttft(ways(r)["chunks of 512"], 99) for r in rates], "dashes")
+    )
     axes = Axis("requests per second, all four replicas"), Axis("TTFT p99, s", log=True)
     return draw_chart("Which split suits the load?", curves, *axes)

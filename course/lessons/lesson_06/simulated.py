@@ -83,7 +83,7 @@ def price(on: Deployment, batch: int, context: float) -> Priced:
 
 def slots_that_fit(on: Deployment, context: float) -> int:
     """Requests of this context whose KV fits beside the weights."""
-    return int(on.num_kv_blocks * on.block_size // context)
+    return int(simulated_70b.room_tokens(on) // context)
 
 
 def within(on: Deployment, context: float, slo: float) -> int:

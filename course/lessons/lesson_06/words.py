@@ -120,8 +120,5 @@ def _measure_a4(lab: Lab) -> Claim:
     return a4(run.dots(lab, runs), list(three(lab).values()))
 
 
-EXPERIMENT = (
-    "lab/model_shape.py",
-    "lab/roof.py",
-)
+EXPERIMENT = ("lab/model_shape.py", "lab/roof.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"A4": _measure_a4}

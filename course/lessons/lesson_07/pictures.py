@@ -12,7 +12,7 @@ from course.lab.lab import Lab
 from course.lab.pictures.block_map import LANE_LOOK, NO_REQUEST, PATTERNS, draw_frame
 from course.lab.pool_trace import PoolTrace, recording
 from course.lab.style import ALARM, WIDTH, number, seconds, size
-from course.lab.svg import INK, PAPER, SOFT, Picture, Scale, boxes, line, rect, swatches, tag, text
+from course.lab.svg import HALO, INK, SOFT, Picture, Scale, boxes, line, rect, swatches, tag, text
 from course.lessons.lesson_06.pictures import KV_FILL, READ
 from course.lessons.lesson_07 import run
 from course.lessons.lesson_07.run import GQA, HEADS, Account, kinds_of
@@ -202,15 +202,7 @@ def _kinds(account: Account) -> str:
             stroke=INK if chosen else "none",
             stroke_width=2,
         )
-        body += text(
-            scale(kind.chat_bytes) + 5,
-            y + 15,
-            size(kind.chat_bytes),
-            size=11,
-            stroke=PAPER,
-            stroke_width=3,
-            paint_order="stroke",
-        )
+        body += text(scale(kind.chat_bytes) + 5, y + 15, size(kind.chat_bytes), size=11, **HALO)
     return body
 
 

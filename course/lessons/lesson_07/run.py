@@ -48,11 +48,6 @@ def play(lab: Lab, arrivals: Sequence[StepArrival], name: str = "", **fields: An
         return record(engine(lab, **fields), arrivals, name)
 
 
-def engine_tokenizer(lab: Lab) -> Any:
-    """From text to token ids."""
-    return lab.model.tokenizer.encode
-
-
 # ---------------------------------------------------------------- eight requests, ever less room
 
 LENGTHS = (40, 64, 30, 80, 100, 48, 72, 56)
@@ -61,7 +56,7 @@ LENGTHS = (40, 64, 30, 80, 100, 48, 72, 56)
 
 def cast(lab: Lab) -> list[StepArrival]:
     """Eight requests: half of them ask about one page of the handbook, half bring a question of their own."""
-    encode = engine_tokenizer(lab)
+    encode = lab.tokenizer.encode
     page = f"Answer from this handbook. {MANUAL[0]}"
     asked = [f"{page}\n\nQuestion: {question}" for question in MANUAL_QUESTIONS[:4]]
     own = [f"{question} {MANUAL[i][:160]}" for i, question in enumerate(CHAT_QUESTIONS[:4], start=2)]
@@ -136,7 +131,7 @@ def slots_gb(lab: Lab) -> float:
 
 def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[StepArrival]:
     """`count` chats at once, no two of which share anything; each keeps exactly so many tokens in the end."""
-    encode = engine_tokenizer(lab)
+    encode = lab.tokenizer.encode
     arrivals = []
     for i in range(count):
         text = f"{i}. {document(random.Random(f'chat-{i}'), tokens // 40 + 2)}"
@@ -144,8 +139,8 @@ def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[StepA
     return arrivals
 
 
-def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: int = 1, **fields: Any) -> PoolTrace:
-    """As many long chats as ought to fit into `gb` of KV, and some more, all at once.
+def filling(lab: Lab, gb: float | None = None, tokens: int | None = None) -> PoolTrace:
+    """As many long chats as ought to fit into `gb` of KV, and one more, all at once.
 
     A chat begins when blocks are free for its whole prompt, as in vLLM; so a running request stays.
     """
@@ -158,10 +153,9 @@ def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: 
             scheduler_reserve_full_isl=True,
             enable_prefix_caching=False,
             max_num_batched_tokens=2048,
-            **fields,
         )
         fit = own.runner.num_kv_blocks // blocks_for(tokens, own.config.block_size)
-        return record(own, chats(lab, fit + more, tokens), f"{gb} GB")
+        return record(own, chats(lab, fit + 1, tokens), f"{gb} GB")
 
 
 # ---------------------------------------------------------------- more KV for each, fewer slots
@@ -325,9 +319,8 @@ def question(lab: Lab, gb: float, tokens: int) -> str:
     cost, width = own.cost, NUMBER_BYTES[own.kv_dtype]
     return (
         f"The pool has {gb} GB (1e9 bytes each). The model has {cost.layers} layers, {cost.num_kv_heads} heads with "
-        f"keys and values of "
-        f"their "
-        f"own, {cost.head_dim} numbers in each, {width} bytes a number. How many chats of {tokens} tokens fit at once?"
+        f"keys and values of their own, {cost.head_dim} numbers in each, {width} bytes a number. How many chats of "
+        f"{tokens} tokens fit at once?"
     )
 
 
@@ -365,8 +358,7 @@ def slots(trace: PoolTrace, tokens: int) -> Outcome:
     return Outcome(
         float(trace.most_running),
         f"{trace.most_running} of {len(trace.outcomes)} chats ran at once. A block is {size(trace.block_bytes)} and "
-        f"the pool has "
-        f"{trace.num_blocks}; a chat takes {blocks} of them, {size(blocks * trace.block_bytes)}",
+        f"the pool has {trace.num_blocks}; a chat takes {blocks} of them, {size(blocks * trace.block_bytes)}",
     )
 
 

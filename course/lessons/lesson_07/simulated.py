@@ -15,7 +15,7 @@ from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.roofline import StepTime
-from course.simulator.deployment import BLOCK_SIZE
+from course.simulator.deployment import BLOCK_SIZE, Deployment
 from course.simulator.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from course.simulator.workload.kinds import Independent, Sessions, TrafficModel
 from course.simulator.workload.lengths import Fixed, LogNormal
@@ -69,14 +69,12 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Served:
-    """What came of one simulated run."""
+class WatchedRun:
+    """What came of one simulated run, each step of which was seen."""
 
-    room_tokens: int
-    """Whose KV the pool holds."""
-    slots: int
-    steps: Steps
+    on: Deployment
     run: FleetRun
+    steps: Steps
 
     __repr__ = brief
 
@@ -85,7 +83,7 @@ class Served:
         """What kept it from writing more: the first of these that was short."""
         if self.preemptions > OFTEN * self.run.num_attempts:
             return "room for KV"
-        if self.steps.most_running >= self.slots:
+        if self.steps.most_running >= self.on.config.max_num_seqs:
             return "slots"
         waits = [r.timeline.phases()["queue"] for r in self.run.request_records() if r.completed]
         if percentile(waits, 50) < AT_ONCE_S:
@@ -106,7 +104,7 @@ class Served:
 
     @property
     def tokens_per_s(self) -> float:
-        return sum(report.num_output_tokens for report in self.run.reports) / self.run.duration
+        return simulated_70b.tokens_per_s(self.run)
 
     @property
     def preemptions(self) -> int:
@@ -127,7 +125,7 @@ class Served:
 
 
 @functools.lru_cache(maxsize=128)
-def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, fields: tuple) -> Served:
+def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, fields: tuple) -> WatchedRun:
     """One replica under this traffic; the same call is served once.
 
     Args:
@@ -137,10 +135,10 @@ def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, fields: tuple
     workload = make_workload(traffic, arrivals, num_requests=enough(count, 60), seed=0)
     steps, shares = Steps(on.step_time().weights_s), not isinstance(traffic, Independent)
     run = simulated_70b.play(on, workload, keep_prefixes=shares, watch=steps)
-    return Served(on.num_kv_blocks * on.block_size, on.config.max_num_seqs, steps, run)
+    return WatchedRun(on, run, steps)
 
 
-def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
+def flood(traffic: TrafficModel, count: int, **fields: object) -> WatchedRun:
     """All requests at once and more slots than are ever taken, so that little besides KV limits the batch."""
     fields = {"max_num_seqs": FLOOD_SLOTS, **fields}
     return _served(traffic, AllAtOnce(), count, tuple(sorted(fields.items())))
@@ -149,7 +147,7 @@ def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
 # ---------------------------------------------------------------- the pool too small
 
 
-def with_pool(gb: float, rate: float = RATE) -> Served:
+def with_pool(gb: float, rate: float = RATE) -> WatchedRun:
     """CHAT at so many requests a second with so much KV in all."""
     blocks = int(gb * 1e9 / (token_bytes({}) * BLOCK_SIZE))
     return _served(CHAT, Poisson(rate=rate), 240, (("num_kv_blocks", blocks),))
@@ -188,7 +186,7 @@ def draw_pools(rate: float, gb: float) -> Picture:
     )
 
 
-def _told(found: Mapping[float, Served]) -> str:
+def _told(found: Mapping[float, WatchedRun]) -> str:
     return "; ".join(
         f"{gb} GB: TTFT p99 {seconds(s.ttft[1])}, {s.preemptions} evictions, {number(s.tokens_per_s)} tokens/s"
         for gb, s in found.items()
@@ -206,29 +204,28 @@ STEPS: dict[str, dict[str, object]] = {
 """One technique after the other, each on top of those before."""
 
 
-def ladder(traffic: TrafficModel, count: int = FLOOD) -> dict[str, Served]:
+def ladder(traffic: TrafficModel, count: int = FLOOD) -> dict[str, WatchedRun]:
     """Each of STEPS under the same flood."""
     return {name: flood(traffic, count, **fields) for name, fields in STEPS.items()}
 
 
-def ladders() -> dict[str, dict[str, Served]]:
+def ladders() -> dict[str, dict[str, WatchedRun]]:
     """Both kinds of traffic."""
     return {"chats": ladder(CHAT), "conversations": ladder(CONVERSATIONS, FLOOD_CONVERSATIONS)}
 
 
 def token_bytes(fields: Mapping[str, object]) -> float:
     """KV of one token under one of STEPS, over all GPUs, copies included."""
-    on = simulated_70b.deployment(**fields)
-    return on.block_bytes * on.placement.tp / on.block_size
+    return simulated_70b.token_bytes(simulated_70b.deployment(**fields))
 
 
-def gain(found: Mapping[str, Served]) -> float:
+def gain(found: Mapping[str, WatchedRun]) -> float:
     """Tokens per second of the last step over those of the first: cost per token falls by as much."""
     speeds = [served.tokens_per_s for served in found.values()]
     return speeds[-1] / speeds[0]
 
 
-def ladder_table(ladders: Mapping[str, Mapping[str, Served]]) -> Html:
+def ladder_table(ladders: Mapping[str, Mapping[str, WatchedRun]]) -> Html:
     """For each kind of traffic, the gain so far, and what limits it."""
     rows = []
     for name in STEPS:
@@ -236,7 +233,7 @@ def ladder_table(ladders: Mapping[str, Mapping[str, Served]]) -> Html:
         for steps in ladders.values():
             first, here = next(iter(steps.values())), steps[name]
             found += [f"×{here.tokens_per_s / first.tokens_per_s:.2f}", here.limit]
-        room = next(iter(ladders.values()))[name].room_tokens
+        room = simulated_70b.room_tokens(next(iter(ladders.values()))[name].on)
         rows.append((name, f"{room:,}", *found))
     head = [words for kind in ladders for words in (f"tokens/s, {kind}", "limited by")]
     return as_table(("so far", "room, tokens", *head), rows)

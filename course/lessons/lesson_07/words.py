@@ -11,7 +11,7 @@ from course.lab.pool_trace import PoolTrace
 from course.lab.style import number, size
 from course.lessons.lesson_07 import run, simulated
 from course.lessons.lesson_07.run import GQA, MHA, Account, kinds_of
-from course.lessons.lesson_07.simulated import Served
+from course.lessons.lesson_07.simulated import WatchedRun
 
 # ---------------------------------------------------------------- findings
 
@@ -124,7 +124,7 @@ def a12(tight: PoolTrace, roomy: PoolTrace, swapped: PoolTrace) -> Claim:
     )
 
 
-def a15(ladders: Mapping[str, Mapping[str, Served]], cache: float) -> Claim:
+def a15(ladders: Mapping[str, Mapping[str, WatchedRun]], cache: float) -> Claim:
     """Shared prefixes, MQA and 8 bits, one on top of the other, at 70B.
 
     Args:
@@ -230,10 +230,6 @@ def d12(by_limit: Mapping[int, Mapping[str, PoolTrace]]) -> Claim:
     )
 
 
-def _measure_a11(lab: Lab) -> Claim:
-    return a11(run.large(run.accounts(lab)), run.by_hand(lab), run.in_pool(lab))
-
-
 def _measure_a12(lab: Lab) -> Claim:
     tight, roomy = (run.eight(lab, pool) for pool in (run.TIGHT_POOL, run.ROOMY_POOL))
     return a12(tight, roomy, run.eight(lab, run.TIGHT_POOL, "swap"))
@@ -247,13 +243,9 @@ def cache_shrinks() -> float:
     return first / last
 
 
-EXPERIMENT = (
-    "lab/model_shape.py",
-    "lab/pool_trace.py",
-    "lessons/lesson_02/simulated.py",
-)
+EXPERIMENT = ("lab/model_shape.py", "lab/pool_trace.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
-    "A11": _measure_a11,
+    "A11": lambda lab: a11(run.large(run.accounts(lab)), run.by_hand(lab), run.in_pool(lab)),
     "A12": _measure_a12,
     "A15": lambda lab: a15(simulated.ladders(), cache_shrinks()),
     "B2": lambda lab: b2(run.crowded(lab), run.with_and_without_prefixes(lab)),

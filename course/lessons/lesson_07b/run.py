@@ -2,7 +2,7 @@
 
 import functools
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,8 +47,6 @@ class Found:
     right: int
     """Tokens that it found likeliest, and that came."""
     tokens: int
-    surprise: float
-    """Mean of -ln p, nats a token."""
 
     @property
     def share(self) -> float:
@@ -82,18 +80,13 @@ def look_for(engine: Engine, haystacks: Sequence[Sequence[Haystack]]) -> dict[in
     """By distance: what the model makes of the needles. Texts with the same needle are decoded side by side."""
     right: Counter[int] = Counter()
     tokens: Counter[int] = Counter()
-    surprise: defaultdict[int, float] = defaultdict(float)
     for stacks in haystacks:
         for step in decode_texts(engine, [s.token_ids for s in stacks], [s.num_given for s in stacks]):
-            logprobs = step.logits.float().log_softmax(-1)
-            came = logprobs.gather(1, step.next_ids[:, None])[:, 0].tolist()
-            foreseen = (logprobs.argmax(-1) == step.next_ids).tolist()
-            for text, logprob, is_right in zip(step.texts, came, foreseen):
-                distance = stacks[text].distance
-                right[distance] += is_right
-                tokens[distance] += 1
-                surprise[distance] -= logprob
-    return {d: Found(d, right[d], tokens[d], surprise[d] / tokens[d]) for d in tokens}
+            foreseen = (step.logits.argmax(-1) == step.next_ids).tolist()
+            for text, is_right in zip(step.texts, foreseen):
+                right[stacks[text].distance] += is_right
+                tokens[stacks[text].distance] += 1
+    return {d: Found(d, right[d], tokens[d]) for d in tokens}
 
 
 def spans(lab: Lab) -> tuple[int, int]:
@@ -289,8 +282,7 @@ TIERS: dict[str, list[dict[str, object]]] = {
 @functools.cache
 def token_bytes() -> float:
     """KV of one token of Llama-3-70B, over all GPUs."""
-    on = simulated_70b.deployment()
-    return on.block_bytes * on.placement.tp / on.block_size
+    return simulated_70b.token_bytes(simulated_70b.deployment())
 
 
 def fetch_s(tokens: int, gb_per_s: float, latency_ms: float) -> float:
@@ -301,7 +293,7 @@ def fetch_s(tokens: int, gb_per_s: float, latency_ms: float) -> float:
 @functools.cache
 def compute_s(tokens: int) -> float:
     """Seconds to prefill it instead."""
-    return simulated_70b.deployment().step_time().price(simulated_70b.prefill_work(tokens)).total
+    return simulated_70b.prefill_seconds(simulated_70b.deployment(), tokens)
 
 
 def tier_runs(qps: float = 2.0) -> dict[str, FleetRun]:

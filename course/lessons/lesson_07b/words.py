@@ -92,9 +92,5 @@ def _measure_d14(lab: Lab) -> Claim:
     return d14(lesson_07.large(lesson_07.accounts(lab)), grown, window, run.looking(lab))
 
 
-EXPERIMENT = (
-    "lab/model_shape.py",
-    "lab/pool_trace.py",
-    "lessons/lesson_07/run.py",
-)
+EXPERIMENT = ("lab/model_shape.py", "lab/pool_trace.py", "lessons/lesson_07/run.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"D14": _measure_d14}

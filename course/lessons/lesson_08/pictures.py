@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from course.lab import simulated_70b
 from course.lab.display import Html, as_table, stack
 from course.lab.draft_rules import DRAWS, RULES, NextToken, distance, drafter, usual_distance
 from course.lab.explorer import Explorer, buttons, choices, slider
@@ -15,7 +16,7 @@ from course.lab.pictures.draft_tiles import OWN, PASSED, shown
 from course.lab.simulated_70b import OLD, TODAY
 from course.lab.speculation_gain import best_k, break_even, emitted, popular
 from course.lab.style import ALARM, COLOURS, WIDTH, number, seconds, size
-from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, rect, swatches, tag, text
+from course.lab.svg import FAINT, HALO, INK, SOFT, Picture, line, rect, swatches, tag, text
 from course.lab.verify_costs import VerifyCosts, gain
 from course.lessons.lesson_08 import simulated
 from course.lessons.lesson_08.run import (
@@ -167,8 +168,8 @@ STRONGEST = 1.0
 
 @functools.cache
 def map_rounds(k: int, context: int, drafts: str, under: str) -> dict[int, simulated.Round]:
-    on = simulated.stack(under)
-    room = on.num_kv_blocks * on.block_size // (context + k + 1)
+    on = simulated_70b.deployment(stack=under)
+    room = simulated_70b.room_tokens(on) // (context + k + 1)
     return {
         b: simulated.price_round(on, b, context, k, simulated.DRAFTERS[drafts]) for b in simulated.BATCHES if b <= room
     }
@@ -178,7 +179,6 @@ def draw_gain_map(k: int, context: int, drafts: str, under: str) -> Picture:
     """A cell for each acceptance and batch; violet gains, red loses."""
     found = map_rounds(k, context, drafts, under)
     body, numbers, line = "", "", []
-    halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
     for row, (batch, each) in enumerate(found.items()):
         y = MAP_TOP + CELL_HEIGHT * row
         body += text(MAP_LEFT - 8, y + 16, str(batch), text_anchor="end")
@@ -196,7 +196,7 @@ def draw_gain_map(k: int, context: int, drafts: str, under: str) -> Picture:
             )
             if i % 4 == 0:
                 numbers += text(
-                    MAP_LEFT + CELL_WIDTH * (i + 0.5), y + 16, number(gain), size=11, text_anchor="middle", **halo
+                    MAP_LEFT + CELL_WIDTH * (i + 0.5), y + 16, number(gain), size=11, text_anchor="middle", **HALO
                 )
         border = break_even(k, each.c, each.verify / each.plain)
         line.append(

@@ -109,11 +109,6 @@ def made_up(lab: Lab, alpha: float, k: int) -> Run:
     return play(lab, workload(CHAT, requests, tokens, requests), {"speculative": drafts})
 
 
-def rounds_of(lab: Lab) -> int:
-    """How often each way is measured, by turns."""
-    return 3 if lab.scale == 1 else 2
-
-
 def drafters(lab: Lab) -> dict[str, dict[str, Any]]:
     """Ways to draft that cost no second model here: looking up, and a trained draft head, if one comes with minillm."""
     model = lab.config().model
@@ -275,7 +270,7 @@ def compare(
         rounds: None = as many as suit the lab's scale.
     """
     runs: dict[tuple[str, str], list[Run]] = {(w.name, way): [] for w in workloads for way in ways}
-    for i in range(rounds or rounds_of(lab)):
+    for i in range(rounds or (3 if lab.scale == 1 else 2)):
         for way in list(ways) if i % 2 == 0 else reversed(ways):
             for each in workloads:
                 runs[each.name, way].append(play(lab, each, ways[way]))

@@ -1,12 +1,11 @@
 """Speculation at 70 billion weights: rounds priced by the simulator."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.simulated_70b import OLD, STACKS, TODAY, decode_work
+from course.lab.simulated_70b import OLD, TODAY, decode_work
 from course.lab.speculation_gain import speedup
 from course.lab.svg import Picture
 from course.simulator.cost.models import find_model
@@ -17,11 +16,6 @@ CONTEXTS = (256, 1024, 4096)
 DRAFT_MODEL = "llama-3.2-1b"
 DRAFTERS = {"a 1B model": DRAFT_MODEL, "looked up, free": None}
 ALPHA, K = 0.7, 4
-
-
-def stack(name: str, **fields: Any) -> Deployment:
-    """Llama-3 70B on four H100s under one of STACKS."""
-    return simulated_70b.deployment(profile=STACKS[name](simulated_70b.HARDWARE), max_num_seqs=BATCHES[-1], **fields)
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,9 @@ def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: s
 def load_lab() -> Explorer:
     """Speedup by batch, with sliders for all that it depends on."""
     return Explorer(
-        lambda alpha, k, context, drafts, under: draw_load(stack(under), alpha, k, context, DRAFTERS[drafts]),
+        lambda alpha, k, context, drafts, under: draw_load(
+            simulated_70b.deployment(stack=under), alpha, k, context, DRAFTERS[drafts]
+        ),
         alpha=slider("α, acceptance", 0.0, 1.0, ALPHA, 0.05),
         k=slider("k, guesses in a draft", 1, 8, K),
         context=choices("context of each, tokens", CONTEXTS, 1024),
@@ -66,7 +62,7 @@ def load_lab() -> Explorer:
 
 def draw_load(on: Deployment, alpha: float, k: int, context: int, draft_model: str | None) -> Picture:
     """Does it still help when the server is full?"""
-    room = on.num_kv_blocks * on.block_size // (context + k + 1)
+    room = simulated_70b.room_tokens(on) // (context + k + 1)
     batches = [batch for batch in BATCHES if batch <= room]
     rounds = [price_round(on, batch, context, k, draft_model) for batch in batches]
     gains = [each.gain(alpha, k) for each in rounds]

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from course.lab import verify_costs
+from course.lab import simulated_70b, verify_costs
 from course.lab.claims import Claim, conclude, say
 from course.lab.draft_story import DraftStory
 from course.lab.finding import Finding, tell
@@ -13,7 +13,7 @@ from course.lab.noise import CEILING, ratio_of
 from course.lab.speculation_gain import best_k, break_even, emitted, speedup
 from course.lab.style import number
 from course.lab.verify_costs import VerifyCosts
-from course.lessons.lesson_08 import run, simulated
+from course.lessons.lesson_08 import run
 from course.lessons.lesson_08.run import (
     ALWAYS,
     CROWDED,
@@ -223,15 +223,11 @@ def f2(points: Sequence[AcceptancePoint]) -> Claim:
     return conclude("F2", verdict, found=found, wrong=wrong, right=right, speedup=speedup(0.9, best, 0.02), best=best)
 
 
-EXPERIMENT = (
-    "lab/draft_story.py",
-    "lab/speculation_gain.py",
-    "lab/verify_costs.py",
-)
+EXPERIMENT = ("lab/draft_story.py", "lab/speculation_gain.py", "lab/verify_costs.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A14": lambda lab: a14(quantized_or_drafted(lab)),
     "D4": lambda lab: d4(verify_costs.measure(lab, (1, 8))),
     "D5": lambda lab: d5(run.stories(lab)),
-    "D6": lambda lab: d6(run.short_answers(lab), run.pay_backs(simulated.stack(simulated.TODAY))),
+    "D6": lambda lab: d6(run.short_answers(lab), run.pay_backs(simulated_70b.deployment())),
     "F2": lambda lab: f2(run.sweep(lab)),
 }

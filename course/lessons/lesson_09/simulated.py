@@ -1,14 +1,12 @@
 """Fewer bits at 70 billion weights: phases under load, and slots where memory is short. Simulated."""
 
-import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
 from course.lab import simulated_70b
-from course.lab.display import Html, table_by_name
+from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons
-from course.lab.scale import enough
-from course.lab.simulated_70b import OLD, STACKS, TODAY, phase_means
+from course.lab.simulated_70b import OLD, TODAY, phase_means
 from course.lab.style import seconds
 from course.lab.svg import Picture
 from course.lessons.lesson_02.simulated import CHAT, LONG_PROMPTS
@@ -16,10 +14,7 @@ from course.lessons.lesson_06.simulated import price
 from course.lessons.lesson_09.pictures import draw_pairs
 from course.lessons.lesson_09.run import PLAIN, PhasePair
 from course.simulator.cluster.run import FleetRun
-from course.simulator.deployment import Deployment
-from course.simulator.workload.arrivals import AllAtOnce, Poisson
-from course.simulator.workload.requests import make_workload
-from minillm.core.brief import brief
+from course.simulator.workload.arrivals import Poisson
 from minillm.core.timeline import PHASES
 
 BF16 = "bfloat16"
@@ -39,37 +34,25 @@ LOADS = {"quiet: a tenth of capacity": 0.1, "busy: nine tenths of it": 0.9, "ove
 SLOTS = 64
 COUNT, LEAST = 200, 60
 """Requests of a run; and of one in the short form, since a queue takes time to form."""
-CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_LOAD, CRAMPED_COUNT = 2, 256, 1.3, 300
+CRAMPED = {"tp": 2, "max_num_seqs": 256}
+CRAMPED_LOAD, CRAMPED_COUNT = 1.3, 300
 """In the short form, too: with fewer requests no queue would form, whatever the format."""
 
 
-def deployment(stack: str, name: str, tp: int = 4, slots: int = SLOTS) -> Deployment:
+def fields_of(stack: str, name: str, **fields: int) -> dict[str, Any]:
+    """Fields of a deployment that keeps its numbers in one format; `fields` are further ones, such as tp."""
     weights, kv = STORED[name]
-    fields = {"profile": STACKS[stack](simulated_70b.HARDWARE), "tp": tp, "max_num_seqs": slots}
-    return simulated_70b.deployment(**fields, weight_dtype=weights, kv_dtype=kv)
+    return {"stack": stack, "weight_dtype": weights, "kv_dtype": kv, "max_num_seqs": SLOTS, **fields}
 
 
-@functools.lru_cache(maxsize=64)
-def capacity(stack: str, traffic: str, tp: int = 4, slots: int = SLOTS, count: int | None = None) -> float:
-    """Requests a second that 16 bits can serve: over the middle of a run in which all come at once."""
-    work = make_workload(TRAFFIC[traffic], AllAtOnce(), num_requests=count or enough(COUNT, LEAST))
-    return simulated_70b.steady_rate(
-        record.ended for record in simulated_70b.play(deployment(stack, PLAIN, tp, slots), work).records
-    )
-
-
-@functools.lru_cache(maxsize=64)
 def served(
-    stack: str, name: str, traffic: str, load: float, tp: int = 4, slots: int = SLOTS, count: int | None = None
+    stack: str, name: str, traffic: str, load: float, count: int = COUNT, least: int = LEAST, **fields: int
 ) -> FleetRun:
-    """One format under a load: the same arrivals for all formats.
-
-    Args:
-        count: requests; None = as many as the lab's form has.
-    """
-    rate = load * capacity(stack, traffic, tp, slots, count)
-    work = make_workload(TRAFFIC[traffic], Poisson(rate=rate), num_requests=count or enough(COUNT, LEAST))
-    return simulated_70b.play(deployment(stack, name, tp, slots), work)
+    """One format under a load, which is a share of what 16 bits can serve: the same arrivals for all formats."""
+    asked = TRAFFIC[traffic]
+    most = simulated_70b.capacity(asked, count, least=least, **fields_of(stack, PLAIN, **fields))
+    arrivals = Poisson(rate=load * most)
+    return simulated_70b.served(asked, arrivals, count, least=least, **fields_of(stack, name, **fields))
 
 
 def compared(before: FleetRun, after: FleetRun) -> dict[str, PhasePair]:
@@ -101,58 +84,31 @@ def throughput_gain(
     found = {}
     for stack in (TODAY, OLD):
         for batch in batches:
-            plain, after = (price(deployment(stack, each), batch, context).itl for each in (PLAIN, name))
+            plain, after = (
+                price(simulated_70b.deployment(**fields_of(stack, each)), batch, context).itl for each in (PLAIN, name)
+            )
             found[f"batch {batch} ({stack})"] = plain / after
     return found
 
 
-@dataclass(frozen=True)
-class Cramped:
-    """One format on GPUs that hardly hold the 16-bit weights."""
-
-    name: str
-    weights: float
-    """Bytes on each GPU."""
-    room: int
-    """Tokens whose keys and values fit."""
-    run: FleetRun
-
-    __repr__ = brief
-
-    @property
-    def wait(self) -> float:
-        """Mean seconds in the queue."""
-        return phase_means(self.run)["queue"]
-
-    @property
-    def decode(self) -> float:
-        """Mean seconds of decode."""
-        return phase_means(self.run)["decode"]
+def cramped_room(name: str) -> int:
+    """Tokens whose keys and values fit on GPUs that hardly hold the 16-bit weights."""
+    return simulated_70b.room_tokens(simulated_70b.deployment(**fields_of(TODAY, name, **CRAMPED)))
 
 
-def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
+def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, FleetRun]:
     """Chats on two H100s, more than 16 bits can serve there: the same arrivals in every format."""
-    found = {}
-    for name in names:
-        on = deployment(TODAY, name, CRAMPED_GPUS, CRAMPED_SLOTS)
-        found[name] = Cramped(
-            name,
-            on.model.stored_bytes(on.placement.weight_dtype) / CRAMPED_GPUS,
-            on.num_kv_blocks * on.block_size,
-            served(TODAY, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_COUNT),
-        )
-    return found
+    few = {"count": CRAMPED_COUNT, "least": CRAMPED_COUNT, **CRAMPED}
+    return {name: served(TODAY, name, "chat", CRAMPED_LOAD, **few) for name in names}
 
 
-def cramped_table(found: Mapping[str, Cramped]) -> Html:
+def cramped_table(found: Mapping[str, FleetRun]) -> Html:
     """What the weights leave of a GPU's memory, and the queue that forms."""
-    return table_by_name(
-        "two H100s",
-        found,
-        {
-            "weights on each": lambda each: f"{each.weights / 1e9:.0f} GB",
-            "room for KV, tokens": lambda each: f"{each.room:,}",
-            "mean wait in the queue": lambda each: seconds(each.wait),
-            "mean decode": lambda each: seconds(each.decode),
-        },
-    )
+    rows = []
+    for name, run in found.items():
+        on, took = simulated_70b.deployment(**fields_of(TODAY, name, **CRAMPED)), phase_means(run)
+        weights = on.model.stored_bytes(on.placement.weight_dtype) / on.placement.tp
+        room, times = f"{cramped_room(name):,}", (seconds(took[phase]) for phase in ("queue", "decode"))
+        rows.append((name, f"{weights / 1e9:.0f} GB", room, *times))
+    header = ("two H100s", "weights on each", "room for KV, tokens", "mean wait in the queue", "mean decode")
+    return as_table(header, rows)

@@ -12,11 +12,12 @@ from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.matrix_rounding import load_matrix
 from course.lab.matrix_zeros import Timed
+from course.lab.simulated_70b import phase_means
 from course.lab.style import PHASE_LABELS
 from course.lessons.lesson_09 import run, simulated
 from course.lessons.lesson_09.run import PLAIN, PhasePair, Shelf
-from course.lessons.lesson_09.simulated import Cramped
 from course.measure.quality import Floors
+from course.simulator.cluster.run import FleetRun
 
 # ---------------------------------------------------------------- findings
 
@@ -54,21 +55,11 @@ def quality(scores: run.Scores) -> Finding:
     return tell("09", "quality", "some_broke" if broken else "all_kept", kept=", ".join(kept), broken=", ".join(broken))
 
 
-def cramped(found: Mapping[str, Cramped]) -> Finding:
+def cramped(found: Mapping[str, FleetRun]) -> Finding:
     """Two GPUs that hardly hold 16-bit weights."""
-    plain, int8, kv = (found[name] for name in ("bf16", "int8", "KV int8"))
-    rooms = {"room": plain.room, "room8": int8.room, "room_kv": kv.room}
-    waits = {"wait": plain.wait, "wait8": int8.wait, "wait_kv": kv.wait}
-    return tell(
-        "09",
-        "cramped",
-        "queue_vanished",
-        decode=plain.decode,
-        decode8=int8.decode,
-        decode_kv=kv.decode,
-        **rooms,
-        **waits,
-    )
+    names = ("bf16", "int8", "KV int8")
+    took, room = ([each(name) for name in names] for each in (lambda n: phase_means(found[n]), simulated.cramped_room))
+    return tell("09", "cramped", "queue_vanished", took=took, room=room)
 
 
 # ---------------------------------------------------------------- claims

@@ -1,12 +1,11 @@
 """The same wire in front of Llama-3 70B, simulated: distance, handshakes, and a proxy that holds chunks back."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from course.lab import simulated_70b
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
-from course.lab.run import percentile
+from course.lab.run import gaps_of, percentile
 from course.lab.style import seconds
 from course.simulator.cluster.network import Network
 from course.simulator.cluster.run import FleetRun
@@ -21,44 +20,31 @@ QPS = 1.0
 REQUESTS = 200
 
 
-@dataclass(frozen=True)
-class Ends:
-    """One run, seen by the engine and by its clients. Seconds."""
-
-    ttft_engine: float
-    ttft_client: float
-    """Medians."""
-    itl_engine: tuple[float, float]
-    itl_client: tuple[float, float]
-    """p50 and p99 of the gaps between tokens."""
-
-
 @lru_cache(maxsize=64)
-def served(rtt_ms: int = 20, handshakes: int = 0, hold_chunks: int = 1, hold_ms: int | None = None) -> Ends:
+def served(rtt_ms: int = 20, handshakes: int = 0, hold_chunks: int = 1, hold_ms: int | None = None) -> FleetRun:
     """Chats to one replica through such a network; equal arguments are simulated once."""
     network = Network(
         rtt_s=rtt_ms / 1e3, handshakes=handshakes, hold_chunks=hold_chunks, hold_s=hold_ms / 1e3 if hold_ms else None
     )
     on = simulated_70b.deployment(max_num_seqs=64)
-    return _ends(simulated_70b.serve(on, TRAFFIC, qps=QPS, num_requests=REQUESTS, network=network))
+    return simulated_70b.serve(on, TRAFFIC, qps=QPS, num_requests=REQUESTS, network=network)
 
 
-def _ends(run: FleetRun) -> Ends:
+def both_ends(run: FleetRun) -> dict[str, tuple[float, ...]]:
+    """TTFT p50, ITL p50 and p99 where tokens leave the engine, and where they arrive; seconds."""
     done = [record for record in run.records if record.completed]
-    here = simulated_70b.token_gaps(run)
-    there = [b - a for record in done for a, b in zip(record.deliveries, record.deliveries[1:])]
-    return Ends(
-        percentile([record.timeline.ttft for record in done], 50),
-        percentile([record.ttft() for record in done], 50),
-        (percentile(here, 50), percentile(here, 99)),
-        (percentile(there, 50), percentile(there, 99)),
-    )
+    gaps = simulated_70b.token_gaps(run), [gap for record in done for gap in gaps_of(record.deliveries)]
+    ttft = [record.timeline.ttft for record in done], [record.ttft() for record in done]
+    return {
+        end: (percentile(first, 50), percentile(between, 50), percentile(between, 99))
+        for end, first, between in zip(("leaves the engine", "arrives"), ttft, gaps)
+    }
 
 
-def ends_table(ends: Ends) -> Html:
+def ends_table(run: FleetRun) -> Html:
     """What the engine hands over, and what its clients have."""
-    rows = (("leaves the engine", ends.ttft_engine, *ends.itl_engine), ("arrives", ends.ttft_client, *ends.itl_client))
-    return as_table(("70B", "TTFT p50", "ITL p50", "ITL p99"), [(name, *map(seconds, times)) for name, *times in rows])
+    rows = [(end, *map(seconds, times)) for end, times in both_ends(run).items()]
+    return as_table(("70B", "TTFT p50", "ITL p50", "ITL p99"), rows)
 
 
 def explore() -> Explorer:

@@ -49,8 +49,7 @@ def asking(prompt: int, output: int, spread: bool = True) -> Independent:
 
 def deployment(stack: str = STACKS[0], **fields: Any) -> Deployment:
     """A replica. `profile` among the fields names the hardware, other fields are as of `simulated_70b.deployment`."""
-    profile = simulated_70b.STACKS[stack](fields.pop("profile", simulated_70b.HARDWARE))
-    return simulated_70b.deployment(**{"model": MODEL, **fields}, profile=profile)
+    return simulated_70b.deployment(stack=stack, **{"model": MODEL, **fields})
 
 
 @functools.lru_cache(maxsize=512)

@@ -100,7 +100,7 @@ def sweep(
         latencies, kept = (run.p("ttft", 99), run.p("tpot", 99)), (run.goodput(slo), run.attainment(slo))
         found.append(KneePoint(each, run.throughput, *latencies, *kept, run.preemptions))
     on = fleet.deployment(stack, tp=tp)
-    return Sweep(tuple(found), slo, rate, on.num_kv_blocks * on.block_size / (prompt + answer))
+    return Sweep(tuple(found), slo, rate, simulated_70b.room_tokens(on) / (prompt + answer))
 
 
 @dataclass(frozen=True)
@@ -267,15 +267,14 @@ class Ask:
     @property
     def shortest_stay(self) -> float:
         """Seconds that a lone request keeps a slot: no request is quicker in a full batch."""
-        step = self.on.step_time()
-        first = step.price(simulated_70b.prefill_work(self.prompt)).total
-        further = step.price(simulated_70b.decode_work(1, self.prompt + self.answer / 2)).total
+        first = simulated_70b.prefill_seconds(self.on, self.prompt)
+        further = simulated_70b.decode_seconds(self.on, 1, self.prompt + self.answer / 2)
         return first + (self.answer - 1) * further
 
     @property
     def room(self) -> float:
         """Requests whose KV fits at once."""
-        return self.on.num_kv_blocks * self.on.block_size / (self.prompt + self.answer)
+        return simulated_70b.room_tokens(self.on) / (self.prompt + self.answer)
 
     def bounds(self) -> dict[str, float]:
         """Requests per second: what each resource alone would allow, then what a simulation served."""

@@ -17,7 +17,6 @@ from course.lab.waiting import with_progress
 from course.lessons.lesson_11 import fleet
 from course.lessons.lesson_11.run import GPUS, SMALL
 from course.simulator.cluster.record import ClientRecord, Outcome
-from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.arrivals import Poisson, Ramp, Spikes
 from course.simulator.workload.requests import Workload, make_workload
 from minillm.core.brief import brief
@@ -155,12 +154,8 @@ def story(spike: Spike, measure: str) -> SpikeStory:
     run = simulated_70b.play(on, workload, **settings)
     outcomes = [SpikeRequest(r.intended, r.ttft(), (r.replica or "").startswith("small")) for r in run.records]
     gpu_s = sum(report.up_s * (GPUS if report.pool == "main" else 1) for report in run.reports)
-    return SpikeStory(spike, measure, tuple(outcomes), _up(run), gpu_s / 3600)
-
-
-def _up(run: FleetRun) -> tuple[tuple[float, int], ...]:
     large = Counter(sample.moment for sample in run.samples if sample.replica.startswith("main"))
-    return tuple(sorted(large.items()))
+    return SpikeStory(spike, measure, tuple(outcomes), tuple(sorted(large.items())), gpu_s / 3600)
 
 
 def stories(spike: Spike) -> dict[str, SpikeStory]:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,15 +42,10 @@ class MissedSlo:
     before: Mapping[str, Any]
     after: Mapping[str, Any]
     slo: SLO = fleet.LIMITS
-    stack_before: str = fleet.STACKS[0]
-    stack_after: str = fleet.STACKS[0]
-    count: int = field(default=400)
 
     def run(self, replicas: int, changed: bool) -> fleet.Served:
         fields = self.after if changed else self.before
-        stack = self.stack_after if changed else self.stack_before
-        traffic = fleet.asking(self.prompt, self.answer)
-        return fleet.served(traffic, self.qps, self.count, stack=stack, replicas=replicas, **fields)
+        return fleet.served(fleet.asking(self.prompt, self.answer), self.qps, 400, replicas=replicas, **fields)
 
     def enough(self, changed: bool) -> int | None:
         """The fewest replicas that meet the SLO; None = none of those that were tried."""
@@ -87,11 +82,9 @@ TROUBLES = {
             prompt=500,
             answer=150,
             qps=0.5,
-            before={},
-            after={},
+            before={"stack": fleet.STACKS[1]},
+            after={"stack": fleet.STACKS[0]},
             slo=SLO(ttft=2.0, tpot=0.028),
-            stack_before=fleet.STACKS[1],
-            stack_after=fleet.STACKS[0],
         ),
     )
 }
@@ -102,13 +95,10 @@ class Bill:
     """One way to serve it."""
 
     replicas: int
-    changed: bool
     attainment: float
     per_hour: float
     per_million: float
     """Dollars per million output tokens that were really written."""
-    ttft: float
-    tpot: float
 
 
 def bill(trouble: MissedSlo, replicas: int, changed: bool, price: float) -> Bill:
@@ -116,15 +106,11 @@ def bill(trouble: MissedSlo, replicas: int, changed: bool, price: float) -> Bill
     run = trouble.run(replicas, changed)
     per_hour = replicas * GPUS * price
     per_million = 1e6 * per_hour / (3600 * run.throughput)
-    return Bill(
-        replicas, changed, run.attainment(trouble.slo), per_hour, per_million, run.p("ttft", 99), run.p("tpot", 99)
-    )
+    return Bill(replicas, run.attainment(trouble.slo), per_hour, per_million)
 
 
 # ---------------------------------------------------------------- hardware, for few requests a day
 
-HARDWARE_STACK = fleet.STACKS[0]
-"""Typical constants for all of them: no A100 was measured for this course."""
 RARE_PROMPT, RARE_ANSWER = 500, 300
 ARTICLE_GAIN = 1.4
 FEW_A_DAY = 1000
@@ -149,7 +135,7 @@ class GpuOption:
         return FEW_A_DAY / DAY_S / self.capacity
 
 
-GPU_OPTIONS: dict[str, dict[str, object]] = {
+GPU_OPTIONS: dict[str, dict[str, Any]] = {
     "four A100s, bf16": {"profile": "a100-80gb", "tp": 4},
     "four H100s, bf16": {"profile": "h100-sxm", "tp": 4},
     "one H100, int4 (a setting)": {"profile": "h100-sxm", "tp": 1, "quantization": "int4"},
@@ -162,9 +148,9 @@ def gpu_option(name: str) -> GpuOption:
     fields = GPU_OPTIONS[name]
     traffic = fleet.asking(RARE_PROMPT, RARE_ANSWER)
     rare = Poisson(rate=FEW_A_DAY / DAY_S)
-    run = fleet.served(traffic, rare, 60, stack=HARDWARE_STACK, **fields)
-    most = fleet.capacity(traffic, HARDWARE_STACK, **{**fields, "max_num_seqs": 64})
-    per_day = HOURS_A_DAY * int(fields["tp"]) * gpu_price(str(fields["profile"]))
+    run = fleet.served(traffic, rare, 60, **fields)
+    most = fleet.capacity(traffic, **{**fields, "max_num_seqs": 64})
+    per_day = HOURS_A_DAY * fields["tp"] * gpu_price(fields["profile"])
     return GpuOption(name, run.p("ttft", 50), run.p("tpot", 50), run.p("e2e", 50), most, per_day)
 
 
@@ -212,7 +198,7 @@ def regimes() -> dict[str, Regime]:
     for name, (prompt, answer) in REGIMES.items():
         traffic = fleet.asking(prompt, answer, spread=False)
         rate = fleet.capacity(traffic)
-        prefill = on.step_time().price(simulated_70b.prefill_work(prompt)).total
+        prefill = simulated_70b.prefill_seconds(on, prompt)
         found[name] = Regime(prompt, answer, rate, min(rate * prefill, 1.0))
     return found
 
@@ -270,18 +256,17 @@ class PlayedRouting:
 
 
 @functools.lru_cache(maxsize=32)
-def play_routing(wrong: float, load: float = 0.9, easy: float = 0.7) -> PlayedRouting:
-    """One large replica, and a small model beside it.
+def play_routing(wrong: float) -> PlayedRouting:
+    """One large replica under nine tenths of what it could do alone, and a small model beside it for the easy 70%.
 
     Args:
-        load: as a share of what the large one could do alone.
         wrong: misroute rate; below 0 = no routing at all.
     """
     traffic = fleet.asking(ROUTED_PROMPT, ROUTED_ANSWER)
-    rate = load * fleet.capacity(traffic)
+    rate = 0.9 * fleet.capacity(traffic)
     workload = make_workload(traffic, Poisson(rate=rate), num_requests=enough(400, fleet.LEAST))
     small = fleet.deployment(model=SMALL, tp=SMALL_GPUS, max_num_seqs=fleet.SLOTS)
-    routing = {"easy_share": easy, "misroute_rate": wrong} if wrong >= 0 else None
+    routing = {"easy_share": 0.7, "misroute_rate": wrong} if wrong >= 0 else None
     run = simulated_70b.play(fleet.deployment(max_num_seqs=fleet.SLOTS), workload, small, model_routing=routing)
     ended = [r for r in run.records if r.completed]
     # Another model had it first: this one's engine saw it much later than its client sent it.

@@ -6,7 +6,6 @@ from course.lab import simulated_70b
 from course.lab.run import percentile
 from course.lab.scale import enough
 from course.lab.visits import visits_of, waits
-from course.lessons.lesson_02 import simulated
 from course.simulator.cluster.run import FleetRun
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.kinds import Independent
@@ -40,17 +39,14 @@ def waits_of_run(run: FleetRun) -> WaitAndPrefill:
     return WaitAndPrefill(percentile(waits(visits), 99), percentile(prefill, 99))
 
 
-def _long_prompts(tokens: int) -> Independent:
-    return Independent(
-        prompt=LogNormal(median=tokens, sigma=0.4, high=4 * tokens), output=LogNormal(median=150, sigma=0.5, high=600)
-    )
-
-
 POOLS: dict[str, dict[str, int]] = {"all memory": {}, "a pool sized for the old prompts": {"num_kv_blocks": ROOM}}
 
 
 def _play_long_prompts(tokens: int, rate: float, **fields: int) -> WaitAndPrefill:
-    return waits_of_run(simulated.serve(_long_prompts(tokens), Poisson(rate=rate), 240, least=120, **fields))
+    traffic = Independent(
+        prompt=LogNormal(median=tokens, sigma=0.4, high=4 * tokens), output=LogNormal(median=150, sigma=0.5, high=600)
+    )
+    return waits_of_run(simulated_70b.served(traffic, Poisson(rate=rate), 240, least=120, **fields))
 
 
 def post_mortem() -> tuple[

@@ -122,7 +122,7 @@ def d23(tails: Mapping[str, simulated.Tail]) -> Claim:
     )
 
 
-EXPERIMENT = ("lessons/lesson_02/simulated.py", "lab/visits.py")
+EXPERIMENT = ("lab/visits.py",)
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A18": lambda lab: a18(*simulated.post_mortem()),
     "D23": lambda lab: d23(simulated.straggler_tails()),

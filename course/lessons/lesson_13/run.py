@@ -6,7 +6,6 @@ from course.lab import simulated_70b
 from course.lab.lab import Lab
 from course.lab.run import percentile
 from course.lab.visits import Visit, visits_of
-from course.lessons.lesson_02 import simulated
 from course.simulator.cluster.run import FleetRun
 from course.simulator.deployment import Deployment
 from course.simulator.workload.arrivals import Poisson
@@ -71,7 +70,7 @@ def fit_of(on: Deployment, capacity: float, full: FleetRun, dump: FleetRun) -> F
     itl = full.summary().metrics["itl"].p99
     return Fit(
         flops=QPS * PROMPT * 2 * on.model.layer_params / peak,
-        kv=in_flight * (PROMPT + OUTPUT / 2) / (on.num_kv_blocks * on.block_size),
+        kv=in_flight * (PROMPT + OUTPUT / 2) / (simulated_70b.room_tokens(on)),
         capacity=capacity,
         ttft_at_full=_ttft(visits_of(full)),
         ttft_at_dump=_ttft(visits_of(dump)),
@@ -89,7 +88,7 @@ def _ttft(visits: list[Visit]) -> float:
 def experiment(lab: Lab) -> Fit:
     """Capacity of one server, a nearly full one, and the dump's rate."""
     on = simulated_70b.deployment(**SERVER)
-    capacity = simulated.capacity(TRAFFIC, CROWD, **SERVER)
-    full = simulated.serve(TRAFFIC, Poisson(rate=FULL * capacity), 240, least=80, **SERVER)
-    dump = simulated.serve(TRAFFIC, Poisson(rate=QPS), 240, least=80, **SERVER)
+    capacity = simulated_70b.capacity(TRAFFIC, CROWD, **SERVER)
+    full = simulated_70b.served(TRAFFIC, Poisson(rate=FULL * capacity), 240, least=80, **SERVER)
+    dump = simulated_70b.served(TRAFFIC, Poisson(rate=QPS), 240, least=80, **SERVER)
     return fit_of(on, capacity, full, dump)

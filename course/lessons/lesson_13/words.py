@@ -19,5 +19,5 @@ def a17(fit: Fit) -> Claim:
     return conclude("A17", verdict, fit=fit, sums=sums, **told)
 
 
-EXPERIMENT = ("lessons/lesson_02/simulated.py", "lab/visits.py")
+EXPERIMENT = ("lab/visits.py",)
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"A17": lambda lab: a17(experiment(lab))}

@@ -13,10 +13,7 @@ from course.lessons.lesson_02b import pictures, simulated, words
 from course.lessons.lesson_02b import run as lesson
 from course.lessons.lesson_02b.pictures import empty_slot_share, slot_rows
 
-
-@pytest.fixture(autouse=True)
-def short_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINILLM_SHORT", "1")
+pytestmark = pytest.mark.usefixtures("short_form")
 
 
 def visit(index: int, arrival: float, scheduled: float | None, left: float | None, **more) -> Visit:

@@ -1,7 +1,7 @@
 """Lesson 06b: experts that a step reads, ranks that wait for each other, room for latent KV."""
 
 import pytest
-from asserting import refuses_garbage
+from asserting import rewards
 
 from course.lab.lab import Lab
 from course.lessons.lesson_06b import pictures, run, words
@@ -42,8 +42,5 @@ def test_data_parallel_attention_has_more_room() -> None:
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check, ways = checks(), run.room()
-    ratio = ways["data parallel attention"] / ways["tensor parallel"]
-    for question, answer in (("q1", 1 - 0.75**4), ("q2", 8 * 70.272), ("q3", ratio)):
-        assert check(question, answer).score == 1, question
-    refuses_garbage(check, 3)
+    ways = run.room()
+    rewards(checks(), 1 - 0.75**4, 8 * 70.272, ways["data parallel attention"] / ways["tensor parallel"])

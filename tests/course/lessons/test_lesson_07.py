@@ -1,14 +1,16 @@
 """Lesson 07: who holds which block, the KV bill, seventy billion. By hand, on a tiny model, and on the simulator."""
 
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asserting import refuses_garbage
+from asserting import rewards
 from made_trace import MADE, frame, large, outcome, trace_of
 
 from course.lab import model_shape
+from course.lab.claims import Claim
 from course.lab.lab import Lab
 from course.lab.pool_trace import AGAIN, DECODE, DONE, EVICTED, GONE, PREFILL, SWAPPED, PoolTrace, StepArrival, record
 from course.lessons.lesson_07 import pictures, run, simulated, words
@@ -17,15 +19,12 @@ from course.lessons.lesson_07.pictures import PoolMap
 from course.lessons.lesson_07.run import GQA, MHA, MLA, MQA, Account
 from minillm.model.arithmetic import KVCacheSize
 
+pytestmark = pytest.mark.usefixtures("short_form")
+
 PROMPT = tuple(range(100, 140))
 
 
 # ---------------------------------------------------------------- traces
-
-
-@pytest.fixture(autouse=True)
-def few_simulated_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINILLM_SHORT", "1")
 
 
 def test_a_trace_counts_blocks_once_and_places_by_tokens() -> None:
@@ -87,7 +86,7 @@ def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
     assert recompute.tokens - recompute.again <= roomy.tokens
 
 
-@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("short", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool) -> None:
     lab = Lab(short=short, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
     try:
@@ -239,45 +238,35 @@ def test_the_limit_of_a_flood_is_named() -> None:
 # ---------------------------------------------------------------- claims
 
 
-def test_a11_compares_kinds_and_the_pool() -> None:
-    claim = words.a11(large(), 100, 100)
-    assert claim.kind == "holds" and "493 MB" in claim.measured and "GQA model's, and +22% off" in claim.verdict
-    assert words.a11(large(), 100, 50).kind == "not shown"
-
-
-def test_a12_tells_killed_from_read_again() -> None:
-    roomy = trace_of(MADE.frames, (outcome(), outcome()))
-    tight = trace_of(MADE.frames, (outcome(last=4), outcome(last=4)), evictions=2)
-    assert words.a12(tight, roomy, tight).kind == "holds only when"
-    assert words.a12(roomy, roomy, roomy).kind == "not shown"
-    killed = trace_of(MADE.frames, (outcome(), outcome(finished=False)), evictions=1)
-    assert words.a12(killed, roomy, roomy).kind == "wrong"
-    let_in = trace_of(MADE.frames, (outcome(), outcome(first=2)), num_blocks=3, evictions=1)
-    assert words.admitted_when_full(let_in) == 1 and words.a12(let_in, roomy, roomy).kind == "wrong"
-
-
 def held(blocks: int) -> PoolTrace:
     return trace_of([frame({0: tuple(range(blocks))}, {0: 16 * blocks}, (DECODE,))], (outcome(),), num_blocks=4096)
 
 
-def test_d8_reads_the_exponent() -> None:
-    linear = words.d8({256: held(16), 1024: held(64)})
-    assert linear.kind == "wrong" and "power 1.00" in linear.verdict
-    assert words.d8({256: held(16), 1024: held(256)}).kind == "holds"
-    assert words.d8({256: held(16)}).kind == "not shown"
+ROOMY = trace_of(MADE.frames, (outcome(), outcome()))
+LATE = trace_of(MADE.frames, (outcome(last=4), outcome(last=4)), evictions=2)
+KILLED = trace_of(MADE.frames, (outcome(), outcome(finished=False)), evictions=1)
+LET_IN = trace_of(MADE.frames, (outcome(), outcome(first=2)), num_blocks=3, evictions=1)
 
 
-@pytest.mark.parametrize(("paged", "kind"), [(2, "holds only when"), (8, "holds"), (20, "not shown")])
-def test_d12_by_what_paging_saved(paged: int, kind: str) -> None:
-    traces = {"max_len": held(20), "on_demand": held(paged)}
-    assert words.saved(traces) == pytest.approx(1 - paged / 20)
-    assert words.d12({320: traces}).kind == kind
-
-
-def test_every_claim_measures_itself(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "ladders", lambda: {"chats": simulated.ladder(simulated.CHAT, 60)})
-    for name, measure in words.MEASURE.items():
-        assert measure(tiny_lab).id == name
+@pytest.mark.parametrize(
+    ("claim", "kind"),
+    [
+        (lambda: words.a11(large(), 100, 100), "holds"),
+        (lambda: words.a11(large(), 100, 50), "not shown"),
+        (lambda: words.a12(LATE, ROOMY, LATE), "holds only when"),
+        (lambda: words.a12(ROOMY, ROOMY, ROOMY), "not shown"),
+        (lambda: words.a12(KILLED, ROOMY, ROOMY), "wrong"),
+        (lambda: words.a12(LET_IN, ROOMY, ROOMY), "wrong"),
+        (lambda: words.d8({256: held(16), 1024: held(64)}), "wrong"),
+        (lambda: words.d8({256: held(16), 1024: held(256)}), "holds"),
+        (lambda: words.d8({256: held(16)}), "not shown"),
+        (lambda: words.d12({320: {"max_len": held(20), "on_demand": held(2)}}), "holds only when"),
+        (lambda: words.d12({320: {"max_len": held(20), "on_demand": held(8)}}), "holds"),
+        (lambda: words.d12({320: {"max_len": held(20), "on_demand": held(20)}}), "not shown"),
+    ],
+)
+def test_verdicts_follow_from_traces(claim: Callable[[], Claim], kind: str) -> None:
+    assert claim().kind == kind
 
 
 # ---------------------------------------------------------------- bets and the check
@@ -295,9 +284,5 @@ TIGHT = trace_of(MADE.frames, (outcome(), outcome()), evictions=3)
 
 def test_the_check_rewards_what_is_right() -> None:
     check = checks(large(), TRACES, TIGHT)
-    for question, answer in (("q1", 492.8), ("q2", large().chats), ("q3", 0.75), ("q3", 75), ("q4", "Prefilled again")):
-        assert check(question, answer).score == 1, question
-
-
-def test_no_answer_raises() -> None:
-    refuses_garbage(checks(large(), TRACES, TIGHT), 4)
+    rewards(check, 492.8, large().chats, 0.75, "Prefilled again")
+    assert check("q3", 75).score == 1, "in percent"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from asserting import refuses_garbage, shows
+from asserting import rewards, shows
 from made_trace import found, frame, large, loss, trace_of
 
 from course.lab.lab import Lab
@@ -44,7 +44,7 @@ def test_needles_are_scored_token_by_token(tiny_lab: Lab) -> None:
     assert run.reach(tiny_lab, window) == window - longest <= window - shortest
     tokens = sum(len(tiny_lab.model.tokenizer.encode("\n\n" + each)) - run.CUE_TOKENS for each in run.NEEDLES)
     assert of.keys() == {FIRST_TIME, 32} and all(each.tokens == tokens for each in of.values())
-    assert all(0 <= each.share <= 1 and each.surprise > 5 for each in of.values()), "random weights know nothing"
+    assert all(each.share < 0.2 for each in of.values()), "random weights know nothing"
     shows(pictures.draw_needle({"a": of, "b": of}, 50), "out of the window", "never seen before")
 
 
@@ -87,14 +87,7 @@ def test_d14_by_length_and_by_what_is_lost() -> None:
     assert "1,500 tokens: 0%" in claim.measured and "2 blocks given back, 2 held" in claim.measured
 
 
-def test_the_claim_measures_itself(tiny_lab: Lab) -> None:
-    assert words.MEASURE["D14"](tiny_lab).id == "D14"
-
-
 def test_the_check_rewards_what_is_right() -> None:
-    check = checks(large(), {"KV in int8": loss()})
     freed = 1 - replace(large(), window=2048).chat_bytes_at(6000) / large().chat_bytes_at(6000)
-    for question, answer in (("q1", freed), ("q2", "yes"), ("q3", 4096 * 327_680 / 50e9)):
-        assert check(question, answer).score == 1, question
+    rewards(checks(large(), {"KV in int8": loss()}), freed, "yes", 4096 * 327_680 / 50e9)
     assert checks(large(), {"KV in int8": loss(rise=0.5)})("q2", "no").score == 1
-    refuses_garbage(check, 3)

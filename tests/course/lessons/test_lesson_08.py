@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from asserting import refuses_garbage
+from asserting import rewards
 
-from course.lab import draft_rules, draft_story, verify_costs
+from course.lab import draft_rules, draft_story, simulated_70b, verify_costs
 from course.lab.draft_rules import NextToken
 from course.lab.draft_story import GATES_OPEN, DraftStep, DraftStory
 from course.lab.lab import Lab
@@ -210,7 +210,7 @@ def test_distances_by_hand() -> None:
 
 
 def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
-    on = simulated.stack(simulated.TODAY)
+    on = simulated_70b.deployment()
     alone, full = (simulated.price_round(on, batch, 1024, 4, simulated.DRAFT_MODEL) for batch in (1, 256))
     assert alone.verify / alone.plain < 1.2 < full.verify / full.plain
     free = simulated.price_round(on, 1, 1024, 4, None)
@@ -218,7 +218,7 @@ def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
 
 
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
-    on = simulated.stack(simulated.TODAY)
+    on = simulated_70b.deployment()
     early, late = (run.pay_back(on, prompt) for prompt in (100, 4000))
     assert 0 < early.tokens < late.tokens and late.reading > early.reading
     assert run.pay_back(on, 100, alpha=0.0).words == "never"
@@ -275,18 +275,8 @@ def test_d5_counts_corrections() -> None:
     assert claim.kind == "wrong" and "in 2 verifications" in claim.measured and "before it (1 in all)" in claim.measured
 
 
-def test_claims_measure_themselves(tiny_lab: Lab) -> None:
-    for name, measure in words.MEASURE.items():
-        assert measure(tiny_lab).id == name
-
-
-RIGHT = {"q1": emitted(0.8, 5), "q2": emitted(0.8, 5) / 1.25, "q3": "One token", "q4": "never", "q5": 4}
-
-
 def test_the_check_rewards_what_is_right() -> None:
-    check = checks(made_costs(), TOLD)
-    for question, answer in RIGHT.items():
-        assert check(question, answer).score == 1, question
+    rewards(checks(made_costs(), TOLD), emitted(0.8, 5), emitted(0.8, 5) / 1.25, "One token", "never", 4)
     cheap = checks(made_costs(0.1), TOLD)
     assert cheap("q4", "never").score == 1
     border = VerifyCosts({(1, k): (0.01 * (1 + 0.2 * k),) for k in verify_costs.LENGTHS})
@@ -305,7 +295,3 @@ def test_a_story_player_has_as_many_steps_as_its_answer() -> None:
         assert panel.controls["step"].max == steps
         panel.controls["step"].value = steps
         assert f"Step {steps}:" in panel.static_html()
-
-
-def test_no_answer_raises() -> None:
-    refuses_garbage(checks(made_costs(), TOLD), 5)

@@ -1,10 +1,9 @@
 """Lesson 10: both ends of the wire. Arithmetic by hand; real sockets, a tiny model; the network at 70B simulated."""
 
 import socket
-from collections.abc import Iterator
 
 import pytest
-from asserting import refuses_garbage, shows
+from asserting import rewards, shows
 from made_stream import COSTS, busy, passed
 
 from course.lab.lab import Lab
@@ -12,12 +11,6 @@ from course.lab.server import LabServer, in_background
 from course.lessons.lesson_10 import pictures, run, simulated, words
 from course.lessons.lesson_10.check import checks
 from course.lessons.lesson_10.run import ProxiedStream
-
-
-@pytest.fixture
-def server(tiny_lab: Lab) -> Iterator[LabServer]:
-    with LabServer(tiny_lab) as running:
-        yield running
 
 
 def test_tokens_of_one_read_arrive_together() -> None:
@@ -122,11 +115,13 @@ def test_larger_chunks_are_fewer(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch)
 def test_the_network_at_70b_moves_clients_and_not_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated, "REQUESTS", 24)
     simulated.served.cache_clear()
-    near, held, far = simulated.served(0), simulated.served(0, 0, 17), simulated.served(150, 2)
-    assert near.itl_client == pytest.approx(near.itl_engine)
-    assert held.itl_engine == pytest.approx(near.itl_engine) and held.itl_client[0] == 0
-    assert held.itl_client[1] > 5 * near.itl_client[1]
-    assert far.ttft_client == pytest.approx(near.ttft_client + 3 * 0.15, rel=0.1)
+    networks = (0, 0, 1), (0, 0, 17), (150, 2, 1)
+    near, held, far = (simulated.both_ends(simulated.served(*network)).values() for network in networks)
+    (engine, client), (held_engine, held_client), (_, far_client) = near, held, far
+    assert client == pytest.approx(engine)
+    assert held_engine == pytest.approx(engine) and held_client[1] == 0
+    assert held_client[2] > 5 * client[2]
+    assert far_client[0] == pytest.approx(client[0] + 3 * 0.15, rel=0.1)
     simulated.served.cache_clear()
 
 
@@ -146,7 +141,4 @@ def test_a5_speaks_of_the_front_only_if_it_was_overloaded() -> None:
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = checks(passed(), COSTS)
-    for number, answer in enumerate((4096 / 200, 2.0, "none"), start=1):
-        assert check(f"q{number}", answer).score == 1, (number, answer)
-    refuses_garbage(check, 3)
+    rewards(checks(passed(), COSTS), 4096 / 200, 2.0, "none")

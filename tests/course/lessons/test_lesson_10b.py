@@ -1,14 +1,12 @@
 """Lesson 10b: distance and handshakes, a reader at work, light in glass."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from asserting import refuses_garbage, shows
+from asserting import rewards, shows
 from made_stream import START, TRIPS, passed
 
 from course.lab.http_client import ask, connect
-from course.lab.lab import Lab
 from course.lab.relay import RelayPath, relay
 from course.lab.server import LabServer
 from course.lessons.lesson_10.run import PROMPT, num_tokens
@@ -16,12 +14,6 @@ from course.lessons.lesson_10b import explorer, pictures, run, words
 from course.lessons.lesson_10b.check import checks
 from course.lessons.lesson_10b.run import ReceivedAnswer
 from minillm.server.answers import DONE
-
-
-@pytest.fixture
-def server(tiny_lab: Lab) -> Iterator[LabServer]:
-    with LabServer(tiny_lab) as running:
-        yield running
 
 
 def test_nobody_reads_what_is_not_there() -> None:
@@ -77,18 +69,11 @@ def test_distance_is_light_in_glass() -> None:
     shows(explorer.draw_hops(500.0, **budget), "447 ms of a budget of 500 ms")
 
 
-def test_the_ledger_can_measure_it(tiny_lab: Lab) -> None:
-    assert words.MEASURE["E1"](tiny_lab).id == "E1"
-
-
 FORMS = {"streamed": ReceivedAnswer((0.1, 1.0), 2), "whole": ReceivedAnswer((1.02, 1.02), 2)}
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = checks(FORMS)
-    for number, answer in enumerate((850, "Alike"), start=1):
-        assert check(f"q{number}", answer).score == 1, (number, answer)
-    refuses_garbage(check, 2)
+    rewards(checks(FORMS), 850, "Alike")
     late = checks({**FORMS, "whole": ReceivedAnswer((1.15, 1.15), 2)})
     assert late("q2", "streamed").score == 1 and late("q2", "alike").score == 0
 

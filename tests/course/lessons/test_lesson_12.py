@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from asserting import refuses_garbage
+from asserting import rewards
 
 from course.grading import Checks
 from course.incidents import Incident
@@ -28,11 +28,11 @@ def second() -> Incident:
 
 @pytest.fixture(scope="module")
 def truth(second: Incident) -> Reveal:
-    """Of the second incident."""
+    """The second incident's, with the first four of the changes that the lesson tries."""
     played = second.fresh()
     played.answer("queue")
     played.grade()
-    return run.truth(played)
+    return played.reveal(run.TRIED[:4])
 
 
 # ---------------------------------------------------------------- look-alikes
@@ -80,6 +80,7 @@ def test_when_nothing_restores_the_promise_that_is_the_outcome(second: Incident)
     assert outcome.answer == run.NONE_HELPS
 
 
+@pytest.mark.slow
 def test_cutting_people_off_helps_the_rest_and_leaves_many_with_nothing() -> None:
     contract = Incident.classic("straggler")
     contract.answer("prefill")
@@ -89,7 +90,7 @@ def test_cutting_people_off_helps_the_rest_and_leaves_many_with_nothing() -> Non
 
 
 def test_the_reveal_can_be_asked_for_some_changes_only(truth: Reveal) -> None:
-    assert set(truth.effects.index) == set(run.TRIED)
+    assert set(truth.effects.index) == set(run.TRIED[:4])
     assert truth.cause == "kv_pool" and truth.effects.index[0] == "kv_budget"
 
 
@@ -148,11 +149,4 @@ def test_right_answers_earn_everything(first: Incident, second: Incident, truth:
     shares = second.fresh().ask("phases").data["share"]
     best = list(truth.effects.index[:3])
     price = first.window.service.price_per_hour()
-    answers = {"q1": "kv_use", "q2": sums_of(second.window).kv_requests, "q3": shares["queue"], "q4": best, "q5": price}
-    for question, answer in answers.items():
-        result = check(question, answer)
-        assert result.score == result.max_score, str(result)
-
-
-def test_garbage_never_raises(check: Checks) -> None:
-    refuses_garbage(check, 5)
+    rewards(check, "kv_use", sums_of(second.window).kv_requests, shares["queue"], best, price)
