@@ -147,7 +147,7 @@ def test_the_command(tiny_llama_path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("verdict", "status"), [(Verdict(True), 0), (Verdict(False), 0), (Verdict(False, ["kl"]), 1)])
 def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = Measured(verdict, {}, "float32", torch.device("cpu"), "")
+    measured = BenchmarkResult(verdict, {}, "float32", torch.device("cpu"), "")
     monkeypatch.setattr("course.measure.quality.run", lambda *_: measured)
     assert CliRunner().invoke(bench_app, ["quality"]).exit_code == status
 
