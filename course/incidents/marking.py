@@ -143,17 +143,17 @@ def _regime(hidden: Hidden, answer: Diagnosis) -> Criterion:
     return Criterion("spike or steady", REGIME if answer.regime == truth else 0, REGIME, REGIMES[truth])
 
 
-def convicting(hidden: Hidden, on_paper: Collection[str] | None = None) -> tuple[list[str], int]:
-    """The questions whose answers convict, and how many of them make a case."""
+def convicting(hidden: Hidden, on_paper: Collection[str] | None = None) -> tuple[list[str], int, set[str]]:
+    """The questions whose answers convict, how many of them make a case, and all whose answers have changed at all."""
+    apart, moved = read_off(hidden)
     of_cause = {*hidden.cause.convicting, hidden.cause.told_apart_by, *(hidden.also.convicting if hidden.also else ())}
-    known = of_cause | read_off(hidden)[0]
+    known = of_cause | apart
     core = [name for name in QUESTIONS if name in known and (on_paper is None or name in on_paper)]
-    return core, min(ENOUGH, len(of_cause.intersection(core)))
+    return core, min(ENOUGH, len(of_cause.intersection(core))), moved
 
 
 def _evidence(hidden: Hidden, answer: Diagnosis, on_paper: Collection[str] | None) -> Criterion:
-    core, enough = convicting(hidden, on_paper)
-    _, moved = read_off(hidden)
+    core, enough, moved = convicting(hidden, on_paper)
     cited = list(dict.fromkeys(answer.evidence))
     hits = [name for name in cited if name in core and name in answer.asked]
     stray = [name for name in cited if name not in core]

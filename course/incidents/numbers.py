@@ -18,7 +18,8 @@ PLACES = (*PHASES, OUTSIDE)
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
     """p50, p95, p99 and the largest; None where there is nothing."""
-    return {**{f"p{q}": percentile(values, q) for q in QS}, "max": max(values, default=None)}
+    ordered = sorted(values)  # once: sorting it again for each percentile is then little work
+    return {**{f"p{q}": percentile(ordered, q) for q in QS}, "max": ordered[-1] if ordered else None}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -67,6 +68,11 @@ def over_time(
         moments.setdefault(sample.moment, []).append(value(sample))
     joined = {t: sum(v) if together == "sum" else sum(v) / len(v) for t, v in moments.items()}
     return list(joined), list(joined.values())
+
+
+def waiting_while_traffic_comes(play: ServicePlay) -> list[float]:
+    """Requests that wait, at each sample; what only drains after the last arrival is left out."""
+    return [n for t, n in zip(*over_time(play, lambda sample: sample.waiting)) if t <= play.service.duration_s] or [0]
 
 
 def gaps_of(record: ClientRecord, at_client: bool) -> list[float]:

@@ -5,7 +5,15 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from course.incidents.evidence import EvidencePanel, IncidentScene, QuestionLine, QuestionResult, Row
-from course.incidents.numbers import answered, mean, over_time, seconds_per_thousand, spread, time_by_place
+from course.incidents.numbers import (
+    answered,
+    mean,
+    over_time,
+    seconds_per_thousand,
+    spread,
+    time_by_place,
+    waiting_while_traffic_comes,
+)
 from course.incidents.questions_clients import TIME
 from course.incidents.service import ServicePlay, StepRow
 from course.lab.style import number, seconds
@@ -33,7 +41,7 @@ def phases(scene: IncidentScene) -> QuestionResult:
 def queue_over_time(scene: IncidentScene) -> QuestionResult:
     waiting = over_time(scene.now, lambda sample: sample.waiting)
     running = over_time(scene.now, lambda sample: sample.outstanding - sample.waiting)
-    within = [w for t, w in zip(*waiting) if t <= scene.now.service.duration_s] or [0]
+    within = waiting_while_traffic_comes(scene.now)
     rows = {}
     for i, name in enumerate(("first third", "second third", "last third")):
         part = within[i * len(within) // 3 : (i + 1) * len(within) // 3] or [0]
