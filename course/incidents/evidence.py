@@ -5,14 +5,13 @@ wanted: a page in a terminal needs neither.
 """
 
 import math
-import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from course.incidents.service import ServicePlay
-from course.lab.style import number, seconds
+from course.lab.style import fill_in, seconds
 from minillm.core.brief import brief
 
 if TYPE_CHECKING:
@@ -110,17 +109,8 @@ class Question:
     def find_out(self, scene: IncidentScene) -> "Evidence":
         """The answer to it."""
         found = self.look(scene)
-        told = _Words().format(self.says, rows=found.rows, **found.says)
+        told = fill_in(self.says, rows=found.rows, **found.says)
         return Evidence(self.id, self.text, told, frame(found.rows, found.name), found.panel)
-
-
-class _Words(string.Formatter):
-    """Format specs of our own: `:s` a duration in seconds, `:ms` one in milliseconds, `:n` a number for people."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if format_spec in ("s", "ms"):
-            return seconds((value or 0.0) / 1e3 if format_spec == "ms" else value)
-        return number(value) if format_spec == "n" else super().format_field(value, format_spec)
 
 
 @dataclass(frozen=True)

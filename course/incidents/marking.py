@@ -9,9 +9,10 @@ from course.incidents.causes import CAUSES
 from course.incidents.convict import read_off
 from course.incidents.generate import Hidden
 from course.incidents.interventions import BY_ID as CHANGES
-from course.incidents.numbers import PLACES, mean, time_by_place
+from course.incidents.numbers import PLACES, time_by_place
 from course.incidents.outcome import Effect
 from course.incidents.questions import BY_ID as QUESTIONS
+from course.lab.visits import mean
 
 RESTORED, HARM, COST, PHASE, SECONDARY, REGIME, EVIDENCE, RANKING, CLOCK = 50, 5, 10, 10, 2, 3, 10, 5, 5
 """Points; they add up to 100."""

@@ -1,6 +1,5 @@
 """Small sums over a run that several questions share."""
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from course.incidents.service import ServicePlay
@@ -20,11 +19,6 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
     """p50, p95, p99 and the largest; None where there is nothing."""
     ordered = sorted(values)  # once: sorting it again for each percentile is then little work
     return {**{f"p{q}": percentile(ordered, q) for q in QS}, "max": ordered[-1] if ordered else None}
-
-
-def mean(values: Sequence[float]) -> float:
-    """0 where there is nothing."""
-    return sum(values) / max(len(values), 1)
 
 
 def answered(play: ServicePlay) -> list[ClientRecord]:
@@ -73,12 +67,6 @@ def over_time(
 def waiting_while_traffic_comes(play: ServicePlay) -> list[float]:
     """Requests that wait, at each sample; what only drains after the last arrival is left out."""
     return [n for t, n in zip(*over_time(play, lambda sample: sample.waiting)) if t <= play.service.duration_s] or [0]
-
-
-def gaps_of(record: ClientRecord, at_client: bool) -> list[float]:
-    """Seconds between an answer's tokens, as the client or the server stamped them."""
-    stamps = record.deliveries if at_client else record.timeline.deliveries
-    return [b - a for a, b in itertools.pairwise(stamps)]
 
 
 def seconds_per_thousand(play: ServicePlay) -> float | None:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from course.incidents.evidence import NOW, EvidencePanel, IncidentScene, QuestionLine, QuestionResult, Row
-from course.incidents.numbers import answered, gaps_of, latencies, mean, per_second, spread
+from course.incidents.numbers import answered, latencies, per_second, spread
 from course.incidents.service import ServicePlay
-from course.lab.run import percentile
+from course.lab.run import gaps_of, percentile
+from course.lab.visits import mean
 from course.simulator.cluster.record import ClientRecord, Outcome
 
 TIME = "seconds since the window began"
@@ -72,8 +73,8 @@ def client_server(scene: IncidentScene) -> QuestionResult:
         "TTFT, client, since it was due": [record.ttft() for record in done],
         "TTFT, client, since it was sent": [record.ttft("sent") for record in done],
         "TTFT, server": [record.timeline.ttft for record in done],
-        "gaps, client": [gap for record in done for gap in gaps_of(record, at_client=True)],
-        "gaps, server": [gap for record in done for gap in gaps_of(record, at_client=False)],
+        "gaps, client": [gap for record in done for gap in gaps_of(record.deliveries)],
+        "gaps, server": [gap for record in done for gap in gaps_of(record.timeline.deliveries)],
         "E2E, client": [record.e2e() for record in done],
         "E2E, server": [record.timeline.e2e for record in done],
     }

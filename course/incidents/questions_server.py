@@ -7,7 +7,6 @@ from itertools import accumulate
 from course.incidents.evidence import EvidencePanel, IncidentScene, QuestionLine, QuestionResult, Row
 from course.incidents.numbers import (
     answered,
-    mean,
     over_time,
     seconds_per_thousand,
     spread,
@@ -17,6 +16,7 @@ from course.incidents.numbers import (
 from course.incidents.questions_clients import TIME
 from course.incidents.service import ServicePlay, StepRow
 from course.lab.style import number, seconds
+from course.lab.visits import mean
 from minillm.observe.speculation import SpeculationSummary
 
 MOST_POINTS = 400

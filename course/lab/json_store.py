@@ -167,13 +167,6 @@ class JsonStore(Generic[Content]):
         except (OSError, NotImplementedError) as error:
             self._mention(error)
 
-    def erase(self) -> None:
-        """As if nothing had ever been kept."""
-        try:
-            self.path.unlink(missing_ok=True)
-        except OSError as error:
-            self._mention(error)
-
     def _file(self) -> JsonFile[Content]:
         return JsonFile(self.path, self.kind, self._tell_of_broken)
 
