@@ -1,23 +1,23 @@
 """What an answer to a question looks like: words with numbers, a table, and a panel as on a dashboard.
 
-Panels say what was measured, never what it means. pandas and matplotlib are imported only when a table or a picture is
-wanted: a page in a terminal needs neither.
+Panels say what was measured, never what it means. pandas is imported only when a table is wanted: a page in a terminal
+needs none.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from course.incidents.service import ServicePlay
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import fill_in, seconds
+from course.lab.svg import Picture
 from minillm.core.brief import brief
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from course.lab.svg import Picture
 
 Row = Mapping[str, object]
 LAST_WEEK, NOW = "last week", "now"
@@ -26,22 +26,10 @@ TINY = 1e-3
 
 
 @dataclass(frozen=True)
-class QuestionLine:
-    """One series of a panel."""
-
-    name: str
-    xs: Sequence[float]
-    ys: Sequence[float]
-    style: Literal["line", "dashes", "points"] = "line"
-
-    __repr__ = brief
-
-
-@dataclass(frozen=True)
 class EvidencePanel:
     """A chart of a dashboard, described; it is drawn only where it is looked at."""
 
-    lines: tuple[QuestionLine, ...]
+    lines: tuple[Curve, ...]
     x: str
     y: str
     limit: float | None = None
@@ -52,12 +40,10 @@ class EvidencePanel:
 
     __repr__ = brief
 
-    def draw(self, title: str) -> "Picture":
+    def draw(self, title: str) -> Picture:
         """Curves between two axes. The second one is dashed: where two lie on each other, both are seen."""
-        from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-
         curves = [
-            Curve(each.name, list(each.xs), list(each.ys), "dashes" if i == 1 and each.style == "line" else each.style)
+            replace(each, style="dashes") if i == 1 and each.style == "line" else each
             for i, each in enumerate(self.lines)
         ]
         marks = [] if self.limit is None else [Mark(self.limit_name, y=self.limit)]
