@@ -92,6 +92,10 @@ class Question:
     says: str
     look: Callable[[IncidentScene], QuestionResult]
 
+    def to_dict(self) -> dict[str, Any]:
+        """What can be known before it is asked."""
+        return {name: getattr(self, name) for name in ("id", "group", "text", "minutes")}
+
     def find_out(self, scene: IncidentScene) -> "Evidence":
         """The answer to it."""
         found = self.look(scene)

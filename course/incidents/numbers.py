@@ -39,7 +39,8 @@ def latencies(play: ServicePlay) -> dict[str, list[float]]:
 def time_by_place(play: ServicePlay) -> dict[str, list[float]]:
     """Seconds of every answered request in each phase, by its engine's stamps, and outside the engine."""
     done = answered(play)
-    times = {phase: [record.timeline.phases()[phase] for record in done] for phase in PHASES}
+    spent = [record.timeline.phases() for record in done]
+    times = {phase: [each[phase] for each in spent] for phase in PHASES}
     return {**times, OUTSIDE: [max(record.e2e() - record.timeline.e2e, 0.0) for record in done]}
 
 

@@ -58,7 +58,7 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         "id": f"{cause}-{seed}",
         "page": told.page._repr_html_(),
         "alarm": told.page.alarm,
-        "questions": [{"id": q.id, "group": q.group, "text": q.text, "minutes": q.minutes} for q in told.questions()],
+        "questions": [question.to_dict() for question in told.questions()],
         "stages": [_stage(hidden, minute) for minute in STAGES],
         "changes": [
             {

@@ -97,13 +97,11 @@ def test_a_bet_is_followed_by_what_decides_it_and_pictures_follow_the_theme() ->
 
 def test_recorded_incidents_are_all_there_and_have_the_words_and_rules_of_their_sources() -> None:
     assert sorted(RECORDED) == sorted(path.name.partition(".")[0] for path in incidents.FOLDER.iterdir()), RECORD_AGAIN
-    questions = {(each.id, each.group, each.text, each.minutes) for each in QUESTIONS}
+    questions = {each.id: each.to_dict() for each in QUESTIONS}
     changes = {(each.id, each.text, each.cost) for each in CHANGES}
     for name in RECORDED:
         kept, cause = kept_incident(name), CAUSES[name.rpartition("-")[0]]
-        assert {
-            (each["id"], each["group"], each["text"], each["minutes"]) for each in kept["questions"]
-        } <= questions, name
+        assert all(each == questions[each["id"]] for each in kept["questions"]), name
         assert {(each["id"], each["text"], each["cost"]) for each in kept["changes"]} <= changes, RECORD_AGAIN
         assert kept["tempting"] == {"id": cause.tempting, "why_not": cause.why_not}, RECORD_AGAIN
         assert kept["rules"] == {rule: getattr(marking, rule) for rule in incidents.RULES}, RECORD_AGAIN
