@@ -56,7 +56,7 @@ def lesson_here() -> str | None:
 
 
 class JsonFile(Generic[Content]):
-    """One file of one kind of content. Several processes may change it at once.
+    """One file of one kind of content. Several processes may change it at the same time.
 
     Args:
         kind: the pydantic model of its content; without arguments it is the empty content.
