@@ -12,8 +12,7 @@ Everything comes out of the simulator under the real scheduler, and follows from
 service.py      a service as one value, and playing it    causes/        what makes it ill
 interventions.py  what can be changed                     generate.py    drawing, and trying it out
 questions*.py   what can be asked                         evidence.py    what an answer looks like
-trials.py       playing on held-out traffic               outcome.py     what a change did
-marking.py      marks
+outcome.py      what a change did to held-out traffic     marking.py     marks
 incident.py     all of it, in order                       cli.py         the same in a terminal
 dumps/          the same on paper                         desk.py        the same with buttons
 """

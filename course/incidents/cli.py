@@ -139,9 +139,7 @@ def step_by_step(
         report["share"] = current.share()
         report["reveal"] = current.reveal().to_dict()
     report |= {"minutes": current.minutes, "status": current.status, "budget_burned": current.burned}
-    report["questions"] = [
-        {"id": q.id, "group": q.group, "text": q.text, "minutes": q.minutes} for q in current.questions()
-    ]
+    report["questions"] = [question.to_dict() for question in current.questions()]
     report["interventions"] = [
         {"id": one.id, "phase": one.phase, "text": one.text, "cost": one.cost} for one in current.interventions()
     ]

@@ -1,24 +1,23 @@
 """What an answer to a question looks like: words with numbers, a table, and a panel as on a dashboard.
 
-Panels say what was measured, never what it means. pandas and matplotlib are imported only when a table or a picture is
-wanted: a page in a terminal needs neither.
+Panels say what was measured, never what it means. pandas is imported only when a table is wanted: a page in a terminal
+needs none.
 """
 
 import math
-import string
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from course.incidents.service import ServicePlay
-from course.lab.style import number, seconds
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.style import fill_in, seconds
+from course.lab.svg import Picture
 from minillm.core.brief import brief
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from course.lab.svg import Picture
 
 Row = Mapping[str, object]
 LAST_WEEK, NOW = "last week", "now"
@@ -27,22 +26,10 @@ TINY = 1e-3
 
 
 @dataclass(frozen=True)
-class QuestionLine:
-    """One series of a panel."""
-
-    name: str
-    xs: Sequence[float]
-    ys: Sequence[float]
-    style: Literal["line", "dashes", "points"] = "line"
-
-    __repr__ = brief
-
-
-@dataclass(frozen=True)
 class EvidencePanel:
     """A chart of a dashboard, described; it is drawn only where it is looked at."""
 
-    lines: tuple[QuestionLine, ...]
+    lines: tuple[Curve, ...]
     x: str
     y: str
     limit: float | None = None
@@ -53,12 +40,10 @@ class EvidencePanel:
 
     __repr__ = brief
 
-    def draw(self, title: str) -> "Picture":
+    def draw(self, title: str) -> Picture:
         """Curves between two axes. The second one is dashed: where two lie on each other, both are seen."""
-        from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-
         curves = [
-            Curve(each.name, list(each.xs), list(each.ys), "dashes" if i == 1 and each.style == "line" else each.style)
+            replace(each, style="dashes") if i == 1 and each.style == "line" else each
             for i, each in enumerate(self.lines)
         ]
         marks = [] if self.limit is None else [Mark(self.limit_name, y=self.limit)]
@@ -107,20 +92,15 @@ class Question:
     says: str
     look: Callable[[IncidentScene], QuestionResult]
 
+    def to_dict(self) -> dict[str, Any]:
+        """What can be known before it is asked."""
+        return {name: getattr(self, name) for name in ("id", "group", "text", "minutes")}
+
     def find_out(self, scene: IncidentScene) -> "Evidence":
         """The answer to it."""
         found = self.look(scene)
-        told = _Words().format(self.says, rows=found.rows, **found.says)
+        told = fill_in(self.says, rows=found.rows, **found.says)
         return Evidence(self.id, self.text, told, frame(found.rows, found.name), found.panel)
-
-
-class _Words(string.Formatter):
-    """Format specs of our own: `:s` a duration in seconds, `:ms` one in milliseconds, `:n` a number for people."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if format_spec in ("s", "ms"):
-            return seconds((value or 0.0) / 1e3 if format_spec == "ms" else value)
-        return number(value) if format_spec == "n" else super().format_field(value, format_spec)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from course.incidents.generate import (
 )
 from course.incidents.interventions import ALL, Intervention
 from course.incidents.marking import Diagnosis, Rollout, lost_by_phase, mark, second_phases
-from course.incidents.numbers import OUTSIDE, PLACES, over_time
+from course.incidents.numbers import OUTSIDE, PLACES, waiting_while_traffic_comes
 from course.incidents.outcome import Effect, ServiceTrials, counterfactuals, effect_of
 from course.incidents.page import PagerMessage, page_of
 from course.incidents.questions import BY_ID, QUESTIONS
@@ -149,9 +149,8 @@ class Incident:
     @property
     def status(self) -> str:
         """What is to be seen at a glance: the queue, failures and the error budget, up to now."""
-        moments, waiting = over_time(self.window, lambda sample: sample.waiting)
-        still = [w for t, w in zip(moments, waiting) if t <= self.window.service.duration_s] or [0]
-        failed = f"{1 - self.window.attainment:.0%} of requests failed so far, {still[-1]:.0f} waiting"
+        waiting = waiting_while_traffic_comes(self.window)[-1]
+        failed = f"{1 - self.window.attainment:.0%} of requests failed so far, {waiting:.0f} waiting"
         state = failed if self._healed is None else "SLO restored"
         return f"{state}, {self.burned:.0%} of the day's error budget burned"
 

@@ -9,9 +9,10 @@ from course.incidents.causes import CAUSES
 from course.incidents.convict import read_off
 from course.incidents.generate import Hidden
 from course.incidents.interventions import BY_ID as CHANGES
-from course.incidents.numbers import PLACES, mean, time_by_place
+from course.incidents.numbers import PLACES, time_by_place
 from course.incidents.outcome import Effect
 from course.incidents.questions import BY_ID as QUESTIONS
+from course.lab.visits import mean
 
 RESTORED, HARM, COST, PHASE, SECONDARY, REGIME, EVIDENCE, RANKING, CLOCK = 50, 5, 10, 10, 2, 3, 10, 5, 5
 """Points; they add up to 100."""
@@ -143,17 +144,17 @@ def _regime(hidden: Hidden, answer: Diagnosis) -> Criterion:
     return Criterion("spike or steady", REGIME if answer.regime == truth else 0, REGIME, REGIMES[truth])
 
 
-def convicting(hidden: Hidden, on_paper: Collection[str] | None = None) -> tuple[list[str], int]:
-    """The questions whose answers convict, and how many of them make a case."""
+def convicting(hidden: Hidden, on_paper: Collection[str] | None = None) -> tuple[list[str], int, set[str]]:
+    """The questions whose answers convict, how many of them make a case, and all whose answers have changed at all."""
+    apart, moved = read_off(hidden)
     of_cause = {*hidden.cause.convicting, hidden.cause.told_apart_by, *(hidden.also.convicting if hidden.also else ())}
-    known = of_cause | read_off(hidden)[0]
+    known = of_cause | apart
     core = [name for name in QUESTIONS if name in known and (on_paper is None or name in on_paper)]
-    return core, min(ENOUGH, len(of_cause.intersection(core)))
+    return core, min(ENOUGH, len(of_cause.intersection(core))), moved
 
 
 def _evidence(hidden: Hidden, answer: Diagnosis, on_paper: Collection[str] | None) -> Criterion:
-    core, enough = convicting(hidden, on_paper)
-    _, moved = read_off(hidden)
+    core, enough, moved = convicting(hidden, on_paper)
     cited = list(dict.fromkeys(answer.evidence))
     hits = [name for name in cited if name in core and name in answer.asked]
     stray = [name for name in cited if name not in core]

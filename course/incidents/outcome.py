@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from course.incidents.evidence import as_html, frame, written
 from course.incidents.interventions import ALL, BY_ID, Intervention, applied
-from course.incidents.numbers import latencies, mean
+from course.incidents.numbers import latencies
 from course.incidents.service import ServicePlay, SimulatedService, play
 from course.lab.style import ALARM, COLOURS, WIDTH
 from course.lab.svg import Picture, Scale, line, tag, text
+from course.lab.visits import mean
 from course.simulator.cost.hardware import find_hardware
 from minillm.core.brief import brief
 from minillm.core.errors import MinillmError

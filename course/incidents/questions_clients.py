@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from course.incidents.evidence import NOW, EvidencePanel, IncidentScene, QuestionLine, QuestionResult, Row
-from course.incidents.numbers import answered, gaps_of, latencies, mean, per_second, spread
+from course.incidents.evidence import NOW, EvidencePanel, IncidentScene, QuestionResult, Row
+from course.incidents.numbers import answered, latencies, per_second, spread
 from course.incidents.service import ServicePlay
-from course.lab.run import percentile
+from course.lab.pictures.chart import Curve
+from course.lab.run import gaps_of, percentile
+from course.lab.visits import mean
 from course.simulator.cluster.record import ClientRecord, Outcome
 
 TIME = "seconds since the window began"
@@ -32,7 +34,7 @@ def arrivals(scene: IncidentScene) -> QuestionResult:
     duration = play.service.duration_s
     due = [record.intended for record in play.run.records if record.intended is not None]
     done = [record.ended for record in answered(play)]
-    lines = tuple(QuestionLine(name, *per_second(at, duration)) for name, at in (("offered", due), ("answered", done)))
+    lines = tuple(Curve(name, *per_second(at, duration)) for name, at in (("offered", due), ("answered", done)))
     rows = {line.name: {"mean": mean(line.ys), "highest": max(line.ys)} for line in lines}
     last_week = len(scene.before.run.records) / scene.before.service.duration_s
     rows[OFFERED_LAST_WEEK] = {"mean": last_week, "highest": None}
@@ -59,9 +61,7 @@ def output_lengths(scene: IncidentScene) -> QuestionResult:
 def _lengths(scene: IncidentScene, name: str, what: str) -> QuestionResult:
     values = scene.weeks(lambda play: [getattr(record.request, name) for record in play.run.records])
     points = list(range(2, 100, 2))
-    lines = tuple(
-        QuestionLine(week, points, [percentile(tokens, q) for q in points]) for week, tokens in values.items()
-    )
+    lines = tuple(Curve(week, points, [percentile(tokens, q) for q in points]) for week, tokens in values.items())
     rows = {week: spread(tokens) for week, tokens in values.items()}
     return QuestionResult(rows, f"{what}, tokens", EvidencePanel(lines, "percentile of requests", "tokens"))
 
@@ -72,8 +72,8 @@ def client_server(scene: IncidentScene) -> QuestionResult:
         "TTFT, client, since it was due": [record.ttft() for record in done],
         "TTFT, client, since it was sent": [record.ttft("sent") for record in done],
         "TTFT, server": [record.timeline.ttft for record in done],
-        "gaps, client": [gap for record in done for gap in gaps_of(record, at_client=True)],
-        "gaps, server": [gap for record in done for gap in gaps_of(record, at_client=False)],
+        "gaps, client": [gap for record in done for gap in gaps_of(record.deliveries)],
+        "gaps, server": [gap for record in done for gap in gaps_of(record.timeline.deliveries)],
         "E2E, client": [record.e2e() for record in done],
         "E2E, server": [record.timeline.e2e for record in done],
     }
@@ -85,7 +85,7 @@ def concurrency(scene: IncidentScene) -> QuestionResult:
     moments = [i * play.service.duration_s / 60 for i in range(60)]
     for name, since in (("due and not over", "intended"), ("in flight at the service", "sent")):
         ends = [(record.start(since), record.ended) for record in play.run.records if record.sent is not None]
-        lines.append(QuestionLine(name, moments, [sum(a <= t < b for a, b in ends) for t in moments]))
+        lines.append(Curve(name, moments, [sum(a <= t < b for a, b in ends) for t in moments]))
     done = answered(play)
     rate = len(done) / play.run.duration if play.run.duration else 0.0
     spent = mean([record.e2e("sent") for record in done])

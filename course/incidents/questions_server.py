@@ -4,11 +4,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from course.incidents.evidence import EvidencePanel, IncidentScene, QuestionLine, QuestionResult, Row
-from course.incidents.numbers import answered, mean, over_time, seconds_per_thousand, spread, time_by_place
+from course.incidents.evidence import EvidencePanel, IncidentScene, QuestionResult, Row
+from course.incidents.numbers import (
+    answered,
+    over_time,
+    seconds_per_thousand,
+    spread,
+    time_by_place,
+    waiting_while_traffic_comes,
+)
 from course.incidents.questions_clients import TIME
 from course.incidents.service import ServicePlay, StepRow
+from course.lab.pictures.chart import Curve
 from course.lab.style import number, seconds
+from course.lab.visits import mean
 from minillm.observe.speculation import SpeculationSummary
 
 MOST_POINTS = 400
@@ -33,14 +42,14 @@ def phases(scene: IncidentScene) -> QuestionResult:
 def queue_over_time(scene: IncidentScene) -> QuestionResult:
     waiting = over_time(scene.now, lambda sample: sample.waiting)
     running = over_time(scene.now, lambda sample: sample.outstanding - sample.waiting)
-    within = [w for t, w in zip(*waiting) if t <= scene.now.service.duration_s] or [0]
+    within = waiting_while_traffic_comes(scene.now)
     rows = {}
     for i, name in enumerate(("first third", "second third", "last third")):
         part = within[i * len(within) // 3 : (i + 1) * len(within) // 3] or [0]
         rows[name] = {"waiting, mean": mean(part), "waiting, max": max(part)}
     return QuestionResult(
         rows,
-        panel=EvidencePanel((QuestionLine("waiting", *waiting), QuestionLine("running", *running)), TIME, "requests"),
+        panel=EvidencePanel((Curve("waiting", *waiting), Curve("running", *running)), TIME, "requests"),
     )
 
 
@@ -49,8 +58,8 @@ def batch(scene: IncidentScene) -> QuestionResult:
     running = over_time(scene.now, lambda sample: sample.outstanding - sample.waiting, "mean")
     values = running[1] or [0.0]
     lines = (
-        QuestionLine("running", *running),
-        QuestionLine("waiting", *over_time(scene.now, lambda s: s.waiting, "mean")),
+        Curve("running", *running),
+        Curve("waiting", *over_time(scene.now, lambda s: s.waiting, "mean")),
     )
     limit = (float(slots), "slots") if max(values) * 4 > slots else ()  # else the curves would lie on the floor
     row = {"mean": mean(values), "max": max(values), "min": min(values), "slots": slots}
@@ -62,7 +71,7 @@ def batch(scene: IncidentScene) -> QuestionResult:
 def kv_use(scene: IncidentScene) -> QuestionResult:
     used = over_time(scene.now, lambda sample: 100 * sample.kv_used, "mean")
     values = used[1] or [0.0]
-    panel = EvidencePanel((QuestionLine("held", *used),), TIME, "% of KV blocks", 100.0, "full", high=112)
+    panel = EvidencePanel((Curve("held", *used),), TIME, "% of KV blocks", 100.0, "full", high=112)
     rows = {"share of KV blocks held, %": {"mean": mean(values), **spread(values)}}
     return QuestionResult(rows, panel=panel, says={"pool": _pool(scene.now)})
 
@@ -132,7 +141,7 @@ def acceptance(scene: IncidentScene) -> QuestionResult:
             passed = [100 * share for share in found.acceptance_at]
             places = {f"position {i + 1}, %": share for i, share in enumerate(passed)}
             rows[name] = {"tokens per verification": found.emitted_per_verify, **places}
-            lines.append(QuestionLine(name, list(range(1, len(passed) + 1)), passed))
+            lines.append(Curve(name, list(range(1, len(passed) + 1)), passed))
     if not rows:
         return QuestionResult({"now": {"drafts": 0}}, says={"verified": "No drafts are made."})
     told = [f"{name}: {number(row['tokens per verification'])} tokens per verification" for name, row in rows.items()]
@@ -143,7 +152,7 @@ def acceptance(scene: IncidentScene) -> QuestionResult:
 def _cloud(steps: Sequence[StepRow], size: Callable[[StepRow], int], what: str) -> EvidencePanel | None:
     """A dot a step, or a share of them: its size against its time."""
     few = steps[:: len(steps) // MOST_POINTS + 1]
-    dots = QuestionLine("steps", [size(step) for step in few], [1e3 * step.seconds for step in few], "points")
+    dots = Curve("steps", [size(step) for step in few], [1e3 * step.seconds for step in few], "points")
     return EvidencePanel((dots,), f"{what} in the step", "milliseconds") if few else None
 
 

@@ -18,16 +18,15 @@ ledger calls its results old.
 """
 
 import re
-import string
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from course.lab.display import fold
-from course.lab.style import PHASE_LABELS, number, seconds
+from course.lab.style import PHASE_LABELS, fill_in
 
 VERDICTS = ("holds only when", "holds", "wrong", "not shown")
 """`not shown`: this machine, or this run, cannot tell."""
@@ -92,25 +91,10 @@ def read_words(lesson: Path, part: str) -> dict[str, Any]:
 REGISTRY = read_claims(Path(__file__).parents[1] / "lessons")
 
 
-class _Template(string.Formatter):
-    """str.format, with two more formats: `{wait:seconds}` and `{rate:number}`, as style.py writes them."""
-
-    formats: Mapping[str, Callable[[Any], str]] = {"seconds": seconds, "number": number}
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        write = self.formats.get(format_spec)
-        return write(value) if write else super().format_field(value, format_spec)
-
-
 def say(name: str, /, **values: Any) -> str:
     """A text of a claim, filled in: `say("A6.holds", apart=0.1)`."""
     claim, text = name.split(".")
     return fill_in(REGISTRY[claim].texts[text], **values)
-
-
-def fill_in(template: str, /, **values: Any) -> str:
-    """`str.format` with two more formats: seconds and number."""
-    return _Template().format(template, **values)
 
 
 @dataclass(frozen=True)

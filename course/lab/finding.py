@@ -20,9 +20,10 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from course.lab.claims import fill_in, read_words
+from course.lab.claims import read_words
 from course.lab.display import fold
 from course.lab.marks import DISTURBED
+from course.lab.style import fill_in
 
 OTHERWISE = "If it had come out otherwise"
 LESSONS = Path(__file__).parents[1] / "lessons"

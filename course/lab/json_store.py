@@ -56,7 +56,7 @@ def lesson_here() -> str | None:
 
 
 class JsonFile(Generic[Content]):
-    """One file of one kind of content. Several processes may change it at once.
+    """One file of one kind of content. Several processes may change it at the same time.
 
     Args:
         kind: the pydantic model of its content; without arguments it is the empty content.
@@ -165,13 +165,6 @@ class JsonStore(Generic[Content]):
         try:
             self._file().change(how)
         except (OSError, NotImplementedError) as error:
-            self._mention(error)
-
-    def erase(self) -> None:
-        """As if nothing had ever been kept."""
-        try:
-            self.path.unlink(missing_ok=True)
-        except OSError as error:
             self._mention(error)
 
     def _file(self) -> JsonFile[Content]:

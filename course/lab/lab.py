@@ -215,7 +215,9 @@ class Lab:
     def _build(self, config: EngineConfig) -> Any:
         if self._make_engine is not None:
             return self._make_engine(config)
-        engine = self._engine_thread(config)
+        from minillm.frontend.engine_thread import EngineThread
+
+        engine = EngineThread(config)
         try:
             warm_up = Session(engine, config, WARM_UP)
             warm_up.start()
@@ -225,11 +227,6 @@ class Lab:
             engine.stop()
             raise
         return engine
-
-    def _engine_thread(self, config: EngineConfig) -> Any:
-        from minillm.frontend.engine_thread import EngineThread
-
-        return EngineThread(config)
 
 
 def open_lab(**defaults: Any) -> Lab:

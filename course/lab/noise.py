@@ -87,7 +87,7 @@ class Repeats(StoredModel):
 FILE = JsonStore("noise.json", Repeats)
 
 
-class Verdict(enum.Enum):
+class NoiseVerdict(enum.Enum):
     """What noise has to do with a difference."""
 
     SAME = "within the noise"
@@ -130,18 +130,18 @@ class Noise:
         """The largest ratio of two equal runs to be expected, such as 1.2; None if the figure was never repeated."""
         return band(self.repeats[name]) if self.repeats.get(name) else None
 
-    def verdict(self, name: str, before: float, after: float) -> Verdict:
+    def verdict(self, name: str, before: float, after: float) -> NoiseVerdict:
         """Whether a figure changed between two runs, as far as this machine's repeats can tell.
 
         What was not measured (infinity, NaN) is compared with nothing.
         """
         limit, ratio = self.limit(name), ratio_of(before, after)
         if limit is None or not (math.isfinite(before) and math.isfinite(after)):
-            return Verdict.UNSURE
+            return NoiseVerdict.UNSURE
         if ratio_of(max(before, SHORTEST_S), max(after, SHORTEST_S)) > limit:
             is_known = len(self.repeats[name]) >= ENOUGH or ratio > CEILING
-            return Verdict.CHANGED if is_known else Verdict.UNSURE
-        return Verdict.SAME if max(ratio, limit) <= CEILING else Verdict.UNSURE
+            return NoiseVerdict.CHANGED if is_known else NoiseVerdict.UNSURE
+        return NoiseVerdict.SAME if max(ratio, limit) <= CEILING else NoiseVerdict.UNSURE
 
 
 def band(repeats: Sequence[float]) -> float:

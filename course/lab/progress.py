@@ -4,6 +4,7 @@ Lessons report it by themselves (lab.py, predict.py, grading/); the start page r
 this machine (kept.py): it is never sent anywhere, it can be exported, and it can be reset.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from pydantic import Field
@@ -48,41 +49,42 @@ class Progress(StoredModel):
 FILE = JsonStore("progress.json", Progress)
 
 
+def _note(write: Callable[[LessonRecord], None]) -> None:
+    """Write to the record of this notebook's lesson, if it is one."""
+    if number := lesson_here():
+        FILE.change(lambda progress: write(progress.lesson(number)))
+
+
 def note_opened() -> None:
     """This notebook's lesson has been opened."""
-    if number := lesson_here():
-        FILE.change(lambda progress: progress.lesson(number))
+    _note(lambda _: None)
 
 
 def note_prediction(key: str, points: float | None) -> None:
     """A prediction has been locked (None), or scored. A score stays when it is locked anew in another session."""
 
-    def write(progress: Progress) -> None:
-        predictions = progress.lesson(number).predictions
-        predictions[key] = predictions.get(key) if points is None else points
+    def write(lesson: LessonRecord) -> None:
+        lesson.predictions[key] = lesson.predictions.get(key) if points is None else points
 
-    if key and (number := lesson_here()):
-        FILE.change(write)
+    if key:
+        _note(write)
 
 
 def note_untold(key: str) -> None:
     """A locked prediction met a run that cannot tell: done with, and no points unless an earlier run gave some."""
 
-    def write(progress: Progress) -> None:
-        predictions = progress.lesson(number).predictions
-        predictions[key] = predictions.get(key) or 0.0
+    def write(lesson: LessonRecord) -> None:
+        lesson.predictions[key] = lesson.predictions.get(key) or 0.0
 
-    if key and (number := lesson_here()):
-        FILE.change(write)
+    if key:
+        _note(write)
 
 
 def note_check(question: str, score: float, possible: float) -> None:
     """A question of the check has been answered. The best answer counts."""
 
-    def write(progress: Progress) -> None:
-        checks = progress.lesson(number).checks
-        if question not in checks or score > checks[question].score:
-            checks[question] = Answered(score=score, possible=possible)
+    def write(lesson: LessonRecord) -> None:
+        if question not in lesson.checks or score > lesson.checks[question].score:
+            lesson.checks[question] = Answered(score=score, possible=possible)
 
-    if number := lesson_here():
-        FILE.change(write)
+    _note(write)

@@ -62,7 +62,7 @@ def answers_of_equal_p99() -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ServiceFigures:
     """One service, once; seconds."""
 
     e2e: float
@@ -71,7 +71,7 @@ class Measured:
     worst_itl: float
 
     @classmethod
-    def of(cls, run: FleetRun) -> "Measured":
+    def of(cls, run: FleetRun) -> "ServiceFigures":
         first = [record.timeline.ttft for record in run.records]
         gaps = simulated_70b.token_gaps(run)
         return cls(e2e(run), percentile(first, 99), percentile(gaps, 50), percentile(gaps, 99))
@@ -81,16 +81,16 @@ BEFORE, INT8, MORE_SLOTS = "as they are", "int8 weights", "256 slots"
 LEVERS: dict[str, dict[str, Any]] = {BEFORE: {}, INT8: {"weight_dtype": "int8"}, MORE_SLOTS: {"max_num_seqs": 256}}
 
 
-def two_services() -> dict[str, dict[str, Measured]]:
+def two_services() -> dict[str, dict[str, ServiceFigures]]:
     """By lever, then by service."""
     answers = answers_of_equal_p99()
     return {
-        lever: {name: Measured.of(service(name, answer, **fields)) for name, answer in answers.items()}
+        lever: {name: ServiceFigures.of(service(name, answer, **fields)) for name, answer in answers.items()}
         for lever, fields in LEVERS.items()
     }
 
 
-def services_table(measured: Mapping[str, Mapping[str, Measured]]) -> Html:
+def services_table(measured: Mapping[str, Mapping[str, ServiceFigures]]) -> Html:
     """The number the services share, the two in which they differ, and what each lever does."""
     rows = [
         (lever, name, *(seconds(each) for each in astuple(found)))

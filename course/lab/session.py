@@ -10,30 +10,20 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from course.lab.run import Row, Run, blocks_held
-from course.lab.workloads import Workload
-from minillm import EngineConfig, RequestOutput, SamplingParams
+from course.lab.workloads import Arrival, Workload
+from minillm import EngineConfig, RequestOutput
 from minillm.frontend.errors import EngineDeadError
-from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView
+
+if TYPE_CHECKING:
+    from minillm.frontend.engine_thread import EngineThread
 
 Event = tuple[int, RequestOutput | Exception]
 """Row of the request, and what the engine said about it."""
-
-
-class EngineLike(Protocol):
-    """What a session needs of an engine; minillm.frontend.engine_thread.EngineThread has it."""
-
-    clock: Any
-
-    def submit_nowait(self, prompt: Prompt, params: SamplingParams, sink: Callable, *, request_id: str) -> Future: ...
-    def abort_all(self) -> None: ...
-    def snapshot(self) -> EngineSnapshot: ...
 
 
 def _twin(error: BaseException) -> BaseException:
@@ -48,7 +38,7 @@ def _twin(error: BaseException) -> BaseException:
 class Session:
     """One run in progress. Call start() once; stop(), wait() and run() at any time, from any thread."""
 
-    def __init__(self, engine: EngineLike, config: EngineConfig, workload: Workload) -> None:
+    def __init__(self, engine: "EngineThread", config: EngineConfig, workload: Workload) -> None:
         self.workload = workload
         self._engine = engine
         self._config = config
@@ -175,7 +165,7 @@ class Session:
             return None
         return max(due[0][1].offset - self._now, 0.0)
 
-    def _send(self, index: int, arrival: Any) -> None:
+    def _send(self, index: int, arrival: Arrival) -> None:
         self._sent[index] = self._now
         sink = functools.partial(self._hear, index)
         options = {"request_id": self._ids[index], "tenant": arrival.tenant}

@@ -5,6 +5,9 @@ beside them, so that colour is never the only signal.
 """
 
 import math
+import string
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from minillm.core.timeline import PHASES
 
@@ -72,3 +75,20 @@ def change(before: float | None, after: float | None) -> str:
         return f"×{ratio:.0f}"
     percent = round(100 * (ratio - 1))
     return f"{percent:+d}%".replace("-", "−") if percent else "±0%"
+
+
+class _Template(string.Formatter):
+    formats: Mapping[str, Callable[[Any], str]] = {
+        "seconds": seconds,
+        "ms": lambda value: seconds((value or 0.0) / 1e3),
+        "number": number,
+    }
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        write = self.formats.get(format_spec)
+        return write(value) if write else super().format_field(value, format_spec)
+
+
+def fill_in(template: str, /, **values: Any) -> str:
+    """`str.format` with three more formats: `{wait:seconds}`, `{wait:ms}` for one in milliseconds, `{rate:number}`."""
+    return _Template().format(template, **values)

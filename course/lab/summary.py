@@ -5,7 +5,7 @@ from html import escape
 
 from course.lab.controls import LABELS
 from course.lab.display import Html, as_table
-from course.lab.noise import CEILING, ENOUGH, Noise, Verdict, figures, ratio_of
+from course.lab.noise import CEILING, ENOUGH, Noise, NoiseVerdict, figures, ratio_of
 from course.lab.run import RemoteSource, Run, percentile
 from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 from minillm.core.timeline import PHASES
@@ -49,10 +49,10 @@ class Comparison:
         """The same settings, on the same engine: whatever differs is noise."""
         return self.name == PREVIOUS and not self.changed
 
-    def verdict(self, name: str, before: float, after: float) -> Verdict:
+    def verdict(self, name: str, before: float, after: float) -> NoiseVerdict:
         """Whether a figure changed. In a repeat none did; but a large difference is never called none."""
         if self.is_repeat:
-            return Verdict.SAME if ratio_of(before, after) <= CEILING else Verdict.UNSURE
+            return NoiseVerdict.SAME if ratio_of(before, after) <= CEILING else NoiseVerdict.UNSURE
         return self.noise.verdict(name, before, after)
 
     def told(self, name: str, before: float | None, after: float | None) -> str:
@@ -66,9 +66,9 @@ class Comparison:
         if not words:
             return ""
         verdict = self.verdict(name, before, after)
-        if verdict is Verdict.SAME:
+        if verdict is NoiseVerdict.SAME:
             return SAME
-        is_doubtful = verdict is Verdict.UNSURE and not self.is_repeat and self.noise.limit(name) is not None
+        is_doubtful = verdict is NoiseVerdict.UNSURE and not self.is_repeat and self.noise.limit(name) is not None
         return f"{words}?" if is_doubtful else words
 
     def told_of_phase(self, phase: str) -> str:
@@ -111,12 +111,12 @@ class Comparison:
         was, now = figures(self.before), figures(self.run)
         moved = {name: change(was[name], now[name]) for name in FELT if name in was and name in now}
         said = []
-        for verdict in (Verdict.CHANGED, Verdict.UNSURE):
+        for verdict in (NoiseVerdict.CHANGED, NoiseVerdict.UNSURE):
             found = [
                 f"{name} {by}" for name, by in moved.items() if self.verdict(name, was[name], now[name]) is verdict
             ]
             said += [f"{verdict.value}: {', '.join(found)}"] if found else []
-        return said or [Verdict.SAME.value]
+        return said or [NoiseVerdict.SAME.value]
 
 
 def _shown(value: object) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from course.incidents import marking
 from course.incidents.causes import CAUSES
-from course.incidents.convict import read_off
 from course.incidents.generate import (
     PAGED_AT,
     RUN_MINUTES,
@@ -21,7 +20,7 @@ from course.incidents.generate import (
     generate,
 )
 from course.incidents.incident import MINUTES_A_DAY, TO_ALL, TO_CANARY, TO_ROLL_BACK, Incident
-from course.incidents.numbers import PLACES, over_time
+from course.incidents.numbers import PLACES, waiting_while_traffic_comes
 from course.incidents.outcome import Effect, effect_of
 from course.incidents.questions import BY_ID
 from course.lab.build import RECORDED
@@ -54,12 +53,12 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
     said = {each.name: each.feedback for each in told.grade().criteria}
     now, half = hidden.case.now, hidden.case.now.during(PAGED_AT)
     changes = {name: find_intervention(name) for name in hidden.menu}
-    convict, enough = marking.convicting(hidden)
+    convict, enough, moved = marking.convicting(hidden)
     return {
         "id": f"{cause}-{seed}",
         "page": told.page._repr_html_(),
         "alarm": told.page.alarm,
-        "questions": [{"id": q.id, "group": q.group, "text": q.text, "minutes": q.minutes} for q in told.questions()],
+        "questions": [question.to_dict() for question in told.questions()],
         "stages": [_stage(hidden, minute) for minute in STAGES],
         "changes": [
             {
@@ -78,7 +77,7 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
         "regime": hidden.cause.regime,
         "convict": convict,
         "enough": enough,
-        "moved": sorted(read_off(hidden)[1]),
+        "moved": sorted(moved),
         "twin": CAUSES[hidden.cause.looks_like].title,
         "says": {name: said[name] for name in ("dominant phase", "spike or steady")},
         "fixes": hidden.fixes,
@@ -93,10 +92,13 @@ def recorded(cause: str, seed: int) -> dict[str, Any]:
 
 def _stage(hidden: Hidden, minute: int) -> dict[str, Any]:
     scene = hidden.scene_at(minute)
-    moments, waiting = over_time(scene.now, lambda sample: sample.waiting)
-    still = [w for t, w in zip(moments, waiting) if t <= scene.now.service.duration_s] or [0]
     answers = {name: BY_ID[name].find_out(scene)._repr_html_() for name in hidden.asks}
-    return {"minute": minute, "failing": 1 - scene.now.attainment, "waiting": still[-1], "answers": answers}
+    return {
+        "minute": minute,
+        "failing": 1 - scene.now.attainment,
+        "waiting": waiting_while_traffic_comes(scene.now)[-1],
+        "answers": answers,
+    }
 
 
 def _effect(effect: Effect) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pydantic import TypeAdapter
 
 from course.lab import simulated_70b
 from course.lab.build import COURSE
@@ -125,20 +126,12 @@ class PhaseMap:
     @classmethod
     def stored(cls, path: Path = STORED) -> "PhaseMap":
         """The map as it was measured last."""
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        rows = [
-            MapRow(**{**row, **{side: _measured(row[side]) for side in ("helps", "hurts")}}) for row in kept["rows"]
-        ]
-        return cls(tuple(rows), kept["provenance"])
+        return TypeAdapter(cls).validate_json(path.read_bytes())
 
     def store(self, path: Path = STORED) -> None:
         rows = [{name: value for name, value in asdict(row).items() if value is not None} for row in self.rows]
         text = json.dumps({"provenance": self.provenance, "rows": rows}, indent=1)
         path.write_text(text + "\n", encoding="utf-8")
-
-
-def _measured(kept: dict[str, Any]) -> MeasuredPair:
-    return MeasuredPair(**{**kept, "without": Side(**kept["without"]), "with_it": Side(**kept["with_it"])})
 
 
 def simulated(pair: Pair) -> MeasuredPair:

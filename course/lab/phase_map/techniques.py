@@ -5,6 +5,7 @@ What a pair expects is only in its words. What is drawn on the map is what came 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from course.simulator.cluster.clients import ClientConfig
@@ -126,6 +127,11 @@ def at(**fields: Any) -> Setting:
     return Setting(fields)
 
 
+def switched(without: Setting, with_it: Setting) -> Callable[..., Pair]:
+    """Makes pairs of one technique, for other traffic each: its words, what arrives, and whose phases count."""
+    return partial(Pair, without=without, with_it=with_it)
+
+
 # ---------------------------------------------------------------- the rows, from admission to the last byte
 
 TENANTS = SharedPrefix(tenants=24, prefix=HANDBOOK.prefix, question=HANDBOOK.question, output=HANDBOOK.output)
@@ -134,8 +140,8 @@ SMALL_POOL = 9000
 PATIENT = ClientConfig(first_byte_timeout_s=10.0)
 
 
-HELD = Setting(fleet={"network": Network(hold_chunks=16)})
-APART = Disaggregation(prefill_replicas=1, link_bytes_per_s=50e9)
+TWO_REPLICAS = Setting(fleet={"replicas": 2})
+APART = Setting(fleet={"disaggregation": Disaggregation(prefill_replicas=1, link_bytes_per_s=50e9)})
 
 
 def slots(num: int, max_queue_len: int | None = None) -> Setting:
@@ -143,9 +149,14 @@ def slots(num: int, max_queue_len: int | None = None) -> Setting:
     return Setting({"max_num_seqs": num, "max_queue_len": max_queue_len}, {"clients": PATIENT})
 
 
-def batching(way: str) -> Setting:
-    return at(batching=way, max_num_seqs=16)
-
+CONTINUOUS = switched(at(batching="static", max_num_seqs=16), at(batching="continuous", max_num_seqs=16))
+SHORTEST_FIRST = switched(at(max_num_seqs=16), at(max_num_seqs=16, scheduling_order="shortest_prompt"))
+CACHED = switched(at(enable_prefix_caching=False), at(enable_prefix_caching=True))
+DISAGGREGATED = switched(TWO_REPLICAS, APART)
+INT8_WEIGHTS = switched(at(), at(quantization="int8"))
+GROUPED_HEADS = switched(at(kv_heads=64), at())
+FLUSHED = switched(Setting(fleet={"network": Network(hold_chunks=16)}), at())
+FUSED = partial(EnginePair, without={"attention_backend": "eager"}, with_it={"attention_backend": "sdpa"})
 
 ROWS: tuple[Technique, ...] = (
     Technique(
@@ -153,13 +164,8 @@ ROWS: tuple[Technique, ...] = (
         "batching",
         "02b",
         "Three ways on the same arrivals",
-        Pair("chats of all lengths, 16 slots", lambda: many(CHAT, 2.6), batching("static"), batching("continuous")),
-        Pair(
-            "equal answers that all come at once",
-            lambda: together(EQUAL, 64),
-            batching("static"),
-            batching("continuous"),
-        ),
+        CONTINUOUS("chats of all lengths, 16 slots", lambda: many(CHAT, 2.6)),
+        CONTINUOUS("equal answers that all come at once", lambda: together(EQUAL, 64)),
     ),
     Technique(
         "more slots",
@@ -197,20 +203,8 @@ ROWS: tuple[Technique, ...] = (
         "scheduling_order",
         "02b",
         "Who is next?",
-        Pair(
-            "too many chats and long prompts; the chats",
-            lambda: short_and_long(10.0, 300),
-            at(max_num_seqs=16),
-            at(max_num_seqs=16, scheduling_order="shortest_prompt"),
-            is_chat,
-        ),
-        Pair(
-            "the same run; the long prompts",
-            lambda: short_and_long(10.0, 300),
-            at(max_num_seqs=16),
-            at(max_num_seqs=16, scheduling_order="shortest_prompt"),
-            is_long,
-        ),
+        SHORTEST_FIRST("too many chats and long prompts; the chats", lambda: short_and_long(10.0, 300), judged=is_chat),
+        SHORTEST_FIRST("the same run; the long prompts", lambda: short_and_long(10.0, 300), judged=is_long),
     ),
     Technique(
         "one more replica",
@@ -235,18 +229,8 @@ ROWS: tuple[Technique, ...] = (
         "enable_prefix_caching",
         "04",
         "Surface",
-        Pair(
-            "questions about one handbook of 4000 tokens",
-            lambda: many(HANDBOOK, 2.6),
-            at(enable_prefix_caching=False),
-            at(enable_prefix_caching=True),
-        ),
-        Pair(
-            "chats that share nothing",
-            lambda: many(CHAT, 2.6),
-            at(enable_prefix_caching=False),
-            at(enable_prefix_caching=True),
-        ),
+        CACHED("questions about one handbook of 4000 tokens", lambda: many(HANDBOOK, 2.6)),
+        CACHED("chats that share nothing", lambda: many(CHAT, 2.6)),
     ),
     Technique(
         "a shorter prompt",
@@ -290,35 +274,24 @@ ROWS: tuple[Technique, ...] = (
         "attention_backend",
         "03",
         "Where it does nothing: fused attention on short prompts",
-        EnginePair("a long prompt, this engine", 1000, {"attention_backend": "eager"}, {"attention_backend": "sdpa"}),
-        EnginePair("a short prompt, this engine", 64, {"attention_backend": "eager"}, {"attention_backend": "sdpa"}),
+        FUSED("a long prompt, this engine", 1000),
+        FUSED("a short prompt, this engine", 64),
     ),
     Technique(
         "prefill and decode apart",
         "disaggregation",
         "05b",
         "Surface",
-        Pair(
-            "long prompts and chats, two replicas; the chats",
-            lambda: short_and_long(6.5),
-            Setting(fleet={"replicas": 2}),
-            Setting(fleet={"disaggregation": APART}),
-            is_chat,
-        ),
-        Pair(
-            "only long prompts: the writers idle",
-            lambda: many(LONG_PROMPTS, 3.2),
-            Setting(fleet={"replicas": 2}),
-            Setting(fleet={"disaggregation": APART}),
-        ),
+        DISAGGREGATED("long prompts and chats, two replicas; the chats", lambda: short_and_long(6.5), judged=is_chat),
+        DISAGGREGATED("only long prompts: the writers idle", lambda: many(LONG_PROMPTS, 3.2)),
     ),
     Technique(
         "weights in int8",
         "quantization",
         "09",
         "Two other kinds of traffic",
-        Pair("chats one by one", lambda: one_by_one(CHAT), at(), at(quantization="int8")),
-        Pair("long prompts that all come at once", lambda: together(LONG_PROMPTS, 32), at(), at(quantization="int8")),
+        INT8_WEIGHTS("chats one by one", lambda: one_by_one(CHAT)),
+        INT8_WEIGHTS("long prompts that all come at once", lambda: together(LONG_PROMPTS, 32)),
     ),
     Technique(
         "KV cache in int8",
@@ -335,8 +308,8 @@ ROWS: tuple[Technique, ...] = (
         "a property of the model",
         "06",
         "Weights or KV?",
-        Pair("long chats; 64 KV heads or 8", lambda: many(LONG_CHATS, 3.2), at(kv_heads=64), at()),
-        Pair("short chats one by one", lambda: one_by_one(CHAT), at(kv_heads=64), at()),
+        GROUPED_HEADS("long chats; 64 KV heads or 8", lambda: many(LONG_CHATS, 3.2)),
+        GROUPED_HEADS("short chats one by one", lambda: one_by_one(CHAT)),
     ),
     Technique(
         "speculation",
@@ -351,7 +324,7 @@ ROWS: tuple[Technique, ...] = (
         "no buffering proxy",
         "10",
         "Three ways to spoil a stream",
-        Pair("chats behind a proxy that holds 16 chunks", lambda: many(CHAT, 1.0), HELD, Setting()),
-        Pair("answers of one token", lambda: many(ONE_TOKEN, 1.0), HELD, Setting()),
+        FLUSHED("chats behind a proxy that holds 16 chunks", lambda: many(CHAT, 1.0)),
+        FLUSHED("answers of one token", lambda: many(ONE_TOKEN, 1.0)),
     ),
 )

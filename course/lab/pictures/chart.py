@@ -1,7 +1,8 @@
 """Curves and points between two axes. matplotlib draws; the look is the course's.
 
 A curve has a colour, a marker and a dash of its own, so that colour is never the only signal. Ink follows the
-notebook's theme, light or dark.
+notebook's theme, light or dark. matplotlib is imported where it draws: who only describes a chart, as the incidents in
+a terminal do, doesn't wait for it.
 """
 
 import io
@@ -9,16 +10,15 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from typing import TYPE_CHECKING, Literal
 
 from course.lab.style import ALARM, COLOURS, WIDTH, number
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture
+from minillm.core.brief import brief
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: dict[str, str] = {"line": "-", "dashes": "--", "points": ""}
@@ -51,6 +51,8 @@ class Curve:
     style: Literal["line", "dashes", "points"] = "line"
     """Measured points with a `line`; a formula with `dashes` and no markers; a cloud of `points`."""
     colour: str | None = None
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,9 @@ def draw_panels(title: str, panels: Sequence[Panel], x: Axis, *, description: st
     Args:
         description: as of `draw_chart`.
     """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     heights = [panel.height for panel in panels]
     with rc_context(LOOK):
         figure = Figure(figsize=(WIDTH / 72, sum(heights) / 72), dpi=72, layout="constrained")
@@ -121,7 +126,7 @@ def draw_panels(title: str, panels: Sequence[Panel], x: Axis, *, description: st
     return Picture(title, body, sum(heights), description=description or "; ".join(found))
 
 
-def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
+def _draw_panel(axes: "Axes", panel: Panel, x: Axis) -> None:
     _dress(axes, x, panel.y)
     axes.label_outer()
     for i, curve in enumerate(panel.curves):
@@ -143,7 +148,9 @@ def _draw_panel(axes: Axes, panel: Panel, x: Axis) -> None:
         axes.legend(frameon=False, loc="best")
 
 
-def _dress(axes: Axes, x: Axis, y: Axis) -> None:
+def _dress(axes: "Axes", x: Axis, y: Axis) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     for axis, scale, ruler in ((x, axes.set_xscale, axes.xaxis), (y, axes.set_yscale, axes.yaxis)):
         if axis.log:
             scale("log")
@@ -158,40 +165,37 @@ def _dress(axes: Axes, x: Axis, y: Axis) -> None:
     axes.patch.set_visible(False)
 
 
-def _draw_mark(axes: Axes, mark: Mark) -> None:
-    behind = {"facecolor": "#040404", "edgecolor": "none", "pad": 0.8}  # no line goes through a label
-    look = {"color": ALARM, "fontsize": 10.5, "annotation_clip": True, "bbox": behind}
+def _draw_mark(axes: "Axes", mark: Mark) -> None:
+    """A line or a ring, and a label beside it; a vertical line's is above the axes, where neither a curve nor the
+    legend is.
+    """
     if mark.x is not None and mark.y is not None:
         axes.plot([mark.x], [mark.y], marker="o", markersize=13, markerfacecolor="none", color=ALARM)
-        axes.annotate(mark.label, (mark.x, mark.y), xytext=(9, 7), textcoords="offset points", **look)
+        place, coordinates, offset, side = (mark.x, mark.y), ("data", "data"), (9, 7), "left"
     elif mark.x is not None:
         axes.axvline(mark.x, color=ALARM, linestyle=":")
-        place = (mark.x, 1.0)
-        axes.annotate(  # above the axes, where neither a curve nor the legend is
-            mark.label,
-            place,
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 4),
-            textcoords="offset points",
-            ha="center",
-            **look,
-        )
-    elif mark.y is not None:
+        place, coordinates, offset, side = (mark.x, 1.0), ("data", "axes fraction"), (0, 4), "center"
+    else:
         axes.axhline(mark.y, color=ALARM, linestyle=":")
-        place = (1.0, mark.y)
-        axes.annotate(
-            mark.label,
-            place,
-            xycoords=("axes fraction", "data"),
-            xytext=(-4, 4),
-            textcoords="offset points",
-            ha="right",
-            **look,
-        )
+        place, coordinates, offset, side = (1.0, mark.y), ("axes fraction", "data"), (-4, 4), "right"
+    axes.annotate(
+        mark.label,
+        place,
+        xycoords=coordinates,
+        xytext=offset,
+        textcoords="offset points",
+        ha=side,
+        color=ALARM,
+        fontsize=10.5,
+        annotation_clip=True,
+        bbox={"facecolor": "#040404", "edgecolor": "none", "pad": 0.8},  # no line goes through a label
+    )
 
 
-def _inside(figure: Figure) -> str:
+def _inside(figure: "Figure") -> str:
     """The drawing without its outermost element, which Picture has, in the theme's ink."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     written = io.StringIO()
     FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None})
     body = written.getvalue()

@@ -11,7 +11,7 @@ from course.lab.pictures.compare import slowest
 from course.lab.predict import Outcome
 from course.lab.ruler import buckets
 from course.lab.run import Run, percentile, phases_of
-from course.lab.services_70b import BEFORE, INT8, MORE_SLOTS, Measured
+from course.lab.services_70b import BEFORE, INT8, MORE_SLOTS, ServiceFigures
 from course.lab.style import change, seconds
 from course.lab.tables import felt_ttft, in_flight
 
@@ -74,7 +74,7 @@ def tail(many: Run) -> Finding:
     return tell("01", "tail", "always", count=len(many.ttft), mean=mean, p99=p99, below=below)
 
 
-def at_70b(measured: Mapping[str, Mapping[str, Measured]]) -> Finding:
+def at_70b(measured: Mapping[str, Mapping[str, ServiceFigures]]) -> Finding:
     """What each lever did to each service of the simulated 70B."""
 
     def moved(lever: str, service: str) -> str:

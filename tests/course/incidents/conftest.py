@@ -9,9 +9,31 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # players
 
-from course.incidents import Incident
+from course.incidents import Incident, generate, outcome
+from course.incidents.generate import Hidden
+from course.incidents.service import ServicePlay, SimulatedService, play
 
 Draw = Callable[[str, int], Incident]
+
+
+def conserving_play(service: SimulatedService, seed: int, watched: bool = False) -> ServicePlay:
+    """A play in which nobody got lost."""
+    played = play(service, seed, watched)
+    played.run.check_conservation()
+    assert len(played.run.records) == len(service.workload(seed))
+    return played
+
+
+@pytest.fixture(autouse=True)
+def _every_play_conserves(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (generate, outcome):
+        monkeypatch.setattr(module, "play", conserving_play)
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked at is the moment of the page, whatever the clock says: later ones would be simulated each."""
+    monkeypatch.setattr(Hidden, "scene_at", lambda hidden, minute: hidden.scene)
 
 
 @functools.lru_cache(maxsize=16)

@@ -10,7 +10,7 @@ from course.incidents.marking import EVIDENCE
 
 
 @pytest.fixture
-def desk(draw: Callable[[str, int], Incident]) -> Desk:
+def desk(draw: Callable[[str, int], Incident], stopped_clock: None) -> Desk:
     return Desk(draw("few_slots", 1).fresh())
 
 

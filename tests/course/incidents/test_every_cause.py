@@ -3,8 +3,10 @@ and those who know score, and those who do not, do not.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import mean, median
 
+import pandas as pd
 import pytest
 from players import (
     borrow_machines,
@@ -21,16 +23,20 @@ from course.grading import Result
 from course.incidents import Incident
 from course.incidents.causes import CAUSES
 from course.incidents.classics import CLASSICS
+from course.incidents.convict import read_off
 from course.incidents.interventions import BY_ID as INTERVENTIONS
+from course.incidents.marking import Diagnosis, _secondary, second_phases
+from course.incidents.numbers import PLACES
 from course.incidents.questions import BY_ID as QUESTIONS
-from course.incidents.service import play
 
-QUICK = (1,)
-LONG = tuple(range(3, 13))
-SEVERAL = ("overload", "few_slots", "launch_bound", "proxy", "output_drift")
-IN_A_HURRY = 5
-"""Every fifth cause is drawn in `make test`, which should be over soon; the others in `make slow`."""
-EVERY_CAUSE = [pytest.param(c, marks=[pytest.mark.slow] if i % IN_A_HURRY else []) for i, c in enumerate(CAUSES)]
+QUICK = (
+    *("overload", "burst", "client_cap", "few_slots", "unchunked", "slow_link", "kv_pool", "launch_bound", "ingress"),
+    "far_clients",
+)
+"""Causes that are drawn in `make test`: those of which a test below asks something else, too."""
+FIRST, OTHERS = 1, range(3, 13)
+"""Seeds."""
+SEVERAL = ("overload", "few_slots", "launch_bound", "far_clients", "slow_link")
 AT_LEAST, AT_MOST = 90, 35
 Draw = Callable[[str, int], Incident]
 
@@ -49,11 +55,10 @@ def test_there_are_causes_enough_and_their_names_exist() -> None:
 def check(incident: Incident) -> None:
     """It is an incident, the fix cures it, the tempting one does not, and an expert scores."""
     hidden = incident._hidden
-    for one in (hidden.scene.before, hidden.scene.now, *(play(hidden.case.now, seed) for seed in hidden.held_out)):
-        one.run.check_conservation()
-        assert len(one.run.records) == len(one.service.workload(one.seed))
     assert hidden.scene.before.holds
     assert not hidden.scene.now.holds
+    breach = float(incident.page.alarm.partition(" times")[0].rpartition(" ")[2])
+    assert 2 <= breach <= 5, "one that pages someone, and can still be looked at"
 
     player = incident.fresh()
     player.answer(hidden.cause.phase)
@@ -78,44 +83,145 @@ UNKNOWING: dict[str, Callable[[Incident], Result]] = {
 }
 
 
-def check_those_who_do_not_know(incidents: list[Incident]) -> None:
-    """One idea, or a form, or none, isn't enough."""
-    scores = {name: [player(each).score for each in incidents] for name, player in UNKNOWING.items()}
+@pytest.mark.parametrize(
+    ("cause", "seed"),
+    [
+        *(pytest.param(c, FIRST, marks=[] if c in QUICK else pytest.mark.slow) for c in CAUSES),
+        *(pytest.param(c, seed, marks=pytest.mark.slow) for seed in OTHERS for c in CAUSES),
+    ],
+)
+@pytest.mark.usefixtures("stopped_clock")
+def test_a_cause(draw: Draw, cause: str, seed: int) -> None:
+    check(draw(cause, seed))
+
+
+@pytest.mark.usefixtures("stopped_clock")
+@pytest.mark.parametrize(
+    "causes", [SEVERAL, pytest.param(tuple(CAUSES), marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
+)
+def test_those_who_do_not_know_do_not_score(
+    draw: Draw, monkeypatch: pytest.MonkeyPatch, causes: tuple[str, ...]
+) -> None:
+    """One idea, or a form, or none, isn't enough, also where more machines do help, where one setting does, and where
+    decoding is to blame.
+    """
+    scores: dict[str, list[float]] = {name: [] for name in UNKNOWING}
+    for incident in (draw(cause, 1) for cause in causes):
+        convicting = read_off(incident._hidden)  # the same for each of them
+        monkeypatch.setattr("course.incidents.marking.read_off", lambda _, found=convicting: found)
+        for name, player in UNKNOWING.items():
+            scores[name].append(player(incident).score)
     for name, found in scores.items():
         print(f"{name:32} mean {mean(found):5.1f} median {median(found):5.1f}")
     assert all(mean(found) < AT_MOST > median(found) for found in scores.values()), scores
 
 
-@pytest.mark.parametrize("seed", QUICK)
-@pytest.mark.parametrize("cause", EVERY_CAUSE)
-def test_a_cause(draw: Draw, cause: str, seed: int) -> None:
-    check(draw(cause, seed))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cause", CAUSES)
-@pytest.mark.parametrize("seed", LONG)
-def test_a_cause_over_many_seeds(cause: str, seed: int) -> None:
-    check(Incident.generate(seed, difficulty=1 + seed % 3, cause=cause))
-
-
 @pytest.mark.parametrize(
-    "causes", [SEVERAL, pytest.param(tuple(CAUSES), marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
+    "name",
+    [pytest.param(name, marks=[] if name in ("three-months", "two-limits") else pytest.mark.slow) for name in CLASSICS],
 )
-def test_those_who_do_not_know_do_not_score(draw: Draw, causes: tuple[str, ...]) -> None:
-    """Also where more machines do help, where one setting does, and where decoding is to blame."""
-    check_those_who_do_not_know([draw(cause, 1) for cause in causes])
-
-
-@pytest.mark.parametrize("name", ["three-months", "straggler"])
 def test_a_classic(name: str) -> None:
     incident = Incident.classic(name)
     check(incident)
-    assert incident.page.story
+    assert bool(incident.page.story) == (name in ("three-months", "straggler"))
 
 
-@pytest.mark.parametrize(
-    "name", ["two-limits", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CLASSICS][3:])]
-)
-def test_a_case(name: str) -> None:
-    check(Incident.classic(name))
+# ---------------------------------------------------------------- pairs that look the same on the page
+
+
+def answer(draw: Draw, cause: str, question: str) -> pd.DataFrame:
+    return draw(cause, 1).fresh().ask(question).data
+
+
+def test_few_seats_or_a_small_pool(draw: Draw) -> None:
+    assert answer(draw, "few_slots", "kv_use").iloc[0]["max"] < 50
+    assert answer(draw, "kv_pool", "kv_use").iloc[0]["max"] > 85
+
+
+def test_clients_that_hold_back_or_a_service_that_is_full(draw: Draw) -> None:
+    held, full = (answer(draw, cause, "client_server")["p95"] for cause in ("client_cap", "overload"))
+    assert held["TTFT, server"] < held["TTFT, client, since it was due"] / 10
+    assert full["TTFT, server"] > full["TTFT, client, since it was due"] / 2
+
+
+@pytest.mark.slow
+def test_whole_prompts_or_large_chunks(draw: Draw) -> None:
+    whole, large = (answer(draw, cause, "chunks").loc["now"] for cause in ("unchunked", "large_chunks"))
+    assert whole["most"] > whole["budget of a step"]
+    assert large["most"] <= large["budget of a step"]
+
+
+@pytest.mark.slow
+def test_a_broken_prefix_or_an_evicted_one(draw: Draw) -> None:
+    broken, evicted = (answer(draw, cause, "shared_prefix").loc["now"] for cause in ("prefix_breaker", "evicted"))
+    assert broken["at the start"] < broken["anywhere"] / 100
+    assert evicted["at the start"] == evicted["anywhere"] > 1000
+
+
+@pytest.mark.slow
+def test_bad_drafts_or_a_full_batch(draw: Draw) -> None:
+    first = "position 1, %"
+    bad, full = (answer(draw, cause, "acceptance")[first] for cause in ("low_acceptance", "speculation_load"))
+    assert bad["now"] < bad["last week"] / 2
+    assert full["now"] > full["last week"] * 0.8
+
+
+def test_a_burst_drains_and_an_overload_does_not(draw: Draw) -> None:
+    """It takes a while: at the time of the page both queues grow."""
+
+    def later(cause: str) -> pd.Series:
+        incident = draw(cause, 1).fresh()
+        incident.minutes = 60
+        return incident.ask("queue_over_time").data["waiting, mean"]
+
+    burst, overload = later("burst"), later("overload")
+    assert overload["last third"] > overload["second third"] > overload["first third"]
+    assert burst["last third"] < burst.max()
+
+
+def test_a_slow_link_or_slow_launches(draw: Draw) -> None:
+    link, launch = (answer(draw, cause, "collectives").loc["now"] for cause in ("slow_link", "launch_bound"))
+    assert link["all-reduce, share"] > 0.3 > link["waiting for the host, share"]
+    assert launch["waiting for the host, share"] > 0.3 > launch["all-reduce, share"]
+
+
+def test_a_busy_ingress_or_a_full_service(draw: Draw) -> None:
+    ingress, overload = (answer(draw, cause, "ingress")["p95"] for cause in ("ingress", "overload"))
+    assert ingress.iloc[0] > 10 * ingress.iloc[1]
+    assert overload.iloc[1] > 10 * overload.iloc[0]
+
+
+@pytest.mark.slow
+def test_the_gpus_convict_nobody(draw: Draw) -> None:
+    for cause in ("overload", "few_slots", "unchunked", "kv_pool"):
+        assert answer(draw, cause, "gpu").iloc[0]["busy, %"] > 70
+
+
+# ---------------------------------------------------------------- what only some causes show
+
+
+def test_outside_the_engine_is_an_answer(draw: Draw) -> None:
+    for phase in ("outside", "Outside the engine", "network", "queue"):
+        far = draw("far_clients", 1).fresh()
+        far.answer(phase)
+        (earned,) = (c.earned for c in far.grade().criteria if c.name == "dominant phase")
+        assert (earned > 0) == (phase != "queue")
+
+
+def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) -> None:
+    hidden = draw("unchunked", 1)._hidden
+    swapped = Diagnosis("decode", "prefill", (), (), None, ())
+    assert _secondary(hidden, swapped).earned > 0
+    only_queue = replace(hidden, cause=replace(hidden.cause, phase="queue", also=("prefill",)), also=None)
+    lost = {phase: float(phase == "queue") for phase in PLACES}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("course.incidents.marking.lost_by_phase", lambda _: lost)
+        assert second_phases(only_queue) == {None, "prefill"}
+
+
+@pytest.mark.parametrize("cause", [pytest.param("cold_start", marks=pytest.mark.slow), "unchunked"])
+def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, cause: str) -> None:
+    """Autoscaling, kinds of traffic and fields that were set are for those who ask."""
+    sick = draw(cause, 1).fresh()
+    assert not any(word in sick.page.service for word in ("autoscaled", "documents", " to "))
+    assert list(sick.ask("config").data.index) == list(draw("few_slots", 1).fresh().ask("config").data.index)

@@ -69,12 +69,6 @@ def test_whoever_was_refused_met_no_limit(tiny_lab: Lab) -> None:
     assert slo.attainment(full, SLO()) == pytest.approx(1 - refused / len(full.rows))
 
 
-def test_tools_that_count_the_first_token_disagree_when_there_is_a_queue(tiny_lab: Lab) -> None:
-    run = tiny_lab.run(services.few_slots(tiny_lab), max_num_seqs=1)
-    rows = {line.split("  ")[0]: line for line in str(tables.tools_table(run)).splitlines()}
-    assert rows["GuideLLM: TPOT"].split("  ")[1:3] != rows["vLLM bench: TPOT"].split("  ")[1:3]
-
-
 def test_a_capped_client_hides_its_queue_and_littles_law_finds_the_cap(tiny_lab: Lab) -> None:
     one_slot = tiny_lab.run(services.few_slots(tiny_lab), max_num_seqs=1)
     capped = tiny_lab.run(services.steady(tiny_lab, one_slot, in_flight=2), max_num_seqs=2)

@@ -40,6 +40,7 @@ def test_every_workload_runs(tiny_lab: Lab, name: str) -> None:
     run = tiny_lab.run(name)
     assert run.done and len(run.finished) == len(run.rows) > 1
     assert [row.view.num_output_tokens for row in run.rows] == [a.max_tokens for a in tiny_lab.workload(name).arrivals]
+    assert all("".join(row.texts) == row.view.text for row in run.rows), "the client keeps every delivery's text"
 
 
 def test_a_toggle_reaches_the_engine_and_the_previous_run_becomes_the_ghost(tiny_lab: Lab) -> None:
@@ -86,8 +87,12 @@ def test_reset_puts_the_controls_back_and_runs_stay(tiny_lab: Lab) -> None:
 def test_controls_stand_still_during_a_run_and_equal_runs_are_noise(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, long_traffic(tokens=60))
     dash.run_button.click()
+    worker = dash._worker
+    dash.run_button.click()
+    assert dash._worker is worker, "a second click while it runs is ignored"
     assert dash.controls["max_num_seqs"].disabled
     assert dash.wait(WAIT_S) and not dash.controls["max_num_seqs"].disabled
+    assert dash.previous is None
     dash.pin_button.click()
     assert dash.pinned == {"A": dash.run}
     dash.run_button.click()
@@ -127,16 +132,6 @@ def test_a_run_that_never_began_is_compared_with_nothing(tiny_lab: Lab) -> None:
     assert dash.run is not None and dash.previous is None
 
 
-def test_a_second_click_while_running_is_ignored(tiny_lab: Lab) -> None:
-    dash = Dashboard(tiny_lab, long_traffic(tokens=60))
-    dash.run_button.click()
-    worker = dash._worker
-    dash.run_button.click()
-    assert dash._worker is worker
-    assert dash.wait(WAIT_S)
-    assert dash.previous is None
-
-
 def test_a_configuration_that_cannot_run_says_why(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, "chat", max_model_len=100_000)
     dash.run_button.click()
@@ -158,12 +153,6 @@ def test_a_closed_loop_client_never_has_more_open_than_its_cap(tiny_lab: Lab) ->
     assert len(run.finished) == 6
     assert max(step.num_running + step.num_waiting for step in run.steps) <= 2
     assert run.rows[-1].sent > run.rows[-1].due
-
-
-def test_the_client_keeps_the_text_of_every_delivery(tiny_lab: Lab) -> None:
-    run = tiny_lab.run("chat")
-    for row in run.rows:
-        assert "".join(row.texts) == row.view.text
 
 
 def test_controls_show_off_for_none_and_give_none_back(tiny_lab: Lab) -> None:

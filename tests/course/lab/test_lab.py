@@ -5,11 +5,12 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from patience import PATIENCE_S
 
-from course.lab import draft_rules, draft_story, verify_costs, waiting
+from course.lab import draft_rules, draft_story, open_lab, verify_costs, waiting
 from course.lab.lab import Lab
 from course.lab.session import Session
 from course.lab.workloads import Arrival, Workload
@@ -55,6 +56,34 @@ def test_a_shelf_that_takes_anothers_place_closes_its_labs(tiny_lab: Lab) -> Non
 
 def test_a_tokenizer_is_had_without_weights(tiny_lab: Lab) -> None:
     assert tiny_lab.tokenizer.encode("Hello there") and tiny_lab._engine is None
+
+
+def test_a_cell_that_is_run_again_closes_the_lab_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, object] = {}
+    monkeypatch.setattr("course.lab.lab.get_ipython", lambda: SimpleNamespace(user_ns=names))
+    closed: list[Lab] = []
+    monkeypatch.setattr(Lab, "close", lambda self: closed.append(self))
+    first = names["lab"] = open_lab()
+    assert closed == []
+    second = open_lab(max_num_seqs=2)
+    assert closed == [first]
+    assert second.defaults["max_num_seqs"] == 2
+    names["lab"] = "a laboratory"
+    open_lab()
+    assert closed == [first]
+
+
+def test_a_bet_that_was_locked_stays_locked_when_the_first_cell_is_run_again() -> None:
+    first = Lab(short=True)
+    bet = first.predict("eight", "What grows?", ["queue", "decode"]).choose("queue").lock()
+    second = Lab(short=True, instead_of=first)
+    assert second.predict("eight", "What grows?", ["queue", "decode"]) is bet
+    second.predict("nine", "And now?")
+    assert "nine" not in first._predictions, "each lab has its own from here"
+
+
+def test_outside_a_notebook_it_is_a_lab() -> None:
+    assert isinstance(open_lab(), Lab)
 
 
 # ---------------------------------------------------------------- runs that fail

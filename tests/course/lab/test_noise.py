@@ -23,7 +23,7 @@ from course.lab.noise import (
     PRIOR_SPREAD,
     Noise,
     NoiseLog,
-    Verdict,
+    NoiseVerdict,
     band,
     figures,
     repeats_of,
@@ -51,9 +51,9 @@ def test_no_history_calls_a_ratio_beyond_the_ceiling_noise(history: list, before
     noise = Noise(repeats_of(history))
     for name in ("E2E p50", "queue", "never measured"):
         if max(before, after) > CEILING * min(before, after):
-            assert noise.verdict(name, before, after) is not Verdict.SAME
+            assert noise.verdict(name, before, after) is not NoiseVerdict.SAME
         if noise.limit(name) is None:
-            assert noise.verdict(name, before, after) is Verdict.UNSURE
+            assert noise.verdict(name, before, after) is NoiseVerdict.UNSURE
 
 
 @pytest.mark.parametrize("wild", [1.7, 1 / 1.7, 5.0, 100.0])
@@ -61,7 +61,7 @@ def test_one_wild_repeat_neither_blinds_nor_stays(wild: float) -> None:
     """The lesson's own question: rag, the cache off, after one repeat of it on."""
     once = noise_of(wild)
     assert once.limit("E2E p50") < 1.61
-    assert once.verdict("E2E p50", 0.241, 1.33) is Verdict.CHANGED
+    assert once.verdict("E2E p50", 0.241, 1.33) is NoiseVerdict.CHANGED
     for quiet in (3, 7, 15):
         for history in ([wild, *[1.02] * quiet], [*[1.02] * quiet, wild]):
             assert noise_of(*history).limit("E2E p50") < CEILING
@@ -82,7 +82,7 @@ def test_one_wild_run_is_one_wild_repeat_wherever_it_stands(num_runs: int) -> No
 def test_what_is_no_number_is_neither_changed_nor_the_same(no_number: float) -> None:
     quiet = noise_of(*[1.01] * 5)
     for before, after in ((no_number, 1.0), (1.0, no_number), (no_number, no_number)):
-        assert quiet.verdict("E2E p50", before, after) is Verdict.UNSURE
+        assert quiet.verdict("E2E p50", before, after) is NoiseVerdict.UNSURE
 
 
 def test_a_stored_figure_that_is_no_number_costs_the_others_nothing(home: Path) -> None:
@@ -120,9 +120,12 @@ def test_repeats_of_all_settings_are_pooled() -> None:
 
 def test_few_repeats_are_said_to_be_few() -> None:
     few, enough = noise_of(*[1.01] * (ENOUGH - 1)), noise_of(*[1.01] * ENOUGH)
-    assert few.verdict("E2E p50", 1.0, 1.4) is Verdict.UNSURE and enough.verdict("E2E p50", 1.0, 1.4) is Verdict.CHANGED
-    assert few.verdict("E2E p50", 1.0, 1.05) is Verdict.SAME, "well inside what any machine repeats to"
-    assert noise_of(*[2.0, 0.5] * 6).verdict("E2E p50", 1.0, 2.0) is Verdict.UNSURE, "but never the same"
+    assert (
+        few.verdict("E2E p50", 1.0, 1.4) is NoiseVerdict.UNSURE
+        and enough.verdict("E2E p50", 1.0, 1.4) is NoiseVerdict.CHANGED
+    )
+    assert few.verdict("E2E p50", 1.0, 1.05) is NoiseVerdict.SAME, "well inside what any machine repeats to"
+    assert noise_of(*[2.0, 0.5] * 6).verdict("E2E p50", 1.0, 2.0) is NoiseVerdict.UNSURE, "but never the same"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_equal_runs_are_called_different_as_rarely_as_is_claimed(
     for _ in range(trials):
         groups = [[{"x": rng.lognormvariate(0, scatter)} for _ in range(1 + size)] for size in sizes]
         before, after = (rng.lognormvariate(0, scatter) for _ in range(2))
-        wrong += Noise(repeats_of(groups)).verdict("x", before, after) is Verdict.CHANGED
+        wrong += Noise(repeats_of(groups)).verdict("x", before, after) is NoiseVerdict.CHANGED
     assert wrong / trials < claimed + 2 * math.sqrt(claimed / trials)
 
 
@@ -156,7 +159,7 @@ def test_a_real_change_is_seen() -> None:
     rng = random.Random(7)
     noise = Noise({"x": [rng.gauss(0, 0.05) for _ in range(8)]})
     seen = [noise.verdict("x", rng.lognormvariate(0, 0.05), 1.5 * rng.lognormvariate(0, 0.05)) for _ in range(500)]
-    assert seen.count(Verdict.CHANGED) > 450
+    assert seen.count(NoiseVerdict.CHANGED) > 450
 
 
 def test_the_prior_is_no_narrower_than_what_was_recorded() -> None:

@@ -135,9 +135,3 @@ def test_a_difference_that_is_smaller_than_the_noise_is_no_answer() -> None:
     assert "cannot tell" in str(Prediction("which?", ["A", "B"]).choose("A").lock().score(told))
     assert gained_most(before, before, tie="tie", noise=0.09).answer == "tie", "less than what is called a tie"
     assert isinstance(gained_most(before, before, tie="tie", noise=0.11), str)
-
-
-def test_running_the_cell_again_keeps_the_lock() -> None:
-    lab = Lab(short=True)
-    lab.predict("eight", "which?", PHASES).choose("queue").lock()
-    assert lab.predict("eight", "which?", PHASES).locked
