@@ -31,7 +31,7 @@ class Hardware(StrictModel):
 
     name: str
     flops: dict[str, PositiveFloat]
-    """Peak FLOP/s of matrix products by dtype: bfloat16 always; float32 and fp8 where the chip has them."""
+    """Peak FLOP/s of matrix products by dtype: bfloat16 always; float32, fp8 and fp4 where the chip has them."""
     bandwidth: PositiveFloat
     """Peak memory bandwidth, bytes/s."""
     memory_class: Literal["hbm", "gddr"] = "gddr"
@@ -67,7 +67,7 @@ class Hardware(StrictModel):
 
 def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
     """A row of gpus.json, in TFLOP/s, GB/s and dollars per hour; memory in GiB, as PyTorch reports it."""
-    peaks = {"bfloat16": row["tflops"], "float32": row["fp32"], "fp8": row["fp8"]}
+    peaks = {"bfloat16": row["tflops"], "float32": row["fp32"], "fp8": row["fp8"], "fp4": row.get("fp4")}
     return Hardware(
         name=name,
         flops={dtype: peak * TERA for dtype, peak in peaks.items() if peak is not None},
