@@ -45,6 +45,9 @@ class Deployment:
     null_block: bool = False
     """One block of the pool is never given to a request. vLLM's null block is one of those that it reports; the one of
     our own engine comes on top."""
+    others_load: float = 1.0
+    """With data-parallel attention this is one rank of several, which take every step together: what each of the
+    others does, in terms of this one. 1 = all are as busy."""
 
     __repr__ = brief
 
@@ -76,6 +79,9 @@ class Deployment:
         expert_skew: float = 1.0,
         null_block: bool = False,
         lora: Lora = NO_LORA,
+        dp: int = 1,
+        expert_groups: int | None = None,
+        others_load: float = 1.0,
         **engine_fields: object,
     ) -> "Deployment":
         """By names: `Deployment.of("llama-3-70b", "h100-sxm", tp=4, max_num_seqs=128)`.
@@ -88,6 +94,8 @@ class Deployment:
             expert_parallel: see Placement, as for `expert_skew`.
             null_block: see the field.
             lora: adapters beside the weights.
+            dp, expert_groups: see Placement.
+            others_load: see the field.
             engine_fields: fields of EngineConfig; `speculative` takes those of SimulatedSpeculation.
         Raises:
             PricingError: a dtype is unknown, or said twice and not the same; or the model can't be placed so.
@@ -100,10 +108,18 @@ class Deployment:
             profile = find_profile(profile)
         cost = find_model(model, kv_heads)
         placement = Placement(
-            tp, weight_dtype, kv_dtype, pp, lora, expert_parallel=expert_parallel, expert_skew=expert_skew
+            tp,
+            weight_dtype,
+            kv_dtype,
+            pp,
+            lora,
+            expert_parallel=expert_parallel,
+            expert_groups=expert_groups,
+            dp=dp,
+            expert_skew=expert_skew,
         )
         placement.check(cost)
-        return cls(cost, profile, placement, config, null_block)
+        return cls(cost, profile, placement, config, null_block, others_load)
 
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=self.profile.replace(constants=constants))
@@ -159,6 +175,16 @@ class Deployment:
         return StepTimeModel(
             drafter or self.model, hardware or self.profile.hardware, placement, self.profile.constants
         )
+
+    def adjust(self, work: StepWork) -> None:
+        """Count in a step's work what isn't a matter of tokens alone: that layers don't see the whole context, and that
+        other ranks bring tokens of their own. Linear layers' work is that of all ranks, which all accelerators share;
+        the cache that is read is one rank's."""
+        ranks = 1 + (self.placement.dp - 1) * self.others_load
+        work.context = self.model.seen(work.context, work.requests, self.placement.kv_dtype)
+        work.pairs = self.model.scored(work.pairs, work.tokens) * ranks
+        work.tokens *= ranks
+        work.logits *= ranks
 
     def drafting(self) -> SimulatedDrafting:
         """What speculation is like here, with a new random number generator: drafts are looked up for nothing, written
@@ -217,10 +243,12 @@ class Deployment:
             work = work_of(batch.requests, self.window)
             if isinstance(engine.core, FastForwardCore):
                 engine.core.add_parked(work)
+            self.adjust(work)
             return step_time.price(work)
 
         def decode_seconds(count: int, contexts: np.ndarray) -> np.ndarray:
             work = StepWork(count, count, count, contexts, contexts, 0)
+            self.adjust(work)
             return np.asarray(step_time.price(work, np.maximum).total)
 
         host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.accelerators // self.block_bytes)

@@ -222,7 +222,7 @@ class StepTimeModel:
         attention_peak = hardware.peak_flops("float32" if dtype == "float32" else "bfloat16") * tp
         self.constants, self.skip, self.pp, self.lora = constants, model.skip, placement.pp, placement.lora
         copies = placement.copied_params(model)
-        self.token_s = 2 * (model.layer_params + copies) / (peak * constants.mfu)
+        self.token_s = 2 * (model.layer_params + placement.repeated_params(model)) / (peak * constants.mfu)
         self.logit_s = 2 * model.head_params / (peak * constants.mfu)
         bandwidth = tp * hardware.bandwidth * constants.bandwidth
         self.weights_s = (model.read_bytes(dtype) + copies * LAYER_BYTES[dtype]) / bandwidth
