@@ -230,7 +230,7 @@ def _larger(a: Any, b: Any) -> Any:
     return (a + b + abs(a - b)) / 2
 
 
-def _mixture(hf: dict[str, Any], attention: int, norms: int) -> dict[str, int | float]:
+def _mixture(hf: dict[str, Any], attention: int, norms: int) -> dict[str, Any]:
     """Sizes of a mixture of experts, all but those of its attention.
 
     Args:

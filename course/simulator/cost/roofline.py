@@ -36,7 +36,7 @@ prices ten thousand.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -196,6 +196,11 @@ class StepTime:
     @property
     def total(self) -> Number:
         return self.forward + self.fixed
+
+    def __add__(self, later: "StepTime") -> "StepTime":
+        """Two steps, one after the other, as one; `work` is the first one's."""
+        parts = (each.name for each in fields(self) if each.name != "work")
+        return StepTime(**{name: getattr(self, name) + getattr(later, name) for name in parts}, work=self.work)
 
 
 DEQUANT_OPS = 4
