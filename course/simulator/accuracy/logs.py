@@ -72,7 +72,7 @@ class LoggedServer:
 
 
 def check_log(folder: Path) -> dict[str, Any]:
-    """Replay a folder's log: `server`, `requests`, and of TTFT, TPOT and E2E (seconds) mean and percentiles: `simulated`,
+    """Replay a folder's log: `server`, `requests`, mean and percentiles of TTFT, TPOT and E2E (seconds): `simulated`,
     `measured`, `error_percent`.
 
     Several data-parallel ranks get the requests in turn.
