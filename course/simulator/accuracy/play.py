@@ -45,7 +45,7 @@ ENOUGH = 200
 """Requests that tell enough: beyond, not more than FEWEST_WAVES are played."""
 SHORTEST = 0.8
 """InferenceX's `random-range-ratio`: lengths are drawn from that share of isl and osl up to all of it."""
-MOST_REPLICAS, MOST_OPEN = 4, 400
+MOST_REPLICAS, MOST_OPEN = 8, 1600
 """Of a disaggregated deployment, at most so many ranks of each pool are simulated, and requests open at once."""
 BLOCK = 64
 """Tokens of a KV block between pools. Prompts are whole blocks there: the simulator computes a tail again, where real
