@@ -120,7 +120,7 @@ def token_gaps(run: FleetRun) -> list[float]:
 
 def prefill_work(tokens: int) -> StepWork:
     """What a step does that computes all of one prompt."""
-    return StepWork(tokens, 1, 1, tokens * (tokens + 1) // 2, tokens, prefills=1)
+    return StepWork.of_prompt(tokens)
 
 
 def decode_work(batch: int, context: float, rows: int = 1) -> StepWork:

@@ -91,9 +91,7 @@ class Placement:
         """What is uneven with expert parallelism; None without, or without experts (a draft model)."""
         if not (self.expert_parallel and model.num_experts):
             return None
-        return ExpertRanks(
-            model.num_experts, model.experts_per_token, self.expert_groups or self.tp, self.expert_skew
-        )
+        return ExpertRanks(model.num_experts, model.experts_per_token, self.expert_groups or self.tp, self.expert_skew)
 
     def copied_params(self, model: PricedModel) -> int:
         """Parameters of what all accelerators have together beyond one copy of each."""

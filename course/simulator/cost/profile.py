@@ -43,8 +43,18 @@ class Profile(StrictModel):
     version: Literal[1] = 1
     hardware: Hardware
     constants: Constants
+    by_weights: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """By dtype of the weights: constants that differ with it, such as what products in fp8 reach of their own peak."""
+    client_s: float = Field(0.0, ge=0)
+    """Seconds that a request and its first token spend between client and scheduler: HTTP, tokenizing, both ways."""
     provenance: dict[str, Any] = Field(default_factory=dict)
     """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached."""
+
+    def for_weights(self, dtype: str) -> "Profile":
+        """With the constants of weights in this dtype."""
+        if dtype not in self.by_weights:
+            return self
+        return self.replace(constants=self.constants.replace(**self.by_weights[dtype]), by_weights={})
 
     def write(self, path: Path) -> None:
         content = json.dumps(self.model_dump(), indent=2) + "\n"
@@ -68,6 +78,34 @@ class Profile(StrictModel):
 def roofline_profile(hardware: Hardware) -> Profile:
     """Every peak reached, nothing else takes time. To compare with; not to believe."""
     return Profile(hardware=hardware, constants=ROOFLINE, provenance={"source": "pure roofline, nothing fitted"})
+
+
+ENGINES: dict[str, Any] = json.loads((Path(__file__).parent / "engines.json").read_text())
+"""By engine and card: constants fitted to public measurements of serving points (minillm.course.simulator.accuracy)."""
+
+
+def engine_profile(name: str) -> Profile:
+    """An engine of some version on a card: "vllm-0.19@h200".
+
+    Raises:
+        UnknownHardwareError: no such card.
+        PricingError: nothing was fitted to this engine, or not on this card.
+    """
+    engine, _, card = name.partition("@")
+    hardware = find_hardware(card)
+    cards = ENGINES["engines"].get(engine)
+    if cards is None:
+        raise PricingError(f"no constants of engine {engine!r}: there are {', '.join(ENGINES['engines'])}")
+    if hardware.name not in cards:
+        raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {', '.join(cards)}")
+    fitted = cards[hardware.name]
+    return Profile(
+        hardware=hardware,
+        constants=Constants(**ENGINES["shared"], **fitted["constants"]),
+        by_weights=fitted["by_weights"],
+        client_s=fitted["client_s"],
+        provenance={"source": ENGINES["source"], "engine": engine, "points": fitted["points"]},
+    )
 
 
 def typical_profile(hardware: Hardware) -> Profile:
@@ -114,6 +152,8 @@ def find_profile(name: str) -> Profile:
             return Profile.read(this_machine_path())
         except PricingError as error:
             raise PricingError(f"{error}. Measure this machine anew: `minillm calibrate`") from None
+    if "@" in name:
+        return engine_profile(name)
     if name in PACKAGED:
         packaged = Profile.read(PACKAGED[name])
         return moved(packaged, find_hardware(packaged.hardware.name))
