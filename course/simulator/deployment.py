@@ -48,6 +48,9 @@ class Deployment:
     others_load: float = 1.0
     """With data-parallel attention this is one rank of several, which take every step together: what each of the
     others does, in terms of this one. 1 = all are as busy."""
+    separate_prompts: bool = False
+    """Prompts are computed in steps of their own, during which answers wait, as in SGLang. The scheduler still plans
+    one step with both, and it takes as long as the two."""
 
     __repr__ = brief
 
@@ -67,7 +70,7 @@ class Deployment:
     @classmethod
     def of(
         cls,
-        model: str,
+        model: str | PricedModel,
         profile: str | Profile,
         *,
         tp: int = 1,
@@ -82,12 +85,13 @@ class Deployment:
         dp: int = 1,
         expert_groups: int | None = None,
         others_load: float = 1.0,
+        separate_prompts: bool = False,
         **engine_fields: object,
     ) -> "Deployment":
         """By names: `Deployment.of("llama-3-70b", "h100-sxm", tp=4, max_num_seqs=128)`.
 
         Args:
-            model: see `find_model`.
+            model: see `find_model`; or its sizes.
             profile: a profile, its file, or the name of a hardware.
             weight_dtype: None = as `quantization` says, else bfloat16.
             kv_dtype: None = as `kv_cache_dtype` says, else as the weights, or bfloat16 where those are quantized.
@@ -95,7 +99,7 @@ class Deployment:
             null_block: see the field.
             lora: adapters beside the weights.
             dp, expert_groups: see Placement.
-            others_load: see the field.
+            others_load, separate_prompts: see the fields.
             engine_fields: fields of EngineConfig; `speculative` takes those of SimulatedSpeculation.
         Raises:
             PricingError: a dtype is unknown, or said twice and not the same; or the model can't be placed so.
@@ -106,7 +110,7 @@ class Deployment:
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
         if isinstance(profile, str):
             profile = find_profile(profile)
-        cost = find_model(model, kv_heads)
+        cost = find_model(model, kv_heads) if isinstance(model, str) else model
         placement = Placement(
             tp,
             weight_dtype,
@@ -119,7 +123,7 @@ class Deployment:
             expert_skew=expert_skew,
         )
         placement.check(cost)
-        return cls(cost, profile, placement, config, null_block, others_load)
+        return cls(cost, profile, placement, config, null_block, others_load, separate_prompts)
 
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=self.profile.replace(constants=constants))
@@ -176,15 +180,23 @@ class Deployment:
             drafter or self.model, hardware or self.profile.hardware, placement, self.profile.constants
         )
 
-    def adjust(self, work: StepWork) -> None:
-        """Count in a step's work what isn't a matter of tokens alone: that layers don't see the whole context, and that
-        other ranks bring tokens of their own. Linear layers' work is that of all ranks, which all accelerators share;
-        the cache that is read is one rank's."""
-        ranks = 1 + (self.placement.dp - 1) * self.others_load
-        work.context = self.model.seen(work.context, work.requests, self.placement.kv_dtype)
-        work.pairs = self.model.scored(work.pairs, work.tokens) * ranks
-        work.tokens *= ranks
-        work.logits *= ranks
+    def adjusted(self, work: StepWork) -> StepWork:
+        """A step's work, with what isn't a matter of this rank's tokens alone: layers may not see the whole context,
+        and other ranks bring tokens of their own.
+
+        Prices are of all accelerators together. Experts compute the tokens of all ranks. Attention with its projections
+        takes as long as if every rank had as much to do as this one: the others have their own accelerators.
+        """
+        model, dp = self.model, self.placement.dp
+        if dp == 1 and model.sees_everything:
+            return work
+        context = model.seen(work.context, work.requests, self.placement.kv_dtype)
+        pairs = model.scored(work.pairs, work.tokens)
+        ranks = 1.0
+        if dp > 1:
+            attention = model.attention_params / model.layer_params
+            ranks = dp * attention + (1 + (dp - 1) * self.others_load) * (1 - attention)
+        return replace(work, tokens=work.tokens * ranks, logits=work.logits * ranks, pairs=pairs * dp, context=context)
 
     def drafting(self) -> SimulatedDrafting:
         """What speculation is like here, with a new random number generator: drafts are looked up for nothing, written
@@ -240,15 +252,19 @@ class Deployment:
         step_time = self.step_time()
 
         def price(batch: ScheduledBatch) -> StepTime:
-            work = work_of(batch.requests, self.window)
+            prompts = tuple(s for s in batch.requests if s.is_prefill) if self.separate_prompts else ()
+            rest = tuple(s for s in batch.requests if not s.is_prefill) if prompts else batch.requests
+            work = work_of(rest, self.window)
             if isinstance(engine.core, FastForwardCore):
                 engine.core.add_parked(work)
-            self.adjust(work)
-            return step_time.price(work)
+            if not prompts:
+                return step_time.price(self.adjusted(work))
+            prompt_step = step_time.price(self.adjusted(work_of(prompts, self.window)))
+            return prompt_step + step_time.price(self.adjusted(work)) if work.tokens else prompt_step
 
         def decode_seconds(count: int, contexts: np.ndarray) -> np.ndarray:
             work = StepWork(count, count, count, contexts, contexts, 0)
-            self.adjust(work)
+            work = self.adjusted(work)
             return np.asarray(step_time.price(work, np.maximum).total)
 
         host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.accelerators // self.block_bytes)

@@ -191,12 +191,10 @@ class PricedModel(ModelCost):
         index = self.layers * (self.index_size + INDEX_SCALE_BYTES) if self.index_size else 0
         return KVCacheSize("MLA", self.layers, 1, self.latent_size).bytes_per_token(dtype) + index
 
-    def fixed_bytes_of(self, dtype: str) -> int:
-        """What a request keeps however long it is: states, and the windows of layers that have one."""
-        windowed = self.layers - self.growing_layers if self.window else 0
-        if not windowed:
-            return self.fixed_bytes
-        return windowed * self.window * self.kv_bytes_per_token(dtype) // self.growing_layers
+    @property
+    def sees_everything(self) -> bool:
+        """Whether every layer looks at all tokens, and keeps nothing else."""
+        return not (self.picked_tokens or self.window or self.fixed_bytes)
 
     def seen(self, context: Any, requests: Any, kv_dtype: str) -> Any:
         """What a step reads of the cache, in tokens of `kv_bytes_per_token`.
@@ -205,6 +203,8 @@ class PricedModel(ModelCost):
             context: tokens that the requests have in the cache, all together; a number, or an array of them.
             requests: how many those are. For a prompt's (query, key) pairs: queries.
         """
+        if self.sees_everything:
+            return context
         per_token = self.kv_bytes_per_token(kv_dtype)
         read = context
         if self.picked_tokens:
@@ -219,6 +219,8 @@ class PricedModel(ModelCost):
         Args:
             pairs: causal pairs, of all `queries` together.
         """
+        if self.sees_everything:
+            return pairs
         if self.picked_tokens:
             pairs = self.index_share * pairs - _larger(-pairs, -queries * self.picked_tokens)
         return pairs + queries * self._window_tokens
@@ -234,7 +236,7 @@ def _larger(a: Any, b: Any) -> Any:
     return (a + b + abs(a - b)) / 2
 
 
-def _mixture(hf: dict[str, Any], attention: int, norms: int) -> dict[str, int | float]:
+def _mixture(hf: dict[str, Any], attention: int, norms: int) -> dict[str, Any]:
     """Sizes of a mixture of experts, all but those of its attention.
 
     Args:

@@ -38,8 +38,8 @@ class Placement:
     """Groups of accelerators that share the experts, each group with slices of its own ones; None = as many as
     accelerators. Read with expert_parallel."""
     dp: int = 1
-    """Data-parallel attention: the tp accelerators form so many ranks, and each serves requests of its own. Attention is
-    copied to each rank, and sliced among its tp / dp accelerators; experts are spread over all tp (SGLang's
+    """Data-parallel attention: the tp accelerators form so many ranks, each with requests of its own. Attention is
+    copied to each, and sliced among its tp / dp accelerators; experts are spread over all tp (SGLang's
     `--enable-dp-attention`; vLLM's `--data-parallel-size` with `--enable-expert-parallel`)."""
     expert_skew: float = 1.0
     """Tokens that the accelerator with the most popular experts gets, in even shares; 1 = every expert is as popular as

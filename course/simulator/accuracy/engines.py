@@ -1,0 +1,131 @@
+"""What serving engines do by themselves: number formats, budgets, chunks; and which constants price their steps.
+
+A row says little of it. What it leaves out is as in the engine's documentation, or for InferenceX's runs as in the
+scripts that start them (benchmarks/single_node of github.com/SemiAnalysisAI/InferenceX).
+"""
+
+import functools
+import re
+from dataclasses import dataclass
+
+from course.simulator.accuracy.points import Point, Refusal
+from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.models import PRICED_SHAPES, PricedModel, find_model
+from course.simulator.errors import UnknownHardwareError
+from minillm.model.checkpoints import SHAPES
+
+NO_MODEL = "model: its shape is not packaged"
+NO_HARDWARE = "system: not in the catalogue of accelerators"
+NO_PRECISION = "precision: neither fp4, fp8 nor bf16"
+NO_BACKEND = "backend: neither vllm, sglang nor trtllm"
+
+SPELLINGS = {"deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3", "deepseek-v3-0324": "deepseek-v3"}
+"""Models of one shape."""
+WEIGHTS = {"fp4": "fp4", "fp8": "fp8", "bf16": "bfloat16", "fp16": "bfloat16", "": "bfloat16"}
+"""Dtype of the experts' and the linear layers' weights, by a row's precision."""
+BLACKWELL = ("b200", "b300", "gb200", "gb300")
+
+
+@functools.cache
+def shape_of(model: str) -> str:
+    """The packaged shape of a checkpoint, however it was quantized: `nvidia/Llama-3.1-8B-Instruct-FP8` is llama-3.1-8b.
+
+    Raises:
+        Refusal: there is none.
+    """
+    name = model.rpartition("/")[2].lower()
+    name = re.sub(r"-(instruct|chat|it|base|fp8|nvfp4|fp4|awq|gptq|int4|0528|2507)(?=-|$)", "", name)
+    name = SPELLINGS.get(name, name)
+    if name not in SHAPES and name not in PRICED_SHAPES:
+        raise Refusal(NO_MODEL)
+    return name
+
+
+@functools.cache
+def card_of(system: str) -> str:
+    """The accelerator's name in the catalogue: `h100_sxm` is h100-sxm.
+
+    Raises:
+        Refusal: it isn't there.
+    """
+    try:
+        return find_hardware(system).name
+    except UnknownHardwareError:
+        raise Refusal(NO_HARDWARE) from None
+
+
+@functools.cache
+def model_of(shape: str) -> PricedModel:
+    return find_model(shape)
+
+
+def profile_for(backend: str, version: str, card: str) -> str:
+    """The profile that prices an engine's steps on a card, for `find_profile`: today's stack on it, whatever the
+    engine."""
+    return card
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """What numbers are kept in."""
+
+    weights: str
+    kv_cache: str
+
+
+def formats_of(point: Point, shape: str, card: str) -> Formats:
+    """What a row's numbers are kept in.
+
+    - gpt-oss comes in fp4 (MXFP4), whatever a row says of activations
+    - TensorRT-LLM keeps the KV cache in fp8 for checkpoints in fp8 and fp4, as ModelOpt's say
+    - InferenceX sets an fp8 cache for vLLM and SGLang on Blackwell, and for Llama 70B everywhere
+    - all others keep it in bfloat16, vLLM's and SGLang's `auto`
+
+    Raises:
+        Refusal: precision or backend are not known.
+    """
+    if point.precision not in WEIGHTS:
+        raise Refusal(NO_PRECISION)
+    if point.backend not in ("vllm", "sglang", "trtllm"):
+        raise Refusal(NO_BACKEND)
+    weights = "fp4" if shape.startswith("gpt-oss") else WEIGHTS[point.precision]
+    is_quantized = weights in ("fp4", "fp8")
+    if point.backend == "trtllm":
+        small = is_quantized
+    else:
+        small = point.is_inferencex and is_quantized and (card in BLACKWELL or shape.startswith("llama"))
+    return Formats(weights, "fp8" if small else "bfloat16")
+
+
+def budget_of(point: Point, shape: str, card: str) -> int:
+    """Most tokens in a step.
+
+    - vLLM: 8192 on cards with 70 GB or more; InferenceX gives MiniMax-M2.5 two prompts' worth on Blackwell, and
+      32,768 on H200
+    - SGLang: chunks of 8192, and of 16,384 on Blackwell; InferenceX's 32,768 for models with latent attention on one
+      server
+    - TensorRT-LLM: 8192, or what InferenceX's scripts compute: one prompt and a token for each request; gpt-oss 20,000
+    """
+    if point.backend == "vllm":
+        if point.is_inferencex and shape == "minimax-m2.5" and card in BLACKWELL:
+            return 2 * point.isl
+        return 32_768 if point.is_inferencex and shape == "minimax-m2.5" and card == "h200" else 8192
+    if point.backend == "sglang":
+        if point.is_inferencex and model_of(shape).latent_size and not point.is_disaggregated:
+            return 32_768
+        return 16_384 if card in BLACKWELL else 8192
+    if point.is_inferencex and shape.startswith("gpt-oss"):
+        return 20_000
+    return max(8192, -(-(point.isl + (point.concurrency or 0) + 64) // 64) * 64)
+
+
+def separates_prompts(backend: str) -> bool:
+    """Whether prompts are computed in steps of their own, while answers wait: SGLang does so unless told otherwise
+    (`--enable-mixed-chunk`); vLLM and TensorRT-LLM compute both in one step."""
+    return backend == "sglang"
+
+
+def link_of(card: str) -> float:
+    """Bytes per second at which one accelerator sends KV caches to another server: NVLink within a rack of 72, else the
+    400 Gbit/s of its network card."""
+    return 900e9 if card in ("gb200", "gb300") else 50e9
