@@ -27,6 +27,7 @@ from course.simulator.accuracy.layout import Layout, Machine, deployment_of
 from course.simulator.accuracy.points import Point, Refusal
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.network import Network
 from course.simulator.cluster.paths import Disaggregation
 from course.simulator.cluster.record import ClientRecord
 from course.simulator.cost.models import PricedModel
@@ -95,7 +96,7 @@ def plan_of(point: Point) -> Plan:
     layout = deployment_of(point, shape, card)
     return Plan(
         shape=shape,
-        profile=profile_for(point.backend, point.version, card),
+        profile=profile_for(point.backend, point.version, card, point.is_disaggregated),
         layout=layout,
         concurrency=concurrency_of(point, layout),
         isl=point.isl,
@@ -142,7 +143,8 @@ def _alone(plan: Plan) -> Forecast:
     """One rank of one server, with its share of the requests."""
     open_requests = math.ceil(plan.concurrency / plan.layout.ranks)
     deployment = _deployment(plan, plan.layout.server, open_requests, plan.concurrency)
-    fleet = ClusterConfig(clients=ClientConfig(max_in_flight=open_requests), sample_every_s=None)
+    clients = ClientConfig(max_in_flight=open_requests)
+    fleet = ClusterConfig(clients=clients, network=_network(plan), sample_every_s=None)
     workload = workload_of(plan, open_requests)
     run = simulate(workload.anonymous(), fleet, deployment.without_prefix_lookups().fast_engine)
     return means(run.records, open_requests)
@@ -166,6 +168,7 @@ def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
     fleet = ClusterConfig(
         replicas=decode_ranks,
         clients=ClientConfig(max_in_flight=open_requests),
+        network=_network(plan),
         disaggregation=Disaggregation(
             prefill_replicas=prefill_ranks, link_bytes_per_s=plan.link * first.tp * prefill_ranks
         ),
@@ -219,6 +222,11 @@ def _deployment(plan: Plan, machine: Machine, own: float, on_server: float, **fi
         enable_chunked_prefill=plan.chunks,
         **{"enable_prefix_caching": False, **fields},
     )
+
+
+def _network(plan: Plan) -> Network:
+    """The way between client and scheduler, as long as the engine's server takes."""
+    return Network(rtt_s=profile_of(plan.profile).client_s)
 
 
 @functools.cache

@@ -84,27 +84,40 @@ ENGINES: dict[str, Any] = json.loads((Path(__file__).parent / "engines.json").re
 """By engine and card: constants fitted to public measurements of serving points (minillm.course.simulator.accuracy)."""
 
 
+FAMILIES = (("h100-sxm", "h200"), ("b200", "b300", "gb200", "gb300"))
+"""Cards with the same chip, or nearly."""
+
+
+def similar_card(engine: str, card: str) -> str | None:
+    """The card whose constants count on this one under an engine: itself, or one with such a chip; None = there is
+    none."""
+    cards = ENGINES["engines"].get(engine, {})
+    family = next((each for each in FAMILIES if card in each), ())
+    return next((each for each in (card, *family) if each in cards), None)
+
+
 def engine_profile(name: str) -> Profile:
     """An engine of some version on a card: "vllm-0.19@h200".
 
     Raises:
         UnknownHardwareError: no such card.
-        PricingError: nothing was fitted to this engine, or not on this card.
+        PricingError: nothing was fitted to this engine, or on no such card.
     """
     engine, _, card = name.partition("@")
-    hardware = find_hardware(card)
-    cards = ENGINES["engines"].get(engine)
-    if cards is None:
+    if engine not in ENGINES["engines"]:
         raise PricingError(f"no constants of engine {engine!r}: there are {', '.join(ENGINES['engines'])}")
-    if hardware.name not in cards:
+    hardware = find_hardware(card)
+    cards = ENGINES["engines"][engine]
+    like = similar_card(engine, hardware.name)
+    if like is None:
         raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {', '.join(cards)}")
-    fitted = cards[hardware.name]
+    fitted = cards[like]
     return Profile(
         hardware=hardware,
         constants=Constants(**ENGINES["shared"], **fitted["constants"]),
         by_weights=fitted["by_weights"],
         client_s=fitted["client_s"],
-        provenance={"source": ENGINES["source"], "engine": engine, "points": fitted["points"]},
+        provenance={"source": ENGINES["source"], "engine": engine, "fitted to": like, "points": fitted["points"]},
     )
 
 
