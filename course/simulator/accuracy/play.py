@@ -81,12 +81,17 @@ class Plan:
     """Long prompts may take several steps."""
     separates: bool
     """Prompts are computed in steps of their own."""
+    repeats: bool
+    """All prompts are one, which the prefix cache keeps."""
     link: float
     """Of one accelerator of the prefill pool, bytes/s."""
 
 
-def plan_of(point: Point) -> Plan:
+def plan_of(point: Point, today: bool = False) -> Plan:
     """What is simulated for a row.
+
+    Args:
+        today: priced as `minillm simulate` prices it unless told otherwise, whatever the engine.
 
     Raises:
         Refusal: it can't be.
@@ -96,7 +101,7 @@ def plan_of(point: Point) -> Plan:
     layout = deployment_of(point, shape, card)
     return Plan(
         shape=shape,
-        profile=profile_for(point.backend, point.version, card, point.is_disaggregated),
+        profile=card if today else profile_for(point.backend, point.version, card, point.is_disaggregated),
         layout=layout,
         concurrency=concurrency_of(point, layout),
         isl=point.isl,
@@ -107,6 +112,7 @@ def plan_of(point: Point) -> Plan:
         budget=budget_of(point, shape, card),
         chunks=point.backend != "trtllm",
         separates=separates_prompts(point.backend),
+        repeats=point.repeats_prompts,
         link=link_of(card),
     )
 
@@ -142,11 +148,15 @@ def forecast(plan: Plan) -> Forecast:
 def _alone(plan: Plan) -> Forecast:
     """One rank of one server, with its share of the requests."""
     open_requests = math.ceil(plan.concurrency / plan.layout.ranks)
-    deployment = _deployment(plan, plan.layout.server, open_requests, plan.concurrency)
+    caches = {"enable_prefix_caching": plan.repeats}
+    deployment = _deployment(plan, plan.layout.server, open_requests, plan.concurrency, **caches)
     clients = ClientConfig(max_in_flight=open_requests)
     fleet = ClusterConfig(clients=clients, network=_network(plan), sample_every_s=None)
     workload = workload_of(plan, open_requests)
-    run = simulate(workload.anonymous(), fleet, deployment.without_prefix_lookups().fast_engine)
+    if plan.repeats:
+        run = simulate(workload, fleet, deployment.fast_engine)
+    else:
+        run = simulate(workload.anonymous(), fleet, deployment.without_prefix_lookups().fast_engine)
     return means(run.records, open_requests)
 
 
@@ -259,6 +269,8 @@ def workload_of(plan: Plan, open_requests: int) -> Workload:
             prompt = max(round(prompt / BLOCK), 1) * BLOCK
         head = min(prompt, BLOCK)
         pieces = (Piece(f"head-{index}", head), Piece("", prompt - head))
+        if plan.repeats:
+            pieces = (Piece("all", prompt),)
         requests.append(WorkloadRequest(index, pieces, answer, arrival=0.0, session=str(index)))
     return Workload("points", tuple(requests))
 

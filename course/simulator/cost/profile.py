@@ -31,10 +31,6 @@ CPU_PRIORS: dict[str, float] = _PRIORS["cpu"]
 """A CPU does its own launching, so none of it runs beside the work: it is in layer_s, step_s and request_s."""
 
 
-LEFT_OUT_ERROR: dict[str, str] = _PRIORS["left_out_error"]
-"""By recording: how far typical constants are off on it, to which it was not fitted."""
-
-
 class Profile(StrictModel):
     """Hardware, constants, provenance; also the format of a profile's file."""
 
