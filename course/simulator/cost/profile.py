@@ -31,6 +31,10 @@ CPU_PRIORS: dict[str, float] = _PRIORS["cpu"]
 """A CPU does its own launching, so none of it runs beside the work: it is in layer_s, step_s and request_s."""
 
 
+WAIT_S = 7e-6
+"""Until the last rank has reached an all-reduce: what typical constants count in their latency, a guess."""
+
+
 class Profile(StrictModel):
     """Hardware, constants, provenance; also the format of a profile's file."""
 
@@ -142,6 +146,8 @@ def moved(profile: Profile, hardware: Hardware) -> Profile:
     source = f"host and stack of {old} ({told.get('source', 'unknown')}); typical shares of {hardware.name}'s peaks"
     fit = {key: told[key] for key in ("model", "tp", "weight_dtype") if key in told}
     constants = typical_constants(hardware).replace(**carried)
+    if hardware.measured_link and hardware.link_class.startswith("pcie"):
+        constants = constants.replace(wait_s=WAIT_S)
     return Profile(hardware=hardware, constants=constants, provenance={"source": source, "hardware": old, **fit})
 
 
