@@ -110,6 +110,7 @@ class Deployment:
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
         if isinstance(profile, str):
             profile = find_profile(profile)
+        profile = profile.for_weights(weight_dtype)
         cost = find_model(model, kv_heads) if isinstance(model, str) else model
         placement = Placement(
             tp,
@@ -190,13 +191,24 @@ class Deployment:
         model, dp = self.model, self.placement.dp
         if dp == 1 and model.sees_everything:
             return work
-        context = model.seen(work.context, work.requests, self.placement.kv_dtype)
-        pairs = model.scored(work.pairs, work.tokens)
+        kv_dtype = self.placement.kv_dtype
+        prompt_context = model.seen(work.prompt_context, work.prefills, kv_dtype)
+        context = model.seen(work.context - work.prompt_context, work.requests - work.prefills, kv_dtype)
+        prompt_pairs = model.scored(work.prompt_pairs, work.prompt_tokens) * dp
+        pairs = model.scored(work.pairs - work.prompt_pairs, work.tokens - work.prompt_tokens) * dp
         ranks = 1.0
         if dp > 1:
             attention = model.attention_params / model.layer_params
             ranks = dp * attention + (1 + (dp - 1) * self.others_load) * (1 - attention)
-        return replace(work, tokens=work.tokens * ranks, logits=work.logits * ranks, pairs=pairs * dp, context=context)
+        return replace(
+            work,
+            tokens=work.tokens * ranks,
+            logits=work.logits * ranks,
+            pairs=prompt_pairs + pairs,
+            prompt_pairs=prompt_pairs,
+            context=prompt_context + context,
+            prompt_context=prompt_context,
+        )
 
     def drafting(self) -> SimulatedDrafting:
         """What speculation is like here, with a new random number generator: drafts are looked up for nothing, written

@@ -14,13 +14,16 @@ Answer = Forecast | str
 """Or the reason why there is none."""
 
 
-def check(points: Sequence[Point], workers: int | None = None, progress: Progress | None = None) -> list[Checked]:
+def check(
+    points: Sequence[Point], workers: int | None = None, progress: Progress | None = None, today: bool = False
+) -> list[Checked]:
     """Every point with its forecast, in their order. Points that come to the same plan are simulated once.
 
     Args:
         workers: processes; None = one for each core.
+        today: see `plan_of`.
     """
-    plans = [_plan_or_reason(point) for point in points]
+    plans = [_plan_or_reason(point, today) for point in points]
     distinct = list(dict.fromkeys(plan for plan in plans if isinstance(plan, Plan)))
     answers: dict[Plan, Answer] = {}
     for plan, answer in zip(distinct, _forecasts(distinct, workers or os.cpu_count() or 1)):
@@ -45,9 +48,9 @@ def _forecast_or_reason(plan: Plan) -> Answer:
         return str(refusal)
 
 
-def _plan_or_reason(point: Point) -> Plan | str:
+def _plan_or_reason(point: Point, today: bool) -> Plan | str:
     try:
-        return plan_of(point)
+        return plan_of(point, today)
     except Refusal as refusal:
         return str(refusal)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from course.simulator.accuracy.points import Point, Refusal
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import PRICED_SHAPES, PricedModel, find_model
+from course.simulator.cost.profile import similar_card
 from course.simulator.errors import UnknownHardwareError
 from minillm.model.checkpoints import SHAPES
 
@@ -59,10 +60,36 @@ def model_of(shape: str) -> PricedModel:
     return find_model(shape)
 
 
-def profile_for(backend: str, version: str, card: str) -> str:
-    """The profile that prices an engine's steps on a card, for `find_profile`: today's stack on it, whatever the
-    engine."""
-    return card
+GENERATIONS: dict[str, dict[str, str]] = {
+    "vllm": {
+        r"0\.1[12]\.": "vllm-0.12",
+        r"0\.1[567]\.": "vllm-0.15",
+        r"0\.1[89]\.|0\.[2-9]|nightly": "vllm-0.19",
+        r"": "vllm-0.11",
+    },
+    "trtllm": {r"1\.0": "trtllm-1.0", r"1\.3": "trtllm-1.3", r"0\.": "dynamo-trtllm", r"": "trtllm-1.1"},
+    "sglang": {
+        r"0\.5\.1[0-9]|nightly": "sglang-0.5.10",
+        r"0\.5\.1": "sglang-0.5.1",
+        r"0\.5\.5": "sglang-0.5.5",
+        r"0\.5\.6": "sglang-0.5.6",
+        r"0\.5\.8": "sglang-0.5.8",
+        r"0\.5\.9": "sglang-0.5.9",
+        r"": "sglang-0.5.4",
+    },
+}
+"""By backend: patterns of versions, the first that fits counts, and the engine that constants were fitted to. Versions
+that a row leaves out are of autumn 2025."""
+
+
+def profile_for(backend: str, version: str, card: str, is_disaggregated: bool = False) -> str:
+    """The profile that prices an engine's steps on a card, for `find_profile`: constants fitted to this generation of
+    the engine on such cards; else today's stack. Between pools, TensorRT-LLM is Dynamo's."""
+    engines = GENERATIONS.get(backend, {})
+    engine = next((name for pattern, name in engines.items() if re.match(pattern, version)), None)
+    if backend == "trtllm" and is_disaggregated:
+        engine = "dynamo-trtllm"
+    return f"{engine}@{card}" if engine and similar_card(engine, card) else card
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ words (with the same TTFT and TPOT), and most names end in the plain words too (
 
 from dataclasses import dataclass
 
+from course.simulator.accuracy.engines import shape_of
 from course.simulator.accuracy.points import Point, Refusal, Ways
-from course.simulator.accuracy.recipes import Recipe, Servers, recipes_of
+from course.simulator.accuracy.recipes import Recipe, Servers, always_drafts, recipes_of
 
 NO_LAYOUT = "parallelism: the sizes contradict each other"
 NO_PIPELINE = "pipeline stages: the cost of unequal ones is not known"
@@ -158,8 +159,10 @@ def _machine(servers: Servers) -> Machine:
 def _check_drafts(point: Point, ways: Ways, recipes: list[Recipe]) -> None:
     """Refuse a row that may be of a model that drafts. Those whose names end in `_cfg` and a number come from a table
     that leaves such runs out; the others don't say, so that the recipe for this version of the engine has to."""
-    if not recipes or "_cfg" in point.name:
+    if "_cfg" in point.name:
         return
+    if always_drafts(shape_of(point.model), point.backend, point.version):
+        raise Refusal(DRAFTS)
     machine = machine_of(ways)
     servers = Servers(1, machine.gpus, machine.expert_groups, machine.dp > 1)
     found = [recipe for recipe in recipes if recipe.prefill is None and recipe.decode == servers]

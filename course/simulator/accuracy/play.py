@@ -29,6 +29,7 @@ from course.simulator.accuracy.layout import Layout, Machine, deployment_of
 from course.simulator.accuracy.points import Point, Refusal
 from course.simulator.cluster.clients import ClientConfig
 from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.network import Network
 from course.simulator.cluster.paths import Disaggregation
 from course.simulator.cluster.record import ClientRecord
 from course.simulator.cost.models import PricedModel
@@ -90,12 +91,17 @@ class Plan:
     """Prompts are computed in steps of their own."""
     looks_every: int
     """Steps after which a server looks for new requests."""
+    repeats: bool
+    """All prompts are one, which the prefix cache keeps."""
     link: float
     """Of one accelerator of the prefill pool, bytes/s."""
 
 
-def plan_of(point: Point) -> Plan:
+def plan_of(point: Point, today: bool = False) -> Plan:
     """What is simulated for a row.
+
+    Args:
+        today: priced as `minillm simulate` prices it unless told otherwise, whatever the engine.
 
     Raises:
         Refusal: it can't be.
@@ -105,7 +111,7 @@ def plan_of(point: Point) -> Plan:
     layout = deployment_of(point, shape, card)
     return Plan(
         shape=shape,
-        profile=profile_for(point.backend, point.version, card),
+        profile=card if today else profile_for(point.backend, point.version, card, point.is_disaggregated),
         layout=layout,
         concurrency=concurrency_of(point, layout),
         isl=point.isl,
@@ -118,6 +124,7 @@ def plan_of(point: Point) -> Plan:
         chunks=point.backend != "trtllm",
         separates=separates_prompts(point.backend),
         looks_every=steps_between_looks(point, card),
+        repeats=point.repeats_prompts,
         link=link_of(card),
     )
 
@@ -153,10 +160,15 @@ def forecast(plan: Plan) -> Forecast:
 def _alone(plan: Plan) -> Forecast:
     """One rank of one server, with its share of the requests."""
     open_requests = math.ceil(plan.concurrency / plan.layout.ranks)
-    deployment = _deployment(plan, plan.layout.server, open_requests, plan.concurrency)
-    fleet = ClusterConfig(clients=ClientConfig(max_in_flight=open_requests), sample_every_s=None)
+    caches = {"enable_prefix_caching": plan.repeats}
+    deployment = _deployment(plan, plan.layout.server, open_requests, plan.concurrency, **caches)
+    clients = ClientConfig(max_in_flight=open_requests)
+    fleet = ClusterConfig(clients=clients, network=_network(plan), sample_every_s=None)
     workload = workload_of(plan, open_requests)
-    run = simulate(workload.anonymous(), fleet, deployment.without_prefix_lookups().fast_engine)
+    if plan.repeats:
+        run = simulate(workload, fleet, deployment.fast_engine)
+    else:
+        run = simulate(workload.anonymous(), fleet, deployment.without_prefix_lookups().fast_engine)
     return means(run.records, open_requests, plan)
 
 
@@ -178,6 +190,7 @@ def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
     fleet = ClusterConfig(
         replicas=decode_ranks,
         clients=ClientConfig(max_in_flight=open_requests),
+        network=_network(plan),
         disaggregation=Disaggregation(
             prefill_replicas=prefill_ranks, link_bytes_per_s=plan.link * first.tp * prefill_ranks
         ),
@@ -233,6 +246,11 @@ def _deployment(plan: Plan, machine: Machine, own: float, on_server: float, **fi
     )
 
 
+def _network(plan: Plan) -> Network:
+    """The way between client and scheduler, as long as the engine's server takes."""
+    return Network(rtt_s=profile_of(plan.profile).client_s)
+
+
 @functools.cache
 def profile_of(name: str) -> Profile:
     return find_profile(name)
@@ -266,6 +284,8 @@ def workload_of(plan: Plan, open_requests: int) -> Workload:
             prompt = max(round(prompt / BLOCK), 1) * BLOCK
         head = min(prompt, BLOCK)
         pieces = (Piece(f"head-{index}", head), Piece("", prompt - head))
+        if plan.repeats:
+            pieces = (Piece("all", prompt),)
         requests.append(WorkloadRequest(index, pieces, answer, arrival=0.0, session=str(index)))
     return Workload("points", tuple(requests))
 

@@ -74,6 +74,15 @@ class Point:
         return self.backend == "sglang" and not self.is_inferencex and all(n & (n - 1) == 0 for n in lengths)
 
     @property
+    def repeats_prompts(self) -> bool:
+        """Whether the prefix cache has every prompt, or nearly: AIConfigurator's runs of vLLM 0.12 in fp8, with lengths
+        in thousands. They answered more prompts than the cards can compute at their peak (89 of 4,000 tokens a
+        second on 8 H200), and as fast as if none were computed: vLLM caches prefixes unless told otherwise, and few
+        distinct prompts were sent."""
+        told = self.backend == "vllm" and self.version.startswith("0.12") and self.precision == "fp8"
+        return told and not self.is_disaggregated and self.isl % 1000 == 0
+
+    @property
     def precision_name(self) -> str:
         return self.precision or "bf16"
 

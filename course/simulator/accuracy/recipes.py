@@ -56,6 +56,18 @@ def published() -> dict[Key, list[Recipe]]:
     return dict(recipes)
 
 
+@functools.cache
+def always_drafts(shape: str, backend: str, version: str) -> bool:
+    """Whether the recipes for this version of an engine all draft, those for this model on one server."""
+    drafts = {
+        recipe.drafts
+        for (model, _, _, engine, *_), recipes in published().items()
+        for recipe in recipes
+        if (model, engine, recipe.version) == (shape, backend, version) and recipe.prefill is None
+    }
+    return bool(version) and drafts == {True}
+
+
 def _servers(text: str) -> Servers:
     count, gpus, groups, data_parallel = map(int, text.split("/"))
     return Servers(count, gpus, groups, bool(data_parallel))

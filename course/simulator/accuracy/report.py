@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from course.simulator.accuracy.engines import card_of
 from course.simulator.accuracy.layout import Layout
 from course.simulator.accuracy.play import Forecast
 from course.simulator.accuracy.points import Point
 from course.simulator.errors import RecordingError
+from minillm.observe.percentiles import percentile
 from minillm.observe.tables import text_table
 
 WITHIN = 15.0
@@ -134,6 +136,48 @@ def _natural(value: str) -> tuple[str, int, str]:
     """Numbers by size: 8 comes before 16, dense/8 before dense/16."""
     words, _, number = value.rpartition("/")
     return (words, int(number), "") if number.isdigit() else (words, 0, number)
+
+
+def bands(points: Sequence[Checked]) -> list[dict[str, Any]]:
+    """What `cost.bands` reads: for each group, where measured values were, in percent of their forecasts."""
+    members: defaultdict[tuple[str, str, str, int], list[Checked]] = defaultdict(list)
+    for checked in points:
+        if checked.forecast is not None:
+            card, precision = card_of(checked.point.system), checked.point.precision_name
+            members[checked.kind, card, precision, int(checked.tp)].append(checked)
+    rows = []
+    for (kind, card, precision, tp), group in sorted(members.items()):
+        tpot, ttft = (
+            _deciles([1 / (1 + error(each) / 100) for each in group])
+            for error in (lambda each: each.tpot_error, lambda each: each.ttft_error)
+        )
+        key = {"kind": kind, "card": card, "precision": precision, "tp": tp}
+        rows.append({**key, "n": len(group), "tpot": tpot, "ttft": ttft})
+    return rows
+
+
+def write_bands(points: Sequence[Checked], path: Path, stack: str) -> None:
+    """Put the groups of one stack's forecasts in a file of them.
+
+    Raises:
+        RecordingError: the file can't be read or written.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        found[stack] = bands(points)
+        rows = [
+            f" {json.dumps(name)}: [\n  " + ",\n  ".join(map(json.dumps, found[name])) + "\n ]"
+            for name in sorted(found)
+        ]
+        path.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise RecordingError(f"cannot write {path}: {error}") from None
+
+
+def _deciles(ratios: list[float]) -> list[float]:
+    """The first, the median and the ninth of measured over predicted values, in percent above 1."""
+    known = sorted(ratio for ratio in ratios if not math.isnan(ratio))
+    return [round(100 * (percentile(known, rank) - 1), 1) for rank in (10, 50, 90)] if known else [math.nan] * 3
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ matter. A prior weighs as much as one observation: what the data show decides, a
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -99,8 +99,8 @@ def slower(constants: Constants, factor: float, names: Sequence[str]) -> Constan
 
 def stack(works: Sequence[StepWork]) -> StepWork:
     """Many steps as one StepWork of arrays."""
-    fields = ("tokens", "logits", "requests", "pairs", "context", "prefills")
-    return StepWork(*(np.array([getattr(work, name) for work in works], dtype=float) for name in fields))
+    columns = ([getattr(work, each.name) for work in works] for each in fields(StepWork))
+    return StepWork(*(np.array(column, dtype=float) for column in columns))
 
 
 def step_seconds(model: StepTimeModel, works: StepWork) -> np.ndarray:

@@ -42,6 +42,8 @@ class Hardware(StrictModel):
     """To the other accelerators of its server, bytes/s in one direction."""
     link_class: Literal["nvlink", "pcie_p2p", "pcie"] = "nvlink"
     """What that link is. PCIe without peer-to-peer goes through host memory."""
+    measured_link: str | None = None
+    """The link as all_reduce.json names it, where all-reduces over such links were measured."""
     host_link: PositiveFloat
     """To host memory (PCIe), bytes/s in one direction: what swapping goes through."""
     watts: PositiveFloat | None = None
@@ -76,6 +78,7 @@ def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
         memory=row["gib"] * GIB,
         link=row["link"] * GIGA,
         link_class=row["link_class"],
+        measured_link=row.get("measured_link"),
         host_link=row["host_link"] * GIGA,
         watts=row.get("watts"),
         is_gpu=True,

@@ -174,6 +174,10 @@ class PricedModel(ModelCost):
         except KeyError as missing:
             raise CorruptCheckpointError(f"config.json has no {missing}: fetch the model again") from None
 
+    def wide_params(self, dtype: str) -> int:
+        """Of layer_params, those that stay in bfloat16: four bits are for experts, not for a mixture's attention."""
+        return self.attention_params if dtype == "fp4" and self.num_experts else 0
+
     @property
     def decode_size(self) -> int:
         """The width of attention in a decode; query_size is that of a prompt."""
