@@ -283,7 +283,7 @@ def workload_of(plan: Plan, open_requests: int) -> Workload:
         if in_blocks:
             prompt = max(round(prompt / BLOCK), 1) * BLOCK
         head = min(prompt, BLOCK)
-        pieces = (Piece(f"head-{index}", head), Piece("", prompt - head))
+        pieces: tuple[Piece, ...] = (Piece(f"head-{index}", head), Piece("", prompt - head))
         if plan.repeats:
             pieces = (Piece("all", prompt),)
         requests.append(WorkloadRequest(index, pieces, answer, arrival=0.0, session=str(index)))

@@ -148,8 +148,8 @@ def bands(points: Sequence[Checked]) -> list[dict[str, Any]]:
     rows = []
     for (kind, card, precision, tp), group in sorted(members.items()):
         tpot, ttft = (
-            _deciles([1 / (1 + error(each) / 100) for each in group])
-            for error in (lambda each: each.tpot_error, lambda each: each.ttft_error)
+            _deciles([1 / (1 + error / 100) for error in errors])
+            for errors in ([each.tpot_error for each in group], [each.ttft_error for each in group])
         )
         key = {"kind": kind, "card": card, "precision": precision, "tp": tp}
         rows.append({**key, "n": len(group), "tpot": tpot, "ttft": ttft})
