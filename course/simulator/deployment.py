@@ -2,9 +2,8 @@
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
@@ -219,9 +218,8 @@ class Deployment:
                 engine.core.add_parked(work)
             return step_time.price(work)
 
-        def decode_seconds(count: int, contexts: np.ndarray) -> np.ndarray:
-            work = StepWork(count, count, count, contexts, contexts, 0)
-            return np.asarray(step_time.price(work, np.maximum).total)
+        def decode_seconds(count: int, contexts: Sequence[int]) -> list[float]:
+            return [step_time.price(StepWork(count, count, count, context, context, 0)).total for context in contexts]
 
         host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.accelerators // self.block_bytes)
         runner = SimulatedRunner(

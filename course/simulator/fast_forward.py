@@ -20,8 +20,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from course.simulator.cost.roofline import StepWork
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
 from minillm.core.block_pool import blocks_for
@@ -91,18 +89,18 @@ class DecodeRun:
 
     start: float
     """When the first `step()` begins; the others, when the one before returns."""
-    returns: np.ndarray
+    returns: Sequence[float]
     """When each `step()` returns."""
-    ends: np.ndarray
+    ends: Sequence[float]
     """When the step ends that it has launched: later, where one stays in flight."""
 
     def num_begun(self, moment: float) -> int:
         """How many begin before something comes at this moment. The first has begun already."""
-        return 1 + int(np.searchsorted(self.returns[:-1], moment))
+        return 1 + bisect.bisect_left(self.returns, moment, hi=len(self.returns) - 1)
 
-    def busy_s(self, num_steps: int) -> np.ndarray:
+    def busy_s(self, num_steps: int) -> list[float]:
         """How long each of the first ones takes, from call to return."""
-        return np.diff(self.returns[:num_steps], prepend=self.start)
+        return [end - begin for begin, end in itertools.pairwise([self.start, *self.returns[:num_steps]])]
 
 
 class ParkingScheduler(Scheduler):
@@ -256,14 +254,14 @@ class FastForwardCore(EngineCore):
         if num < FEWEST:
             return None
         now = self.clock.now()
-        seconds = decode_seconds(count, self._parked_context + count * np.arange(num))
-        ends = np.add.accumulate([max(self.runner.free_at, now), *seconds])
+        contexts = range(self._parked_context, self._parked_context + count * num, count)
+        ends = list(itertools.accumulate(decode_seconds(count, contexts), initial=max(self.runner.free_at, now)))
         returns = ends[:-1] if self._steps else ends[1:]
         return DecodeRun(now, returns, ends[1:])
 
     def advance(self, run: DecodeRun, num_steps: int) -> None:
         """Take the first steps of a run that was planned from here."""
-        first, count, returns = self._num_launched, len(self._parked), run.returns[:num_steps].tolist()
+        first, count, returns = self._num_launched, len(self._parked), run.returns[:num_steps]
         self._stalls += [self._stalls[-1]] * num_steps
         self._learn_from(run, returns)
         num_ended = 0
@@ -276,7 +274,7 @@ class FastForwardCore(EngineCore):
         self._num_launched = first + num_steps
         self._parked_context += count * num_steps
         self.scheduler.num_steps += num_steps
-        self.runner.free_at = end = float(run.ends[num_steps - 1])
+        self.runner.free_at = end = run.ends[num_steps - 1]
         self.runner.clock.advance_to(returns[-1])
         for step in self._steps:  # the one in flight is another now
             step.launched = SimulatedStep(self.runner, NOTHING, returns[-1], returns[-1], end, end)

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from course.simulator.cluster.events import EventQueue
@@ -164,13 +163,13 @@ class TwoPools(Path):
         self.link_busy_s += seconds
         self._events.at(begins + self._config.link_latency_s + seconds, self._arrived, attempt, prompt, first)
 
-    def _arrived(self, attempt: Attempt, prompt: np.ndarray, first: Reply) -> None:
+    def _arrived(self, attempt: Attempt, prompt: list[int], first: Reply) -> None:
         if not attempt.hung_up:
             self._ask(
                 self._main,
                 attempt,
                 lambda _, reply: self._decoded(attempt, first, reply),
-                token_ids=np.append(prompt, first.token_ids),
+                token_ids=prompt + first.token_ids,
                 max_tokens=attempt.record.request.output_tokens - 1,
                 has_kv=True,
             )

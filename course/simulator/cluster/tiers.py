@@ -19,7 +19,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from course.simulator.cluster.jobs import Job
@@ -148,7 +147,7 @@ class ReplicaTiers:
         """Let what comes for a job come for nothing. False: nothing was on its way."""
         return self._fetching.pop(job, None) is not None
 
-    def write(self, token_ids: np.ndarray) -> None:
+    def write(self, token_ids: Sequence[int]) -> None:
         """Keep the full blocks of a prompt that has been computed."""
         hashes = self._hashes(token_ids) if self._tiers else []
         for tier in self._tiers:
@@ -163,8 +162,8 @@ class ReplicaTiers:
             found.append(block_id)
         return found
 
-    def _hashes(self, token_ids: np.ndarray) -> list[bytes]:
-        return block_hashes(ROOT, token_ids.tolist(), self._kv.block_size)
+    def _hashes(self, token_ids: Sequence[int]) -> list[bytes]:
+        return block_hashes(ROOT, token_ids, self._kv.block_size)
 
 
 def is_waiting(job: Job) -> bool:
