@@ -215,7 +215,7 @@ class Deployment:
         def price(batch: ScheduledBatch) -> StepTime:
             work = work_of(batch.requests, self.window)
             if isinstance(engine.core, FastForwardCore):
-                engine.core.add_parked(work)
+                engine.core.lot.add_work(work)
             return step_time.price(work)
 
         def decode_seconds(count: int, contexts: Sequence[int]) -> list[float]:

@@ -231,6 +231,8 @@ class Replica:
         That is how an engine without a notion of transfers takes one in; the tail that fills no block is
         computed again.
         """
+        if isinstance(self._engine.core, FastForwardCore):
+            self._engine.core.register_all()
         pool, size = self._engine.scheduler.kv.pool, self._engine.scheduler.kv.block_size
         num_blocks = min(len(token_ids) // size, pool.num_free)
         blocks = pool.allocate(num_blocks)
