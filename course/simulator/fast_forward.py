@@ -229,9 +229,7 @@ class FastForwardCore(EngineCore):
         """Take the first steps of a run that was planned from here."""
         returns, end = run.returns[:num_steps], run.ends[num_steps - 1]
         self._learn_from(run, returns)
-        in_need = [p for step in range(num_steps) for p in self.lot.in_need(self.lot.next_step + step)]
-        for parked, block_id in zip(in_need, self.scheduler.kv.pool.allocate(len(in_need))):
-            parked.block_ids.append(block_id)
+        self._allocate(self.in_need(num_steps))
         self._ends += returns
         self._stalls += [self._stalls[-1]] * num_steps
         self.lot.launched(num_steps)
@@ -241,6 +239,11 @@ class FastForwardCore(EngineCore):
         for step in self._steps:  # the one in flight is another now
             step.number = self.lot.next_step - 1
             step.launched = SimulatedStep(self.runner, NOTHING, returns[-1], returns[-1], end, end)
+
+    def in_need(self, num_steps: int) -> list[Parked]:
+        """Those that need a block in the coming steps, once for each, if they only decode."""
+        first = self.lot.next_step
+        return [parked for step in range(first, first + num_steps) for parked in self.lot.in_need(step)]
 
     def _learn_from(self, run: DecodeRun, ends: Sequence[float]) -> None:
         """Show the cost model the steps of a run, which end at these moments: as many of the last as it remembers."""
@@ -275,11 +278,15 @@ class FastForwardCore(EngineCore):
 
     def _give_blocks(self) -> None:
         """Before a step: give blocks to the parked requests that need one; or unpark all, if they may not suffice."""
-        in_need = list(self.lot.in_need(self.lot.next_step))
+        in_need = self.in_need(1)
         if len(self.lot) and self._may_preempt(len(in_need)):
             for parked in self.lot:
                 self._unpark(parked)
             return
+        self._allocate(in_need)
+
+    def _allocate(self, in_need: Sequence[Parked]) -> None:
+        """Give each the next block."""
         for parked, block_id in zip(in_need, self.scheduler.kv.pool.allocate(len(in_need))):
             parked.block_ids.append(block_id)
 

@@ -118,7 +118,7 @@ class ParkingLot:
         work.pairs += self.context
 
     def in_need(self, step: int) -> Iterable[Parked]:
-        """Those that need a block in this step, one of those up to `last_steps_begin`."""
+        """Those that need a block in this step, if nothing changes before."""
         return self._by_turn[step % self._block_size]
 
     def ending(self, step: int) -> list[Parked]:

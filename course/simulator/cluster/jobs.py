@@ -73,6 +73,12 @@ class Attempt:
     def name(self) -> str:
         return f"{self.record.request.index}.{self.number}"
 
+    def close(self) -> None:
+        """Its client has the answer. (Its jobs know it, and it lets go of them: nothing is left for a collection.)"""
+        self.closed = True
+        self.cancel = None
+        self.shown = []
+
     @property
     def stamps(self) -> list[float]:
         """When its tokens were handed over, as far as that has happened."""

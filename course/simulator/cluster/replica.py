@@ -120,6 +120,14 @@ class Replica:
         """Requests that hold KV blocks."""
         return len(self._engine.scheduler.kv.tables)
 
+    @property
+    def kv_used(self) -> float:
+        """Share of KV blocks that requests hold."""
+        pool, num_used = self._engine.scheduler.kv.pool, self._engine.scheduler.kv.pool.num_used
+        if self._decode_run is not None and isinstance(self._engine.core, FastForwardCore):
+            num_used += len(self._engine.core.in_need(self._decode_run.num_begun(self.events.now)))
+        return num_used / len(pool)
+
     def _add(self, job: Job) -> None:
         self._catch_up()
         params = sampling_params(job.max_tokens)

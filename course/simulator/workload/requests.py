@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import random
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -264,7 +265,7 @@ def shuffled(vocabulary: int) -> list[int]:
     """All token ids in a random order, always the same one."""
     ids = list(range(vocabulary))
     random.Random("vocabulary").shuffle(ids)
-    return ids
+    return array("q", ids).tolist()  # made anew in this order, neighbours are neighbours in memory
 
 
 def prompt_token_ids(pieces: Sequence[Piece], answers: Mapping[str, list[int]]) -> list[int]:
