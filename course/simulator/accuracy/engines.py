@@ -105,6 +105,7 @@ def formats_of(point: Point, shape: str, card: str) -> Formats:
 
     - gpt-oss comes in fp4 (MXFP4), whatever a row says of activations
     - TensorRT-LLM keeps the KV cache in fp8 for checkpoints in fp8 and fp4, as ModelOpt's say
+    - so do vLLM and SGLang for ModelOpt's own checkpoints (nvidia/...), which state the format of their cache
     - InferenceX sets an fp8 cache for vLLM and SGLang on Blackwell, and for Llama 70B everywhere
     - all others keep it in bfloat16, vLLM's and SGLang's `auto`
 
@@ -117,7 +118,7 @@ def formats_of(point: Point, shape: str, card: str) -> Formats:
         raise Refusal(NO_BACKEND)
     weights = "fp4" if shape.startswith("gpt-oss") else WEIGHTS[point.precision]
     is_quantized = weights in ("fp4", "fp8")
-    if point.backend == "trtllm":
+    if point.backend == "trtllm" or point.model.startswith("nvidia/"):
         small = is_quantized
     else:
         small = point.is_inferencex and is_quantized and (card in BLACKWELL or shape.startswith("llama"))
@@ -150,6 +151,14 @@ def separates_prompts(backend: str) -> bool:
     """Whether prompts are computed in steps of their own, while answers wait: SGLang does so unless told otherwise
     (`--enable-mixed-chunk`); vLLM and TensorRT-LLM compute both in one step."""
     return backend == "sglang"
+
+
+def steps_between_looks(point: Point, card: str) -> int:
+    """Steps after which a server looks for new requests again, while none computes a prompt. InferenceX gives SGLang on
+    Blackwell, to save its CPU, a `--scheduler-recv-interval` of 10, and of 30 from 16 open requests on."""
+    if point.backend != "sglang" or not point.is_inferencex or point.is_disaggregated or card not in BLACKWELL:
+        return 1
+    return 10 if (point.concurrency or 0) < 16 else 30
 
 
 def link_of(card: str) -> float:

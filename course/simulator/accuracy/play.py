@@ -1,9 +1,10 @@
 """A row of measurements, simulated: the same load on one rank of what it describes, or on a few of each pool.
 
-The client keeps `concurrency` requests open: all are sent at the start, and the next when one is done. TTFT counts from
-when a request was sent; TTFT and TPOT are means over requests. InferenceX plays ten times as many requests as are open
-at once (a wave is as many as are open). To save time fewer are played, and weighed: the first wave, which comes all at
-once, and the last, which meets an emptying server, count as they are; those between, for the eight waves between.
+The client keeps `concurrency` requests open: all are sent at the start, the next when one is done. TTFT counts from
+when a request was sent; TTFT and TPOT are means over requests. Some rows are of one batch, which nothing follows. In
+all others ten times as many requests are played as are open at once, as InferenceX does (a wave is as many as are
+open). To save time fewer are, and weighed: the first wave, which comes all at once, and the last, which meets an
+emptying server, count as they are; those between, for the eight waves between.
 """
 
 import dataclasses
@@ -22,6 +23,7 @@ from course.simulator.accuracy.engines import (
     profile_for,
     separates_prompts,
     shape_of,
+    steps_between_looks,
 )
 from course.simulator.accuracy.layout import Layout, Machine, deployment_of
 from course.simulator.accuracy.points import Point, Refusal
@@ -42,8 +44,9 @@ NO_SPACE = "memory: the KV cache that is left does not hold one request"
 NO_PLACE = "parallelism: heads or experts can't be shared among so many"
 WAVES = 10
 FEWEST_WAVES = 3
-ENOUGH = 200
-"""Requests that tell enough: beyond, not more than FEWEST_WAVES are played."""
+ENOUGH, ENOUGH_FIXED = 300, 2000
+"""Requests that tell enough, of drawn and of fixed lengths: beyond, not more than FEWEST_WAVES are played. Fixed ones
+lose the first wave's order slowly: TTFT of three waves would be a third too long."""
 SHORTEST = 0.8
 """InferenceX's `random-range-ratio`: lengths are drawn from that share of isl and osl up to all of it."""
 MOST_REPLICAS, MOST_OPEN = 8, 1600
@@ -51,6 +54,9 @@ MOST_REPLICAS, MOST_OPEN = 8, 1600
 BLOCK = 64
 """Tokens of a KV block between pools. Prompts are whole blocks there: the simulator computes a tail again, where real
 servers send it along."""
+SPREAD = 0.05
+"""Where lengths are fixed, answers differ by so much all the same. Else all requests of a wave would end in one step,
+and the next wave begin in another, for ever: clients and networks, whose milliseconds prevent that, take no time."""
 SLOTS = 256
 """Requests that run at once on a rank, at least."""
 
@@ -74,6 +80,8 @@ class Plan:
     isl: int
     osl: int
     draws_lengths: bool
+    waves: int
+    """How often as many requests are played as are open at once."""
     weights: str
     kv_cache: str
     budget: int
@@ -81,6 +89,8 @@ class Plan:
     """Long prompts may take several steps."""
     separates: bool
     """Prompts are computed in steps of their own."""
+    looks_every: int
+    """Steps after which a server looks for new requests."""
     repeats: bool
     """All prompts are one, which the prefix cache keeps."""
     link: float
@@ -107,11 +117,13 @@ def plan_of(point: Point, today: bool = False) -> Plan:
         isl=point.isl,
         osl=point.osl,
         draws_lengths=point.is_inferencex,
+        waves=1 if point.is_one_batch else WAVES,
         weights=formats.weights,
         kv_cache=formats.kv_cache,
         budget=budget_of(point, shape, card),
         chunks=point.backend != "trtllm",
         separates=separates_prompts(point.backend),
+        looks_every=steps_between_looks(point, card),
         repeats=point.repeats_prompts,
         link=link_of(card),
     )
@@ -157,7 +169,7 @@ def _alone(plan: Plan) -> Forecast:
         run = simulate(workload, fleet, deployment.fast_engine)
     else:
         run = simulate(workload.anonymous(), fleet, deployment.without_prefix_lookups().fast_engine)
-    return means(run.records, open_requests)
+    return means(run.records, open_requests, plan)
 
 
 def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
@@ -187,7 +199,7 @@ def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
     make_prefill_engine = prefill.without_prefix_lookups().fast_engine
     workload = workload_of(plan, open_requests)
     run = simulate(workload, fleet, decode.fast_engine, make_prefill_engine=make_prefill_engine)
-    return means(run.records, open_requests)
+    return means(run.records, open_requests, plan)
 
 
 def scaled(prefill_ranks: int, decode_ranks: int, open_on_each: float) -> tuple[int, int]:
@@ -259,12 +271,15 @@ def shaped(shape: str, expert_groups: int) -> PricedModel:
 def workload_of(plan: Plan, open_requests: int) -> Workload:
     """The requests, all sent as soon as there is room for one more. No two prompts share a token."""
     rng = random.Random(0)
-    least = SHORTEST if plan.draws_lengths else 1.0
+    if plan.draws_lengths:
+        prompts, answers = ((math.ceil(SHORTEST * most), most) for most in (plan.isl, plan.osl))
+    else:
+        spread = 0 if plan.waves == 1 else round(SPREAD * plan.osl)
+        prompts, answers = (plan.isl, plan.isl), (plan.osl - spread, plan.osl + spread)
     in_blocks = plan.layout.prefill is not None
     requests = []
-    for index in range(num_requests(open_requests)):
-        prompt = rng.randint(math.ceil(least * plan.isl), plan.isl)
-        answer = rng.randint(math.ceil(least * plan.osl), plan.osl)
+    for index in range(num_requests(open_requests, plan)):
+        prompt, answer = rng.randint(*prompts), rng.randint(*answers)
         if in_blocks:
             prompt = max(round(prompt / BLOCK), 1) * BLOCK
         head = min(prompt, BLOCK)
@@ -274,29 +289,33 @@ def workload_of(plan: Plan, open_requests: int) -> Workload:
     return Workload("points", tuple(requests))
 
 
-def num_requests(open_requests: int) -> int:
-    """How many are played: ten waves, or enough."""
-    return min(WAVES * open_requests, max(FEWEST_WAVES * open_requests, ENOUGH))
+def num_requests(open_requests: int, plan: Plan) -> int:
+    """How many are played: all waves, or enough."""
+    enough = ENOUGH if plan.draws_lengths else ENOUGH_FIXED
+    return min(plan.waves * open_requests, max(FEWEST_WAVES * open_requests, enough))
 
 
-def means(records: tuple[ClientRecord, ...], open_requests: int) -> Forecast:
-    """Mean TTFT and TPOT of ten waves, of which fewer were played.
+def means(records: tuple[ClientRecord, ...], open_requests: int, plan: Plan) -> Forecast:
+    """Mean TTFT and TPOT of all waves, of which fewer were played. A server that looks for requests now and then only
+    lets those that come one by one wait for half of that time.
 
     Raises:
         Refusal: a request could not be served.
     """
     if not all(record.completed for record in records):
         raise Refusal(NO_SPACE)
-    between = len(records) - 2 * open_requests
-    middle = (WAVES - 2) * open_requests / between
+    last_wave = len(records) - open_requests
+    middle = (plan.waves - 2) * open_requests / max(last_wave - open_requests, 1)
     ttft = tpot = weight = answers = 0.0
     for index, record in enumerate(records):
-        counts = middle if open_requests <= index < len(records) - open_requests else 1.0
+        counts = middle if open_requests <= index < last_wave else 1.0
         first, last = record.first_byte, record.last_byte
         assert first is not None and last is not None and record.sent is not None, "it is done"
-        ttft += counts * (first - record.sent)
+        per_token = (last - first) / max(record.num_tokens - 1, 1)
+        unseen = (plan.looks_every - 1) / 2 * per_token if index >= open_requests else 0.0
+        ttft += counts * (first - record.sent + unseen)
         weight += counts
         if record.num_tokens > 1:
-            tpot += counts * (last - first) / (record.num_tokens - 1)
+            tpot += counts * per_token
             answers += counts
     return Forecast(ttft / weight, tpot / answers if answers else math.nan)

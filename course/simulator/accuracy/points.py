@@ -67,6 +67,13 @@ class Point:
         return {self.isl, self.osl} <= {1024, 8192} and (bool(self.measured) or is_stated)
 
     @property
+    def is_one_batch(self) -> bool:
+        """Whether all requests were sent at the start, and none after: SGLang's `bench_one_batch_server`, whose rows
+        have powers of two as lengths. TTFT tells, too: it is what half of such a batch takes."""
+        lengths = self.isl, self.osl
+        return self.backend == "sglang" and not self.is_inferencex and all(n & (n - 1) == 0 for n in lengths)
+
+    @property
     def repeats_prompts(self) -> bool:
         """Whether the prefix cache has every prompt, or nearly: AIConfigurator's runs of vLLM 0.12 in fp8, with lengths
         in thousands. They answered more prompts than the cards can compute at their peak (89 of 4,000 tokens a

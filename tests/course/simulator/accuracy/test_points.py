@@ -58,9 +58,17 @@ def formats(point: Point) -> Formats:
 def test_formats_and_budgets_by_engine(tmp_path: Path) -> None:
     gpt = {**MIXTURE, "model_path": "openai/gpt-oss-120b", "system": "h200_sxm", "precision": "fp4"}
     sglang = {**MIXTURE, "backend": "sglang", "model_path": "deepseek-ai/DeepSeek-V3"}
-    dense, mixture, gpt_vllm, gpt_trt, latent, pools = points_of(
-        tmp_path, DENSE, MIXTURE, gpt, {**gpt, "backend": "trtllm"}, sglang, POOLS
+    dense, mixture, gpt_vllm, gpt_trt, latent, pools, modelopt = points_of(
+        tmp_path,
+        DENSE,
+        MIXTURE,
+        gpt,
+        {**gpt, "backend": "trtllm"},
+        sglang,
+        POOLS,
+        {**DENSE, "model_path": "nvidia/Llama-3.1-8B-Instruct-FP8", "precision": "fp8"},
     )
+    assert formats(modelopt) == Formats("fp8", "fp8")
     assert formats(dense) == Formats("bfloat16", "bfloat16")
     assert formats(mixture) == Formats("fp8", "fp8")
     assert formats(gpt_vllm) == Formats("fp4", "bfloat16")
