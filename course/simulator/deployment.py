@@ -2,9 +2,8 @@
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
@@ -268,16 +267,15 @@ class Deployment:
             rest = tuple(s for s in batch.requests if not s.is_prefill) if prompts else batch.requests
             work = work_of(rest, self.window)
             if isinstance(engine.core, FastForwardCore):
-                engine.core.add_parked(work)
+                engine.core.lot.add_work(work)
             if not prompts:
                 return step_time.price(self.adjusted(work))
             prompt_step = step_time.price(self.adjusted(work_of(prompts, self.window)))
             return prompt_step + step_time.price(self.adjusted(work)) if work.tokens else prompt_step
 
-        def decode_seconds(count: int, contexts: np.ndarray) -> np.ndarray:
-            work = StepWork(count, count, count, contexts, contexts, 0)
-            work = self.adjusted(work)
-            return np.asarray(step_time.price(work, np.maximum).total)
+        def decode_seconds(count: int, contexts: Sequence[int]) -> list[float]:
+            steps = (StepWork(count, count, count, context, context, 0) for context in contexts)
+            return [step_time.price(self.adjusted(step)).total for step in steps]
 
         host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.accelerators // self.block_bytes)
         runner = SimulatedRunner(

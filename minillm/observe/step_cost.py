@@ -233,7 +233,7 @@ class StepCostModel:
         """
         seconds = [step.seconds for step in steps]
         usual = median(seconds if self._is_over else seconds[-LATEST:])
-        return [(min(each, usual) / max(each, usual)) ** 4 for each in seconds]
+        return [((each / usual) if each < usual else (usual / each)) ** 4 for each in seconds]
 
 
 class BySize:
@@ -288,9 +288,11 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
         others: steps that tell what a decode costs if the plain ones don't.
     """
     total = sum(weights)
-    d_mean, d_off = centered([step.tokens.decodes for step in steps], weights)
-    c_mean, c_off = centered([step.tokens.context for step in steps], weights)
-    s_mean, s_off = centered([step.seconds for step in steps], weights)
+    tokens, seconds = zip(*steps)
+    decodes, contexts, _, _ = zip(*tokens)
+    d_mean, d_off = centered(decodes, weights)
+    c_mean, c_off = centered(contexts, weights)
+    s_mean, s_off = centered(seconds, weights)
     d_weighted, c_weighted = [*map(mul, weights, d_off)], [*map(mul, weights, c_off)]
     unclear = UNCLEAR * total * d_mean**2
     dd, cc = unclear + dot(d_weighted, d_off), UNCLEAR * total * c_mean**2 + dot(c_weighted, c_off)
@@ -322,9 +324,9 @@ def dot(ones: Iterable[float], others: Iterable[float]) -> float:
 def token_price(steps: Iterable[Observed], mean_tokens: float, mean_s: float) -> float:
     """Seconds a token, as these steps differ from the mean plain step: the median."""
     found = [
-        (seconds - mean_s) / (tokens.num_tokens - mean_tokens)
+        (seconds - mean_s) / (num_tokens - mean_tokens)
         for tokens, seconds in steps
-        if tokens.num_tokens >= 1.5 * mean_tokens
+        if (num_tokens := tokens.num_tokens) >= 1.5 * mean_tokens
     ]
     return min(max(median(found), 0.0), mean_s / mean_tokens) if found and mean_tokens else 0.0
 

@@ -8,6 +8,7 @@ The format is that of the recordings that LLMServingSim is validated with (githu
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,14 @@ from course.simulator.accuracy.engines import card_of, model_of, profile_for, sh
 from course.simulator.accuracy.points import Refusal
 from course.simulator.calibration.replay import compare_with_log, serve_log
 from course.simulator.calibration.requests_log import LoggedRequest, read_requests_log, timed
+from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.routers import RouterConfig
 from course.simulator.cost.profile import find_profile
 from course.simulator.deployment import Deployment
 from course.simulator.errors import RecordingError
 from course.simulator.latencies import PERCENTILES, SummaryDict
 from course.simulator.report import summary_text
+from course.simulator.workload.requests import Piece, Workload, WorkloadRequest
 from minillm.text_files import read_text
 
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
@@ -75,7 +79,7 @@ def check_log(folder: Path) -> dict[str, Any]:
     """Replay a folder's log: `server`, `requests`, mean and percentiles of TTFT, TPOT and E2E (seconds): `simulated`,
     `measured`, `error_percent`.
 
-    Several data-parallel ranks get the requests in turn.
+    Of several data-parallel ranks, each request goes to the one with the fewest, as vLLM's front end has it.
 
     Raises:
         RecordingError: a file can't be read, or says too little.
@@ -84,9 +88,25 @@ def check_log(folder: Path) -> dict[str, Any]:
     log = timed(read_requests_log(folder / "requests.jsonl"))
     server = read_server(folder)
     deployment = server.deployment(log)
-    outputs = [output for rank in range(server.ranks) for output in serve_log(deployment, log[rank :: server.ranks])]
+    outputs = [output for part in shares(deployment, log, server.ranks) for output in serve_log(deployment, part)]
     parts = zip(("simulated", "measured", "error_percent"), compare_with_log(outputs, log))
     return {"server": _told(server), "requests": len(log), **{name: _asked(part) for name, part in parts}}
+
+
+def shares(deployment: Deployment, log: Sequence[LoggedRequest], ranks: int) -> list[list[LoggedRequest]]:
+    """The requests that each rank gets."""
+    if ranks == 1:
+        return [list(log)]
+    requests = tuple(
+        WorkloadRequest(index, (Piece("", each.input_tokens),), each.output_tokens, arrival=each.queued)
+        for index, each in enumerate(log)
+    )
+    fleet = ClusterConfig(replicas=ranks, router=RouterConfig(policy="least_outstanding"), sample_every_s=None)
+    run = simulate(Workload("log", requests), fleet, deployment.without_prefix_lookups().fast_engine)
+    parts: defaultdict[str | None, list[LoggedRequest]] = defaultdict(list)
+    for record, each in zip(run.records, log):
+        parts[record.replica].append(each)
+    return list(parts.values())
 
 
 def log_text(found: dict[str, Any]) -> str:

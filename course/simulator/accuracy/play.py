@@ -283,9 +283,8 @@ def workload_of(plan: Plan, open_requests: int) -> Workload:
         if in_blocks:
             prompt = max(round(prompt / BLOCK), 1) * BLOCK
         head = min(prompt, BLOCK)
-        pieces: tuple[Piece, ...] = (Piece(f"head-{index}", head), Piece("", prompt - head))
-        if plan.repeats:
-            pieces = (Piece("all", prompt),)
+        name = "all" if plan.repeats else str(index)
+        pieces = (Piece(f"head-{name}", head), Piece(f"tail-{name}" if plan.repeats else "", prompt - head))
         requests.append(WorkloadRequest(index, pieces, answer, arrival=0.0, session=str(index)))
     return Workload("points", tuple(requests))
 

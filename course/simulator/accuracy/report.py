@@ -147,10 +147,8 @@ def bands(points: Sequence[Checked]) -> list[dict[str, Any]]:
             members[checked.kind, card, precision, int(checked.tp)].append(checked)
     rows = []
     for (kind, card, precision, tp), group in sorted(members.items()):
-        tpot, ttft = (
-            _deciles([1 / (1 + error / 100) for error in errors])
-            for errors in ([each.tpot_error for each in group], [each.ttft_error for each in group])
-        )
+        tpot = _deciles([1 / (1 + each.tpot_error / 100) for each in group])
+        ttft = _deciles([1 / (1 + each.ttft_error / 100) for each in group])
         key = {"kind": kind, "card": card, "precision": precision, "tp": tp}
         rows.append({**key, "n": len(group), "tpot": tpot, "ttft": ttft})
     return rows

@@ -196,11 +196,11 @@ class PricedModel(ModelCost):
         """Whether every layer looks at all tokens, and keeps nothing else."""
         return not (self.picked_tokens or self.window or self.fixed_bytes)
 
-    def seen(self, context: Any, requests: Any, kv_dtype: str) -> Any:
+    def seen(self, context: float, requests: float, kv_dtype: str) -> float:
         """What a step reads of the cache, in tokens of `kv_bytes_per_token`.
 
         Args:
-            context: tokens that the requests have in the cache, all together; a number, or an array of them.
+            context: tokens that the requests have in the cache, all together.
             requests: how many those are. For a prompt's (query, key) pairs: queries.
         """
         if self.sees_everything:
@@ -210,10 +210,10 @@ class PricedModel(ModelCost):
         if self.picked_tokens:
             index = self.layers * (self.index_size + INDEX_SCALE_BYTES) / per_token
             picked = requests * self.picked_tokens
-            read = index * context + (1 - index) * -_larger(-context, -picked)
+            read = index * context + (1 - index) * min(context, picked)
         return read + requests * 2 * self.fixed_bytes / per_token + requests * self._window_tokens
 
-    def scored(self, pairs: Any, queries: Any) -> Any:
+    def scored(self, pairs: float, queries: float) -> float:
         """What attention computes, in (query, key) pairs of layers that see everything.
 
         Args:
@@ -222,18 +222,13 @@ class PricedModel(ModelCost):
         if self.sees_everything:
             return pairs
         if self.picked_tokens:
-            pairs = self.index_share * pairs - _larger(-pairs, -queries * self.picked_tokens)
+            pairs = self.index_share * pairs + min(pairs, queries * self.picked_tokens)
         return pairs + queries * self._window_tokens
 
     @property
     def _window_tokens(self) -> float:
         """Tokens that layers with a window look at for each query, in tokens of those without."""
         return self.window * (self.layers / self.growing_layers - 1) if self.window else 0.0
-
-
-def _larger(a: Any, b: Any) -> Any:
-    """The larger of two numbers, or of each pair in two arrays; without a branch, so that both are written alike."""
-    return (a + b + abs(a - b)) / 2
 
 
 def _mixture(hf: dict[str, Any], attention: int, norms: int) -> dict[str, Any]:

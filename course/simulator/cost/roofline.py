@@ -26,15 +26,11 @@ one that has a long prompt, and unequal stages, such as the last, which has the 
 
 Williams et al. 2009 (roofline) give the two maxima, Shoeybi et al. 2019 (Megatron-LM) the two all-reduces a
 layer, Pope et al. 2022 ("Efficiently Scaling Transformer Inference") the use of both for decoding.
-
-The formula is written once, for floats and for numpy arrays: simulating prices one step at a time, fitting
-prices ten thousand.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -49,8 +45,6 @@ from minillm.core.params import StrictModel
 from minillm.kernels.attention.window import Window
 from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, share_woken
 
-Number = Any
-"""A float, or a numpy array of floats: one for each step."""
 EVERYTHING = Window()
 """Every token sees all before it."""
 
@@ -137,25 +131,25 @@ ROOFLINE = Constants()
 
 @dataclass(slots=True)
 class StepWork:
-    """What a price depends on. Numbers, or arrays with one entry per step."""
+    """What a price depends on."""
 
-    tokens: Number
+    tokens: float
     """T: new tokens."""
-    logits: Number
+    logits: float
     """R: rows that sample, or check a draft."""
-    requests: Number
+    requests: float
     """B: requests in the step."""
-    pairs: Number
+    pairs: float
     """Σ n c + n (n + 1) / 2: (query, key) pairs that causal attention scores, per head; fewer with a window."""
-    context: Number
+    context: float
     """Σ (c + n): tokens whose keys and values are read; fewer with a window."""
-    prefills: Number
+    prefills: float
     """Requests of which more than one token is computed; a draft's don't count."""
-    prompt_tokens: Number = 0
+    prompt_tokens: float = 0
     """Of the tokens, those of such requests."""
-    prompt_pairs: Number = 0
+    prompt_pairs: float = 0
     """Of the pairs, those of such requests."""
-    prompt_context: Number = 0
+    prompt_context: float = 0
     """Of the context, that of such requests."""
 
     def add(self, tokens: int, logits: int, pairs: int, context: int, is_prompt: bool) -> None:
@@ -205,9 +199,9 @@ def work_of(requests: tuple[ScheduledRequest, ...], window: Window = EVERYTHING)
     return work
 
 
-def micro_batch(work: StepWork, pp: int, maximum: Callable[[Number, Number], Number]) -> StepWork:
+def micro_batch(work: StepWork, pp: int) -> StepWork:
     """The work of one of min(pp, requests) equal parts of a step; `prefills` is the whole step's."""
-    num = -maximum(-pp, -work.requests)
+    num = min(pp, work.requests)
     part = StepWork(*(getattr(work, each.name) / num for each in fields(work)))
     part.prefills = work.prefills
     return part
@@ -217,25 +211,25 @@ def micro_batch(work: StepWork, pp: int, maximum: Callable[[Number, Number], Num
 class StepTime:
     """Seconds of one step, by cause."""
 
-    linear: Number
-    attention: Number
-    all_reduce: Number
+    linear: float
+    attention: float
+    all_reduce: float
     """And all-to-all of expert parallelism, and hand-overs between pipeline stages."""
-    gaps: Number
-    waiting_for_host: Number
+    gaps: float
+    waiting_for_host: float
     """How much longer the host took to launch the step than the device to do it."""
-    fixed: Number
+    fixed: float
     """Per step and per request: not hidden behind anything."""
     work: StepWork
     """What this is the price of."""
 
     @property
-    def forward(self) -> Number:
+    def forward(self) -> float:
         """Until the pass is done; `fixed` comes after it."""
         return self.linear + self.attention + self.all_reduce + self.gaps + self.waiting_for_host
 
     @property
-    def total(self) -> Number:
+    def total(self) -> float:
         return self.forward + self.fixed
 
     def __add__(self, later: "StepTime") -> "StepTime":
@@ -323,39 +317,47 @@ class StepTimeModel:
         self.gaps_s += model.sparse_layers * constants.expert_layer_s
         self.host_s = model.layers * constants.launch_s + constants.host_s
 
-    def price(self, work: StepWork, maximum: Callable[[Number, Number], Number] = max) -> StepTime:
-        """Seconds that a step takes.
+    def price(self, work: StepWork) -> StepTime:
+        """Seconds that a step takes."""
+        c, part = self.constants, work if self.pp == 1 else micro_batch(work, self.pp)
+        has_prompts = work.prefills > 0
+        linear, attention, all_reduce = self._linear(part), self._attention(part), self._all_reduce(part)
+        gaps = self.gaps_s + c.prefill_s * has_prompts
+        device = linear + attention + all_reduce + gaps
+        host = self.host_s + c.prefill_host_s * has_prompts
+        waiting = max(host - device, 0.0)
+        fixed = c.step_s + c.request_s * work.requests
+        return StepTime(linear, attention, all_reduce, gaps, waiting, fixed, work)
 
-        Args:
-            maximum: `max`, or `numpy.maximum` when the work is made of arrays.
-        """
-        c, part = self.constants, work if self.pp == 1 else micro_batch(work, self.pp, maximum)
-        tokens = part.tokens
-        products, woken = self.token_s * tokens + self.logit_s * part.logits, share_woken(self.skip, tokens)
-        rows: Number = 0.0
+    def _linear(self, work: StepWork) -> float:
+        """Products with weights, while these are read."""
+        tokens, c = work.tokens, self.constants
+        products, woken = self.token_s * tokens + self.logit_s * work.logits, share_woken(self.skip, tokens)
         if self.experts is not None:  # as if all ranks had as much to do as the busiest
-            rows, woken = self.experts.rows(tokens, maximum), self.experts.woken(tokens, maximum)
-            products += self.expert_row_s * (rows - self.experts.even_rows(tokens))
+            woken = self.experts.woken(tokens)
+            products += self.expert_row_s * (self.experts.rows(tokens) - self.experts.even_rows(tokens))
         products *= 1 + c.half_tokens / tokens
         weights = self.weights_s + self.idle_s * woken
         # The rows of one expert are seldom more than a tile.
         dequant = self.dequant_s * -(-tokens // DEQUANT_TILE) + self.idle_dequant_s * woken
-        longer = maximum(products, weights)
-        linear = longer + c.serial * (products + weights - longer) + dequant
+        longer, shorter = max(products, weights), min(products, weights)
+        linear = longer + c.serial * shorter + dequant
         if self.lora.adapters:
-            adapters_s = self.adapter_s * self.lora.distinct(part.requests)
-            linear = linear + maximum(self.adapter_token_s * tokens, adapters_s)
-        attention = maximum(
-            self.pair_s * (part.pairs - part.prompt_pairs), self.context_s * (part.context - part.prompt_context)
-        ) + maximum(self.prompt_pair_s * part.prompt_pairs, self.context_s * part.prompt_context)
-        all_reduce = self.exchange_s + self.exchange_row_s * (rows if self.experts is not None else tokens)
-        at_once, in_hops = self.at_once_s + self.at_once_token_s * tokens, self.hops_s + self.hops_token_s * tokens
-        all_reduce = all_reduce - maximum(-at_once, -in_hops)
-        all_reduce = all_reduce + self.hand_over_s + self.hand_over_token_s * tokens
-        has_prompts = -maximum(-work.prefills, -1)
-        gaps = self.gaps_s + c.prefill_s * has_prompts
-        device = linear + attention + all_reduce + gaps
-        host = self.host_s + c.prefill_host_s * has_prompts
-        waiting = maximum(host - device, 0.0)
-        fixed = c.step_s + c.request_s * work.requests
-        return StepTime(linear, attention, all_reduce, gaps, waiting, fixed, work)
+            adapters_s = self.adapter_s * self.lora.distinct(work.requests)
+            linear += max(self.adapter_token_s * tokens, adapters_s)
+        return linear
+
+    def _attention(self, work: StepWork) -> float:
+        """Scores, while keys and values are read: kernels for prompts, then those for decodes."""
+        decode_pairs, decode_context = work.pairs - work.prompt_pairs, work.context - work.prompt_context
+        prompts = max(self.prompt_pair_s * work.prompt_pairs, self.context_s * work.prompt_context)
+        return prompts + max(self.pair_s * decode_pairs, self.context_s * decode_context)
+
+    def _all_reduce(self, work: StepWork) -> float:
+        """What goes over the links between accelerators."""
+        tokens = work.tokens
+        rows = tokens if self.experts is None else self.experts.rows(tokens)
+        at_once = self.at_once_s + self.at_once_token_s * tokens
+        in_hops = self.hops_s + self.hops_token_s * tokens
+        exchanges = self.exchange_s + self.exchange_row_s * rows
+        return min(at_once, in_hops) + exchanges + self.hand_over_s + self.hand_over_token_s * tokens

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course.simulator.calibration.fit import stack, step_seconds
 from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import find_hardware
-from course.simulator.cost.lora import Lora
 from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import PRIORS, typical_constants
@@ -81,22 +79,6 @@ def test_the_ridge_is_where_it_should_be() -> None:
     below, above = (model.price(StepWork(t, t, t, t, t, 0)).linear for t in (285, 305))
     assert below == pytest.approx(model.weights_s)
     assert above > model.weights_s
-
-
-@pytest.mark.parametrize(
-    ("name", "placement"),
-    [
-        ("llama-3-70b", Placement(4)),
-        ("llama-3-70b", Placement(pp=4, lora=Lora(adapters=8))),
-        ("deepseek-v3", Placement(8, expert_parallel=True)),
-    ],
-    ids=["tp", "pp, LoRA", "experts"],
-)
-def test_floats_and_arrays_agree(name: str, placement: Placement) -> None:
-    model = StepTimeModel(find_model(name), H100, placement, typical_constants(H100))
-    steps = [prompt(100), decode(30, 900), decode(2, 900), prompt(5000)]
-    one_by_one = [model.price(step).total for step in steps]
-    assert step_seconds(model, stack(steps)) == pytest.approx(one_by_one, rel=1e-12)
 
 
 @settings(max_examples=200)
