@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from course.simulator.accuracy.cli import accuracy
-from course.simulator.accuracy.logs import check_log, read_server
+from course.simulator.accuracy.logs import check_log, read_server, shares
+from course.simulator.calibration.requests_log import read_requests_log
 from course.simulator.errors import RecordingError
 
 
@@ -63,6 +64,10 @@ def test_a_mixture_of_experts_with_two_ranks(tmp_path: Path) -> None:
     folder = write_log(tmp_path, meta("Qwen/Qwen3-30B-A3B", "NVIDIA H100 80GB HBM3", **asked))
     server = read_server(folder)
     assert (server.ranks, server.kv_blocks) == (2, 2000)  # vLLM reports those of both
+    log = read_requests_log(folder / "requests.jsonl")
+    parts = shares(server.deployment(log), log, 2)
+    assert sorted(each.request_id for part in parts for each in part) == sorted(each.request_id for each in log)
+    assert abs(len(parts[0]) - len(parts[1])) <= 2  # all are as long
     two = check_log(folder)["simulated"]
     (folder / "meta.json").write_text(json.dumps(meta("Qwen/Qwen3-30B-A3B", "NVIDIA H100 80GB HBM3")))
     one = check_log(folder)["simulated"]
