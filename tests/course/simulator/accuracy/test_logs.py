@@ -67,7 +67,7 @@ def test_a_mixture_of_experts_with_two_ranks(tmp_path: Path) -> None:
     log = read_requests_log(folder / "requests.jsonl")
     parts = shares(server.deployment(log), log, 2)
     assert sorted(each.request_id for part in parts for each in part) == sorted(each.request_id for each in log)
-    assert abs(len(parts[0]) - len(parts[1])) <= 2  # all are as long
+    assert min(map(len, parts)) > len(log) / 3
     two = check_log(folder)["simulated"]
     (folder / "meta.json").write_text(json.dumps(meta("Qwen/Qwen3-30B-A3B", "NVIDIA H100 80GB HBM3")))
     one = check_log(folder)["simulated"]
