@@ -258,7 +258,11 @@ class BySize:
         size = num_tokens.bit_length()
         near = [step for each in (size - 1, size, size + 1) for step in self._steps.get(each, ())]
         near = [step for step in near if step.tokens.decodes] or near
-        found = [(seconds - prices.estimate(tokens)) / tokens.num_added for tokens, seconds in near]
+        fixed, decode, context = prices  # `estimate` and `num_added`, written out: this is most of what a split takes
+        found = [
+            (seconds - (fixed + decodes * decode + contexts * context)) / (prompts + drafts)
+            for (decodes, contexts, prompts, drafts), seconds in near
+        ]
         return max(median(found), 0.0) * num_tokens if found else None
 
 
