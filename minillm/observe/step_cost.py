@@ -291,12 +291,12 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
     Args:
         others: steps that tell what a decode costs if the plain ones don't.
     """
-    total = sum(weights)
     tokens, seconds = zip(*steps)
     decodes, contexts, _, _ = zip(*tokens)
-    d_mean, d_off = centered(decodes, weights)
-    c_mean, c_off = centered(contexts, weights)
-    s_mean, s_off = centered(seconds, weights)
+    total = sum(weights)
+    d_mean, d_off = centered(decodes, weights, total)
+    c_mean, c_off = centered(contexts, weights, total)
+    s_mean, s_off = centered(seconds, weights, total)
     d_weighted, c_weighted = [*map(mul, weights, d_off)], [*map(mul, weights, c_off)]
     unclear = UNCLEAR * total * d_mean**2
     dd, cc = unclear + dot(d_weighted, d_off), UNCLEAR * total * c_mean**2 + dot(c_weighted, c_off)
@@ -314,9 +314,9 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
     return PlainPrices(max(s_mean - tokens_s, 0.0), decode, context)
 
 
-def centered(amounts: Sequence[float], weights: Sequence[float]) -> tuple[float, list[float]]:
-    """The weighted mean of some amounts, and how far each is from it."""
-    mean = dot(weights, amounts) / sum(weights)
+def centered(amounts: Sequence[float], weights: Sequence[float], total: float) -> tuple[float, list[float]]:
+    """The weighted mean of some amounts, and how far each is from it. `total` is the sum of the weights."""
+    mean = dot(weights, amounts) / total
     return mean, [amount - mean for amount in amounts]
 
 
