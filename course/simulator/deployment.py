@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from course.simulator.cost.hardware import Hardware
@@ -218,14 +217,11 @@ class Deployment:
                 engine.core.lot.add_work(work)
             return step_time.price(work)
 
-        def decode_seconds(count: int, contexts: Sequence[int]) -> list[float]:
-            return [step_time.price(StepWork(count, count, count, context, context, 0)).total for context in contexts]
-
         host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.accelerators // self.block_bytes)
         runner = SimulatedRunner(
             price,
             clock,
-            decode_seconds=decode_seconds if watch is None else None,
+            decode_seconds=step_time.decode_seconds if watch is None else None,
             num_kv_blocks=self.num_kv_blocks,
             num_host_blocks=host_blocks if self.config.preemption == "swap" else 0,
             block_size=self.block_size,

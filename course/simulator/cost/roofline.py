@@ -35,7 +35,7 @@ prices ten thousand.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -291,3 +291,15 @@ class StepTimeModel:
         waiting = maximum(host - device, 0.0)
         fixed = c.step_s + c.request_s * work.requests
         return StepTime(linear, attention, all_reduce, gaps, waiting, fixed, work)
+
+    def decode_seconds(self, requests: int, contexts: Iterable[int]) -> list[float]:
+        """Totals of steps in which so many requests decode, by the sum of their contexts in each, tokens: what `price`
+        says, of which only attention and the wait for the host depend on that. Most steps are priced here."""
+        rest = self.price(StepWork(requests, requests, requests, 0, 0, 0))
+        parts = min(self.pp, requests)
+        attention_s = max(self.pair_s, self.context_s)
+        totals = []
+        for context in contexts:
+            device = rest.linear + attention_s * (context / parts) + rest.all_reduce + rest.gaps
+            totals.append(device + max(self.host_s - device, 0.0) + rest.fixed)
+        return totals
