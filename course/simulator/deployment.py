@@ -274,6 +274,8 @@ class Deployment:
             return prompt_step + step_time.price(self.adjusted(work)) if work.tokens else prompt_step
 
         def decode_seconds(count: int, contexts: Sequence[int]) -> list[float]:
+            if self.placement.dp == 1 and self.model.sees_everything:
+                return step_time.decode_seconds(count, contexts)
             steps = (StepWork(count, count, count, context, context, 0) for context in contexts)
             return [step_time.price(self.adjusted(step)).total for step in steps]
 

@@ -187,13 +187,14 @@ class FastForwardCore(EngineCore):
         for parked in self.lot.ending(step.number):
             self._unpark(parked, step)
         step.see_late()
-        output = step.launched.wait()
-        end = self.clock.now()
+        end = step.launched.end
+        output = step.launched.wait() if step.parts else None
+        self.runner.clock.advance_to(end)
         start = max(step.start, self._ends[-1]) if self._ends else step.start
         self._costs.observe(step.tokens, end - start)
         cost = self._costs.split(step.tokens, end - start) if step.tokens.is_mixed else NO_CHARGE
         changed = []
-        if step.parts:
+        if output is not None:
             alive = [part for part in step.parts if part.scheduled.request.finish_reason is None]
             changed = self.process(step.launched.batch, output)
             for scheduled, _, num_preemptions in alive:

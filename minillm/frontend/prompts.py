@@ -20,6 +20,10 @@ class TokenArray(Protocol):
     def tolist(self) -> Any: ...
 
 
+class CheckedTokens(list[int]):
+    """Token ids that whoever made them vouches for: they are taken as they are. A simulation makes millions."""
+
+
 Prompt = str | Sequence[ChatMessage] | Sequence[int] | TokenArray
 """Plain text; chat messages ({"role": ..., "content": ...}), put through the model's chat template; token ids."""
 
@@ -43,6 +47,8 @@ def is_chat(prompt: Prompt) -> TypeGuard[Sequence[ChatMessage]]:
 
 def as_token_ids(values: Sequence[Any] | TokenArray) -> list[int] | None:
     """A list of plain ints; None if something else is among them."""
+    if isinstance(values, CheckedTokens):
+        return values
     numpy = sys.modules.get("numpy")  # whoever has an array has imported it
     if numpy is not None and isinstance(values, numpy.ndarray):
         return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
@@ -72,6 +78,8 @@ def encode_prompt(
         raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
     if not token_ids:
         raise EmptyPromptError("the prompt has no tokens: send at least one")
+    if isinstance(token_ids, CheckedTokens):
+        return text, token_ids
     if min(token_ids) < 0 or (vocab_size is not None and max(token_ids) >= vocab_size):
         wrong = next(t for t in token_ids if t < 0 or t >= (vocab_size or t + 1))
         ids = "0 and up" if vocab_size is None else f"0 to {vocab_size - 1}"

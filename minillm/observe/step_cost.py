@@ -258,7 +258,11 @@ class BySize:
         size = num_tokens.bit_length()
         near = [step for each in (size - 1, size, size + 1) for step in self._steps.get(each, ())]
         near = [step for step in near if step.tokens.decodes] or near
-        found = [(seconds - prices.estimate(tokens)) / tokens.num_added for tokens, seconds in near]
+        fixed, decode, context = prices  # `estimate` and `num_added`, written out: this is most of what a split takes
+        found = [
+            (seconds - (fixed + decodes * decode + contexts * context)) / (prompts + drafts)
+            for (decodes, contexts, prompts, drafts), seconds in near
+        ]
         return max(median(found), 0.0) * num_tokens if found else None
 
 
@@ -287,12 +291,12 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
     Args:
         others: steps that tell what a decode costs if the plain ones don't.
     """
-    total = sum(weights)
     tokens, seconds = zip(*steps)
     decodes, contexts, _, _ = zip(*tokens)
-    d_mean, d_off = centered(decodes, weights)
-    c_mean, c_off = centered(contexts, weights)
-    s_mean, s_off = centered(seconds, weights)
+    total = sum(weights)
+    d_mean, d_off = centered(decodes, weights, total)
+    c_mean, c_off = centered(contexts, weights, total)
+    s_mean, s_off = centered(seconds, weights, total)
     d_weighted, c_weighted = [*map(mul, weights, d_off)], [*map(mul, weights, c_off)]
     unclear = UNCLEAR * total * d_mean**2
     dd, cc = unclear + dot(d_weighted, d_off), UNCLEAR * total * c_mean**2 + dot(c_weighted, c_off)
@@ -310,9 +314,9 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
     return PlainPrices(max(s_mean - tokens_s, 0.0), decode, context)
 
 
-def centered(amounts: Sequence[float], weights: Sequence[float]) -> tuple[float, list[float]]:
-    """The weighted mean of some amounts, and how far each is from it."""
-    mean = dot(weights, amounts) / sum(weights)
+def centered(amounts: Sequence[float], weights: Sequence[float], total: float) -> tuple[float, list[float]]:
+    """The weighted mean of some amounts, and how far each is from it. `total` is the sum of the weights."""
+    mean = dot(weights, amounts) / total
     return mean, [amount - mean for amount in amounts]
 
 

@@ -6,7 +6,7 @@ It knows no model and no token. What comes out of a request is its length, which
 
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
@@ -32,7 +32,7 @@ class StepPrice(Protocol):
 StepWatch = Callable[[ScheduledBatch, StepPrice, float], None]
 """Sees every step when it is launched: its batch, its price, and the clock second at which it will end."""
 
-DecodeSeconds = Callable[[int, Sequence[int]], list[float]]
+DecodeSeconds = Callable[[int, Iterable[int]], list[float]]
 """Seconds of each of several steps in which so many requests get a token: by the sums of their contexts, tokens."""
 TOKEN_STRIDE = 7919
 """A prime: answers of different requests begin so many made-up tokens apart, and hardly ever with the same one."""

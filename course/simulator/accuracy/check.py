@@ -1,5 +1,6 @@
 """Simulates many rows, on all cores, and puts each beside what was measured."""
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,7 @@ def _forecasts(plans: Sequence[Plan], workers: int) -> Iterator[Answer]:
 
 
 def _forecast_or_reason(plan: Plan) -> Answer:
+    gc.collect()  # a fleet is full of cycles, and Python looks for those rarely: thousands of them fill the memory
     try:
         return forecast(plan)
     except Refusal as refusal:

@@ -13,6 +13,7 @@ from course.simulator.cluster.record import Outcome
 from course.simulator.workload.requests import prompt_token_ids
 from course.simulator.workload.streams import Streams, WorkloadModel
 from minillm.core.timeline import Timeline
+from minillm.frontend.prompts import CheckedTokens
 
 Answer = Callable[[Attempt, Reply], None]
 """Sends a reply back to the client."""
@@ -45,7 +46,7 @@ class Path:
         fields = {"max_tokens": request.output_tokens, **job}
         if "token_ids" not in job:
             tokens = prompt_token_ids(attempt.pieces, attempt.answers) if self.makes_tokens_up else None
-            fields["token_ids"] = tokens or [0] * request.num_prompt_tokens
+            fields["token_ids"] = CheckedTokens(tokens or [0] * request.num_prompt_tokens)
         made = Job(
             job_id=f"{attempt.name}.{pool.name}",
             pieces=attempt.pieces,

@@ -29,6 +29,7 @@ layer, Pope et al. 2022 ("Efficiently Scaling Transformer Inference") the use of
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Annotated
 
@@ -361,3 +362,15 @@ class StepTimeModel:
         in_hops = self.hops_s + self.hops_token_s * tokens
         exchanges = self.exchange_s + self.exchange_row_s * rows
         return min(at_once, in_hops) + exchanges + self.hand_over_s + self.hand_over_token_s * tokens
+
+    def decode_seconds(self, requests: int, contexts: Iterable[int]) -> list[float]:
+        """Totals of steps in which so many requests decode, by the sum of their contexts in each, tokens: what `price`
+        says, of which only attention and the wait for the host depend on that. Most steps are priced here."""
+        rest = self.price(StepWork(requests, requests, requests, 0, 0, 0))
+        parts = min(self.pp, requests)
+        attention_s = max(self.pair_s, self.context_s)
+        totals = []
+        for context in contexts:
+            device = rest.linear + attention_s * (context / parts) + rest.all_reduce + rest.gaps
+            totals.append(device + max(self.host_s - device, 0.0) + rest.fixed)
+        return totals

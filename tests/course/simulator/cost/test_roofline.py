@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from course.simulator.cost.experts import ExpertRanks
 from course.simulator.cost.hardware import find_hardware
+from course.simulator.cost.lora import Lora
 from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import PRIORS, typical_constants
@@ -79,6 +80,24 @@ def test_the_ridge_is_where_it_should_be() -> None:
     below, above = (model.price(StepWork(t, t, t, t, t, 0)).linear for t in (285, 305))
     assert below == pytest.approx(model.weights_s)
     assert above > model.weights_s
+
+
+@pytest.mark.parametrize(
+    ("name", "placement"),
+    [
+        ("llama-3-70b", Placement(4)),
+        ("llama-3-70b", Placement(pp=4, lora=Lora(adapters=8))),
+        ("deepseek-v3", Placement(8, expert_parallel=True)),
+    ],
+    ids=["tp", "pp, LoRA", "experts"],
+)
+@pytest.mark.parametrize("host_s", [0.0, 0.1])
+def test_many_decodes_cost_what_each_does_to_the_last_bit(name: str, placement: Placement, host_s: float) -> None:
+    model = StepTimeModel(find_model(name), H100, placement, typical_constants(H100).replace(host_s=host_s))
+    for requests in (1, 3, 40):
+        contexts = [0, 7, 1000, 333_333]
+        each = [model.price(StepWork(requests, requests, requests, c, c, 0)).total for c in contexts]
+        assert model.decode_seconds(requests, contexts) == each
 
 
 @settings(max_examples=200)
