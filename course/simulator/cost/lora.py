@@ -48,7 +48,7 @@ class Lora(StrictModel):
         """Expected number of different adapters among those of so many requests: n (1 - (1 - 1/n)^B).
 
         Args:
-            requests: B, a number or a numpy array of them.
+            requests: B, a number.
         """
         return self.adapters * (1 - (1 - 1 / self.adapters) ** requests)
 
