@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from course.simulator.cost.hardware import Hardware
@@ -273,7 +273,7 @@ class Deployment:
             prompt_step = step_time.price(self.adjusted(work_of(prompts, self.window)))
             return prompt_step + step_time.price(self.adjusted(work)) if work.tokens else prompt_step
 
-        def decode_seconds(count: int, contexts: Sequence[int]) -> list[float]:
+        def decode_seconds(count: int, contexts: Iterable[int]) -> list[float]:
             if self.placement.dp == 1 and self.model.sees_everything:
                 return step_time.decode_seconds(count, contexts)
             steps = (StepWork(count, count, count, context, context, 0) for context in contexts)

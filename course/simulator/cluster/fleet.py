@@ -190,8 +190,8 @@ class Cluster:
 
 
 def naming_blocks_by_request(make_engine: EngineFactory) -> EngineFactory:
-    """Engines that name a KV block by its request and its place, not by a hash of the tokens up to its end: with prompts
-    prompts of which no two begin alike the same lookups find the same blocks."""
+    """Engines that name a KV block by its request and its place, not by a hash of all tokens up to its end: where no
+    two prompts begin alike, the same lookups find the same blocks."""
 
     def make(clock: VirtualClock) -> Engine:
         engine = make_engine(clock)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat, PositiveFloat, field_validator
 
 from course.simulator.errors import PricingError, UnknownHardwareError
-from minillm.core.params import StrictModel
+from minillm.strict_model import StrictModel
 from minillm.text_files import read_text
 
 logger = logging.getLogger(__name__)

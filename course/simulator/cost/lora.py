@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from course.simulator.cost.models import PricedModel
 from course.simulator.errors import PricingError
-from minillm.core.params import StrictModel
+from minillm.strict_model import StrictModel
 
 ADAPTER_BYTES = 2
 """Bytes of a parameter: adapters stay in bfloat16, whatever the weights are in."""

@@ -13,9 +13,9 @@ from pydantic import Field
 from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
 from course.simulator.cost.roofline import HOST, LINK, ROOFLINE, STACK, Constants
 from course.simulator.errors import PricingError
-from minillm.core.params import StrictModel
 from minillm.host.errors import StorageError
 from minillm.host.storage import cache_home, write_whole
+from minillm.strict_model import StrictModel
 
 PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profiles").glob("*.json"))}
 """Profiles that come with minillm, by name: fitted to public measurements, which their files name."""

@@ -42,9 +42,9 @@ from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from course.simulator.errors import PricingError
 from minillm.core.batch import ScheduledRequest
-from minillm.core.params import StrictModel
 from minillm.kernels.attention.window import Window
 from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, share_woken
+from minillm.strict_model import StrictModel
 
 EVERYTHING = Window()
 """Every token sees all before it."""

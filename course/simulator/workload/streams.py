@@ -8,7 +8,7 @@ it), and a difference between the runs is due to what was changed, not to luck.
 import random
 
 from course.simulator.errors import WorkloadError
-from minillm.core.params import StrictModel
+from minillm.strict_model import StrictModel
 
 
 class WorkloadModel(StrictModel):
