@@ -43,12 +43,10 @@ def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
     return fields
 
 
-READ_BY = {
+READ_BY: dict[str, tuple[str, ...]] = {
     "model": ("draft_model", "draft_head"),
     "ngram_min": ("ngram",),
     "ngram_max": ("ngram",),
-    "acceptance_rate": ("synthetic",),
-    "seed": ("synthetic",),
 }
 """Fields of SpeculativeConfig that not every method reads, and the methods that do."""
 
