@@ -153,13 +153,14 @@ def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
     here = {"hardware": profile.hardware.name, "model": model, "tp": placement.tp, "weight_dtype": weights}
     fitted = {name: fit[name] if isinstance(fit[name], list) else [fit[name]] for name in here if name in fit}
     differs = {name: f"{here[name]}, fitted to {fit[name]}" for name in fitted if here[name] not in fitted[name]}
-    if "model" not in fit:
+    of_engine = "engine" in fit  # the band tells how far off that is, links and all
+    if "model" not in fit and not of_engine:
         differs["constants"] = "typical, fitted to nothing"
     if placement.pp > 1:
         differs["pp"] = f"{placement.pp} stages, fitted to one"
     if placement.lora.adapters:
         differs["lora"] = "launching their kernels is not in it"
-    if placement.accelerators > 1 and "link" not in fit.get("decided_by_data", ()):
+    if placement.accelerators > 1 and not of_engine and "link" not in fit.get("decided_by_data", ()):
         differs["link"] = f"a guess for {profile.hardware.link_class}, as no measurement had one"
     return differs
 
