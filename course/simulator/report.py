@@ -160,7 +160,8 @@ def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
         differs["pp"] = f"{placement.pp} stages, fitted to one"
     if placement.lora.adapters:
         differs["lora"] = "launching their kernels is not in it"
-    if placement.accelerators > 1 and not of_engine and "link" not in fit.get("decided_by_data", ()):
+    measured = profile.hardware.measured_link and profile.constants.wait_s is not None
+    if placement.accelerators > 1 and not measured and "link" not in fit.get("decided_by_data", ()):
         differs["link"] = f"a guess for {profile.hardware.link_class}, as no measurement had one"
     return differs
 

@@ -44,6 +44,8 @@ def accuracy(
 
     if (points is None) == (log is None):
         raise SimulationError("name measurements to compare with: either --points FILE or --log DIR")
+    if log is not None and (sample != 1 or workers or today or bands or out):
+        raise SimulationError("a log is replayed whole, and printed: leave the other options out, or use --points")
     if log is not None:
         with rare_collections():
             found = check_log(log)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from course.simulator.accuracy.points import Point, Refusal
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import PRICED_SHAPES, PricedModel, find_model
-from course.simulator.cost.profile import similar_card
+from course.simulator.cost.profile import engine_profile, similar_card
 from course.simulator.errors import UnknownHardwareError
 from minillm.model.checkpoints import SHAPES
 
@@ -82,14 +82,17 @@ GENERATIONS: dict[str, dict[str, str]] = {
 that a row leaves out are of autumn 2025."""
 
 
-def profile_for(backend: str, version: str, card: str, is_disaggregated: bool = False) -> str:
+def profile_for(backend: str, version: str, card: str, weights: str, is_disaggregated: bool = False) -> str:
     """The profile that prices an engine's steps on a card, for `find_profile`: constants fitted to this generation of
-    the engine on such cards; else today's stack. Between pools, TensorRT-LLM is Dynamo's."""
+    the engine on such cards, with such weights; else today's stack. Between pools, TensorRT-LLM is Dynamo's."""
     engines = GENERATIONS.get(backend, {})
     engine = next((name for pattern, name in engines.items() if re.match(pattern, version)), None)
     if backend == "trtllm" and is_disaggregated:
         engine = "dynamo-trtllm"
-    return f"{engine}@{card}" if engine and similar_card(engine, card) else card
+    if engine is None or similar_card(engine, card) is None:
+        return card
+    name = f"{engine}@{card}"
+    return name if weights in engine_profile(name).by_weights else card
 
 
 @dataclass(frozen=True, slots=True)

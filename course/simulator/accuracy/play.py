@@ -109,9 +109,10 @@ def plan_of(point: Point, today: bool = False) -> Plan:
     shape, card = shape_of(point.model), card_of(point.system)
     formats = formats_of(point, shape, card)
     layout = deployment_of(point, shape, card)
+    engine = point.backend, point.version
     return Plan(
         shape=shape,
-        profile=card if today else profile_for(point.backend, point.version, card, point.is_disaggregated),
+        profile=card if today else profile_for(*engine, card, formats.weights, point.is_disaggregated),
         layout=layout,
         concurrency=concurrency_of(point, layout),
         isl=point.isl,
@@ -239,7 +240,7 @@ def _deployment(plan: Plan, machine: Machine, own: float, on_server: float, **fi
         expert_groups=machine.expert_groups if machine.expert_groups > 1 else None,
         others_load=min(max(others, 0.0), 1.0),
         separate_prompts=plan.separates,
-        max_num_seqs=max(SLOTS, math.ceil(own)),
+        max_num_seqs=min(max(SLOTS, math.ceil(own)), plan.budget),
         max_num_batched_tokens=plan.budget,
         enable_chunked_prefill=plan.chunks,
         **{"enable_prefix_caching": False, **fields},

@@ -112,18 +112,18 @@ def report(points: Sequence[Checked]) -> dict[str, Any]:
     return {"points": len(points), "done": len(done), "refused": dict(refused.most_common()), "groups": groups}
 
 
-def _errors(members: Sequence[Checked]) -> dict[str, dict[str, float]]:
+def _errors(members: Sequence[Checked]) -> dict[str, dict[str, float | None]]:
     return {
         "tpot": spread([checked.tpot_error for checked in members]),
         "ttft": spread([checked.ttft_error for checked in members]),
     }
 
 
-def spread(errors: Iterable[float]) -> dict[str, float]:
-    """Of errors in percent; those that aren't a number (TPOT of one token) are left out."""
+def spread(errors: Iterable[float]) -> dict[str, float | None]:
+    """Of errors in percent; those that aren't a number (TPOT of one token) are left out; None where no other is."""
     known = [error for error in errors if not math.isnan(error)]
     if not known:
-        return dict.fromkeys(("median_pct", "mape_pct", "within_15_pct"), math.nan)
+        return dict.fromkeys(("median_pct", "mape_pct", "within_15_pct"))
     within = sum(abs(error) <= WITHIN for error in known)
     return {
         "median_pct": round(statistics.median(known), DIGITS),
@@ -142,7 +142,7 @@ def bands(points: Sequence[Checked]) -> list[dict[str, Any]]:
     """What `cost.bands` reads: for each group, where measured values were, in percent of their forecasts."""
     members: defaultdict[tuple[str, str, str, int], list[Checked]] = defaultdict(list)
     for checked in points:
-        if checked.forecast is not None:
+        if checked.forecast is not None and not math.isnan(checked.tpot_error):
             card, precision = card_of(checked.point.system), checked.point.precision_name
             members[checked.kind, card, precision, int(checked.tp)].append(checked)
     rows = []
@@ -174,8 +174,7 @@ def write_bands(points: Sequence[Checked], path: Path, stack: str) -> None:
 
 def _deciles(ratios: list[float]) -> list[float]:
     """The first, the median and the ninth of measured over predicted values, in percent above 1."""
-    known = sorted(ratio for ratio in ratios if not math.isnan(ratio))
-    return [round(100 * (percentile(known, rank) - 1), 1) for rank in (10, 50, 90)] if known else [math.nan] * 3
+    return [round(100 * (percentile(sorted(ratios), rank) - 1), 1) for rank in (10, 50, 90)]
 
 
 def as_text(found: dict[str, Any]) -> str:
@@ -186,7 +185,8 @@ def as_text(found: dict[str, Any]) -> str:
         figures = []
         for metric in ("tpot", "ttft"):
             median, mape, within = group[metric].values()
-            figures += [f"{median:+.1f}%", f"{mape:.1f}%", f"{within:.0f}%"]
+            told = [f"{median:+.1f}%", f"{mape:.1f}%", f"{within:.0f}%"] if median is not None else ["-"] * 3
+            figures += told
         rows.append((group["by"], group["value"], str(group["n"]), *figures))
     lines = [f"{found['done']} of {found['points']} points simulated; errors are (predicted - measured) / measured."]
     lines += ["TTFT counts from when the client sends.", "", text_table(columns, rows)]

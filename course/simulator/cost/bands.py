@@ -13,13 +13,14 @@ from typing import Any
 
 from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
-from course.simulator.cost.profile import FAMILIES, Profile
+from course.simulator.cost.profile import CURRENT_STACK, FAMILIES, Profile
 
 FILE = Path(__file__).parent / "bands.json"
 FITTED, TODAY = "engines", "today"
 """Whose forecasts: by constants of the engine, or by today's stack."""
 PRECISIONS = {"bfloat16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "int8": "fp8", "int4": "fp4"}
 """Of weights, and what was measured in their place."""
+MEASURED_DTYPES = ("bfloat16", "float16", "fp8", "fp4")
 FEWEST = 8
 """Points of a group that tell a band."""
 
@@ -43,7 +44,7 @@ class Band:
     points: int
     group: dict[str, Any]
     tpot: Spread
-    ttft: Spread
+    ttft: Spread | None
     is_like: bool
     """The same kind of model, card, precision and number of accelerators."""
 
@@ -52,20 +53,21 @@ class Band:
         """One line for readers."""
         what = "{kind} models in {precision}, tp {tp}, on {card}".format(**self.group)
         near = "" if self.is_like else "None were like this; nearest, "
-        told = f"{self.points} measured points ({what}): TPOT was {self.tpot} of the forecast, TTFT {self.ttft}"
+        told = f"{self.points} measured points ({what}): TPOT was {self.tpot} from the forecast"
+        if self.ttft is not None:
+            told += f", TTFT {self.ttft}"
         return near + told if near else told[0].upper() + told[1:]
 
     def to_json(self) -> dict[str, Any]:
-        percent = {
-            name: [each.low, each.median, each.high] for name, each in (("tpot", self.tpot), ("ttft", self.ttft))
-        }
+        metrics = (("tpot", self.tpot), ("ttft", self.ttft))
+        percent = {name: [each.low, each.median, each.high] for name, each in metrics if each is not None}
         return {"line": self.line, "points": self.points, "like": self.is_like, **self.group, **percent}
 
 
 def band_of(profile: Profile, model: PricedModel, placement: Placement) -> Band | None:
     """The band of the nearest group; None for constants of one's own, which nobody has compared with these points."""
     told = profile.provenance
-    stack = FITTED if "engine" in told else TODAY if "hardware" in told else None
+    stack = FITTED if "engine" in told else TODAY if told.get("hardware") == CURRENT_STACK else None
     if stack is None or not profile.hardware.is_gpu:
         return None
     groups = [row for row in json.loads(FILE.read_text())[stack] if row["n"] >= FEWEST]
@@ -79,7 +81,10 @@ def band_of(profile: Profile, model: PricedModel, placement: Placement) -> Band 
         return None
     row = min(groups, key=lambda row: distance(row, here))
     group = {name: row[name] for name in here}
-    return Band(row["n"], group, Spread(*row["tpot"]), Spread(*row["ttft"]), is_like=group == here)
+    is_like = group == here and placement.weight_dtype in MEASURED_DTYPES and placement.pp == 1
+    # An engine's constants come without its server, whose front is part of a measured TTFT.
+    ttft = Spread(*row["ttft"]) if stack == TODAY else None
+    return Band(row["n"], group, Spread(*row["tpot"]), ttft, is_like)
 
 
 def distance(one: dict[str, Any], other: dict[str, Any]) -> float:

@@ -51,10 +51,18 @@ class Profile(StrictModel):
     """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached."""
 
     def for_weights(self, dtype: str) -> "Profile":
-        """With the constants of weights in this dtype."""
-        if dtype not in self.by_weights:
+        """With the constants of weights in this dtype.
+
+        Raises:
+            PricingError: there are some, but none of this dtype.
+        """
+        if not self.by_weights:
             return self
-        return self.replace(constants=self.constants.replace(**self.by_weights[dtype]), by_weights={})
+        known = "bfloat16" if dtype == "float16" else dtype  # they take the same time
+        if known not in self.by_weights:
+            told, fitted = self.provenance.get("engine", "this profile"), ", ".join(self.by_weights)
+            raise PricingError(f"{told} was measured with weights in {fitted}, not {dtype}: name one (--weight-dtype)")
+        return self.replace(constants=self.constants.replace(**self.by_weights[known]), by_weights={})
 
     def write(self, path: Path) -> None:
         content = json.dumps(self.model_dump(), indent=2) + "\n"
@@ -111,11 +119,14 @@ def engine_profile(name: str) -> Profile:
     like = similar_card(engine, hardware.name)
     if like is None:
         raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {', '.join(cards)}")
-    fitted = cards[like]
+    fitted, family = cards[like], next((each for each in FAMILIES if like in each), (like,))
+    by_weights: dict[str, dict[str, float]] = {}
+    for each in (*(other for other in family if other in cards), like):  # its own count where it has some
+        by_weights |= cards[each]["by_weights"]
     return Profile(
         hardware=hardware,
         constants=Constants(**ENGINES["shared"], **fitted["constants"]),
-        by_weights=fitted["by_weights"],
+        by_weights=by_weights,
         client_s=fitted["client_s"],
         provenance={"source": ENGINES["source"], "engine": engine, "fitted to": like, "points": fitted["points"]},
     )
