@@ -215,9 +215,7 @@ class Lab:
     def _build(self, config: EngineConfig) -> Any:
         if self._make_engine is not None:
             return self._make_engine(config)
-        from minillm.frontend.engine_thread import EngineThread
-
-        engine = EngineThread(config)
+        engine = self._engine_thread(config)
         try:
             warm_up = Session(engine, config, WARM_UP)
             warm_up.start()
@@ -227,6 +225,12 @@ class Lab:
             engine.stop()
             raise
         return engine
+
+    def _engine_thread(self, config: EngineConfig) -> Any:
+        """A lab with parts of a learner's own starts another one."""
+        from minillm.frontend.engine_thread import EngineThread
+
+        return EngineThread(config)
 
 
 def open_lab(**defaults: Any) -> Lab:

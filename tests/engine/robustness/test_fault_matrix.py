@@ -87,7 +87,7 @@ EVERY = 13
 """Lines between two places that are tried: a prime, so that loops are met in all their lines."""
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "drafts": {"speculative": {"method": "synthetic", "k": 2, "min_output_tokens": 1, "acceptance_floor": 0}},
+    "drafts": {"speculative": {"method": "ngram", "k": 2, "min_output_tokens": 1, "acceptance_floor": 0}},
     "swap": {"preemption": "swap"},
     "running ahead": {"async_scheduling": True},
 }
