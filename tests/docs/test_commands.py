@@ -104,6 +104,8 @@ def parse_words(program: str, *words: str) -> None:
         assert [word for word in words if "=" not in word and word not in targets] == []
     elif program == "pytest":
         assert all((ROOT / word).exists() for word in words if "/" in word)
+    elif program.endswith(".sh"):
+        assert not words and (ROOT / program).exists()
     else:
         assert program in OTHER_PROGRAMS
 

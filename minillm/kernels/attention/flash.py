@@ -93,18 +93,19 @@ class FlashAttention3(FlashBackend):
 class FlashAttention2(FlashBackend):
     """Dao 2023, the flash-attn package. Pages of 256 tokens; decodes and the rest are a call each.
 
-    Not yet run on a GPU here: tests put a stand-in with the package's signatures in its place.
+    docs/flash_attention_2 builds the part of it that is called here. Not yet run on a GPU here: tests put a stand-in
+    with the package's signatures in its place, and stand-ins for the kernels beneath our build.
     """
 
     block_size = 256
     block_size_step = 256
     module = "flash_attn"
-    cure = "pip install -c constraints.txt --no-build-isolation -e .[gpu] (builds for a long time; needs nvcc)"
+    cure = "docs/gpu-box.md says how to build it: docs/flash_attention_2/build.sh for Hopper, or the extra [gpu]"
 
     def call(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         metadata, kernels = self.metadata, importlib.import_module(self.module)
         num_decodes = metadata.num_decodes
-        shared = dict(softmax_scale=scale, causal=True, window_size=self.window)
+        shared = dict(softmax_scale=scale, causal=True)
         output = torch.empty_like(query)
         if num_decodes:  # this one splits the keys over several programs
             output[:num_decodes] = kernels.flash_attn_with_kvcache(
@@ -113,6 +114,9 @@ class FlashAttention2(FlashBackend):
                 values,
                 cache_seqlens=metadata.context_lens_tensor[:num_decodes],
                 block_table=metadata.block_tables[:num_decodes],
+                # Nothing lies to the right of a last token. Only if both sides are open does the package make one tile
+                # of the query heads that share a key head, and read its keys once for all of them.
+                window_size=(self.window[0], -1),
                 **shared,
             ).squeeze(1)
         if num_decodes < len(metadata.context_lens):
@@ -126,6 +130,7 @@ class FlashAttention2(FlashBackend):
                 # What the block table has room for: it depends on shapes only, unlike the longest length of a step.
                 max_seqlen_k=metadata.block_tables.shape[1] * metadata.block_size,
                 block_table=metadata.block_tables[num_decodes:],
+                window_size=self.window,
                 **shared,
             )
         return output
