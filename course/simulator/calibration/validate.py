@@ -60,7 +60,7 @@ class Traffic:
 
 CPU_TRAFFIC = Traffic(Uniform(low=16, high=256), Uniform(low=8, high=48), (0.3, 0.6, 0.85), 5, 30, 48)
 """Short enough for a laptop's CPU."""
-GPU_TRAFFIC = Traffic(Uniform(low=64, high=2048), Uniform(low=32, high=256), (0.4, 0.8), 2, 60, 128)
+GPU_TRAFFIC = Traffic(Uniform(low=64, high=2048), Uniform(low=32, high=256), (0.4, 0.8), 2, 40, 128)
 """Chats. An H100 with an 8B model serves it all in half a minute."""
 
 
