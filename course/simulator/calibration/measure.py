@@ -155,7 +155,7 @@ def design_for(engine: Engine, hardware: Hardware) -> tuple[Sequence[Round], Mix
     """What to sweep on this machine: by its kind, and as far as slots, window and KV pool reach."""
     rounds, mixed = (GPU_DESIGN * GPU_PASSES, GPU_MIXED) if hardware.is_gpu else (FULL_DESIGN * NUM_PASSES, MIXED)
     window = engine.context_limit
-    pool = engine.runner.num_kv_blocks * engine.config.block_size
+    pool = engine.runner.num_kv_blocks * engine.runner.block_size
 
     def fits(one: Round) -> bool:
         longest = one.prompt_tokens + one.output_tokens
