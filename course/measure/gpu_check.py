@@ -68,26 +68,35 @@ def sections() -> list[Section]:
     # Without a flash kernel, transformers' cache wants a dense mask of all its tokens: a quarter of the requests. It
     # sees no FlashAttention-3 in a wheel that isn't called flash-attn-3.
     requests = 256 if is_flash_attn_2_available() or is_flash_attn_3_available() else 64
-    # Random logits spread out so little that a nucleus would be most of the vocabulary: at 0.1 it is a few tokens.
-    top_p = "--sample temperature=0.1 --sample top_p=0.9"
+    # Random logits spread out so little that a nucleus is most of the vocabulary: a wide one. At temperature 0.1 it is
+    # a few tokens.
+    narrow, wide = (f"--sample temperature={t} --sample top_p=0.9" for t in (0.1, 1.0))
+    cached = "--batch 32 --batch 128 --context 2048"  # contexts whose KV is most of what a step reads
     return [
-        Section("parity", PARITY, 180),
-        Section("decode_8b", f"decode {large} --batch 1 --batch 8 --batch 32 --batch 128", 60),
-        Section("decode_1b", f"decode {middle} --batch 1 --batch 8 --batch 64", 40),
-        Section("prefill_8b", f"prefill {long} --tokens 512 --tokens 2048 --tokens 4096 --tokens 16384", 60),
-        Section("attention_8b", f"attention {large}", 50),
-        Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256 --idle", 50),
-        Section("throughput_0.6b", f"throughput {small} --repeats 2", 45),
-        Section("decode_8b_int8", f"decode {large} --batch 1 --batch 32 --set quantization=int8", 35),
-        Section("nano_vllm_0.6b", f"throughput {small} --repeats 1 --compare nano-vllm", 90),
-        Section("decode_8b_fp8", f"decode {large} --batch 1 --batch 32 --set quantization=fp8", 35),
-        Section("decode_8b_int4", f"decode {large} --batch 1 --batch 32 --set quantization=int4", 35),
-        Section("decode_8b_top_p", f"decode {large} --batch 1 --batch 128 {top_p}", 35),
-        Section("hf_0.6b", f"throughput {small} --requests {requests} --repeats 1 --compare hf", 120),
+        Section("parity", PARITY, 130),
+        Section("decode_8b", f"decode {large} --batch 1 --batch 8 --batch 32 --batch 128", 40),
+        Section("prefill_8b", f"prefill {long} --tokens 512 --tokens 2048 --tokens 4096 --tokens 16384", 35),
+        Section("throughput_0.6b", f"throughput {small} --repeats 2", 40),
+        Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256 --idle", 45),
+        Section("decode_8b_kv_int8", f"decode {large} {cached} --set kv_cache_dtype=int8", 35),
+        Section("decode_8b_kv_fp8", f"decode {large} {cached} --set kv_cache_dtype=fp8", 35),
+        Section("decode_8b_2k", f"decode {large} {cached}", 35),
+        Section("moe_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 8 --batch 64", 60),
+        Section("decode_8b_int4", f"decode {large} --batch 1 --batch 32 --set quantization=int4", 30),
+        Section("decode_1b", f"decode {middle} --batch 1 --batch 8 --batch 64", 30),
+        Section("attention_8b", f"attention {large}", 40),
+        Section("decode_8b_int8", f"decode {large} --batch 1 --batch 32 --set quantization=int8", 30),
+        Section("decode_8b_fp8", f"decode {large} --batch 1 --batch 32 --set quantization=fp8", 30),
+        Section("decode_8b_top_p", f"decode {large} --batch 1 --batch 128 {narrow}", 30),
+        Section("decode_8b_wide_top_p", f"decode {large} --batch 1 --batch 128 {wide}", 30),
+        # Few requests, of which one or another is always at its prompt: many mixed steps.
+        Section("few_0.6b", f"throughput {small} --requests 16 --repeats 2", 25),
+        Section("breakdown_0.6b", f"step-breakdown {small} --repeats 3", 45),
         # These two want text, so the default model, and the network (or `minillm pull` beforehand).
-        Section("speculation", "speculation --device cuda --job chat --job copy --repeats 2", 50),
-        Section("serve_overhead", "serve-overhead --device cuda --streams 64 --repeats 2", 60),
-        Section("breakdown_0.6b", f"step-breakdown {small} --repeats 3", 60),
+        Section("speculation", "speculation --device cuda --job chat --job copy --repeats 2", 45),
+        Section("serve_overhead", "serve-overhead --device cuda --streams 64 --repeats 2", 45),
+        Section("nano_vllm_0.6b", f"throughput {small} --repeats 1 --compare nano-vllm", 85),
+        Section("hf_0.6b", f"throughput {small} --requests {requests} --repeats 1 --compare hf", 105),
     ]
 
 

@@ -22,7 +22,7 @@ from course.simulator.options import (
     profile_for,
     refuse,
 )
-from minillm.bench.options import with_options
+from minillm.bench.options import Device, Dtype, LoadFormat, with_options
 
 if TYPE_CHECKING:
     from course.simulator.deployment import Deployment
@@ -151,6 +151,9 @@ class CalibrateOptions(ServerOptions):
     """All of `minillm calibrate`."""
 
     model: Model = "smollm2-135m"
+    load_format: LoadFormat = "auto"
+    dtype: Dtype = "auto"
+    device: Device = "auto"
     from_requests: Annotated[Path | None, typer.Option(help=LOG_HELP + " Needs all four time stamps.")] = None
     quick: Annotated[bool, typer.Option("--quick", help="This machine: a few steps; tries it out.")] = False
     validate: Annotated[bool, typer.Option("--validate", help="This machine: also compare on served traffic.")] = False
@@ -172,14 +175,22 @@ def calibrate(options: CalibrateOptions, context: typer.Context) -> None:
     if options.from_requests is not None:
         from course.simulator.calibration.fit_log import calibrate_from_requests
 
-        refuse(context, "--from-requests", "quick", "validate")
+        refuse(context, "--from-requests", "quick", "validate", "load_format", "dtype", "device")
         server = options.deploy(profile_for(None, options.hardware, typical=True), log=options.from_requests)
         fitted, report = calibrate_from_requests(options.from_requests, server, options.model)
     else:
         refuse(context, "measuring this machine", *SERVER, "hardware")
         from course.simulator.calibration.measure import calibrate_this_machine
+        from minillm.policies.config import EngineConfig
 
-        fitted = calibrate_this_machine(options.model, quick=options.quick, with_traffic=options.validate)
+        config = EngineConfig(
+            model=options.model,
+            load_format=options.load_format,
+            dtype=options.dtype,
+            device=options.device,
+            enable_prefix_caching=False,
+        )
+        fitted = calibrate_this_machine(config, quick=options.quick, with_traffic=options.validate)
         out = out or this_machine_path()
     if out is not None:
         fitted.write(out)

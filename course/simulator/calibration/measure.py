@@ -12,13 +12,22 @@ from typing import TYPE_CHECKING
 from tqdm.auto import tqdm
 
 from course.simulator.calibration.fit import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
-from course.simulator.calibration.validate import RealRun, compare, deployment_of, num_runs, serve_traffic
+from course.simulator.calibration.validate import (
+    CPU_TRAFFIC,
+    GPU_TRAFFIC,
+    RealRun,
+    Traffic,
+    compare,
+    deployment_of,
+    serve_traffic,
+)
 from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware
 from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from course.simulator.cost.profile import CPU_PRIORS, PRIORS, Profile, today
 from course.simulator.cost.roofline import ROOFLINE, Constants, StepWork
 from course.simulator.errors import UnknownHardwareError
+from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
 from minillm.frontend.engine import Engine
@@ -70,31 +79,101 @@ FULL_DESIGN = (
 NUM_PASSES = 3
 """The design is gone through so often, each time in another order: a machine is faster in one minute than in the
 next, and that should not look like a difference between batch sizes."""
+GPU_DESIGN = (
+    Round(1, 16, 24),
+    Round(1, 512, 24),
+    Round(1, 2048, 16),
+    Round(1, 8000, 8),
+    Round(2, 256, 24),
+    Round(4, 64, 24),
+    Round(4, 2048, 16),
+    Round(8, 512, 16),
+    Round(16, 128, 16),
+    Round(16, 1024, 16),
+    Round(32, 32, 16),
+    Round(32, 512, 16),
+    Round(64, 256, 16),
+    Round(64, 2000, 12),
+    Round(128, 64, 16),
+    Round(128, 512, 12),
+    Round(256, 32, 12),
+    Round(256, 256, 12),
+)
+"""A GPU's: up to where its arithmetic takes as long as its memory, and to contexts whose KV is as large as an 8B's
+weights. What the KV pool, the window or the slots don't hold is left out."""
+GPU_PASSES = 2
 QUICK_DESIGN = (Round(1, 16, 4), Round(1, 64, 3), Round(4, 16, 4), Round(8, 32, 3))
 MIXED = Mixed(requests=60, every_steps=3, longest_prompt=300, longest_output=48)
+GPU_MIXED = Mixed(requests=80, every_steps=3, longest_prompt=2000, longest_output=96)
+SHORTEST_PROMPT = 8
+"""Of mixed traffic, tokens."""
 QUICK_MIXED = Mixed(requests=6, every_steps=3, longest_prompt=40, longest_output=6)
 
 
-def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: bool = False) -> Profile:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the design and the traffic showed on this machine: all that a fit needs."""
+
+    engine: Engine
+    """Idle again."""
+    hardware: Hardware
+    steps: list[TimedStep]
+    traffic: Traffic
+    served: list[RealRun]
+    """Empty without traffic."""
+
+    __repr__ = brief
+
+
+def calibrate_this_machine(config: EngineConfig, *, quick: bool = False, with_traffic: bool = False) -> Profile:
     """Run the design on the real engine, fit, and tell the error on the steps held out.
 
     Args:
+        config: the model, and how the engine runs it; prefix caching must be off.
         quick: a few small steps; it tries the way, its numbers mean little.
         with_traffic: also serve traffic for real and simulated, and tell that error; see validate.py.
     Raises:
         ModelError, ConfigError: the model cannot be loaded.
     """
+    return profile_of(measure_this_machine(config, quick=quick, with_traffic=with_traffic))
+
+
+def measure_this_machine(config: EngineConfig, *, quick: bool = False, with_traffic: bool = False) -> Measured:
+    """The first half of `calibrate_this_machine`: what only this machine can tell."""
+    from minillm.model.loader import load_model
+
+    loaded = load_model(config)
+    hardware = describe_hardware(loaded.device, quick)  # before the KV pool takes all memory
+    engine = Engine(config, loaded)
+    design, mixed = (QUICK_DESIGN, QUICK_MIXED) if quick else design_for(engine, hardware)
+    traffic = GPU_TRAFFIC if hardware.is_gpu else CPU_TRAFFIC
+    steps, served = run_design(engine, design, mixed, traffic if with_traffic else None)
+    return Measured(engine, hardware, steps, traffic, served)
+
+
+def design_for(engine: Engine, hardware: Hardware) -> tuple[Sequence[Round], Mixed]:
+    """What to sweep on this machine: by its kind, and as far as slots, window and KV pool reach."""
+    rounds, mixed = (GPU_DESIGN * GPU_PASSES, GPU_MIXED) if hardware.is_gpu else (FULL_DESIGN * NUM_PASSES, MIXED)
+    window = engine.context_limit
+    pool = engine.runner.num_kv_blocks * engine.runner.block_size
+
+    def fits(one: Round) -> bool:
+        longest = one.prompt_tokens + one.output_tokens
+        return one.requests <= engine.config.max_num_seqs and longest <= window and one.requests * longest <= pool
+
+    longest_prompt = max(min(mixed.longest_prompt, window - mixed.longest_output), SHORTEST_PROMPT)
+    return [one for one in rounds if fits(one)], replace(mixed, longest_prompt=longest_prompt)
+
+
+def profile_of(measured: Measured) -> Profile:
+    """The second half: fit to what was measured, and tell the error on the steps held out, and in traffic."""
     import torch
 
     from minillm.kernels.quantization import dtype_name
-    from minillm.model.loader import load_model
 
-    config = EngineConfig(model=model, enable_prefix_caching=False)
-    loaded = load_model(config)
-    hardware = describe_hardware(loaded.device, quick)
-    engine = Engine(config, loaded)
-    design, mixed = (QUICK_DESIGN, QUICK_MIXED) if quick else (FULL_DESIGN * NUM_PASSES, MIXED)
-    steps, served = run_design(engine, design, mixed, with_traffic)
+    engine, hardware, steps = measured.engine, measured.hardware, measured.steps
+    loaded = engine.model
+    assert loaded is not None
     dtype = dtype_name(loaded.dtype)
     placement = Placement(1, dtype, dtype)
     table = StepTable(PricedModel.of(loaded.model_config), hardware, placement, steps)
@@ -103,6 +182,7 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
     free = [*CPU_PRIORS, *(["host_s", "launch_s"] if hardware.is_gpu else [])]
     fitted = fit_to_steps([training], prior, free)
     constants = from_usual_to_mean(fitted.constants, training, free)
+    model = engine.config.model
     provenance = {
         "source": f"{len(steps)} steps of the real engine, {model}, {dtype}",
         "model": model,
@@ -118,35 +198,35 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
         "pure_roofline_error": error_report([held_out], ROOFLINE),
     }
     profile = Profile(hardware=hardware, constants=constants, provenance=provenance)
-    if with_traffic:
-        traffic = compare(deployment_of(engine, profile), served).to_dict()
+    if measured.served:
+        traffic = compare(deployment_of(engine, profile), measured.served, measured.traffic).to_dict()
         return profile.replace(provenance={**provenance, "error_in_traffic": traffic})
     return profile
 
 
 def run_design(
-    engine: Engine, design: Sequence[Round], mixed: Mixed, with_traffic: bool = False
+    engine: Engine, design: Sequence[Round], mixed: Mixed, traffic: Traffic | None = None
 ) -> tuple[list[TimedStep], list[RealRun]]:
     """Run the rounds in a random order, the first once more before to warm up; then mixed traffic.
 
     Args:
-        with_traffic: between the rounds, serve what the simulator will be compared with.
+        traffic: between the rounds, serve what the simulator will be compared with.
     """
     drive(engine, [(0, replace(design[0], requests=1))] * 2)
     rng = random.Random(0)
     steps: list[TimedStep] = []
     served: list[RealRun] = []
-    traffic = serve_traffic(engine) if with_traffic else iter(())
-    runs_per_round = num_runs() / len(design)
-    label = "measuring steps, serving traffic" if with_traffic else "measuring steps"
+    runs = serve_traffic(engine, traffic) if traffic else iter(())
+    runs_per_round = traffic.num_runs / len(design) if traffic else 0.0
+    label = "measuring steps, serving traffic" if traffic else "measuring steps"
     rounds = tqdm(rng.sample(design, len(design)), desc=label, disable=None, file=sys.stderr)
     for number, one in enumerate(rounds, start=1):
         steps += drive(engine, [(0, replace(one, requests=1))] * one.requests)
-        served += itertools.islice(traffic, max(round(number * runs_per_round) - len(served), 0))
-    mix = [
-        (mixed.every_steps * i, Round(1, rng.randint(8, mixed.longest_prompt), rng.randint(4, mixed.longest_output)))
-        for i in range(mixed.requests)
-    ]
+        served += itertools.islice(runs, max(round(number * runs_per_round) - len(served), 0))
+    mix = []
+    for i in range(mixed.requests):
+        prompt = rng.randint(SHORTEST_PROMPT, mixed.longest_prompt)
+        mix.append((mixed.every_steps * i, Round(1, prompt, rng.randint(4, mixed.longest_output))))
     return steps + drive(engine, mix), served
 
 

@@ -29,14 +29,39 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 
-PROMPT, OUTPUT = Uniform(low=16, high=256), Uniform(low=8, high=48)
-TRAFFIC = Independent(prompt=PROMPT, output=OUTPUT)
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is served, for real and simulated. Lengths in tokens."""
+
+    prompt: Uniform
+    output: Uniform
+    loads: tuple[float, ...]
+    """Shares of capacity."""
+    seeds: int
+    num_requests: int
+    """In each run at a load."""
+    num_at_once: int
+    """Requests that come all at once, to find the capacity."""
+
+    __repr__ = brief
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs `serve_traffic` makes."""
+        return self.seeds * (1 + len(self.loads))
+
+    @property
+    def told(self) -> str:
+        """In words, for a profile's provenance."""
+        lengths = f"prompts of {self.prompt.low} to {self.prompt.high} tokens, answers of {self.output.low} to"
+        return f"{lengths} {self.output.high}; Poisson arrivals, {self.seeds} seeds"
+
+
+CPU_TRAFFIC = Traffic(Uniform(low=16, high=256), Uniform(low=8, high=48), (0.3, 0.6, 0.85), 5, 30, 48)
 """Short enough for a laptop's CPU."""
-LOADS = (0.3, 0.6, 0.85)
-"""Shares of capacity."""
-SEEDS = 5
-NUM_REQUESTS = 30
-NUM_AT_ONCE = 48
+GPU_TRAFFIC = Traffic(Uniform(low=64, high=2048), Uniform(low=32, high=256), (0.4, 0.8), 2, 40, 128)
+"""Chats. An H100 with an 8B model serves it all in half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +73,7 @@ class Validation:
     simulated_capacity: float
     error_percent: dict[float, SummaryDict]
     """By load, over the requests of all seeds."""
+    traffic: Traffic
 
     __repr__ = brief
 
@@ -58,8 +84,7 @@ class Validation:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; the loads as strings."""
         return {
-            "traffic": f"prompts of {PROMPT.low} to {PROMPT.high} tokens, answers of "
-            f"{OUTPUT.low} to {OUTPUT.high}; Poisson arrivals, {SEEDS} seeds",
+            "traffic": self.traffic.told,
             "real_capacity_requests_per_s": round(self.real_capacity, 3),
             "capacity_error_percent": round(self.capacity_error_percent, 2),
             "error_percent_by_load": {str(load): errors for load, errors in self.error_percent.items()},
@@ -78,8 +103,8 @@ class RealRun:
     __repr__ = brief
 
 
-def serve_traffic(engine: Engine, loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> Iterator[RealRun]:
-    """Serve traffic for real, one run at each `next`; see `num_runs`. Takes minutes; nothing else should run.
+def serve_traffic(engine: Engine, traffic: Traffic) -> Iterator[RealRun]:
+    """Serve traffic for real, one run at each `next`: `traffic.num_runs` of them. Nothing else should run.
 
     The first run, of requests that come all at once, tells the capacity that the loads are shares of.
 
@@ -87,24 +112,19 @@ def serve_traffic(engine: Engine, loads: Sequence[float] = LOADS, seeds: int = S
         engine: real, idle, without prefix caching.
     """
     capacity = 0.0
-    for seed in range(seeds):
-        for load in (None, *loads):
+    for seed in range(traffic.seeds):
+        for load in (None, *traffic.loads):
             if load is None:
-                arrivals = arrivals_of_traffic(AllAtOnce(), NUM_AT_ONCE, seed)
+                arrivals = arrivals_of_traffic(traffic, AllAtOnce(), traffic.num_at_once, seed)
             else:
-                arrivals = arrivals_of_traffic(Poisson(rate=load * capacity), NUM_REQUESTS, seed)
+                arrivals = arrivals_of_traffic(traffic, Poisson(rate=load * capacity), traffic.num_requests, seed)
             begin = engine.clock.now()
             outputs = run(engine, [replace(arrival, moment=begin + arrival.moment) for arrival in arrivals])
             capacity = capacity or requests_per_s([outputs])
             yield RealRun(load, arrivals, outputs)
 
 
-def num_runs(loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> int:
-    """How many runs `serve_traffic` makes."""
-    return seeds * (1 + len(loads))
-
-
-def compare(deployment: Deployment, served: Sequence[RealRun]) -> Validation:
+def compare(deployment: Deployment, served: Sequence[RealRun], traffic: Traffic) -> Validation:
     """Simulate on the deployment what was served, and compare."""
     real: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
     simulated: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
@@ -116,7 +136,7 @@ def compare(deployment: Deployment, served: Sequence[RealRun]) -> Validation:
         for load, runs in real.items()
         if load is not None
     }
-    return Validation(requests_per_s(real[None]), requests_per_s(simulated[None]), errors)
+    return Validation(requests_per_s(real[None]), requests_per_s(simulated[None]), errors, traffic)
 
 
 def requests_per_s(runs: Sequence[Sequence[RequestOutput]]) -> float:
@@ -138,9 +158,10 @@ def deployment_of(engine: Engine, profile: Profile) -> Deployment:
     return Deployment(PricedModel.of(model.model_config), profile, Placement(1, dtype, dtype), config)
 
 
-def arrivals_of_traffic(arrivals: Arrivals, num_requests: int, seed: int) -> list[Arrival]:
-    """TRAFFIC as a list. Moments in seconds from 0."""
-    workload = make_workload(TRAFFIC, arrivals, num_requests=num_requests, seed=seed)
+def arrivals_of_traffic(traffic: Traffic, arrivals: Arrivals, num_requests: int, seed: int) -> list[Arrival]:
+    """The traffic as a list. Moments in seconds from 0."""
+    kind = Independent(prompt=traffic.prompt, output=traffic.output)
+    workload = make_workload(kind, arrivals, num_requests=num_requests, seed=seed)
     return [
         Arrival(
             f"request-{seed}-{request.index}",

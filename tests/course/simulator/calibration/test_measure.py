@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from course.simulator.calibration.measure import QUICK_DESIGN, Mixed, drive, run_design
-from course.simulator.cost.hardware import THIS_MACHINE
+from course.simulator.calibration.measure import GPU_DESIGN, QUICK_DESIGN, Mixed, design_for, drive, run_design
+from course.simulator.cost.hardware import THIS_MACHINE, find_hardware
 from course.simulator.cost.profile import find_profile
 from course.simulator.cost.roofline import work_of
 from course.simulator.deployment import Deployment
@@ -36,9 +36,30 @@ def test_the_whole_design_is_run(tiny_llama_path: Path) -> None:
     assert any(step.work.prefills for step in steps) and not all(step.work.prefills for step in steps)
 
 
+def test_the_sweep_reaches_as_far_as_slots_window_and_pool(tiny_llama_path: Path) -> None:
+    """On a GPU batches of hundreds and prompts of thousands, where they fit: here 64 blocks of 16 tokens."""
+    engine = tiny_engine(tiny_llama_path)
+    rounds, mixed = design_for(engine, find_hardware("h100-sxm"))
+    assert set(rounds) < set(GPU_DESIGN) and max(one.requests for one in GPU_DESIGN) == 256
+    assert max(one.requests * (one.prompt_tokens + one.output_tokens) for one in rounds) <= 64 * 16
+    assert mixed.longest_prompt + mixed.longest_output <= engine.context_limit
+    largest = max(one.prompt_tokens for one in GPU_DESIGN)
+    assert largest > 4096 and all(one.prompt_tokens < largest for one in rounds)
+
+
 def test_a_profile_of_this_machine(tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
-    arguments = ["calibrate", "--model", str(tiny_llama_path), "--quick", "--json"]
+    arguments = [
+        "calibrate",
+        "--model",
+        str(tiny_llama_path),
+        "--quick",
+        "--json",
+        "--dtype",
+        "float32",
+        "--device",
+        "cpu",
+    ]
     result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
     report = json.loads(result.stdout)
     assert report["hardware"] == THIS_MACHINE

@@ -7,7 +7,7 @@ import pytest
 
 from course.simulator.calibration import validate as module
 from course.simulator.calibration.replay import Arrival
-from course.simulator.calibration.validate import num_runs, serve_traffic, simulate_run
+from course.simulator.calibration.validate import CPU_TRAFFIC, serve_traffic, simulate_run
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
@@ -17,26 +17,21 @@ from minillm.policies.config import EngineConfig
 
 from .test_measure import tiny_engine
 
-
-@pytest.fixture
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "NUM_REQUESTS", 4)
-    monkeypatch.setattr(module, "NUM_AT_ONCE", 6)
+SHORT = dataclasses.replace(CPU_TRAFFIC, loads=(0.5, 0.9), seeds=2, num_requests=4, num_at_once=6)
 
 
-@pytest.mark.usefixtures("short_runs")
 def test_the_same_requests_are_served_for_real_and_simulated(tiny_llama_path: Path) -> None:
     engine = tiny_engine(tiny_llama_path)
     profile = typical_profile(find_hardware("rtx-4090"))
-    served = list(serve_traffic(engine, loads=(0.5, 0.9), seeds=2))
-    assert len(served) == num_runs((0.5, 0.9), 2) == 6
+    served = list(serve_traffic(engine, SHORT))
+    assert len(served) == SHORT.num_runs == 6
     assert [run.load for run in served] == [None, 0.5, 0.9] * 2
     twin = module.deployment_of(engine, profile)
     for run in served:
         lengths = {a.request_id: a.output_tokens for a in run.arrivals}
         assert {o.request_id: len(o.token_ids) for o in run.outputs} == lengths
         assert {o.request_id: len(o.token_ids) for o in simulate_run(twin, run.arrivals)} == lengths
-    found = module.compare(module.deployment_of(engine, profile), served)
+    found = module.compare(module.deployment_of(engine, profile), served, SHORT)
     assert set(found.error_percent) == {0.5, 0.9}
     assert found.real_capacity > 0 and found.simulated_capacity > 0
     for errors in found.error_percent.values():
@@ -61,7 +56,7 @@ def test_errors_are_of_the_real_number_and_negative_where_the_simulator_is_too_f
         module.RealRun(load, arrivals, simulate_run(slow, arrivals))
         for load, arrivals in ((None, at_once), (0.5, seconds_apart))
     ]
-    found = module.compare(fast, served)
+    found = module.compare(fast, served, CPU_TRAFFIC)
     assert found.capacity_error_percent == pytest.approx(100, abs=0.1)
     assert found.error_percent[0.5]["tpot_s"]["p50"] == pytest.approx(-50, abs=0.1)
     assert found.error_percent[0.5]["e2e_s"]["p99"] == pytest.approx(-50, abs=0.1)
