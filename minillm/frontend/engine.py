@@ -54,6 +54,7 @@ class Engine:
         clock: the one source of time; None = the wall clock.
         proposer: drafts tokens; None = as `config.speculative` says.
         make_scheduler: puts the policies together, for policies of your own.
+        kept: the runner of an engine that has ended, to go on with: see kept_runner.py.
     Raises:
         ConfigError: the configuration does not fit the model or the memory.
         ModelError: the model cannot be loaded.
@@ -67,11 +68,12 @@ class Engine:
         clock: Clock | None = None,
         proposer: Proposer | None = None,
         make_scheduler: Callable[..., Scheduler] = assemble.make_scheduler,
+        kept: "TorchRunner | None" = None,
     ) -> None:
         from minillm.frontend.loading import load_parts  # torch: an engine over a simulated runner starts without it
 
         clock = clock or WallClock()
-        config, model, runner, proposer, row_cost = load_parts(config, model, proposer, clock)
+        config, model, runner, proposer, row_cost = load_parts(config, model, proposer, clock, kept)
         self._assemble(config, runner, clock, model, proposer, row_cost, make_scheduler, EngineCore)
 
     @classmethod

@@ -18,6 +18,7 @@ from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, WallClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.errors import EngineDeadError
+from minillm.frontend.kept_runner import KeptRunner
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
@@ -110,7 +111,8 @@ class EngineThread:
         config: the engine's configuration.
         model: weights in memory; None loads `config.model`.
         clock: the one source of time; None = the wall clock.
-        build: makes each engine; an engine with parts of your own, say.
+        build: makes each engine, one with parts of your own, say; None = as they are, and on the same runner as far
+            as that can be kept.
     Raises:
         ConfigError, ModelError: the engine cannot be built.
     """
@@ -121,10 +123,12 @@ class EngineThread:
         model: LoadedModel | None = None,
         *,
         clock: Clock | None = None,
-        build: Callable[..., Engine] = Engine,
+        build: Callable[..., Engine] | None = None,
     ) -> None:
         self.clock = clock or WallClock()
-        self._build = build
+        kept = KeptRunner()
+        self._kept = kept if build is None else None
+        self._build = build or kept.build
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
         self._views: dict[int, RequestView] = {}
@@ -210,11 +214,10 @@ class EngineThread:
         self._send(lambda: self._dispatch(self._engine.abort_all())).result()
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Abort everything and go on with a new engine; the weights are kept if they still fit.
+        """Abort everything and go on with a new engine; weights, KV pool and recorded graphs are kept where they fit.
 
         Raises:
-            ConfigError, ModelError: the new configuration cannot be built; the old engine stays. On a GPU it had to go
-                first, so that there it is built anew, and what was in flight is aborted.
+            ConfigError, ModelError: the new configuration cannot be built, and one like the old engine is.
         """
         same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
         self._send(lambda: self._replace_engine(config, same_weights)).result()
@@ -319,25 +322,23 @@ class EngineThread:
         return True
 
     def _replace_engine(self, config: EngineConfig, same_weights: bool) -> None:
-        on_gpu = self.model.device.type == "cuda"
-        if on_gpu:  # a KV pool takes most of its memory: there is no room for a second one
-            self._dispatch(self._engine.abort_all())
-            self._engine.close()
-            del self._engine
-            gc.collect()  # its parts refer to each other
+        model = self.model if same_weights else None
+        # The old one goes first: on a GPU its KV pool takes most of the memory, and elsewhere, too, the new one may
+        # want its runner.
+        self._dispatch(self._engine.abort_all())
+        self._engine.close()
+        del self._engine
+        keeps = self._kept is not None and self._kept.suits(config, model)
+        if not keeps or self.config.speculative is not None:  # a drafting model has a KV pool, too
+            gc.collect()  # an engine's parts refer to each other
         try:
-            model = self.model if same_weights else None
             engine = self._build(config, model, clock=self.clock)
         except BaseException as error:
-            if on_gpu:
-                let_go(error)
-                self._stopping, self._death = True, error  # unless the old one can be had again
-                self._set_engine(self._build(self.config, self.model, clock=self.clock), self.model)
-                self._stopping, self._death = False, None
+            let_go(error)
+            self._stopping, self._death = True, error  # unless the old one can be had again
+            self._set_engine(self._build(self.config, self.model, clock=self.clock), self.model)
+            self._stopping, self._death = False, None
             raise
-        if not on_gpu:
-            self._dispatch(self._engine.abort_all())
-            self._engine.close()
         self._set_engine(engine, model)
 
     def _set_engine(self, engine: Engine, model: LoadedModel | None) -> None:

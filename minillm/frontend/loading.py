@@ -27,9 +27,17 @@ class EngineParts(NamedTuple):
     """What one more row adds to the cost of a step: see marginal_row_cost."""
 
 
-def load_parts(config: EngineConfig, model: LoadedModel | None, proposer: Proposer | None, clock: Clock) -> EngineParts:
+def load_parts(
+    config: EngineConfig,
+    model: LoadedModel | None,
+    proposer: Proposer | None,
+    clock: Clock,
+    kept: TorchRunner | None = None,
+) -> EngineParts:
     """Load the weights, and make a runner on them and what drafts. What is given already is taken as it is.
 
+    Args:
+        kept: the runner of an engine that has ended, to go on with; it suits model and configuration.
     Raises:
         ConfigError: the configuration does not fit the model or the memory.
         ModelError: a model cannot be loaded.
@@ -44,7 +52,10 @@ def load_parts(config: EngineConfig, model: LoadedModel | None, proposer: Propos
     config = config.for_device(model.device.type)
     # Before the KV pool takes the memory that is left.
     drafter = load_drafter(config, model) if proposer is None else None
-    runner = rank_0 or TorchRunner(model, config, clock, claim=memory_claim(config, drafter, model))
+    claim = memory_claim(config, drafter, model)
+    if kept is not None:
+        kept.start_over(config, claim)
+    runner = rank_0 or kept or TorchRunner(model, config, clock, claim=claim)
     if is_cold and rank_0 is None:
         warm_up(runner)
     if proposer is None:
