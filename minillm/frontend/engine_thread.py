@@ -9,6 +9,7 @@ import gc
 import logging
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
@@ -327,14 +328,17 @@ class EngineThread:
         # want its runner.
         self._dispatch(self._engine.abort_all())
         self._engine.close()
+        to_go: list[weakref.ref[object]] = [weakref.ref(self._engine.drafts)]  # a drafting model has a KV pool, too
+        if self._kept is None or not self._kept.keeps(config, model):
+            to_go.append(weakref.ref(self._engine.runner))
         del self._engine
-        keeps = self._kept is not None and self._kept.suits(config, model)
-        if not keeps or self.config.speculative is not None:  # a drafting model has a KV pool, too
-            gc.collect()  # an engine's parts refer to each other
+        if any(part() is not None for part in to_go):  # something refers to itself
+            gc.collect()  # not always: in a notebook that takes a quarter of a second
         try:
             engine = self._build(config, model, clock=self.clock)
         except BaseException as error:
             let_go(error)
+            gc.collect()
             self._stopping, self._death = True, error  # unless the old one can be had again
             self._set_engine(self._build(self.config, self.model, clock=self.clock), self.model)
             self._stopping, self._death = False, None

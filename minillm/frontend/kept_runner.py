@@ -20,21 +20,21 @@ class KeptRunner:
     def __init__(self) -> None:
         self._runner: TorchRunner | None = None
 
-    def suits(self, config: EngineConfig, model: LoadedModel | None) -> bool:
-        """Whether an engine of this configuration would go on with the runner.
+    def keeps(self, config: EngineConfig, model: LoadedModel | None) -> bool:
+        """Whether an engine of this configuration goes on with the runner. Lets go of it otherwise.
 
         Args:
             model: the weights it gets; None = they are to be loaded.
         """
-        if self._runner is None or model is None:
-            return False
-        return self._runner.suits(model, config.for_device(model.device.type))
+        runner = self._runner
+        if runner is None or model is None or not runner.suits(model, config.for_device(model.device.type)):
+            self._runner = None
+        return self._runner is not None
 
     def build(self, config: EngineConfig, model: LoadedModel | None = None, *, clock: Clock) -> Engine:
         """An engine; the one before has ended. Arguments and errors as Engine's."""
-        if not self.suits(config, model):
-            self._runner = None
-        engine = Engine(config, model, clock=clock, kept=self._runner)
+        kept = self._runner if self.keeps(config, model) else None
+        engine = Engine(config, model, clock=clock, kept=kept)
         # The ranks of tensor parallelism end with their engine.
         self._runner = engine.torch_runner if config.tensor_parallel_size == 1 else None
         return engine

@@ -120,7 +120,7 @@ class TorchRunner:
         """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
         self._begin(config)
 
-    def suits(self, model: LoadedModel | None, config: EngineConfig) -> bool:
+    def suits(self, model: LoadedModel, config: EngineConfig) -> bool:
         """Whether an engine of this configuration would get just such a runner: same weights, kernels and memory."""
         is_sized = config.num_kv_blocks is not None or config.kv_cache_memory_gb is not None
         names = RUNNER_FIELDS if is_sized else (*RUNNER_FIELDS, *STEP_FIELDS)

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +40,7 @@ class Recorder:
     def make_runner(self, *arguments: Any, **named: Any) -> TorchRunner:
         assert all(runner() is None for runner in self.runners), "two KV pools at once"
         runner = TorchRunner(*arguments, make_graph=self.make_graph, **named)
+        runner.itself = runner  # type: ignore[attr-defined]  # whatever refers to itself is let go of all the same
         self.runners.append(weakref.ref(runner))
         return runner
 
@@ -244,7 +246,7 @@ def test_a_pool_whose_size_was_left_open_suits_steps_of_the_same_size_only(
         assert runner.suits(model, sized)
         assert runner.suits(model, sized.replace(max_num_batched_tokens=64)) == suits
         assert not runner.suits(model, sized.replace(kv_cache_dtype="int8"))
-        assert not runner.suits(None, sized), "other weights"
+        assert not runner.suits(replace(model), sized), "other weights"
 
 
 def test_what_drafts_need_beside_a_pool_that_is_there_must_fit(model: LoadedModel) -> None:
