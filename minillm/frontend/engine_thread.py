@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from minillm.core.errors import DeviceLostError, RequestError
@@ -19,7 +20,6 @@ from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, WallClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.errors import EngineDeadError
-from minillm.frontend.kept_runner import KeptRunner
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
@@ -28,6 +28,7 @@ from minillm.host.device import let_go
 from minillm.host.openmp import end_team
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
+from minillm.runner.kept_runners import KeptRunners
 
 if TYPE_CHECKING:
     from minillm.frontend.grammar_matcher import CompiledGrammar
@@ -127,9 +128,8 @@ class EngineThread:
         build: Callable[..., Engine] | None = None,
     ) -> None:
         self.clock = clock or WallClock()
-        kept = KeptRunner()
-        self._kept = kept if build is None else None
-        self._build = build or kept.build
+        self._runners = KeptRunners()
+        self._build = build or partial(Engine, runners=self._runners)
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
         self._views: dict[int, RequestView] = {}
@@ -329,7 +329,7 @@ class EngineThread:
         self._dispatch(self._engine.abort_all())
         self._engine.close()
         to_go: list[weakref.ref[object]] = [weakref.ref(self._engine.drafts)]  # a drafting model has a KV pool, too
-        if self._kept is None or not self._kept.keeps(config, model):
+        if not self._runners.turn_to(model, config):
             to_go.append(weakref.ref(self._engine.runner))
         del self._engine
         if any(part() is not None for part in to_go):  # something refers to itself
@@ -338,6 +338,7 @@ class EngineThread:
             engine = self._build(config, model, clock=self.clock)
         except BaseException as error:
             let_go(error)
+            self._runners.turn_to(self.model, self.config)
             gc.collect()
             self._stopping, self._death = True, error  # unless the old one can be had again
             self._set_engine(self._build(self.config, self.model, clock=self.clock), self.model)

@@ -96,6 +96,7 @@ class TorchRunner:
                 "load them again"
             )
         self.model, self.device, self.clock, self.config = model, model.device, clock, config
+        self.claim = claim
         self.runs_beside_python = self.device.type == "cuda"
         self.kv_dtype = cache_dtype(config.kv_cache_dtype, model.dtype)
         self.attention = choose_attention(config, model)
@@ -134,9 +135,9 @@ class TorchRunner:
             ConfigError: what the engine's drafts or steps need does not fit beside the KV pool.
             OutOfMemoryError: as when it was made.
         """
-        if any(getattr(config, name) != getattr(self.config, name) for name in STEP_FIELDS):
+        if (step_size(config), claim) != (step_size(self.config), self.claim):
             check_claim(self._with_steps(claim, config), self.num_kv_blocks * self.block_size, self.device)
-        self.config = config
+        self.config, self.claim = config, claim
         self._begin(config)
 
     def _with_steps(self, claim: MemoryClaim, config: EngineConfig) -> MemoryClaim:
@@ -222,6 +223,16 @@ class TorchRunner:
         token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
         hidden = decoder.hidden_states(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
         return hidden, decoder.lm_head(hidden[arrays.logit_rows])
+
+
+def step_size(config: EngineConfig) -> tuple[object, ...]:
+    """What decides how large a runner's steps get."""
+    return (
+        config.max_decode_rows,
+        config.max_num_batched_tokens,
+        config.enable_chunked_prefill,
+        config.max_prompt_tokens,
+    )
 
 
 def choose_attention(config: EngineConfig, model: LoadedModel) -> type[AttentionBackend]:

@@ -6,8 +6,8 @@ import pytest
 from fake_graph import FakeGraph, TensorLengthAttention
 
 from course.lab.lab import Lab
-from minillm.frontend import loading
 from minillm.kernels.attention import select
+from minillm.runner import kept_runners
 from minillm.runner.torch_runner import TorchRunner
 
 
@@ -23,7 +23,7 @@ def test_runs_of_a_lab_record_what_they_can_meet_once(tiny_lab: Lab, monkeypatch
         return graphs[-1]
 
     monkeypatch.setitem(select.BACKENDS, "eager", TensorLengthAttention)
-    monkeypatch.setattr(loading, "TorchRunner", partial(TorchRunner, make_graph=make_graph))
+    monkeypatch.setattr(kept_runners, "TorchRunner", partial(TorchRunner, make_graph=make_graph))
     changes = [{}, {"max_num_seqs": 1}, {"enable_prefix_caching": False}, {"max_num_seqs": 8}, {"num_kv_blocks": 64}]
     recorded = []
     for fields in changes:
@@ -31,7 +31,7 @@ def test_runs_of_a_lab_record_what_they_can_meet_once(tiny_lab: Lab, monkeypatch
         recorded.append(len(graphs))
         alone = Lab(short=True, **tiny_lab.defaults)
         with monkeypatch.context() as patch:
-            patch.setattr(loading, "TorchRunner", TorchRunner)
+            patch.setattr(kept_runners, "TorchRunner", TorchRunner)
             assert found == answers(alone, **fields) and all(found)
         alone.close()
     assert recorded == [3, 3, 3, 4, 7], "1, 2, 4 for four slots, 8 for eight, and 1, 2, 4 on another pool"

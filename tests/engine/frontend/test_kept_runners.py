@@ -1,5 +1,6 @@
 """One runner for engines that follow each other: what is recorded again, what is forgotten, and what is let go."""
 
+import gc
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,11 +14,10 @@ from fake_graph import FakeGraph, TensorLengthAttention
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import WallClock
-from minillm.frontend import loading
 from minillm.frontend.engine_thread import EngineThread
 from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
-from minillm.runner import largest_step
+from minillm.runner import kept_runners, largest_step
 from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.kv_pool import MemoryClaim, check_claim
 from minillm.runner.torch_runner import LEAST_ROWS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
@@ -32,13 +32,16 @@ class Recorder:
     def __init__(self) -> None:
         self.graphs: list[FakeGraph] = []
         self.runners: list[weakref.ref[TorchRunner]] = []
+        self.most = 1
+        """Runners of one engine."""
 
     def make_graph(self) -> FakeGraph:
         self.graphs.append(FakeGraph())
         return self.graphs[-1]
 
     def make_runner(self, *arguments: Any, **named: Any) -> TorchRunner:
-        assert all(runner() is None for runner in self.runners), "two KV pools at once"
+        alive = [runner for runner in self.runners if runner() is not None]
+        assert len(alive) < self.most, "more KV pools than an engine wants"
         runner = TorchRunner(*arguments, make_graph=self.make_graph, **named)
         runner.itself = runner  # type: ignore[attr-defined]  # whatever refers to itself is let go of all the same
         self.runners.append(weakref.ref(runner))
@@ -56,7 +59,7 @@ class Recorder:
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
     monkeypatch.setitem(select.BACKENDS, "eager", TensorLengthAttention)
-    monkeypatch.setattr(loading, "TorchRunner", recorder.make_runner)
+    monkeypatch.setattr(kept_runners, "TorchRunner", recorder.make_runner)
     return recorder
 
 
@@ -188,6 +191,28 @@ def test_a_draft_head_is_shown_nothing_after_its_engine(
     assert reader() is not None
     thread.reconfigure(config)
     assert recorder.runner.hidden_state_reader is None and reader() is None and len(recorder.runners) == 1
+
+
+def test_a_drafting_model_stays_as_long_as_it_drafts(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder
+) -> None:
+    expected, recorder.most = serve(thread), 2
+    found = []
+    for k in (2, 3):
+        drafting = {"method": "draft_model", "model": config.model, "k": k, "acceptance_floor": 0}
+        thread.reconfigure(config.replace(speculative=drafting))
+        found.append(serve(thread))
+        assert thread.call(lambda engine: engine.speculator.proposer.runner.num_kv_blocks).result() == 64
+        assert len(recorder.runners) == 2, "of the model and of its double"
+    drafts = recorder.runners[1]
+    assert found == [expected] * 2 and drafts() is not None
+    thread.reconfigure(config)
+    gc.collect()  # it refers to itself here
+    assert drafts() is None and len(recorder.runners) == 2
+    assert serve(thread) == expected
+    thread.reconfigure(config.replace(speculative=drafting))
+    thread.reconfigure(config.replace(speculative=drafting, num_kv_blocks=32))
+    assert len(recorder.runners) == 5, "one more that drafts, and two over other pools"
 
 
 def test_an_engine_that_cannot_be_built_leaves_the_runner_to_one_like_before(
