@@ -35,6 +35,7 @@ from minillm.speculation.speculator import Speculator
 if TYPE_CHECKING:
     from minillm.frontend.grammar_matcher import CompiledGrammar
     from minillm.model.loader import LoadedModel
+    from minillm.runner.kept_runners import KeptRunners
     from minillm.runner.torch_runner import TorchRunner
 
 REQUEST_NUMBERS = itertools.count()
@@ -54,6 +55,7 @@ class Engine:
         clock: the one source of time; None = the wall clock.
         proposer: drafts tokens; None = as `config.speculative` says.
         make_scheduler: puts the policies together, for policies of your own.
+        runners: of an engine that has ended, to go on with; None = there was none.
     Raises:
         ConfigError: the configuration does not fit the model or the memory.
         ModelError: the model cannot be loaded.
@@ -67,11 +69,12 @@ class Engine:
         clock: Clock | None = None,
         proposer: Proposer | None = None,
         make_scheduler: Callable[..., Scheduler] = assemble.make_scheduler,
+        runners: "KeptRunners | None" = None,
     ) -> None:
         from minillm.frontend.loading import load_parts  # torch: an engine over a simulated runner starts without it
 
         clock = clock or WallClock()
-        config, model, runner, proposer, row_cost = load_parts(config, model, proposer, clock)
+        config, model, runner, proposer, row_cost = load_parts(config, model, proposer, clock, runners)
         self._assemble(config, runner, clock, model, proposer, row_cost, make_scheduler, EngineCore)
 
     @classmethod

@@ -9,8 +9,10 @@ import gc
 import logging
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from minillm.core.errors import DeviceLostError, RequestError
@@ -26,6 +28,7 @@ from minillm.host.device import let_go
 from minillm.host.openmp import end_team
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
+from minillm.runner.kept_runners import KeptRunners
 
 if TYPE_CHECKING:
     from minillm.frontend.grammar_matcher import CompiledGrammar
@@ -110,7 +113,8 @@ class EngineThread:
         config: the engine's configuration.
         model: weights in memory; None loads `config.model`.
         clock: the one source of time; None = the wall clock.
-        build: makes each engine; an engine with parts of your own, say.
+        build: makes each engine, one with parts of your own, say; None = as they are, and on the same runner as far
+            as that can be kept.
     Raises:
         ConfigError, ModelError: the engine cannot be built.
     """
@@ -121,10 +125,11 @@ class EngineThread:
         model: LoadedModel | None = None,
         *,
         clock: Clock | None = None,
-        build: Callable[..., Engine] = Engine,
+        build: Callable[..., Engine] | None = None,
     ) -> None:
         self.clock = clock or WallClock()
-        self._build = build
+        self._runners = KeptRunners()
+        self._build = build or partial(Engine, runners=self._runners)
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
         self._views: dict[int, RequestView] = {}
@@ -210,11 +215,10 @@ class EngineThread:
         self._send(lambda: self._dispatch(self._engine.abort_all())).result()
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Abort everything and go on with a new engine; the weights are kept if they still fit.
+        """Abort everything and go on with a new engine; weights, KV pool and recorded graphs are kept where they fit.
 
         Raises:
-            ConfigError, ModelError: the new configuration cannot be built; the old engine stays. On a GPU it had to go
-                first, so that there it is built anew, and what was in flight is aborted.
+            ConfigError, ModelError: the new configuration cannot be built, and one like the old engine is.
         """
         same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
         self._send(lambda: self._replace_engine(config, same_weights)).result()
@@ -319,25 +323,27 @@ class EngineThread:
         return True
 
     def _replace_engine(self, config: EngineConfig, same_weights: bool) -> None:
-        on_gpu = self.model.device.type == "cuda"
-        if on_gpu:  # a KV pool takes most of its memory: there is no room for a second one
-            self._dispatch(self._engine.abort_all())
-            self._engine.close()
-            del self._engine
-            gc.collect()  # its parts refer to each other
+        model = self.model if same_weights else None
+        # The old one goes first: on a GPU its KV pool takes most of the memory, and elsewhere, too, the new one may
+        # want its runner.
+        self._dispatch(self._engine.abort_all())
+        self._engine.close()
+        to_go: list[weakref.ref[object]] = [weakref.ref(self._engine.drafts)]  # a drafting model has a KV pool, too
+        if not self._runners.turn_to(model, config):
+            to_go.append(weakref.ref(self._engine.runner))
+        del self._engine
+        if any(part() is not None for part in to_go):  # something refers to itself
+            gc.collect()  # not always: in a notebook that takes a quarter of a second
         try:
-            model = self.model if same_weights else None
             engine = self._build(config, model, clock=self.clock)
         except BaseException as error:
-            if on_gpu:
-                let_go(error)
-                self._stopping, self._death = True, error  # unless the old one can be had again
-                self._set_engine(self._build(self.config, self.model, clock=self.clock), self.model)
-                self._stopping, self._death = False, None
+            let_go(error)
+            self._runners.turn_to(self.model, self.config)
+            gc.collect()
+            self._stopping, self._death = True, error  # unless the old one can be had again
+            self._set_engine(self._build(self.config, self.model, clock=self.clock), self.model)
+            self._stopping, self._death = False, None
             raise
-        if not on_gpu:
-            self._dispatch(self._engine.abort_all())
-            self._engine.close()
         self._set_engine(engine, model)
 
     def _set_engine(self, engine: Engine, model: LoadedModel | None) -> None:

@@ -9,8 +9,8 @@ from minillm.core.request import Request
 from minillm.core.timeline import Clock, Timeline
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
+from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.parallel_runner import ParallelRunner
-from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, marginal_row_cost, memory_claim
 
@@ -27,9 +27,17 @@ class EngineParts(NamedTuple):
     """What one more row adds to the cost of a step: see marginal_row_cost."""
 
 
-def load_parts(config: EngineConfig, model: LoadedModel | None, proposer: Proposer | None, clock: Clock) -> EngineParts:
+def load_parts(
+    config: EngineConfig,
+    model: LoadedModel | None,
+    proposer: Proposer | None,
+    clock: Clock,
+    runners: KeptRunners | None = None,
+) -> EngineParts:
     """Load the weights, and make a runner on them and what drafts. What is given already is taken as it is.
 
+    Args:
+        runners: of an engine that has ended, to go on with.
     Raises:
         ConfigError: the configuration does not fit the model or the memory.
         ModelError: a model cannot be loaded.
@@ -43,12 +51,14 @@ def load_parts(config: EngineConfig, model: LoadedModel | None, proposer: Propos
         model = load_model(config)
     config = config.for_device(model.device.type)
     # Before the KV pool takes the memory that is left.
-    drafter = load_drafter(config, model) if proposer is None else None
-    runner = rank_0 or TorchRunner(model, config, clock, claim=memory_claim(config, drafter, model))
+    runners = runners or KeptRunners()
+    drafter = load_drafter(config, model, runners.drafting_model) if proposer is None else None
+    runner = rank_0 or runners.take("model", model, config, clock, memory_claim(config, drafter, model))
     if is_cold and rank_0 is None:
         warm_up(runner)
     if proposer is None:
-        proposer = make_proposer(config.replace(block_size=runner.block_size), drafter, runner, clock)
+        proposer = make_proposer(config.replace(block_size=runner.block_size), drafter, runner, clock, runners)
+    runners.drop_rest()
     return EngineParts(config, model, runner, proposer, marginal_row_cost(runner))
 
 
@@ -57,7 +67,7 @@ def load_proposer(
 ) -> tuple[Proposer, float]:
     """What drafts for a runner that is there already, and what one more row costs on it. Raises as load_parts."""
     own = config.replace(block_size=runner.block_size)
-    return make_proposer(own, load_drafter(config, model), runner, clock), marginal_row_cost(runner)
+    return make_proposer(own, load_drafter(config, model), runner, clock, KeptRunners()), marginal_row_cost(runner)
 
 
 def warm_up(runner: Runner) -> None:

@@ -252,5 +252,6 @@ class EngineConfig(StrictModel):
     @property
     def max_decode_rows(self) -> int:
         """Most tokens that requests with nothing to catch up on compute in one step: one each, and their drafts."""
-        drafting = min(self.max_num_seqs, self.speculative.max_batch) * self.speculative.k if self.speculative else 0
-        return self.max_num_seqs + drafting
+        num_seqs = 1 if self.batching == "none" else self.max_num_seqs
+        drafting = min(num_seqs, self.speculative.max_batch) * self.speculative.k if self.speculative else 0
+        return num_seqs + drafting

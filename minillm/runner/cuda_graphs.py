@@ -89,7 +89,9 @@ def graph_sizes(max_batch: int) -> list[int]:
 
 
 class GraphedDecode:
-    """Decode steps of at most as many sequences as `pending` has rows, recorded in the sizes of `graph_sizes`.
+    """Decode steps of at most as many sequences as `pending` has rows, in the sizes that `record` was asked for.
+
+    Recordings are kept: one engine after the other may use them, as long as they share the runner.
 
     Args:
         decoder, ops, backend: the forward pass to record; the backend must be capturable.
@@ -119,18 +121,34 @@ class GraphedDecode:
         self.inputs = torch.zeros(4, max_batch + -max_batch % ALIGNMENT, dtype=torch.int32, device=self.device)
         """[4, max_batch rounded up to ALIGNMENT]: token ids, positions, slots, context lengths. Graphs read the first
         columns."""
-        # While recording, every row is token 0 in the null block, in a context of one token.
-        self.inputs[2], self.inputs[3] = kv_pool.null_block * kv_pool.block_size, 1
         self.query_starts = torch.arange(max_batch + 1, dtype=torch.int32, device=self.device)
         shape = (max_batch, blocks_for(max_context, kv_pool.block_size))
         self.block_tables = torch.full(shape, kv_pool.null_block, dtype=torch.int32, device=self.device)
         """[max_batch, table_width]. Only as many columns are renewed as a step needs: a window of 128k tokens has 8192,
         and no row reads past its own length."""
-        self.sizes = graph_sizes(max_batch)
+        self.make_graph = make_graph
         self.recordings: dict[int, Graph] = {}
+        self.sizes: list[int] = []
+        """Those in use: of the recordings, what the present engine would have made by itself. A step is padded to the
+        same size whatever ran before, so it computes, and costs, the same."""
+
+    def record(self, max_batch: int) -> None:
+        """Be ready for any batch of up to `max_batch` sequences: record the sizes that are not recorded yet.
+
+        All of them now, not each when it is first met: a recording takes as long as many steps, and that step would be
+        timed with it.
+        """
+        self.sizes = graph_sizes(max_batch)
+        missing = [size for size in self.sizes if size not in self.recordings]
+        if not missing:
+            return
+        # While recording, every row is token 0 in the null block, in a context of one token.
+        self.inputs[:2], self.inputs[3] = 0, 1
+        self.inputs[2] = self.kv_pool.null_block * self.kv_pool.block_size
+        self.block_tables.fill_(self.kv_pool.null_block)
         # The largest first: the memory of its activations then serves all the others.
-        for size in tqdm(self.sizes[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
-            self.recordings[size] = self._record(size, make_graph())
+        for size in tqdm(missing[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
+            self.recordings[size] = self._record(size, self.make_graph())
 
     def num_padding(self, scheduled: Sequence[ScheduledRequest]) -> int:
         """Sequences to add to a step of decodes, so that it is as large as a recording; 0 for any other step, and for
@@ -147,7 +165,7 @@ class GraphedDecode:
         """Hidden states [R, h] and logits [R, V] of a padded batch of decodes, good until the next call; None if it is
         anything else."""
         arrays, (size, width) = batch.arrays, batch.arrays.block_tables.shape
-        if not batch.only_decodes or size not in self.recordings:
+        if not batch.only_decodes or size not in self.sizes:
             return None
         inputs = np.stack((arrays.token_ids, arrays.positions, arrays.slots, arrays.context_lens))
         self.inputs[:, :size].copy_(to_device(inputs, self.device))

@@ -152,6 +152,13 @@ def size_kv_pool(
     return num_blocks
 
 
+def check_claim(claim: MemoryClaim, num_tokens: int, device: torch.device) -> None:
+    """Raise ConfigError unless there is room for a claim beside a KV pool of `num_tokens` that is there already."""
+    num_bytes = claim.num_bytes + claim.bytes_per_token * num_tokens
+    fields = "num_kv_blocks or kv_cache_memory_gb"
+    _check_fits("what drafts and steps need beside the KV pool", fields, num_bytes, free_bytes(device), device)
+
+
 def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
     """Blocks of swap space on the host: none unless preemption="swap".
 

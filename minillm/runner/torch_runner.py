@@ -23,15 +23,49 @@ from minillm.runner.batch_layout import BlockTables, HostBatch, lay_out, upload
 from minillm.runner.cuda_graphs import CudaGraph, Graph, GraphedDecode, side_stream
 from minillm.runner.grammar_masks import apply_grammars
 from minillm.runner.hidden_states import HiddenStateReader
-from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, size_kv_pool, size_swap_pool
+from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, check_claim, size_kv_pool, size_swap_pool
 from minillm.runner.largest_step import gathered_bytes_per_token, largest_step_bytes
 from minillm.runner.pending_tokens import PendingTokens
 from minillm.runner.rejection_sampler import RejectionSampler, num_kept
 from minillm.runner.sampler import SampleInFlight
 
+RUNNER_FIELDS = (
+    "quantization",
+    "max_model_len",
+    "block_size",
+    "num_kv_blocks",
+    "kv_cache_memory_gb",
+    "kv_cache_dtype",
+    "sliding_window",
+    "attention_sinks",
+    "preemption",
+    "swap_space_gb",
+    "attention_backend",
+    "cuda_graphs",
+    "fused_kernels",
+    "tensor_parallel_size",
+)
+"""Config fields that decide which kernels a runner has, over which memory: with another value it takes another one."""
+
+STEP_FIELDS = (
+    "batching",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "enable_chunked_prefill",
+    "max_prompt_tokens",
+    "speculative",
+)
+"""Config fields that decide how large its steps get. A KV pool whose size was left open has the memory they leave."""
+
+LEAST_ROWS = 128
+"""Rows that a runner has room for at least, so that an engine with more slots than the one before finds the memory that
+graphs are recorded on: 40 MB of logits with a large vocabulary."""
+
 
 class TorchRunner:
     """Runs a LoadedModel over a paged KV pool that it owns.
+
+    Engines may use it, one after the other: see `suits` and `start_over`.
 
     Args:
         model: weights; engines may share them.
@@ -61,40 +95,84 @@ class TorchRunner:
                 f"quantization is {config.quantization!r}, and these weights were loaded with {model.quantization!r}: "
                 "load them again"
             )
-        self.model, self.device, self.clock = model, model.device, clock
+        self.model, self.device, self.clock, self.config = model, model.device, clock, config
+        self.claim = claim
         self.runs_beside_python = self.device.type == "cuda"
         self.kv_dtype = cache_dtype(config.kv_cache_dtype, model.dtype)
         self.attention = choose_attention(config, model)
         self.ops = select_ops(config.fused_kernels, self.device, self.kv_dtype, model.decoder.activation_dtype)
         self.block_size = config.block_size or self.attention.block_size
         shape = (model.model_config, self.block_size, self.kv_dtype)
-        if self.device.type == "cuda":
-            with memory_errors(self.device, "a step", "Lower max_num_batched_tokens, max_num_seqs or max_model_len"):
-                activations = largest_step_bytes(
-                    model, config, self.attention, self.ops, self.block_size, self.kv_dtype
-                )
-            gathered = gathered_bytes_per_token(model, self.attention)
-            claim = MemoryClaim(claim.num_bytes + activations, claim.bytes_per_token + gathered)
+        claim = self._with_steps(claim, config)
         self.num_kv_blocks = model.ranks.smallest(size_kv_pool(config, *shape, self.device, claim), self.device)
         self.num_host_blocks = size_swap_pool(config, *shape)
         with memory_errors(self.device, "the KV pool", "Lower num_kv_blocks or kv_cache_memory_gb"):
             self.kv_pool = KVPool(model.model_config, self.num_kv_blocks, self.num_host_blocks, *shape[1:], self.device)
-        self.block_tables = BlockTables(self.block_size, self.kv_pool.null_block)
         self.sampler = RejectionSampler()
-        self.pending = PendingTokens(config.max_decode_rows, self.device)
-        self.hidden_state_reader: HiddenStateReader | None = None
-        """Sees what goes into the output head."""
-        self.fast_decode: GraphedDecode | None = None
-        """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
+        host_counts = any(mlp.stacked is None for mlp in model.decoder.sparse_mlps)  # see MoE.one_by_one
         if make_graph is None and self.device.type == "cuda":
             make_graph = partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
-        host_counts = any(mlp.stacked is None for mlp in model.decoder.sparse_mlps)  # see MoE.one_by_one
-        if make_graph is not None and config.cuda_graphs and self.attention.capturable and not host_counts:
-            longest = config.max_model_len or model.model_config.max_position_embeddings
-            max_context = longest if config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
-            self.fast_decode = GraphedDecode(
-                model.decoder, self.ops, self.attention, self.kv_pool, self.pending, max_context, make_graph
+        if not (config.cuda_graphs and self.attention.capturable) or host_counts:
+            make_graph = None
+        self.make_graph = make_graph
+        """None = no step is recorded."""
+        self.pending = PendingTokens(0, self.device)
+        self.fast_decode: GraphedDecode | None = None
+        """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
+        self._begin(config)
+
+    def suits(self, model: LoadedModel, config: EngineConfig) -> bool:
+        """Whether an engine of this configuration would get just such a runner: same weights, kernels and memory."""
+        is_sized = config.num_kv_blocks is not None or config.kv_cache_memory_gb is not None
+        names = RUNNER_FIELDS if is_sized else (*RUNNER_FIELDS, *STEP_FIELDS)
+        return self.model is model and all(getattr(config, name) == getattr(self.config, name) for name in names)
+
+    def start_over(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
+        """Go on for another engine, which it `suits`; the one before has ended. What that left in the KV pool is in
+        blocks that belong to no request, and is overwritten.
+
+        Raises:
+            ConfigError: what the engine's drafts or steps need does not fit beside the KV pool.
+            OutOfMemoryError: as when it was made.
+        """
+        if (step_size(config), claim) != (step_size(self.config), self.claim):
+            check_claim(self._with_steps(claim, config), self.num_kv_blocks * self.block_size, self.device)
+        self.config, self.claim = config, claim
+        self._begin(config)
+
+    def _with_steps(self, claim: MemoryClaim, config: EngineConfig) -> MemoryClaim:
+        """The claim, and what steps take of a GPU beside it."""
+        if self.device.type != "cuda":
+            return claim
+        with memory_errors(self.device, "a step", "Lower max_num_batched_tokens, max_num_seqs or max_model_len"):
+            activations = largest_step_bytes(
+                self.model, config, self.attention, self.ops, self.block_size, self.kv_dtype
             )
+        gathered = gathered_bytes_per_token(self.model, self.attention)
+        return MemoryClaim(claim.num_bytes + activations, claim.bytes_per_token + gathered)
+
+    def _begin(self, config: EngineConfig) -> None:
+        """Know of no request, and be ready for the steps that an engine of this configuration can meet."""
+        self.block_tables = BlockTables(self.block_size, self.kv_pool.null_block)
+        self.hidden_state_reader: HiddenStateReader | None = None
+        """Sees what goes into the output head."""
+        self._make_room(config.max_decode_rows)
+        self.pending.rows = {}
+        if self.fast_decode is not None:
+            self.fast_decode.record(config.max_decode_rows)
+
+    def _make_room(self, num_rows: int) -> None:
+        """Memory for what `num_rows` rows sample, and for graphs that read it."""
+        if num_rows <= len(self.pending.sampled):
+            return
+        self.pending = PendingTokens(max(num_rows, LEAST_ROWS), self.device)
+        self.fast_decode = None  # its graphs read the memory of before
+        if self.make_graph is None:
+            return
+        longest = self.config.max_model_len or self.model.model_config.max_position_embeddings
+        max_context = longest if self.config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
+        parts = (self.model.decoder, self.ops, self.attention, self.kv_pool, self.pending)
+        self.fast_decode = GraphedDecode(*parts, max_context, self.make_graph)
 
     @torch.inference_mode()
     @device_errors()
@@ -145,6 +223,16 @@ class TorchRunner:
         token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
         hidden = decoder.hidden_states(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
         return hidden, decoder.lm_head(hidden[arrays.logit_rows])
+
+
+def step_size(config: EngineConfig) -> tuple[object, ...]:
+    """What decides how large a runner's steps get."""
+    return (
+        config.max_decode_rows,
+        config.max_num_batched_tokens,
+        config.enable_chunked_prefill,
+        config.max_prompt_tokens,
+    )
 
 
 def choose_attention(config: EngineConfig, model: LoadedModel) -> type[AttentionBackend]:

@@ -12,6 +12,7 @@ from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import KVCacheSize
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
+from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
@@ -40,11 +41,12 @@ class BringsProposer(Protocol):
         """
 
 
-def load_drafter(config: EngineConfig, model: LoadedModel | None) -> Drafter:
+def load_drafter(config: EngineConfig, model: LoadedModel | None, kept: LoadedModel | None = None) -> Drafter:
     """What `config.speculative` drafts with. To be loaded before a KV pool takes the memory that is left.
 
     Args:
         model: whose output is to be drafted; None where there is none, or it is simulated.
+        kept: what drafted before for this very model, loaded as `config` says.
     Raises:
         ConfigError: the method needs a model, or another one.
         ModelError: the draft model or the draft head cannot be loaded.
@@ -57,6 +59,8 @@ def load_drafter(config: EngineConfig, model: LoadedModel | None) -> Drafter:
     if isinstance(wanted, BringsProposer):
         return model
     if wanted.method == "draft_model":
+        if kept is not None and kept.name == wanted.model:
+            return kept
         small = load_model(config.replace(model=wanted.model, speculative=None))
         check_vocabulary(small, model)
         return small
@@ -77,12 +81,15 @@ def memory_claim(config: EngineConfig, drafter: Drafter, model: LoadedModel | No
     return NO_CLAIM
 
 
-def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock: Clock) -> Proposer:
+def make_proposer(
+    config: EngineConfig, drafter: Drafter, runner: Runner, clock: Clock, runners: KeptRunners
+) -> Proposer:
     """The proposer for `config.speculative`; one that proposes nothing if there is none.
 
     Args:
         drafter: from `load_drafter`.
         runner: of the model whose output is drafted.
+        runners: where a drafting model gets its own.
     Raises:
         ConfigError: it needs more memory.
     """
@@ -104,7 +111,7 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
         swap_space_gb=default_of(EngineConfig, "swap_space_gb"),
     )
     make = wanted.make_proposer if isinstance(wanted, BringsProposer) else DraftModelProposer
-    return make(TorchRunner(drafter, own_config, clock), config)
+    return make(runners.take("drafts", drafter, own_config, clock), config)
 
 
 def check_vocabulary(small: LoadedModel, model: LoadedModel) -> None:

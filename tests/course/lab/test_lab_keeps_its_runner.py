@@ -1,0 +1,38 @@
+"""A run with other fields costs its own time: weights, KV pool and recorded graphs stay where they suit."""
+
+from functools import partial
+
+import pytest
+from fake_graph import FakeGraph, TensorLengthAttention
+
+from course.lab.lab import Lab
+from minillm.kernels.attention import select
+from minillm.runner import kept_runners
+from minillm.runner.torch_runner import TorchRunner
+
+
+def answers(lab: Lab, **fields: object) -> list[list[int]]:
+    return [output.token_ids for output in lab.run("chat", attention_backend="eager", **fields).outputs]
+
+
+def test_runs_of_a_lab_record_what_they_can_meet_once(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[FakeGraph] = []
+
+    def make_graph() -> FakeGraph:
+        graphs.append(FakeGraph())
+        return graphs[-1]
+
+    monkeypatch.setitem(select.BACKENDS, "eager", TensorLengthAttention)
+    monkeypatch.setattr(kept_runners, "TorchRunner", partial(TorchRunner, make_graph=make_graph))
+    changes = [{}, {"max_num_seqs": 1}, {"enable_prefix_caching": False}, {"max_num_seqs": 8}, {"num_kv_blocks": 64}]
+    recorded = []
+    for fields in changes:
+        found = answers(tiny_lab, **fields)
+        recorded.append(len(graphs))
+        alone = Lab(short=True, **tiny_lab.defaults)
+        with monkeypatch.context() as patch:
+            patch.setattr(kept_runners, "TorchRunner", TorchRunner)
+            assert found == answers(alone, **fields) and all(found)
+        alone.close()
+    assert recorded == [3, 3, 3, 4, 7], "1, 2, 4 for four slots, 8 for eight, and 1, 2, 4 on another pool"
+    assert sum(graph.num_replays for graph in graphs) > 20

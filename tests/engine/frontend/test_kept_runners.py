@@ -1,0 +1,280 @@
+"""One runner for engines that follow each other: what is recorded again, what is forgotten, and what is let go."""
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from draft_heads import make_head
+from fake_graph import FakeGraph, TensorLengthAttention
+
+from minillm import Engine, EngineConfig, SamplingParams
+from minillm.core.errors import ConfigError
+from minillm.core.timeline import WallClock
+from minillm.frontend.engine_thread import EngineThread
+from minillm.kernels.attention import select
+from minillm.model.loader import LoadedModel
+from minillm.runner import kept_runners, largest_step
+from minillm.runner.cuda_graphs import graph_sizes
+from minillm.runner.kv_pool import MemoryClaim, check_claim
+from minillm.runner.torch_runner import LEAST_ROWS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 17, 9)]
+
+
+class Recorder:
+    """Makes runners whose graphs are fakes, and notes what is recorded, in which runner's life."""
+
+    def __init__(self) -> None:
+        self.graphs: list[FakeGraph] = []
+        self.runners: list[weakref.ref[TorchRunner]] = []
+        self.most = 1
+        """Runners of one engine."""
+
+    def make_graph(self) -> FakeGraph:
+        self.graphs.append(FakeGraph())
+        return self.graphs[-1]
+
+    def make_runner(self, *arguments: Any, **named: Any) -> TorchRunner:
+        alive = [runner for runner in self.runners if runner() is not None]
+        assert len(alive) < self.most, "more KV pools than an engine wants"
+        runner = TorchRunner(*arguments, make_graph=self.make_graph, **named)
+        runner.itself = runner  # type: ignore[attr-defined]  # whatever refers to itself is let go of all the same
+        self.runners.append(weakref.ref(runner))
+        return runner
+
+    @property
+    def runner(self) -> TorchRunner:
+        """The one in use."""
+        runner = self.runners[-1]()
+        assert runner is not None
+        return runner
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setitem(select.BACKENDS, "eager", TensorLengthAttention)
+    monkeypatch.setattr(kept_runners, "TorchRunner", recorder.make_runner)
+    return recorder
+
+
+@pytest.fixture(scope="module")
+def config(tiny_llama_path: Path) -> EngineConfig:
+    return EngineConfig(
+        model=str(tiny_llama_path),
+        dtype="float32",
+        device="cpu",
+        attention_backend="eager",
+        num_kv_blocks=64,
+        block_size=4,
+        max_model_len=96,
+        max_num_seqs=4,
+        max_num_batched_tokens=16,
+    )
+
+
+@pytest.fixture
+def thread(config: EngineConfig, model: LoadedModel, recorder: Recorder) -> Iterator[EngineThread]:
+    with EngineThread(config, model) as thread:
+        yield thread
+
+
+def serve(thread: EngineThread) -> list[list[int]]:
+    streams = [thread.submit(prompt, GREEDY) for prompt in PROMPTS]
+    return [stream.result(timeout=60).token_ids for stream in streams]
+
+
+def serve_alone(config: EngineConfig, model: LoadedModel) -> list[list[int]]:
+    """By an engine of its own, without graphs."""
+    clock = WallClock()
+    engine = Engine.on_runner(config, TorchRunner(model, config, clock), clock, model=model)
+    names = [engine.add_request(prompt, GREEDY, stream=False) for prompt in PROMPTS]
+    answers: dict[str, list[int]] = {}
+    while engine.has_unfinished:
+        answers |= {output.request_id: output.token_ids for output in engine.step() if output.finished}
+    return [answers[name] for name in names]
+
+
+def test_a_change_of_the_scheduler_records_nothing_and_one_of_the_pool_everything(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder
+) -> None:
+    assert sorted(recorder.runner.fast_decode.recordings) == [1, 2, 4] and len(recorder.graphs) == 3
+    for fields in (
+        {"enable_prefix_caching": False},
+        {"enable_chunked_prefill": False, "max_num_batched_tokens": 96},
+        {"batching": "static"},
+        {"batching": "none"},
+        {"scheduling_order": "shortest_prompt"},
+        {"kv_reservation": "max_len"},
+        {"max_num_seqs": 2},
+        {"max_queue_len": 9, "max_prompt_tokens": 40},
+    ):
+        thread.reconfigure(config.replace(**fields))
+    assert len(recorder.graphs) == 3 and len(recorder.runners) == 1
+    thread.reconfigure(config.replace(num_kv_blocks=32))
+    assert len(recorder.graphs) == 6 and len(recorder.runners) == 2
+    thread.reconfigure(config.replace(num_kv_blocks=32, sliding_window=8))
+    assert len(recorder.graphs) == 9 and len(recorder.runners) == 3
+
+
+def test_more_slots_record_only_the_sizes_they_add(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder
+) -> None:
+    thread.reconfigure(config.replace(max_num_seqs=16))
+    assert sorted(recorder.runner.fast_decode.recordings) == [1, 2, 4, 8, 16]
+    thread.reconfigure(config.replace(speculative={"method": "ngram", "k": 3}))  # 4 requests check 4 tokens each
+    assert len(recorder.graphs) == 5
+    more = LEAST_ROWS + 2  # the memory of the graphs has no room for them
+    thread.reconfigure(config.replace(max_num_seqs=more, max_num_batched_tokens=more))
+    assert len(recorder.runners) == 1 and len(recorder.graphs) == 5 + len(graph_sizes(more))
+
+
+def test_a_step_is_padded_as_if_no_other_engine_had_recorded(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder
+) -> None:
+    """Or its time, and the last bits of its logits, would depend on what was run before."""
+    thread.reconfigure(config.replace(max_num_seqs=3))
+    thread.reconfigure(config)
+    graphed = recorder.runner.fast_decode
+    assert sorted(graphed.recordings) == [1, 2, 3, 4] and graphed.sizes == [1, 2, 4]
+    thread.submit(PROMPTS[0], GREEDY).result(timeout=60)
+    assert graphed.recordings[1].num_replays > 0
+    streams = [thread.submit([7, number], GREEDY) for number in range(3)]
+    assert [len(stream.result(timeout=60).token_ids) for stream in streams] == [12] * 3
+    assert graphed.recordings[3].num_replays == 0
+
+
+def test_every_engine_answers_as_one_of_its_own(
+    thread: EngineThread, config: EngineConfig, model: LoadedModel, recorder: Recorder
+) -> None:
+    """Whatever the one before has left: keys and values, block tables, requests in flight, a cached prefix."""
+    for fields in (
+        {"async_scheduling": True},
+        {"enable_prefix_caching": False},
+        {"max_num_seqs": 2, "async_scheduling": True},
+        {"speculative": {"method": "ngram", "k": 3, "acceptance_floor": 0, "min_output_tokens": 1}},
+        {"enable_chunked_prefill": False, "max_num_batched_tokens": 96},
+        {"max_num_seqs": 6},
+    ):
+        wanted = config.replace(**fields)
+        in_flight = thread.submit(PROMPTS[2], SamplingParams(temperature=0, max_tokens=60, ignore_eos=True))
+        next(iter(in_flight))
+        thread.reconfigure(wanted)
+        assert recorder.runner.pending.rows == {}
+        for layer in recorder.runner.kv_pool.layers:
+            layer[:-1].fill_(7.0)
+        assert serve(thread) == serve_alone(wanted, model)
+    assert len(recorder.runners) == 1
+
+
+def test_the_first_request_of_an_engine_finds_no_prefix(thread: EngineThread, config: EngineConfig) -> None:
+    prefilled = []
+    for max_num_seqs in (4, 3):
+        thread.reconfigure(config.replace(max_num_seqs=max_num_seqs))
+        thread.submit(PROMPTS[2], GREEDY).result(timeout=60)
+        steps = thread.call(lambda engine: list(engine.steps)).result()
+        prefilled.append(sum(step.num_prefill_tokens for step in steps))
+    assert prefilled == [len(PROMPTS[2])] * 2
+
+
+def test_a_draft_head_is_shown_nothing_after_its_engine(
+    thread: EngineThread, config: EngineConfig, model: LoadedModel, recorder: Recorder, tmp_path: Path
+) -> None:
+    make_head(tmp_path, model)
+    thread.reconfigure(config.replace(speculative={"method": "draft_head", "model": str(tmp_path), "k": 2}))
+    reader = weakref.ref(recorder.runner.hidden_state_reader)
+    assert reader() is not None
+    thread.reconfigure(config)
+    assert recorder.runner.hidden_state_reader is None and reader() is None and len(recorder.runners) == 1
+
+
+def test_a_drafting_model_stays_as_long_as_it_drafts(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder
+) -> None:
+    expected, recorder.most = serve(thread), 2
+    found = []
+    for k in (2, 3):
+        drafting = {"method": "draft_model", "model": config.model, "k": k, "acceptance_floor": 0}
+        thread.reconfigure(config.replace(speculative=drafting))
+        found.append(serve(thread))
+        assert thread.call(lambda engine: engine.speculator.proposer.runner.num_kv_blocks).result() == 64
+        assert len(recorder.runners) == 2, "of the model and of its double"
+    drafts = recorder.runners[1]
+    assert found == [expected] * 2 and drafts() is not None
+    thread.reconfigure(config)
+    gc.collect()  # it refers to itself here
+    assert drafts() is None and len(recorder.runners) == 2
+    assert serve(thread) == expected
+    thread.reconfigure(config.replace(speculative=drafting))
+    thread.reconfigure(config.replace(speculative=drafting, num_kv_blocks=32))
+    assert len(recorder.runners) == 5, "one more that drafts, and two over other pools"
+
+
+def test_an_engine_that_cannot_be_built_leaves_the_runner_to_one_like_before(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder
+) -> None:
+    expected = serve(thread)
+    for fields, kept in ({"kv_reservation": "max_len", "num_kv_blocks": 10}, False), ({"max_num_seqs": 2}, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Engine, "_assemble", refuse)
+            before = len(recorder.runners)
+            with pytest.raises(ConfigError, match="no such engine"):
+                thread.reconfigure(config.replace(**fields))
+        assert (len(recorder.runners) == before) == kept
+        assert thread.config.max_num_seqs == 4 and serve(thread) == expected
+
+
+def refuse(engine: Engine, config: EngineConfig, *_: object) -> None:
+    """Only one that is new."""
+    if config.max_num_seqs == 2 or config.num_kv_blocks == 10:
+        raise ConfigError("no such engine")
+    assemble(engine, config, *_)
+
+
+assemble: Callable[..., None] = Engine._assemble
+
+
+def test_a_runner_reads_no_field_that_is_not_compared(
+    model: LoadedModel, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an engine would go on with a runner that is not the one it asked for."""
+    monkeypatch.setattr(largest_step, "peak_bytes", lambda work, device: 0)
+    read: set[str] = set()
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            read.add(name)
+            return getattr(wanted, name)
+
+    for fields in ({}, {"preemption": "swap"}, {"num_kv_blocks": None}, {"sliding_window": 8}):
+        wanted = config.replace(**fields)
+        watched = cast(EngineConfig, Watched())
+        runner = TorchRunner(model, watched, WallClock(), FakeGraph)
+        shape = (runner.attention, runner.ops, runner.block_size, runner.kv_dtype)
+        largest_step.largest_step_bytes(model, watched, *shape)  # as on a GPU
+    assert {"max_num_batched_tokens", "num_kv_blocks", "max_decode_rows"} < read
+    read.remove("max_decode_rows")  # of the fields max_num_seqs, batching and speculative
+    assert read <= {*RUNNER_FIELDS, *STEP_FIELDS} <= set(EngineConfig.model_fields)
+
+
+def test_a_pool_whose_size_was_left_open_suits_steps_of_the_same_size_only(
+    model: LoadedModel, config: EngineConfig
+) -> None:
+    left_open = config.replace(num_kv_blocks=None)
+    for sized, suits in (config, True), (left_open, False), (left_open.replace(kv_cache_memory_gb=0.001), True):
+        runner = TorchRunner(model, sized, WallClock())
+        assert runner.suits(model, sized)
+        assert runner.suits(model, sized.replace(max_num_batched_tokens=64)) == suits
+        assert not runner.suits(model, sized.replace(kv_cache_dtype="int8"))
+        assert not runner.suits(replace(model), sized), "other weights"
+
+
+def test_what_drafts_need_beside_a_pool_that_is_there_must_fit(model: LoadedModel) -> None:
+    check_claim(MemoryClaim(bytes_per_token=1), 1000, model.device)
+    with pytest.raises(ConfigError, match="drafts and steps need beside the KV pool would take"):
+        check_claim(MemoryClaim(bytes_per_token=10**12), 1000, model.device)
