@@ -37,7 +37,7 @@ class TorchRunner:
         model: weights; engines may share them.
         config: reads the fields on KV memory, swap space, attention backend, kernels and graphs.
         clock: the engine's.
-        make_graph: how steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
+        make_graph: how steps are captured and replayed; None = by CUDA graphs, where there is CUDA.
         claim: memory that the KV pool leaves free.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
