@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from course.loadgen.client import Exchange, Failure
-from course.loadgen.stream import Answer, read_answer
+from course.loadgen.client import ClientExchange, Failure
+from course.loadgen.stream import StreamedAnswer, read_answer
 from minillm.core.brief import brief
 from minillm.core.request import FinishReason
 from minillm.core.timeline import Timeline
@@ -97,7 +97,7 @@ class Observation:
         return FinishReason.TIMEOUT if self.outcome == Failure.TIMEOUT else FinishReason.ERROR
 
 
-def observe(exchange: Exchange, start: float, answer: Answer | None = None) -> Observation:
+def observe(exchange: ClientExchange, start: float, answer: StreamedAnswer | None = None) -> Observation:
     """One request, as far as it has got.
 
     Args:
@@ -131,7 +131,7 @@ def observe(exchange: Exchange, start: float, answer: Answer | None = None) -> O
     )
 
 
-def _outcome(exchange: Exchange, answer: Answer) -> tuple[str, str]:
+def _outcome(exchange: ClientExchange, answer: StreamedAnswer) -> tuple[str, str]:
     if not exchange.is_over:
         return NEVER_SENT if exchange.sent is None else CUT_OFF, ""
     if exchange.failure is not None:

@@ -61,7 +61,7 @@ class HostBatch:
 
     @property
     def only_decodes(self) -> bool:
-        """Every sequence computes one token, and each one but the padding samples the next: what a CUDA graph can replay."""
+        """Every sequence computes one token, and each one but the padding samples the next: a CUDA graph can do it."""
         return self.num_decodes == len(self.arrays.context_lens) == len(self.arrays.logit_rows) + self.num_padding
 
 
