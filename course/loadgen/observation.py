@@ -51,7 +51,7 @@ class Observation:
     token_source: TokenSource
     max_tokens: int
     prompt_tokens: int | None
-    """By the server's usage."""
+    """Prompt tokens by the server's own count (`usage`)."""
     cached_tokens: int | None
     finish_reason: str | None
     server_times: dict[str, Any] = field(default_factory=dict)
@@ -101,7 +101,7 @@ def observe(exchange: ClientExchange, start: float, answer: StreamedAnswer | Non
     """One request, as far as it has got.
 
     Args:
-        start: of the test, on the client's clock.
+        start: when the test began, on the client's clock.
         answer: what its stream has said, where it has been read already.
     """
     answer = answer or read_answer(exchange.reads)

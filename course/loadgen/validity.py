@@ -17,11 +17,12 @@ LATE_S, LATE_SHARE = 0.005, 0.05
 NEAR_ZERO = 0.1
 """A gap below this share of the request's own mean gap was not made by a decode step."""
 FEW = 100
-"""With fewer requests, p99 is the slowest one or between the two slowest."""
+"""Fewest requests for a p99: with fewer it is the slowest one or between the two slowest."""
 BUSY_CPU = 0.7
 """The share of one core above which the client's own event loop is a queue."""
 TOKENS_AN_EVENT, NEAR_ZERO_GAPS = 1.1, 0.1
-"""From here on chunks are coalesced: a stray event of two tokens, or a gap that the network closed, is nothing yet."""
+"""Tokens an event from which chunks are coalesced, and the share of gaps near 0: a stray event of two tokens, or a gap
+that the network closed, is nothing yet."""
 LAG_SHARE = 0.25
 """The share of the median gap by which a late event loop moves gaps as much as one wants to see."""
 SHORT_SHARE = 0.05
@@ -165,4 +166,4 @@ CHECKS: dict[str, Callable[[LoadTestEvidence], Facts]] = {
     "other_traffic": _other_traffic,
     "few_samples": lambda e: {"total": len(e.completed)} if 0 < len(e.completed) < FEW else None,
 }
-"""By the message's name in validity.toml, the gravest first."""
+"""The check for each message in validity.toml, the gravest first."""

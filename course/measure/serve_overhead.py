@@ -160,7 +160,7 @@ def run(
 
     Args:
         streams: None = 8 and 64.
-        prompt_words: of each prompt.
+        prompt_words: how long each prompt is, in words.
     Raises:
         BenchmarkError: the server does not start, or a side did not do the work.
         ConfigError, ModelError: see Engine.

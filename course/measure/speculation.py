@@ -126,8 +126,8 @@ def run(
     """Measure. The methods take turns within every repeat.
 
     Args:
-        methods: of `SpeculativeConfig.method`, each with its defaults, or as `target`'s fields say.
-        names: of the jobs to run; None = all.
+        methods: values of `SpeculativeConfig.method`, each with its defaults, or as `target`'s fields say.
+        names: which jobs to run; None = all.
         prompts: see make_jobs.
     Raises:
         ConfigError, ModelError: see Engine and make_jobs. ConfigError also if the fields are of a method that is not

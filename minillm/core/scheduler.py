@@ -59,7 +59,7 @@ class Scheduler:
         self.preemption = preemption or Recompute()
         self.drafts = drafts or NoDrafts()
         self.running: list[Request] = []
-        """In order of the preemption policy's rank, then of admission."""
+        """Requests that hold a slot, in order of the preemption policy's rank, then of admission."""
         self.num_steps = 0
         self.num_arrivals = 0
         self.num_preemptions = 0

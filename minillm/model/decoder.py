@@ -140,7 +140,7 @@ class Decoder(LayeredModel):
 
     Args:
         config: its shape.
-        dtype: of weights and of activations (but see `minillm.model.cpu.compute_in_float32`).
+        dtype: what weights and activations are stored in (but see `minillm.model.cpu.compute_in_float32`).
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:

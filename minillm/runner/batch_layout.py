@@ -48,7 +48,7 @@ class HostBatch:
     """A step laid out on the host. Sequences with one new token come first."""
 
     scheduled: Sequence[ScheduledRequest]
-    """In the order of their tokens"""
+    """The requests, in the order of their tokens."""
     arrays: BatchArrays[np.ndarray]
     rows: list[Row]
     """R, in the order of logit_rows; a request with n draft tokens has n + 1"""
@@ -92,7 +92,7 @@ class BlockTables:
     def update(self, lists: Sequence[Sequence[int]], starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """[N, max_blocks] int32: the blocks of each request's tokens [0, end), padded with the null block.
 
-        Of a list it has seen, what lies before `start` is as it was (:attr:`ScheduledRequest.block_ids`).
+        A list that it has seen before is unchanged before `start` (:attr:`ScheduledRequest.block_ids`).
         """
         before, num_held, tables = self._kept
         num_blocks = -(-ends // self.block_size)
@@ -182,7 +182,7 @@ def lay_out(
     at the batch sizes at which drafting pays.
 
     Args:
-        tables: of the step before.
+        tables: those of the step before; they're brought up to date.
         pending_rows: by request id, the row of the step before that samples a request's last token.
         num_padding: sequences to add at the end (`BlockTables.padding`): a CUDA graph computes just as many as it was
             captured with.

@@ -42,7 +42,7 @@ class KVPool:
     """Keys and values of every layer, in blocks.
 
     Args:
-        dtype: of what is kept; int8 and float8_e4m3fn have scales.
+        dtype: what keys and values are kept in; int8 and float8_e4m3fn have scales.
         num_blocks: blocks that the scheduler hands out.
         num_host_blocks: blocks of swap space in host memory.
 

@@ -178,7 +178,7 @@ class TorchStep:
     """A step that has begun; a GPU may still be at it."""
 
     scheduled: Sequence[ScheduledRequest]
-    """In the order of their rows."""
+    """The requests, in the order of their rows."""
     start: float
     built: float
     forward_done: DeviceEvent

@@ -35,7 +35,7 @@ class BringsProposer(Protocol):
         """What drafts.
 
         Args:
-            runner: of the model, with a KV pool of its own.
+            runner: runs the model, over a KV pool of its own.
             config: the engine's.
         """
 
@@ -82,7 +82,7 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
 
     Args:
         drafter: from `load_drafter`.
-        runner: of the model whose output is drafted.
+        runner: runs the model whose output is drafted.
     Raises:
         ConfigError: it needs more memory.
     """

@@ -38,7 +38,7 @@ prefill and first token, of the end-to-end time for decode and stream. Less is n
 FEWER_IN_TIME = 0.02
 """A change of the share of requests served in time that counts."""
 SLO_S = 2.0
-"""To the first token."""
+"""Most seconds to the first token."""
 OF_TTFT = PHASES[:3]
 ROUNDS = 5
 """Runs of each side of a pair on the real engine, taking turns; the fastest of each phase counts."""
@@ -66,7 +66,7 @@ class MeasuredPair:
 
     words: str
     where: str
-    """On what it ran."""
+    """What it ran on."""
     without: Side
     with_it: Side
 
