@@ -14,7 +14,7 @@
 
 # %%
 from course.incidents import Incident
-from course.incidents.desk import Desk
+from course.incidents.desk import IncidentDesk
 from course.lab import open_lab, simulated_70b
 from course.lessons.lesson_12 import pictures, run, simulated, words
 from course.lessons.lesson_12.check import checks
@@ -35,7 +35,7 @@ lab = open_lab()
 
 # %%
 first = run.first()
-desk = Desk(first)  # 10 minutes
+desk = IncidentDesk(first)  # 10 minutes
 desk
 
 # %% [markdown]
@@ -304,8 +304,8 @@ longest.timeline.phases()
 simulated_70b.error_band(second.window.service.deployment())
 
 # %% [markdown]
-# More incidents: `minillm incident --seed 7 --difficulty 3` in a terminal, or `Desk(Incident.generate(7,
-# difficulty=3))` here. One a day, the same for everyone: `minillm incident --today`, or `Desk(Incident.today())`. Cases
+# More incidents: `minillm incident --seed 7 --difficulty 3` in a terminal, or `IncidentDesk(Incident.generate(7,
+# difficulty=3))` here. One a day, the same for everyone: `minillm incident --today`, or `IncidentDesk(Incident.today())`. Cases
 # with two causes, or with misleading symptoms: `Incident.classic("two-limits")`, and others. Profiling dumps to work
 # through on paper: [exercises](../exercises/12_diagnosis_dumps.ipynb).
 

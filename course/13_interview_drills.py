@@ -15,7 +15,7 @@
 # %%
 from course.drills import lesson
 from course.drills.checks import false_statements
-from course.drills.desk import Desk, MockInterview, solution
+from course.drills.desk import DrillDesk, MockInterview, solution
 from course.drills.library import FLAGSHIP, find_drill
 from course.lab import open_lab, simulated_70b
 from course.lessons.lesson_13 import run
@@ -36,7 +36,7 @@ dump = find_drill(FLAGSHIP).drawn()
 # hand in, the interviewer pushes back. Then you grade two answers by other people before you grade your own.
 
 # %%
-short = Desk("p99-8s")  # 3 minutes
+short = DrillDesk("p99-8s")  # 3 minutes
 short
 
 # %% [markdown]
@@ -73,7 +73,7 @@ both
 # Have pen and paper ready; the prompt's numbers are meant to be multiplied.
 
 # %%
-desk = Desk(FLAGSHIP)  # 12 minutes
+desk = DrillDesk(FLAGSHIP)  # 12 minutes
 desk
 
 # %%
@@ -114,7 +114,7 @@ MockInterview(seed=1)
 # %% [markdown]
 # ### All drills
 #
-# Each can be generated with other numbers: `Desk("ttft-7s", seed=4)`. In a terminal: `minillm drill list`.
+# Each can be generated with other numbers: `DrillDesk("ttft-7s", seed=4)`. In a terminal: `minillm drill list`.
 
 # %%
 lesson.drills_table()

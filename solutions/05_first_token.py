@@ -319,7 +319,7 @@ check("grammar-mask", follow, Matcher)
 
 # %%
 from course.grading.plug_in import OpenLab
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 
 letters = dict.fromkeys("abcdefghijklmnopqrstuvwxyz ", "why")
 verdict = {
@@ -331,7 +331,9 @@ verdict = {
     },
 }
 lab = OpenLab(instead_of=globals().get("lab"))
-question = Workload("one question", "a short question, a short answer", (Arrival(0.0, "Is the sky blue?", 16),))
+question = LabWorkload(
+    "one question", "a short question, a short answer", (PromptArrival(0.0, "Is the sky blue?", 16),)
+)
 ours = lab.run(question)
 # [solution]
 yours = lab.run_with(question, grammar=verdict, matcher=Matcher)

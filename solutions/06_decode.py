@@ -211,10 +211,12 @@ check("paged-attention", gather, paged_attention)
 
 # %%
 from course.grading.plug_in import OpenLab
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 
 lab = OpenLab(instead_of=globals().get("lab"))
-one_question = Workload("one question", "a short question, a short answer", (Arrival(0.0, "Why is the sky blue?", 8),))
+one_question = LabWorkload(
+    "one question", "a short question, a short answer", (PromptArrival(0.0, "Why is the sky blue?", 8),)
+)
 ours = lab.run(one_question)
 # [solution]
 yours = lab.run_with(one_question, attention=paged_attention)

@@ -28,7 +28,7 @@ WIDE = widgets.Layout(width="calc(100% - 4px)", max_width="900px")  # beside its
 NAMED = {"description_width": "170px"}
 
 
-class Desk(LivePanel):
+class DrillDesk(LivePanel):
     """A drill to sit. Show it as the last thing of a cell; press Start, write, hand in, and go on from stage to stage.
 
     Args:
@@ -126,7 +126,7 @@ class MockInterview(LivePanel):
     """
 
     def __init__(self, seed: int = 0, now: Callable[[], float] = time.monotonic) -> None:
-        self.desks = [Desk(drill, is_graded=place == 0, now=now) for place, drill in enumerate(plan(seed))]
+        self.desks = [DrillDesk(drill, is_graded=place == 0, now=now) for place, drill in enumerate(plan(seed))]
         self.told, end = widgets.HTML("", layout=WIDE), _button("Debrief", self.finish)
         self._name = f"mock-{uuid4().hex[:8]}"
         self.desks[0].start.add_class(f"{self._name}-start")
@@ -147,7 +147,7 @@ class MockInterview(LivePanel):
         return "<p>Then the debrief: run this cell for a mock interview.</p>"
 
 
-def solution(desk: Desk) -> Html:
+def solution(desk: DrillDesk) -> Html:
     """What the numbers imply, and the model answers. Nothing of it before the end."""
     if not desk.is_over:
         words = "Hand in and grade first: the model answers are shown afterwards."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from course.grading.blame import explain, shown
-from course.grading.remote import Answer, AnswerEndedError, RemoteValue, Reply, Session, identical, raised
+from course.grading.remote import Answer, AnswerEndedError, CallLog, ChildReply, RemoteValue, identical, raised
 from course.grading.wire import unpacked
 
 LOOKED_AT, RECHECKED = 6, 5
@@ -59,9 +59,9 @@ def cause(answer: Answer) -> str | None:
     return one_for_all(list(answer.sessions.values()))
 
 
-def one_for_all(sessions: Sequence[Session]) -> str | None:
+def one_for_all(sessions: Sequence[CallLog]) -> str | None:
     """The same result whatever was asked, as where the worked example was written into it."""
-    first: dict[str, list[tuple[bytes, Reply]]] = {}
+    first: dict[str, list[tuple[bytes, ChildReply]]] = {}
     for session in sessions:
         if len(session.calls) == 1:
             first.setdefault(session.name, []).extend(session.calls)
@@ -74,7 +74,7 @@ def one_for_all(sessions: Sequence[Session]) -> str | None:
     return None
 
 
-def repeated(answer: Answer, session: Session) -> tuple[str, str, str] | None:
+def repeated(answer: Answer, session: CallLog) -> tuple[str, str, str] | None:
     """Ask the same again: the first act that gives something else, what it gave, and what now."""
     for (act, reply), again in zip(session.calls, answer.repeat(session)):
         before, now = outcome(reply), outcome(again)
@@ -86,6 +86,6 @@ def repeated(answer: Answer, session: Session) -> tuple[str, str, str] | None:
     return None
 
 
-def outcome(reply: Reply) -> Any:
+def outcome(reply: ChildReply) -> Any:
     """The result, or the type of what was raised."""
     return reply.value if reply.is_right else type(raised(*reply.value))

@@ -25,7 +25,7 @@ from course.lab.display import Html
 from course.lab.lab import Lab
 from course.lab.run import Run
 from course.lab.summary import Comparison
-from course.lab.workloads import Workload
+from course.lab.workloads import LabWorkload
 from minillm import Engine, EngineConfig
 from minillm.core.scheduler import Scheduler
 from minillm.frontend.engine_thread import EngineThread
@@ -119,7 +119,7 @@ class OpenLab(Lab):
         self.notes: list[str] = []
         """What was replaced in the last run, and why."""
 
-    def run_with(self, name: str | Workload, *, seed: int = 0, **parts_and_fields: Any) -> Run:
+    def run_with(self, name: str | LabWorkload, *, seed: int = 0, **parts_and_fields: Any) -> Run:
         """A run with parts of your own, by their names in `Parts`; other arguments are EngineConfig fields."""
         own = {key: parts_and_fields.pop(key) for key in list(parts_and_fields) if hasattr(Parts, key)}
         self._parts = replace(Parts(), **own)

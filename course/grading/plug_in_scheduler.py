@@ -7,7 +7,7 @@ from typing import Any
 from course.grading.blame import shown
 from course.grading.plug_in_guard import FallbackGuard
 from course.grading.props import Holder
-from course.grading.props import Request as Seen
+from course.grading.props import StepRequest as Seen
 from minillm.core.batch import ScheduledBatch, Step
 from minillm.core.block_manager import BlockManager
 from minillm.core.block_pool import BlockPool, FreeBlocks, extend_hashes

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass
-class Request:
+class StepRequest:
     """What a scheduler knows of a request (continuous-batching-step)."""
 
     request_id: str
@@ -62,7 +62,7 @@ class Machine:
     bytes_per_s: float
 
 
-class Pool:
+class ServerBlocks:
     """The blocks that a server is given (cancellation). Notes what is done wrong, and refuses it."""
 
     def __init__(self, size: int) -> None:

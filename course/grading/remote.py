@@ -24,7 +24,7 @@ Act = tuple[str | None, Sequence[Any] | None, Mapping[str, Any]]
 """An attribute (None = the target itself), the arguments that it is called with (None = only its value), keywords."""
 
 
-class Reply(NamedTuple):
+class ChildReply(NamedTuple):
     """What the child says to an act."""
 
     data: bytes
@@ -47,12 +47,12 @@ class AnswerTime:
 
 
 @dataclass
-class Session:
+class CallLog:
     """What was asked of one function, once, or of one object from its making on."""
 
     name: str
     """The function's, or the object's class's."""
-    calls: list[tuple[bytes, Reply]] = field(default_factory=list)
+    calls: list[tuple[bytes, ChildReply]] = field(default_factory=list)
     """Packed acts, and the replies."""
     is_whole: bool = True
     """It can be repeated; without that, no calls are kept."""
@@ -77,7 +77,7 @@ class Answer:
 
     def forget(self) -> None:
         """What was noted."""
-        self.sessions: dict[Any, Session] = {}
+        self.sessions: dict[Any, CallLog] = {}
         self.changed: str | None = None
         """The first argument that was changed: what became of it."""
         self.printed = ""
@@ -154,7 +154,7 @@ class Answer:
             results.append(self.value(reply))
         return results
 
-    def repeat(self, session: Session) -> list[Reply]:
+    def repeat(self, session: CallLog) -> list[ChildReply]:
         """What the acts of a session give when they are asked again, without a note of it."""
         acts = [act for act, _ in session.calls]
         replies = self.do("name", session.name, acts[:1])
@@ -162,12 +162,12 @@ class Answer:
             replies += self.do("thing", replies[0].value._number, acts[1:], goes_on=True)
         return replies
 
-    def do(self, kind: str, which: Any, acts: Sequence[bytes], goes_on: bool = False) -> list[Reply]:
+    def do(self, kind: str, which: Any, acts: Sequence[bytes], goes_on: bool = False) -> list[ChildReply]:
         """The same of packed acts, without a note of it. Nothing is raised; an act that failed is the last one, unless
         it goes on."""
         return self.ask("do", kind, which, acts, self.spoils, goes_on)
 
-    def ask(self, work: str, *content: Any) -> list[Reply]:
+    def ask(self, work: str, *content: Any) -> list[ChildReply]:
         """What the child replies, one for each act; the time is charged."""
         began = time.monotonic()
         try:
@@ -183,14 +183,14 @@ class Answer:
             self.printed = printed
         return found
 
-    def opened(self, data: bytes) -> Reply:
-        return Reply(data, *unpacked(data, self.remote))
+    def opened(self, data: bytes) -> ChildReply:
+        return ChildReply(data, *unpacked(data, self.remote))
 
     def remote(self, number: int, said: str, is_callable: bool) -> "RemoteValue":
         """What the child sent a number for."""
         return (RemoteCallable if is_callable else RemoteValue)(self, number, said)
 
-    def value(self, reply: Reply) -> Any:
+    def value(self, reply: ChildReply) -> Any:
         """The result; raises what was raised."""
         if reply.is_right:
             return reply.value
@@ -203,7 +203,7 @@ class Answer:
             if self.changed is None and not identical(old, new):
                 self.changed = f"{shown(old)} became {shown(new)}"
 
-    def _note(self, kind: str, which: Any, arguments: Any, asked: bytes, reply: Reply) -> None:
+    def _note(self, kind: str, which: Any, arguments: Any, asked: bytes, reply: ChildReply) -> None:
         self._look(arguments, reply.now)
         if arguments is None and (kind == "name" or isinstance(reply.value, RemoteCallable)):
             return  # it was only looked up
@@ -212,7 +212,7 @@ class Answer:
             key = reply.value._number if isinstance(reply.value, RemoteValue) else object()
         elif kind != "thing" or which not in self.sessions:
             return
-        session = self.sessions.pop(key, None) or Session(which)
+        session = self.sessions.pop(key, None) or CallLog(which)
         self.sessions[key] = session  # the last one that was asked is the last one here
         is_long = max(len(asked), len(reply.data)) > MOST_BYTES or len(session.calls) >= MOST_CALLS
         if is_long or any(isinstance(each, RemoteValue) for each in arguments or ()):

@@ -27,7 +27,7 @@ PANE = widgets.Layout(flex="1 1 390px", min_width="0", margin="0 12px 0 0")
 """What is done stands left, what is seen right; under each other on a narrow page."""
 
 
-class Desk(LivePanel):
+class IncidentDesk(LivePanel):
     """Page on top; left questions, what you suspect, the diagnosis, the rollout; right what came of it, newest first.
 
     Args:

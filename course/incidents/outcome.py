@@ -1,6 +1,6 @@
 """What a change did: the same held-out traffic before and after, side by side.
 
-Of each play only the numbers stay that changes are judged by: the moments of every token of every change would be
+Only the numbers that changes are judged by stay of each play: the moments of every token of every change would be
 hundreds of megabytes.
 """
 

@@ -37,7 +37,7 @@ SOURCES = {
     "E": "'Latency Optimization in LLM Inference Systems'",
     "F": "an article on LLM latency in three layers: surface, guided, deep dive",
 }
-"""By the first letter of a claim's id."""
+"""Sources by the first letter of a claim's id."""
 SHORT_NAMES = {"A": "anatomy", "B": "decomposing", "D": "techniques", "E": "systems", "F": "layers"}
 EVERY = tuple(PHASE_LABELS)
 _LETTERS = dict(zip("QPFDS", EVERY))
@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def source_name(self) -> str:
-        """In one word, for filters."""
+        """The source in one word, for filters."""
         return SHORT_NAMES[self.id[0]]
 
     @property
@@ -113,7 +113,7 @@ class Claim:
 
     @property
     def claim(self) -> str:
-        """With its source."""
+        """What is claimed, with its source."""
         entry = REGISTRY[self.id]
         return f"{entry.claim} ({entry.source})"
 

@@ -42,7 +42,7 @@ def _in_order(choices: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def read_controls(file: Path) -> dict[str, tuple[TechniqueControl, ...]]:
-    """By group: the controls of a TOML file."""
+    """The controls of a TOML file, by group."""
     rows = tomllib.loads(file.read_text(encoding="utf-8"))
     return {group: tuple(_control(**row) for row in members) for group, members in rows.items()}
 

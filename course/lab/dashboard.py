@@ -27,7 +27,7 @@ from course.lab.run import Run
 from course.lab.style import ALARM
 from course.lab.summary import Comparison, headline
 from course.lab.svg import PATTERNS
-from course.lab.workloads import MAKERS, Arrival, Workload
+from course.lab.workloads import MAKERS, LabWorkload, PromptArrival
 from minillm import EngineConfig
 from minillm.core.errors import ConfigError, MinillmError
 
@@ -90,8 +90,8 @@ class Bench(Protocol):
     """What a dashboard needs of a :class:`course.lab.Lab`."""
 
     def config(self, **fields: Any) -> EngineConfig: ...
-    def workload(self, name: str | Workload, seed: int = 0) -> Workload: ...
-    def start(self, traffic: Workload, config: EngineConfig) -> Playing: ...
+    def workload(self, name: str | LabWorkload, seed: int = 0) -> LabWorkload: ...
+    def start(self, traffic: LabWorkload, config: EngineConfig) -> Playing: ...
 
 
 class Dashboard(LivePanel):
@@ -99,13 +99,13 @@ class Dashboard(LivePanel):
 
     Args:
         lab: the bench whose engine it drives.
-        name: the workload to start with, by name, or a Workload of your own.
+        name: the workload to start with, by name, or a LabWorkload of your own.
         fields: EngineConfig fields that the controls start with.
     """
 
     extra_traffic: tuple[str, ...] = (OWN,)
 
-    def __init__(self, lab: Bench, name: str | Workload = "chat", **fields: Any) -> None:
+    def __init__(self, lab: Bench, name: str | LabWorkload = "chat", **fields: Any) -> None:
         self.lab = lab
         self.controls = Controls(lab.config(**fields))
         self.run: Run | None = None
@@ -115,7 +115,7 @@ class Dashboard(LivePanel):
         self.pinned: dict[str, Run] = {}
         """Runs that stay on show beside later ones, by letter."""
         self.noise = NoiseLog()
-        self._own = name if isinstance(name, Workload) else None
+        self._own = name if isinstance(name, LabWorkload) else None
         self._session: Playing | None = None
         self._status = ""
         self._worker: threading.Thread | None = None
@@ -212,7 +212,7 @@ class Dashboard(LivePanel):
         self.seed_picker.disabled = chosen == OWN or (self._own is not None and chosen == self._own.name)
         self.prompt.layout.display = None if chosen == OWN else "none"
 
-    def _traffic(self) -> Workload:
+    def _traffic(self) -> LabWorkload:
         """What is to be played.
 
         Raises:
@@ -223,7 +223,7 @@ class Dashboard(LivePanel):
             if not self.prompt.value.strip():
                 raise ConfigError("Type a prompt into the field above, then press Run.")
             said = [{"role": "user", "content": self.prompt.value}]
-            return Workload(OWN, self.prompt.value, (Arrival(0.0, said, OWN_TOKENS, ends=True),))
+            return LabWorkload(OWN, self.prompt.value, (PromptArrival(0.0, said, OWN_TOKENS, ends=True),))
         own = self._own if self._own is not None and chosen == self._own.name else None
         return own or self.lab.workload(chosen, self.seed_picker.value)
 

@@ -115,8 +115,8 @@ def table_by_name(heading: str, found: Mapping[str, Item], columns: Mapping[str,
     """A table of named things: a row each, its name first.
 
     Args:
-        heading: of the names.
-        columns: by heading, what stands there for a thing.
+        heading: what the column of names is called.
+        columns: by heading, what a thing's cell says.
     """
     rows = [(str(name), *(cell(each) for cell in columns.values())) for name, each in found.items()]
     return as_table((heading, *columns), rows)

@@ -49,7 +49,7 @@ def buttons(label: str, options: Sequence[str], value: str | None = None) -> wid
 
 
 def switch(label: str, value: bool = False) -> widgets.ValueWidget:
-    """On or off."""
+    """A switch: on or off."""
     return widgets.Checkbox(value=value, description=label, indent=False)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from course.loadgen.stream import Answer, Read, read_into
+from course.loadgen.stream import Read, StreamedAnswer, read_into
 
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 """The usual ones. The standard allows more, which are found when the stream is over."""
@@ -15,11 +15,11 @@ class GrowingAnswer:
     """
 
     def __init__(self) -> None:
-        self._answer = Answer()
+        self._answer = StreamedAnswer()
         self._num_seen = 0
         self._waiting: list[Read] = []
 
-    def read(self, reads: Sequence[Read]) -> Answer:
+    def read(self, reads: Sequence[Read]) -> StreamedAnswer:
         """Args: reads: all so far; those of the last call must still be its beginning."""
         self._waiting += reads[self._num_seen :]
         self._num_seen = max(self._num_seen, len(reads))

@@ -46,7 +46,7 @@ class Hero(BaseModel):
     repeats: int
     """How many there were, of the figure that has the most: from them the noise is known."""
     noise: dict[str, float | None]
-    """By figure, the ratio that two equal runs may differ by."""
+    """The ratio that two equal runs may differ by, for each figure."""
     figures: dict[str, HeroFigure]
     """Seconds, or tokens a second."""
     sha256: str = ""
@@ -92,7 +92,7 @@ class Hero(BaseModel):
 
 
 def _shown(compared: Comparison) -> dict[str, HeroFigure]:
-    """By name, each figure that the picture compares."""
+    """The figures that the picture compares, by name."""
     was, now = figures(compared.before), figures(compared.run)
     told = {name: compared.told(name, was[name], now[name]) for name in STEADY}
     told |= {phase: compared.told_of_phase(phase) for phase in PHASES if phase in was and phase in now}

@@ -95,7 +95,7 @@ def ask(
     Args:
         leave_after: hang up when so many tokens have come.
         connection: use this one, and keep it; None = a new one.
-        fields: of the request's body; it streams unless they say otherwise.
+        fields: more of the request's body; it streams unless they say otherwise.
     """
     body = {
         "model": NAME,

@@ -130,7 +130,7 @@ class JsonStore(Generic[Content]):
     """A file in minillm's home folder that never breaks a lesson.
 
     Args:
-        name: of the file.
+        name: the file's.
         kind: as of JsonFile.
         anywhere: also outside of notebooks in use; for what was handed in in a terminal.
     """

@@ -20,7 +20,7 @@ from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.scale import scale_of
 from course.lab.session import Session
-from course.lab.workloads import Arrival, Workload, workload
+from course.lab.workloads import LabWorkload, PromptArrival, workload
 from minillm import Engine, EngineConfig
 from minillm.frontend.errors import EngineDeadError
 from minillm.host.openmp import end_team
@@ -36,7 +36,7 @@ LAB_DEFAULTS: dict[str, Any] = {
 """Smaller than one would deploy: few slots and few blocks, so that a laptop shows what a loaded server does."""
 
 TAKEN = "waiting until another panel's run is over"
-WARM_UP = Workload("warm-up", "", tuple(Arrival(0.0, "Count to ten. " * 20, 4) for _ in range(4)))
+WARM_UP = LabWorkload("warm-up", "", tuple(PromptArrival(0.0, "Count to ten. " * 20, 4) for _ in range(4)))
 
 
 class Lab:
@@ -80,15 +80,15 @@ class Lab:
         """
         return EngineConfig(**{**self.defaults, **fields})
 
-    def workload(self, name: "str | Workload", seed: int = 0) -> Workload:
-        """A named workload at this lab's scale; a Workload is passed through."""
-        return name if isinstance(name, Workload) else workload(name, seed, self.scale)
+    def workload(self, name: "str | LabWorkload", seed: int = 0) -> LabWorkload:
+        """A named workload at this lab's scale; a LabWorkload is passed through."""
+        return name if isinstance(name, LabWorkload) else workload(name, seed, self.scale)
 
-    def run(self, name: "str | Workload", *, seed: int = 0, **fields: Any) -> Run:
+    def run(self, name: "str | LabWorkload", *, seed: int = 0, **fields: Any) -> Run:
         """Play a workload to a fresh engine, wait for its end, and return what happened.
 
         Args:
-            name: a workload's name, or a Workload.
+            name: a workload's name, or a LabWorkload.
             fields: EngineConfig fields that differ from the lab's defaults.
         Raises:
             ConfigError: the engine cannot be built so.
@@ -108,7 +108,7 @@ class Lab:
         waiting.say(waiting.RUNNING)
         return session.run()
 
-    def start(self, traffic: Workload, config: EngineConfig) -> Session:
+    def start(self, traffic: LabWorkload, config: EngineConfig) -> Session:
         """Begin a run; the session says when it is done. A second run waits until the first has ended."""
         with self.alone():
             engine = self._prepare(config)

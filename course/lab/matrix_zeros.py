@@ -38,7 +38,7 @@ class Timed:
     zeros: float
     dense: float
     sparse: float
-    """As compressed sparse rows (CSR)."""
+    """Seconds of the product with the matrix as compressed sparse rows (CSR)."""
 
 
 def measure(lab: Lab, side: int | None = None, repeats: int = 7) -> list[Timed]:

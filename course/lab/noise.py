@@ -163,7 +163,7 @@ def _quiet_square(squares: Sequence[float]) -> float:
 
 
 def repeats_of(groups: Iterable[Sequence[Figures]]) -> dict[str, list[float]]:
-    """By figure, how far each repeat lay from the runs before it: logarithms, which scatter by the machine's spread.
+    """How far each repeat lay from the runs before it, by figure: logarithms, which scatter by the machine's spread.
 
     Args:
         groups: runs of equal settings, oldest first; the groups in the order in which they ran last.

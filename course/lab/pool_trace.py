@@ -13,7 +13,7 @@ from minillm.core.request import Request, RequestStatus
 from minillm.kernels.attention.cache import tensors_of
 
 GONE = -1
-"""In a block table: a block that has left the sliding window, and was given back."""
+"""Entry in a block table for a block that has left the sliding window, and was given back."""
 MOST_STEPS = 3000
 """A trace that is longer has got stuck."""
 # What a request is doing.
@@ -49,9 +49,9 @@ class PoolFrame:
     states: tuple[str, ...]
     """What each request did in this step."""
     tables: Mapping[int, tuple[int, ...]]
-    """By request that holds any: its blocks, in the order of its text."""
+    """The blocks of each request that holds any, in the order of its text."""
     computed: Mapping[int, int]
-    """By the same requests: tokens whose keys and values are kept, or were before they left the window."""
+    """Tokens of each of those whose keys and values are kept, or were before they left the window."""
     cached: frozenset[int]
     """Blocks that no request holds, and that still keep a prefix that may be asked for."""
     num_tokens: int
@@ -63,7 +63,7 @@ class PoolFrame:
     __repr__ = brief
 
     def holders(self) -> dict[int, list[int]]:
-        """By block: the requests that hold it."""
+        """The requests that hold each block."""
         found: dict[int, list[int]] = {}
         for request, table in self.tables.items():
             for block in table:
@@ -72,7 +72,7 @@ class PoolFrame:
         return found
 
     def filled(self, block_size: int) -> dict[int, int]:
-        """By block that is held: how many of its places keep a token."""
+        """How many places of each held block keep a token."""
         found: dict[int, int] = {}
         for request, table in self.tables.items():
             for i, block in enumerate(table):
@@ -101,9 +101,9 @@ class TracedOutcome:
     output: tuple[int, ...]
     evictions: int
     finished: bool
-    """With its whole answer."""
+    """It ended with its whole answer."""
     first_step: int
-    """In which it was computed, for the first time."""
+    """The step in which it was computed for the first time."""
     last_step: int
 
     __repr__ = brief

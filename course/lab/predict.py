@@ -42,7 +42,7 @@ class Prediction(LivePanel):
     Args:
         question: what will happen?
         options: answers to choose from; None = a number is asked for.
-        unit: of the number.
+        unit: what the number is in, as text after it.
         key: its name in the learner's progress; none, and it is not kept.
         between: lowest and highest number, for a slider; None = it is typed. Above 0 and far apart: logarithmic.
         whole: the number is a count, and only the very one is right.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from course.lab.lab import Lab
 from course.lab.run import Run
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 from course.simulator.workload.requests import Piece, prompt_token_ids
 from minillm.core.block_pool import ROOT, block_hashes
 from minillm.core.brief import brief
@@ -76,7 +76,7 @@ def names_of(ids: Sequence[int], block_size: int) -> tuple[bytes, ...]:
 
 def block_size_of(lab: Lab) -> int:
     """Tokens per block on this machine: the attention backend's choice. A request of one token tells."""
-    return lab.run(Workload("one token", "", (Arrival(0.0, "Hello", 1),))).snapshot.block_size
+    return lab.run(LabWorkload("one token", "", (PromptArrival(0.0, "Hello", 1),))).snapshot.block_size
 
 
 # ---------------------------------------------------------------- what a cache is asked

@@ -25,13 +25,13 @@ class LessonRecord(StoredModel):
     last: str
     """When anything last happened in it."""
     predictions: dict[str, float | None] = Field(default_factory=dict)
-    """By key: the points that a run gave it, 0 to 1; None = locked, and no run has scored it yet."""
+    """Points of each prediction, by its key: 0 to 1 from a run; None = locked, and no run has scored it yet."""
     checks: dict[str, Answered] = Field(default_factory=dict)
 
 
 class Progress(StoredModel):
     lessons: dict[str, LessonRecord] = Field(default_factory=dict)
-    """By number, such as "06"."""
+    """Lessons by number, such as "06"."""
 
     def lesson(self, number: str) -> LessonRecord:
         """The record of a lesson, which is opened now if it has never been."""

@@ -51,7 +51,7 @@ def lint(prompts: Sequence[str], count_tokens: Callable[[str], int] = lambda tex
     """What breaks the chain, first line first. The first finding decides: nothing behind it is found.
 
     Args:
-        prompts: of one service, as sent. One is looked at for suspects; several are compared with the first.
+        prompts: one service's, as sent. One is looked at for suspects; several are compared with the first.
         count_tokens: tokens of a text; the default takes four letters for a token.
     """
     lines = prompts[0].splitlines()

@@ -60,7 +60,7 @@ def prune_context(context: str, question: str, keep: float, count_tokens: Callab
 
 
 def split_sentences(text: str) -> list[str]:
-    """At full stops, question and exclamation marks, and at blank lines."""
+    """Sentences: text cut at full stops, question and exclamation marks, and at blank lines."""
     return [part.strip() for part in SENTENCE_END.split(text) if part.strip()]
 
 

@@ -79,7 +79,7 @@ async def gathered(pieces: AsyncIterator[bytes], count: int) -> AsyncIterator[by
 
 
 async def buffered(pieces: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
-    """At least `size` bytes at a time."""
+    """Chunks of at least `size` bytes."""
     pending = b""
     async for piece in pieces:
         pending += piece

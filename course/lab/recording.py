@@ -18,7 +18,7 @@ import ipywidgets as widgets
 
 BET, OUTCOME, FRAMES = "data-bet", "data-outcome", "data-frames"
 FOLDER = "MINILLM_RECORD"
-"""In the environment: the folder for this notebook's pictures. Unset outside a build, and nothing is recorded."""
+"""Environment variable: the folder for this notebook's pictures. Unset outside a build, and nothing is recorded."""
 MOST, MOST_SLOW = 60, 12
 """Pictures of one explorer, and of one that takes seconds to draw."""
 LEAST = 4
@@ -95,7 +95,7 @@ def _is_slider(control: widgets.ValueWidget) -> bool:
 
 
 def _spread(slider: widgets.ValueWidget, most: int) -> list[Any]:
-    """At most so many of a slider's values, evenly spread, its own one among them."""
+    """A slider's values, at most so many of them, evenly spread, its own one among them."""
     steps = round((slider.max - slider.min) / (slider.step or 1))
     count = min(most, steps + 1)
     found = [slider.min + round(i * steps / max(count - 1, 1)) * slider.step for i in range(count)]

@@ -15,7 +15,7 @@ from course.lab.growing_answer import GrowingAnswer
 from course.lab.remote_phases import ALL_PREFILL, TOLD, Split, borders_of, inferred_phases, split_from_metrics
 from course.lab.run import RemoteSource, Row, Run
 from course.lab.scale import scale_of
-from course.lab.workloads import Workload, workload
+from course.lab.workloads import LabWorkload, workload
 from course.loadgen.client import Api, Client, Endpoint, now
 from course.loadgen.load_test import find_model
 from course.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, observe
@@ -75,10 +75,10 @@ class RemoteLab:
             raise ConfigError(f"{', '.join(fields)}: a remote server is configured where it runs, not from the lab")
         return EngineConfig()
 
-    def workload(self, name: str | Workload, seed: int = 0) -> Workload:
-        return name if isinstance(name, Workload) else workload(name, seed, self.scale)
+    def workload(self, name: str | LabWorkload, seed: int = 0) -> LabWorkload:
+        return name if isinstance(name, LabWorkload) else workload(name, seed, self.scale)
 
-    def run(self, name: str | Workload, *, seed: int = 0) -> Run:
+    def run(self, name: str | LabWorkload, *, seed: int = 0) -> Run:
         """Play a workload, wait for its end, and return what happened.
 
         Raises:
@@ -93,7 +93,7 @@ class RemoteLab:
             raise
         return session.run()
 
-    def start(self, traffic: Workload, config: EngineConfig) -> "RemoteSession":
+    def start(self, traffic: LabWorkload, config: EngineConfig) -> "RemoteSession":
         """Begin a run. A second one waits until the first has ended: /metrics are of all that a server did.
 
         Raises:
@@ -111,7 +111,7 @@ class RemoteLab:
 class RemoteSession:
     """One run in progress: an event loop in a thread of its own. stop(), wait() and run() from any thread."""
 
-    def __init__(self, endpoint: Endpoint, config: EngineConfig, workload: Workload, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, config: EngineConfig, workload: LabWorkload, timeout_s: float) -> None:
         self.workload = workload
         self._timeout_s = timeout_s
         self._endpoint = endpoint

@@ -9,7 +9,7 @@ from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.remote import RemoteLab
 from course.lab.summary import Comparison
-from course.lab.workloads import Workload
+from course.lab.workloads import LabWorkload
 
 
 class RemoteDashboard(Dashboard):
@@ -17,12 +17,12 @@ class RemoteDashboard(Dashboard):
 
     Args:
         lab: which server.
-        name: the workload to start with, by name, or a Workload of your own.
+        name: the workload to start with, by name, or a LabWorkload of your own.
     """
 
     extra_traffic = ()
 
-    def __init__(self, lab: RemoteLab, name: str | Workload = "chat") -> None:
+    def __init__(self, lab: RemoteLab, name: str | LabWorkload = "chat") -> None:
         super().__init__(lab, name)
         where = f"<b>{escape(lab.endpoint.url)}</b>, seen from outside: no steps, no KV blocks, no controls."
         bar, _controls, view = self.widget.children

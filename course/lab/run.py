@@ -23,7 +23,7 @@ def phases_of(view: RequestView) -> dict[str, float]:
 
 
 def gaps_of(moments: Sequence[float]) -> list[float]:
-    """From each moment to the next."""
+    """Gaps from each moment to the next."""
     return [later - earlier for earlier, later in pairwise(moments)]
 
 
@@ -71,7 +71,7 @@ class RemoteSource:
     inferred: frozenset[str]
     """Phases whose borders were not seen; they are drawn hatched."""
     how: str
-    """In one sentence, how they were inferred, or who told them."""
+    """How the borders were inferred, or who told them, in one sentence."""
     gauges: dict[str, float]
     """running, waiting, kv_usage: the server's own, now, where it shows them."""
 

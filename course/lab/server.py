@@ -63,7 +63,7 @@ class LabServer:
         settings = settings.replace(served_model_name=NAME)
         self.lab = lab
         self.calls: dict[str, Call] = {}
-        """By id: those that are over."""
+        """Requests that are over, by id."""
         thread = EngineThread(config.replace(max_queue_len=None), lab.model)
         try:
             self.service = service(thread, settings, AdmissionLimiter(settings, config), [self._keep])

@@ -8,14 +8,14 @@ from course.lab.lab import Lab
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
-from course.lab.workloads import Arrival, Workload, document
+from course.lab.workloads import LabWorkload, PromptArrival, document
 from minillm.frontend.prompts import Prompt
 
 STORY = "Write a story about one night in this harbour, from the arrival of a strange ship on."
 """A small model tells better than it answers."""
 
 
-def together(count: int, lab: Lab, seed: int = 0) -> Workload:
+def together(count: int, lab: Lab, seed: int = 0) -> LabWorkload:
     """`count` different prompts of about 250 tokens, arriving in the same instant; the first is always the same one.
 
     The answers are long enough that waiting for a slot takes longer than prefilling the prompts together.
@@ -30,28 +30,28 @@ def together(count: int, lab: Lab, seed: int = 0) -> Workload:
         ]
         for i in range(count)
     ]
-    return Workload(
+    return LabWorkload(
         f"{count} together", "Different prompts that arrive in the same instant.", _at_once(prompts, output)
     )
 
 
-def staggered(count: int, lab: Lab) -> Workload:
+def staggered(count: int, lab: Lab) -> LabWorkload:
     """The same prompts as `together`, arriving one after the other while the earlier ones decode."""
     each = together(count, lab).arrivals
     apart = 0.3 if lab.scale == 1 else 0.05
     arrivals = tuple(replace(arrival, offset=apart * i) for i, arrival in enumerate(each))
-    return Workload(f"{count} staggered", "Different prompts, one after the other.", arrivals)
+    return LabWorkload(f"{count} staggered", "Different prompts, one after the other.", arrivals)
 
 
-def few_slots(lab: Lab) -> Workload:
+def few_slots(lab: Lab) -> LabWorkload:
     """Short questions with short answers, all at once: for a server with one slot: a long queue."""
     count, output = (10, 12) if lab.scale == 1 else (5, 6)
-    return Workload("short answers", "Short questions, short answers.", _at_once(_questions(count), output))
+    return LabWorkload("short answers", "Short questions, short answers.", _at_once(_questions(count), output))
 
 
-def long_answers(lab: Lab, output: int) -> Workload:
+def long_answers(lab: Lab, output: int) -> LabWorkload:
     """Short questions with answers of `output` tokens, all at once, for a server with a slot for each."""
-    return Workload(
+    return LabWorkload(
         "long answers", "Short questions, long answers.", _at_once(_questions(16 if lab.scale == 1 else 8), output)
     )
 
@@ -83,7 +83,7 @@ A_FIELDS = {"max_num_seqs": 1}
 B_FIELDS = {"max_num_seqs": 16}
 
 
-def sample(lab: Lab, seed: int = 0) -> Workload:
+def sample(lab: Lab, seed: int = 0) -> LabWorkload:
     """Requests for a distribution: most short, some long, a few very long; two at a time, so that no queue blurs it."""
     rng = random.Random(seed)
     count = 80 if lab.scale == 1 else 10
@@ -91,11 +91,11 @@ def sample(lab: Lab, seed: int = 0) -> Workload:
     for i in range(count):
         pages = rng.choices((0, 2, 7), weights=(72, 20, 8))[0]
         question = f"({i}) {rng.choice(CHAT_QUESTIONS)}"
-        arrivals.append(Arrival(0.0, f"{question}\n\n{document(rng, pages)}" if pages else question, 4))
-    return Workload("sample", "Mostly short prompts, a few very long ones.", tuple(arrivals), max_in_flight=2)
+        arrivals.append(PromptArrival(0.0, f"{question}\n\n{document(rng, pages)}" if pages else question, 4))
+    return LabWorkload("sample", "Mostly short prompts, a few very long ones.", tuple(arrivals), max_in_flight=2)
 
 
-def steady(lab: Lab, one_slot: Run, in_flight: int | None = None) -> Workload:
+def steady(lab: Lab, one_slot: Run, in_flight: int | None = None) -> LabWorkload:
     """Short requests six times as often as one slot finished longer ones (`few_slots`): two slots can't keep up.
 
     Args:
@@ -103,8 +103,8 @@ def steady(lab: Lab, one_slot: Run, in_flight: int | None = None) -> Workload:
     """
     count = 24 if lab.scale == 1 else 8
     apart = one_slot.duration / len(one_slot.finished) / 6
-    arrivals = tuple(Arrival(apart * i, question, 8) for i, question in enumerate(_questions(count)))
-    return Workload("steady", f"A short request every {seconds(apart)}.", arrivals, max_in_flight=in_flight)
+    arrivals = tuple(PromptArrival(apart * i, question, 8) for i, question in enumerate(_questions(count)))
+    return LabWorkload("steady", f"A short request every {seconds(apart)}.", arrivals, max_in_flight=in_flight)
 
 
 def _questions(count: int) -> list[str]:
@@ -112,5 +112,5 @@ def _questions(count: int) -> list[str]:
     return [f"({i}) {CHAT_QUESTIONS[i % len(CHAT_QUESTIONS)]}" for i in range(count)]
 
 
-def _at_once(prompts: Sequence[Prompt], output: int) -> tuple[Arrival, ...]:
-    return tuple(Arrival(0.0, prompt, output) for prompt in prompts)
+def _at_once(prompts: Sequence[Prompt], output: int) -> tuple[PromptArrival, ...]:
+    return tuple(PromptArrival(0.0, prompt, output) for prompt in prompts)

@@ -82,7 +82,7 @@ LEVERS: dict[str, dict[str, Any]] = {BEFORE: {}, INT8: {"weight_dtype": "int8"},
 
 
 def two_services() -> dict[str, dict[str, ServiceFigures]]:
-    """By lever, then by service."""
+    """What each service is like with each lever: by lever, then by service."""
     answers = answers_of_equal_p99()
     return {
         lever: {name: ServiceFigures.of(service(name, answer, **fields)) for name, answer in answers.items()}

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from course.lab.run import Row, Run, blocks_held
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 from minillm import EngineConfig, RequestOutput
 from minillm.frontend.errors import EngineDeadError
 from minillm.frontend.snapshot import EngineSnapshot, RequestView
@@ -38,7 +38,7 @@ def _twin(error: BaseException) -> BaseException:
 class Session:
     """One run in progress. Call start() once; stop(), wait() and run() at any time, from any thread."""
 
-    def __init__(self, engine: "EngineThread", config: EngineConfig, workload: Workload) -> None:
+    def __init__(self, engine: "EngineThread", config: EngineConfig, workload: LabWorkload) -> None:
         self.workload = workload
         self._engine = engine
         self._config = config
@@ -165,7 +165,7 @@ class Session:
             return None
         return max(due[0][1].offset - self._now, 0.0)
 
-    def _send(self, index: int, arrival: Arrival) -> None:
+    def _send(self, index: int, arrival: PromptArrival) -> None:
         self._sent[index] = self._now
         sink = functools.partial(self._hear, index)
         options = {"request_id": self._ids[index], "tenant": arrival.tenant}

@@ -35,7 +35,7 @@ from minillm.observe.summary import SLO
 from minillm.runner.simulated import StepWatch
 
 ALL_ERRORS = "../docs/simulator.md"
-"""As seen from a lesson."""
+"""Where the errors of all constants are listed, as seen from a lesson."""
 MODEL, HARDWARE, TP = "llama-3-70b", "h100-sxm", 4
 TODAY, OLD, SHEET = "today's, with CUDA graphs", "of 2023, without", "the data sheet"
 STACKS: dict[str, Callable[[str], Profile]] = {
@@ -214,7 +214,7 @@ class Served:
 
     sent: np.ndarray
     ttft: np.ndarray
-    """From sending to the first byte."""
+    """Time to first token: from sending to the first byte."""
     tpot: np.ndarray
     """Mean gap of the answer; NaN for an answer of one token."""
     stall: np.ndarray
@@ -225,7 +225,7 @@ class Served:
     queue: np.ndarray
     """How long it had waited then."""
     tokens: np.ndarray
-    """Received."""
+    """How many tokens it received."""
     stamps: np.ndarray
     """When each token reached its client."""
     preemptions: int

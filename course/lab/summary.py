@@ -24,7 +24,7 @@ class Comparison:
     """A run beside the one before it.
 
     Args:
-        noise: of this machine.
+        noise: how much equal runs differ on this machine.
     """
 
     run: Run

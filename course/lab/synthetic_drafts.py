@@ -26,8 +26,8 @@ class SyntheticProposer(DraftModelProposer):
     """Each draft token passes with the probability `acceptance_rate`, if those before it have.
 
     Args:
-        runner: of the very model whose output is drafted.
-        seed: another one errs in other places.
+        runner: runs the very model whose output is drafted.
+        seed: decides which drafts are wrong.
     """
 
     def __init__(self, runner: TorchRunner, config: EngineConfig, acceptance_rate: float, seed: int) -> None:

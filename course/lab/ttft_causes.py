@@ -41,7 +41,7 @@ CAUSES: dict[str, TtftCause] = {
     "detokenizing": TtftCause("token id to text: its neighbours' that come before it, then its own", "first_token"),
     "way out": TtftCause("handed over, until the client has read it: event loop, HTTP, network", "stream"),
 }
-"""In the order in which they first happen."""
+"""The causes, in the order in which they first happen."""
 
 Breakdown = Mapping[str, float]
 """Seconds by cause; their sum is the TTFT."""
@@ -97,7 +97,7 @@ def share_out(spent: dict[str, float], step: StepRecord, cost: StepCost, seconds
 
     Args:
         own: tokens of this request in the step; 0 = it was left out, so that all of the step is the others'.
-        cold: of these, tokens that could have been in the cache.
+        cold: how many of its own tokens could have been in the cache.
     """
     forward = min(seconds, step.stages.get("forward", seconds))
     prompts = min(cost.prompts, forward)

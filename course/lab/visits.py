@@ -54,7 +54,7 @@ class Visit:
 
 
 def visits_of(run: Run | FleetRun) -> list[Visit]:
-    """In order of arrival."""
+    """The visits, in order of arrival."""
     if isinstance(run, FleetRun):
         found = [_of_record(i, record) for i, record in enumerate(run.records)]
     else:

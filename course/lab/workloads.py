@@ -14,7 +14,7 @@ from minillm.frontend.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class Arrival:
+class PromptArrival:
     """One request of a workload."""
 
     offset: float
@@ -36,13 +36,13 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Workload:
+class LabWorkload:
     """A named list of arrivals, in order of arrival."""
 
     name: str
     about: str
     """What traffic this is, in one sentence."""
-    arrivals: tuple[Arrival, ...]
+    arrivals: tuple[PromptArrival, ...]
     max_in_flight: int | None = None
     """A client that never has more requests open than this; None = it sends whenever one is due."""
 
@@ -54,41 +54,44 @@ def document(rng: random.Random, paragraphs: int) -> str:
     return "\n\n".join(f"Section {i + 1}. {rng.choice(MANUAL)}" for i in range(paragraphs))
 
 
-def chat(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+def chat(rng: random.Random, scale: float) -> tuple[PromptArrival, ...]:
     """Short questions, medium answers, arriving at random."""
     arrivals, moment = [], 0.0
     for question in rng.sample(CHAT_QUESTIONS, _count(8, scale)):
-        arrivals.append(Arrival(moment, question, _tokens(rng.randint(24, 48), scale)))
+        arrivals.append(PromptArrival(moment, question, _tokens(rng.randint(24, 48), scale)))
         moment += rng.expovariate(1 / 0.35) * scale
     return tuple(arrivals)
 
 
-def rag(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+def rag(rng: random.Random, scale: float) -> tuple[PromptArrival, ...]:
     """The same long context before every question."""
     context = "Answer from this handbook.\n\n" + "\n\n".join(MANUAL[: 6 if scale >= 1 else 3])
     questions = rng.sample(MANUAL_QUESTIONS, _count(8, scale))
     return tuple(
-        Arrival(0.4 * scale * i, f"{context}\n\nQuestion: {q}", _tokens(20, scale)) for i, q in enumerate(questions)
+        PromptArrival(0.4 * scale * i, f"{context}\n\nQuestion: {q}", _tokens(20, scale))
+        for i, q in enumerate(questions)
     )
 
 
-def long_document(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+def long_document(rng: random.Random, scale: float) -> tuple[PromptArrival, ...]:
     """Short chats are being answered when one long document arrives."""
     chats = [
-        Arrival(0.15 * scale * i, q, _tokens(48, scale))
+        PromptArrival(0.15 * scale * i, q, _tokens(48, scale))
         for i, q in enumerate(rng.sample(CHAT_QUESTIONS, _count(5, scale)))
     ]
     page = document(rng, 14 if scale >= 1 else 4) + "\n\nList the rules above that protect people."
-    return tuple(sorted([*chats, Arrival(1.2 * scale, page, _tokens(16, scale))], key=lambda arrival: arrival.offset))
+    return tuple(
+        sorted([*chats, PromptArrival(1.2 * scale, page, _tokens(16, scale))], key=lambda arrival: arrival.offset)
+    )
 
 
-def burst(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+def burst(rng: random.Random, scale: float) -> tuple[PromptArrival, ...]:
     """Many requests in the same instant."""
     questions = rng.sample(CHAT_QUESTIONS, _count(12, scale))
-    return tuple(Arrival(0.0, question, _tokens(rng.randint(16, 40), scale)) for question in questions)
+    return tuple(PromptArrival(0.0, question, _tokens(rng.randint(16, 40), scale)) for question in questions)
 
 
-def mixed(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+def mixed(rng: random.Random, scale: float) -> tuple[PromptArrival, ...]:
     """Chats, handbook questions and documents, one after the other in random order."""
     arrivals, moment = [], 0.0
     for _ in range(_count(8, scale)):
@@ -96,12 +99,12 @@ def mixed(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
         prompt = rng.choice(CHAT_QUESTIONS)
         if kind != "chat":
             prompt = f"{document(rng, 2 if kind == 'rag' else 5)}\n\nQuestion: {rng.choice(MANUAL_QUESTIONS)}"
-        arrivals.append(Arrival(moment, prompt, _tokens(rng.randint(12, 40), scale)))
+        arrivals.append(PromptArrival(moment, prompt, _tokens(rng.randint(12, 40), scale)))
         moment += rng.expovariate(1 / 0.5) * scale
     return tuple(arrivals)
 
 
-MAKERS: dict[str, Callable[[random.Random, float], tuple[Arrival, ...]]] = {
+MAKERS: dict[str, Callable[[random.Random, float], tuple[PromptArrival, ...]]] = {
     "chat": chat,
     "rag": rag,
     "long document": long_document,
@@ -110,7 +113,7 @@ MAKERS: dict[str, Callable[[random.Random, float], tuple[Arrival, ...]]] = {
 }
 
 
-def workload(name: str, seed: int = 0, scale: float = 1.0) -> Workload:
+def workload(name: str, seed: int = 0, scale: float = 1.0) -> LabWorkload:
     """A named workload.
 
     Args:
@@ -123,7 +126,7 @@ def workload(name: str, seed: int = 0, scale: float = 1.0) -> Workload:
     if name not in MAKERS:
         raise LookupError(f"no workload {name!r}: choose one of {', '.join(MAKERS)}")
     maker = MAKERS[name]
-    return Workload(name, maker.__doc__ or "", maker(random.Random(f"{name}/{seed}"), scale))
+    return LabWorkload(name, maker.__doc__ or "", maker(random.Random(f"{name}/{seed}"), scale))
 
 
 def _count(number: int, scale: float) -> int:

@@ -93,7 +93,7 @@ class Endpoint:
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
+class ClientExchange:
     """One request, and all that came back so far. Moments on the client's clock; None = not yet, or never."""
 
     request: PlannedRequest
@@ -138,7 +138,7 @@ class Client:
     ) -> None:
         await self._session.close()
 
-    async def stream(self, body: bytes, exchange: Exchange) -> None:
+    async def stream(self, body: bytes, exchange: ClientExchange) -> None:
         """Send, and stamp what comes back into `exchange` until the answer has ended, well or badly."""
         endpoint = self.endpoint
         exchange.sent = now()
@@ -174,7 +174,7 @@ class Client:
             raise EndpointError(f"{url} does not answer: {str(error) or type(error).__name__}") from None
 
 
-async def _refused(response: aiohttp.ClientResponse, exchange: Exchange) -> None:
+async def _refused(response: aiohttp.ClientResponse, exchange: ClientExchange) -> None:
     """Anything but a stream."""
     text = (await response.read()).decode(errors="replace")  # whatever charset it claims
     if response.status == 200:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tqdm import tqdm
 
-from course.loadgen.client import Client, Endpoint, Exchange, Failure
+from course.loadgen.client import Client, ClientExchange, Endpoint, Failure
 from course.loadgen.errors import EndpointError
 from course.loadgen.observation import Observation, observe
 from course.loadgen.planned_requests import PlannedRequest
@@ -115,7 +115,7 @@ async def _warm_up(client: Client, requests: Sequence[PlannedRequest], count: in
     await Play(warm[1:], client).run()
 
 
-async def _one(client: Client, request: PlannedRequest) -> Exchange:
+async def _one(client: Client, request: PlannedRequest) -> ClientExchange:
     play = Play([request], client)
     await play.run()
     return play.exchanges[0]

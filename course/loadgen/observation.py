@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from course.loadgen.client import Exchange, Failure
-from course.loadgen.stream import Answer, read_answer
+from course.loadgen.client import ClientExchange, Failure
+from course.loadgen.stream import StreamedAnswer, read_answer
 from minillm.core.brief import brief
 from minillm.core.request import FinishReason
 from minillm.core.timeline import Timeline
@@ -51,7 +51,7 @@ class Observation:
     token_source: TokenSource
     max_tokens: int
     prompt_tokens: int | None
-    """By the server's usage."""
+    """Prompt tokens by the server's own count (`usage`)."""
     cached_tokens: int | None
     finish_reason: str | None
     server_times: dict[str, Any] = field(default_factory=dict)
@@ -97,11 +97,11 @@ class Observation:
         return FinishReason.TIMEOUT if self.outcome == Failure.TIMEOUT else FinishReason.ERROR
 
 
-def observe(exchange: Exchange, start: float, answer: Answer | None = None) -> Observation:
+def observe(exchange: ClientExchange, start: float, answer: StreamedAnswer | None = None) -> Observation:
     """One request, as far as it has got.
 
     Args:
-        start: of the test, on the client's clock.
+        start: when the test began, on the client's clock.
         answer: what its stream has said, where it has been read already.
     """
     answer = answer or read_answer(exchange.reads)
@@ -131,7 +131,7 @@ def observe(exchange: Exchange, start: float, answer: Answer | None = None) -> O
     )
 
 
-def _outcome(exchange: Exchange, answer: Answer) -> tuple[str, str]:
+def _outcome(exchange: ClientExchange, answer: StreamedAnswer) -> tuple[str, str]:
     if not exchange.is_over:
         return NEVER_SENT if exchange.sent is None else CUT_OFF, ""
     if exchange.failure is not None:

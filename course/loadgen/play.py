@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.loadgen.client import Client, Exchange, Failure, now
+from course.loadgen.client import Client, ClientExchange, Failure, now
 from course.loadgen.planned_requests import PlannedRequest
 from course.loadgen.stream import read_answer
 
@@ -27,9 +27,9 @@ class Play:
         requests: Sequence[PlannedRequest],
         client: Client,
         max_in_flight: int | None = None,
-        on_end: Callable[[Exchange], None] = lambda exchange: None,
+        on_end: Callable[[ClientExchange], None] = lambda exchange: None,
     ) -> None:
-        self.exchanges = [Exchange(request) for request in requests]
+        self.exchanges = [ClientExchange(request) for request in requests]
         self.start = now()
         """When the play began; `PlannedRequest.due` counts from here."""
         self.was_cut_off = False
@@ -55,7 +55,7 @@ class Play:
         for task in self._tasks:
             task.cancel()
 
-    async def _begin(self, exchange: Exchange) -> None:
+    async def _begin(self, exchange: ClientExchange) -> None:
         """A conversation from its first turn on."""
         assert exchange.request.due is not None
         exchange.due = self.start + exchange.request.due
@@ -68,7 +68,7 @@ class Play:
             exchange.due = now() + exchange.request.think_s
             await asyncio.sleep(exchange.request.think_s)
 
-    async def _send(self, exchange: Exchange) -> bool:
+    async def _send(self, exchange: ClientExchange) -> bool:
         """Send one request. Whether it was answered."""
         try:
             async with self._slots:
@@ -82,7 +82,7 @@ class Play:
         self._on_end(exchange)
         return exchange.failure is None
 
-    def _messages(self, exchange: Exchange) -> list[dict[str, Any]]:
+    def _messages(self, exchange: ClientExchange) -> list[dict[str, Any]]:
         """The conversation up to this turn, with the answers that really came: read while others still stream."""
         messages = [{"role": "user", "content": exchange.request.prompt}]
         while exchange.request.after is not None:

@@ -14,7 +14,7 @@ import aiohttp
 from course.loadgen.load_test import LoadTest
 from course.loadgen.observation import Observation, Since, on_even_schedule
 from course.loadgen.server_metrics import Histogram, Scrape
-from course.loadgen.validity import Evidence, check_validity, near_zero_share, tokens_per_delivery
+from course.loadgen.validity import LoadTestEvidence, check_validity, near_zero_share, tokens_per_delivery
 from minillm import __version__
 from minillm.bench.writing import describe_command
 from minillm.observe.records import RequestRecord
@@ -57,7 +57,7 @@ def make_report(
         "server": None if test.after is None else _server(test.after, test.server),
         "client": test.client,
         "warnings": check_validity(
-            Evidence(observations, test.client, settings.get("concurrency"), has_schedule, test.server)
+            LoadTestEvidence(observations, test.client, settings.get("concurrency"), has_schedule, test.server)
         ),
     }
     return {**report, "requests": [asdict(o) for o in observations]} if per_request else report

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from course.loadgen.client import Client, Exchange, Failure, now
+from course.loadgen.client import Client, ClientExchange, Failure, now
 from course.loadgen.observation import observe
 from course.loadgen.planned_requests import PlannedRequest
 from course.simulator.cluster.retries import Retries
@@ -17,7 +17,9 @@ ASKING_AGAIN_HELPS = {
 }
 
 
-async def send_until_answered(client: Client, request: PlannedRequest, retries: Retries, tried: list[Exchange]) -> bool:
+async def send_until_answered(
+    client: Client, request: PlannedRequest, retries: Retries, tried: list[ClientExchange]
+) -> bool:
     """Send one request, and again as the policy allows. Whether it was answered.
 
     Args:
@@ -29,7 +31,7 @@ async def send_until_answered(client: Client, request: PlannedRequest, retries: 
     body = client.endpoint.body(prompt, request.max_tokens)
     attempts = 0
     while True:
-        exchange = Exchange(request)
+        exchange = ClientExchange(request)
         tried.append(exchange)
         ticket = retries.begin(now(), is_retry=attempts > 0)
         if ticket is None:

@@ -23,7 +23,7 @@ TEXT_KEYS = ("content", "reasoning_content", "reasoning", "tool_calls")
 
 
 @dataclass(slots=True)
-class Answer:
+class StreamedAnswer:
     """What a stream said. A delivery is an event that carries text."""
 
     deliveries: list[float] = field(default_factory=list)
@@ -46,14 +46,14 @@ class Answer:
         return "".join(self.texts)
 
 
-def read_answer(reads: Sequence[Read]) -> Answer:
+def read_answer(reads: Sequence[Read]) -> StreamedAnswer:
     """The answer as far as it has arrived. Never raises: what is wrong with it stands in `error`."""
-    answer = Answer()
+    answer = StreamedAnswer()
     read_into(answer, reads)
     return answer
 
 
-def read_into(answer: Answer, reads: Iterable[Read]) -> None:
+def read_into(answer: StreamedAnswer, reads: Iterable[Read]) -> None:
     """Add whole events to an answer."""
     for stamp, event in stamped_events(reads):
         if event.data == "[DONE]":
@@ -85,7 +85,7 @@ def stamped_events(reads: Iterable[Read]) -> Iterator[tuple[float, ServerSentEve
         yield now, event
 
 
-def _take(answer: Answer, chunk: dict[str, Any], stamp: float) -> None:
+def _take(answer: StreamedAnswer, chunk: dict[str, Any], stamp: float) -> None:
     """Add one chunk of the API to the answer."""
     if chunk.get("error") is not None:
         answer.error = answer.error or f"the server says in mid-stream: {str(chunk['error'])[:200]}"

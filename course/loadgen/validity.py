@@ -17,11 +17,12 @@ LATE_S, LATE_SHARE = 0.005, 0.05
 NEAR_ZERO = 0.1
 """A gap below this share of the request's own mean gap was not made by a decode step."""
 FEW = 100
-"""With fewer requests, p99 is the slowest one or between the two slowest."""
+"""Fewest requests for a p99: with fewer it is the slowest one or between the two slowest."""
 BUSY_CPU = 0.7
 """The share of one core above which the client's own event loop is a queue."""
 TOKENS_AN_EVENT, NEAR_ZERO_GAPS = 1.1, 0.1
-"""From here on chunks are coalesced: a stray event of two tokens, or a gap that the network closed, is nothing yet."""
+"""Tokens an event from which chunks are coalesced, and the share of gaps near 0: a stray event of two tokens, or a gap
+that the network closed, is nothing yet."""
 LAG_SHARE = 0.25
 """The share of the median gap by which a late event loop moves gaps as much as one wants to see."""
 SHORT_SHARE = 0.05
@@ -50,7 +51,7 @@ class ClientLoad:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class LoadTestEvidence:
     """What the checks look at."""
 
     observations: Sequence[Observation]
@@ -66,7 +67,7 @@ class Evidence:
         return [o for o in self.observations if o.completed]
 
 
-def check_validity(evidence: Evidence) -> list[ValidityWarning]:
+def check_validity(evidence: LoadTestEvidence) -> list[ValidityWarning]:
     """All warnings that apply, the gravest first."""
     told = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return [
@@ -92,25 +93,25 @@ Facts = dict[str, float | str] | None
 """What a message is filled with; None: nothing is wrong."""
 
 
-def _failures(e: Evidence) -> Facts:
+def _failures(e: LoadTestEvidence) -> Facts:
     failed = [o for o in e.observations if o.outcome not in (COMPLETED, CUT_OFF, NEVER_SENT)]
     first = next((f" First: {o.outcome}: {o.message[:160]}" for o in failed if o.message), "")
     return {"failed": len(failed), "total": len(e.observations), "first": first} if failed else None
 
 
-def _closed_loop(e: Evidence) -> Facts:
+def _closed_loop(e: LoadTestEvidence) -> Facts:
     applies = e.max_in_flight is not None and e.completed and not e.has_schedule
     return {"cap": e.max_in_flight or 0} if applies else None
 
 
-def _held_back(e: Evidence) -> Facts:
+def _held_back(e: LoadTestEvidence) -> Facts:
     held = [o.late_s for o in e.observations if o.late_s > LATE_S]
     if e.max_in_flight is None or not e.completed or not e.has_schedule or not held:
         return None
     return {"held": len(held), "total": len(e.observations), "longest": max(held)}
 
 
-def _late(e: Evidence) -> Facts:
+def _late(e: LoadTestEvidence) -> Facts:
     if e.max_in_flight is not None or not e.completed:
         return None
     ttft = float(np.median([o.deliveries[0] - o.sent for o in e.completed if o.sent is not None]))
@@ -121,12 +122,12 @@ def _late(e: Evidence) -> Facts:
     return {"late": len(late), "total": len(e.completed), "limit_ms": limit * 1e3, "worst_ms": max(late) * 1e3}
 
 
-def _coalesced(e: Evidence) -> Facts:
+def _coalesced(e: LoadTestEvidence) -> Facts:
     density, near = tokens_per_delivery(e.completed) or 0.0, near_zero_share(e.completed) or 0.0
     return {"density": density, "near": near} if density > TOKENS_AN_EVENT or near > NEAR_ZERO_GAPS else None
 
 
-def _slow_client(e: Evidence) -> Facts:
+def _slow_client(e: LoadTestEvidence) -> Facts:
     gaps = [gap for o in e.completed for gap in np.diff(o.deliveries)]
     median = float(np.median(gaps)) if gaps else 0.0
     if e.client.cpu_share <= BUSY_CPU and not (median and e.client.lag_p99_s > LAG_SHARE * median):
@@ -134,17 +135,17 @@ def _slow_client(e: Evidence) -> Facts:
     return {"cpu": e.client.cpu_share, "lag_ms": e.client.lag_p99_s * 1e3}
 
 
-def _counting(e: Evidence) -> Facts:
+def _counting(e: LoadTestEvidence) -> Facts:
     guessed = sum(o.token_source is TokenSource.EVENTS for o in e.completed)
     return {"guessed": guessed} if guessed else None
 
 
-def _short_answers(e: Evidence) -> Facts:
+def _short_answers(e: LoadTestEvidence) -> Facts:
     short = sum(o.num_tokens < o.max_tokens for o in e.completed)
     return {"short": short, "total": len(e.completed)} if short > SHORT_SHARE * len(e.completed) else None
 
 
-def _other_traffic(e: Evidence) -> Facts:
+def _other_traffic(e: LoadTestEvidence) -> Facts:
     """Whether the server's histograms counted about what we sent."""
     counted = next((e.server[name].count for name in ("e2e", "ttft", "queue") if name in e.server), None)
     answered = sum(bool(o.deliveries) for o in e.observations)
@@ -153,7 +154,7 @@ def _other_traffic(e: Evidence) -> Facts:
     return {"counted": counted, "answered": answered}
 
 
-CHECKS: dict[str, Callable[[Evidence], Facts]] = {
+CHECKS: dict[str, Callable[[LoadTestEvidence], Facts]] = {
     "failures": _failures,
     "closed_loop": _closed_loop,
     "held_back": _held_back,
@@ -165,4 +166,4 @@ CHECKS: dict[str, Callable[[Evidence], Facts]] = {
     "other_traffic": _other_traffic,
     "few_samples": lambda e: {"total": len(e.completed)} if 0 < len(e.completed) < FEW else None,
 }
-"""By the message's name in validity.toml, the gravest first."""
+"""The check for each message in validity.toml, the gravest first."""

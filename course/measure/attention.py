@@ -28,7 +28,7 @@ SIZES = {
     "cuda": ((1, 8, 32, 128), (1024, 4096), (1024, 4096), (4096,)),
     "quick": ((2,), (16,), (16,), (16,)),
 }
-"""By kind of device: batches and contexts of decodes, new tokens of prefills, and what those extend."""
+"""Measured by kind of device: batches and contexts of decodes, new tokens of prefills, and what those extend."""
 CALLS = {"cpu": 4, "cuda": 20}
 """Calls in one timing, by kind of device."""
 ROTATION_BYTES = 512_000_000

@@ -163,7 +163,7 @@ def count_right(engine: Engine, questions: list[Question]) -> int:
 
 
 def measure_costs(engines: list[Engine], quick: bool) -> list[Cost]:
-    """In turns, so that a slow spell of the machine hits both."""
+    """What each engine costs, measured in turns, so that a slow spell of the machine hits both."""
     token_ids = engines[0].tokenizer.encode(held_text())
     context, num_tokens = (8, 8) if quick else (SPEED_CONTEXT, SPEED_TOKENS)
     places = range(0, len(token_ids) - context, len(token_ids) // SPEED_POSITIONS)[: 1 if quick else SPEED_POSITIONS]

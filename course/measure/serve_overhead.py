@@ -76,7 +76,7 @@ def check_text(stamps: Sequence[Sequence[float]]) -> None:
         raise BenchmarkError("a stream had no text: try another --seed, or more --output-tokens")
 
 
-class Served(Baseline):
+class ServedBaseline(Baseline):
     """The same requests as streams of a server.
 
     Args:
@@ -160,7 +160,7 @@ def run(
 
     Args:
         streams: None = 8 and 64.
-        prompt_words: of each prompt.
+        prompt_words: how long each prompt is, in words.
     Raises:
         BenchmarkError: the server does not start, or a side did not do the work.
         ConfigError, ModelError: see Engine.
@@ -174,7 +174,7 @@ def run(
     alone = Alone(**config.model_dump(exclude_unset=True))
     workloads = [make_workload(alone.llm.engine, count, prompt_words, length, seed) for count in counts]
     with own_server(config) as url:
-        served = Served(url, config.model)
+        served = ServedBaseline(url, config.model)
         measured = compete(served, alone.llm.engine, [alone], workloads, repeats, quick, bandwidth)
     settings = {"prompt_words": prompt_words, "output_tokens": length, "seed": seed}
     notes = [

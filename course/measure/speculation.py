@@ -31,7 +31,7 @@ COLUMNS = ("", "tokens/s", "speedup", "decode alone", "per verify", "same text",
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SpeculationJob:
     """Prompts, and how they are served."""
 
     name: str
@@ -43,7 +43,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SpeculationRun:
     """One job, served once."""
 
     seconds: float
@@ -65,7 +65,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SpeculationResult:
     """One way of drafting on one job. Ratios are taken within each repeat."""
 
     job: str
@@ -82,7 +82,7 @@ class Result:
     it may be less than 1: a row that is computed beside others is rounded differently, and near ties turn."""
 
 
-def make_jobs(quick: bool, prompts: Path | None = None) -> list[Job]:
+def make_jobs(quick: bool, prompts: Path | None = None) -> list[SpeculationJob]:
     """The jobs at home, then those that are not.
 
     Args:
@@ -97,18 +97,21 @@ def make_jobs(quick: bool, prompts: Path | None = None) -> list[Job]:
             raise ConfigError(f"--prompts {prompts} cannot be read: {error}") from error
         if not lines:
             raise ConfigError(f"--prompts {prompts}: there is no prompt in it; it wants one on each line")
-        return [Job("yours", f"prompts of {prompts.name}, one at a time", lines, 8 if quick else 96)]
+        return [SpeculationJob("yours", f"prompts of {prompts.name}, one at a time", lines, 8 if quick else 96)]
     chat = (TEXTS / "chat_prompts.txt").read_text(encoding="utf-8").splitlines()
     copy = load_items("copy_prompts")
     if quick:
-        return [Job("chat", "everyday questions", chat[:2], 8), Job("copy", "copying", copy[:1], 8)]
+        return [
+            SpeculationJob("chat", "everyday questions", chat[:2], 8),
+            SpeculationJob("copy", "copying", copy[:1], 8),
+        ]
     return [
-        Job("chat", "everyday questions, one at a time", chat[:10], 96),
-        Job("copy", "copying, quoting, editing, one at a time", copy, 128),
-        Job("few", "everyday questions, 4 at once", chat[:8], 64, at_once=4),
-        Job("short", "answers of 6 tokens, one at a time", chat[:10], 6),
-        Job("crowd", "16 questions at once", chat, 64, at_once=16),
-        Job("hot", "everyday questions at temperature 1.5", chat[:6], 64, temperature=1.5),
+        SpeculationJob("chat", "everyday questions, one at a time", chat[:10], 96),
+        SpeculationJob("copy", "copying, quoting, editing, one at a time", copy, 128),
+        SpeculationJob("few", "everyday questions, 4 at once", chat[:8], 64, at_once=4),
+        SpeculationJob("short", "answers of 6 tokens, one at a time", chat[:10], 6),
+        SpeculationJob("crowd", "16 questions at once", chat, 64, at_once=16),
+        SpeculationJob("hot", "everyday questions at temperature 1.5", chat[:6], 64, temperature=1.5),
     ]
 
 
@@ -123,8 +126,8 @@ def run(
     """Measure. The methods take turns within every repeat.
 
     Args:
-        methods: of `SpeculativeConfig.method`, each with its defaults, or as `target`'s fields say.
-        names: of the jobs to run; None = all.
+        methods: values of `SpeculativeConfig.method`, each with its defaults, or as `target`'s fields say.
+        names: which jobs to run; None = all.
         prompts: see make_jobs.
     Raises:
         ConfigError, ModelError: see Engine and make_jobs. ConfigError also if the fields are of a method that is not
@@ -169,7 +172,7 @@ def speculative_fields(given: SpeculativeConfig | None, method: str) -> dict[str
     return {**read, "method": method}
 
 
-def serve(engine: Engine, job: Job) -> Run:
+def serve(engine: Engine, job: SpeculationJob) -> SpeculationRun:
     """Answer the prompts, `at_once` of them at a time, with a cold prefix cache. Answers end where the model ends
     them: what would come after that is no chat."""
     engine.reset_prefix_cache()
@@ -185,7 +188,7 @@ def serve(engine: Engine, job: Job) -> Run:
     seconds = time.perf_counter() - begin
     timelines = [output.timeline for output in done]
     said = {output.request_id: output.token_ids for output in done}
-    return Run(
+    return SpeculationRun(
         seconds=seconds,
         decode_s=sum(t.phases()["decode"] for t in timelines),
         num_tokens=sum(t.num_tokens for t in timelines),
@@ -194,12 +197,14 @@ def serve(engine: Engine, job: Job) -> Run:
     )
 
 
-def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) -> Result:
+def summarize(
+    job: SpeculationJob, method: str, runs: Sequence[SpeculationRun], off: Sequence[SpeculationRun]
+) -> SpeculationResult:
     """Figures of one method on one job; `off` are the runs of the same repeats without drafts."""
     last = runs[-1].speculation
     pairs = [pair for run, base in zip(runs, off) for pair in zip(run.texts, base.texts)]
     drawn = job.temperature > 0 or not pairs
-    return Result(
+    return SpeculationResult(
         job=job.name,
         method=method,
         tokens_per_s=Spread.of([run.tokens_per_s for run in runs]),
@@ -211,7 +216,7 @@ def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) ->
     )
 
 
-def _cells(result: Result) -> list[str]:
+def _cells(result: SpeculationResult) -> list[str]:
     return [
         result.method,
         f"{result.tokens_per_s.median:.1f}",

@@ -22,7 +22,7 @@ from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 
 STAGES = ("schedule", "build", "forward", "sample", "detokenize")
-"""In the order they happen. What an engine records beside them is shown after them."""
+"""The stages of a step, in the order they happen. What an engine records beside them is shown after them."""
 REST = "rest"
 """The step's time that no stage claims. Below zero where stages of two steps overlap."""
 STEPS = {"cpu": 16, "cuda": 64}

@@ -222,7 +222,7 @@ def compete(
 
     Args:
         engine: minillm's, which is loaded, and told among the settings.
-        bandwidth: of the memory, measured before the KV pool took what was free.
+        bandwidth: the memory's, measured before the KV pool took what was free.
     """
     repeats = 1 if quick else repeats
     costs = Costs.of(engine).bytes

@@ -35,7 +35,7 @@ class TimedRun:
         cls, start: float, stamps: Sequence[Sequence[float]], num_tokens: int | None = None, end: float | None = None
     ) -> "TimedRun":
         """Args:
-        stamps: of each request, when tokens were delivered.
+        stamps: for each request, when its tokens were delivered.
         num_tokens: None = one a delivery.
         end: None = now.
         """

@@ -77,7 +77,7 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
         "dtype": dtype_name(engine.loaded_model.dtype),
         "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
         "attention": runner.attention.__name__,
-        "graph_batches": sorted(runner.fast_decode.recordings) if runner.fast_decode else [],
+        "graph_batches": sorted(runner.fast_decode.graphs) if runner.fast_decode else [],
         "kv_blocks": runner.num_kv_blocks,
     }
 

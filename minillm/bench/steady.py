@@ -21,7 +21,7 @@ class DecodeStep:
     """One measured step."""
 
     seconds: float
-    """From the end of the step before to its own end: whatever lies between two steps counts, too."""
+    """Seconds from the end of the step before to its own end: whatever lies between two steps counts, too."""
     stages: dict[str, float]
     """Seconds by stage, as the engine recorded them."""
 

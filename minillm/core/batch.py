@@ -188,5 +188,5 @@ class Runner(Protocol):
         ...
 
     def copy_blocks(self, batch: ScheduledBatch) -> None:
-        """Only the batch's block copies, saves before loads. `launch` begins with it."""
+        """Make only the batch's block copies, saves before loads. `launch` begins with it."""
         ...

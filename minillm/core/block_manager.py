@@ -117,10 +117,7 @@ class BlockManager:
         num_free_needed = num_fresh + len(shared) - self._num_held(shared)
         if look_ahead_to > end:
             num_later = num_free_needed + self._table_size(look_ahead_to) - self._table_size(end)
-            if self.layout.peak_blocks is not None and not self.reserve_tokens:
-                # What others hold of the prefix saves it a block only as long as it keeps that.
-                num_later = min(num_later, self.layout.peak_blocks - self._num_held(prefix[: expired.start]))
-            num_free_needed = max(num_free_needed, num_later)
+            num_free_needed = max(num_free_needed, self._at_peak(num_later, always_kept=prefix[: expired.start]))
         return BlockPlan(end, prefix, expired, shared, num_fresh, num_free_needed)
 
     def can_allocate(self, plan: BlockPlan) -> bool:
@@ -192,6 +189,16 @@ class BlockManager:
     def _table_size(self, end: int) -> int:
         """Blocks in the table of a request that has room for its tokens [0, end), and for what is reserved."""
         return blocks_for(max(end, self.reserve_tokens), self.block_size)
+
+    def _at_peak(self, num_blocks: int, always_kept: Sequence[int]) -> int:
+        """So many blocks, or fewer under a layout in which no request ever holds as many.
+
+        Args:
+            always_kept: blocks of its prefix that never expire. Others that hold these save it a block for good.
+        """
+        if self.layout.peak_blocks is None or self.reserve_tokens:
+            return num_blocks
+        return min(num_blocks, self.layout.peak_blocks - self._num_held(always_kept))
 
     def _num_held(self, block_ids: Sequence[int]) -> int:
         """How many of these blocks any request holds."""

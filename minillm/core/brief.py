@@ -26,5 +26,5 @@ def _shown(value: object) -> str:
 
 
 def cut(text: str) -> str:
-    """At most LONGEST characters of it."""
+    """The text, at most LONGEST characters of it."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

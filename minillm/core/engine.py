@@ -62,7 +62,7 @@ class EngineCore:
         self.on_token = on_token
         self.lookahead = lookahead
         self.requests: dict[str, Request] = {}
-        """In flight, by id."""
+        """Requests in flight, by id."""
         self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
         self.log = StepLog(runner.num_kv_blocks)
         self._in_flight: deque[StepInFlight] = deque()

@@ -79,7 +79,7 @@ class Request:
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     error: str | None = None
-    """With FinishReason.ERROR: what went wrong."""
+    """What went wrong, with FinishReason.ERROR."""
     output_token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     text: str = ""

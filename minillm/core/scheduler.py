@@ -59,7 +59,7 @@ class Scheduler:
         self.preemption = preemption or Recompute()
         self.drafts = drafts or NoDrafts()
         self.running: list[Request] = []
-        """In order of the preemption policy's rank, then of admission."""
+        """Requests that hold a slot, in order of the preemption policy's rank, then of admission."""
         self.num_steps = 0
         self.num_arrivals = 0
         self.num_preemptions = 0
@@ -93,20 +93,20 @@ class Scheduler:
             self.finish(request, FinishReason.TIMEOUT)
         step = Step(self.token_budget, len(self.running))
 
+        decodes: list[Request] = []
+        prompts: list[Request] = []
+        for request in self.running:
+            (decodes if request.num_missing <= 1 else prompts).append(request)
+
         # 1. Decodes: running requests that are one token behind. They go first, since their text is being watched as it
         # appears. A long prompt takes what is left of the budget, so it can slow them down but never stop them.
-        behind = []
-        for request in [*self.running]:
-            num_missing = request.num_missing
-            if num_missing > 1:
-                behind.append(request)
-            else:
-                self._extend(request, num_missing, step, now)
+        for request in decodes:
+            self._extend(request, step, now)
         self.drafts.reserve(step)
 
         # 2. Prompts: running requests that are further behind, also those that compute again what a preemption took.
-        for request in behind:
-            self._extend(request, request.num_missing, step, now)
+        for request in prompts:
+            self._extend(request, step, now)
 
         # 3. Waiting: requests join, as far as slots, budget and blocks go. No new one may take what a request has just
         # lost; who gets it is for the queue's order in the next step. So none joins after a preemption, and none can
@@ -129,10 +129,11 @@ class Scheduler:
             self.num_steps += 1
         return batch
 
-    def _extend(self, request: Request, num_missing: int, step: Step, now: float) -> None:
+    def _extend(self, request: Request, step: Step, now: float) -> None:
         """Give a running request its next tokens. If the pool has no block for them, others are preempted."""
         if request.awaits_token or request in step.preempted:  # a moment ago, to make room
             return
+        num_missing = request.num_missing
         num_tokens = self.grant(request, num_missing, step)
         if num_tokens == 0:
             return

@@ -2,7 +2,7 @@
 
 - `QueuePolicy`: who is next. Default: first come, first served.
 - `PreemptionPolicy`: which request is preempted when no block is free, and what becomes of its keys and values.
-  Default: of those that are not in the step yet, the one admitted last; its KV is dropped and computed again.
+  Default: the one admitted last among those that are not in the step yet; its KV is dropped and computed again.
 - `KVLayout`: which blocks a request keeps. Default: all of them.
 - `DraftPolicy`: which tokens are guessed ahead. Default: none.
 
@@ -77,7 +77,7 @@ class PreemptionPolicy(Protocol):
         """The victim's computed blocks are about to be reused: the copies to make first, none if nothing is kept.
 
         Args:
-            block_ids: of its computed tokens: index in its block table -> block.
+            block_ids: the blocks of its computed tokens: index in its block table -> block.
         """
         ...
 
@@ -85,7 +85,7 @@ class PreemptionPolicy(Protocol):
         """It is admitted again: the copies that bring what was saved into its new blocks.
 
         Args:
-            block_ids: all that it holds now, index -> block. A saved one that has expired meanwhile is not among them.
+            block_ids: the blocks it holds now, index -> block. A saved one that has expired since is not among them.
         """
         ...
 

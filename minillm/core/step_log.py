@@ -108,7 +108,7 @@ class StepLog:
 
         Args:
             num_preemptions: the request's, when the step was launched.
-            end: of the step.
+            end: when the step was over, clock seconds.
         """
         request = scheduled.request
         if request.num_preemptions > num_preemptions:

@@ -40,7 +40,7 @@ READS = 3
 CONTEXT = 512
 """Tokens of context in the step whose floor is told."""
 BUSY_SHARE = 0.5
-"""With more of the cores at work for others, a measured figure says little."""
+"""Share of the cores at work for others beyond which a measured figure says little."""
 FLAG_USES = {
     "avx512f": "our kernels work on 16 numbers at once",
     "avx512_bf16": "products of bfloat16 pairs",
@@ -339,7 +339,7 @@ def read_pins(file: Path) -> dict[str, str]:
 
 
 def installed_version(name: str) -> str | None:
-    """Without the `+cpu` of a build; None if it is not there."""
+    """A package's version without the `+cpu` of a build; None if it is not there."""
     try:
         return importlib.metadata.version(name).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
@@ -358,4 +358,4 @@ CHECKS = {
     "storage": Check(STORAGE, storage, 1),
     "packages": Check(SOFTWARE, packages, 1),
 }
-"""By the name that the report gives to one that could not finish."""
+"""Checks by name; the report gives that name to one that could not finish."""

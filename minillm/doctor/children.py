@@ -17,7 +17,7 @@ from minillm.doctor.checks import CHECKS, PLEASE_REPORT, Check
 from minillm.doctor.report import CheckResult, Report
 
 REAPING_S = 5.0
-"""To wait for a killed child: one that hangs in the kernel, on a network file system, outlives even that."""
+"""Seconds to wait for a killed child: one that hangs in the kernel, on a network file system, outlives even that."""
 AT_ONCE = 4
 END = "end"
 DETAIL_CHARACTERS = 4000
@@ -122,7 +122,7 @@ def end(child: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
 
 
 def answer(name: str) -> None:
-    """In a child: write what the check called `name` finds. What libraries print goes to standard error."""
+    """Run the check called `name` in a child, and write what it finds. What libraries print goes to standard error."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
         try:
@@ -165,7 +165,7 @@ def how_to_mend(status: int, why: str) -> str:
 
     Args:
         status: the child's exit status; negative = a signal.
-        why: of `why_it_ended`.
+        why: what `why_it_ended` says.
     """
     if why.startswith(ModuleNotFoundError.__name__):
         return "make setup"

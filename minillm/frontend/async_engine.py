@@ -24,7 +24,7 @@ class OutputCollector:
 
     def __init__(self) -> None:
         self._outputs: dict[str, RequestOutput] = {}
-        """By request id: all that is new since the last look."""
+        """All that is new since the last look, by request id."""
         self._error: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
         self._take: Callable[[RequestOutput], bool] | None = None

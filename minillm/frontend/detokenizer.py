@@ -44,7 +44,7 @@ class TokenBytes(dict[int, tuple[bytes, str, bytes]]):
     With them, what they are as text where a character begins, and those at the end that only begin one.
 
     Args:
-        tokenizer: of the library `tokenizers`.
+        tokenizer: a Tokenizer of the library `tokenizers`.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -199,7 +199,7 @@ class Detokenizer:
     def _release(self, new: str) -> str:
         """Add new text; return what cannot become part of a stop string, or precedes the one that matched."""
         self._held += new
-        # Of all matches, the one complete first: it does not depend on how the text was cut into tokens.
+        # The match that was complete first, for it does not depend on how the text was cut into tokens.
         matches = [(at + len(stop), at, stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
         if matches:
             _, at, self.stopped_by = min(matches)

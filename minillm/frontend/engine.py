@@ -168,7 +168,7 @@ class Engine:
             tenant: whose request it is, with scheduling_order="fair".
             arrival: when it reached the server, clock seconds; None = now.
             stream: step() returns an output for every new token; otherwise only the final one.
-            grammar: of params.structured_outputs, if `grammars` has compiled it already; None = wait for that here.
+            grammar: what `grammars` has compiled of params.structured_outputs already; None = wait for that here.
         Raises:
             RequestError: it cannot be served; nothing has changed.
         """
@@ -265,7 +265,7 @@ class Engine:
 
     @property
     def scheduler(self) -> Scheduler:
-        """With its queue, its running requests, and the block manager (`scheduler.kv`)."""
+        """The scheduler, with its queue, its running requests, and the block manager (`scheduler.kv`)."""
         return self.core.scheduler
 
     @property

@@ -56,7 +56,7 @@ class _Place(NamedTuple):
     above: "_Place | None"
 
     def pointer(self) -> str:
-        """As in a reference: `#/properties/n`."""
+        """The path as in a reference: `#/properties/n`."""
         keys: list[str] = []
         place: _Place | None = self
         while place is not None and place.above is not None:
@@ -182,7 +182,7 @@ def _is_number(value: object) -> bool:
 
 
 def _as_number(value: Any) -> float | None:
-    """As a double; infinite if it is too large for one. None: it is no number."""
+    """The number as a double; infinite if it is too large for one. None: it is no number."""
     if not _is_number(value) or value != value:
         return None
     try:

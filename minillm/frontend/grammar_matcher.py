@@ -58,7 +58,7 @@ class CompiledGrammar:
         self.compile_again = compile_again
         start = time.thread_time()
         self.first = compile_again()
-        """At the beginning: to be copied."""
+        """A matcher at the grammar's beginning, to be copied."""
         self.compile_s = time.thread_time() - start
         """CPU seconds that compiling takes."""
         self._first_bytes = num_bytes
@@ -90,7 +90,7 @@ class GrammarMatcher:
 
     Args:
         grammar: what it follows.
-        meter: of its request.
+        meter: its request's.
     """
 
     def __init__(self, grammar: CompiledGrammar, meter: Meter) -> None:

@@ -41,7 +41,7 @@ class Tried(NamedTuple):
     """What is known of a grammar that passed."""
 
     text: str
-    """In Lark's notation."""
+    """The grammar, in Lark's notation."""
     num_bytes: int
     """That it takes, compiled and followed for some tokens."""
 
@@ -50,7 +50,7 @@ class TokenizerSpec(NamedTuple):
     """What llguidance's tokenizer is made from, here and in a worker."""
 
     json: bytes
-    """As in tokenizer.json."""
+    """The tokenizer, as in tokenizer.json."""
     vocab_size: int | None
     eos_token_ids: list[int]
 

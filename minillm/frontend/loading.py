@@ -19,7 +19,7 @@ class EngineParts(NamedTuple):
     """What an engine that computes needs beside its policies."""
 
     config: EngineConfig
-    """With the device's limits."""
+    """The engine's configuration, with the device's limits filled in."""
     model: LoadedModel
     runner: Runner
     proposer: Proposer

@@ -46,7 +46,8 @@ def encode_prompt(
 
     Raises:
         EmptyPromptError: no tokens.
-        InvalidPromptError: of no known kind, no valid text, an id outside the vocabulary, or text without a tokenizer.
+        InvalidPromptError: the prompt is of no known kind, is no valid text, has an id outside the vocabulary, or is
+            text where there is no tokenizer.
     """
     text = token_ids = None
     if isinstance(prompt, str):

@@ -158,7 +158,7 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: Any, vocab_size: int | None, eos_token_ids: Collection[int]) -> "Vocabulary":
-        """As llguidance.hf.from_tokenizer has it. Takes about half a second, and holds up every thread of Python for a
+        """What llguidance.hf.from_tokenizer makes. Takes about half a second, and holds up every thread of Python for a
         part of that. Raises InvalidSamplingParamsError: the tokenizer cannot be read."""
         from llguidance import LLTokenizer
 
@@ -195,7 +195,7 @@ class GrammarCompiler:
         self._tokenizer, self._vocab_size, self._eos_token_ids = tokenizer, vocab_size, eos_token_ids
         self.trials = Trials(lambda: self._vocabulary.spec, timeout_s)
         self._compiled: OrderedDict[str, CompiledGrammar] = OrderedDict()
-        """By text."""
+        """Compiled grammars by their text."""
         self._in_progress: dict[str, Future[CompiledGrammar]] = {}
         self._renewing: set[str] = set()
         self._changing, self._reading = threading.Lock(), threading.Lock()

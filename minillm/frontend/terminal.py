@@ -34,7 +34,7 @@ class Lines:
     """Where both ends are a terminal, prompt_toolkit's prompt; else plain lines, for scripts and pipes.
 
     Args:
-        name: of the history's file in the cache folder.
+        name: the history's file in the cache folder.
         words: to complete with Tab.
         screen: gets the prompts; None = standard output.
     """

@@ -39,7 +39,8 @@ def cgroup_room(root: Path = ROOT) -> Iterator[int]:
 
 
 def _walk(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
-    """From the group up to the mount point. In a container the path may be the host's, which is not there."""
+    """Bytes that each limit leaves, from the group up to the mount point. In a container the path may be the host's,
+    which isn't there."""
     folder = mount / path.lstrip("/")
     for group in (folder, *folder.parents):
         try:

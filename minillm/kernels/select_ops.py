@@ -15,7 +15,7 @@ def select_ops(fused: bool, device: torch.device, kv_dtype: torch.dtype, activat
     """Triton's on a GPU, our C++ on a CPU; PyTorch's if those are not there, or `fused` is off.
 
     Args:
-        kv_dtype: of the KV cache. In float32 a CPU computes as Hugging Face does, operation by operation, so
+        kv_dtype: the KV cache's. In float32 a CPU computes as Hugging Face does, operation by operation, so
             that tokens can be compared.
         activation_dtype: the C++ handles float32 rows and nothing else.
     """

@@ -19,7 +19,7 @@ from minillm.model.config import ModelConfig
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
 """Bytes of one number, without a scale: what a KV cache can be stored in."""
 SCALED = ("int8", "fp8")
-"""In these dtypes every vector of the KV cache has a scale."""
+"""Dtypes in which every vector of the KV cache has a scale."""
 SCALE_BYTES = 2
 DTYPE_BYTES: dict[str, float] = {**NUMBER_BYTES, "int4": 0.5}
 """Bytes of one number, without a scale: what weights can be stored in."""
@@ -60,10 +60,10 @@ class KVCacheSize:
         return cls.of_heads(config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim)
 
     def bytes_per_token(self, dtype: str) -> int:
-        """Over all layers, the scales included.
+        """Bytes of one token's keys and values over all layers, the scales included.
 
         Args:
-            dtype: of NUMBER_BYTES.
+            dtype: a key of NUMBER_BYTES.
         """
         vector = self.vector_size * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype in SCALED else 0)
         return self.layers * self.vectors * vector

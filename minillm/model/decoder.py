@@ -32,6 +32,9 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), False)
         self.eps = eps
 
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
     def add_and_norm(self, x: Tensor, delta: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
         """x + delta, and its norm. Both read the same bytes, so they're one operation."""
         return ops.add_rms_norm(x, delta, self.weight, self.eps)
@@ -53,17 +56,16 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         """What the tokens x [T, hidden] gather from themselves and those before them, [T, hidden]."""
-        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
-        query, key = qkv[:, : self.num_heads], qkv[:, self.num_heads : -self.num_kv_heads]
-        query_and_key, key_and_value = qkv[:, : -self.num_kv_heads], qkv[:, self.num_heads :]
-        if (norms := self.qk_norms) is not None:
-            query_weight, key_weight, eps = norms
-            query.copy_(rms_norm(query, query_weight, eps))
-            key.copy_(rms_norm(key, key_weight, eps))
-        rotate_(query_and_key, context.cos, context.sin)
+        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)  # [T, heads of q, of k, of v; d]
+        q, k, _ = qkv.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)  # views: still in qkv
+        if self.q_norm is not None and self.k_norm is not None:
+            q.copy_(self.q_norm(q))
+            k.copy_(self.k_norm(k))
+        rotate_(qkv[:, : -self.num_kv_heads], context.cos, context.sin)  # q and k in one go
+        kv = qkv[:, self.num_heads :].unflatten(1, (2, self.num_kv_heads))
         # Written before any token attends: it sees itself, and finds earlier tokens of this step in the cache.
-        write_kv(key_and_value.unflatten(1, (2, self.num_kv_heads)), kv_cache, context.slot_mapping)
-        o = context.attention.attend(query, kv_cache, self.scale)
+        write_kv(kv, kv_cache, context.slot_mapping)
+        o = context.attention.attend(q, kv_cache, self.scale)
         return self.o_proj(o.flatten(1))
 
     @property
@@ -138,7 +140,7 @@ class Decoder(LayeredModel):
 
     Args:
         config: its shape.
-        dtype: of weights and of activations (but see `minillm.model.cpu.compute_in_float32`).
+        dtype: what weights and activations are stored in (but see `minillm.model.cpu.compute_in_float32`).
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:

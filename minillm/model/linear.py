@@ -33,7 +33,7 @@ class AnyLinear(nn.Module):
 
     bias: nn.Parameter | None
     max_rows: int | None = None
-    """With more rows there is a better kernel than the one that reads `native`."""
+    """Most rows for which the kernel that reads `native` is the best one; None = any number."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.multiply(x)

@@ -48,7 +48,7 @@ class LoadedModel:
     quantization: str | None = None
     """How the weights are quantized; see EngineConfig."""
     ranks: Ranks = ALONE
-    """With tensor parallelism, decoder and model_config are this rank's part."""
+    """The ranks that share the model. With tensor parallelism, decoder and model_config are this rank's part."""
 
 
 def load_model(config: EngineConfig, ranks: Ranks = ALONE) -> LoadedModel:

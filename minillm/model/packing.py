@@ -114,9 +114,9 @@ def tried(shapes: Iterable[Sequence[int]], products: Mapping[str, Callable[[], P
     delete that for another trial.
 
     Args:
-        shapes: of the model's matrices, [out, in].
+        shapes: the model's matrices, each [out, in].
         products: by name, what makes them.
-        size: of their rows.
+        size: numbers in each row that is multiplied, `in` of the matrix they're tried with.
     """
     matrices = sorted({tuple(shape) for shape in shapes})
     identity = f"{matrices} {torch.get_num_threads()} {list(products)} {ROWS} {cpu_identity()} {torch.__version__}"

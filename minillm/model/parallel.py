@@ -26,7 +26,7 @@ DIVISIBLE = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen
 COLUMN_PARALLEL = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "embed_tokens", "lm_head")
 ROW_PARALLEL = ("o_proj", "down_proj")
 CUT = dict.fromkeys(COLUMN_PARALLEL, 0) | dict.fromkeys(ROW_PARALLEL, 1)
-"""By the names of checkpoints: which dimension of W [out, in] is shared out. The vocabulary is, like outputs."""
+"""Which dimension of W [out, in] is shared out, by its name in checkpoints. The vocabulary is, like outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class ParallelDecoder(Decoder):
     """One rank's part of a decoder. Every rank gets the same token ids, and all of the logits.
 
     Args:
-        config: of the whole model.
+        config: the whole model's.
     """
 
     def __init__(self, ranks: Ranks, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:

@@ -31,7 +31,7 @@ def charge(record: StepRecord, requests: Sequence[Request | None], cost: StepCos
 
     Args:
         requests: one for each of the record's shares; None if it had ended before the step did.
-        num_drafts: of all requests in the step.
+        num_drafts: draft tokens in the whole step.
     """
     for request, share in zip(requests, record.shares):
         if request is None:
@@ -46,7 +46,7 @@ def charge_draft(request: Request, share: StepShare, record: StepRecord, cost: S
     """Write down in the request's timeline what became of its draft. Each draft of a step costs the same.
 
     Args:
-        num_drafts: of all requests in the step.
+        num_drafts: draft tokens in the whole step.
     """
     draft_s = record.stages.get("draft", 0.0)
     verify_s = record.end - record.start - draft_s

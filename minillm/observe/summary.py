@@ -51,7 +51,7 @@ class Distribution:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """As every table has it: one decimal, and a dash for what was never measured."""
+    """Milliseconds as every table has them: one decimal, and a dash for what was never measured."""
     return "-" if seconds is None else f"{seconds * 1e3:.1f}"
 
 
@@ -96,7 +96,7 @@ class Summary:
     counts: dict[str, int]
     """Requests by how they ended: stop, length, abort, timeout, error; "in flight" for those that have not."""
     duration: float
-    """From the first arrival to the last end (or, in flight, the last delivery)."""
+    """Seconds from the first arrival to the last end (or, in flight, the last delivery)."""
     metrics: dict[str, Distribution]
     """ttft, tpot, e2e: one sample per request. itl: the raw gaps of all requests, pooled."""
     phases: dict[str, Distribution]

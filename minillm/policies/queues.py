@@ -11,9 +11,9 @@ from minillm.core.seams import QueuePolicy, SortedQueue, first_come
 from minillm.policies.config import EngineConfig
 
 SLOW_LANE_TURN = 4
-"""In two_lane order, every fourth admission goes to the slow lane while both lanes wait."""
+"""The slow lane's turn: in two_lane order, every fourth admission goes to the slow lane while both lanes wait."""
 PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
-"""In fair order, what a tenant is charged for a token: the paper's weights."""
+"""What a tenant is charged for a token in fair order: the paper's weights."""
 
 
 def shortest_prompt(request: Request) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class FairQueue(Lanes[str]):
     def __init__(self) -> None:
         super().__init__()
         self.served: defaultdict[str, int] = defaultdict(int)
-        """By tenant: weighted tokens, lifts included. Who is as low as a lift would bring it is left out in time."""
+        """Weighted tokens by tenant, lifts included. Who is as low as a lift would bring it is left out in time."""
         self._charged: dict[Request, int] = {}
         """Requests that were admitted, until they end -> output tokens that were counted."""
         self._last = ""

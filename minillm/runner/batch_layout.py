@@ -48,7 +48,7 @@ class HostBatch:
     """A step laid out on the host. Sequences with one new token come first."""
 
     scheduled: Sequence[ScheduledRequest]
-    """In the order of their tokens"""
+    """The requests, in the order of their tokens."""
     arrays: BatchArrays[np.ndarray]
     rows: list[Row]
     """R, in the order of logit_rows; a request with n draft tokens has n + 1"""
@@ -61,7 +61,7 @@ class HostBatch:
 
     @property
     def only_decodes(self) -> bool:
-        """Every sequence computes one token, and each one but the padding samples the next: what can be recorded."""
+        """Every sequence computes one token, and each one but the padding samples the next: a CUDA graph can do it."""
         return self.num_decodes == len(self.arrays.context_lens) == len(self.arrays.logit_rows) + self.num_padding
 
 
@@ -92,7 +92,7 @@ class BlockTables:
     def update(self, lists: Sequence[Sequence[int]], starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """[N, max_blocks] int32: the blocks of each request's tokens [0, end), padded with the null block.
 
-        Of a list it has seen, what lies before `start` is as it was (:attr:`ScheduledRequest.block_ids`).
+        A list that it has seen before is unchanged before `start` (:attr:`ScheduledRequest.block_ids`).
         """
         before, num_held, tables = self._kept
         num_blocks = -(-ends // self.block_size)
@@ -131,6 +131,32 @@ def decodes_first(scheduled: Sequence[ScheduledRequest]) -> Sequence[ScheduledRe
     return [scheduled[i] for i in np.argsort(is_long, kind="stable")]
 
 
+def read_token_ids(scheduled: Sequence[ScheduledRequest], pending_rows: Mapping[str, int]) -> tuple[list[int], bool]:
+    """The requests' new tokens end to end, and whether some of them are pending: those are ~row, see `BatchArrays`."""
+    token_ids: list[int] = []
+    has_pending = False
+    for request, start, num_tokens, _, samples, _ in scheduled:
+        is_pending = samples and request.num_pending_tokens > 1  # besides the one that this step yields
+        if num_tokens > is_pending:
+            token_ids += request.token_ids(start, start + num_tokens)
+        if is_pending:
+            token_ids.append(~pending_rows[request.request_id])
+            has_pending = True
+    return token_ids, has_pending
+
+
+def rows_to_sample(scheduled: Sequence[ScheduledRequest]) -> list[Row]:
+    """Whose next token each row of logits is about: one for a request that samples, one for each token of a draft and
+    the one before it."""
+    rows: list[Row] = []
+    for part in scheduled:
+        if part.num_drafts:
+            rows += [DraftPosition(part.request, i) for i in range(part.num_tokens)]
+        elif part.samples:
+            rows.append(part.request)
+    return rows
+
+
 def lay_out(
     scheduled: Sequence[ScheduledRequest],
     tables: BlockTables,
@@ -152,58 +178,46 @@ def lay_out(
     A request is one sequence; but where drafts are checked, every token is one by itself, as if each were another
     request's decode. They share a block table, and keys and values are written before any row attends, so each token
     finds those before it in the cache. Checking a draft is then what a step of decodes is, with the same kernels and
-    recorded graphs. The price: a context is read once for each of them. The weights, read once for all, are far larger
+    CUDA graphs. The price: a context is read once for each of them. The weights, read once for all, are far larger
     at the batch sizes at which drafting pays.
 
     Args:
-        tables: of the step before.
+        tables: those of the step before; they're brought up to date.
         pending_rows: by request id, the row of the step before that samples a request's last token.
         num_padding: sequences to add at the end (`BlockTables.padding`): a CUDA graph computes just as many as it was
-            recorded with.
+            captured with.
     """
     scheduled = decodes_first(scheduled)
     padded = [*scheduled, *[tables.padding] * num_padding]
-    token_ids: list[int] = []
-    rows: list[Row] = []
-    has_pending = False
-    for request, start, length, _, samples, drafts in padded:
-        is_pending = samples and request.num_pending_tokens > 1  # beside this step's, one that is still being sampled
-        if length > is_pending:
-            token_ids += request.token_ids(start, start + length)
-        if is_pending:
-            token_ids.append(~pending_rows[request.request_id])
-            has_pending = True
-        if drafts:
-            rows += [DraftPosition(request, i) for i in range(length)]
-        elif samples:
-            rows.append(request)
-
+    token_ids, has_pending = read_token_ids(padded, pending_rows)
     _, start_column, length_column, block_lists, samples_column, drafts_column = zip(*padded)
     starts, num_tokens = np.array(start_column), np.array(length_column)
-    is_sampled, has_drafts = np.array(samples_column), np.array(drafts_column) > 0
+    samples, has_drafts = np.array(samples_column), np.array(drafts_column) > 0
 
-    part_of_token = np.arange(len(padded)).repeat(num_tokens)
+    # For each token: whose it is (an index in `padded`), where in its request, and in which block.
+    request_of_token = np.arange(len(padded)).repeat(num_tokens)
     positions = ranges(starts, num_tokens)
     block_tables = tables.update(block_lists, starts, starts + num_tokens)
-    blocks = block_tables[part_of_token, positions // tables.block_size]
+    blocks = block_tables[request_of_token, positions // tables.block_size]
 
-    begins = (positions == starts[part_of_token]) | has_drafts[part_of_token]
-    query_starts = np.append(begins.nonzero()[0], len(positions))
+    # For each sequence: where it begins and ends among the tokens, and whose it is.
+    is_first = (positions == starts[request_of_token]) | has_drafts[request_of_token]
+    query_starts = np.append(is_first.nonzero()[0], len(positions))
     last_rows = query_starts[1:] - 1
-    part_of_sequence = part_of_token[last_rows]
+    request_of_sequence = request_of_token[last_rows]
     arrays = BatchArrays(
         token_ids=np.array(token_ids),
         positions=positions,
         slots=blocks * tables.block_size + positions % tables.block_size,
         query_starts=query_starts,
         context_lens=positions[last_rows] + 1,
-        block_tables=block_tables[part_of_sequence],
-        logit_rows=last_rows[is_sampled[part_of_sequence]],
+        block_tables=block_tables[request_of_sequence],
+        logit_rows=last_rows[samples[request_of_sequence]],
     )
     return HostBatch(
         scheduled=scheduled,
         arrays=BatchArrays(*(array.astype(np.int32, copy=False) for array in arrays)),
-        rows=rows,
+        rows=rows_to_sample(scheduled),
         num_decodes=int((np.diff(query_starts) == 1).sum()),
         block_size=tables.block_size,
         has_pending=has_pending,

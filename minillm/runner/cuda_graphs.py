@@ -1,13 +1,13 @@
 """Decode steps as CUDA graphs: a whole forward pass launched at once.
 
 A decode step of a small model is hundreds of kernels of a few microseconds each, and launching one from
-Python costs about as much. A CUDA graph records the launches once, and replays them with a single call
+Python costs about as much. A CUDA graph captures the launches once, and replays them with a single call
 (CUDA 10, 2018; in serving since FasterTransformer and vLLM). The price: every replay runs the same
 kernels on the same memory with the same shapes. So
 
-- batch sizes are rounded up to those recorded, by sequences of no request, which write to the null block;
-- inputs are copied into the memory the graph was recorded on;
-- nothing that differs from step to step may have been decided on the host while recording. Context
+- batch sizes are rounded up to those captured, by sequences of no request, which write to the null block;
+- inputs are copied into the memory the graph was captured on;
+- nothing that differs from step to step may have been decided on the host while capturing. Context
   lengths above all: a backend that plans with them (`capturable = False`) is not captured. Engines that
   overlooked this returned wrong text without any error.
 
@@ -35,19 +35,19 @@ from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
 
 WARM_UPS = 2
-"""Runs before recording: libraries set themselves up, and Triton compiles."""
+"""Runs before capturing: libraries set themselves up, and Triton compiles."""
 
 
 @functools.cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The one that graphs are recorded on, of all engines: cuBLAS keeps 32 MiB for every stream it has seen."""
+    """The one that graphs are captured on, for all engines: cuBLAS keeps 32 MiB for every stream it has seen."""
     return torch.cuda.Stream(device)
 
 
 class Graph(Protocol):
     """Records what `work` does, and can do it again."""
 
-    def record(self, work: Callable[[], object]) -> Self:
+    def capture(self, work: Callable[[], object]) -> Self:
         """Remember `work`, which may be run for that, more than once. What it finds, it leaves in tensors that were
         there before: the memory of all others is reused as soon as it ends."""
         ...
@@ -60,20 +60,20 @@ class CudaGraph:
 
     Args:
         pool: torch.cuda.graph_pool_handle().
-        side: see side_stream; the current stream cannot be recorded.
+        side: see side_stream; the current stream can't be captured.
     """
 
     def __init__(self, pool: Any, side: torch.cuda.Stream) -> None:
         self.graph = torch.cuda.CUDAGraph()
         self.pool, self.side = pool, side
 
-    def record(self, work: Callable[[], object]) -> Self:
+    def capture(self, work: Callable[[], object]) -> Self:
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
             for _ in range(WARM_UPS):
                 work()
         torch.cuda.current_stream().wait_stream(self.side)
-        # What other threads do meanwhile (another engine's copies, a notebook's cell) is none of the recording's.
+        # What other threads do meanwhile (another engine's copies, a notebook's cell) is none of this graph's.
         with torch.cuda.graph(self.graph, pool=self.pool, stream=self.side, capture_error_mode="thread_local"):
             work()
         return self
@@ -89,12 +89,12 @@ def graph_sizes(max_batch: int) -> list[int]:
 
 
 class GraphedDecode:
-    """Decode steps of at most as many sequences as `pending` has rows, in the sizes that `record` was asked for.
+    """Decode steps of at most as many sequences as `pending` has rows, in the sizes that `capture` was asked for.
 
-    Recordings are kept: one engine after the other may use them, as long as they share the runner.
+    Graphs are kept: one engine after the other may use them, as long as they share the runner.
 
     Args:
-        decoder, ops, backend: the forward pass to record; the backend must be capturable.
+        decoder, ops, backend: the forward pass to capture; the backend must be capturable.
         max_context: longest context any request can have, tokens: as wide as block tables are made.
         pending: read by every replay, at one address.
         make_graph: CudaGraph; tests put something in its place that runs without a GPU.
@@ -115,44 +115,53 @@ class GraphedDecode:
         self.device, max_batch = pending.sampled.device, len(pending.sampled)
         empty = functools.partial(torch.empty, max_batch, dtype=decoder.activation_dtype, device=self.device)
         self.logits = empty(decoder.config.vocab_size)
-        """Where every recording leaves its result: a vocabulary wide, it should not exist once a graph."""
+        """Where every graph leaves its result: a vocabulary wide, there shouldn't be one for each of them."""
         self.hidden = empty(decoder.config.hidden_size)
         """What went into the output head, for draft heads."""
-        self.inputs = torch.zeros(4, max_batch + -max_batch % ALIGNMENT, dtype=torch.int32, device=self.device)
-        """[4, max_batch rounded up to ALIGNMENT]: token ids, positions, slots, context lengths. Graphs read the first
-        columns."""
-        self.query_starts = torch.arange(max_batch + 1, dtype=torch.int32, device=self.device)
+        self.token_inputs = torch.zeros(4, max_batch + -max_batch % ALIGNMENT, dtype=torch.int32, device=self.device)
+        """[4, max_batch rounded up to ALIGNMENT]: what `inputs` has for each token, in one piece for one copy."""
+        token_ids, positions, slots, context_lens = self.token_inputs
+        query_starts = torch.arange(max_batch + 1, dtype=torch.int32, device=self.device)
         shape = (max_batch, blocks_for(max_context, kv_pool.block_size))
-        self.block_tables = torch.full(shape, kv_pool.null_block, dtype=torch.int32, device=self.device)
-        """[max_batch, table_width]. Only as many columns are renewed as a step needs: a window of 128k tokens has 8192,
-        and no row reads past its own length."""
+        # A step renews only as many columns of the block tables as it needs: a window of 128k tokens has 8192, and no
+        # row reads past its own length.
+        block_tables = torch.full(shape, kv_pool.null_block, dtype=torch.int32, device=self.device)
+        self.inputs = BatchArrays(
+            token_ids, positions, slots, query_starts, context_lens, block_tables, logit_rows=query_starts[:-1]
+        )
+        """What graphs read; one of `size` sequences reads the first `size` of everything."""
         self.make_graph = make_graph
-        self.recordings: dict[int, Graph] = {}
+        self.graphs: dict[int, Graph] = {}
         self.sizes: list[int] = []
-        """Those in use: of the recordings, what the present engine would have made by itself. A step is padded to the
+        """Those in use: of the graphs, what the present engine would have captured by itself. A step is padded to the
         same size whatever ran before, so it computes, and costs, the same."""
 
-    def record(self, max_batch: int) -> None:
-        """Be ready for any batch of up to `max_batch` sequences: record the sizes that are not recorded yet.
+    def capture(self, max_batch: int) -> None:
+        """Be ready for any batch of up to `max_batch` sequences: capture the sizes that there is no graph of yet.
 
-        All of them now, not each when it is first met: a recording takes as long as many steps, and that step would be
+        All of them now, not each when it is first met: capturing takes as long as many steps, and that step would be
         timed with it.
         """
         self.sizes = graph_sizes(max_batch)
-        missing = [size for size in self.sizes if size not in self.recordings]
+        missing = [size for size in self.sizes if size not in self.graphs]
         if not missing:
             return
-        # While recording, every row is token 0 in the null block, in a context of one token.
-        self.inputs[:2], self.inputs[3] = 0, 1
-        self.inputs[2] = self.kv_pool.null_block * self.kv_pool.block_size
-        self.block_tables.fill_(self.kv_pool.null_block)
+        self._fill_with_padding()
         # The largest first: the memory of its activations then serves all the others.
-        for size in tqdm(missing[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
-            self.recordings[size] = self._record(size, self.make_graph())
+        for size in tqdm(missing[::-1], desc="capturing CUDA graphs", unit="graph", leave=False):
+            self.graphs[size] = self._capture(size, self.make_graph())
+
+    def _fill_with_padding(self) -> None:
+        """While capturing, every sequence is token 0 in the null block, in a context of one token."""
+        null_block = self.kv_pool.null_block
+        self.token_inputs.zero_()
+        self.inputs.slots.fill_(null_block * self.kv_pool.block_size)
+        self.inputs.context_lens.fill_(1)
+        self.inputs.block_tables.fill_(null_block)
 
     def num_padding(self, scheduled: Sequence[ScheduledRequest]) -> int:
-        """Sequences to add to a step of decodes, so that it is as large as a recording; 0 for any other step, and for
-        one that is larger than all recordings."""
+        """Sequences to add to a step of decodes, so that a graph of its size exists; 0 for any other step, and for
+        one that is larger than all graphs."""
         num_rows = 0
         for part in scheduled:
             if not part.samples or part.num_tokens - part.num_drafts > 1:
@@ -167,24 +176,24 @@ class GraphedDecode:
         arrays, (size, width) = batch.arrays, batch.arrays.block_tables.shape
         if not batch.only_decodes or size not in self.sizes:
             return None
-        inputs = np.stack((arrays.token_ids, arrays.positions, arrays.slots, arrays.context_lens))
-        self.inputs[:, :size].copy_(to_device(inputs, self.device))
-        self.block_tables[:size, :width].copy_(to_device(arrays.block_tables, self.device))
-        self.recordings[size].replay()
+        token_inputs = np.stack((arrays.token_ids, arrays.positions, arrays.slots, arrays.context_lens))
+        self.token_inputs[:, :size].copy_(to_device(token_inputs, self.device))
+        self.inputs.block_tables[:size, :width].copy_(to_device(arrays.block_tables, self.device))
+        self.graphs[size].replay()
         num_rows = size - batch.num_padding
         return self.hidden[:num_rows], self.logits[:num_rows]
 
     @torch.inference_mode()
-    def _record(self, size: int, graph: Graph) -> Graph:
-        # Only shapes count here: every row is padding.
-        token_ids, positions, slots, context_lens = self.inputs[:, :size]
-        starts, tables = self.query_starts[: size + 1], self.block_tables[:size]
-        arrays = BatchArrays(token_ids, positions, slots, starts, context_lens, tables, logit_rows=starts[:-1])
+    def _capture(self, size: int, graph: Graph) -> Graph:
+        first = BatchArrays(*(array[:size] for array in self.inputs))
+        inputs = first._replace(query_starts=self.inputs.query_starts[: size + 1])
 
-        def work() -> None:
-            metadata = make_metadata(arrays, list(range(size + 1)), [1] * size, size, self.kv_pool.block_size)
-            inputs = (self.pending.fill_in(token_ids), positions, self.kv_pool.layers, self.backend(metadata), self.ops)
-            hidden = self.hidden[:size].copy_(self.decoder.hidden_states(*inputs))
+        def decode() -> None:
+            metadata = make_metadata(inputs, list(range(size + 1)), [1] * size, size, self.kv_pool.block_size)
+            token_ids, attention = self.pending.fill_in(inputs.token_ids), self.backend(metadata)
+            hidden = self.hidden[:size].copy_(
+                self.decoder.hidden_states(token_ids, inputs.positions, self.kv_pool.layers, attention, self.ops)
+            )
             self.logits[:size].copy_(self.decoder.lm_head(hidden))
 
-        return graph.record(work)
+        return graph.capture(decode)

@@ -21,7 +21,7 @@ from minillm.policies.config import EngineConfig
 DEFAULT_CPU_BYTES = 1e9
 FREE_FRACTION = 0.9
 """Most of the memory that is free once the weights are loaded. What a step takes on a GPU is claimed apart; the rest is
-for recorded graphs, and for memory in pieces too small to be used."""
+for captured graphs, and for memory in pieces too small to be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class KVPool:
     """Keys and values of every layer, in blocks.
 
     Args:
-        dtype: of what is kept; int8 and float8_e4m3fn have scales.
+        dtype: what keys and values are kept in; int8 and float8_e4m3fn have scales.
         num_blocks: blocks that the scheduler hands out.
         num_host_blocks: blocks of swap space in host memory.
 

@@ -24,7 +24,7 @@ class PendingTokens:
         self.sampled = torch.zeros(max_rows, dtype=torch.int32, device=device)
         """[max_rows] token ids; -1 where a row could not be sampled"""
         self.rows: dict[str, int] = {}
-        """By request id: its row in `sampled`."""
+        """Row in `sampled` by request id."""
 
     def keep(self, rows: Sequence[Row], token_ids: Tensor) -> None:
         """Keep a step's samples [R] for the next step. Only a proposer that drafts more than it was asked for makes

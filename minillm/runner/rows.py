@@ -17,7 +17,7 @@ class DraftPosition:
     request: Request
     num_drafts: int
     matcher: ClassVar[None] = None
-    """With a grammar nothing is drafted."""
+    """None: with a grammar nothing is drafted."""
 
     @property
     def request_id(self) -> str:

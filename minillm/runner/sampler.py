@@ -45,7 +45,7 @@ class SampledTokens:
     token_ids: list[int] = field(default_factory=list)
     """-1 where the row could not be sampled; `errors` says why."""
     logprobs: list[TokenLogprob | None] = field(default_factory=list)
-    """Under the model's own distribution, before penalties and temperature, for rows that asked for them."""
+    """Log-probabilities by the model's own distribution, before penalties and temperature; None if not asked for."""
     errors: dict[str, str] = field(default_factory=dict)
     """What was wrong, by request id. The engine fails these requests and no other."""
 

@@ -45,7 +45,7 @@ class SimulatedDrafting:
     """What speculation is like: the price of drafts, and how many of their tokens pass."""
 
     seconds: Callable[[ScheduledBatch], float]
-    """To draft what the batch checks."""
+    """Seconds it takes to draft what the batch checks."""
     acceptance_rate: float
     """Each draft token passes with this probability, if those before it have."""
     rng: random.Random = field(default_factory=lambda: random.Random(0))
@@ -79,11 +79,11 @@ class SimulatedRunner:
     swap_s_per_block: float = 0.0
     """Seconds to copy one KV block to the host or back."""
     kv_bytes_per_token: float = 0.0
-    """In the cache, over all accelerators: what a prefill pool hands over."""
+    """Bytes of a token's keys and values over all accelerators: what a prefill pool hands over."""
     vocab_size: int = 32_000
     """Made-up tokens are below it."""
     runs_beside_python: bool = True
-    """As on a GPU: the next step is scheduled while this one runs."""
+    """True, as on a GPU: the next step is scheduled while this one runs."""
     watch: StepWatch | None = None
     """Sees every step."""
     drafting: SimulatedDrafting = NO_DRAFTING

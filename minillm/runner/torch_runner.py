@@ -71,7 +71,7 @@ class TorchRunner:
         model: weights; engines may share them.
         config: reads the fields on KV memory, swap space, attention backend, kernels and graphs.
         clock: the engine's.
-        make_graph: how steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
+        make_graph: how steps are captured and replayed; None = by CUDA graphs, where there is CUDA.
         claim: memory that the KV pool leaves free.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
@@ -159,7 +159,7 @@ class TorchRunner:
         self._make_room(config.max_decode_rows)
         self.pending.rows = {}
         if self.fast_decode is not None:
-            self.fast_decode.record(config.max_decode_rows)
+            self.fast_decode.capture(config.max_decode_rows)
 
     def _make_room(self, num_rows: int) -> None:
         """Memory for what `num_rows` rows sample, and for graphs that read it."""
@@ -266,7 +266,7 @@ class TorchStep:
     """A step that has begun; a GPU may still be at it."""
 
     scheduled: Sequence[ScheduledRequest]
-    """In the order of their rows."""
+    """The requests, in the order of their rows."""
     start: float
     built: float
     forward_done: DeviceEvent

@@ -23,7 +23,7 @@ from minillm.text_files import read_text
 
 LONGEST_RETRY_AFTER_S = 60
 KEPT_PART = 4
-"""In fair order, a fourth of the queue is kept."""
+"""One place in so many is kept in fair order: a fourth of the queue."""
 BYTES_PER_TOKEN = 4
 """Estimate of a prompt's tokens by the size of its body: what is let in has not been tokenized yet."""
 NEW_WEIGHT = 0.1
@@ -78,10 +78,10 @@ class AdmissionLimiter:
         self.num_slots = 1 if engine.batching == "none" else engine.max_num_seqs
         self.capacity = math.inf if engine.max_queue_len is None else self.num_slots + engine.max_queue_len
         self.num_sequences = 0
-        """In flight: running or waiting."""
+        """Requests in flight: running or waiting."""
         self._per_caller: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
-        """In flight, prompts and answers as large as they may get, by tenant."""
+        """Tokens in flight by tenant: prompts, and answers as long as they may get."""
         is_fair = engine.scheduling_order == "fair"
         self._kept = (engine.max_queue_len or 0) // KEPT_PART if is_fair else 0
         """Places in the queue for tenants that hold less than an equal share of the tokens in flight."""

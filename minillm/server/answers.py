@@ -51,7 +51,7 @@ class AnswerShape:
         """Choices whose role has been sent."""
         has_offsets = body.num_logprobs is not None and not body.is_chat
         self._offsets = [texts.offsets(prompt) for prompt in prompts for _ in range(body.n)] if has_offsets else []
-        """By choice: where its tokens begin in its text."""
+        """Where each choice's tokens begin in its text."""
         offered = {tool.function.name for tool in body.offered_tools}
         self._has_tools = bool(offered)
         self._readers: defaultdict[int, ToolCallReader] = defaultdict(lambda: ToolCallReader(offered))

@@ -45,16 +45,16 @@ class Call:
     """When its body was in; until then, when its head came. Seconds of the engine's clock. Phases, deadlines and
     the wait in the queue count from here: how long a client sends is not the server's doing."""
     unix_time: float
-    """At arrival."""
+    """Seconds since 1970 at its arrival."""
     upload_s: float = 0.0
-    """From its head to its whole body: before the arrival."""
+    """Seconds from its head to its whole body: before the arrival."""
     trace_parent: dict[str, str] = field(default_factory=dict)
     """W3C trace context headers of the request."""
     caller: str | None = None
     tenant: str = ""
     """Whose it is, for fairness: the key's, or the user's that it names."""
     body: GenerationBody | None = field(default=None, repr=False)
-    """Once it could be parsed. It holds the prompt: do not write it anywhere."""
+    """Set once it could be parsed. It holds the prompt: do not write it anywhere."""
     waits: bool = False
     """All slots were taken when it came."""
     max_tokens: int | None = None
@@ -62,11 +62,11 @@ class Call:
     degraded: str | None = None
     """How the answer was made smaller."""
     status: int | None = None
-    """Once an answer has begun."""
+    """HTTP status; set once an answer has begun."""
     error_code: str | None = None
     """Also of errors inside a stream, which has status 200, and of a client that left, or was cut off."""
     outputs: list[RequestOutput] = field(default_factory=list, repr=False)
-    """As far as they came; whole if nothing went wrong."""
+    """Its outputs as far as they came; whole if nothing went wrong."""
     finished: float | None = None
     """Last byte accepted by the transport, or the moment it was given up; seconds of the engine's clock."""
 
@@ -80,7 +80,7 @@ class Call:
 
     @property
     def e2e_s(self) -> float:
-        """From its arrival to its end, of a call that is over."""
+        """Seconds from its arrival to its end; the call must be over."""
         assert self.finished is not None
         return self.finished - self.arrival
 

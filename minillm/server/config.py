@@ -9,7 +9,7 @@ from minillm.policies.config import EngineConfig
 from minillm.strict_model import StrictModel
 
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\sA-Z]+")
-"""As a browser sends it, and compares it letter by letter."""
+"""An origin as a browser sends it, and compares it letter by letter."""
 UNKEPT_BY_REPLICAS = {
     "queue_timeout_s": "the queue is Ray's router",
     "request_timeout_s": "a replica does not see how long a request waited in Ray's router",

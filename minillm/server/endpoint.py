@@ -208,7 +208,7 @@ class Exchange:
             await self.send({"type": "http.response.body", "body": error_event(problem), "more_body": False})
 
     async def send(self, message: Message) -> None:
-        """To the client. With its first message the answer has a status."""
+        """Send to the client. With its first message the answer has a status."""
         if message["type"] == "http.response.start":
             self.call.status = message["status"]
         await self._send(message)

@@ -45,7 +45,7 @@ class ApiError(MinillmError):
 
     @property
     def type(self) -> str:
-        """In OpenAI's words."""
+        """The error's body, in OpenAI's words."""
         kinds = {401: "authentication_error", 429: "rate_limit_error"}
         return kinds.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
 

@@ -27,7 +27,7 @@ class Generation:
         self._call = call
         self._collector = OutputCollector()
         self._latest: dict[str, RequestOutput | None] = {}
-        """By the engine's request id, in the prompts' order."""
+        """The latest output of each request, by the engine's id, in the prompts' order."""
         self._unfinished: set[str] = set()
         self._places: dict[str, int] = {}
         """Each prompt's index, by the engine's request id."""

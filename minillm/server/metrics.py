@@ -44,7 +44,7 @@ class Gaps:
     def __init__(self, model_name: str) -> None:
         self._model_name = model_name
         self._counts = [0] * (len(SECONDS) + 1)
-        """By bucket; the last is for what lies beyond all borders."""
+        """Observations by bucket; the last is for what lies beyond all borders."""
         self._sum = 0.0
 
     def add(self, gaps: list[float]) -> None:

@@ -156,7 +156,7 @@ def one_constraint(value: Any, make: ValidatorFunctionWrapHandler) -> Structured
 
 
 def prompt_tag(prompt: Any) -> Tag | None:
-    """By its first item, as a list may hold three things."""
+    """The form of a prompt. A list may hold three things: its first item says which."""
     if not isinstance(prompt, list) or not prompt:
         return tag_of_type(prompt)
     return {int: LIST, str: TEXTS, list: LISTS}.get(type(prompt[0]))

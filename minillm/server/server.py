@@ -76,7 +76,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(host: str, port: int) -> str:
-    """As a client writes it: an IPv6 address stands in brackets."""
+    """The address as a client writes it: an IPv6 address stands in brackets."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -46,7 +46,7 @@ class ToolGrammars:
     def __init__(self, thread: EngineThread) -> None:
         self._thread = thread
         self._looseness: OrderedDict[bytes, Looseness] = OrderedDict()
-        """By digest of a schema, where it isn't NONE."""
+        """Looseness by digest of a schema, where it isn't NONE."""
 
     async def make(self, tools: Sequence[Tool], choice: str | NamedTool, parallel: bool) -> StructuredOutputsParams:
         """What an answer with these tools must follow. It has been compiled, or what is wrong with it lies in no single

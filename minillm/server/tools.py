@@ -69,9 +69,9 @@ class Looseness(IntEnum):
     """How closely a call's arguments are held to the tool's `parameters`."""
 
     NONE = 0
-    """To all that can be followed."""
+    """Held to all that can be followed."""
     NO_PATTERNS = 1
-    """To all but regular expressions, whose dialects are many."""
+    """Held to all but regular expressions, whose dialects are many."""
     ANY_OBJECT = 2
 
 
@@ -108,7 +108,7 @@ class ToolCall(BaseModel):
 
 
 def template_tools(tokenizer: Any, tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
-    """As chat templates take them; None if there are none.
+    """The tools as chat templates take them; None if there are none.
 
     Raises:
         ApiError: 400: this model's template does not.
@@ -146,7 +146,8 @@ def tool_grammar(
     others hold. The tags are special tokens where the tokenizer has them, and spelled out elsewhere (resolve_tokens).
 
     Args:
-        looseness: of tools, by number, whose parameters are known to be refused as they are (tool_grammars.py).
+        looseness: by the number of a tool whose parameters are known to be refused as they are: how much of them to
+            ask for (tool_grammars.py).
     Raises:
         ApiError: 400: the tool that is chosen is not there, or its parameters are too large or describe no object.
     """
@@ -265,7 +266,7 @@ def _is_object(text: str) -> bool:
 
 
 def _whole_number(digits: str) -> int | str:
-    """As Python reads it; with more digits than it reads, as they stand there."""
+    """The number as Python reads it; with more digits than it reads, as they stand there."""
     return int(digits) if len(digits) <= MAX_DIGITS else digits
 
 

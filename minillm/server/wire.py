@@ -16,7 +16,7 @@ SLOW_READER = "minillm.slow_reader"
 
 
 CONNECTION = "minillm.connection"
-"""In an ASGI scope: the BoundedProtocol (connection.py) that the request came on, where there is one."""
+"""Key in an ASGI scope: the BoundedProtocol (connection.py) that the request came on, where there is one."""
 
 
 async def read_body(request: Request, max_bytes: int, timeout_s: float) -> bytes:

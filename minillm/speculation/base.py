@@ -35,7 +35,7 @@ class Proposer:
 
 
 class MadeUpProposer(Proposer):
-    """As many tokens as are wanted, all of them 0: for a simulated runner, which decides itself how many pass."""
+    """Drafts as long as wanted, all tokens 0: for a simulated runner, which decides itself how many pass."""
 
     def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft([0] * k) for _, k in wanted]

@@ -77,7 +77,7 @@ class DraftHeadProposer(Proposer):
 
     Args:
         head: in the model's dtype, on its device.
-        runner: of the model it drafts for, whose kernels it uses.
+        runner: runs the model it drafts for; the head uses its kernels.
         num_slots: requests that may run at once.
     """
 

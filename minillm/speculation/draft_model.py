@@ -35,7 +35,7 @@ class DraftModelProposer(Proposer):
     """A small model that drafts token by token.
 
     Args:
-        runner: of the small model; its KV pool is the proposer's alone.
+        runner: runs the small model; its KV pool is the proposer's alone.
         config: the engine's. As there, blocks of an equal prefix are reused, and a long prompt takes several steps: it
             is drafted for when it has been computed.
     """

@@ -30,9 +30,9 @@ class DraftHead(LayeredModel):
     """Weights are uninitialised until they are filled (head_file.py).
 
     Args:
-        config: of the model it drafts for; the layer has the shape of one of its layers, without biases or experts.
+        config: the model's that it drafts for; the layer has the shape of one of its layers, without biases or experts.
         num_tokens: N, how many tokens it can name.
-        dtype: of weights and of activations.
+        dtype: what weights and activations are stored in.
     """
 
     def __init__(self, config: ModelConfig, num_tokens: int, dtype: torch.dtype, device: torch.device) -> None:

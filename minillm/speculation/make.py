@@ -36,7 +36,7 @@ class BringsProposer(Protocol):
         """What drafts.
 
         Args:
-            runner: of the model, with a KV pool of its own.
+            runner: runs the model, over a KV pool of its own.
             config: the engine's.
         """
 
@@ -88,7 +88,7 @@ def make_proposer(
 
     Args:
         drafter: from `load_drafter`.
-        runner: of the model whose output is drafted.
+        runner: runs the model whose output is drafted.
         runners: where a drafting model gets its own.
     Raises:
         ConfigError: it needs more memory.

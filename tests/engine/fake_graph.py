@@ -1,4 +1,4 @@
-"""What tests put in the place of CUDA graphs, and an attention backend that can be recorded, without a GPU."""
+"""What tests put in the place of CUDA graphs, and an attention backend that can be captured, without a GPU."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,15 @@ from minillm.kernels.attention.eager import attend
 
 
 class FakeGraph:
-    """Replays by running the recorded work again, into the same memory, as a graph would.
+    """Replays by running the captured work again, into the same memory, as a graph would.
 
-    What the host decided while recording stays decided: `work` closes over it.
+    What the host decided while capturing stays decided: `work` closes over it.
     """
 
     def __init__(self) -> None:
         self.num_replays = 0
 
-    def record(self, work: Callable[[], object]) -> "FakeGraph":
+    def capture(self, work: Callable[[], object]) -> "FakeGraph":
         self.work = work
         work()
         return self
@@ -44,7 +44,7 @@ class TensorLengthAttention(AttentionBackend):
 
 
 class HostLengthAttention(TensorLengthAttention):
-    """The bug: it plans with the lengths that the host knew while recording."""
+    """The bug: it plans with the lengths that the host knew while capturing."""
 
     def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
         self.metadata.context_lens_tensor.copy_(torch.tensor(self.metadata.context_lens))

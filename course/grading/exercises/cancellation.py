@@ -11,7 +11,7 @@ from course.grading.tools import Answer, Mistake, expect, listed, number, shown
 
 
 @dataclass
-class Request:
+class LeavingRequest:
     name: str
     blocks: int
     prefill: int
@@ -27,12 +27,12 @@ class ReferenceEngine:
 
     free: int
     slots: int
-    queue: deque[Request] = field(default_factory=deque)
-    running: list[Request] = field(default_factory=list)
+    queue: deque[LeavingRequest] = field(default_factory=deque)
+    running: list[LeavingRequest] = field(default_factory=list)
     in_step: bool = False
 
     def submit(self, name: str, prompt_blocks: int, answer_tokens: int) -> None:
-        self.queue.append(Request(name, prompt_blocks + 1, prompt_blocks, answer_tokens))
+        self.queue.append(LeavingRequest(name, prompt_blocks + 1, prompt_blocks, answer_tokens))
 
     def begin(self) -> list[str]:
         while self.queue and len(self.running) < self.slots and self.queue[0].blocks <= self.free:
@@ -54,7 +54,7 @@ class ReferenceEngine:
         self.in_step = False
         return tokens
 
-    def let_go(self, request: Request) -> None:
+    def let_go(self, request: LeavingRequest) -> None:
         self.running.remove(request)
         self.free += request.blocks
 
@@ -84,7 +84,7 @@ class WatchedEngine:
 
     def __init__(self, answer: Answer, blocks: int, slots: int) -> None:
         self.answer = answer
-        self.pool = answer.prop("Pool", blocks)
+        self.pool = answer.prop("ServerBlocks", blocks)
         self.server: Any = answer.Server(self.pool, slots)
         self.model = ReferenceEngine(blocks, slots)
         self.log: list[str] = [f"Server(pool of {blocks}, {slots} slots)"]

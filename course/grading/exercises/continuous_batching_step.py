@@ -4,21 +4,23 @@ import operator
 import random
 from collections.abc import Callable
 
-from course.grading.props import Request
+from course.grading.props import StepRequest
 from course.grading.tools import Answer, Mistake, compare, expect, shown, table, whole
 
 Plan = dict[str, int]
 """Tokens by request id."""
 
 
-Case = tuple[list[Request], list[Request], int, int]
+Case = tuple[list[StepRequest], list[StepRequest], int, int]
 
 
-def right_plan(running: list[Request], waiting: list[Request], token_budget: int, max_num_seqs: int) -> Plan:
+def right_plan(running: list[StepRequest], waiting: list[StepRequest], token_budget: int, max_num_seqs: int) -> Plan:
     return fill(in_order(running, waiting, max_num_seqs), token_budget)
 
 
-def fill(order: list[Request], budget: int, missing: Callable[[Request], int] = lambda each: each.missing) -> Plan:
+def fill(
+    order: list[StepRequest], budget: int, missing: Callable[[StepRequest], int] = lambda each: each.missing
+) -> Plan:
     plan: Plan = {}
     for request in order:
         given = min(missing(request), budget)
@@ -28,19 +30,19 @@ def fill(order: list[Request], budget: int, missing: Callable[[Request], int] = 
     return plan
 
 
-def admitted(running: list[Request], waiting: list[Request], slots: int) -> list[Request]:
+def admitted(running: list[StepRequest], waiting: list[StepRequest], slots: int) -> list[StepRequest]:
     return waiting[: max(slots - len(running), 0)]
 
 
-def first_decodes(running: list[Request]) -> list[Request]:
+def first_decodes(running: list[StepRequest]) -> list[StepRequest]:
     return sorted(running, key=lambda request: request.missing > 1)
 
 
-def in_order(running: list[Request], waiting: list[Request], slots: int) -> list[Request]:
+def in_order(running: list[StepRequest], waiting: list[StepRequest], slots: int) -> list[StepRequest]:
     return [*first_decodes(running), *admitted(running, waiting, slots)]
 
 
-def whole_or_nothing(order: list[Request], budget: int, stop: bool) -> Plan:
+def whole_or_nothing(order: list[StepRequest], budget: int, stop: bool) -> Plan:
     plan: Plan = {}
     for request in order:
         if request.missing <= budget - sum(plan.values()):
@@ -50,7 +52,7 @@ def whole_or_nothing(order: list[Request], budget: int, stop: bool) -> Plan:
     return plan
 
 
-SLIPS: dict[str, Callable[[list[Request], list[Request], int, int], Plan]] = {
+SLIPS: dict[str, Callable[[list[StepRequest], list[StepRequest], int, int], Plan]] = {
     "prefill_before_decodes": lambda r, w, b, n: fill([*r, *admitted(r, w, n)], b),
     "waiting_before_running": lambda r, w, b, n: fill([*admitted(r, w, n), *first_decodes(r)], b),
     "ignored_max_num_seqs": lambda r, w, b, n: fill([*first_decodes(r), *w], b),
@@ -112,35 +114,35 @@ def over_budget(case: Case, plan: Plan) -> str | None:
     return f"it spends {spent} tokens: the budget is {budget}" if spent > budget else None
 
 
-def reading(rng: random.Random, name: str, most: int = 300) -> Request:
+def reading(rng: random.Random, name: str, most: int = 300) -> StepRequest:
     total = rng.randint(20, most)
-    return Request(name, total, rng.randrange(0, total - 5))
+    return StepRequest(name, total, rng.randrange(0, total - 5))
 
 
-def decoding(rng: random.Random, name: str) -> Request:
+def decoding(rng: random.Random, name: str) -> StepRequest:
     total = rng.randint(5, 400)
-    return Request(name, total, total - 1)
+    return StepRequest(name, total, total - 1)
 
 
-def new_request(rng: random.Random, name: str) -> Request:
+def new_request(rng: random.Random, name: str) -> StepRequest:
     total = rng.randint(8, 200)
-    return Request(name, total, rng.choice((0, 0, 16)) if total > 32 else 0)
+    return StepRequest(name, total, rng.choice((0, 0, 16)) if total > 32 else 0)
 
 
-def some_running(rng: random.Random, count: int) -> list[Request]:
+def some_running(rng: random.Random, count: int) -> list[StepRequest]:
     return [rng.choice((reading, decoding, decoding))(rng, f"r{i}") for i in range(count)]
 
 
 def running_only(answer: Answer, rng: random.Random) -> None:
     cases = [(some_running(rng, n), [], rng.randint(n + 1, 400), n + 2) for n in (1, 2, 3, 4, 5, 6)]
-    mixed = [Request("r0", 300, 100), decoding(rng, "r1"), reading(rng, "r2", 99), decoding(rng, "r3")]
+    mixed = [StepRequest("r0", 300, 100), decoding(rng, "r1"), reading(rng, "r2", 99), decoding(rng, "r3")]
     cases += [(mixed, [], 4, 8), (mixed, [], 10, 8)]
     judge_cases(answer, cases)
 
 
 def tight(answer: Answer, rng: random.Random) -> None:
     decodes = [decoding(rng, f"r{i}") for i in range(5)]
-    long_one = [Request("r0", 900, 100), *decodes[1:]]
+    long_one = [StepRequest("r0", 900, 100), *decodes[1:]]
     new = [new_request(rng, f"w{i}") for i in range(3)]
     exact = sum(request.missing for request in [*decodes, new[0]])
     cases: list[Case] = [(decodes, new, 3, 8), (decodes, new, 5, 8), (long_one, new, 5, 8), (long_one, new, 64, 8)]
@@ -153,7 +155,7 @@ def admits(answer: Answer, rng: random.Random) -> None:
     for slots in (1, 3, 4, 6):
         running = some_running(rng, rng.randint(0, slots))
         cases.append((running, [new_request(rng, f"w{i}") for i in range(5)], rng.randint(200, 900), slots))
-    new = [Request("w0", 300, 0), Request("w1", 1, 0), Request("w2", 64, 32), Request("w3", 9, 0)]
+    new = [StepRequest("w0", 300, 0), StepRequest("w1", 1, 0), StepRequest("w2", 64, 32), StepRequest("w3", 9, 0)]
     pair = [decoding(rng, "r0"), decoding(rng, "r1")]
     cases += [(pair, new, budget, slots) for budget, slots in ((120, 8), (5000, 4), (5000, 2), (5000, 1))]
     cases += [([], new, 5000, 3), ([], [], 64, 3)]

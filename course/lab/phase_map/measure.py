@@ -23,7 +23,7 @@ from course.lab.lab import Lab
 from course.lab.phase_map.techniques import ROWS, EnginePair, Pair, Setting, Technique
 from course.lab.run import Run, percentile
 from course.lab.style import number
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.report import engines_for
 from minillm.core.brief import brief
@@ -38,7 +38,7 @@ prefill and first token, of the end-to-end time for decode and stream. Less is n
 FEWER_IN_TIME = 0.02
 """A change of the share of requests served in time that counts."""
 SLO_S = 2.0
-"""To the first token."""
+"""Most seconds to the first token."""
 OF_TTFT = PHASES[:3]
 ROUNDS = 5
 """Runs of each side of a pair on the real engine, taking turns; the fastest of each phase counts."""
@@ -66,7 +66,7 @@ class MeasuredPair:
 
     words: str
     where: str
-    """On what it ran."""
+    """What it ran on."""
     without: Side
     with_it: Side
 
@@ -161,7 +161,7 @@ def _played(pair: Pair, setting: Setting) -> Side:
 def on_the_engine(lab: Lab, pair: EnginePair) -> MeasuredPair:
     """A pair on the real engine: both sides in turns, so that a machine that drifts drifts under both."""
     prompt = [2 + (7 * i) % 9973 for i in range(pair.prompt_tokens)]  # any tokens: what is said costs nothing
-    one = Workload("one prompt", "", (Arrival(0.0, prompt, 8),))
+    one = LabWorkload("one prompt", "", (PromptArrival(0.0, prompt, 8),))
     common = {"enable_prefix_caching": False, "max_num_batched_tokens": 2048, "num_kv_blocks": 160, "dtype": "float32"}
     taken: dict[str, list[Run]] = {"without": [], "with_it": []}
     for _ in range(ROUNDS):

@@ -37,7 +37,7 @@ ALONE_PER_S = 0.05
 
 
 def many(traffic: TrafficModel, per_s: float, count: int = 160) -> Workload:
-    """At random moments."""
+    """Requests at random moments."""
     return make_workload(traffic, Poisson(rate=per_s), num_requests=count)
 
 

@@ -14,7 +14,7 @@ def draw_bar_from_outside(
     """One request's bar.
 
     Args:
-        borders: of its five phases, in picture units.
+        borders: where its five phases begin and end, in picture units.
         inferred: the phases that were not seen.
     """
     body = ""

@@ -179,7 +179,7 @@ def _steps(run: Run, view: RequestView, scale: Scale, y: float, height: float) -
 
 
 def _gap(x: float, end: float, y: float, height: float) -> str:
-    """From losing its KV blocks to running again."""
+    """A box from the loss of its KV blocks until it runs again."""
     body = rect(x, y, end - x, height, fill=PAPER, stroke=ALARM, stroke_dasharray="3 2")
     if end - x > 60 and height > 11:
         return body + text((x + end) / 2, y + height / 2 + 4, "preempted", size=11, fill=ALARM, text_anchor="middle")

@@ -11,7 +11,7 @@ from course.lab.run import Run, percentile
 from course.lab.style import number
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.visits import Visit, mean, visits_of, waits
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 
 LOADS = (0.5, 0.8, 0.95)
 OFF = 0.06
@@ -27,10 +27,10 @@ def question(number: int) -> str:
     return f"({number:03d}) {CHAT_QUESTIONS[0]}"
 
 
-def one_token_each(lab: Lab, offsets: Sequence[float], name: str) -> Workload:
+def one_token_each(lab: Lab, offsets: Sequence[float], name: str) -> LabWorkload:
     """Questions that want one token: one step each, so all service times are about equal."""
-    arrivals = tuple(Arrival(offset, question(i), 1) for i, offset in enumerate(offsets))
-    return Workload(name, "Equal questions with an answer of one token.", arrivals)
+    arrivals = tuple(PromptArrival(offset, question(i), 1) for i, offset in enumerate(offsets))
+    return LabWorkload(name, "Equal questions with an answer of one token.", arrivals)
 
 
 def measure_capacity(lab: Lab) -> Run:
@@ -54,7 +54,7 @@ def moments(rate: float, count: int, seed: int = A_TYPICAL_ONE) -> list[float]:
     return times
 
 
-def at_load(lab: Lab, per_second: float, load: float, count: int | None = None) -> Workload:
+def at_load(lab: Lab, per_second: float, load: float, count: int | None = None) -> LabWorkload:
     """The same requests in the same rhythm, so fast that they fill this share of the capacity."""
     count = count or (80 if lab.scale == 1 else 16)
     return one_token_each(lab, moments(load * per_second, count), f"load {load:.0%}")

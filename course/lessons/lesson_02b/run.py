@@ -8,7 +8,7 @@ from course.lab.predict import Outcome
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.visits import Visit, end_of, mean, visits_of
-from course.lab.workloads import Arrival, Workload, document
+from course.lab.workloads import LabWorkload, PromptArrival, document
 from course.lessons.lesson_02.run import question
 
 # ---------------------------------------------------------------- how slots are filled
@@ -18,11 +18,11 @@ DOCUMENT = 5
 """The index of the document in the mixed crowd."""
 
 
-def straggler(lab: Lab, times: int = 8) -> Workload:
+def straggler(lab: Lab, times: int = 8) -> LabWorkload:
     """Eight at once; the first wants an answer `times` as long as the others'."""
     output = 8 if lab.scale == 1 else 4
-    arrivals = tuple(Arrival(0.0, question(i), output * times if i == 0 else output) for i in range(8))
-    return Workload("straggler", "Eight at once, one long answer.", arrivals)
+    arrivals = tuple(PromptArrival(0.0, question(i), output * times if i == 0 else output) for i in range(8))
+    return LabWorkload("straggler", "Eight at once, one long answer.", arrivals)
 
 
 def who_pays(static: Run, continuous: Run) -> Outcome:
@@ -35,7 +35,7 @@ def who_pays(static: Run, continuous: Run) -> Outcome:
     return Outcome(winner, f"end to end, on average, {told}")
 
 
-def mixed_crowd(lab: Lab) -> Workload:
+def mixed_crowd(lab: Lab) -> LabWorkload:
     """Short questions with answers of very different lengths, in a quick rhythm; a long document comes in between."""
     rng, scale = random.Random(2), lab.scale
     lengths = [6, 40, 8, 6, 10, 32, 6, 8, 12, 6, 24, 8]
@@ -44,8 +44,8 @@ def mixed_crowd(lab: Lab) -> Workload:
         prompt = (
             question(i) if i != DOCUMENT else f"{document(rng, 9 if scale == 1 else 3)}\n\nWhich rule is the oddest?"
         )
-        arrivals.append(Arrival(0.06 * i * scale, prompt, max(3, round(length * scale))))
-    return Workload("mixed crowd", "Answers of all lengths, and one document.", tuple(arrivals))
+        arrivals.append(PromptArrival(0.06 * i * scale, prompt, max(3, round(length * scale))))
+    return LabWorkload("mixed crowd", "Answers of all lengths, and one document.", tuple(arrivals))
 
 
 WAYS = {
@@ -56,12 +56,12 @@ WAYS = {
 """Three ways to fill the slots. All else is the same: model, slots, arrivals."""
 
 
-def three_ways(lab: Lab, traffic: Workload) -> dict[str, Run]:
+def three_ways(lab: Lab, traffic: LabWorkload) -> dict[str, Run]:
     """The very same arrivals under each of WAYS, with room in a step for the whole document."""
     return {name: lab.run(traffic, max_num_batched_tokens=1024, **fields) for name, fields in WAYS.items()}
 
 
-def seven_and_one(lab: Lab, paragraphs: int = 5, *, padded: bool = False, short_only: bool = False) -> Workload:
+def seven_and_one(lab: Lab, paragraphs: int = 5, *, padded: bool = False, short_only: bool = False) -> LabWorkload:
     """Seven short prompts and a long one in one batch.
 
     Args:
@@ -75,7 +75,7 @@ def seven_and_one(lab: Lab, paragraphs: int = 5, *, padded: bool = False, short_
         is_long = padded or i == 7
         prompts.append(f"({i}) {document(rng, size)}" if is_long else question(i))
     name = "padded" if padded else "short only" if short_only else "ragged"
-    return Workload(name, "Seven short prompts and a long one.", tuple(Arrival(0.0, p, 2) for p in prompts))
+    return LabWorkload(name, "Seven short prompts and a long one.", tuple(PromptArrival(0.0, p, 2) for p in prompts))
 
 
 def one_batch(lab: Lab) -> dict[str, Run]:
@@ -95,16 +95,18 @@ GREEDY, SMALL = "greedy", ("small 1", "small 2", "small 3")
 TENANT_ORDERS = ("fcfs", "fair")
 
 
-def tenant_crowd(lab: Lab) -> Workload:
+def tenant_crowd(lab: Lab) -> LabWorkload:
     """The greedy tenant sends all at once; each small one sends a question now and then."""
     many, few, output = (32, 5, 12) if lab.scale == 1 else (10, 2, 6)
-    arrivals = [Arrival(0.0, question(i), output, GREEDY) for i in range(many)]
+    arrivals = [PromptArrival(0.0, question(i), output, GREEDY) for i in range(many)]
     for k, name in enumerate(SMALL):
         arrivals += [
-            Arrival((0.1 + 0.1 * k + 0.4 * i) * lab.scale, question(100 * (k + 1) + i), output, name)
+            PromptArrival((0.1 + 0.1 * k + 0.4 * i) * lab.scale, question(100 * (k + 1) + i), output, name)
             for i in range(few)
         ]
-    return Workload("tenants", "One greedy tenant, three small ones.", tuple(sorted(arrivals, key=lambda a: a.offset)))
+    return LabWorkload(
+        "tenants", "One greedy tenant, three small ones.", tuple(sorted(arrivals, key=lambda a: a.offset))
+    )
 
 
 ByTenant = dict[str, list[Visit]]

@@ -14,7 +14,7 @@ from course.lab.prompt_pruning import prune_context, split_sentences
 from course.lab.run import Run
 from course.lab.style import change, seconds
 from course.lab.texts import CHAT_QUESTIONS
-from course.lab.workloads import Arrival, Workload, document
+from course.lab.workloads import LabWorkload, PromptArrival, document
 from course.measure.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from course.measure.quality import Floors
 from course.measure.scoring import choose, load_items
@@ -76,16 +76,18 @@ def pages(lab: Lab, tokens: int, seed: int = 0) -> list[int]:
     return lab.tokenizer.encode(text)[:tokens]
 
 
-def ladder(lab: Lab, rounds: int = ROUNDS) -> Workload:
+def ladder(lab: Lab, rounds: int = ROUNDS) -> LabWorkload:
     """A prompt of each length, one at a time, and again: what disturbs the machine disturbs all lengths."""
     order = [length for _ in range(rounds) for length in prompt_lengths(lab)]
-    arrivals = tuple(Arrival(0.0, pages(lab, length, seed), 1) for seed, length in enumerate(order))
-    return Workload("ladder", "One prompt at a time, each twice as long as the one before.", arrivals, max_in_flight=1)
+    arrivals = tuple(PromptArrival(0.0, pages(lab, length, seed), 1) for seed, length in enumerate(order))
+    return LabWorkload(
+        "ladder", "One prompt at a time, each twice as long as the one before.", arrivals, max_in_flight=1
+    )
 
 
-def one_prompt(lab: Lab, tokens: int) -> Workload:
+def one_prompt(lab: Lab, tokens: int) -> LabWorkload:
     """A prompt of this length, alone."""
-    return Workload(f"{tokens} tokens", "One prompt and one token.", (Arrival(0.0, pages(lab, tokens), 1),))
+    return LabWorkload(f"{tokens} tokens", "One prompt and one token.", (PromptArrival(0.0, pages(lab, tokens), 1),))
 
 
 def long_prompt(lab: Lab) -> int:
@@ -94,7 +96,7 @@ def long_prompt(lab: Lab) -> int:
     return min(wanted, window(lab) // 2)
 
 
-def long_among_chats(lab: Lab, answer: int | None = None, after: float | None = None) -> Workload:
+def long_among_chats(lab: Lab, answer: int | None = None, after: float | None = None) -> LabWorkload:
     """Three chats are being answered when one long prompt arrives. It is the last row.
 
     Args:
@@ -104,11 +106,11 @@ def long_among_chats(lab: Lab, answer: int | None = None, after: float | None = 
     on_cpu = device_kind(lab) == "cpu"
     after = (0.25 if on_cpu else 0.05) if after is None else after
     answer = answer or (64 if lab.scale == 1 else 24) * (1 if on_cpu else 3)
-    chats = [Arrival(0.0, question, answer) for question in CHAT_QUESTIONS[:3]]
-    return Workload(
+    chats = [PromptArrival(0.0, question, answer) for question in CHAT_QUESTIONS[:3]]
+    return LabWorkload(
         "long among chats",
         "Three chats are being answered when one long prompt arrives.",
-        (*chats, Arrival(after, pages(lab, long_prompt(lab)), 4)),
+        (*chats, PromptArrival(after, pages(lab, long_prompt(lab)), 4)),
     )
 
 

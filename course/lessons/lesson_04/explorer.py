@@ -19,7 +19,7 @@ from course.lab.prompt_linter import LintFinding, findings_table, in_order, lint
 from course.lab.run import Run
 from course.lab.svg import Picture
 from course.lab.texts import MANUAL, MANUAL_QUESTIONS
-from course.lab.workloads import Workload
+from course.lab.workloads import LabWorkload
 from course.lessons.lesson_04.pictures import draw_chains, draw_finds, draw_tree, explore_policies
 from course.lessons.lesson_04.run import one_by_one, stamp
 
@@ -105,13 +105,13 @@ def template_step(name: str) -> tuple[str, bool]:
     return "\n".join([*lines[moved:-1], *lines[:moved], lines[-1]]), name == TEMPLATE_STEPS[-1]
 
 
-def template_workload(lab: Lab, template: str, sort_tools: bool, name: str = "template") -> Workload:
+def template_workload(lab: Lab, template: str, sort_tools: bool, name: str = "template") -> LabWorkload:
     """The sample as traffic, one request at a time; shorter in the lab's short form."""
     count, pages = (SAMPLE_SIZE, 3) if lab.scale == 1 else (3, 1)
     return one_by_one(name, "One service's requests.", sample_prompts(template, sort_tools, count, pages))
 
 
-def step_workload(lab: Lab, name: str) -> Workload:
+def step_workload(lab: Lab, name: str) -> LabWorkload:
     """The sample after one of STEPS."""
     return template_workload(lab, *template_step(name), name)
 

@@ -24,7 +24,7 @@ from course.lab.run import Run
 from course.lab.scale import is_short
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 from course.simulator.cluster.run import FleetRun
 from course.simulator.deployment import Deployment
 from course.simulator.workload.arrivals import Deterministic
@@ -47,7 +47,7 @@ def stamp(number: int) -> str:
     return f"It is 09:{14 + number // 8:02}:{(2 + 7 * number) % 60:02}, on 14 March 2026."
 
 
-def stamped(lab: Lab, place: str, count: int = 4) -> Workload:
+def stamped(lab: Lab, place: str, count: int = 4) -> LabWorkload:
     """The same handbook before different questions, with the time in the first line, the last, or nowhere."""
     body = f"{OFFICE}\n\n{handbook(lab)}\n\n"
     prompts = []
@@ -58,7 +58,7 @@ def stamped(lab: Lab, place: str, count: int = 4) -> Workload:
     return one_by_one(f"the time: {place}", "One handbook, different questions.", prompts)
 
 
-def unique(lab: Lab) -> Workload:
+def unique(lab: Lab) -> LabWorkload:
     """Prompts as long as the others, of which no two begin alike."""
     count = 4 if lab.scale == 1 else 2
     rng = random.Random("unique")
@@ -70,7 +70,7 @@ def unique(lab: Lab) -> Workload:
     return one_by_one("unique prompts", "Nothing is shared.", prompts)
 
 
-def tenants(lab: Lab, grouped: bool, count: int = 3, visits: int | None = None) -> Workload:
+def tenants(lab: Lab, grouped: bool, count: int = 3, visits: int | None = None) -> LabWorkload:
     """Each tenant has a long handbook of its own; they ask in turns (A B C A B C), or grouped (A A B B C C)."""
     visits = visits or (4 if lab.scale == 1 else 2)
     order = [(tenant, visit) for visit in range(visits) for tenant in range(count)]
@@ -79,7 +79,7 @@ def tenants(lab: Lab, grouped: bool, count: int = 3, visits: int | None = None) 
     return one_by_one(f"{count} tenants {how}", f"Each tenant has its own handbook; they ask {how}.", prompts)
 
 
-def favourite(lab: Lab) -> Workload:
+def favourite(lab: Lab) -> LabWorkload:
     """Tenant A asks every other time; the others share the turns between: A B A C A D, and again."""
     rounds = 3 if lab.scale == 1 else 2
     order = [(tenant, i) for i in range(rounds) for other in (1, 2, 3) for tenant in (0, other)]
@@ -101,7 +101,7 @@ def room_for(run: Run, requests: int) -> int:
     return requests * max(-(-(view.num_prompt_tokens + view.num_output_tokens) // size) for view in run.views)
 
 
-def conversation(lab: Lab, turns: int | None = None) -> Workload:
+def conversation(lab: Lab, turns: int | None = None) -> LabWorkload:
     """One user, turn after turn: each prompt repeats everything before it and adds a message.
 
     The answers in the history are written here, not by the model, so a turn finds the former prompt, but not the
@@ -116,7 +116,7 @@ def conversation(lab: Lab, turns: int | None = None) -> Workload:
     return one_by_one("conversation", "Each turn repeats everything before it.", prompts)
 
 
-def short_prefix(lab: Lab, block_size: int, share: float, count: int = 4) -> Workload:
+def short_prefix(lab: Lab, block_size: int, share: float, count: int = 4) -> LabWorkload:
     """Prompts that share a beginning of about `share` blocks of `block_size` tokens, and nothing after it."""
     words = f"{OFFICE} {handbook(lab)}".split()
     beginning = " ".join(words[: round(share * block_size / 1.35)])
@@ -124,9 +124,9 @@ def short_prefix(lab: Lab, block_size: int, share: float, count: int = 4) -> Wor
     return one_by_one(f"a shared beginning of {share:g} blocks", "A short common beginning.", prompts)
 
 
-def one_by_one(name: str, about: str, prompts: Iterable[str], in_flight: int = 1) -> Workload:
+def one_by_one(name: str, about: str, prompts: Iterable[str], in_flight: int = 1) -> LabWorkload:
     """These prompts, each sent when the one before it has been answered."""
-    return Workload(name, about, tuple(Arrival(0.0, prompt, ANSWER_TOKENS) for prompt in prompts), in_flight)
+    return LabWorkload(name, about, tuple(PromptArrival(0.0, prompt, ANSWER_TOKENS) for prompt in prompts), in_flight)
 
 
 def block_runs(lab: Lab, share: float = 6.5, sizes: tuple[int, ...] = (1, 4, 16)) -> dict[int, Run]:

@@ -17,7 +17,7 @@ from course.lab.server import LabServer
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.ttft_causes import Stay, causes_inside, shared_tokens
-from course.lab.workloads import Arrival, Workload, document
+from course.lab.workloads import LabWorkload, PromptArrival, document
 from minillm import StructuredOutputsParams
 from minillm.core.brief import brief
 from minillm.core.params import SamplingParams
@@ -58,10 +58,10 @@ def page(number: int, lab: Lab) -> str:
     return f"Page {number}.\n\n{document(random.Random(number), paragraphs)}\n\n{MANUAL_QUESTIONS[number % 10]}"
 
 
-def one_by_one(lab: Lab) -> Workload:
+def one_by_one(lab: Lab) -> LabWorkload:
     """Three newcomers, each alone: the last two tell the machine's pace."""
-    arrivals = tuple(Arrival(0.0, page(i, lab), BRIEF) for i in range(3))
-    return Workload("one by one", "Newcomers that never meet.", arrivals, max_in_flight=1)
+    arrivals = tuple(PromptArrival(0.0, page(i, lab), BRIEF) for i in range(3))
+    return LabWorkload("one by one", "Newcomers that never meet.", arrivals, max_in_flight=1)
 
 
 class Pace(NamedTuple):
@@ -79,45 +79,47 @@ def pace(lab: Lab) -> Pace:
     return Pace(percentile(run.ttft[1:], 50), percentile(run.itl, 50))
 
 
-def company(lab: Lab, pace: Pace, gap: float = PACES["busy"]) -> Workload:
+def company(lab: Lab, pace: Pace, gap: float = PACES["busy"]) -> LabWorkload:
     """Writers, who have enough to write until the last newcomer is there; one comes every `gap` paces."""
     num_newcomers = 5 if lab.scale == 1 else 3
-    newcomers = [Arrival((1 + gap * i) * pace.prefill_s, page(i, lab), BRIEF) for i in range(num_newcomers)]
+    newcomers = [PromptArrival((1 + gap * i) * pace.prefill_s, page(i, lab), BRIEF) for i in range(num_newcomers)]
     about = "Requests that decode, and requests that arrive."
-    return Workload(f"company, gap {gap:g}", about, (*_writers(lab, pace, 2 + gap * (num_newcomers - 1)), *newcomers))
+    return LabWorkload(
+        f"company, gap {gap:g}", about, (*_writers(lab, pace, 2 + gap * (num_newcomers - 1)), *newcomers)
+    )
 
 
-def _writers(lab: Lab, pace: Pace, paces: float) -> list[Arrival]:
+def _writers(lab: Lab, pace: Pace, paces: float) -> list[PromptArrival]:
     """Short questions with answers that take so many paces to write, undisturbed."""
     count = 4 if lab.scale == 1 else 2
     tokens = min(max(round(1.1 * paces * pace.prefill_s / pace.token_s), SHORTEST), LONGEST)
-    return [Arrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", tokens) for i in range(count)]
+    return [PromptArrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", tokens) for i in range(count)]
 
 
-def calm(lab: Lab) -> Workload:
+def calm(lab: Lab) -> LabWorkload:
     """Short questions, one at a time: no two ever meet."""
     count = 6 if lab.scale == 1 else 2
-    arrivals = tuple(Arrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", 8) for i in range(count))
-    return Workload("calm", "Short questions, one at a time.", arrivals, max_in_flight=1)
+    arrivals = tuple(PromptArrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", 8) for i in range(count))
+    return LabWorkload("calm", "Short questions, one at a time.", arrivals, max_in_flight=1)
 
 
-def with_rules(lab: Lab, num_newcomers: int, pace: Pace | None = None) -> Workload:
+def with_rules(lab: Lab, num_newcomers: int, pace: Pace | None = None) -> LabWorkload:
     """Newcomers whose prompts all begin with the same rules: one at a time, or at a pace while writers write."""
     rules = f"The rules of this office: {MANUAL[0]}"
     prompts = [f"{rules}\n\n{page(i, lab)}" for i in range(num_newcomers)]
     if pace is None:
         about = "Newcomers with the same rules, one at a time."
-        return Workload("alone", about, tuple(Arrival(0.0, p, BRIEF) for p in prompts), max_in_flight=1)
-    newcomers = [Arrival((1 + 0.4 * i) * pace.prefill_s, prompt, BRIEF) for i, prompt in enumerate(prompts)]
+        return LabWorkload("alone", about, tuple(PromptArrival(0.0, p, BRIEF) for p in prompts), max_in_flight=1)
+    newcomers = [PromptArrival((1 + 0.4 * i) * pace.prefill_s, prompt, BRIEF) for i, prompt in enumerate(prompts)]
     about = "Newcomers close together, while others write."
-    return Workload("in company", about, (*_writers(lab, pace, 2 + 0.4 * num_newcomers), *newcomers))
+    return LabWorkload("in company", about, (*_writers(lab, pace, 2 + 0.4 * num_newcomers), *newcomers))
 
 
-def shrinking(lab: Lab) -> Workload:
+def shrinking(lab: Lab) -> LabWorkload:
     """Short questions, all at once, each with a longer answer than the one before: the batch shrinks one by one."""
     count, step = (8, 6) if lab.scale == 1 else (4, 3)
-    arrivals = (Arrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", step * (i + 1)) for i in range(count))
-    return Workload("shrinking", "A batch that loses one request after another.", tuple(arrivals))
+    arrivals = (PromptArrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", step * (i + 1)) for i in range(count))
+    return LabWorkload("shrinking", "A batch that loses one request after another.", tuple(arrivals))
 
 
 def newcomers(run: Run) -> list[RequestView]:
@@ -254,7 +256,7 @@ class OverHttp:
         return [sum(each.values()) for each in self.causes]
 
 
-def over_http(lab: Lab, workload: Workload, **fields: Any) -> OverHttp:
+def over_http(lab: Lab, workload: LabWorkload, **fields: Any) -> OverHttp:
     """Play a workload to `minillm serve`, a client thread a request.
 
     Args:
@@ -274,14 +276,14 @@ def over_http(lab: Lab, workload: Workload, **fields: Any) -> OverHttp:
     return OverHttp(tuple(map(cut, heard, calls, prepared, shared)), steps)
 
 
-def play_over_http(workload: Workload, port: int) -> list[Heard]:
+def play_over_http(workload: LabWorkload, port: int) -> list[Heard]:
     """Send every request when it is due, each on a new connection; or, if the workload says one at a time, when the one
     before is over."""
     if workload.max_in_flight == 1:
         return [ask(port, arrival.prompt, arrival.max_tokens) for arrival in workload.arrivals]
     start = time.perf_counter()
 
-    def client(arrival: Arrival) -> Heard:
+    def client(arrival: PromptArrival) -> Heard:
         time.sleep(max(start + arrival.offset - time.perf_counter(), 0.0))
         return ask(port, arrival.prompt, arrival.max_tokens)
 
@@ -349,7 +351,7 @@ JSON_TOKENS = 24
 
 
 @dataclass(frozen=True)
-class Guided(Arrival):
+class Guided(PromptArrival):
     """A request whose answer has to match the schema."""
 
     @property
@@ -358,11 +360,11 @@ class Guided(Arrival):
         return SamplingParams(temperature=0.0, max_tokens=self.max_tokens, structured_outputs=schema)
 
 
-def json_workload(batch: int, guided: bool) -> Workload:
+def json_workload(batch: int, guided: bool) -> LabWorkload:
     """So many countries at once, described as JSON."""
-    kind = Guided if guided else Arrival
+    kind = Guided if guided else PromptArrival
     prompts = [f"Describe the country {COUNTRIES[i % len(COUNTRIES)]} as JSON." for i in range(batch)]
-    return Workload(f"{batch} as JSON", "", tuple(kind(0.0, prompt, JSON_TOKENS) for prompt in prompts))
+    return LabWorkload(f"{batch} as JSON", "", tuple(kind(0.0, prompt, JSON_TOKENS) for prompt in prompts))
 
 
 @dataclass(frozen=True)

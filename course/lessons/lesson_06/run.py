@@ -23,7 +23,7 @@ from course.lab.roof import Roof
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
-from course.lab.workloads import Arrival, Workload, document
+from course.lab.workloads import LabWorkload, PromptArrival, document
 from minillm import Engine, SamplingParams
 from minillm.core.brief import brief
 from minillm.core.timeline import StepRecord
@@ -42,7 +42,7 @@ BUDGET = 2048
 """Tokens of one step: all of the prompts, where they are short."""
 
 
-def side_by_side(batch: int, context: int = 0, steps: int = 8) -> Workload:
+def side_by_side(batch: int, context: int = 0, steps: int = 8) -> LabWorkload:
     """`batch` requests in the same instant, each to write `steps` tokens, and a few more if prompts take long to read.
 
     Args:
@@ -50,14 +50,14 @@ def side_by_side(batch: int, context: int = 0, steps: int = 8) -> Workload:
     """
     steps += math.ceil(batch * context / BUDGET)
     prompts = [_prompt(i, context) for i in range(batch)]
-    return Workload(
+    return LabWorkload(
         f"{batch} side by side, context {context or 'short'}",
         "Equally long prompts in the same instant.",
-        tuple(Arrival(0.0, prompt, steps) for prompt in prompts),
+        tuple(PromptArrival(0.0, prompt, steps) for prompt in prompts),
     )
 
 
-def room(workload: Workload) -> dict[str, Any]:
+def room(workload: LabWorkload) -> dict[str, Any]:
     """Engine fields under which all of them decode at once: a slot and KV blocks for each, nothing reused."""
     tokens = [len(a.prompt) / TOKEN_CHARACTERS + a.max_tokens for a in workload.arrivals]
     return {
@@ -199,13 +199,13 @@ def measure(lab: Lab, batch: int, context: int = 0) -> Dot:
     return dots(lab, [lab.run(workload, **room(workload))])[0]
 
 
-def batches(lab: Lab, some: Sequence[int] = ()) -> list[Workload]:
+def batches(lab: Lab, some: Sequence[int] = ()) -> list[LabWorkload]:
     """Short contexts, batch by batch, round after round: a disturbance hits all batches alike."""
     some = some or (BATCHES if lab.scale == 1 else SHORT_BATCHES)
     return [side_by_side(batch, 0, num_steps(lab, batch)) for batch in some] * rounds(lab)
 
 
-def longer_and_longer(lab: Lab) -> list[Workload]:
+def longer_and_longer(lab: Lab) -> list[LabWorkload]:
     """The same batch over longer and longer contexts: the weights stay, the KV grows.
 
     The longest makes the KV as many bytes as the weights, as far as the window and patience reach. The shortest comes

@@ -167,7 +167,7 @@ STRONGEST = 1.0
 
 
 @functools.cache
-def map_rounds(k: int, context: int, drafts: str, under: str) -> dict[int, simulated.Round]:
+def map_rounds(k: int, context: int, drafts: str, under: str) -> dict[int, simulated.RoundPrices]:
     on = simulated_70b.deployment(stack=under)
     room = simulated_70b.room_tokens(on) // (context + k + 1)
     return {

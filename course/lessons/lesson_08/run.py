@@ -16,7 +16,7 @@ from course.lab.style import number
 from course.lab.synthetic_drafts import SyntheticDrafts
 from course.lab.texts import CHAT_QUESTIONS, MANUAL
 from course.lab.verify_costs import BLOCK, MARGIN, PROMPT_TOKENS, VerifyCosts
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 from course.lessons.lesson_08.simulated import ALPHA, DRAFT_MODEL, K, price_round
 from course.simulator.cost.models import find_model
 from course.simulator.deployment import Deployment
@@ -45,7 +45,7 @@ BUDGET = 1024
 
 
 @dataclass(frozen=True)
-class Sampled(Arrival):
+class Sampled(PromptArrival):
     """A request whose words are drawn."""
 
     temperature: float = 0.0
@@ -66,27 +66,27 @@ def prompt_of(kind: str, index: int) -> Prompt:
     return [{"role": "user", "content": words}]
 
 
-def workload(kind: str, count: int, tokens: int, at_once: int = 1) -> Workload:
+def workload(kind: str, count: int, tokens: int, at_once: int = 1) -> LabWorkload:
     """`count` requests of a kind, `at_once` of them in the engine together, each to write `tokens` tokens."""
     temperature = HOT if kind == CREATIVE else 0.0
     arrivals = tuple(Sampled(0.0, prompt_of(kind, i), tokens, temperature=temperature, seed=i) for i in range(count))
     name = f"{kind}, {count} × {tokens} tokens" + (", all at once" if at_once > 1 else "")
-    return Workload(name, "", arrivals, max_in_flight=at_once)
+    return LabWorkload(name, "", arrivals, max_in_flight=at_once)
 
 
-def one_by_one(lab: Lab, kind: str) -> Workload:
+def one_by_one(lab: Lab, kind: str) -> LabWorkload:
     """A few answers of a kind, one after the other."""
     return workload(kind, 2 if lab.scale == 1 else 1, 64 if lab.scale == 1 else 24)
 
 
-def crowd(lab: Lab, at_once: int) -> Workload:
+def crowd(lab: Lab, at_once: int) -> LabWorkload:
     """Copying, the best case for looking up, by many at once; by fewer in the lab's short form."""
     if lab.scale < 1:
         return workload(COPYING, SHORT_CROWD, 10, SHORT_CROWD)
     return workload(COPYING, at_once, 24, at_once)
 
 
-def play(lab: Lab, traffic: Workload, way: dict[str, Any]) -> Run:
+def play(lab: Lab, traffic: LabWorkload, way: dict[str, Any]) -> Run:
     """One run, nothing reused: every request reads its own prompt.
 
     Args:
@@ -262,7 +262,7 @@ def _decoded(run: Run) -> int:
 
 
 def compare(
-    lab: Lab, workloads: Sequence[Workload], ways: Mapping[str, dict[str, Any]], rounds: int | None = None
+    lab: Lab, workloads: Sequence[LabWorkload], ways: Mapping[str, dict[str, Any]], rounds: int | None = None
 ) -> list[WorkloadRuns]:
     """Every workload every way, by turns, round after round.
 

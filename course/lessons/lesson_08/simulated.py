@@ -19,7 +19,7 @@ ALPHA, K = 0.7, 4
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundPrices:
     """Prices of one round at one batch, seconds."""
 
     plain: float
@@ -35,7 +35,7 @@ class Round:
         return speedup(alpha, k, self.c, self.verify / self.plain)
 
 
-def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: str | None) -> Round:
+def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: str | None) -> RoundPrices:
     """A verification of k guesses, and the guesses.
 
     Args:
@@ -43,7 +43,7 @@ def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: s
     """
     price, step = on.step_time().price, decode_work(batch, context)
     draft = 0.0 if draft_model is None else on.step_time(find_model(draft_model)).price(step).total
-    return Round(price(step).total, price(decode_work(batch, context, k + 1)).total, draft)
+    return RoundPrices(price(step).total, price(decode_work(batch, context, k + 1)).total, draft)
 
 
 def load_lab() -> Explorer:

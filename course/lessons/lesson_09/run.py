@@ -11,7 +11,7 @@ from course.lab.noise import CEILING, ratio_of
 from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import seconds
-from course.lab.workloads import Workload
+from course.lab.workloads import LabWorkload
 from course.lessons.lesson_06.run import Dot, room, side_by_side
 from course.measure.quality import Cost, Floors, Quality, Verdict, judge, request_bytes
 from course.measure.scoring import GIVEN, TextScore, decode_texts, held_text
@@ -93,12 +93,12 @@ class Shelf:
         with self.lab.alone():
             return self.of(name).engine(**FORMATS[name].kv)
 
-    def run(self, name: str, workload: Workload, **fields: Any) -> Run:
+    def run(self, name: str, workload: LabWorkload, **fields: Any) -> Run:
         """Play traffic to it, when no other format plays."""
         with self.lab.alone():
             return self.of(name).run(workload, **{**fields, **FORMATS[name].kv})
 
-    def turns(self, workload: Workload, names: Sequence[str], **fields: Any) -> dict[str, list[Run]]:
+    def turns(self, workload: LabWorkload, names: Sequence[str], **fields: Any) -> dict[str, list[Run]]:
         """The same traffic to each, round after round, every other round backwards."""
         found: dict[str, list[Run]] = {name: [] for name in names}
         for i in range(self.rounds):
@@ -132,7 +132,7 @@ class EngineScene:
     """Traffic, and the engine fields that go with it."""
 
     name: str
-    workload: Workload
+    workload: LabWorkload
     fields: dict[str, Any]
 
 
@@ -178,7 +178,7 @@ def scenes(lab: Lab) -> dict[str, EngineScene]:
     return {scene.name: scene for scene in (make(lab) for make in SCENES)}
 
 
-def _roomy(name: str, workload: Workload, **fields: Any) -> EngineScene:
+def _roomy(name: str, workload: LabWorkload, **fields: Any) -> EngineScene:
     return EngineScene(name, workload, {**room(workload), **fields})
 
 

@@ -31,7 +31,7 @@ from course.lessons.lesson_10c.simulated import (
     moments_since,
     policies,
 )
-from course.loadgen.client import Api, Client, Endpoint, Exchange, Failure, now
+from course.loadgen.client import Api, Client, ClientExchange, Endpoint, Failure, now
 from course.loadgen.planned_requests import PlannedRequest, planned_requests
 from course.loadgen.retrying import send_until_answered
 from course.simulator.cluster.retries import Retries, RetryPolicy
@@ -411,9 +411,9 @@ def _play_storm(server: LabServer, policy: RetryPolicy, tokens: int, capacity: f
 
 async def _send_attempts(
     endpoint: Endpoint, policy: RetryPolicy, requests: list[PlannedRequest], ends_s: float
-) -> tuple[float, list[Exchange]]:
+) -> tuple[float, list[ClientExchange]]:
     """When it began, on the client's clock, and every attempt."""
-    tried: list[Exchange] = []
+    tried: list[ClientExchange] = []
     retries = Retries(policy, random.Random(0).random)
     async with Client(endpoint, PATIENCE_S) as client:
         start = now()
@@ -430,5 +430,5 @@ async def _send_attempts(
     return start, tried
 
 
-def _is_good(each: Exchange) -> bool:
+def _is_good(each: ClientExchange) -> bool:
     return each.is_over and each.failure is None

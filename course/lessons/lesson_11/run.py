@@ -16,7 +16,7 @@ from course.lab.slo import attainment
 from course.lab.style import number
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.waiting import with_progress
-from course.lab.workloads import Arrival, Workload, document
+from course.lab.workloads import LabWorkload, PromptArrival, document
 from course.lessons.lesson_11 import fleet
 from course.simulator.capacity.plan import worksheet_for
 from course.simulator.capacity.worksheet import CapacityPlan, plan_capacity
@@ -154,18 +154,20 @@ def sized(lab: Lab) -> tuple[int, int]:
     return (16, 16) if lab.scale == 1 else (8, 8)
 
 
-def together(lab: Lab) -> Workload:
+def together(lab: Lab) -> LabWorkload:
     """All at the same moment: the engine is never idle."""
-    return Workload("all at once", "Mixed questions.", tuple(Arrival(0.0, text, n) for text, n in mixed(*sized(lab))))
+    return LabWorkload(
+        "all at once", "Mixed questions.", tuple(PromptArrival(0.0, text, n) for text, n in mixed(*sized(lab)))
+    )
 
 
-def one_by_one(lab: Lab, rate: float) -> Workload:
+def one_by_one(lab: Lab, rate: float) -> LabWorkload:
     """The same questions at random moments, so many a second on average."""
     rng, moment, arrivals = random.Random(5), 0.0, []
     for text, tokens in mixed(*sized(lab)):
-        arrivals.append(Arrival(moment, text, tokens))
+        arrivals.append(PromptArrival(moment, text, tokens))
         moment += rng.expovariate(rate)
-    return Workload(f"{number(rate)} a second", "Mixed questions, at random moments.", tuple(arrivals))
+    return LabWorkload(f"{number(rate)} a second", "Mixed questions, at random moments.", tuple(arrivals))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from course.lab.lab import Lab
 from course.lab.prompt_pruning import prune_context
 from course.lab.run import Run
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 from minillm.core.brief import brief
 
 CLAIMED = {"static batching": 1.5, "continuous batching": 3.0, "streaming": 2.0, "speculation": 2.3, "compression": 1.5}
@@ -60,20 +60,20 @@ class TechniqueFactor:
         return median(self.factors)
 
 
-def workloads(lab: Lab) -> dict[str, tuple[Workload, Workload | None]]:
+def workloads(lab: Lab) -> dict[str, tuple[LabWorkload, LabWorkload | None]]:
     """By name: the requests, and the same with compressed contexts, where there is a context."""
     whole = lab.scale == 1
     rng = random.Random(22)
     answers = [rng.randint(8, 48) if whole else rng.randint(3, 12) for _ in range(2 * COUNT if whole else COUNT)]
-    crowd = [Arrival(0.0, question, answer) for question, answer in zip(CHAT_QUESTIONS, answers)]
-    lonely = [Arrival(0.0, question, 32 if whole else 8) for question in CHAT_QUESTIONS[: 2 if whole else 1]]
+    crowd = [PromptArrival(0.0, question, answer) for question, answer in zip(CHAT_QUESTIONS, answers)]
+    lonely = [PromptArrival(0.0, question, 32 if whole else 8) for question in CHAT_QUESTIONS[: 2 if whole else 1]]
     page = " ".join(MANUAL[: 6 if whole else 2])
     few = 4 if whole else 2
     asked = MANUAL_QUESTIONS[: COUNT if whole else 2]
-    pages = [Arrival(0.0, _about(page, question), few) for question in asked]
-    halves = [Arrival(0.0, _about(prune_context(page, question, KEEP).text, question), few) for question in asked]
+    pages = [PromptArrival(0.0, _about(page, question), few) for question in asked]
+    halves = [PromptArrival(0.0, _about(prune_context(page, question, KEEP).text, question), few) for question in asked]
     text = MANUAL[3] if whole else MANUAL[3][:100]
-    copies = [Arrival(0.0, f"{text}\n\n{text}\n\n{text[:40]}", 48 if whole else 12)] * (2 if whole else 1)
+    copies = [PromptArrival(0.0, f"{text}\n\n{text}\n\n{text[:40]}", 48 if whole else 12)] * (2 if whole else 1)
     return {
         CROWD: (_together(CROWD, crowd), None),
         LONELY: (_together(LONELY, lonely, 1), None),
@@ -86,8 +86,8 @@ def _about(context: str, question: str) -> str:
     return f"{context}\n\nQuestion: {question}\nAnswer:"
 
 
-def _together(name: str, arrivals: Sequence[Arrival], in_flight: int | None = None) -> Workload:
-    return Workload(name, "", tuple(arrivals), in_flight)
+def _together(name: str, arrivals: Sequence[PromptArrival], in_flight: int | None = None) -> LabWorkload:
+    return LabWorkload(name, "", tuple(arrivals), in_flight)
 
 
 def measure(lab: Lab, rounds: int | None = None) -> list[TechniqueFactor]:

@@ -23,7 +23,7 @@ MIN_SHARED = 32
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class LlamaCppRequest:
     """One request, and how far llama.cpp has come with it."""
 
     prompt: np.ndarray
@@ -33,14 +33,14 @@ class Request:
     """Prompt and output so far."""
     num_computed: int = 0
     sequence: int = -1
-    source: "Request | None" = None
+    source: "LlamaCppRequest | None" = None
     """Whose first `num_shared` tokens it waits for."""
     num_shared: int = 0
     stamps: list[float] = field(default_factory=list)
     """When each output token was there, seconds."""
 
     @classmethod
-    def of(cls, prompt: Sequence[int], output_len: int) -> "Request":
+    def of(cls, prompt: Sequence[int], output_len: int) -> "LlamaCppRequest":
         return cls(np.array(prompt, dtype=np.int32), output_len, list(prompt))
 
     @property
@@ -51,7 +51,7 @@ class Request:
     def finished(self) -> bool:
         return len(self.stamps) == self.output_len
 
-    def assign(self, sequence: int, others: Sequence["Request"]) -> None:
+    def assign(self, sequence: int, others: Sequence["LlamaCppRequest"]) -> None:
         """Give it a sequence id, and let it wait for the one it has most in common with."""
         self.sequence = sequence
         for other in others:
@@ -69,14 +69,16 @@ def common_prefix(prompt: np.ndarray, other: np.ndarray) -> int:
     return int(different[0]) if len(different) else length
 
 
-def serve(context: "LlamaCppContext", prompts: Sequence[Sequence[int]], output_lens: Sequence[int]) -> list[Request]:
+def serve(
+    context: "LlamaCppContext", prompts: Sequence[Sequence[int]], output_lens: Sequence[int]
+) -> list[LlamaCppRequest]:
     """Serve requests that all arrive now, each to exactly its output length, greedily.
 
     Returns:
         The requests, in the order of the prompts, with their outputs and stamps.
     """
-    requests = [Request.of(prompt, length) for prompt, length in zip(prompts, output_lens)]
-    waiting, running = deque(requests), list[Request]()
+    requests = [LlamaCppRequest.of(prompt, length) for prompt, length in zip(prompts, output_lens)]
+    waiting, running = deque(requests), list[LlamaCppRequest]()
     free = list(range(context.num_sequences))  # a heap: ids in use stay close together
     while waiting or running:
         while waiting and free:
@@ -99,7 +101,7 @@ def serve(context: "LlamaCppContext", prompts: Sequence[Sequence[int]], output_l
     return requests
 
 
-def share_prefixes(context: "LlamaCppContext", running: Sequence[Request]) -> None:
+def share_prefixes(context: "LlamaCppContext", running: Sequence[LlamaCppRequest]) -> None:
     """Copy what has been computed by now to the requests that wait for it."""
     for request in running:
         source = request.source
@@ -108,7 +110,7 @@ def share_prefixes(context: "LlamaCppContext", running: Sequence[Request]) -> No
             request.num_computed, request.source = request.num_shared, None
 
 
-def fill_batch(context: "LlamaCppContext", running: Sequence[Request]) -> list[Request]:
+def fill_batch(context: "LlamaCppContext", running: Sequence[LlamaCppRequest]) -> list[LlamaCppRequest]:
     """Fill one step's batch, those that decode first; ids ascending, since llama.cpp splits a batch at gaps.
 
     Returns:

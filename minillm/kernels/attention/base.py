@@ -43,7 +43,7 @@ class AttentionMetadata:
     """Sliding window: a token sees itself and the window - 1 tokens before it. None = all before it. Blocks that no
     new token sees into are the null block in its table."""
     sinks: int = 0
-    """With a window: a token also sees the first `sinks` tokens of its sequence."""
+    """How many of its sequence's first tokens a token sees besides its window."""
 
     @property
     def max_query_len(self) -> int:

@@ -45,7 +45,7 @@ class FlashBackend(AttentionBackend):
         return self.call(query, kv_cache[:, :, 0], kv_cache[:, :, 1], scale)
 
     def call(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        """As `attend`, with keys and values [num_blocks, block_size, n_kv_heads, d] apart."""
+        """What `attend` gives, from keys and values [num_blocks, block_size, n_kv_heads, d] apart."""
         raise NotImplementedError
 
     @classmethod

@@ -50,7 +50,7 @@ class NativeKernels:
         self.silu_mul = declare(functions.silu_mul, [pointer] * 2 + [number] * 2)
         self.rotate_and_write: dict[torch.dtype, Callable[..., None]] = {}
         self.attend_decodes: dict[torch.dtype, Callable[..., None]] = {}
-        """By the dtype of the cache."""
+        """The function for each dtype of the cache."""
         for dtype, name in ((torch.bfloat16, "bf16"), (torch.int8, "int8")):
             write, attend = (getattr(functions, f"{what}_{name}") for what in ("rotate_and_write", "attend_decodes"))
             self.rotate_and_write[dtype] = declare(write, [pointer] * 8 + [number] * 4 + [real])
@@ -63,7 +63,7 @@ class NativeKernels:
 
         Args:
             x: [rows, in] float32.
-            weight: of `bands.band_bfloat16`.
+            weight: a matrix as `bands.band_bfloat16` lays it out.
             dots: with x rounded to bfloat16; only where the CPU `has_dots`.
         """
         y = torch.empty(x.shape[0], out, dtype=torch.float32)
@@ -71,10 +71,10 @@ class NativeKernels:
         return y
 
     def linear_quantized(self, x: Tensor, numbers: Tensor, scales: Tensor, out: int, dots: bool = False) -> Tensor:
-        """As `linear`, with weights in fewer bits.
+        """x W^T as `linear` gives it, with weights in fewer bits.
 
         Args:
-            numbers, scales: of `bands.band_int8`, with float32 [bands, 16]; or of `band_int4`, with bfloat16
+            numbers, scales: from `bands.band_int8`, with float32 [bands, 16]; or from `band_int4`, with bfloat16
                 [bands, groups, 2, 16].
         """
         y = torch.empty(x.shape[0], out, dtype=torch.float32)

@@ -55,8 +55,8 @@ class NativeLayers:
     """Some layers of a decoder, all of one shape. Addresses: the weights stay where they are as long as this is used.
 
     Args:
-        head_dim: d.
-        eps: of the norms.
+        head_dim: d, numbers in a head.
+        eps: the epsilon of all norms.
         max_rows: with more rows another kernel is better; None = with no number of them.
     """
 
@@ -74,7 +74,7 @@ class PackedProjection(Protocol):
     """A projection whose weights our C++ may be able to read."""
 
     max_rows: int | None
-    """With more rows there is a better kernel than the one that reads `native`."""
+    """Most rows for which the kernel that reads `native` is the best one; None = any number."""
 
     def native(self) -> NativeMatrix | None:
         """W as our C++ reads it; None if it is not in that order."""

@@ -89,8 +89,8 @@ def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) ->
 
     Args:
         head_dim: d, padded to a power of two.
-        itemsize: of the query's dtype, bytes.
-        shared_memory: that one program may take, bytes.
+        itemsize: bytes of one number in the query.
+        shared_memory: bytes that one program may take.
     """
     if itemsize == 4:  # no tensor cores for float32: every product goes through registers, so little at once
         return Tile(16, max(16, min(64, 2048 // head_dim)), num_warps=4, num_stages=1)

@@ -91,7 +91,7 @@ def attend_tiles(
     share = tl.cdiv(tl.cdiv(end - begin, SPLITS), TILE_KEYS) * TILE_KEYS
     begin += split * share
     end = tl.minimum(end, begin + share)
-    # Of those, the keys up to here are seen by all rows, so they need no mask.
+    # Keys up to here are seen by all rows, so they need no mask.
     all_see = begin
     if WINDOW == 0 and HEAD_DIM == PADDED_DIM:
         all_see += tl.maximum(tl.minimum(end, first_position + 1) - begin, 0) // TILE_KEYS * TILE_KEYS

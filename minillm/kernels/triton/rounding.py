@@ -20,7 +20,7 @@ E4M3_UNIT = tl.constexpr(256.0)
 
 @triton.jit
 def quantize(x, scale_dtype: tl.constexpr, FORMAT: tl.constexpr):
-    """As `minillm.kernels.quantization.quantize`, a scale for each row.
+    """Quantize as `minillm.kernels.quantization.quantize` does, a scale for each row.
 
     Args:
         x: [rows, columns] float32; columns that only pad it are 0.

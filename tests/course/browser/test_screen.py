@@ -16,8 +16,8 @@ FILE = "course/screen.ipynb"
 CODE = (
     "from course.lab import Dashboard, open_lab",
     'dashboard = Dashboard(open_lab(), "chat")\ndashboard',
-    "from course.incidents import Incident\nfrom course.incidents.desk import Desk",
-    "Desk(Incident.generate(seed=1))",
+    "from course.incidents import Incident\nfrom course.incidents.desk import IncidentDesk",
+    "IncidentDesk(Incident.generate(seed=1))",
     "import time\ntime.sleep(2.5)",
     'open_lab().predict("arrows", "Which?", ["queue", "prefill"])',
 )

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from course.drills import attempts, lesson, report
 from course.drills.cli import app
-from course.drills.desk import Desk, MockInterview, solution
+from course.drills.desk import DrillDesk, MockInterview, solution
 from course.drills.drill import LEVELS, Commit
 from course.drills.library import ALL, FLAGSHIP, find_drill
 from course.drills.sitting import Sitting
@@ -33,14 +33,14 @@ class MadeClock:
         return self.now
 
 
-def fill_in(desk: Desk, **values: str) -> None:
+def fill_in(desk: DrillDesk, **values: str) -> None:
     for key, value in values.items():
         desk.fields[key.replace("_", " ")].value = value
     desk.go_on()
 
 
 def test_a_desk_goes_through_its_stages_in_order() -> None:
-    desk = Desk(FLAGSHIP, now=(clock := MadeClock()))
+    desk = DrillDesk(FLAGSHIP, now=(clock := MadeClock()))
     good = ideal(desk.sitting.drill, "strong")
     assert "A100" not in desk.prompt.value
     desk.hand_in()

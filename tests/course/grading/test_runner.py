@@ -10,7 +10,7 @@ import pytest
 from course.grading import props, runner, wire
 from course.grading.exercise import Exercise
 from course.grading.exercises import find
-from course.grading.remote import Answer, Reply
+from course.grading.remote import Answer, ChildReply
 from course.grading.runner import KEPT_OUTPUT, Graded, GradingWorker, Submission
 from course.grading.source import answer_file, path_of
 
@@ -65,7 +65,7 @@ def test_a_stopped_answer_is_told_the_limit_that_held(
     """A slow machine has longer."""
     ask = Answer.ask
 
-    def on_such_a_machine(answer: Answer, work: str, *content: object) -> list[Reply]:
+    def on_such_a_machine(answer: Answer, work: str, *content: object) -> list[ChildReply]:
         replies = ask(answer, work, *content)
         return [replies[0]._replace(value=slowness)] if work == "prepare" else replies
 
@@ -155,7 +155,7 @@ def test_what_is_patched_or_forged_in_the_child_earns_nothing() -> None:
     assert not any(criterion.earned for criterion in graded(PATCHES).criteria)
 
 
-@pytest.mark.parametrize("thing", [os.system, props.draws, props.Pool, eval, pickle.loads])
+@pytest.mark.parametrize("thing", [os.system, props.draws, props.ServerBlocks, eval, pickle.loads])
 def test_a_reply_brings_nothing_but_data_into_the_judges_process(thing: object) -> None:
     with pytest.raises(pickle.UnpicklingError):
         wire.unpacked(pickle.dumps(thing), lambda *about: about)

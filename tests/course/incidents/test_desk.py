@@ -5,16 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from course.incidents import Incident
-from course.incidents.desk import Desk
+from course.incidents.desk import IncidentDesk
 from course.incidents.marking import EVIDENCE
 
 
 @pytest.fixture
-def desk(draw: Callable[[str, int], Incident], stopped_clock: None) -> Desk:
-    return Desk(draw("few_slots", 1).fresh())
+def desk(draw: Callable[[str, int], Incident], stopped_clock: None) -> IncidentDesk:
+    return IncidentDesk(draw("few_slots", 1).fresh())
 
 
-def test_a_question_goes_on_the_board_and_takes_its_minutes(desk: Desk) -> None:
+def test_a_question_goes_on_the_board_and_takes_its_minutes(desk: IncidentDesk) -> None:
     desk.ask_buttons["kv_use"].click()
     assert "KV use over time" in desk.board.value
     assert desk.incident.minutes == 1
@@ -24,7 +24,7 @@ def test_a_question_goes_on_the_board_and_takes_its_minutes(desk: Desk) -> None:
     assert desk.board.value.count("<svg") == 1
 
 
-def test_what_is_marked_stays_marked_when_another_question_is_asked(desk: Desk) -> None:
+def test_what_is_marked_stays_marked_when_another_question_is_asked(desk: IncidentDesk) -> None:
     desk.ask_buttons["batch"].click()
     desk.evidence.value = ("batch",)
     desk.ask_buttons["kv_use"].click()
@@ -35,7 +35,7 @@ def test_what_is_marked_stays_marked_when_another_question_is_asked(desk: Desk) 
     assert {c.name: c.earned for c in desk.incident.grade().criteria}["evidence"] == EVIDENCE
 
 
-def test_a_blank_commit_is_refused_and_a_committed_form_is_closed(desk: Desk) -> None:
+def test_a_blank_commit_is_refused_and_a_committed_form_is_closed(desk: IncidentDesk) -> None:
     desk.commit.click()
     assert "blank" in desk.verdict.value and not desk.commit.disabled
     desk.phase.value = "queue"
@@ -44,7 +44,7 @@ def test_a_blank_commit_is_refused_and_a_committed_form_is_closed(desk: Desk) ->
     assert all(part.disabled for part in (desk.commit, desk.phase, desk.regime, desk.evidence, *desk.ranked))
 
 
-def test_the_menus_come_after_the_hypothesis(desk: Desk) -> None:
+def test_the_menus_come_after_the_hypothesis(desk: IncidentDesk) -> None:
     desk.suspect_button.click()
     assert "write down what you suspect" in desk.verdict.value and desk.menus.layout.display == "none"
     desk.hypothesis.value = "slots, or memory"
@@ -52,7 +52,7 @@ def test_the_menus_come_after_the_hypothesis(desk: Desk) -> None:
     assert desk.menus.layout.display is None and desk.incident.hypothesis == "slots, or memory"
 
 
-def test_a_canary_can_be_rolled_back(desk: Desk) -> None:
+def test_a_canary_can_be_rolled_back(desk: IncidentDesk) -> None:
     desk.phase.value = "queue"
     desk.commit.click()
     desk.roll_back_button.click()
@@ -64,7 +64,7 @@ def test_a_canary_can_be_rolled_back(desk: Desk) -> None:
     assert "Rolled back" in desk.verdict.value
 
 
-def test_deploying_nothing_is_no_deployment(desk: Desk) -> None:
+def test_deploying_nothing_is_no_deployment(desk: IncidentDesk) -> None:
     desk.ranked[0].value = "more_slots"
     desk.commit.click()
     desk.deploy_button.click()
@@ -76,7 +76,7 @@ def test_deploying_nothing_is_no_deployment(desk: Desk) -> None:
 
 
 def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: IncidentDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk.incident, "reveal", lambda: desk.incident.page)  # every change would be played
     desk.phase.value = "queue"
@@ -89,7 +89,7 @@ def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
     assert "Nothing is deployed" in desk.verdict.value
 
 
-def test_from_page_to_truth(desk: Desk) -> None:
+def test_from_page_to_truth(desk: IncidentDesk) -> None:
     for name in ("kv_use", "batch"):
         desk.ask_buttons[name].click()
     desk.phase.value, desk.regime.value = "queue", "steady"

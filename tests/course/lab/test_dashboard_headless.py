@@ -11,14 +11,14 @@ from course.lab.lab import Lab
 from course.lab.run import phases_of
 from course.lab.svg import PATTERNS
 from course.lab.texts import CHAT_QUESTIONS
-from course.lab.workloads import MAKERS, Arrival, Workload, workload
+from course.lab.workloads import MAKERS, LabWorkload, PromptArrival, workload
 
 WAIT_S = PATIENCE_S
 
 
-def long_traffic(count: int = 6, tokens: int = 400) -> Workload:
-    return Workload(
-        "long", "Answers that take a while.", tuple(Arrival(0.0, q, tokens) for q in CHAT_QUESTIONS[:count])
+def long_traffic(count: int = 6, tokens: int = 400) -> LabWorkload:
+    return LabWorkload(
+        "long", "Answers that take a while.", tuple(PromptArrival(0.0, q, tokens) for q in CHAT_QUESTIONS[:count])
     )
 
 
@@ -148,8 +148,8 @@ def test_a_burst_arrives_before_the_first_step_and_in_order(tiny_lab: Lab) -> No
 
 
 def test_a_closed_loop_client_never_has_more_open_than_its_cap(tiny_lab: Lab) -> None:
-    arrivals = tuple(Arrival(0.0, question, 8) for question in CHAT_QUESTIONS[:6])
-    run = tiny_lab.run(Workload("capped", "", arrivals, max_in_flight=2))
+    arrivals = tuple(PromptArrival(0.0, question, 8) for question in CHAT_QUESTIONS[:6])
+    run = tiny_lab.run(LabWorkload("capped", "", arrivals, max_in_flight=2))
     assert len(run.finished) == 6
     assert max(step.num_running + step.num_waiting for step in run.steps) <= 2
     assert run.rows[-1].sent > run.rows[-1].due

@@ -13,7 +13,7 @@ from patience import PATIENCE_S
 from course.lab import draft_rules, draft_story, open_lab, verify_costs, waiting
 from course.lab.lab import Lab
 from course.lab.session import Session
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 from course.lessons.lesson_03 import run as lesson_03
 from course.lessons.lesson_09 import run as lesson_09
 from course.lessons.lesson_09.run import PLAIN, Shelf
@@ -190,7 +190,7 @@ def test_formats_take_turns_on_one_device(tiny_lab: Lab, monkeypatch: pytest.Mon
 
 def test_an_interrupted_run_says_how_many_were_done_before(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that the interrupt aborts end as well, but they weren't done."""
-    traffic = Workload("long", "", tuple(Arrival(0.0, "Hello", 400) for _ in range(3)))
+    traffic = LabWorkload("long", "", tuple(PromptArrival(0.0, "Hello", 400) for _ in range(3)))
     assert tiny_lab.model is not None  # its engine is warm
 
     def interrupted(self: Session, timeout: float | None = None) -> bool:

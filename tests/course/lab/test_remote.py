@@ -20,7 +20,7 @@ from course.lab.remote_phases import (
 )
 from course.lab.run import phases_of
 from course.lab.slo import attainment
-from course.lab.workloads import Arrival, Workload
+from course.lab.workloads import LabWorkload, PromptArrival
 from course.loadgen.errors import EndpointError
 from course.loadgen.observation import COMPLETED, Observation, TokenSource
 from course.loadgen.server_metrics import Histogram
@@ -34,8 +34,10 @@ VLLM = {"vllm:request_queue_time_seconds": 0.02, "vllm:request_prefill_time_seco
 DASHED = 'stroke-dasharray="3 2"'
 
 
-def together(count: int = 3, tokens: int = 4) -> Workload:
-    return Workload("three", "Three at once.", tuple(Arrival(0.0, f"question {i}", tokens) for i in range(count)))
+def together(count: int = 3, tokens: int = 4) -> LabWorkload:
+    return LabWorkload(
+        "three", "Three at once.", tuple(PromptArrival(0.0, f"question {i}", tokens) for i in range(count))
+    )
 
 
 def answer(**fields: object):

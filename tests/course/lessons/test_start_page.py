@@ -155,7 +155,9 @@ def test_a_lesson_states_the_minutes_that_the_start_page_counts(lesson: contents
     words = ["five", "ten", "fifteen", "twenty", "twenty-five", "thirty", "thirty-five", "forty", "forty-five"]
     stated = [5 * words.index(found) + 5 for found in re.findall(r"- \*\*[\w ]+\*\* \(([\w-]+)", lesson.cells[0][1])]
     assert len(stated) >= 3 and sum(stated) == pytest.approx(lesson.minutes(), rel=1 / 6)
-    drills = re.findall(r"Desk\((\S+)\)  # (\d+) minutes", lesson.source.read_text()) if lesson.number == "13" else ()
+    drills = (
+        re.findall(r"DrillDesk\((\S+)\)  # (\d+) minutes", lesson.source.read_text()) if lesson.number == "13" else ()
+    )
     assert all(find_drill(name.strip('"').replace("FLAGSHIP", FLAGSHIP)).minutes == int(m) for name, m in drills)
 
 

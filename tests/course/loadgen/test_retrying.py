@@ -4,7 +4,7 @@ import asyncio
 
 from fake_endpoint import FakeEndpoint, Reply
 
-from course.loadgen.client import Api, Client, Endpoint, Exchange
+from course.loadgen.client import Api, Client, ClientExchange, Endpoint
 from course.loadgen.planned_requests import PlannedRequest
 from course.loadgen.retrying import send_until_answered
 from course.simulator.cluster.retries import BreakerPolicy, BreakerState, Retries, RetryPolicy
@@ -12,7 +12,7 @@ from course.simulator.cluster.retries import BreakerPolicy, BreakerState, Retrie
 REFUSAL = Reply(status=429, headers={"Retry-After": "2"})
 
 
-def send(statuses: list[int], policy: RetryPolicy, count: int = 1) -> tuple[list[bool], list[Exchange], Retries]:
+def send(statuses: list[int], policy: RetryPolicy, count: int = 1) -> tuple[list[bool], list[ClientExchange], Retries]:
     """So many requests, one after the other, to an endpoint that refuses in this order, and answers then."""
     tried, retries = [], Retries(policy, lambda: 0.0)
 

@@ -7,7 +7,7 @@ import pytest
 from course.loadgen.client import Failure
 from course.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, Observation, TokenSource, on_even_schedule
 from course.loadgen.server_metrics import Histogram
-from course.loadgen.validity import ClientLoad, Evidence, check_validity
+from course.loadgen.validity import ClientLoad, LoadTestEvidence, check_validity
 from minillm.observe.summary import summarize
 
 
@@ -39,7 +39,7 @@ HEALTHY = [observation(i, sent=0.1 * i) for i in range(100)]
 
 def kinds(observations: list[Observation], client: ClientLoad = CALM, cap: int | None = None, **more: object) -> dict:
     settings = {"has_schedule": True, "server": {}, **more}
-    return {w.kind: w.message for w in check_validity(Evidence(observations, client, cap, **settings))}
+    return {w.kind: w.message for w in check_validity(LoadTestEvidence(observations, client, cap, **settings))}
 
 
 def test_a_healthy_test_gets_none() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
-from course.measure.serve_overhead import Served, own_server
+from course.measure.serve_overhead import ServedBaseline, own_server
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.workloads import BenchmarkWorkload
 from minillm.policies.config import EngineConfig
@@ -17,7 +17,7 @@ THREE = BenchmarkWorkload("three", "three streams", [[5, 6, 7], [8, 9], [10]], [
 def test_streams_are_timed_by_their_deliveries() -> None:
     """Two tokens an event: 20 ms from event to event, and the first after 50 ms."""
     with FakeEndpoint(lambda n, body: Reply(num_tokens=4, per_event=2, ttft_s=0.05, gap_s=0.02)) as fake:
-        run = Served(fake.url, "tiny").run(THREE)
+        run = ServedBaseline(fake.url, "tiny").run(THREE)
     assert sorted(body["prompt"] for body in fake.bodies) == sorted(THREE.prompts)
     assert run.num_tokens == 12 and len(run.ttft) == len(run.itl) == 3
     assert all(ttft >= 0.05 for ttft in run.ttft) and all(gap >= 0.015 for gap in run.itl)
@@ -27,12 +27,12 @@ def test_streams_are_timed_by_their_deliveries() -> None:
 def test_a_stream_that_fails_ends_the_benchmark() -> None:
     said = pytest.raises(BenchmarkError, match=r"1 of 3 streams were not answered \(HTTP/1.1 503 [^\r\n]+as told")
     with FakeEndpoint(lambda number, body: Reply(status=503 if number == 1 else 200)) as fake, said:
-        Served(fake.url, "tiny").run(THREE)
+        ServedBaseline(fake.url, "tiny").run(THREE)
 
 
 def test_other_work_is_no_comparison() -> None:
     with FakeEndpoint(lambda n, body: Reply(num_tokens=3)) as fake, pytest.raises(BenchmarkError, match="asked for"):
-        Served(fake.url, "tiny").run(THREE)
+        ServedBaseline(fake.url, "tiny").run(THREE)
 
 
 def test_a_server_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from course.measure.speculation import Job, Run, make_jobs, speculative_fields, summarize
+from course.measure.speculation import SpeculationJob, SpeculationRun, make_jobs, speculative_fields, summarize
 from course.measure.speculation import run as measure
 from minillm import cli
 from minillm.bench.target import Target
@@ -15,13 +15,13 @@ from minillm.observe.speculation import SpeculationSummary
 from minillm.policies.config import SpeculativeConfig
 
 
-def run(seconds: float, decode_s: float, accepted: list[int]) -> Run:
+def run(seconds: float, decode_s: float, accepted: list[int]) -> SpeculationRun:
     drafted = [10] * len(accepted)
-    return Run(seconds, decode_s, 100, SpeculationSummary(drafted, accepted, 0.1, 1.0, 10, 10))
+    return SpeculationRun(seconds, decode_s, 100, SpeculationSummary(drafted, accepted, 0.1, 1.0, 10, 10))
 
 
 def test_ratios_are_taken_within_each_repeat() -> None:
-    job = Job("chat", "", ["a"], 8)
+    job = SpeculationJob("chat", "", ["a"], 8)
     off = [run(10.0, 8.0, []), run(20.0, 16.0, [])]  # the machine was slow the second time
     fast = [run(5.0, 2.0, [10, 5]), run(10.0, 4.0, [10, 5])]
     result = summarize(job, "ngram", fast, off)
@@ -32,13 +32,13 @@ def test_ratios_are_taken_within_each_repeat() -> None:
 
 
 def test_texts_are_compared_with_those_of_the_same_repeat() -> None:
-    def said(*texts: list[int]) -> Run:
-        return Run(1.0, 1.0, 10, SpeculationSummary([], [], 0, 0, 0, 0), texts)
+    def said(*texts: list[int]) -> SpeculationRun:
+        return SpeculationRun(1.0, 1.0, 10, SpeculationSummary([], [], 0, 0, 0, 0), texts)
 
-    job = Job("chat", "", ["a", "b"], 8)
+    job = SpeculationJob("chat", "", ["a", "b"], 8)
     off, other = [said([1, 2], [3]), said([1, 2], [4])], [said([1, 2], [4]), said([1, 2], [4])]
     assert summarize(job, "ngram", other, off).same_text == 0.75
-    drawn = Job("hot", "", ["a", "b"], 8, temperature=1.5)
+    drawn = SpeculationJob("hot", "", ["a", "b"], 8, temperature=1.5)
     assert summarize(drawn, "ngram", other, off).same_text is None
 
 

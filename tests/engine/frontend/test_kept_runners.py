@@ -141,12 +141,12 @@ def test_a_step_is_padded_as_if_no_other_engine_had_recorded(
     thread.reconfigure(config.replace(max_num_seqs=3))
     thread.reconfigure(config)
     graphed = recorder.runner.fast_decode
-    assert sorted(graphed.recordings) == [1, 2, 3, 4] and graphed.sizes == [1, 2, 4]
+    assert sorted(graphed.graphs) == [1, 2, 3, 4] and graphed.sizes == [1, 2, 4]
     thread.submit(PROMPTS[0], GREEDY).result(timeout=60)
-    assert graphed.recordings[1].num_replays > 0
+    assert graphed.graphs[1].num_replays > 0
     streams = [thread.submit([7, number], GREEDY) for number in range(3)]
     assert [len(stream.result(timeout=60).token_ids) for stream in streams] == [12] * 3
-    assert graphed.recordings[3].num_replays == 0
+    assert graphed.graphs[3].num_replays == 0
 
 
 def test_every_engine_answers_as_one_of_its_own(

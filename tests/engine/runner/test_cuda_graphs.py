@@ -39,13 +39,13 @@ def use_backend(monkeypatch: pytest.MonkeyPatch) -> Any:
     return use
 
 
-def make_engine(model: LoadedModel, *, recorded: bool, **fields: Any) -> Engine:
+def make_engine(model: LoadedModel, *, captured: bool, **fields: Any) -> Engine:
     """An engine of small steps, so that prompts come in chunks."""
     shape = dict(num_kv_blocks=64, block_size=4, max_num_seqs=6, max_model_len=96, max_num_batched_tokens=16)
     shape["attention_backend"] = "eager"
     config = EngineConfig(model=model.name, dtype="float32", device="cpu", **{**shape, **fields})
     clock = WallClock()
-    runner = TorchRunner(model, config, clock, FakeGraph if recorded else None)
+    runner = TorchRunner(model, config, clock, FakeGraph if captured else None)
     return Engine.on_runner(config, runner, clock, model=model)
 
 
@@ -55,7 +55,7 @@ def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[list[int]]:
 
 def replayed_decodes(engine: Engine) -> int:
     """Steps that were one replay."""
-    return sum(graph.num_replays for graph in engine.runner.fast_decode.recordings.values())
+    return sum(graph.num_replays for graph in engine.runner.fast_decode.graphs.values())
 
 
 def test_buckets_hold_every_batch_with_little_padding() -> None:
@@ -70,10 +70,10 @@ def test_buckets_hold_every_batch_with_little_padding() -> None:
 def test_replayed_steps_write_what_eager_ones_do(model: LoadedModel, use_backend: Any, ahead: bool) -> None:
     """Contexts grow from 1 token to 70 in the replays, five batch sizes come and go, prompts come in between."""
     use_backend(TensorLengthAttention)
-    expected = serve(make_engine(model, recorded=False, async_scheduling=False))
-    engine = make_engine(model, recorded=True, async_scheduling=ahead)
+    expected = serve(make_engine(model, captured=False, async_scheduling=False))
+    engine = make_engine(model, captured=True, async_scheduling=ahead)
     assert serve(engine) == expected
-    assert sorted(engine.runner.fast_decode.recordings) == [1, 2, 4, 6]
+    assert sorted(engine.runner.fast_decode.graphs) == [1, 2, 4, 6]
     assert replayed_decodes(engine) > 40
     one_token_each = [step for step in engine.steps if all(share.num_tokens == 1 for share in step.shares)]
     assert replayed_decodes(engine) == len(one_token_each)
@@ -81,14 +81,14 @@ def test_replayed_steps_write_what_eager_ones_do(model: LoadedModel, use_backend
 
 def test_preempted_requests_come_back_to_replays(model: LoadedModel, use_backend: Any) -> None:
     use_backend(TensorLengthAttention)
-    expected = serve(make_engine(model, recorded=False, num_kv_blocks=40))
-    engine = make_engine(model, recorded=True, num_kv_blocks=40)
+    expected = serve(make_engine(model, captured=False, num_kv_blocks=40))
+    engine = make_engine(model, captured=True, num_kv_blocks=40)
     assert serve(engine) == expected and replayed_decodes(engine) > 40
     assert any(step.preempted for step in engine.steps)
 
 
 def test_attention_that_plans_on_the_host_is_not_recorded(model: LoadedModel) -> None:
-    assert make_engine(model, recorded=True).runner.fast_decode is None
+    assert make_engine(model, captured=True).runner.fast_decode is None
 
 
 @pytest.mark.parametrize(("stream", "most"), [(False, 20), (True, 23)])  # Python 3.14 counts 0.2 more of them
@@ -98,7 +98,7 @@ def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any
 
     def calls_in_a_step(num_requests: int) -> int:
         fields = dict(max_num_seqs=num_requests, num_kv_blocks=400, block_size=16, max_num_batched_tokens=256)
-        engine = make_engine(model, recorded=True, async_scheduling=True, **fields)
+        engine = make_engine(model, captured=True, async_scheduling=True, **fields)
         for _ in range(num_requests):
             engine.add_request([1, 2, 3], GREEDY, stream=stream)
         for _ in range(4):
@@ -109,7 +109,7 @@ def test_a_decode_costs_few_calls_of_python(model: LoadedModel, use_backend: Any
             nonlocal calls
             calls += event == "call"
 
-        engine.runner.fast_decode.recordings[num_requests].work = lambda: None  # only what the host does
+        engine.runner.fast_decode.graphs[num_requests].work = lambda: None  # only what the host does
         sys.setprofile(count)
         engine.step()
         sys.setprofile(None)
@@ -136,7 +136,7 @@ def test_a_draft_head_sees_what_replayed_steps_compute(
     for recorded in (False, True):
         guesses.append([])
         speculative = {"method": "draft_head", "model": str(tmp_path), "k": 3, **ALWAYS}
-        engine = make_engine(model, recorded=recorded, speculative=speculative)
+        engine = make_engine(model, captured=recorded, speculative=speculative)
         serve(engine)
     assert guesses[0] == guesses[1] and len(guesses[0]) > 100
     assert replayed_decodes(engine) > 20
@@ -145,10 +145,10 @@ def test_a_draft_head_sees_what_replayed_steps_compute(
 def test_drafts_are_checked_in_replays(model: LoadedModel, use_backend: Any) -> None:
     """They are laid out as decodes, so the buckets go on to where every request checks a whole draft."""
     use_backend(TensorLengthAttention)
-    expected = serve(make_engine(model, recorded=False))
+    expected = serve(make_engine(model, captured=False))
     speculative = Slipping(k=3, acceptance_floor=0, adaptive_k=False, max_batch=4)
-    engine = make_engine(model, recorded=True, speculative=speculative)
-    assert max(engine.runner.fast_decode.recordings) == 6 + 4 * 3
+    engine = make_engine(model, captured=True, speculative=speculative)
+    assert max(engine.runner.fast_decode.graphs) == 6 + 4 * 3
     assert serve(engine) == expected
     pure = [step for step in engine.steps if step.num_prefill_tokens == 0]
     assert replayed_decodes(engine) >= len(pure)
@@ -158,9 +158,9 @@ def test_drafts_are_checked_in_replays(model: LoadedModel, use_backend: Any) -> 
 def test_lengths_that_stay_as_recorded_would_be_noticed(model: LoadedModel, use_backend: Any) -> None:
     """The trap that others fell into, to show that the tests above can see it."""
     use_backend(TensorLengthAttention)
-    expected = serve(make_engine(model, recorded=False))
+    expected = serve(make_engine(model, captured=False))
     use_backend(HostLengthAttention)
-    assert serve(make_engine(model, recorded=True)) != expected
+    assert serve(make_engine(model, captured=True)) != expected
 
 
 def test_experts_are_recorded_if_the_device_counts_their_rows(
@@ -168,11 +168,11 @@ def test_experts_are_recorded_if_the_device_counts_their_rows(
 ) -> None:
     use_backend(TensorLengthAttention)
     config = EngineConfig(model=str(tiny_moe_path), dtype="float32", device="cpu")
-    counted = make_engine(load_model(config), recorded=True)
+    counted = make_engine(load_model(config), captured=True)
     assert counted.runner.fast_decode is None
     monkeypatch.setattr(loader, "groups_on_device", lambda device, dtype: True)
     monkeypatch.setattr(MoE, "one_by_one", None)
-    engine = make_engine(load_model(config), recorded=True)
+    engine = make_engine(load_model(config), captured=True)
     answers = serve(engine)
     assert replayed_decodes(engine) > 10
     monkeypatch.undo()
@@ -182,15 +182,17 @@ def test_experts_are_recorded_if_the_device_counts_their_rows(
 
 def test_graphs_can_be_switched_off(model: LoadedModel, use_backend: Any) -> None:
     use_backend(TensorLengthAttention)
-    assert make_engine(model, recorded=True, cuda_graphs=False).runner.fast_decode is None
+    assert make_engine(model, captured=True, cuda_graphs=False).runner.fast_decode is None
 
 
 def test_padding_touches_nothing_but_the_null_block(model: LoadedModel, use_backend: Any) -> None:
     """And that it leaves finite, whatever an earlier step left in the buffers."""
     use_backend(TensorLengthAttention)
-    engine = make_engine(model, recorded=True)
+    engine = make_engine(model, captured=True)
     layers = engine.runner.kv_pool.layers
-    assert engine.runner.fast_decode.inputs.stride(0) * 4 % 16 == 0, "Triton compiles again for rows not so aligned"
+    assert engine.runner.fast_decode.token_inputs.stride(0) * 4 % 16 == 0, (
+        "Triton compiles again for rows not so aligned"
+    )
     for layer in layers:
         layer.fill_(7.0)
     engine.add_request([1, 2, 3], GREEDY, stream=False)
@@ -214,10 +216,10 @@ def test_our_kernels_can_be_replayed_at_any_length(model: LoadedModel, monkeypat
     from minillm.kernels.triton.ops import TritonOps  # here, as Triton may not be installed
 
     short = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
-    expected = serve(make_engine(model, recorded=False, attention_backend="sdpa"), short)
+    expected = serve(make_engine(model, captured=False, attention_backend="sdpa"), short)
     monkeypatch.setattr(torch_runner, "select_ops", lambda *_: TritonOps())
     fields = dict(attention_backend="triton", block_size=16, num_kv_blocks=32, max_num_seqs=4)
-    engine = make_engine(model, recorded=True, async_scheduling=True, **fields)
+    engine = make_engine(model, captured=True, async_scheduling=True, **fields)
     assert serve(engine, short) == expected
     assert replayed_decodes(engine) > 20
 
@@ -233,7 +235,7 @@ class NativeLengths(NativeAttention):
 def test_a_quantized_cache_and_a_window_in_a_graph(model: LoadedModel, use_backend: Any) -> None:
     use_backend(NativeLengths)
     fields = {"kv_cache_dtype": "int8", "sliding_window": 12, "attention_sinks": 3}
-    expected = serve(make_engine(model, recorded=False, **fields))
-    engine = make_engine(model, recorded=True, **fields)
+    expected = serve(make_engine(model, captured=False, **fields))
+    engine = make_engine(model, captured=True, **fields)
     assert serve(engine) == expected and replayed_decodes(engine) > 20
-    assert serve(make_engine(model, recorded=False)) != expected, "the window must matter"
+    assert serve(make_engine(model, captured=False)) != expected, "the window must matter"

@@ -189,7 +189,7 @@ def test_all_graphs_are_recorded_on_one_stream(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(torch.cuda, name, fake)
     side = Stream()
     for _ in range(3):
-        CudaGraph("pool", side).record(lambda: torch.zeros(1))
+        CudaGraph("pool", side).capture(lambda: torch.zeros(1))
     assert used == [side] * 6
 
 
