@@ -99,7 +99,8 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 	$(STEP) "the notebooks: their pictures may be shown" \
 		$(BIN)/jupyter trust --log-level=ERROR my/course/*.ipynb my/exercises/*.ipynb my/solutions/*.ipynb
 	@echo "Opening my/course/$(LANDING).ipynb in JupyterLab: some seconds. If no browser opens, use one of the addresses below. Ctrl-C ends it."
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab -y --log-level=WARN --LabApp.log_level=WARN \
+	@MODEL="$${MINILLM_LAB_MODEL:-$$($(BIN)/python -m course.lab.card_model)}" && export MINILLM_LAB_MODEL="$$MODEL" && \
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab -y --log-level=WARN --LabApp.log_level=WARN \
 		--ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/my/course/$(LANDING).ipynb $(LAB_ARGS)
 
 # A hundred processes are started: where no bytecode may be written, each compiles minillm and the course anew.
