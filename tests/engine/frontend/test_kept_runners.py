@@ -103,7 +103,7 @@ def serve_alone(config: EngineConfig, model: LoadedModel) -> list[list[int]]:
 def test_a_change_of_the_scheduler_records_nothing_and_one_of_the_pool_everything(
     thread: EngineThread, config: EngineConfig, recorder: Recorder
 ) -> None:
-    assert sorted(recorder.runner.fast_decode.recordings) == [1, 2, 4] and len(recorder.graphs) == 3
+    assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4] and len(recorder.graphs) == 3
     for fields in (
         {"enable_prefix_caching": False},
         {"enable_chunked_prefill": False, "max_num_batched_tokens": 96},
@@ -126,7 +126,7 @@ def test_more_slots_record_only_the_sizes_they_add(
     thread: EngineThread, config: EngineConfig, recorder: Recorder
 ) -> None:
     thread.reconfigure(config.replace(max_num_seqs=16))
-    assert sorted(recorder.runner.fast_decode.recordings) == [1, 2, 4, 8, 16]
+    assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4, 8, 16]
     thread.reconfigure(config.replace(speculative={"method": "ngram", "k": 3}))  # 4 requests check 4 tokens each
     assert len(recorder.graphs) == 5
     more = LEAST_ROWS + 2  # the memory of the graphs has no room for them
