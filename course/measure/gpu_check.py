@@ -79,7 +79,7 @@ def sections() -> list[Section]:
         Section("throughput_0.6b", f"throughput {small} --repeats 2", 40),
         Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256 --idle", 45),
         Section("decode_8b_kv_int8", f"decode {large} {cached} --set kv_cache_dtype=int8", 35),
-        Section("decode_8b_kv_fp8", f"decode {large} {cached} --set kv_cache_dtype=fp8", 35),
+        Section("decode_8b_kv_fp8", f"decode {large} {cached} --set kv_cache_dtype=fp8", 50),
         Section("decode_8b_2k", f"decode {large} {cached}", 35),
         Section("moe_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 8 --batch 64", 60),
         Section("decode_8b_int4", f"decode {large} --batch 1 --batch 32 --set quantization=int4", 30),
