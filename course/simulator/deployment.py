@@ -2,9 +2,8 @@
 
 import math
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
@@ -45,6 +44,12 @@ class Deployment:
     null_block: bool = False
     """One block of the pool is never given to a request. vLLM's null block is one of those that it reports; the one of
     our own engine comes on top."""
+    others_load: float = 1.0
+    """With data-parallel attention this is one rank of several, which take every step together: what each of the
+    others does, in terms of this one. 1 = all are as busy."""
+    separate_prompts: bool = False
+    """Prompts are computed in steps of their own, during which answers wait, as in SGLang. The scheduler still plans
+    one step with both, and it takes as long as the two."""
 
     __repr__ = brief
 
@@ -64,7 +69,7 @@ class Deployment:
     @classmethod
     def of(
         cls,
-        model: str,
+        model: str | PricedModel,
         profile: str | Profile,
         *,
         tp: int = 1,
@@ -76,18 +81,24 @@ class Deployment:
         expert_skew: float = 1.0,
         null_block: bool = False,
         lora: Lora = NO_LORA,
+        dp: int = 1,
+        expert_groups: int | None = None,
+        others_load: float = 1.0,
+        separate_prompts: bool = False,
         **engine_fields: object,
     ) -> "Deployment":
         """By names: `Deployment.of("llama-3-70b", "h100-sxm", tp=4, max_num_seqs=128)`.
 
         Args:
-            model: see `find_model`.
+            model: see `find_model`; or its sizes.
             profile: a profile, its file, or the name of a hardware.
             weight_dtype: None = as `quantization` says, else bfloat16.
             kv_dtype: None = as `kv_cache_dtype` says, else as the weights, or bfloat16 where those are quantized.
             expert_parallel: see Placement, as for `expert_skew`.
             null_block: see the field.
             lora: adapters beside the weights.
+            dp, expert_groups: see Placement.
+            others_load, separate_prompts: see the fields.
             engine_fields: fields of EngineConfig; `speculative` takes those of SimulatedSpeculation.
         Raises:
             PricingError: a dtype is unknown, or said twice and not the same; or the model can't be placed so.
@@ -98,12 +109,21 @@ class Deployment:
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
         if isinstance(profile, str):
             profile = find_profile(profile)
-        cost = find_model(model, kv_heads)
+        profile = profile.for_weights(weight_dtype)
+        cost = find_model(model, kv_heads) if isinstance(model, str) else model
         placement = Placement(
-            tp, weight_dtype, kv_dtype, pp, lora, expert_parallel=expert_parallel, expert_skew=expert_skew
+            tp,
+            weight_dtype,
+            kv_dtype,
+            pp,
+            lora,
+            expert_parallel=expert_parallel,
+            expert_groups=expert_groups,
+            dp=dp,
+            expert_skew=expert_skew,
         )
         placement.check(cost)
-        return cls(cost, profile, placement, config, null_block)
+        return cls(cost, profile, placement, config, null_block, others_load, separate_prompts)
 
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=self.profile.replace(constants=constants))
@@ -160,6 +180,35 @@ class Deployment:
             drafter or self.model, hardware or self.profile.hardware, placement, self.profile.constants
         )
 
+    def adjusted(self, work: StepWork) -> StepWork:
+        """A step's work, with what isn't a matter of this rank's tokens alone: layers may not see the whole context,
+        and other ranks bring tokens of their own.
+
+        Prices are of all accelerators together. Experts compute the tokens of all ranks. Attention with its projections
+        takes as long as if every rank had as much to do as this one: the others have their own accelerators.
+        """
+        model, dp = self.model, self.placement.dp
+        if dp == 1 and model.sees_everything:
+            return work
+        kv_dtype = self.placement.kv_dtype
+        prompt_context = model.seen(work.prompt_context, work.prefills, kv_dtype)
+        context = model.seen(work.context - work.prompt_context, work.requests - work.prefills, kv_dtype)
+        prompt_pairs = model.scored(work.prompt_pairs, work.prompt_tokens) * dp
+        pairs = model.scored(work.pairs - work.prompt_pairs, work.tokens - work.prompt_tokens) * dp
+        ranks = 1.0
+        if dp > 1:
+            attention = model.attention_params / model.layer_params
+            ranks = dp * attention + (1 + (dp - 1) * self.others_load) * (1 - attention)
+        return replace(
+            work,
+            tokens=work.tokens * ranks,
+            logits=work.logits * ranks,
+            pairs=prompt_pairs + pairs,
+            prompt_pairs=prompt_pairs,
+            context=prompt_context + context,
+            prompt_context=prompt_context,
+        )
+
     def drafting(self) -> SimulatedDrafting:
         """What speculation is like here, with a new random number generator: drafts are looked up for nothing, written
         by a draft model at the price of its shape, or by anything else at `draft_cost` of the model's own price.
@@ -214,14 +263,21 @@ class Deployment:
         step_time = self.step_time()
 
         def price(batch: ScheduledBatch) -> StepTime:
-            work = work_of(batch.requests, self.window)
+            prompts = tuple(s for s in batch.requests if s.is_prefill) if self.separate_prompts else ()
+            rest = tuple(s for s in batch.requests if not s.is_prefill) if prompts else batch.requests
+            work = work_of(rest, self.window)
             if isinstance(engine.core, FastForwardCore):
-                engine.core.add_parked(work)
-            return step_time.price(work)
+                engine.core.lot.add_work(work)
+            if not prompts:
+                return step_time.price(self.adjusted(work))
+            prompt_step = step_time.price(self.adjusted(work_of(prompts, self.window)))
+            return prompt_step + step_time.price(self.adjusted(work)) if work.tokens else prompt_step
 
-        def decode_seconds(count: int, contexts: np.ndarray) -> np.ndarray:
-            work = StepWork(count, count, count, contexts, contexts, 0)
-            return np.asarray(step_time.price(work, np.maximum).total)
+        def decode_seconds(count: int, contexts: Iterable[int]) -> list[float]:
+            if self.placement.dp == 1 and self.model.sees_everything:
+                return step_time.decode_seconds(count, contexts)
+            steps = (StepWork(count, count, count, context, context, 0) for context in contexts)
+            return [step_time.price(self.adjusted(step)).total for step in steps]
 
         host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.accelerators // self.block_bytes)
         runner = SimulatedRunner(

@@ -11,7 +11,7 @@ from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.record import Outcome
 from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
-from course.simulator.cost.profile import LEFT_OUT_ERROR
+from course.simulator.cost.bands import band_of
 from course.simulator.deployment import Deployment
 from course.simulator.errors import WorkloadError
 from course.simulator.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
@@ -153,13 +153,15 @@ def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
     here = {"hardware": profile.hardware.name, "model": model, "tp": placement.tp, "weight_dtype": weights}
     fitted = {name: fit[name] if isinstance(fit[name], list) else [fit[name]] for name in here if name in fit}
     differs = {name: f"{here[name]}, fitted to {fit[name]}" for name in fitted if here[name] not in fitted[name]}
-    if "model" not in fit:
+    of_engine = "engine" in fit  # the band tells how far off that is, links and all
+    if "model" not in fit and not of_engine:
         differs["constants"] = "typical, fitted to nothing"
     if placement.pp > 1:
         differs["pp"] = f"{placement.pp} stages, fitted to one"
     if placement.lora.adapters:
         differs["lora"] = "launching their kernels is not in it"
-    if placement.accelerators > 1 and "link" not in fit.get("decided_by_data", ()):
+    measured = profile.hardware.measured_link and profile.constants.wait_s is not None
+    if placement.accelerators > 1 and not measured and "link" not in fit.get("decided_by_data", ()):
         differs["link"] = f"a guess for {profile.hardware.link_class}, as no measurement had one"
     return differs
 
@@ -178,7 +180,9 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
         "scheduler_reserve_full_isl": config.scheduler_reserve_full_isl,
         "null_block": deployment.null_block,
     }
+    band = band_of(profile, deployment.model, placement)
     return {
+        **({} if band is None else {"band": band.to_json()}),
         "model": model,
         "hardware": profile.hardware.name,
         "tp": placement.tp,
@@ -199,12 +203,10 @@ def as_text(report: dict[str, Any], body: str) -> str:
     num = report["tp"] * report.get("pp", 1)
     lines = [f"{report['model']} on {num} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
     lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
-    lines += error_lines(report["provenance"])
+    lines += [report["band"]["line"]] if "band" in report else error_lines(report["provenance"])
     if beyond := report["beyond_fit"]:
         told = "; ".join(f"{name.replace('_', ' ')} {why}" for name, why in beyond.items())
         lines.append(f"beyond what they were fitted to, so expect more: {told}")
-        lines.append(f"on {len(LEFT_OUT_ERROR)} recordings, constants that were not fitted to them were off by:")
-        lines += [f"  {recording}: {off}" for recording, off in LEFT_OUT_ERROR.items()]
     wall, virtual = report["wall_s"], report.get("virtual_s")
     told = "" if virtual is None else f" {virtual:.1f} s, {virtual / max(wall, 1e-3):,.0f} times as fast as real time,"
     lines.append(f"simulated{told} in {wall:.1f} s")

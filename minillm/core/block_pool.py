@@ -71,10 +71,11 @@ class FreeBlocks:
 
     def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
         """These are free now, in this order of use; one that has a hash caches something."""
-        plain = [block_id for block_id in block_ids if hashes[block_id] is None]
-        self.plain += plain
-        if len(plain) < len(block_ids):
-            self.cached.update((block_id, None) for block_id in block_ids if hashes[block_id] is not None)
+        for block_id in block_ids:
+            if hashes[block_id] is None:
+                self.plain.append(block_id)
+            else:
+                self.cached[block_id] = None
 
     def take(self, count: int) -> tuple[list[int], list[int]]:
         """The next `count` blocks: those that cached nothing, and those that did."""
@@ -124,8 +125,10 @@ class BlockPool:
         if count > self.num_free:
             raise IndexError(f"{count} blocks wanted, {self.num_free} free")
         plain, evicted = self.free.take(count)
+        hashes, index = self.hashes, self.index
         for block_id in evicted:
-            self._forget(block_id)
+            del index[hashes[block_id]]  # type: ignore[arg-type]  # it caches something
+            hashes[block_id] = None
         taken = plain + evicted
         for block_id in taken:
             self.ref_counts[block_id] = 1

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from course.simulator.cluster.events import EventQueue
@@ -14,6 +13,7 @@ from course.simulator.cluster.record import Outcome
 from course.simulator.workload.requests import prompt_token_ids
 from course.simulator.workload.streams import Streams, WorkloadModel
 from minillm.core.timeline import Timeline
+from minillm.frontend.prompts import CheckedTokens
 
 Answer = Callable[[Attempt, Reply], None]
 """Sends a reply back to the client."""
@@ -24,6 +24,8 @@ class Path:
 
     link_busy_s = 0.0
     """Seconds in which KV caches moved from pool to pool."""
+    makes_tokens_up = True
+    """Off: all prompts are zeros, where nobody compares them."""
 
     def __init__(self, main: Pool, answer: Answer) -> None:
         self._main, self._answer = main, answer
@@ -43,7 +45,8 @@ class Path:
         request, on_end = attempt.record.request, then or self._answer
         fields = {"max_tokens": request.output_tokens, **job}
         if "token_ids" not in job:
-            fields["token_ids"] = prompt_token_ids(attempt.pieces, attempt.answers)
+            tokens = prompt_token_ids(attempt.pieces, attempt.answers) if self.makes_tokens_up else None
+            fields["token_ids"] = CheckedTokens(tokens or [0] * request.num_prompt_tokens)
         made = Job(
             job_id=f"{attempt.name}.{pool.name}",
             pieces=attempt.pieces,
@@ -164,13 +167,13 @@ class TwoPools(Path):
         self.link_busy_s += seconds
         self._events.at(begins + self._config.link_latency_s + seconds, self._arrived, attempt, prompt, first)
 
-    def _arrived(self, attempt: Attempt, prompt: np.ndarray, first: Reply) -> None:
+    def _arrived(self, attempt: Attempt, prompt: list[int], first: Reply) -> None:
         if not attempt.hung_up:
             self._ask(
                 self._main,
                 attempt,
                 lambda _, reply: self._decoded(attempt, first, reply),
-                token_ids=np.append(prompt, first.token_ids),
+                token_ids=prompt + first.token_ids,
                 max_tokens=attempt.record.request.output_tokens - 1,
                 has_kv=True,
             )

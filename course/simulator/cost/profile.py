@@ -13,9 +13,9 @@ from pydantic import Field
 from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
 from course.simulator.cost.roofline import HOST, LINK, ROOFLINE, STACK, Constants
 from course.simulator.errors import PricingError
-from minillm.core.params import StrictModel
 from minillm.host.errors import StorageError
 from minillm.host.storage import cache_home, write_whole
+from minillm.strict_model import StrictModel
 
 PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profiles").glob("*.json"))}
 """Profiles that come with minillm, by name: fitted to public measurements, which their files name."""
@@ -31,8 +31,8 @@ CPU_PRIORS: dict[str, float] = _PRIORS["cpu"]
 """A CPU does its own launching, so none of it runs beside the work: it is in layer_s, step_s and request_s."""
 
 
-LEFT_OUT_ERROR: dict[str, str] = _PRIORS["left_out_error"]
-"""By recording: how far typical constants are off on it, to which it was not fitted."""
+WAIT_S = 7e-6
+"""Until the last rank has reached an all-reduce: what typical constants count in their latency, a guess."""
 
 
 class Profile(StrictModel):
@@ -43,8 +43,26 @@ class Profile(StrictModel):
     version: Literal[1] = 1
     hardware: Hardware
     constants: Constants
+    by_weights: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """By dtype of the weights: constants that differ with it, such as what products in fp8 reach of their own peak."""
+    client_s: float = Field(0.0, ge=0)
+    """Seconds that a request and its first token spend between client and scheduler: HTTP, tokenizing, both ways."""
     provenance: dict[str, Any] = Field(default_factory=dict)
     """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached."""
+
+    def for_weights(self, dtype: str) -> "Profile":
+        """With the constants of weights in this dtype.
+
+        Raises:
+            PricingError: there are some, but none of this dtype.
+        """
+        if not self.by_weights:
+            return self
+        known = "bfloat16" if dtype == "float16" else dtype  # they take the same time
+        if known not in self.by_weights:
+            told, fitted = self.provenance.get("engine", "this profile"), ", ".join(self.by_weights)
+            raise PricingError(f"{told} was measured with weights in {fitted}, not {dtype}: name one (--weight-dtype)")
+        return self.replace(constants=self.constants.replace(**self.by_weights[known]), by_weights={})
 
     def write(self, path: Path) -> None:
         content = json.dumps(self.model_dump(), indent=2) + "\n"
@@ -68,6 +86,50 @@ class Profile(StrictModel):
 def roofline_profile(hardware: Hardware) -> Profile:
     """Every peak reached, nothing else takes time. To compare with; not to believe."""
     return Profile(hardware=hardware, constants=ROOFLINE, provenance={"source": "pure roofline, nothing fitted"})
+
+
+ENGINES: dict[str, Any] = json.loads((Path(__file__).parent / "engines.json").read_text())
+"""By engine and card: constants fitted to public measurements of serving points (minillm.course.simulator.accuracy)."""
+
+
+FAMILIES = (("h100-sxm", "h200"), ("b200", "b300", "gb200", "gb300"))
+"""Cards with the same chip, or nearly."""
+
+
+def similar_card(engine: str, card: str) -> str | None:
+    """The card whose constants count on this one under an engine: itself, or one with such a chip; None = there is
+    none."""
+    cards = ENGINES["engines"].get(engine, {})
+    family = next((each for each in FAMILIES if card in each), ())
+    return next((each for each in (card, *family) if each in cards), None)
+
+
+def engine_profile(name: str) -> Profile:
+    """An engine of some version on a card: "vllm-0.19@h200".
+
+    Raises:
+        UnknownHardwareError: no such card.
+        PricingError: nothing was fitted to this engine, or on no such card.
+    """
+    engine, _, card = name.partition("@")
+    if engine not in ENGINES["engines"]:
+        raise PricingError(f"no constants of engine {engine!r}: there are {', '.join(ENGINES['engines'])}")
+    hardware = find_hardware(card)
+    cards = ENGINES["engines"][engine]
+    like = similar_card(engine, hardware.name)
+    if like is None:
+        raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {', '.join(cards)}")
+    fitted, family = cards[like], next((each for each in FAMILIES if like in each), (like,))
+    by_weights: dict[str, dict[str, float]] = {}
+    for each in (*(other for other in family if other in cards), like):  # its own count where it has some
+        by_weights |= cards[each]["by_weights"]
+    return Profile(
+        hardware=hardware,
+        constants=Constants(**ENGINES["shared"], **fitted["constants"]),
+        by_weights=by_weights,
+        client_s=fitted["client_s"],
+        provenance={"source": ENGINES["source"], "engine": engine, "fitted to": like, "points": fitted["points"]},
+    )
 
 
 def typical_profile(hardware: Hardware) -> Profile:
@@ -95,6 +157,8 @@ def moved(profile: Profile, hardware: Hardware) -> Profile:
     source = f"host and stack of {old} ({told.get('source', 'unknown')}); typical shares of {hardware.name}'s peaks"
     fit = {key: told[key] for key in ("model", "tp", "weight_dtype") if key in told}
     constants = typical_constants(hardware).replace(**carried)
+    if hardware.measured_link and hardware.link_class.startswith("pcie"):
+        constants = constants.replace(wait_s=WAIT_S)
     return Profile(hardware=hardware, constants=constants, provenance={"source": source, "hardware": old, **fit})
 
 
@@ -114,6 +178,8 @@ def find_profile(name: str) -> Profile:
             return Profile.read(this_machine_path())
         except PricingError as error:
             raise PricingError(f"{error}. Measure this machine anew: `minillm calibrate`") from None
+    if "@" in name:
+        return engine_profile(name)
     if name in PACKAGED:
         packaged = Profile.read(PACKAGED[name])
         return moved(packaged, find_hardware(packaged.hardware.name))

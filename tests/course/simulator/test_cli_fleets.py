@@ -114,8 +114,8 @@ def test_a_plan_for_pools_of_their_own_counts_groups() -> None:
     assert one["in_each"] == {"prefill": 1, "main": 1} and one["knee"] == pytest.approx(two["knee"], rel=0.05)
     assert one["limits"]["binding"] == two["limits"]["binding"] == "prefill pool"
     assert one["cost_per_hour"] == pytest.approx(2 * 0.44 * one["replicas"])
-    step, chunks = Deployment.of("qwen3-1.7b", "l4").step_time(), ((2048, 2.1e6, 2048), (1952, 5.9e6, 4000))
-    prompt_s = sum(step.price(StepWork(new, 1, 1, pairs, context, 1)).total for new, pairs, context in chunks)
+    step, chunks = Deployment.of("qwen3-1.7b", "l4").step_time(), ((2048, 0), (1952, 2048))
+    prompt_s = sum(step.price(StepWork.of_prompt(new, cached)).total for new, cached in chunks)
     assert one["knee"] * prompt_s == pytest.approx(1, abs=0.2), "one after the other; a short run forgives a little"
     assert "groups of 1 for prefill and 2 for decode" in text(*PLAN, *asked, "--replicas", 2)
 
