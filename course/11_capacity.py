@@ -109,7 +109,8 @@ pictures.knee_of_70b()
 # </details>
 #
 # You may have seen a curve that bends the other way: TTFT *rising* with the batch. That comes from a load test with a
-# growing number of clients, each of which sends its next request at once. Both numbers get called batch size.
+# growing number of clients, each of which sends its next request as soon as it has an answer (a closed loop; its TTFT
+# counts from when the client sends, like every load test's). Both numbers get called batch size.
 
 # %%
 crowds = run.load_tests()

@@ -38,7 +38,7 @@ from minillm.runner.simulated import StepWatch
 ALL_ERRORS = "../docs/simulator.md"
 """As seen from a lesson."""
 MODEL, HARDWARE, TP = "llama-3-70b", "h100-sxm", 4
-TODAY, OLD, SHEET = "today's, with CUDA graphs", "of 2023, without", "the data sheet"
+TODAY, OLD, SHEET = "vLLM 0.19, spring 2026", "of 2023, no CUDA graphs", "the data sheet"
 STACKS: dict[str, Callable[[str], Profile]] = {
     TODAY: find_profile,
     OLD: lambda hardware: moved(find_profile("h100-sxm-2023"), find_hardware(hardware)),
@@ -300,7 +300,7 @@ def error_band(on: Deployment) -> Html:
     """One line: whose constants a simulation rests on, and how far they were from real measurements."""
     fitted = on.profile.provenance.get("held_out_error")
     if band := band_of(on.profile, on.model, on.placement):
-        told = f"step-time constants of vLLM 0.19, scaled to this card. {band.line}"
+        told = f"step-time constants of {on.profile.provenance['stack']}, scaled to this card. {band.line}"
     elif fitted:
         told = f"constants of a stack without CUDA graphs, in the median {fitted['all']['median_percent']:g}% off "
         told += f"on {fitted['all']['steps']} steps they had not seen"

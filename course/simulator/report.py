@@ -46,6 +46,7 @@ def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) 
     log = read_requests_log(path)
     outputs = serve_log(deployment, log)
     report = latency_report(deployment, outputs, max(output.timeline.finished or 0.0 for output in outputs))
+    report["latencies_from"] = "queued"
     if any(request.is_timed for request in log):
         _, report["measured"], report["error_percent"] = compare_with_log(outputs, log)
     if per_request:
@@ -81,17 +82,24 @@ def simulate_workload(
     Returns:
         The `latency_report` of completed requests, `outcomes`, `attempts`, `prefix_hit_rate`, `replicas`,
         `first_error` if there is one; with tiers `tier_hits`; with `slo` also `goodput_per_s` and `attainment`; with
-        `per_request` also `requests`.
+        `per_request` also `requests`. `latencies_from` is "sent": when a request left its client. A closed loop may
+        hold it back until then; `summary_from_due` has the same latencies from the moment it was due.
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
     fleet = play(deployment, workload, config, progress)
-    done = [record for record in fleet.request_records() if record.completed]
+    done = [record for record in fleet.request_records("sent") if record.completed]
     report = {**latency_report(deployment, done, fleet.duration), **fleet_report(fleet), **energy_of(deployment, fleet)}
+    report["latencies_from"] = "sent"
+    if config.clients.max_in_flight is not None:
+        report["max_in_flight"] = config.clients.max_in_flight
+        report["summary_from_due"] = summary_of(
+            record for record in fleet.request_records("intended") if record.completed
+        )
     if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
         report["first_error"] = errors[0]
     if slo is not None:
-        summary = fleet.summary(slo)
+        summary = fleet.summary(slo, "sent")
         report["goodput_per_s"] = round(summary.goodput or 0.0, DIGITS)
         report["attainment"] = round(summary.attainment or 0.0, DIGITS)
     if per_request:
@@ -202,6 +210,7 @@ def as_text(report: dict[str, Any], body: str) -> str:
     """What was simulated, what came out, and the constants' own error under it."""
     num = report["tp"] * report.get("pp", 1)
     lines = [f"{report['model']} on {num} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
+    lines += stack_lines(report["provenance"], report["hardware"])
     lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
     lines += [report["band"]["line"]] if "band" in report else error_lines(report["provenance"])
     if beyond := report["beyond_fit"]:
@@ -211,6 +220,15 @@ def as_text(report: dict[str, Any], body: str) -> str:
     told = "" if virtual is None else f" {virtual:.1f} s, {virtual / max(wall, 1e-3):,.0f} times as fast as real time,"
     lines.append(f"simulated{told} in {wall:.1f} s")
     return "\n".join(lines)
+
+
+def stack_lines(provenance: dict[str, Any], hardware: str) -> list[str]:
+    """Which serving software is simulated, by its version, and what newer ones have changed."""
+    if "stack" not in provenance:
+        return []
+    where = f", moved to {hardware}" if "hardware" in provenance else ""
+    newer = [f"newer: {provenance['newer']}"] if "newer" in provenance else []
+    return [f"stack: {provenance['stack']}{where}", *newer]
 
 
 def error_lines(provenance: dict[str, Any]) -> list[str]:
@@ -233,7 +251,7 @@ def flat(name: str, value: Any) -> list[str]:
 
 def latency_text(report: dict[str, Any]) -> str:
     """Latencies, rates, and how requests ended."""
-    lines = [summary_text("seconds", report["summary"], ".4f")]
+    lines = [summary_text("seconds", report["summary"], ".4f"), *since_lines(report)]
     lines.append("  ".join(f"{name} {value:.2f}" for name, value in report["throughput"].items()))
     if "speculation" in report:
         lines.append(speculation_text(report["speculation"]))
@@ -255,6 +273,20 @@ def latency_text(report: dict[str, Any]) -> str:
     if "error_percent" in report:
         lines += ["error against the log:", summary_text("percent", report["error_percent"], "+.2f")]
     return "\n".join(lines)
+
+
+def since_lines(report: dict[str, Any]) -> list[str]:
+    """Where TTFT, E2E and queue begin; of a closed loop also the first two from when each request was due."""
+    if report["latencies_from"] == "queued":
+        return ["ttft, e2e and queue: from when the server queued the request (queued_ts)"]
+    if "summary_from_due" not in report:
+        return ["ttft, e2e and queue: from when the client sends, which is when the request is due (an open loop)"]
+    late = {metric: report["summary_from_due"][metric] for metric in ("ttft_s", "e2e_s")}
+    cap = report["max_in_flight"]
+    return [
+        f"ttft, e2e and queue: from when the client sends. A closed loop, at most {cap} open: the rest is held back.",
+        summary_text("from when due", late, ".4f"),
+    ]
 
 
 def summary_text(unit: str, summary: SummaryDict, form: str) -> str:

@@ -18,7 +18,7 @@ from course.drills.library import ALL as DRILLS
 from course.lab.build import COURSE, RECORDED, lesson_sources
 from course.lab.recording import read_recording
 from course.site import drills, incidents
-from course.site.calculator import exported
+from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page
 
 HERE, ROOT = Path(__file__).parent, COURSE.parent
@@ -93,7 +93,10 @@ def write(folder: Path, url: str = "") -> list[Path]:
     for number, each in played.items():
         data = in_script({**each, "id": str(number)})
         rendered[f"incident_{number}"] = rendering("incident", number=number, alarm=each["alarm"], data=data)
-    rendered |= {"drills": rendering("drills", drills=DRILLS), "calculator": rendering("calculator")}
+    rendered |= {
+        "drills": rendering("drills", drills=DRILLS),
+        "calculator": rendering("calculator", stack=stack()),
+    }
     for drill in DRILLS:
         data = in_script(drills.exported(drill.drawn()))
         rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, data=data)

@@ -26,6 +26,11 @@ OF_MODEL = (
 OF_CONSTANTS = ("half_tokens", "serial", "prefill_s", "prefill_host_s", "step_s", "request_s")
 
 
+def stack() -> str:
+    """The serving software that the prices are of, by its version."""
+    return str(find_profile(CARDS[0]).provenance["stack"])
+
+
 def exported() -> dict[str, Any]:
     """Everything that the page can be asked, by "model card gpus weights kv"; what does not fit is not there."""
     deployments = itertools.product(MODELS, CARDS, GPUS, WEIGHTS, KV)

@@ -13,7 +13,8 @@ LogFolder = Annotated[Path | None, typer.Option("--log", help="A server's log: r
 Sample = Annotated[int, typer.Option(min=1, help="Only every so many-th point.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default: one for each core.")]
 Today = Annotated[
-    bool, typer.Option("--today", help="Price all by today's stack, not each engine by its own constants.")
+    bool,
+    typer.Option("--today", help="Price all as vLLM 0.19 moved to the card, not each engine by its own constants."),
 ]
 Bands = Annotated[Path | None, typer.Option(help="Write the errors by group: what `simulate` tells with a forecast.")]
 Out = Annotated[Path | None, typer.Option(help="Write every point with its forecast: .json or .csv.")]

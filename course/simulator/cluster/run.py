@@ -136,16 +136,16 @@ class FleetRun:
         written = sum(report.num_output_tokens for report in self.reports)
         return written - sum(record.num_tokens for record in self.records)
 
-    def request_records(self, since: Since = "intended") -> list[RequestRecord]:
+    def request_records(self, since: Since = "sent") -> list[RequestRecord]:
         """Rows for `minillm.observe`, with clients' stamps; without requests that were never sent."""
         rows = (record.as_request_record(since) for record in self.records)
         return [row for row in rows if row is not None]
 
-    def summary(self, slo: SLO | None = None, since: Since = "intended") -> Summary:
+    def summary(self, slo: SLO | None = None, since: Since = "sent") -> Summary:
         """Latencies as clients saw them.
 
         Args:
-            since: "intended" counts the time a client held a request back; "sent" leaves it out.
+            since: "sent" leaves out the time a client held a request back; "intended" counts it.
         """
         return summarize(self.request_records(since), slo)
 

@@ -48,7 +48,8 @@ class Profile(StrictModel):
     client_s: float = Field(0.0, ge=0)
     """Seconds that a request and its first token spend between client and scheduler: HTTP, tokenizing, both ways."""
     provenance: dict[str, Any] = Field(default_factory=dict)
-    """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached."""
+    """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached; `stack` is
+    the serving software by its version, and `newer` what later versions of it have changed."""
 
     def for_weights(self, dtype: str) -> "Profile":
         """With the constants of weights in this dtype.
@@ -128,7 +129,13 @@ def engine_profile(name: str) -> Profile:
         constants=Constants(**ENGINES["shared"], **fitted["constants"]),
         by_weights=by_weights,
         client_s=fitted["client_s"],
-        provenance={"source": ENGINES["source"], "engine": engine, "fitted to": like, "points": fitted["points"]},
+        provenance={
+            "source": ENGINES["source"],
+            "stack": engine,
+            "engine": engine,
+            "fitted to": like,
+            "points": fitted["points"],
+        },
     )
 
 
@@ -155,7 +162,7 @@ def moved(profile: Profile, hardware: Hardware) -> Profile:
     carried = {name: getattr(profile.constants, name) for name in (*HOST, *STACK)}
     told, old = profile.provenance, profile.hardware.name
     source = f"host and stack of {old} ({told.get('source', 'unknown')}); typical shares of {hardware.name}'s peaks"
-    fit = {key: told[key] for key in ("model", "tp", "weight_dtype") if key in told}
+    fit = {key: told[key] for key in ("stack", "newer", "model", "tp", "weight_dtype") if key in told}
     constants = typical_constants(hardware).replace(**carried)
     if hardware.measured_link and hardware.link_class.startswith("pcie"):
         constants = constants.replace(wait_s=WAIT_S)
@@ -164,7 +171,7 @@ def moved(profile: Profile, hardware: Hardware) -> Profile:
 
 def find_profile(name: str) -> Profile:
     """The profile in a file, a packaged one by its name, or the best there is for a hardware's name: measured, or
-    today's stack on it.
+    today's stack (vLLM 0.19) on it.
 
     Raises:
         UnknownHardwareError: no such hardware.

@@ -91,6 +91,25 @@ def test_fields_of_the_fleet() -> None:
     assert storm["outcomes"]["timeout"] > 0 and storm["attempts"] > 30
 
 
+def test_latencies_count_from_when_the_client_sends() -> None:
+    """One request at a time, of equal length: each is answered in the time of the first, and the rest wait outside."""
+    closed = (*QUICK, "--qps", 1000, "--traffic", "fixed", "--fleet", "clients.max_in_flight=1")
+    report = call(*closed, "--json", "--per-request")
+    sent, due = report["summary"], report["summary_from_due"]
+    assert report["latencies_from"] == "sent" and report["max_in_flight"] == 1
+    assert sent["queue_s"]["p99"] == pytest.approx(0, abs=1e-3), "no request meets another at the server"
+    assert sent["ttft_s"]["p99"] == pytest.approx(sent["ttft_s"]["p50"], rel=0.01)
+    assert due["ttft_s"]["p99"] > 10 * sent["ttft_s"]["p99"], "but it was held back"
+    last = max(report["requests"], key=lambda row: row["queued_s"])
+    assert last["ttft_s"] == pytest.approx(sent["ttft_s"]["p50"], rel=0.01) and last["queued_s"] > 10 * last["ttft_s"]
+    assert "ttft, e2e and queue: from when the client sends. A closed loop, at most 1 open" in text(*closed)
+    assert "from when due" in text(*closed)
+
+    opened = call(*QUICK, "--json")
+    assert opened["latencies_from"] == "sent" and "summary_from_due" not in opened
+    assert "from when the client sends, which is when the request is due (an open loop)" in text(*QUICK)
+
+
 def test_a_plan_says_how_many_and_what_it_costs() -> None:
     report = call(*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1, "--json")
     plan = report["plan"]
