@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from course.simulator.options import (
+    BENCH_HELP,
     LOG_HELP,
     SERVER,
     Json,
@@ -152,6 +153,7 @@ class CalibrateOptions(ServerOptions):
 
     model: Model = "smollm2-135m"
     from_requests: Annotated[Path | None, typer.Option(help=LOG_HELP + " Needs all four time stamps.")] = None
+    from_bench: Annotated[list[Path] | None, typer.Option(metavar="RECORD", help=BENCH_HELP)] = None
     quick: Annotated[bool, typer.Option("--quick", help="This machine: a few steps; tries it out.")] = False
     validate: Annotated[bool, typer.Option("--validate", help="This machine: also compare on served traffic.")] = False
     out: Annotated[Path | None, typer.Option(help="Write the profile here.")] = None
@@ -160,7 +162,7 @@ class CalibrateOptions(ServerOptions):
 
 @with_options(CalibrateOptions)
 def calibrate(options: CalibrateOptions, context: typer.Context) -> None:
-    """Fit the simulator's constants: to this machine, or to a log of a real server.
+    """Fit the simulator's constants: to this machine, to a log of a real server, or to records of our own engine.
 
     Without a log, the real engine runs a designed set of batches here, and the profile `this-machine` is kept in
     the cache folder. Run it alone: two busy programs on one machine measure each other.
@@ -169,7 +171,12 @@ def calibrate(options: CalibrateOptions, context: typer.Context) -> None:
 
     report: dict[str, Any] = {}
     out = options.out
-    if options.from_requests is not None:
+    if options.from_bench:
+        from course.simulator.calibration.bench_records import fit_to_records
+
+        refuse(context, "--from-bench", "quick", "validate", "from_requests", "model", "hardware", *SERVER)
+        fitted = fit_to_records(options.from_bench)
+    elif options.from_requests is not None:
         from course.simulator.calibration.fit_log import calibrate_from_requests
 
         refuse(context, "--from-requests", "quick", "validate")

@@ -109,7 +109,7 @@ class Deployment:
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
         if isinstance(profile, str):
             profile = find_profile(profile)
-        profile = profile.for_weights(weight_dtype)
+        profile = profile.for_weights(weight_dtype).for_kv(kv_dtype)
         cost = find_model(model, kv_heads) if isinstance(model, str) else model
         placement = Placement(
             tp,

@@ -30,6 +30,10 @@ DEFAULT_REQUESTS = 1000
 LOG_HELP = (
     "A log: JSON lines with input_toks, output_toks, queued_ts. A meta.json beside it fills in what is not given."
 )
+BENCH_HELP = (
+    "A record of `minillm bench decode`, `prefill` or `throughput` on a GPU (--out), or of `make gpu-check`. Steps are "
+    "fitted to, throughput is checked. May be repeated."
+)
 PROFILE_HELP = (
     "A file from `minillm calibrate`, or a hardware's name. With --hardware: its host and stack, on that hardware."
 )

@@ -45,6 +45,8 @@ class Profile(StrictModel):
     constants: Constants
     by_weights: dict[str, dict[str, float]] = Field(default_factory=dict)
     """By dtype of the weights: constants that differ with it, such as what products in fp8 reach of their own peak."""
+    by_kv: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """By dtype of the KV cache, where constants differ with it: attention that widens int8 reads it more slowly."""
     client_s: float = Field(0.0, ge=0)
     """Seconds that a request and its first token spend between client and scheduler: HTTP, tokenizing, both ways."""
     provenance: dict[str, Any] = Field(default_factory=dict)
@@ -64,6 +66,10 @@ class Profile(StrictModel):
             told, fitted = self.provenance.get("engine", "this profile"), ", ".join(self.by_weights)
             raise PricingError(f"{told} was measured with weights in {fitted}, not {dtype}: name one (--weight-dtype)")
         return self.replace(constants=self.constants.replace(**self.by_weights[known]), by_weights={})
+
+    def for_kv(self, dtype: str) -> "Profile":
+        """With the constants of a KV cache in this dtype, where those are others."""
+        return self.replace(constants=self.constants.replace(**self.by_kv.get(dtype, {})), by_kv={})
 
     def write(self, path: Path) -> None:
         content = json.dumps(self.model_dump(), indent=2) + "\n"
