@@ -73,6 +73,8 @@ def write(folder: Path, url: str = "") -> list[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "static", folder / "static")
     shutil.copytree(COURSE / "images", folder / "images")
+    for picture in (ROOT / "docs").glob("*.png"):
+        shutil.copy(picture, folder)
     write_frames(folder / "frames")
     prices = f"window.minillmPrices = {json.dumps(exported())};\n"
     (folder / "static" / "prices.js").write_text(prices, encoding="utf-8")
