@@ -13,6 +13,7 @@ from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
 from course.simulator.cost.bands import band_of
 from course.simulator.deployment import Deployment
+from course.simulator.energy import energy_of
 from course.simulator.errors import WorkloadError
 from course.simulator.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
 from course.simulator.workload.requests import Workload
@@ -89,7 +90,11 @@ def simulate_workload(
     """
     fleet = play(deployment, workload, config, progress)
     done = [record for record in fleet.request_records("sent") if record.completed]
-    report = {**latency_report(deployment, done, fleet.duration), **fleet_report(fleet), **energy_of(deployment, fleet)}
+    report = {
+        **latency_report(deployment, done, fleet.duration),
+        **fleet_report(fleet),
+        **energy_report(deployment, fleet),
+    }
     report["latencies_from"] = "sent"
     if config.clients.max_in_flight is not None:
         report["max_in_flight"] = config.clients.max_in_flight
@@ -143,14 +148,17 @@ def fleet_report(fleet: FleetRun) -> dict[str, Any]:
     return report
 
 
-def energy_of(deployment: Deployment, fleet: FleetRun) -> dict[str, float]:
-    """Joules per output token, with power at its limit whenever a step runs; idle power is not counted."""
+def energy_report(deployment: Deployment, fleet: FleetRun) -> dict[str, Any]:
+    """`energy`: watts and joules (energy.Energy), or None where the card's draw has not been measured; and joules per
+    output token if boards drew their limit in each step and nothing between, where that limit is known."""
+    energy = energy_of(deployment, fleet)
+    report: dict[str, Any] = {"energy": None if energy is None else energy.to_json()}
     hardware, tokens = deployment.profile.hardware, sum(replica.num_output_tokens for replica in fleet.reports)
-    if not (hardware.watts and tokens):
-        return {}
-    watts = hardware.watts * deployment.placement.accelerators
-    joules = watts * sum(replica.busy_s for replica in fleet.reports) / tokens
-    return {"joules_per_output_token_at_most": round(joules, DIGITS)}
+    if hardware.watts and tokens:
+        watts = hardware.watts * deployment.placement.accelerators
+        joules = watts * sum(replica.busy_s for replica in fleet.reports) / tokens
+        report["joules_per_output_token_at_most"] = round(joules, DIGITS)
+    return report
 
 
 def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
@@ -261,10 +269,7 @@ def latency_text(report: dict[str, Any]) -> str:
     if "tier_hits" in report:
         hits = ", ".join(f"{tokens} from {name}" for name, tokens in report["tier_hits"].items())
         lines.append(f"prompt tokens fetched: {hits}")
-    if joules := report.get("joules_per_output_token_at_most"):
-        lines.append(
-            f"energy: at most {joules:.2f} J per output token, with the boards at their power limit in each step"
-        )
+    lines += energy_lines(report)
     if "first_error" in report:
         lines.append(f"first error: {report['first_error']}")
     if "attainment" in report:
@@ -273,6 +278,26 @@ def latency_text(report: dict[str, Any]) -> str:
     if "error_percent" in report:
         lines += ["error against the log:", summary_text("percent", report["error_percent"], "+.2f")]
     return "\n".join(lines)
+
+
+def energy_lines(report: dict[str, Any]) -> list[str]:
+    """Watts and joules with their error; or that nobody has measured them."""
+    most = report.get("joules_per_output_token_at_most")
+    if "energy" not in report:
+        return []
+    if (energy := report["energy"]) is None:
+        bound = f"; at most {most:.2f} J per output token, at the boards' limit in each step" if most else ""
+        return [f"energy: not measured on this card{bound}"]
+    low, high = energy["band_percent"]
+    drawn = (
+        f"{energy['watts_per_gpu']:.0f} W per GPU ({energy['idle_watts']:.0f} idle, {energy['busy_watts']:.0f} in steps"
+    )
+    return [
+        f"energy: {drawn}, which ran {energy['busy_share']:.0%} of the time), "
+        f"{energy['joules_per_output_token']:.2f} J per output token",
+        f"  watts of {energy['points']} measured runs were {low:+.0f} to {high:+.0f}% from such forecasts; joules per "
+        "token have the error of tokens per second, too",
+    ]
 
 
 def since_lines(report: dict[str, Any]) -> list[str]:

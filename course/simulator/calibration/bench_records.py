@@ -25,7 +25,7 @@ FREE = (
     *("mfu", "half_tokens", "bandwidth", "serial", "kv_bandwidth", "attention_mfu"),
     *("layer_s", "step_s", "request_s", "prefill_s"),
 )
-"""What the records decide. Launching is hidden behind the device in all of them (CUDA graphs), the link in none used."""
+"""What the records decide. Launching is hidden behind the device in all of them (CUDA graphs), and no link is used."""
 IN_PROCESS = {
     "serial": 0.05,
     "launch_s": 1e-6,
