@@ -67,11 +67,10 @@ class FastForwardStep:
 
     def see_late(self) -> None:
         """Make the late parts what they would have been: decodes among the others, which come before the prompts."""
-        if self.late:
-            decodes = [part for part in self.parts if not part.scheduled.is_prefill]
-            prompts = [part for part in self.parts if part.scheduled.is_prefill]
-            self.parts = sorted(decodes + self.late, key=lambda part: part.place) + prompts
-            self.launched.batch = replace(self.launched.batch, requests=tuple(part.scheduled for part in self.parts))
+        decodes = [part for part in self.parts if not part.scheduled.is_prefill]
+        prompts = [part for part in self.parts if part.scheduled.is_prefill]
+        self.parts = sorted(decodes + self.late, key=lambda part: part.place) + prompts
+        self.launched.batch = replace(self.launched.batch, requests=tuple(part.scheduled for part in self.parts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +185,8 @@ class FastForwardCore(EngineCore):
         """Wait for a step, hand out what those in sight got, and write down what the others will need."""
         for parked in self.lot.ending(step.number):
             self._unpark(parked, step)
-        step.see_late()
+        if step.late:
+            step.see_late()
         end = step.launched.end
         output = step.launched.wait() if step.parts else None
         self.runner.clock.advance_to(end)
@@ -288,8 +288,9 @@ class FastForwardCore(EngineCore):
 
     def _allocate(self, in_need: Sequence[Parked]) -> None:
         """Give each the next block."""
-        for parked, block_id in zip(in_need, self.scheduler.kv.pool.allocate(len(in_need))):
-            parked.block_ids.append(block_id)
+        if in_need:
+            for parked, block_id in zip(in_need, self.scheduler.kv.pool.allocate(len(in_need))):
+                parked.block_ids.append(block_id)
 
     def _tell(self, parked: Parked) -> None:
         """Give a parked request the tokens of the steps that are over."""

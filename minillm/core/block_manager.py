@@ -197,7 +197,9 @@ class BlockManager:
         """How many of these blocks any request holds."""
         return sum(self.pool.ref_counts[block_id] > 0 for block_id in block_ids)
 
-    def _held(self, block_ids: Sequence[int]) -> list[int]:
+    def _held(self, block_ids: Sequence[int]) -> Sequence[int]:
+        if self.null_block not in block_ids:  # nearly always: only a window leaves any
+            return block_ids
         return [block_id for block_id in block_ids if block_id != self.null_block]
 
     def _release_expired(self, request: Request, table: BlockTable) -> None:

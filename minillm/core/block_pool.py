@@ -71,11 +71,10 @@ class FreeBlocks:
 
     def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
         """These are free now, in this order of use; one that has a hash caches something."""
-        for block_id in block_ids:
-            if hashes[block_id] is None:
-                self.plain.append(block_id)
-            else:
-                self.cached[block_id] = None
+        plain = [block_id for block_id in block_ids if hashes[block_id] is None]
+        self.plain += plain
+        if len(plain) < len(block_ids):
+            self.cached.update((block_id, None) for block_id in block_ids if hashes[block_id] is not None)
 
     def take(self, count: int) -> tuple[list[int], list[int]]:
         """The next `count` blocks: those that cached nothing, and those that did."""

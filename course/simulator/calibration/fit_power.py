@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -114,14 +115,19 @@ def draw_of(content: dict[str, Any], row: dict[str, Any], model: PricedModel) ->
 def fit(draws: Sequence[Draw], hardware: Hardware) -> Power:
     """Least squares of the relative error: two unknowns, so the normal equations are solved by hand."""
     idle = IDLE[hardware.name]
-    rows = [(draw.shares.flops**0.5 / draw.watts, draw.shares.bytes / draw.watts, draw) for draw in draws]
+    roots = [draw.shares.flops**0.5 / draw.watts for draw in draws]
+    reads = [draw.shares.bytes / draw.watts for draw in draws]
     wanted = [1 - idle / draw.watts for draw in draws]
-    aa, bb = sum(a * a for a, _, _ in rows), sum(b * b for _, b, _ in rows)
-    ab = sum(a * b for a, b, _ in rows)
-    ay, by = (sum(row[i] * y for row, y in zip(rows, wanted)) for i in (0, 1))
+    aa, ab, bb = dot(roots, roots), dot(roots, reads), dot(reads, reads)
+    ay, by = dot(roots, wanted), dot(reads, wanted)
     det = aa * bb - ab * ab
     assert hardware.watts is not None, "cards here have a limit"
     return Power(idle, (ay * bb - by * ab) / det, (by * aa - ay * ab) / det, hardware.watts, None)
+
+
+def dot(ones: Sequence[float], others: Sequence[float]) -> float:
+    """The sum of products."""
+    return sum(map(mul, ones, others))
 
 
 def ratios(power: Power, draws: Sequence[Draw]) -> list[float]:

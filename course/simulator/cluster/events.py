@@ -47,7 +47,7 @@ class EventQueue:
             action(*args)
 
 
-OBJECTS = 100_000
+OBJECTS = 1_000_000
 """Python looks for garbage when so many more have been made than dropped; otherwise after every few hundred."""
 
 
