@@ -1,8 +1,9 @@
 """One replica: a model on some accelerators, served by the engine as configured; simulated."""
 
+import functools
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from course.simulator.cost.hardware import Hardware
@@ -245,21 +246,26 @@ class Deployment:
         """
         return self._engine(EngineCore, clock, watch)
 
-    def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
+    def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None, *, tells_stalls: bool = True) -> Engine:
         """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
         only now and then while a request runs; see fast_forward.py.
 
         With speculation it is the plain engine: it isn't known beforehand how many tokens a step will yield. Likewise
         where a batch is closed, the order depends on the tokens so far, all blocks are held from the start, or blocks
         are given back on the way.
+
+        Args:
+            watch: sees every step as it is launched.
+            tells_stalls: see FastForwardCore.
         """
         config = self.config
         holds_what_it_needs = config.kv_reservation == "on_demand" and config.sliding_window is None
         reads_tokens = config.speculative is not None or config.scheduling_order == "fair"
         is_plain = not reads_tokens and config.batching != "static" and holds_what_it_needs
-        return self._engine(FastForwardCore if is_plain else EngineCore, clock, watch)
+        fast = functools.partial(FastForwardCore, tells_stalls=tells_stalls)
+        return self._engine(fast if is_plain else EngineCore, clock, watch)
 
-    def _engine(self, core: type[EngineCore], clock: VirtualClock, watch: StepWatch | None) -> Engine:
+    def _engine(self, core: Callable[..., EngineCore], clock: VirtualClock, watch: StepWatch | None) -> Engine:
         step_time = self.step_time()
 
         def price(batch: ScheduledBatch) -> StepTime:

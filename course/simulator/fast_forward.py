@@ -97,12 +97,24 @@ class FastForwardCore(EngineCore):
     """EngineCore over a SimulatedRunner, with parking. Requests that stream are never parked.
 
     For continuous batching without drafts, and requests that keep the blocks they need, and no others.
+
+    Args:
+        tells_stalls: timelines tell what others' prompts cost them (`lost["stalled_by_prefill"]`). That is an eighth of
+            a run's time; off where only latencies are read, which are the same.
     """
 
     scheduler: ParkingScheduler
     runner: SimulatedRunner
 
-    def __init__(self, scheduler: Scheduler, runner: SimulatedRunner, clock: Clock, **options: Any) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: SimulatedRunner,
+        clock: Clock,
+        *,
+        tells_stalls: bool = True,
+        **options: Any,
+    ) -> None:
         if not isinstance(scheduler.drafts, NoDrafts):
             raise ConfigError("fast-forward can't speculate: how many tokens a step yields isn't known; use EngineCore")
         if not isinstance(scheduler.kv.layout, KeepAll) or scheduler.kv.reserve_tokens:
@@ -111,7 +123,8 @@ class FastForwardCore(EngineCore):
         super().__init__(self._with_parking(scheduler), runner, clock, **options)
         self._steps: deque[FastForwardStep] = deque()
         """In place of the core's steps in flight."""
-        self._costs = StepCostModel()
+        self._costs = StepCostModel() if tells_stalls else None
+        """None: nobody asks what others' prompts cost a decode."""
         self._ends: list[float] = []
         """When each step ended, clock seconds."""
         self._stalls: list[float] = [0.0]
@@ -191,8 +204,10 @@ class FastForwardCore(EngineCore):
         output = step.launched.wait() if step.parts else None
         self.runner.clock.advance_to(end)
         start = max(step.start, self._ends[-1]) if self._ends else step.start
-        self._costs.observe(step.tokens, end - start)
-        cost = self._costs.split(step.tokens, end - start) if step.tokens.is_mixed else NO_CHARGE
+        cost = NO_CHARGE
+        if self._costs is not None:
+            self._costs.observe(step.tokens, end - start)
+            cost = self._costs.split(step.tokens, end - start) if step.tokens.is_mixed else NO_CHARGE
         changed = []
         if output is not None:
             alive = [part for part in step.parts if part.scheduled.request.finish_reason is None]
@@ -229,7 +244,8 @@ class FastForwardCore(EngineCore):
     def advance(self, run: DecodeRun, num_steps: int) -> None:
         """Take the first steps of a run that was planned from here."""
         returns, end = run.returns[:num_steps], run.ends[num_steps - 1]
-        self._learn_from(run, returns)
+        if self._costs is not None:
+            self._learn_from(self._costs, run, returns)
         self._allocate(self.in_need(num_steps))
         self._ends += returns
         self._stalls += [self._stalls[-1]] * num_steps
@@ -246,14 +262,14 @@ class FastForwardCore(EngineCore):
         first = self.lot.next_step
         return [parked for step in range(first, first + num_steps) for parked in self.lot.in_need(step)]
 
-    def _learn_from(self, run: DecodeRun, ends: Sequence[float]) -> None:
-        """Show the cost model the steps of a run, which end at these moments: as many of the last as it remembers."""
+    def _learn_from(self, costs: StepCostModel, run: DecodeRun, ends: Sequence[float]) -> None:
+        """Show a cost model the steps of a run, which end at these moments: as many of the last as it remembers."""
         count, in_flight = self.lot.count, len(self._steps)
         start = max(self._steps[0].start if in_flight else run.start, self._ends[-1])
         borders = [start, *ends][-MEMORY - 1 :]
         context = self.lot.context + count * (len(ends) + 1 - len(borders) - in_flight)
         for begin, end in itertools.pairwise(borders):
-            self._costs.observe(StepTokens(count, context, 0, 0), end - begin)
+            costs.observe(StepTokens(count, context, 0, 0), end - begin)
             context += count
         for step in self._steps:
             step.tokens = StepTokens(count, context, 0, 0)

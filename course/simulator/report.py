@@ -24,16 +24,20 @@ from minillm.observe.tables import text_table
 from minillm.runner.simulated import StepWatch
 
 
-def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
+def engines_for(
+    deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None, *, tells_stalls: bool = True
+) -> EngineFactory:
     """Makes the replicas' engines: the fast ones, but where a proxy counts the chunks of an answer for a client who
     may give up. A fast engine's timelines are brought up to date only now and then.
 
     Args:
         watch: sees every step.
+        tells_stalls: timelines tell what others' prompts cost them; off where only latencies are read.
     """
     counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
-    make = deployment.engine if counts_chunks else deployment.fast_engine
-    return functools.partial(make, watch=watch)
+    if counts_chunks:
+        return functools.partial(deployment.engine, watch=watch)
+    return functools.partial(deployment.fast_engine, watch=watch, tells_stalls=tells_stalls)
 
 
 def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) -> dict[str, Any]:
@@ -118,7 +122,8 @@ def play(
     config: ClusterConfig,
     progress: Callable[[str, float], None] | None = None,
 ) -> FleetRun:
-    """Play a workload to a fleet; without looking for prefixes, where that finds nothing.
+    """Play a workload to a fleet; without looking for prefixes, where that finds nothing. Timelines don't tell what
+    others' prompts cost them: a report has no place for it.
 
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
@@ -129,11 +134,11 @@ def play(
     hands_over = config.disaggregation is not None or config.tiers
     if workload.shares_nothing and config.clients.max_attempts == 1 and not hands_over:
         plain = deployment.without_prefix_lookups()
-        fleet = simulate(workload.anonymous(), config, engines_for(plain, config), progress=tell)
+        fleet = simulate(workload.anonymous(), config, engines_for(plain, config, tells_stalls=False), progress=tell)
         if not any(report.num_preemptions for report in fleet.reports):
             return fleet
         # A preempted request finds its own blocks again: play it with lookups.
-    return simulate(workload, config, engines_for(deployment, config), progress=tell)
+    return simulate(workload, config, engines_for(deployment, config, tells_stalls=False), progress=tell)
 
 
 def fleet_report(fleet: FleetRun) -> dict[str, Any]:

@@ -213,3 +213,19 @@ def test_it_sees_preemptions_prefix_hits_and_fast_forwards() -> None:
     assert plain.scheduler.num_preemptions > 5 and plain.scheduler.prefix_hits > 100
     roomy, _ = both(list(traffic(1, 60, 0.05, 0)), num_kv_blocks=3000)
     assert roomy.scheduler.num_preemptions == 0
+
+
+def test_without_stalls_every_latency_is_the_same() -> None:
+    """What others' prompts cost a decode is left out, where nobody asks for it, and nothing else."""
+    deployment = Deployment.of("llama-3.1-8b", "l4", max_num_seqs=8)
+    arrivals = [Arrival(str(i), 0.05 * i, [i] * 300, 30 + i) for i in range(30)]
+    told, silent = (
+        run(deployment.fast_engine(VirtualClock(), tells_stalls=tells), arrivals) for tells in (True, False)
+    )
+    assert any(output.timeline.lost["stalled_by_prefill"] for output in told)
+    assert not any(output.timeline.lost["stalled_by_prefill"] for output in silent)
+    stamps = [
+        [(each.timeline.scheduled, each.timeline.first_token, each.timeline.deliveries) for each in outputs]
+        for outputs in (told, silent)
+    ]
+    assert stamps[0] == stamps[1]
