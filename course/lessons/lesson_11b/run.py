@@ -26,7 +26,7 @@ from minillm.core.brief import brief
 WINDOW_S = 10.0
 """Width of the panels' windows: requests are grouped by when they were sent."""
 BASE = 3.0
-"""Requests per second before and after: about half of what a replica can do."""
+"""Requests per second before and after: two fifths of what a replica can do."""
 STARTS, ENDS = 60.0, 420.0
 MOST_REPLICAS = 4
 MAX_OUTSTANDING = 40
@@ -208,18 +208,19 @@ class Alarm:
 
 
 @functools.lru_cache(maxsize=64)
-def alarm(load: float, patience: float, waits_for: str = "the first word", answer: int = 150) -> Alarm:
+def alarm(load: float, patience: float, waits_for: str = "the first word", answer: int = 150, seed: int = 0) -> Alarm:
     """A steady load that steps up to `load` (a share of capacity), and clients of limited patience.
 
     Args:
         patience: seconds.
         waits_for: a name in PATIENCE.
         answer: mean length of an answer, tokens.
+        seed: other arrivals and lengths of the same kind.
     """
     traffic = fleet.asking(1500, answer)
     most = fleet.capacity(traffic, max_num_seqs=ALARM_SLOTS)
     arrivals = Spikes(rate=CALM_LOAD * most, spike_rate=load * most, start_s=OVERLOAD_STARTS, length_s=ALARM_ENDS)
-    workload = make_workload(traffic, arrivals, duration_s=ALARM_ENDS)
+    workload = make_workload(traffic, arrivals, duration_s=ALARM_ENDS, seed=seed)
     run = simulated_70b.play(
         fleet.deployment(max_num_seqs=ALARM_SLOTS), workload, clients={PATIENCE[waits_for]: patience}
     )
