@@ -181,7 +181,7 @@ e3(run.sleeps())
 #
 # On paper: with $\lambda$ requests per second and a timeout of $K$ seconds, a request finds it gone with probability
 # $e^{-\lambda K}$, which is also about the share of time its GPUs are free. (E3 also counts those that come during a
-# start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. Their waits are in the means below, too. It plays 160
+# start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. Their waits are in the means below, too. It plays 480
 # requests for each rate, so chance moves it.) Bring it back from sleep instead of from nothing. What changes, and what
 # doesn't?
 

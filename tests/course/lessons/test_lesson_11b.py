@@ -106,6 +106,12 @@ def test_who_waits_for_a_cold_start() -> None:
     assert 60 < rare.ttft < 80 and rare.share_of_ttft > 0.9
 
 
+def test_a_few_cold_starts_are_most_of_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "0")
+    seldom = run.sleep(run.RARE_RATES[-2], 180.0, 300.0)
+    assert 0 < seldom.cold < words.RARELY and seldom.share_of_ttft > words.MOSTLY
+
+
 BAD, NOTHING = "no CUDA graphs", "nothing (an A/A test)"
 
 
