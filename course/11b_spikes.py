@@ -124,9 +124,8 @@ pictures.alarms()
 # **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So growing from a
 # wait of
 # $w$ to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, so
-# take this for the middle of many runs. The closer the load is to 100%, the further single runs are from it: for a
-# patience of ten seconds, 20 runs warned 41 to 249 s ahead at 110% (88 on paper), 25 to 63 s at 130% (35), and 13 to
-# 22 s at 200% (16). E2 below is one run of each.
+# take this for the middle of many runs. The closer the load is to 100%, the further single runs are from it: at 110%
+# some warn half as early, and some more than twice; at 200% nearly all are within a third. E2 below is one run of each.
 #
 # **The code.** How an autoscaler decides. Note what it can't know: what comes next.
 
