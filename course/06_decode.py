@@ -327,6 +327,7 @@ from minillm.model.arithmetic import ModelBytes
 
 print(inspect.getsource(ModelBytes.step))
 print(inspect.getsource(StepTimeModel.price))
+print(inspect.getsource(StepTimeModel._linear))
 
 # %% [markdown]
 # **The claim, measured.** An article says that decoding is dominated by reading the KV cache.

@@ -173,7 +173,8 @@ from course.simulator.capacity.worksheet import Worksheet
 print(inspect.getsource(Worksheet.knee))
 
 # %% [markdown]
-# **The claims, measured.** First the smaller model and the queue, both on the same four GPUs:
+# **The claims, measured.** First the smaller model and the queue, both on the same four GPUs. Then the knee, in runs four
+# times as long as the picture's: the longer a run, the longer the queues that it meets, and the more slots those take.
 
 # %%
 words.a8(*run.two_models())

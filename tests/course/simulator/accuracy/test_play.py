@@ -155,7 +155,7 @@ def test_every_row_has_a_forecast_or_a_reason(tmp_path: Path) -> None:
 def test_figures_of_errors() -> None:
     assert spread([-10, 20, 30]) == {"median_pct": 20, "mape_pct": 20, "within_15_pct": 33.33}
     assert spread([5, math.nan]) == {"median_pct": 5, "mape_pct": 5, "within_15_pct": 100}
-    assert math.isnan(spread([])["mape_pct"])
+    assert spread([]) == spread([math.nan]) == {"median_pct": None, "mape_pct": None, "within_15_pct": None}
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
