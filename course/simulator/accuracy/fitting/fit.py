@@ -61,7 +61,7 @@ def fit(
         ridge: what a factor that is one `spread` off costs, in errors of a point by 100%.
     """
     tree = Tree(rows, kinds)
-    z = tree.start.copy() if start is None else start
+    z = tree.start.copy() if start is None else np.minimum(start, tree.limit)
     points = np.array([row.points for row in rows], dtype=float)
     counts = np.column_stack([ttft * points, points])
 
@@ -84,7 +84,7 @@ def fit(
         improved = False
         for _ in range(4):
             move = np.linalg.solve(normal + np.diag(penalty * (1 + damping) + damping * np.diag(normal)), -gradient)
-            move = np.clip(move, -0.7, 0.7)
+            move = np.minimum(z + np.clip(move, -0.7, 0.7), tree.limit) - z
             new_loss, new_errors, new_predicted = loss_of(z + move)
             if new_loss < loss:
                 improved = True

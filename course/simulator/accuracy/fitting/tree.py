@@ -135,6 +135,8 @@ class Tree:
         """Of each kind and row: the numbers of its parameters, -1 = none."""
         self.start = np.array([np.log(p.kind.start) if p.level == CHIP else 0.0 for p in self.parameters])
         self.spread = np.array([p.kind.spread[p.level] for p in self.parameters])
+        self.limit = np.array([np.log(p.kind.highest) if p.level == CHIP else np.inf for p in self.parameters])
+        """No chip reaches more than its peak; factors are free."""
 
     def values(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of each kind and row; nan where it doesn't concern it."""
