@@ -97,7 +97,8 @@ def play_traffic(options: SimulateOptions, deployment: "Deployment", progress: P
     """A trace, or made-up traffic, to a fleet."""
     from course.simulator.report import simulate_workload
 
-    config, workload = options.cluster(options.seed), options.workload()
+    config = options.cluster(options.seed, deployment.profile.client_s)
+    workload = options.workload()
     return simulate_workload(deployment, workload, config, options.slo, options.per_request, progress)
 
 
@@ -112,15 +113,15 @@ def plan(options: SimulateOptions, deployment: "Deployment", progress: Progress)
         demand=options.rate,
         headroom=options.headroom,
         price_per_hour=options.price_per_hour,
-        **worksheet_of(options, progress),
+        **worksheet_of(options, progress, deployment.profile.client_s),
     )
 
 
-def worksheet_of(options: SimulateOptions, progress: Progress) -> dict[str, Any]:
+def worksheet_of(options: SimulateOptions, progress: Progress, client_s: float = 0.0) -> dict[str, Any]:
     """Arguments of a Worksheet."""
     return {
         "target": options.target,
-        "config": options.cluster(options.seed),
+        "config": options.cluster(options.seed, client_s),
         "num_requests": options.count,
         "seed": options.seed,
         "arrivals": options.arrivals(),

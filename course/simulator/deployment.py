@@ -85,7 +85,7 @@ class Deployment:
         dp: int = 1,
         expert_groups: int | None = None,
         others_load: float = 1.0,
-        separate_prompts: bool = False,
+        separate_prompts: bool | None = None,
         **engine_fields: object,
     ) -> "Deployment":
         """By names: `Deployment.of("llama-3-70b", "h100-sxm", tp=4, max_num_seqs=128)`.
@@ -99,7 +99,8 @@ class Deployment:
             null_block: see the field.
             lora: adapters beside the weights.
             dp, expert_groups: see Placement.
-            others_load, separate_prompts: see the fields.
+            others_load: see the field.
+            separate_prompts: see the field; None = as the profile's engine does.
             engine_fields: fields of EngineConfig; `speculative` takes those of SimulatedSpeculation.
         Raises:
             PricingError: a dtype is unknown, or said twice and not the same; or the model can't be placed so.
@@ -124,7 +125,8 @@ class Deployment:
             expert_skew=expert_skew,
         )
         placement.check(cost)
-        return cls(cost, profile, placement, config, null_block, others_load, separate_prompts)
+        separate = profile.separate_prompts if separate_prompts is None else separate_prompts
+        return cls(cost, profile, placement, config, null_block, others_load, separate)
 
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=self.profile.replace(constants=constants))
@@ -163,7 +165,8 @@ class Deployment:
         elif self.config.num_kv_blocks is not None:
             blocks = self.config.num_kv_blocks
         else:
-            return kv_blocks_that_fit(self.model, hardware, self.placement, self.block_size)
+            most = self.config.max_num_seqs
+            return kv_blocks_that_fit(self.model, hardware, self.placement, self.block_size, most)
         if blocks < 1:
             raise PricingError(f"kv_cache_memory_gb holds no block of {self.block_bytes / 1e6:.2f} MB: raise it")
         check_fits(self.model, hardware, self.placement, blocks * self.block_bytes)

@@ -4,7 +4,7 @@ The table writes InferenceX's runs in its own way, which `machine_of` undoes. Of
 words (with the same TTFT and TPOT), and most names end in the plain words too (`..._tp8_ep8_...`): both agree with it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course.simulator.accuracy.engines import shape_of
 from course.simulator.accuracy.points import Point, Refusal, Ways
@@ -43,6 +43,8 @@ class Layout:
     prefill: Machine | None = None
     """None: servers compute prompts themselves."""
     prefill_servers: int = 0
+    slots: int | None = None
+    """Most requests at once on a rank that writes answers, as the recipe has it; None = it doesn't say."""
 
     @property
     def ranks(self) -> int:
@@ -94,7 +96,11 @@ def deployment_of(point: Point, shape: str, card: str) -> Layout:
     Raises:
         Refusal: it can't be told, or it can't be simulated.
     """
-    recipes = recipes_of(point, shape, card)
+    layout = _layout(point, recipes := recipes_of(point, shape, card), card)
+    return replace(layout, slots=_slots(point, layout, recipes))
+
+
+def _layout(point: Point, recipes: list[Recipe], card: str) -> Layout:
     if point.server is not None:
         if _is_sum(point.server, point.server, card):
             return _from_recipes(recipes, point.server, point.server)
@@ -119,6 +125,15 @@ def _corrected(stated: Layout, recipes: list[Recipe]) -> Layout:
         if layout.sizes == stated.sizes
     }
     return found.pop() if len(found) == 1 else stated
+
+
+def _slots(point: Point, layout: Layout, recipes: list[Recipe]) -> int | None:
+    """The slots of the recipes with these pools, for this version of the engine if there are some, else of any; the
+    fewest, where they differ: waiting for one is all that tells them apart."""
+    like = [recipe for recipe in recipes if recipe.prefill is not None and not recipe.drafts and recipe.slots]
+    like = [recipe for recipe in like if recipe.prefill and _pools(recipe.prefill, recipe.decode).sizes == layout.sizes]
+    own = [recipe for recipe in like if recipe.version == point.version]
+    return min((recipe.slots for recipe in own or like if recipe.slots), default=None)
 
 
 def _is_sum(prefill: Ways, decode: Ways, card: str) -> bool:

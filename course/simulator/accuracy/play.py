@@ -15,15 +15,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from course.simulator.accuracy.engines import (
+    Memory,
     budget_of,
     card_of,
     formats_of,
     link_of,
+    memory_of,
     model_of,
     profile_for,
     separates_prompts,
     shape_of,
-    steps_between_looks,
+    slots_of,
+    steps_waited,
 )
 from course.simulator.accuracy.layout import Layout, Machine, deployment_of
 from course.simulator.accuracy.points import Point, Refusal
@@ -33,6 +36,7 @@ from course.simulator.cluster.network import Network
 from course.simulator.cluster.paths import Disaggregation
 from course.simulator.cluster.record import ClientRecord
 from course.simulator.cost.models import PricedModel
+from course.simulator.cost.placement import WORKING_BYTES
 from course.simulator.cost.profile import Profile, find_profile
 from course.simulator.deployment import Deployment
 from course.simulator.errors import DoesNotFitError, PricingError
@@ -89,8 +93,11 @@ class Plan:
     """Long prompts may take several steps."""
     separates: bool
     """Prompts are computed in steps of their own."""
-    looks_every: int
-    """Steps after which a server looks for new requests."""
+    waits: float
+    """Steps that a request waits before the server looks at it."""
+    memory: Memory
+    slots: int | None
+    """Most requests that run at once on a rank; disaggregated, of those that write answers. None = not limited."""
     repeats: bool
     """All prompts are one, which the prefix cache keeps."""
     link: float
@@ -124,24 +131,25 @@ def plan_of(point: Point, today: bool = False) -> Plan:
         budget=budget_of(point, shape, card),
         chunks=point.backend != "trtllm",
         separates=separates_prompts(point.backend),
-        looks_every=steps_between_looks(point, card),
+        waits=steps_waited(point, shape, card, layout.server.gpus),
+        memory=memory_of(point, shape, card, layout.server.gpus),
+        slots=layout.slots or slots_of(point, shape),
         repeats=point.repeats_prompts,
         link=link_of(card),
     )
 
 
 def concurrency_of(point: Point, layout: Layout) -> int:
-    """Requests that are open at once: as stated, or a batch on each rank.
+    """Requests that are open at once: as stated, or one server's batch on each rank.
 
     Raises:
         Refusal: neither is.
     """
     if point.concurrency is not None:
         return point.concurrency
-    ways = point.server or point.decode
-    if ways is None or ways.batch is None:
+    if point.server is None or point.server.batch is None:  # pools' batches are their limits
         raise Refusal(NO_CONCURRENCY)
-    return ways.batch * layout.ranks
+    return point.server.batch * layout.ranks
 
 
 def forecast(plan: Plan) -> Forecast:
@@ -162,7 +170,7 @@ def _alone(plan: Plan) -> Forecast:
     """One rank of one server, with its share of the requests."""
     open_requests = math.ceil(plan.concurrency / plan.layout.ranks)
     caches = {"enable_prefix_caching": plan.repeats}
-    deployment = _deployment(plan, plan.layout.server, open_requests, plan.concurrency, **caches)
+    deployment = deployment_of_rank(plan, plan.layout.server, open_requests, plan.concurrency, **caches)
     clients = ClientConfig(max_in_flight=open_requests)
     fleet = ClusterConfig(clients=clients, network=_network(plan), sample_every_s=None)
     workload = workload_of(plan, open_requests)
@@ -179,7 +187,7 @@ def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
     busy = min(plan.concurrency, layout.ranks)
     prefill_ranks, decode_ranks = scaled(layout.prefill_servers * first.dp, busy, plan.concurrency / busy)
     open_requests = max(round(plan.concurrency * decode_ranks / busy), 1)
-    decode = _deployment(
+    decode = deployment_of_rank(
         dataclasses.replace(plan, separates=False),
         layout.server,
         math.ceil(open_requests / decode_ranks),
@@ -187,13 +195,17 @@ def _in_two_pools(plan: Plan, first: Machine) -> Forecast:
         block_size=BLOCK,
         enable_prefix_caching=True,
     )
-    prefill = _deployment(plan, first, SLOTS, plan.concurrency / layout.prefill_servers, block_size=BLOCK)
+    prefill = deployment_of_rank(
+        dataclasses.replace(plan, slots=None), first, SLOTS, plan.concurrency / layout.prefill_servers, block_size=BLOCK
+    )
     fleet = ClusterConfig(
         replicas=decode_ranks,
         clients=ClientConfig(max_in_flight=open_requests),
         network=_network(plan),
         disaggregation=Disaggregation(
-            prefill_replicas=prefill_ranks, link_bytes_per_s=plan.link * first.tp * prefill_ranks
+            prefill_replicas=prefill_ranks,
+            link_bytes_per_s=plan.link * first.tp * prefill_ranks,
+            decode_answers=True,
         ),
         sample_every_s=None,
     )
@@ -220,7 +232,7 @@ def scaled(prefill_ranks: int, decode_ranks: int, open_on_each: float) -> tuple[
     return min((pools(decode) for decode in range(1, most + 1)), key=lambda few: unlike(*few))
 
 
-def _deployment(plan: Plan, machine: Machine, own: float, on_server: float, **fields: Any) -> Deployment:
+def deployment_of_rank(plan: Plan, machine: Machine, own: float, on_server: float, **fields: Any) -> Deployment:
     """One rank of a machine.
 
     Args:
@@ -229,7 +241,8 @@ def _deployment(plan: Plan, machine: Machine, own: float, on_server: float, **fi
     """
     share = max(on_server / machine.dp, 1.0)
     others = (on_server / share - 1) / (machine.dp - 1) if machine.dp > 1 else 1.0
-    return Deployment.of(
+    slots = min(max(SLOTS, math.ceil(own)), plan.budget, plan.slots or plan.budget)
+    made = Deployment.of(
         shaped(plan.shape, machine.expert_groups),
         profile_of(plan.profile),
         tp=machine.gpus,
@@ -240,11 +253,43 @@ def _deployment(plan: Plan, machine: Machine, own: float, on_server: float, **fi
         expert_groups=machine.expert_groups if machine.expert_groups > 1 else None,
         others_load=min(max(others, 0.0), 1.0),
         separate_prompts=plan.separates,
-        max_num_seqs=min(max(SLOTS, math.ceil(own)), plan.budget),
+        max_num_seqs=slots,
         max_num_batched_tokens=plan.budget,
         enable_chunked_prefill=plan.chunks,
         **{"enable_prefix_caching": False, **fields},
     )
+    kv_bytes = kv_memory(made, plan.memory)
+    if plan.memory.holds_answers:
+        tokens = (plan.isl + plan.osl) * ((1 + SHORTEST) / 2 if plan.draws_lengths else 1.0)
+        request = made.placement.kv_bytes_per_token(made.model) * tokens
+        slots = max(min(slots, int(kv_bytes // request)), 1)
+    config = made.config.replace(max_num_seqs=slots, kv_cache_memory_gb=kv_bytes / 1e9)
+    return dataclasses.replace(made, config=config)
+
+
+WORKING_BUDGET, WORKING_HIDDEN = 2048, 4096
+"""Tokens of the steps for which WORKING_BYTES were measured, and the width of that model. About half of those bytes are
+activations, which grow with both."""
+
+
+def kv_memory(deployment: Deployment, memory: Memory) -> float:
+    """Bytes of the KV cache on each accelerator.
+
+    Raises:
+        DoesNotFitError: weights, and what requests take whatever their length, leave none.
+    """
+    placement, config, whole = deployment.placement, deployment.config, deployment.profile.hardware.memory
+    weights = placement.weight_bytes(deployment.model) / placement.accelerators
+    size = config.max_num_batched_tokens / WORKING_BUDGET * deployment.model.hidden / WORKING_HIDDEN
+    working = WORKING_BYTES * (1 + size) / 2
+    states = config.max_num_seqs * placement.fixed_kv_bytes(deployment.model)
+    if memory.of == "rest":
+        left = memory.share * (whole - weights - working)
+    else:
+        left = memory.share * whole - weights - (working if memory.of == "all" else 0.0)
+    if left - states < deployment.block_bytes:
+        raise DoesNotFitError(f"{weights / 1e9:.0f} GB of weights leave no KV cache")
+    return left - states
 
 
 def _network(plan: Plan) -> Network:
@@ -313,7 +358,7 @@ def means(records: tuple[ClientRecord, ...], open_requests: int, plan: Plan) -> 
         first, last = record.first_byte, record.last_byte
         assert first is not None and last is not None and record.sent is not None, "it is done"
         per_token = (last - first) / max(record.num_tokens - 1, 1)
-        unseen = (plan.looks_every - 1) / 2 * per_token if index >= open_requests else 0.0
+        unseen = plan.waits * per_token if index >= open_requests else 0.0
         ttft += counts * (first - record.sent + unseen)
         weight += counts
         if record.num_tokens > 1:

@@ -39,6 +39,8 @@ class Recipe:
     prefill: Servers | None
     """None: not disaggregated."""
     decode: Servers
+    slots: int | None = None
+    """Most requests at once on a rank of the decode pool (`max_batch_size`); None = it isn't stated."""
 
 
 @functools.cache
@@ -48,7 +50,9 @@ def published() -> dict[Key, list[Recipe]]:
     with (Path(__file__).parent / "recipes.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             prefill = _servers(row["prefill"]) if row["prefill"] else None
-            recipe = Recipe(row["version"], row["drafts"] == "1", prefill, _servers(row["decode"]))
+            recipe = Recipe(
+                row["version"], row["drafts"] == "1", prefill, _servers(row["decode"]), int(row["slots"] or 0) or None
+            )
             for concurrency in map(int, row["concurrency"].split()):
                 lengths = int(row["isl"]), int(row["osl"])
                 key = (row["model"], row["system"], row["precision"], row["backend"], *lengths, concurrency)

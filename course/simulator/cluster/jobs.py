@@ -66,6 +66,8 @@ class Attempt:
     """The service has heard that the client is gone."""
     cancel: Callable[[], None] | None = None
     """Ends the work it is causing at the moment; set by the service."""
+    asked: Job | None = None
+    """The last job it became."""
     shown: list[Job] = field(default_factory=list)
     """The jobs whose tokens go to the client, in order."""
 
@@ -76,7 +78,7 @@ class Attempt:
     def close(self) -> None:
         """Its client has the answer. (Its jobs know it, and it lets go of them: nothing is left for a collection.)"""
         self.closed = True
-        self.cancel = None
+        self.cancel = self.asked = None
         self.shown = []
 
     @property

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from course.simulator.errors import PricingError
-from minillm.model.arithmetic import KVCacheSize, ModelCost
+from minillm.model.arithmetic import LAYER_BYTES, KVCacheSize, ModelCost
 from minillm.model.checkpoints import SHAPES, load_config, read_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError
@@ -178,6 +178,19 @@ class PricedModel(ModelCost):
         """Of layer_params, those that stay in bfloat16: four bits are for experts, not for a mixture's attention."""
         return self.attention_params if dtype == "fp4" and self.num_experts else 0
 
+    def attention_bytes(self, dtype: str) -> float:
+        """Bytes of each of attention's parameters."""
+        return LAYER_BYTES["bfloat16" if self.wide_params(dtype) else dtype]
+
+    def read_bytes(self, dtype: str, tokens: float = 1) -> float:
+        """As of any model, with what stays wide."""
+        wider = self.attention_bytes(dtype) - LAYER_BYTES[dtype]
+        return super().read_bytes(dtype, tokens) + self.wide_params(dtype) * wider
+
+    def fixed_kv_bytes(self, kv_dtype: str) -> float:
+        """Bytes that each request takes beside those of its tokens: a recurrent state, and what windows show."""
+        return self.fixed_bytes + self._window_tokens * self.kv_bytes_per_token(kv_dtype)
+
     @property
     def decode_size(self) -> int:
         """The width of attention in a decode; query_size is that of a prompt."""
@@ -211,7 +224,8 @@ class PricedModel(ModelCost):
             index = self.layers * (self.index_size + INDEX_SCALE_BYTES) / per_token
             picked = requests * self.picked_tokens
             read = index * context + (1 - index) * min(context, picked)
-        return read + requests * 2 * self.fixed_bytes / per_token + requests * self._window_tokens
+        windows = self._window_share * min(context, requests * self.window)
+        return read + requests * 2 * self.fixed_bytes / per_token + windows
 
     def scored(self, pairs: float, queries: float) -> float:
         """What attention computes, in (query, key) pairs of layers that see everything.
@@ -223,12 +237,17 @@ class PricedModel(ModelCost):
             return pairs
         if self.picked_tokens:
             pairs = self.index_share * pairs + min(pairs, queries * self.picked_tokens)
-        return pairs + queries * self._window_tokens
+        return pairs + self._window_share * min(pairs, queries * self.window)
+
+    @property
+    def _window_share(self) -> float:
+        """Layers with a window, in layers without."""
+        return self.layers / self.growing_layers - 1 if self.window else 0.0
 
     @property
     def _window_tokens(self) -> float:
-        """Tokens that layers with a window look at for each query, in tokens of those without."""
-        return self.window * (self.layers / self.growing_layers - 1) if self.window else 0.0
+        """Tokens that layers with a window keep of a request, in tokens of those without."""
+        return self.window * self._window_share
 
 
 def _mixture(hf: dict[str, Any], attention: int, norms: int) -> dict[str, Any]:

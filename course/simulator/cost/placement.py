@@ -9,7 +9,7 @@ from course.simulator.cost.hardware import GIB, Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
 from course.simulator.cost.models import PricedModel
 from course.simulator.errors import DoesNotFitError, PricingError
-from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, NUMBER_BYTES
+from minillm.model.arithmetic import DTYPE_BYTES, NUMBER_BYTES
 
 WORKING_BYTES = 1.2e9
 """Activations, CUDA graphs and library workspaces per GPU: what vLLM 0.19 took beside weights and KV cache for
@@ -108,12 +108,16 @@ class Placement:
 
     def weight_bytes(self, model: PricedModel) -> float:
         """Bytes of all weights and adapters, over all accelerators."""
-        copies = self.copied_params(model) * LAYER_BYTES[self.weight_dtype]
+        copies = self.copied_params(model) * model.attention_bytes(self.weight_dtype)
         return model.stored_bytes(self.weight_dtype) + copies + self.lora.stored_bytes(model)
 
     def kv_bytes_per_token(self, model: PricedModel) -> float:
         """Bytes on one accelerator for each token in the cache; with data-parallel attention, in its rank's."""
         return model.kv_bytes_per_token(self.kv_dtype) * self.kv_copies(model) / (self.attention_tp * self.pp)
+
+    def fixed_kv_bytes(self, model: PricedModel) -> float:
+        """Bytes on one accelerator for each request, however long."""
+        return model.fixed_kv_bytes(self.kv_dtype) / (self.attention_tp * self.pp)
 
 
 def bytes_for_kv(model: PricedModel, memory: float, placement: Placement) -> float:
@@ -122,16 +126,20 @@ def bytes_for_kv(model: PricedModel, memory: float, placement: Placement) -> flo
     return usable - placement.weight_bytes(model) / placement.accelerators - min(WORKING_BYTES, usable / 10)
 
 
-def kv_blocks_that_fit(model: PricedModel, hardware: Hardware, placement: Placement, block_size: int) -> int:
+def kv_blocks_that_fit(
+    model: PricedModel, hardware: Hardware, placement: Placement, block_size: int, requests: int = 0
+) -> int:
     """KV blocks that the memory left by the weights holds.
 
+    Args:
+        requests: that may run at once. What each takes however long it is, such as a recurrent state, is set aside.
     Raises:
         DoesNotFitError: there is no room for one, or not even for the weights.
     """
     usable = USABLE_MEMORY * hardware.memory
     weights = placement.weight_bytes(model) / placement.accelerators
     block = placement.kv_bytes_per_token(model) * block_size
-    free = bytes_for_kv(model, hardware.memory, placement)
+    free = bytes_for_kv(model, hardware.memory, placement) - requests * placement.fixed_kv_bytes(model)
     if free >= block:
         return int(free // block)
     room = usable - min(WORKING_BYTES, usable / 10)

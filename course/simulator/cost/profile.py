@@ -5,13 +5,14 @@ A number without its error is a rumour, so both travel in one file.
 
 import datetime
 import json
+import math
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
-from course.simulator.cost.roofline import HOST, LINK, ROOFLINE, STACK, Constants
+from course.simulator.cost.roofline import HIGHEST, HOST, LINK, ROOFLINE, STACK, Constants
 from course.simulator.errors import PricingError
 from minillm.host.errors import StorageError
 from minillm.host.storage import cache_home, write_whole
@@ -49,6 +50,8 @@ class Profile(StrictModel):
     """By dtype of the KV cache, where constants differ with it: attention that widens int8 reads it more slowly."""
     client_s: float = Field(0.0, ge=0)
     """Seconds that a request and its first token spend between client and scheduler: HTTP, tokenizing, both ways."""
+    separate_prompts: bool = False
+    """The engine computes prompts in steps of their own, during which answers wait."""
     provenance: dict[str, Any] = Field(default_factory=dict)
     """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached; `stack` is
     the serving software by its version, and `newer` what later versions of it have changed."""
@@ -96,17 +99,27 @@ def roofline_profile(hardware: Hardware) -> Profile:
 
 
 ENGINES: dict[str, Any] = json.loads((Path(__file__).parent / "engines.json").read_text())
-"""By engine and card: constants fitted to public measurements of serving points (minillm.course.simulator.accuracy)."""
+"""Constants fitted to public measurements of serving points (`make fit` writes them):
+
+    what chips of a generation reach  x  what a backend makes of it there  x  a version's own factor
+
+The last two are factors, left out where they are 1, of all weights or by their dtype."""
 
 
+GENERATIONS = ("hopper", "blackwell")
 FAMILIES = (("h100-sxm", "h200"), ("b200", "b300", "gb200", "gb300"))
 """Cards with the same chip, or nearly."""
 
 
+def generation_of(card: str) -> str | None:
+    """The chip's: "hopper" or "blackwell"; None = no constants were fitted to such chips."""
+    return next((name for name, cards in zip(GENERATIONS, FAMILIES) if card in cards), None)
+
+
 def similar_card(engine: str, card: str) -> str | None:
-    """The card whose constants count on this one under an engine: itself, or one with such a chip; None = there is
-    none."""
-    cards = ENGINES["engines"].get(engine, {})
+    """The card on which an engine was measured whose constants count on this one: itself, or one with such a chip;
+    None = there is none."""
+    cards = ENGINES["engines"].get(engine, {}).get("points", {})
     family = next((each for each in FAMILIES if card in each), ())
     return next((each for each in (card, *family) if each in cards), None)
 
@@ -122,27 +135,39 @@ def engine_profile(name: str) -> Profile:
     if engine not in ENGINES["engines"]:
         raise PricingError(f"no constants of engine {engine!r}: there are {', '.join(ENGINES['engines'])}")
     hardware = find_hardware(card)
-    cards = ENGINES["engines"][engine]
-    like = similar_card(engine, hardware.name)
+    fitted = ENGINES["engines"][engine]
+    like, generation = similar_card(engine, hardware.name), generation_of(hardware.name)
     if like is None:
-        raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {', '.join(cards)}")
-    fitted, family = cards[like], next((each for each in FAMILIES if like in each), (like,))
-    by_weights: dict[str, dict[str, float]] = {}
-    for each in (*(other for other in family if other in cards), like):  # its own count where it has some
-        by_weights |= cards[each]["by_weights"]
+        cards = ", ".join(fitted["points"])
+        raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {cards}")
+    levels = ENGINES["chips"][generation], ENGINES["backends"][fitted["backend"]].get(generation, {}), fitted
+    constants = _product([level.get("constants", {}) for level in levels])
+    dtypes = ENGINES["chips"][generation]["by_weights"]
+    by_weights = {dtype: _product([level.get("by_weights", {}).get(dtype, {}) for level in levels]) for dtype in dtypes}
+    client_s = constants.pop("client_s")
     return Profile(
         hardware=hardware,
-        constants=Constants(**ENGINES["shared"], **fitted["constants"]),
+        constants=Constants(**ENGINES["shared"], **constants),
         by_weights=by_weights,
-        client_s=fitted["client_s"],
+        client_s=client_s,
+        separate_prompts=fitted["backend"] == "sglang",
         provenance={
             "source": ENGINES["source"],
             "stack": engine,
             "engine": engine,
             "fitted to": like,
-            "points": fitted["points"],
+            "points": fitted["points"][like],
         },
     )
+
+
+def _product(levels: list[dict[str, float]]) -> dict[str, float]:
+    """The first level's constants, times the others' factors, within what is possible."""
+    first, *factors = levels
+    return {
+        name: min(value * math.prod(each.get(name, 1.0) for each in factors), HIGHEST.get(name, math.inf))
+        for name, value in first.items()
+    }
 
 
 def typical_profile(hardware: Hardware) -> Profile:

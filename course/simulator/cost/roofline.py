@@ -43,7 +43,7 @@ from course.simulator.cost.placement import Placement
 from course.simulator.errors import PricingError
 from minillm.core.batch import ScheduledRequest
 from minillm.kernels.attention.window import Window
-from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, share_woken
+from minillm.model.arithmetic import DTYPE_BYTES, share_woken
 from minillm.strict_model import StrictModel
 
 EVERYTHING = Window()
@@ -97,9 +97,13 @@ class Constants(StrictModel):
     expert_layer_s: Seconds = 0.0
     """Further seconds per layer with experts: routing, sorting tokens by expert, adding the parts up."""
     latent_layer_s: Seconds = 0.0
-    """Further seconds per layer with latent attention or a recurrent state: projections down and up, more kernels."""
+    """Further seconds per layer with latent attention: projections down and up, more kernels."""
+    recurrent_layer_s: Seconds = 0.0
+    """Further seconds per layer with a recurrent state in place of attention."""
     exchange_s: Seconds = 0.0
     """Seconds per all-to-all of data-parallel attention, waiting included; 0 = as link_latency_s."""
+    rank_prefill_s: Seconds = 0.0
+    """Further seconds of a step that computes prompts on data-parallel ranks, which wait for one another."""
     launch_s: Seconds = 0.0
     """Host seconds to launch one layer's kernels; near zero with CUDA graphs."""
     host_s: Seconds = 0.0
@@ -108,6 +112,12 @@ class Constants(StrictModel):
     """Further host seconds of a step that computes prompts."""
     prefill_s: Seconds = 0.0
     """Further seconds of a step that computes prompts, which nothing hides: other kernels, that begin cold."""
+    prefill_layer_s: Seconds = 0.0
+    """The same per layer: kernels that no CUDA graph holds, launched one by one."""
+    latent_prefill_layer_s: Seconds = 0.0
+    """Further seconds of the same kind per layer with latent attention."""
+    recurrent_prefill_layer_s: Seconds = 0.0
+    """Further seconds of the same kind per layer with a recurrent state."""
     step_s: Seconds = 0.0
     """Seconds per step that nothing hides: sampling, copying the tokens back, waking up."""
     request_s: Seconds = 0.0
@@ -120,7 +130,20 @@ LINK = ("link", "link_latency_s", "link_hop_s")
 """Constants of the wires between accelerators: they belong to the server."""
 HOST = ("launch_s", "host_s", "prefill_host_s", "request_s")
 """What the host does, for each step and each request, and how long it takes to launch."""
-STACK = ("layer_s", "expert_layer_s", "latent_layer_s", "wait_s", "exchange_s", "prefill_s", "step_s")
+STACK = (
+    "layer_s",
+    "expert_layer_s",
+    "latent_layer_s",
+    "recurrent_layer_s",
+    "wait_s",
+    "exchange_s",
+    "prefill_s",
+    "prefill_layer_s",
+    "latent_prefill_layer_s",
+    "recurrent_prefill_layer_s",
+    "rank_prefill_s",
+    "step_s",
+)
 """Constants of the software on the device: small kernels and their gaps, sampling. With HOST, this is what carries
 over to another accelerator in a server like the one that was measured."""
 SHARES = frozenset({"mfu", "expert_mfu", "bandwidth", "expert_bandwidth", "kv_bandwidth", "attention_mfu", "link"})
@@ -264,7 +287,9 @@ class StepTimeModel:
         attention_peak = hardware.peak_flops("float32" if dtype == "float32" else "bfloat16") * tp
         self.constants, self.skip, self.pp, self.lora = constants, model.skip, placement.pp, placement.lora
         copies = placement.copied_params(model)
-        narrow = model.layer_params + placement.repeated_params(model) - wide
+        repeated = placement.repeated_params(model)
+        narrow = model.layer_params - wide + (0 if wide else repeated)
+        wide += repeated if wide else 0
         wide_peak = hardware.peak_flops("bfloat16") * tp
         expert_mfu = constants.expert_mfu or constants.mfu
         chosen = model.experts_per_token * model.expert_params
@@ -272,7 +297,7 @@ class StepTimeModel:
         self.token_s += 2 * chosen / (peak * expert_mfu)
         self.logit_s = 2 * model.head_params / (peak * constants.mfu)
         bandwidth = tp * hardware.bandwidth * constants.bandwidth
-        self.weights_s = (model.read_bytes(dtype) + copies * LAYER_BYTES[dtype]) / bandwidth
+        self.weights_s = (model.read_bytes(dtype) + copies * model.attention_bytes(dtype)) / bandwidth
         idle_bytes = model.read_bytes(dtype, math.inf) - model.read_bytes(dtype)
         expert_bandwidth = tp * hardware.bandwidth * (constants.expert_bandwidth or constants.bandwidth)
         self.idle_s = idle_bytes / expert_bandwidth
@@ -288,7 +313,9 @@ class StepTimeModel:
         self.idle_dequant_s = DEQUANT_OPS * idle / (tp * vector_peak)
         self.experts = placement.expert_ranks(model)
         exchanges = 2 * model.sparse_layers if placement.dp > 1 else 0
-        reduces = 2 * model.layers if placement.attention_tp > 1 else 0
+        # Attention's, and the MLP's, which exchanges replace. A rank's all-reduce carries its own tokens.
+        reduces = (1 if placement.dp > 1 else 2) * model.layers if placement.attention_tp > 1 else 0
+        reduces_token = reduces / placement.dp
         reduce = AllReduce.of(
             hardware,
             placement.attention_tp,
@@ -299,13 +326,14 @@ class StepTimeModel:
         )
         reduced_bytes = model.hidden * activation_bytes
         self.at_once_s, self.hops_s = (reduces * way.latency_s for way in (reduce.at_once, reduce.in_hops))
-        self.at_once_token_s = reduces * reduce.at_once.byte_s * reduced_bytes
-        self.hops_token_s = reduces * reduce.in_hops.byte_s * reduced_bytes
+        self.at_once_token_s = reduces_token * reduce.at_once.byte_s * reduced_bytes
+        self.hops_token_s = reduces_token * reduce.in_hops.byte_s * reduced_bytes
         self.exchange_s = exchanges * (constants.exchange_s or constants.link_latency_s)
         # Of a rank's tokens, (tp - 1) / tp come from others.
         message = (tp - 1) / tp * model.hidden * activation_bytes
         self.exchange_row_s = exchanges * message / (hardware.link * constants.link)
-        self.expert_row_s = 2 * model.expert_params / (peak / tp * expert_mfu)
+        groups = self.experts.ranks if self.experts is not None else 1
+        self.expert_row_s = 2 * model.expert_params / (peak / groups * expert_mfu)
         hands_over = placement.pp > 1  # each stage does; the last one's tokens are counted like the others'
         self.hand_over_s = hands_over * placement.pp * constants.link_latency_s
         activations = model.hidden * activation_bytes
@@ -313,9 +341,14 @@ class StepTimeModel:
         adapter = self.lora.params(model)
         self.adapter_s = ADAPTER_BYTES * adapter / bandwidth
         self.adapter_token_s = 2 * adapter / (tp * hardware.peak_flops("bfloat16") * constants.mfu)
-        latent = model.layers if model.latent_size else model.layers - model.growing_layers if model.fixed_bytes else 0
-        self.gaps_s = model.layers * constants.layer_s + latent * constants.latent_layer_s
+        latent = model.layers if model.latent_size else 0
+        recurrent = model.layers - model.growing_layers if model.fixed_bytes else 0
+        self.gaps_s = model.layers * constants.layer_s
+        self.gaps_s += latent * constants.latent_layer_s + recurrent * constants.recurrent_layer_s
         self.gaps_s += model.sparse_layers * constants.expert_layer_s
+        self.prefill_s = constants.prefill_s + model.layers * constants.prefill_layer_s
+        self.prefill_s += latent * constants.latent_prefill_layer_s + recurrent * constants.recurrent_prefill_layer_s
+        self.prefill_s += constants.rank_prefill_s * (placement.dp > 1)
         self.host_s = model.layers * constants.launch_s + constants.host_s
 
     def price(self, work: StepWork) -> StepTime:
@@ -323,7 +356,7 @@ class StepTimeModel:
         c, part = self.constants, work if self.pp == 1 else micro_batch(work, self.pp)
         has_prompts = work.prefills > 0
         linear, attention, all_reduce = self._linear(part), self._attention(part), self._all_reduce(part)
-        gaps = self.gaps_s + c.prefill_s * has_prompts
+        gaps = self.gaps_s + self.prefill_s * has_prompts
         device = linear + attention + all_reduce + gaps
         host = self.host_s + c.prefill_host_s * has_prompts
         waiting = max(host - device, 0.0)

@@ -65,10 +65,44 @@ def test_a_server_that_looks_for_requests_now_and_then(tmp_path: Path) -> None:
     """Requests of all waves but the first wait for half of 29 steps."""
     row = {**MIXTURE, "backend": "sglang", "concurrency": 16, "moe_tp_size": 2}
     patient = plan(tmp_path, row)
-    assert (patient.looks_every, plan(tmp_path, {**row, "system": "h200_sxm"}).looks_every) == (30, 1)
-    eager, late = forecast(replace(patient, looks_every=1)), forecast(patient)
+    assert (patient.waits, plan(tmp_path, {**row, "system": "h200_sxm"}).waits) == (14.5, 0)
+    eager, late = forecast(replace(patient, waits=0)), forecast(patient)
     assert late.tpot_s == eager.tpot_s
     assert late.ttft_s - eager.ttft_s == pytest.approx(0.9 * 14.5 * eager.tpot_s, rel=0.05)
+
+
+def test_prompts_that_wait_for_others(tmp_path: Path) -> None:
+    """TensorRT-LLM is told to wait for 20 steps, or until more prompts have come: those wait less."""
+    row = {**MIXTURE, "backend": "trtllm", "model_path": "meta-llama/Llama-3.1-70B", "moe_tp_size": 1, "moe_ep_size": 1}
+    few, many = (plan(tmp_path, {**row, "concurrency": number}).waits for number in (4, 128))
+    assert 12 < many < few < 20
+    assert plan(tmp_path, {**row, "osl": 8192}).waits == plan(tmp_path, {**row, "tp_size": 8}).waits == 0
+
+
+def test_requests_wait_for_a_slot(tmp_path: Path) -> None:
+    """A decode pool with half as many slots as requests are open: most wait for another's answer, and only then have
+    their first token."""
+    free = replace(plan(tmp_path, {**POOLS, "osl": 64, "isl": 1000, "concurrency": 4}), slots=None)
+    roomy, tight = forecast(free), forecast(replace(free, slots=1))
+    answer = 64 * roomy.tpot_s
+    assert roomy.ttft_s < answer and tight.tpot_s <= roomy.tpot_s
+    assert 0.4 * answer < tight.ttft_s - roomy.ttft_s < 1.2 * answer
+    dense = plan(tmp_path, {**DENSE, "backend": "trtllm", "backend_version": "1.0.0rc3"})
+    assert dense.slots == 7 and plan(tmp_path, DENSE).slots is None
+
+
+def test_memory_for_the_cache(tmp_path: Path) -> None:
+    """Of all memory, of that without working memory, or of what is left; a state takes some for each request."""
+    rules = {name: plan(tmp_path, {**DENSE, "backend": name}) for name in ("vllm", "sglang", "trtllm")}
+    assert [each.memory.of for each in rules.values()] == ["all", "static", "rest"]
+    ranks = {name: play.deployment_of_rank(each, each.layout.server, 8, 8) for name, each in rules.items()}
+    blocks = {name: rank.num_kv_blocks for name, rank in ranks.items()}
+    assert blocks["sglang"] < blocks["trtllm"] and all(number > 10_000 for number in blocks.values())
+    assert ranks["vllm"].config.max_num_seqs == 256
+    model, placement = find_model("qwen3.5-397b-a17b"), Placement(4, "fp8", "fp8")
+    assert 256 * placement.fixed_kv_bytes(model) == pytest.approx(256 * model.fixed_bytes / 4)
+    assert placement.fixed_kv_bytes(find_model("llama-3.1-8b")) == 0
+    assert placement.fixed_kv_bytes(find_model("gpt-oss-120b")) > 0
 
 
 def test_pools_are_scaled_down(tmp_path: Path) -> None:
@@ -113,7 +147,20 @@ def test_layers_that_see_less_read_less() -> None:
     state = find_model("qwen3.5-397b-a17b")
     assert state.seen(8000, 1, "bfloat16") - 8000 == 2 * state.fixed_bytes / state.kv_bytes_per_token("bfloat16")
     assert state.growing_layers == 15 and state.scored(100, 10) == 100
-    assert find_model("gpt-oss-120b").scored(100, 10) == 100 + 1280
+    windowed = find_model("gpt-oss-120b")
+    assert windowed.scored(10_000, 10) == 10_000 + 1280
+    # A context shorter than the window: those layers see all of it, no more.
+    assert windowed.seen(100, 1, "bfloat16") == 200 and windowed.scored(100, 10) == 200
+
+
+def test_attention_of_a_mixture_in_four_bits_is_read_and_stored_wide() -> None:
+    model = find_model("deepseek-v3")
+    attention = model.attention_params * (2 - 0.5625)
+    narrow = (model.layer_params + model.idle_params) * 0.5625 + 2 * model.head_params + 2 * model.small_params
+    assert model.read_bytes("fp4", math.inf) == pytest.approx(narrow + attention)
+    assert Placement(8, "fp4", dp=8).weight_bytes(model) - Placement(1, "fp4").weight_bytes(model) == pytest.approx(
+        7 * 2 * model.attention_params
+    )
 
 
 REFUSED = {
