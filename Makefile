@@ -61,7 +61,7 @@ GPU_CHECK_ARGS ?=
 BINDER_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test test-engine slow mutation coverage soak notebooks docs site lint lint-site format audit pins bench gpu-check binder-check clean
+.PHONY: help setup model lab accuracy bands fit test test-engine slow mutation coverage soak notebooks docs site lint lint-site format audit pins bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -190,6 +190,16 @@ pins: $(AUDIT)/bin/uv ## ask PyPI whether each pinned version has a wheel for ev
 		MACOSX_DEPLOYMENT_TARGET=14.0 $(AUDIT)/bin/uv pip compile -q --no-build --no-header -c constraints.txt \
 		--python-version $$python --python-platform $$platform --extra docs --extra lab --extra otel --extra ray --extra test pyproject.toml \
 		>/dev/null || exit 1; done; done
+
+accuracy: setup ## the simulator beside public measurements: POINTS=silicon_measured.csv (ten minutes)
+	$(BIN)/minillm accuracy --points "$(POINTS)"
+
+fit: setup ## fit the engines' constants anew, and print how well they carry (needs a C++ compiler): POINTS=silicon_measured.csv
+	$(BIN)/python -m course.simulator.accuracy.fitting --points "$(POINTS)"
+
+bands: setup ## write anew how far forecasts are from measurements, which `simulate` tells: POINTS=silicon_measured.csv
+	$(BIN)/minillm accuracy --points "$(POINTS)" --bands course/simulator/cost/bands.json
+	$(BIN)/minillm accuracy --points "$(POINTS)" --bands course/simulator/cost/bands.json --today
 
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile
 	$(BIN)/minillm bench --compare hf

@@ -169,8 +169,9 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # <details><summary>What to look for</summary>
 #
-# - A chunk of 512 costs little TTFT at low load and some at high load, and it shortens the gaps.
-# - At the lowest load hardly any difference is left.
+# - A chunk of 512 costs some TTFT, the same up to medium load and several times that at the highest, and it shortens the
+#   gaps.
+# - At the lowest load hardly any difference is left, but *decode first* still makes some newcomers wait.
 # - At low load, a distant client on a new connection pays more in round trips than any policy can save.
 #
 # </details>

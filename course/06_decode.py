@@ -327,6 +327,7 @@ from minillm.model.arithmetic import ModelBytes
 
 print(inspect.getsource(ModelBytes.step))
 print(inspect.getsource(StepTimeModel.price))
+print(inspect.getsource(StepTimeModel._linear))
 
 # %% [markdown]
 # **The claim, measured.** An article says that decoding is dominated by reading the KV cache.
@@ -362,7 +363,7 @@ check("q2", ...)
 check("q3", ...)  # at the largest batch of the sweep, which clock runs longer here: "reading" or "multiplying"?
 
 # %%
-# Llama-3-70B on four H100s, today's stack, contexts of 1024: the largest batch with an ITL of at most 0.03 s
+# Llama-3-70B on four H100s, vLLM 0.19, contexts of 1024: the largest batch with an ITL of at most 0.03 s
 check("q4", ...)
 
 # %%
@@ -375,7 +376,7 @@ check("q5", ...)
 #
 # - **Your GPU's knee.** The data sheet says where the roof bends; kernels reach a share of either limit, and not the
 #   same share. Measure ITL against batch on your own server. It takes ten minutes.
-# - **Graphs off, at 70B,** is a what-if: today's stack with the launch times of 2023's. Measure yours with
+# - **Graphs off, at 70B,** is a what-if: vLLM 0.19 with the launch times of 2023's stack. Measure yours with
 #   `--enforce-eager`.
 # - **Caches.** A CPU with a very large cache keeps part of a small model in it, and MBU can then exceed 100%.
 # - **Noise.** Each point is the median of a few steps; "restless" means that something else ran. The limits vary, too:
@@ -387,7 +388,7 @@ check("q5", ...)
 # - The roofline: Williams, Waterman and Patterson, *Roofline: An Insightful Visual Performance Model*, 2009. Both
 #   clocks for decoding: Pope et al., *Efficiently Scaling Transformer Inference*, 2022. GQA: Ainslie et al., 2023.
 # - H100: NVIDIA's data sheet. The stack of 2023: times of Llama-2-70B published with *Splitwise* (Patel et al., 2024).
-#   Today's: vLLM 0.19 on an RTX 4090, from the validation data of LLMServingSim, moved to the H100.
+#   vLLM 0.19 (spring 2026) on an RTX 4090: from the validation data of LLMServingSim, moved to the H100.
 # - This engine on an H100: [measured](../docs/measured.md). At batch 1 an MBU of 81% with an 8B model and of
 #   32% with a 0.6B one, against a copy's bandwidth.
 # - MBU: Agarwal et al., *LLM Inference Performance Engineering: Best Practices* (Databricks, 2023).

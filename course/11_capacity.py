@@ -109,7 +109,8 @@ pictures.knee_of_70b()
 # </details>
 #
 # You may have seen a curve that bends the other way: TTFT *rising* with the batch. That comes from a load test with a
-# growing number of clients, each of which sends its next request at once. Both numbers get called batch size.
+# growing number of clients, each of which sends its next request as soon as it has an answer (a closed loop; its TTFT
+# counts from when the client sends, like every load test's). Both numbers get called batch size.
 
 # %%
 crowds = run.load_tests()
@@ -172,7 +173,8 @@ from course.simulator.capacity.worksheet import Worksheet
 print(inspect.getsource(Worksheet.knee))
 
 # %% [markdown]
-# **The claims, measured.** First the smaller model and the queue, both on the same four GPUs:
+# **The claims, measured.** First the smaller model and the queue, both on the same four GPUs. Then the knee, in runs four
+# times as long as the picture's: the longer a run, the longer the queues that it meets, and the more slots those take.
 
 # %%
 words.a8(*run.two_models())

@@ -24,7 +24,7 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %% [markdown]
 # ## Surface
 #
-# One replica of Llama-3 70B runs at about half its capacity. Then four times as many requests arrive, for a minute.
+# One replica of Llama-3 70B runs at two fifths of its capacity. Then four times as many requests arrive, for a minute.
 # Five answers:
 #
 # - **Do nothing.** The queue drains eventually.
@@ -123,9 +123,9 @@ pictures.alarms()
 #
 # **Warning time.** Under a load $\rho > 1$ the queue wait grows by $1 - 1/\rho$ seconds every second. So growing from a
 # wait of
-# $w$ to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, and
-# near 100% this overestimates the warning: at 110%, for a patience of ten seconds, by about a quarter of what E2 below
-# measures.
+# $w$ to the clients' patience $T$ takes $(T-w)\,\rho/(\rho-1)$, if arrivals are smooth. Real arrivals are bursty, so
+# take this for the middle of many runs. The closer the load is to 100%, the further single runs are from it: at 110%
+# some warn half as early, and some more than twice; at 200% nearly all are within a third. E2 below is one run of each.
 #
 # **The code.** How an autoscaler decides. Note what it can't know: what comes next.
 
@@ -180,7 +180,7 @@ e3(run.sleeps())
 #
 # On paper: with $\lambda$ requests per second and a timeout of $K$ seconds, a request finds it gone with probability
 # $e^{-\lambda K}$, which is also about the share of time its GPUs are free. (E3 also counts those that come during a
-# start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. Their waits are in the means below, too. It plays 160
+# start of $S$ seconds: $(1 + \lambda S)\,e^{-\lambda K}$. Their waits are in the means below, too. It plays 480
 # requests for each rate, so chance moves it.) Bring it back from sleep instead of from nothing. What changes, and what
 # doesn't?
 

@@ -85,6 +85,19 @@ d20(run.gpu_options())
 # `minillm simulate --plan --search` does this for the whole catalogue: it looks for the cheapest card, and the number
 # of GPUs per replica, that meet an SLO under your traffic ([docs](../docs/simulator.md)).
 #
+# ### What does a token take, in joules?
+#
+# A board draws idle power whatever it does, more while it reads memory, and most while it multiplies. So joules per
+# token fall as the batch grows, just as dollars do. What boards draw while they serve has been published for H100 and
+# B200; for any other card, the simulator says that nobody measured it.
+
+# %%
+pictures.energy_table()
+
+# %%
+words.tell_energy(run.metered(), gpu_price())
+
+# %% [markdown]
 # ### Where it hurts
 #
 # Dollars per million tokens hides everything this course is about. The fleet with the lowest price per token is always
@@ -199,8 +212,8 @@ pictures.adapters()
 # - **Your prices.** The catalogue has one cloud's prices on one day. Reservations, network, disks and the people on
 #   call aren't in it.
 # - **Quality.** No latency lab can say whether a small model answers well enough, or which requests are easy.
-# - **Energy.** `minillm simulate` prints an upper bound on joules per output token, from the data sheet's watts; a
-#   meter is more accurate.
+# - **Your meter.** Watts are of boards alone: CPUs, fans and cooling come on top. B200's idle draw is a
+#   guess.
 #
 # ## Sources
 #
@@ -208,3 +221,4 @@ pictures.adapters()
 #   article on techniques for lower LLM latency.
 # - Routing and cascades: Chen et al., *FrugalGPT*, 2023. GPU prices: RunPod community cloud, as dated in
 #   `course/simulator/cost/hardware.py`.
+# - Watts: Chung et al., *The ML.ENERGY Benchmark*, 2025; idle H100s: Vadari, *The Model Parking Tax*, 2026.

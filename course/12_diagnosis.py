@@ -247,7 +247,7 @@ contract_beside
 # table count an unanswered request as one that waits forever.)
 #
 # Some causes fire no alert at all: of this course's 28, the alert rules in [docs/monitoring.md](../docs/monitoring.md)
-# miss six. A buffering proxy and distant clients are outside the engine; longer answers can stay within an SLO that's
+# miss seven. A buffering proxy and distant clients are outside the engine; longer answers can stay within an SLO that's
 # too loose.
 #
 # Diagnosis has a cost, too: questions take minutes. If a change is free, safe and undone in seconds, trying it may be

@@ -33,6 +33,12 @@ COURSE_COMMANDS = (
         "Fit the simulator to this machine, or to a server from a log of its requests.",
     ),
     CourseCommand(
+        "accuracy",
+        "course.simulator.accuracy.cli",
+        "accuracy",
+        "How far the simulator is from measurements: of public deployments, or of a server's log.",
+    ),
+    CourseCommand(
         "incident",
         "course.incidents.cli",
         "app",

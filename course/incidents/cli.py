@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import groupby
+from operator import methodcaller
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from course.incidents.classics import CLASSICS
@@ -87,7 +87,7 @@ def incident(
         play_along(current)
         return
     report = step_by_step(current, asked, fields, tried, deployed)
-    print(json.dumps(report, default=np.generic.item) if as_json else as_text(current, report))
+    print(json.dumps(report, default=methodcaller("item")) if as_json else as_text(current, report))
 
 
 def read_answer(ask: list[str], answer: str | None, deploy: list[str]) -> dict[str, Any] | None:

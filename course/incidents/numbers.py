@@ -27,7 +27,7 @@ def answered(play: ServicePlay) -> list[ClientRecord]:
 
 def latencies(play: ServicePlay) -> dict[str, list[float]]:
     """What an SLO limits, of every answered request as its client saw it: seconds, by the name of the limit."""
-    rows = [record.as_request_record().timeline for record in answered(play)]
+    rows = [record.as_request_record("intended").timeline for record in answered(play)]
     return {
         "ttft": [row.ttft for row in rows],
         "itl": [max(row.itl, default=0.0) for row in rows],
@@ -41,7 +41,7 @@ def time_by_place(play: ServicePlay) -> dict[str, list[float]]:
     done = answered(play)
     spent = [record.timeline.phases() for record in done]
     times = {phase: [each[phase] for each in spent] for phase in PHASES}
-    return {**times, OUTSIDE: [max(record.e2e() - record.timeline.e2e, 0.0) for record in done]}
+    return {**times, OUTSIDE: [max(record.e2e("intended") - record.timeline.e2e, 0.0) for record in done]}
 
 
 def per_second(moments: Iterable[float], duration: float) -> tuple[list[float], list[float]]:

@@ -69,12 +69,12 @@ def _lengths(scene: IncidentScene, name: str, what: str) -> QuestionResult:
 def client_server(scene: IncidentScene) -> QuestionResult:
     done = answered(scene.now)
     samples = {
-        "TTFT, client, since it was due": [record.ttft() for record in done],
+        "TTFT, client, since it was due": [record.ttft("intended") for record in done],
         "TTFT, client, since it was sent": [record.ttft("sent") for record in done],
         "TTFT, server": [record.timeline.ttft for record in done],
         "gaps, client": [gap for record in done for gap in gaps_of(record.deliveries)],
         "gaps, server": [gap for record in done for gap in gaps_of(record.timeline.deliveries)],
-        "E2E, client": [record.e2e() for record in done],
+        "E2E, client": [record.e2e("intended") for record in done],
         "E2E, server": [record.timeline.e2e for record in done],
     }
     return QuestionResult({name: spread(values) for name, values in samples.items()}, "seconds")
@@ -96,7 +96,7 @@ def concurrency(scene: IncidentScene) -> QuestionResult:
 
 def regions(scene: IncidentScene) -> QuestionResult:
     def of(members: Sequence[ClientRecord]) -> Row:
-        first = spread([record.ttft() for record in members])
+        first = spread([record.ttft("intended") for record in members])
         return {"requests": len(members), **{f"TTFT {name}": value for name, value in first.items()}}
 
     done = answered(scene.now)
@@ -110,15 +110,15 @@ def per_bucket(scene: IncidentScene) -> QuestionResult:
     for high in BUCKETS:
         members = [r for r in records if low < r.request.num_prompt_tokens <= high]
         done = [r for r in members if r.completed]
-        first = spread([r.ttft() for r in done])
+        first = spread([r.ttft("intended") for r in done])
         if members:
             rows[f"{low + 1} to {high}" if high < BUCKETS[-1] else f"over {low}"] = {
                 "requests": len(members),
                 "TTFT p50": first["p50"],
                 "TTFT p95": first["p95"],
-                "E2E p95": spread([r.e2e() for r in done])["p95"],
+                "E2E p95": spread([r.e2e("intended") for r in done])["p95"],
                 "longest prompt": max(r.request.num_prompt_tokens for r in members),
-                "met the SLO": sum(slo.met_by(r.as_request_record().timeline) for r in done) / len(members),
+                "met the SLO": sum(slo.met_by(r.as_request_record("intended").timeline) for r in done) / len(members),
             }
         low = high
     return QuestionResult(rows, "prompt, tokens", says={"longest": max(r.request.num_prompt_tokens for r in records)})

@@ -217,7 +217,7 @@ def per_replica(scene: IncidentScene) -> QuestionResult:
     for report in scene.now.run.reports:
         mine = [r for r in answered(scene.now) if r.replica == report.replica]
         waits = [s.waiting for s in scene.now.run.samples if s.replica == report.replica]
-        first = spread([record.ttft() for record in mine])
+        first = spread([record.ttft("intended") for record in mine])
         rows[report.replica] = {
             "answered": report.num_requests,
             "TTFT p50": first["p50"],
@@ -237,8 +237,8 @@ def replica_age(scene: IncidentScene) -> QuestionResult:
     for place, report in enumerate(reports):
         mine = sorted((r for r in answered(scene.now) if r.replica == report.replica), key=lambda r: r.accepted)
         first = YOUNG if place >= there else 0
-        young += [record.ttft() for record in mine[:first]]
-        old += [record.ttft() for record in mine[first:]]
+        young += [record.ttft("intended") for record in mine[:first]]
+        old += [record.ttft("intended") for record in mine[first:]]
     rows = {
         f"a further replica's first {YOUNG} requests": {"requests": len(young), **spread(young)},
         "all others": {"requests": len(old), **spread(old)},

@@ -187,7 +187,7 @@ def attainment(run: FleetRun, slo: SLO) -> float:
     """Share of all requests that were answered, and within every limit; as clients saw it."""
     if not run.records:
         return 0.0
-    good = sum(r.completed and slo.met_by(r.as_request_record().timeline) for r in run.records)
+    good = sum(r.completed and slo.met_by(r.as_request_record("intended").timeline) for r in run.records)
     return good / len(run.records)
 
 

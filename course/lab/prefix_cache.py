@@ -153,8 +153,8 @@ def _turn(moment: float, user: int, turn: int, system: int, message: int) -> Cac
     pieces = [Piece("system", system)]
     for i in range(turn + 1):
         pieces += [Piece(f"user-{user}/message-{i}", message - answer), Piece(f"user-{user}/answer-{i}", answer)]
-    prompt = prompt_token_ids(pieces[:-1], {}).tolist()
-    reply = prompt_token_ids(pieces[-1:], {}).tolist()
+    prompt = prompt_token_ids(pieces[:-1], {})
+    reply = prompt_token_ids(pieces[-1:], {})
     return cache_request(moment, f"user {user}", prompt, reply, TRACE_BLOCK)
 
 
@@ -167,9 +167,7 @@ def tenants_trace(
     for i in range(count * rounds):
         tenant = i % count if in_turns else rng.randrange(count)
         pieces = [Piece(f"tenant-{tenant}", prefix), Piece(f"question-{i}", question)]
-        requests.append(
-            cache_request(float(i), f"tenant {tenant}", prompt_token_ids(pieces, {}).tolist(), (), TRACE_BLOCK)
-        )
+        requests.append(cache_request(float(i), f"tenant {tenant}", prompt_token_ids(pieces, {}), (), TRACE_BLOCK))
     return requests
 
 
@@ -183,7 +181,7 @@ def clocked_trace(coarse_s: int, count: int = 60, apart_s: float = 7.0, system: 
     for i in range(count):
         when = i * apart_s
         pieces = [Piece(f"clock-{when // coarse_s}", 12), Piece("system", system), Piece(f"question-{i}", 40)]
-        requests.append(cache_request(when, str(i), prompt_token_ids(pieces, {}).tolist(), (), TRACE_BLOCK))
+        requests.append(cache_request(when, str(i), prompt_token_ids(pieces, {}), (), TRACE_BLOCK))
     return requests
 
 

@@ -21,8 +21,9 @@ from course.lab.scale import enough
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.record import ClientRecord
 from course.simulator.cluster.run import FleetRun
+from course.simulator.cost.bands import band_of
 from course.simulator.cost.hardware import find_hardware
-from course.simulator.cost.profile import LEFT_OUT_ERROR, Profile, find_profile, moved, roofline_profile
+from course.simulator.cost.profile import Profile, find_profile, moved, roofline_profile
 from course.simulator.cost.roofline import StepWork
 from course.simulator.deployment import Deployment
 from course.simulator.report import engines_for
@@ -37,7 +38,7 @@ from minillm.runner.simulated import StepWatch
 ALL_ERRORS = "../docs/simulator.md"
 """Where the errors of all constants are listed, as seen from a lesson."""
 MODEL, HARDWARE, TP = "llama-3-70b", "h100-sxm", 4
-TODAY, OLD, SHEET = "today's, with CUDA graphs", "of 2023, without", "the data sheet"
+TODAY, OLD, SHEET = "vLLM 0.19, spring 2026", "of 2023, no CUDA graphs", "the data sheet"
 STACKS: dict[str, Callable[[str], Profile]] = {
     TODAY: find_profile,
     OLD: lambda hardware: moved(find_profile("h100-sxm-2023"), find_hardware(hardware)),
@@ -187,7 +188,7 @@ def decode_seconds(on: Deployment, batch: int, context: float) -> float:
 
 def prefill_work(tokens: int) -> StepWork:
     """What a step does that computes all of one prompt."""
-    return StepWork(tokens, 1, 1, tokens * (tokens + 1) // 2, tokens, prefills=1)
+    return StepWork.of_prompt(tokens)
 
 
 def decode_work(batch: int, context: float, rows: int = 1) -> StepWork:
@@ -298,13 +299,13 @@ def row_of(record: ClientRecord) -> tuple[float | None, ...]:
 def error_band(on: Deployment) -> Html:
     """One line: whose constants a simulation rests on, and how far they were from real measurements."""
     fitted = on.profile.provenance.get("held_out_error")
-    if fitted:
+    if band := band_of(on.profile, on.model, on.placement):
+        told = f"step-time constants of {on.profile.provenance['stack']}, scaled to this card. {band.line}"
+    elif fitted:
         told = f"constants of a stack without CUDA graphs, in the median {fitted['all']['median_percent']:g}% off "
         told += f"on {fitted['all']['steps']} steps they had not seen"
-    else:  # moved from another card
-        *_, (recordings, off) = LEFT_OUT_ERROR.items()
-        told = "step-time constants of vLLM 0.19, fitted to an RTX 4090 and scaled to this card by its data sheet. "
-        told += f"Against {recordings.partition(' (')[0]}: {off}"
+    else:
+        told = "constants that nobody compared with measurements"
     words = f"Simulated on {on.placement.tp} x {on.profile.hardware.name}: {told}."
     link = f'<a href="{ALL_ERRORS}">All comparisons</a>'
     return Html(f"<p><em>{escape(words)}</em> {link}</p>", words)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from course.simulator.options import (
+    BENCH_HELP,
     LOG_HELP,
     SERVER,
     Json,
@@ -96,7 +97,8 @@ def play_traffic(options: SimulateOptions, deployment: "Deployment", progress: P
     """A trace, or made-up traffic, to a fleet."""
     from course.simulator.report import simulate_workload
 
-    config, workload = options.cluster(options.seed), options.workload()
+    config = options.cluster(options.seed, deployment.profile.client_s)
+    workload = options.workload()
     return simulate_workload(deployment, workload, config, options.slo, options.per_request, progress)
 
 
@@ -111,15 +113,15 @@ def plan(options: SimulateOptions, deployment: "Deployment", progress: Progress)
         demand=options.rate,
         headroom=options.headroom,
         price_per_hour=options.price_per_hour,
-        **worksheet_of(options, progress),
+        **worksheet_of(options, progress, deployment.profile.client_s),
     )
 
 
-def worksheet_of(options: SimulateOptions, progress: Progress) -> dict[str, Any]:
+def worksheet_of(options: SimulateOptions, progress: Progress, client_s: float = 0.0) -> dict[str, Any]:
     """Arguments of a Worksheet."""
     return {
         "target": options.target,
-        "config": options.cluster(options.seed),
+        "config": options.cluster(options.seed, client_s),
         "num_requests": options.count,
         "seed": options.seed,
         "arrivals": options.arrivals(),
@@ -155,6 +157,7 @@ class CalibrateOptions(ServerOptions):
     dtype: Dtype = "auto"
     device: Device = "auto"
     from_requests: Annotated[Path | None, typer.Option(help=LOG_HELP + " Needs all four time stamps.")] = None
+    from_bench: Annotated[list[Path] | None, typer.Option(metavar="RECORD", help=BENCH_HELP)] = None
     quick: Annotated[bool, typer.Option("--quick", help="This machine: a few steps; tries it out.")] = False
     validate: Annotated[bool, typer.Option("--validate", help="This machine: also compare on served traffic.")] = False
     out: Annotated[Path | None, typer.Option(help="Write the profile here.")] = None
@@ -163,7 +166,7 @@ class CalibrateOptions(ServerOptions):
 
 @with_options(CalibrateOptions)
 def calibrate(options: CalibrateOptions, context: typer.Context) -> None:
-    """Fit the simulator's constants: to this machine, or to a log of a real server.
+    """Fit the simulator's constants: to this machine, to a log of a real server, or to records of our own engine.
 
     Without a log, the real engine runs a designed set of batches here, and the profile `this-machine` is kept in
     the cache folder. Run it alone: two busy programs on one machine measure each other.
@@ -172,7 +175,12 @@ def calibrate(options: CalibrateOptions, context: typer.Context) -> None:
 
     report: dict[str, Any] = {}
     out = options.out
-    if options.from_requests is not None:
+    if options.from_bench:
+        from course.simulator.calibration.bench_records import fit_to_records
+
+        refuse(context, "--from-bench", "quick", "validate", "from_requests", "model", "hardware", *SERVER)
+        fitted = fit_to_records(options.from_bench)
+    elif options.from_requests is not None:
         from course.simulator.calibration.fit_log import calibrate_from_requests
 
         refuse(context, "--from-requests", "quick", "validate", "load_format", "dtype", "device")

@@ -1,10 +1,10 @@
 """One replica: a model on some accelerators, served by the engine as configured; simulated."""
 
+import functools
 import math
 import random
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import NO_LORA, Lora
@@ -45,6 +45,12 @@ class Deployment:
     null_block: bool = False
     """One block of the pool is never given to a request. vLLM's null block is one of those that it reports; the one of
     our own engine comes on top."""
+    others_load: float = 1.0
+    """With data-parallel attention this is one rank of several, which take every step together: what each of the
+    others does, in terms of this one. 1 = all are as busy."""
+    separate_prompts: bool = False
+    """Prompts are computed in steps of their own, during which answers wait, as in SGLang. The scheduler still plans
+    one step with both, and it takes as long as the two."""
 
     __repr__ = brief
 
@@ -64,7 +70,7 @@ class Deployment:
     @classmethod
     def of(
         cls,
-        model: str,
+        model: str | PricedModel,
         profile: str | Profile,
         *,
         tp: int = 1,
@@ -76,18 +82,25 @@ class Deployment:
         expert_skew: float = 1.0,
         null_block: bool = False,
         lora: Lora = NO_LORA,
+        dp: int = 1,
+        expert_groups: int | None = None,
+        others_load: float = 1.0,
+        separate_prompts: bool | None = None,
         **engine_fields: object,
     ) -> "Deployment":
         """By names: `Deployment.of("llama-3-70b", "h100-sxm", tp=4, max_num_seqs=128)`.
 
         Args:
-            model: see `find_model`.
+            model: see `find_model`; or its sizes.
             profile: a profile, its file, or the name of a hardware.
             weight_dtype: None = as `quantization` says, else bfloat16.
             kv_dtype: None = as `kv_cache_dtype` says, else as the weights, or bfloat16 where those are quantized.
             expert_parallel: see Placement, as for `expert_skew`.
             null_block: see the field.
             lora: adapters beside the weights.
+            dp, expert_groups: see Placement.
+            others_load: see the field.
+            separate_prompts: see the field; None = as the profile's engine does.
             engine_fields: fields of EngineConfig; `speculative` takes those of SimulatedSpeculation.
         Raises:
             PricingError: a dtype is unknown, or said twice and not the same; or the model can't be placed so.
@@ -98,12 +111,22 @@ class Deployment:
         kv_dtype = kv_dtype or kv_dtype_of(config) or plain
         if isinstance(profile, str):
             profile = find_profile(profile)
-        cost = find_model(model, kv_heads)
+        profile = profile.for_weights(weight_dtype).for_kv(kv_dtype)
+        cost = find_model(model, kv_heads) if isinstance(model, str) else model
         placement = Placement(
-            tp, weight_dtype, kv_dtype, pp, lora, expert_parallel=expert_parallel, expert_skew=expert_skew
+            tp,
+            weight_dtype,
+            kv_dtype,
+            pp,
+            lora,
+            expert_parallel=expert_parallel,
+            expert_groups=expert_groups,
+            dp=dp,
+            expert_skew=expert_skew,
         )
         placement.check(cost)
-        return cls(cost, profile, placement, config, null_block)
+        separate = profile.separate_prompts if separate_prompts is None else separate_prompts
+        return cls(cost, profile, placement, config, null_block, others_load, separate)
 
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=self.profile.replace(constants=constants))
@@ -142,7 +165,8 @@ class Deployment:
         elif self.config.num_kv_blocks is not None:
             blocks = self.config.num_kv_blocks
         else:
-            return kv_blocks_that_fit(self.model, hardware, self.placement, self.block_size)
+            most = self.config.max_num_seqs
+            return kv_blocks_that_fit(self.model, hardware, self.placement, self.block_size, most)
         if blocks < 1:
             raise PricingError(f"kv_cache_memory_gb holds no block of {self.block_bytes / 1e6:.2f} MB: raise it")
         check_fits(self.model, hardware, self.placement, blocks * self.block_bytes)
@@ -158,6 +182,35 @@ class Deployment:
         placement = self.placement if drafter is None else replace(self.placement, lora=NO_LORA)
         return StepTimeModel(
             drafter or self.model, hardware or self.profile.hardware, placement, self.profile.constants
+        )
+
+    def adjusted(self, work: StepWork) -> StepWork:
+        """A step's work, with what isn't a matter of this rank's tokens alone: layers may not see the whole context,
+        and other ranks bring tokens of their own.
+
+        Prices are of all accelerators together. Experts compute the tokens of all ranks. Attention with its projections
+        takes as long as if every rank had as much to do as this one: the others have their own accelerators.
+        """
+        model, dp = self.model, self.placement.dp
+        if dp == 1 and model.sees_everything:
+            return work
+        kv_dtype = self.placement.kv_dtype
+        prompt_context = model.seen(work.prompt_context, work.prefills, kv_dtype)
+        context = model.seen(work.context - work.prompt_context, work.requests - work.prefills, kv_dtype)
+        prompt_pairs = model.scored(work.prompt_pairs, work.prompt_tokens) * dp
+        pairs = model.scored(work.pairs - work.prompt_pairs, work.tokens - work.prompt_tokens) * dp
+        ranks = 1.0
+        if dp > 1:
+            attention = model.attention_params / model.layer_params
+            ranks = dp * attention + (1 + (dp - 1) * self.others_load) * (1 - attention)
+        return replace(
+            work,
+            tokens=work.tokens * ranks,
+            logits=work.logits * ranks,
+            pairs=prompt_pairs + pairs,
+            prompt_pairs=prompt_pairs,
+            context=prompt_context + context,
+            prompt_context=prompt_context,
         )
 
     def drafting(self) -> SimulatedDrafting:
@@ -196,32 +249,44 @@ class Deployment:
         """
         return self._engine(EngineCore, clock, watch)
 
-    def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
+    def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None, *, tells_stalls: bool = True) -> Engine:
         """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
         only now and then while a request runs; see fast_forward.py.
 
         With speculation it is the plain engine: it isn't known beforehand how many tokens a step will yield. Likewise
         where a batch is closed, the order depends on the tokens so far, all blocks are held from the start, or blocks
         are given back on the way.
+
+        Args:
+            watch: sees every step as it is launched.
+            tells_stalls: see FastForwardCore.
         """
         config = self.config
         holds_what_it_needs = config.kv_reservation == "on_demand" and config.sliding_window is None
         reads_tokens = config.speculative is not None or config.scheduling_order == "fair"
         is_plain = not reads_tokens and config.batching != "static" and holds_what_it_needs
-        return self._engine(FastForwardCore if is_plain else EngineCore, clock, watch)
+        fast = functools.partial(FastForwardCore, tells_stalls=tells_stalls)
+        return self._engine(fast if is_plain else EngineCore, clock, watch)
 
-    def _engine(self, core: type[EngineCore], clock: VirtualClock, watch: StepWatch | None) -> Engine:
+    def _engine(self, core: Callable[..., EngineCore], clock: VirtualClock, watch: StepWatch | None) -> Engine:
         step_time = self.step_time()
 
         def price(batch: ScheduledBatch) -> StepTime:
-            work = work_of(batch.requests, self.window)
+            prompts = tuple(s for s in batch.requests if s.is_prefill) if self.separate_prompts else ()
+            rest = tuple(s for s in batch.requests if not s.is_prefill) if prompts else batch.requests
+            work = work_of(rest, self.window)
             if isinstance(engine.core, FastForwardCore):
-                engine.core.add_parked(work)
-            return step_time.price(work)
+                engine.core.lot.add_work(work)
+            if not prompts:
+                return step_time.price(self.adjusted(work))
+            prompt_step = step_time.price(self.adjusted(work_of(prompts, self.window)))
+            return prompt_step + step_time.price(self.adjusted(work)) if work.tokens else prompt_step
 
-        def decode_seconds(count: int, contexts: np.ndarray) -> np.ndarray:
-            work = StepWork(count, count, count, contexts, contexts, 0)
-            return np.asarray(step_time.price(work, np.maximum).total)
+        def decode_seconds(count: int, contexts: Iterable[int]) -> list[float]:
+            if self.placement.dp == 1 and self.model.sees_everything:
+                return step_time.decode_seconds(count, contexts)
+            steps = (StepWork(count, count, count, context, context, 0) for context in contexts)
+            return [step_time.price(self.adjusted(step)).total for step in steps]
 
         host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.accelerators // self.block_bytes)
         runner = SimulatedRunner(

@@ -30,6 +30,10 @@ DEFAULT_REQUESTS = 1000
 LOG_HELP = (
     "A log: JSON lines with input_toks, output_toks, queued_ts. A meta.json beside it fills in what is not given."
 )
+BENCH_HELP = (
+    "A record of `minillm bench decode`, `prefill` or `throughput` on a GPU (--out), or of `make gpu-check`. Steps are "
+    "fitted to, throughput is checked. May be repeated."
+)
 PROFILE_HELP = (
     "A file from `minillm calibrate`, or a hardware's name. With --hardware: its host and stack, on that hardware."
 )
@@ -204,8 +208,11 @@ class FleetOptions:
     router: Annotated[Router, typer.Option(help="Which replica gets a request.")] = Router.least_outstanding
     fleet: FleetFields = None
 
-    def cluster(self, seed: int) -> "ClusterConfig":
+    def cluster(self, seed: int, client_s: float = 0.0) -> "ClusterConfig":
         """The fleet: `--replicas` and `--router`, and whatever `--fleet` sets, as in `clients.timeout_s=10`.
+
+        Args:
+            client_s: what the engine's own server takes, both ways; 0 where `--fleet network.rtt_s` says another.
 
         Raises:
             WorkloadError: no such field, or a value it cannot have.
@@ -215,6 +222,8 @@ class FleetOptions:
 
         policy = {"policy": self.router.value}
         fields: dict[str, Any] = {"replicas": self.replicas, "router": policy, "seed": seed, "sample_every_s": None}
+        if client_s:
+            fields["network"] = {"rtt_s": client_s}
         for name, value in parse_fields(self.fleet, "--fleet").items():
             parts = isinstance(value, dict)
             if parts and not isinstance(fields.get(name, {}), dict):

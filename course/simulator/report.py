@@ -11,8 +11,9 @@ from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cluster.record import Outcome
 from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
-from course.simulator.cost.profile import LEFT_OUT_ERROR
+from course.simulator.cost.bands import band_of
 from course.simulator.deployment import Deployment
+from course.simulator.energy import energy_of
 from course.simulator.errors import WorkloadError
 from course.simulator.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
 from course.simulator.workload.requests import Workload
@@ -23,16 +24,20 @@ from minillm.observe.tables import text_table
 from minillm.runner.simulated import StepWatch
 
 
-def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
+def engines_for(
+    deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None, *, tells_stalls: bool = True
+) -> EngineFactory:
     """Makes the replicas' engines: the fast ones, but where a proxy counts the chunks of an answer for a client who
     may give up. A fast engine's timelines are brought up to date only now and then.
 
     Args:
         watch: sees every step.
+        tells_stalls: timelines tell what others' prompts cost them; off where only latencies are read.
     """
     counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
-    make = deployment.engine if counts_chunks else deployment.fast_engine
-    return functools.partial(make, watch=watch)
+    if counts_chunks:
+        return functools.partial(deployment.engine, watch=watch)
+    return functools.partial(deployment.fast_engine, watch=watch, tells_stalls=tells_stalls)
 
 
 def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) -> dict[str, Any]:
@@ -46,6 +51,7 @@ def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) 
     log = read_requests_log(path)
     outputs = serve_log(deployment, log)
     report = latency_report(deployment, outputs, max(output.timeline.finished or 0.0 for output in outputs))
+    report["latencies_from"] = "queued"
     if any(request.is_timed for request in log):
         _, report["measured"], report["error_percent"] = compare_with_log(outputs, log)
     if per_request:
@@ -81,17 +87,28 @@ def simulate_workload(
     Returns:
         The `latency_report` of completed requests, `outcomes`, `attempts`, `prefix_hit_rate`, `replicas`,
         `first_error` if there is one; with tiers `tier_hits`; with `slo` also `goodput_per_s` and `attainment`; with
-        `per_request` also `requests`.
+        `per_request` also `requests`. `latencies_from` is "sent": when a request left its client. A closed loop may
+        hold it back until then; `summary_from_due` has the same latencies from the moment it was due.
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
     fleet = play(deployment, workload, config, progress)
-    done = [record for record in fleet.request_records() if record.completed]
-    report = {**latency_report(deployment, done, fleet.duration), **fleet_report(fleet), **energy_of(deployment, fleet)}
+    done = [record for record in fleet.request_records("sent") if record.completed]
+    report = {
+        **latency_report(deployment, done, fleet.duration),
+        **fleet_report(fleet),
+        **energy_report(deployment, fleet),
+    }
+    report["latencies_from"] = "sent"
+    if config.clients.max_in_flight is not None:
+        report["max_in_flight"] = config.clients.max_in_flight
+        report["summary_from_due"] = summary_of(
+            record for record in fleet.request_records("intended") if record.completed
+        )
     if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
         report["first_error"] = errors[0]
     if slo is not None:
-        summary = fleet.summary(slo)
+        summary = fleet.summary(slo, "sent")
         report["goodput_per_s"] = round(summary.goodput or 0.0, DIGITS)
         report["attainment"] = round(summary.attainment or 0.0, DIGITS)
     if per_request:
@@ -105,7 +122,8 @@ def play(
     config: ClusterConfig,
     progress: Callable[[str, float], None] | None = None,
 ) -> FleetRun:
-    """Play a workload to a fleet; without looking for prefixes, where that finds nothing.
+    """Play a workload to a fleet; without looking for prefixes, where that finds nothing. Timelines don't tell what
+    others' prompts cost them: a report has no place for it.
 
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
@@ -116,11 +134,11 @@ def play(
     hands_over = config.disaggregation is not None or config.tiers
     if workload.shares_nothing and config.clients.max_attempts == 1 and not hands_over:
         plain = deployment.without_prefix_lookups()
-        fleet = simulate(workload.anonymous(), config, engines_for(plain, config), progress=tell)
+        fleet = simulate(workload.anonymous(), config, engines_for(plain, config, tells_stalls=False), progress=tell)
         if not any(report.num_preemptions for report in fleet.reports):
             return fleet
         # A preempted request finds its own blocks again: play it with lookups.
-    return simulate(workload, config, engines_for(deployment, config), progress=tell)
+    return simulate(workload, config, engines_for(deployment, config, tells_stalls=False), progress=tell)
 
 
 def fleet_report(fleet: FleetRun) -> dict[str, Any]:
@@ -135,14 +153,17 @@ def fleet_report(fleet: FleetRun) -> dict[str, Any]:
     return report
 
 
-def energy_of(deployment: Deployment, fleet: FleetRun) -> dict[str, float]:
-    """Joules per output token, with power at its limit whenever a step runs; idle power is not counted."""
+def energy_report(deployment: Deployment, fleet: FleetRun) -> dict[str, Any]:
+    """`energy`: watts and joules (energy.Energy), or None where the card's draw has not been measured; and joules per
+    output token if boards drew their limit in each step and nothing between, where that limit is known."""
+    energy = energy_of(deployment, fleet)
+    report: dict[str, Any] = {"energy": None if energy is None else energy.to_json()}
     hardware, tokens = deployment.profile.hardware, sum(replica.num_output_tokens for replica in fleet.reports)
-    if not (hardware.watts and tokens):
-        return {}
-    watts = hardware.watts * deployment.placement.accelerators
-    joules = watts * sum(replica.busy_s for replica in fleet.reports) / tokens
-    return {"joules_per_output_token_at_most": round(joules, DIGITS)}
+    if hardware.watts and tokens:
+        watts = hardware.watts * deployment.placement.accelerators
+        joules = watts * sum(replica.busy_s for replica in fleet.reports) / tokens
+        report["joules_per_output_token_at_most"] = round(joules, DIGITS)
+    return report
 
 
 def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
@@ -153,13 +174,15 @@ def beyond_fit(model: str, deployment: Deployment) -> dict[str, str]:
     here = {"hardware": profile.hardware.name, "model": model, "tp": placement.tp, "weight_dtype": weights}
     fitted = {name: fit[name] if isinstance(fit[name], list) else [fit[name]] for name in here if name in fit}
     differs = {name: f"{here[name]}, fitted to {fit[name]}" for name in fitted if here[name] not in fitted[name]}
-    if "model" not in fit:
+    of_engine = "engine" in fit  # the band tells how far off that is, links and all
+    if "model" not in fit and not of_engine:
         differs["constants"] = "typical, fitted to nothing"
     if placement.pp > 1:
         differs["pp"] = f"{placement.pp} stages, fitted to one"
     if placement.lora.adapters:
         differs["lora"] = "launching their kernels is not in it"
-    if placement.accelerators > 1 and "link" not in fit.get("decided_by_data", ()):
+    measured = profile.hardware.measured_link and profile.constants.wait_s is not None
+    if placement.accelerators > 1 and not measured and "link" not in fit.get("decided_by_data", ()):
         differs["link"] = f"a guess for {profile.hardware.link_class}, as no measurement had one"
     return differs
 
@@ -178,7 +201,9 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
         "scheduler_reserve_full_isl": config.scheduler_reserve_full_isl,
         "null_block": deployment.null_block,
     }
+    band = band_of(profile, deployment.model, placement)
     return {
+        **({} if band is None else {"band": band.to_json()}),
         "model": model,
         "hardware": profile.hardware.name,
         "tp": placement.tp,
@@ -198,17 +223,25 @@ def as_text(report: dict[str, Any], body: str) -> str:
     """What was simulated, what came out, and the constants' own error under it."""
     num = report["tp"] * report.get("pp", 1)
     lines = [f"{report['model']} on {num} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
+    lines += stack_lines(report["provenance"], report["hardware"])
     lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
-    lines += error_lines(report["provenance"])
+    lines += [report["band"]["line"]] if "band" in report else error_lines(report["provenance"])
     if beyond := report["beyond_fit"]:
         told = "; ".join(f"{name.replace('_', ' ')} {why}" for name, why in beyond.items())
         lines.append(f"beyond what they were fitted to, so expect more: {told}")
-        lines.append(f"on {len(LEFT_OUT_ERROR)} recordings, constants that were not fitted to them were off by:")
-        lines += [f"  {recording}: {off}" for recording, off in LEFT_OUT_ERROR.items()]
     wall, virtual = report["wall_s"], report.get("virtual_s")
     told = "" if virtual is None else f" {virtual:.1f} s, {virtual / max(wall, 1e-3):,.0f} times as fast as real time,"
     lines.append(f"simulated{told} in {wall:.1f} s")
     return "\n".join(lines)
+
+
+def stack_lines(provenance: dict[str, Any], hardware: str) -> list[str]:
+    """Which serving software is simulated, by its version, and what newer ones have changed."""
+    if "stack" not in provenance:
+        return []
+    where = f", moved to {hardware}" if "hardware" in provenance else ""
+    newer = [f"newer: {provenance['newer']}"] if "newer" in provenance else []
+    return [f"stack: {provenance['stack']}{where}", *newer]
 
 
 def error_lines(provenance: dict[str, Any]) -> list[str]:
@@ -231,7 +264,7 @@ def flat(name: str, value: Any) -> list[str]:
 
 def latency_text(report: dict[str, Any]) -> str:
     """Latencies, rates, and how requests ended."""
-    lines = [summary_text("seconds", report["summary"], ".4f")]
+    lines = [summary_text("seconds", report["summary"], ".4f"), *since_lines(report)]
     lines.append("  ".join(f"{name} {value:.2f}" for name, value in report["throughput"].items()))
     if "speculation" in report:
         lines.append(speculation_text(report["speculation"]))
@@ -241,10 +274,7 @@ def latency_text(report: dict[str, Any]) -> str:
     if "tier_hits" in report:
         hits = ", ".join(f"{tokens} from {name}" for name, tokens in report["tier_hits"].items())
         lines.append(f"prompt tokens fetched: {hits}")
-    if joules := report.get("joules_per_output_token_at_most"):
-        lines.append(
-            f"energy: at most {joules:.2f} J per output token, with the boards at their power limit in each step"
-        )
+    lines += energy_lines(report)
     if "first_error" in report:
         lines.append(f"first error: {report['first_error']}")
     if "attainment" in report:
@@ -253,6 +283,40 @@ def latency_text(report: dict[str, Any]) -> str:
     if "error_percent" in report:
         lines += ["error against the log:", summary_text("percent", report["error_percent"], "+.2f")]
     return "\n".join(lines)
+
+
+def energy_lines(report: dict[str, Any]) -> list[str]:
+    """Watts and joules with their error; or that nobody has measured them."""
+    most = report.get("joules_per_output_token_at_most")
+    if "energy" not in report:
+        return []
+    if (energy := report["energy"]) is None:
+        bound = f"; at most {most:.2f} J per output token, at the boards' limit in each step" if most else ""
+        return [f"energy: not measured on this card{bound}"]
+    low, high = energy["band_percent"]
+    drawn = (
+        f"{energy['watts_per_gpu']:.0f} W per GPU ({energy['idle_watts']:.0f} idle, {energy['busy_watts']:.0f} in steps"
+    )
+    return [
+        f"energy: {drawn}, which ran {energy['busy_share']:.0%} of the time), "
+        f"{energy['joules_per_output_token']:.2f} J per output token",
+        f"  watts of {energy['points']} measured runs were {low:+.0f} to {high:+.0f}% from such forecasts; joules per "
+        "token have the error of tokens per second, too",
+    ]
+
+
+def since_lines(report: dict[str, Any]) -> list[str]:
+    """Where TTFT, E2E and queue begin; of a closed loop also the first two from when each request was due."""
+    if report["latencies_from"] == "queued":
+        return ["ttft, e2e and queue: from when the server queued the request (queued_ts)"]
+    if "summary_from_due" not in report:
+        return ["ttft, e2e and queue: from when the client sends, which is when the request is due (an open loop)"]
+    late = {metric: report["summary_from_due"][metric] for metric in ("ttft_s", "e2e_s")}
+    cap = report["max_in_flight"]
+    return [
+        f"ttft, e2e and queue: from when the client sends. A closed loop, at most {cap} open: the rest is held back.",
+        summary_text("from when due", late, ".4f"),
+    ]
 
 
 def summary_text(unit: str, summary: SummaryDict, form: str) -> str:

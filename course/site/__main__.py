@@ -18,7 +18,7 @@ from course.drills.library import ALL as DRILLS
 from course.lab.build import COURSE, RECORDED, lesson_sources
 from course.lab.recording import read_recording
 from course.site import drills, incidents
-from course.site.calculator import exported
+from course.site.calculator import exported, stack
 from course.site.pages import Page, map_page, markdown_page, notebook_page
 
 HERE, ROOT = Path(__file__).parent, COURSE.parent
@@ -73,6 +73,8 @@ def write(folder: Path, url: str = "") -> list[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "static", folder / "static")
     shutil.copytree(COURSE / "images", folder / "images")
+    for picture in (ROOT / "docs").glob("*.png"):
+        shutil.copy(picture, folder)
     write_frames(folder / "frames")
     prices = f"window.minillmPrices = {json.dumps(exported())};\n"
     (folder / "static" / "prices.js").write_text(prices, encoding="utf-8")
@@ -93,7 +95,10 @@ def write(folder: Path, url: str = "") -> list[Path]:
     for number, each in played.items():
         data = in_script({**each, "id": str(number)})
         rendered[f"incident_{number}"] = rendering("incident", number=number, alarm=each["alarm"], data=data)
-    rendered |= {"drills": rendering("drills", drills=DRILLS), "calculator": rendering("calculator")}
+    rendered |= {
+        "drills": rendering("drills", drills=DRILLS),
+        "calculator": rendering("calculator", stack=stack()),
+    }
     for drill in DRILLS:
         data = in_script(drills.exported(drill.drawn()))
         rendered[f"drill_{drill.id}"] = rendering("drill", drill=drill, data=data)

@@ -20,10 +20,15 @@ GPUS = (1, 2, 4, 8)
 WEIGHTS, KV = ("bfloat16", "fp8", "int8", "int4"), ("bfloat16", "fp8")
 OF_MODEL = (
     *("token_s", "logit_s", "weights_s", "idle_s", "pair_s", "prompt_pair_s", "context_s", "dequant_s"),
-    *("idle_dequant_s", "reduce_s", "hops_s", "reduce_token_s", "at_once_token_s", "gaps_s", "host_s", "skip"),
+    *("idle_dequant_s", "at_once_s", "at_once_token_s", "hops_s", "hops_token_s", "gaps_s", "host_s", "skip"),
 )
 """What a StepTimeModel has that the page needs."""
 OF_CONSTANTS = ("half_tokens", "serial", "prefill_s", "prefill_host_s", "step_s", "request_s")
+
+
+def stack() -> str:
+    """The serving software that the prices are of, by its version."""
+    return str(find_profile(CARDS[0]).provenance["stack"])
 
 
 def exported() -> dict[str, Any]:

@@ -244,10 +244,11 @@ def compete(
 
 
 def engines_table(result: WorkloadResult) -> str:
-    """The workload's title, and a row for each engine: milliseconds, and the spread over repeats in brackets."""
+    """The workload's title, and a row for each engine: milliseconds, and the spread over repeats in brackets. TTFT
+    counts from when all requests are handed over, which is at once."""
     floor = f"; memory floor {1e3 * result.floor_itl:.1f} ms a step" if result.floor_itl else ""
     rows = [_cells(each, result.reference) for each in result.peers]
-    return f"{result.title}{floor}\n{text_table(COLUMNS, rows)}"
+    return f"{result.title}{floor}; TTFT from when they are sent\n{text_table(COLUMNS, rows)}"
 
 
 def _cells(result: EngineResult, reference: str | None) -> list[str]:

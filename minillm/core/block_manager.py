@@ -204,7 +204,9 @@ class BlockManager:
         """How many of these blocks any request holds."""
         return sum(self.pool.ref_counts[block_id] > 0 for block_id in block_ids)
 
-    def _held(self, block_ids: Sequence[int]) -> list[int]:
+    def _held(self, block_ids: Sequence[int]) -> Sequence[int]:
+        if self.null_block not in block_ids:  # nearly always: only a window leaves any
+            return block_ids
         return [block_id for block_id in block_ids if block_id != self.null_block]
 
     def _release_expired(self, request: Request, table: BlockTable) -> None:
@@ -226,11 +228,11 @@ class BlockManager:
         # that is taken out of its step again (before any is admitted, so none can have shared it yet), and for all by
         # `Scheduler.invalidate` when a step fails. A block that ends in a pending token has no hash yet, and is
         # registered a step later.
-        hashes = self._hashes(request)
-        for i in range(table.num_registered, min(end // self.block_size, len(hashes))):
-            if table.block_ids[i] != self.null_block:
-                self.pool.register(table.block_ids[i], hashes[i])
-            table.num_registered = i + 1
+        hashes, first = self._hashes(request), table.num_registered
+        table.num_registered = max(min(end // self.block_size, len(hashes)), first)
+        for block_id, block_hash in zip(table.block_ids[first : table.num_registered], hashes[first:]):
+            if block_id != self.null_block:
+                self.pool.register(block_id, block_hash)
 
     def _hashes(self, request: Request) -> list[bytes]:
         return self.hash_blocks(request, self.block_size) if self.enable_prefix_caching else []

@@ -124,8 +124,10 @@ class BlockPool:
         if count > self.num_free:
             raise IndexError(f"{count} blocks wanted, {self.num_free} free")
         plain, evicted = self.free.take(count)
+        hashes, index = self.hashes, self.index
         for block_id in evicted:
-            self._forget(block_id)
+            del index[hashes[block_id]]  # type: ignore[arg-type]  # it caches something
+            hashes[block_id] = None
         taken = plain + evicted
         for block_id in taken:
             self.ref_counts[block_id] = 1

@@ -6,8 +6,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from minillm.core.errors import InvalidSamplingParamsError
-from minillm.strict_model import StrictModel as StrictModel  # read from here by the simulator, too
-from minillm.strict_model import explain as explain
+from minillm.strict_model import StrictModel
 
 SEED_STRIDE = 1_000_003
 """A prime far above what people choose: seeds that are to be apart are so many apart, and never meet a neighbour's."""

@@ -1,15 +1,30 @@
 """Input validation: turns whatever a caller may send as a prompt into token ids, or says why not."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from numbers import Integral
-from typing import Any, TypeGuard
-
-import numpy as np
+from typing import Any, Protocol, TypeGuard
 
 from minillm.frontend.errors import EmptyPromptError, InvalidPromptError
 
 ChatMessage = dict[str, Any]
-Prompt = str | Sequence[ChatMessage] | Sequence[int] | np.ndarray
+
+
+class TokenArray(Protocol):
+    """A NumPy array of token ids. (The simulator comes through here, and does without NumPy.)"""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def tolist(self) -> Any: ...
+
+
+class CheckedTokens(list[int]):
+    """Token ids that whoever made them vouches for: they are taken as they are. A simulation makes millions."""
+
+
+Prompt = str | Sequence[ChatMessage] | Sequence[int] | TokenArray
 """Plain text; chat messages ({"role": ..., "content": ...}), put through the model's chat template; token ids."""
 
 
@@ -30,9 +45,12 @@ def is_chat(prompt: Prompt) -> TypeGuard[Sequence[ChatMessage]]:
     return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, dict) for message in prompt)
 
 
-def as_token_ids(values: Sequence[Any] | np.ndarray) -> list[int] | None:
+def as_token_ids(values: Sequence[Any] | TokenArray) -> list[int] | None:
     """A list of plain ints; None if something else is among them."""
-    if isinstance(values, np.ndarray):
+    if isinstance(values, CheckedTokens):
+        return values
+    numpy = sys.modules.get("numpy")  # whoever has an array has imported it
+    if numpy is not None and isinstance(values, numpy.ndarray):
         return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
     if set(map(type, values)) <= {int}:  # nearly always; asking one by one is slow with a long prompt
         return list(values)
@@ -61,8 +79,9 @@ def encode_prompt(
         raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
     if not token_ids:
         raise EmptyPromptError("the prompt has no tokens: send at least one")
-    values = prompt if isinstance(prompt, np.ndarray) else np.asarray(token_ids)
-    if values.min() < 0 or (vocab_size is not None and values.max() >= vocab_size):
+    if isinstance(token_ids, CheckedTokens):
+        return text, token_ids
+    if min(token_ids) < 0 or (vocab_size is not None and max(token_ids) >= vocab_size):
         wrong = next(t for t in token_ids if t < 0 or t >= (vocab_size or t + 1))
         ids = "0 and up" if vocab_size is None else f"0 to {vocab_size - 1}"
         raise InvalidPromptError(f"token id {wrong} is not in the vocabulary ({ids})")

@@ -21,14 +21,15 @@ NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
 SCALED = ("int8", "fp8")
 """Dtypes in which every vector of the KV cache has a scale."""
 SCALE_BYTES = 2
-DTYPE_BYTES: dict[str, float] = {**NUMBER_BYTES, "int4": 0.5}
+DTYPE_BYTES: dict[str, float] = {**NUMBER_BYTES, "int4": 0.5, "fp4": 0.5}
 """Bytes of one number, without a scale: what weights can be stored in."""
-LAYER_BYTES = {**DTYPE_BYTES, "int4": 0.5 + 4 / 32}
-"""Per weight of a layer's matrices: int4 has a scale and an offset of 2 bytes for each group of 32. The scales of
+LAYER_BYTES = {**DTYPE_BYTES, "int4": 0.5 + 4 / 32, "fp4": 0.5 + 1 / 16}
+"""Per weight of a layer's matrices: int4 has a scale and an offset of 2 bytes for each group of 32; fp4, which minillm
+prices and does not compute, a scale of one byte for each group of 16 (NVFP4). The scales of
 int8 and fp8, one for each output, are too few to count, and so are the 16 bits that a router of experts keeps."""
-HEAD_BYTES = {**DTYPE_BYTES, "int4": 1.0}
-"""Per weight of the output head: int4 leaves it 8 bits."""
-UNQUANTIZED_BYTES = {"int8": 2.0, "int4": 2.0, "fp8": 2.0}
+HEAD_BYTES = {**DTYPE_BYTES, "int4": 1.0, "fp4": 2.0}
+"""Per weight of the output head: int4 leaves it 8 bits, fp4 all 16."""
+UNQUANTIZED_BYTES = {"int8": 2.0, "int4": 2.0, "fp8": 2.0, "fp4": 2.0}
 """Per number of norms, biases and a separate embedding table, where the matrices are quantized."""
 
 

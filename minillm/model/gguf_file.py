@@ -8,16 +8,16 @@ what it then returns is another model than llama.cpp would run. Keys, names and 
 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md) and of llama.cpp.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from minillm.model.config import MODEL_TYPES
 from minillm.model.errors import CorruptCheckpointError, UnsupportedArchitectureError
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -194,14 +194,14 @@ class GGUFFile:
     def _tensor(self, name: str, config: dict[str, Any]) -> "torch.Tensor":
         import torch
 
-        values = torch.from_numpy(np.array(self._values(name)))
+        values = torch.from_numpy(self._values(name).copy())
         if self.architecture in INTERLEAVED and ".attn_q." in name:
             values = _halves(values, config["num_attention_heads"], name)
         if self.architecture in INTERLEAVED and ".attn_k." in name:
             values = _halves(values, config["num_key_value_heads"], name)
         return values.to(torch.bfloat16).contiguous()
 
-    def _values(self, name: str) -> np.ndarray:
+    def _values(self, name: str) -> "np.ndarray":
         from gguf import dequantize
 
         tensor = self._tensors[name]
@@ -245,7 +245,7 @@ class GGUFFile:
                 raise self._unsupported("rope.scaling.type", kind, f"not together with {ROPE_DIVISORS}")
             if extrapolates != 1.0:
                 raise self._unsupported("rope.scaling.yarn_ext_factor", extrapolates, "only 1 is computed")
-            attention = {} if sharper == 1.0 else {"attention_factor": sharper * (1.0 + 0.1 * float(np.log(factor)))}
+            attention = {} if sharper == 1.0 else {"attention_factor": sharper * (1.0 + 0.1 * math.log(factor))}
             yarn = {"factor": factor, "original_max_position_embeddings": original, "beta_fast": fast}
             return {"rope_type": "yarn", "rope_theta": theta, **yarn, "beta_slow": slow, **attention}
         if divisors:

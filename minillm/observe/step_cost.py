@@ -233,7 +233,7 @@ class StepCostModel:
         """
         seconds = [step.seconds for step in steps]
         usual = median(seconds if self._is_over else seconds[-LATEST:])
-        return [(min(each, usual) / max(each, usual)) ** 4 for each in seconds]
+        return [((each / usual) if each < usual else (usual / each)) ** 4 for each in seconds]
 
 
 class BySize:
@@ -258,7 +258,11 @@ class BySize:
         size = num_tokens.bit_length()
         near = [step for each in (size - 1, size, size + 1) for step in self._steps.get(each, ())]
         near = [step for step in near if step.tokens.decodes] or near
-        found = [(seconds - prices.estimate(tokens)) / tokens.num_added for tokens, seconds in near]
+        fixed, decode, context = prices  # `estimate` and `num_added`, written out: this is most of what a split takes
+        found = [
+            (seconds - (fixed + decodes * decode + contexts * context)) / (prompts + drafts)
+            for (decodes, contexts, prompts, drafts), seconds in near
+        ]
         return max(median(found), 0.0) * num_tokens if found else None
 
 
@@ -287,10 +291,12 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
     Args:
         others: steps that tell what a decode costs if the plain ones don't.
     """
+    tokens, seconds = zip(*steps)
+    decodes, contexts, _, _ = zip(*tokens)
     total = sum(weights)
-    d_mean, d_off = centered([step.tokens.decodes for step in steps], weights)
-    c_mean, c_off = centered([step.tokens.context for step in steps], weights)
-    s_mean, s_off = centered([step.seconds for step in steps], weights)
+    d_mean, d_off = centered(decodes, weights, total)
+    c_mean, c_off = centered(contexts, weights, total)
+    s_mean, s_off = centered(seconds, weights, total)
     d_weighted, c_weighted = [*map(mul, weights, d_off)], [*map(mul, weights, c_off)]
     unclear = UNCLEAR * total * d_mean**2
     dd, cc = unclear + dot(d_weighted, d_off), UNCLEAR * total * c_mean**2 + dot(c_weighted, c_off)
@@ -308,9 +314,9 @@ def fit_plain(steps: Sequence[Observed], weights: Sequence[float], others: Itera
     return PlainPrices(max(s_mean - tokens_s, 0.0), decode, context)
 
 
-def centered(amounts: Sequence[float], weights: Sequence[float]) -> tuple[float, list[float]]:
-    """The weighted mean of some amounts, and how far each is from it."""
-    mean = dot(weights, amounts) / sum(weights)
+def centered(amounts: Sequence[float], weights: Sequence[float], total: float) -> tuple[float, list[float]]:
+    """The weighted mean of some amounts, and how far each is from it. `total` is the sum of the weights."""
+    mean = dot(weights, amounts) / total
     return mean, [amount - mean for amount in amounts]
 
 
@@ -322,9 +328,9 @@ def dot(ones: Iterable[float], others: Iterable[float]) -> float:
 def token_price(steps: Iterable[Observed], mean_tokens: float, mean_s: float) -> float:
     """Seconds a token, as these steps differ from the mean plain step: the median."""
     found = [
-        (seconds - mean_s) / (tokens.num_tokens - mean_tokens)
+        (seconds - mean_s) / (num_tokens - mean_tokens)
         for tokens, seconds in steps
-        if tokens.num_tokens >= 1.5 * mean_tokens
+        if (num_tokens := tokens.num_tokens) >= 1.5 * mean_tokens
     ]
     return min(max(median(found), 0.0), mean_s / mean_tokens) if found and mean_tokens else 0.0
 

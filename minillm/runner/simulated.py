@@ -6,11 +6,9 @@ It knows no model and no token. What comes out of a request is its length, which
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
-
-import numpy as np
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.request import Request
@@ -34,7 +32,7 @@ class StepPrice(Protocol):
 StepWatch = Callable[[ScheduledBatch, StepPrice, float], None]
 """Sees every step when it is launched: its batch, its price, and the clock second at which it will end."""
 
-DecodeSeconds = Callable[[int, np.ndarray], np.ndarray]
+DecodeSeconds = Callable[[int, Iterable[int]], list[float]]
 """Seconds of each of several steps in which so many requests get a token: by the sums of their contexts, tokens."""
 TOKEN_STRIDE = 7919
 """A prime: answers of different requests begin so many made-up tokens apart, and hardly ever with the same one."""

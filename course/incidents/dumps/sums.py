@@ -93,8 +93,8 @@ def sums_of(play: ServicePlay) -> Sums:
     on, done = service.deployment(), answered(play)
     count = max(len(records), 1)
     output = sum(record.request.output_tokens for record in records) / count
-    ttft = sum(record.ttft() for record in done) / max(len(done), 1)
-    e2e = sum(record.e2e() for record in done) / max(len(done), 1)
+    ttft = sum(record.ttft("intended") for record in done) / max(len(done), 1)
+    e2e = sum(record.e2e("intended") for record in done) / max(len(done), 1)
     return Sums(
         rate=len(records) / service.duration_s,
         prompt=sum(record.request.num_prompt_tokens for record in records) / count,

@@ -107,7 +107,7 @@ class MapRow:
     helps: MeasuredPair
     hurts: MeasuredPair
     again: dict[str, Any] | None = None
-    """The provenance of this row alone, if it was measured later than the map."""
+    """The provenance of this row alone, if it was measured at another time than the map."""
 
 
 @dataclass(frozen=True)

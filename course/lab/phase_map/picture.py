@@ -139,7 +139,7 @@ def _shown_in(row: MapRow, known: dict[str, Lesson]) -> str | Html:
 def provenance_note(found: PhaseMap) -> Html:
     """Where and when the map was measured, and what the simulated hardware rests on."""
     said = [f"Measured {_when_and_where(found.provenance)}."]
-    said += [f"{row.name}: measured again {_when_and_where(row.again)}." for row in found.rows if row.again]
+    said += [f"{row.name}: measured {_when_and_where(row.again)}." for row in found.rows if row.again]
     said += [f"{name}: {words}" for name, words in found.provenance["simulated"].items()]
     return Html("".join(f"<p><small>{escape(each)}</small></p>" for each in said), "\n".join(said))
 

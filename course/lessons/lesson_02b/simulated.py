@@ -49,7 +49,7 @@ def waits_by_length(visits: Iterable[Visit]) -> tuple[list[float], list[float]]:
 
 
 @functools.lru_cache(maxsize=64)
-def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
+def ordered(order: str, load: float, count: int = 600) -> tuple[Visit, ...]:
     """One long prompt among ten, under one of ORDERS."""
     return tuple(visits_of(_mixed(load, enough(count, ENOUGH_FOR_A_QUEUE), **ORDERS[order])))
 

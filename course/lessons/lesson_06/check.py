@@ -21,7 +21,7 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
     q1: milliseconds that a decode step of Llama-3-70B (bf16, four H100s, one request, no context) takes at least.
     q2: tokens of context at which Llama-2-13B's KV is as many bytes as its weights.
     q3: what a step of the largest batch of the sweep takes longer for here: "reading" or "multiplying".
-    q4: the largest batch of Llama-3-70B (four H100s, today's stack, contexts of 1024) that keeps an ITL of 30 ms.
+    q4: the largest batch of Llama-3-70B (four H100s, vLLM 0.19, contexts of 1024) that keeps an ITL of 30 ms.
     q5: the batch from which Llama-3-70B with contexts of 8192 tokens waits for arithmetic on H100s, or "never".
     """
 

@@ -25,7 +25,7 @@ MODELS = {
     "Qwen3 30B-A3B (MoE)": "qwen3-30b-a3b",
 }
 CARDS = {"H100": "h100-sxm", "B200": "b200"}
-NO_GRAPHS = "today's, CUDA graphs off"
+NO_GRAPHS = "vLLM 0.19, CUDA graphs off"
 LEFT, RIGHT = 58, 152
 CAUSES = {
     "weights": READ,
@@ -38,7 +38,7 @@ CAUSES = {
 
 
 def stack(name: str, model: str = simulated_70b.MODEL, card: str = simulated_70b.HARDWARE, tp: int = 4) -> Deployment:
-    """A model under one of STACKS, or under today's with a launch for each kernel, at the price of 2023."""
+    """A model under one of STACKS, or under vLLM 0.19 with a launch for each kernel, at the price of 2023."""
     profile = _no_graphs(card) if name == NO_GRAPHS else STACKS[name](card)
     return Deployment.of(model, profile, tp=tp, max_num_seqs=BATCHES[-1])
 

@@ -81,6 +81,23 @@ def prices_per_token() -> Explorer:
     )
 
 
+def energy_table() -> Html:
+    """What replicas draw at a quarter, half and nine tenths of their capacity."""
+    rows = [
+        (
+            f"{each.name}, {each.load:.0%} of capacity",
+            number(each.output_tokens_per_s),
+            f"{each.energy.watts:.0f} W ({each.energy.power.limit:.0f} W limit)",
+            f"{each.energy.busy_share:.0%}",
+            f"{each.energy.joules_per_output_token:.1f} J",
+            f"{each.kwh_per_million:.2f} kWh",
+        )
+        for each in run.metered()
+    ]
+    head = ("chats, 1,500 in, 150 out", "output tokens/s", "per GPU", "steps run", "an output token", "a million")
+    return as_table(head, rows)
+
+
 MISROUTE_RATES = tuple(i / 50 for i in range(26))
 """Misroute rates on the axis: none to half, where a coin would do as well."""
 PER_REQUESTS = 1000

@@ -16,6 +16,7 @@ from course.lessons.lesson_11 import fleet
 from course.lessons.lesson_11.run import GPUS, SMALL, SMALL_GPUS
 from course.simulator.cost.lora import Lora
 from course.simulator.deployment import Deployment
+from course.simulator.energy import Energy, energy_of
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.requests import make_workload
 from minillm.core.brief import brief
@@ -201,6 +202,50 @@ def regimes() -> dict[str, Regime]:
         prefill = simulated_70b.prefill_seconds(on, prompt)
         found[name] = Regime(prompt, answer, rate, min(rate * prefill, 1.0))
     return found
+
+
+# ---------------------------------------------------------------- watts
+
+LOADS = (0.25, 0.5, 0.9)
+"""Of a replica's capacity."""
+BOARDS: dict[str, dict[str, Any]] = {
+    "four H100s": {"profile": "h100-sxm", "tp": GPUS},
+    "two B200s": {"profile": "b200", "tp": 2},
+}
+KWH = 3.6e6
+"""Joules."""
+
+
+@dataclass(frozen=True)
+class Metered:
+    """A replica's draw under a chat load."""
+
+    name: str
+    gpus: int
+    load: float
+    output_tokens_per_s: float
+    energy: Energy
+
+    @property
+    def kwh_per_million(self) -> float:
+        """Of output tokens; prompts and idle time are in it."""
+        return 1e6 * self.energy.joules_per_output_token / KWH
+
+
+@functools.cache
+def metered() -> tuple[Metered, ...]:
+    """Chats on each kind of board, at each load."""
+    traffic, found = fleet.asking(*REGIMES["chat, 1,500 in, 150 out"]), []
+    for name, fields in BOARDS.items():
+        on = fleet.deployment(**fields)
+        for load in LOADS:
+            rate = load * fleet.capacity(traffic, **fields)
+            asked = make_workload(traffic, Poisson(rate=rate), num_requests=enough(300, fleet.LEAST))
+            run = simulated_70b.play(on, asked)
+            energy = energy_of(on, run)
+            assert energy is not None, "what these boards draw has been measured"
+            found.append(Metered(name, fields["tp"], load, simulated_70b.tokens_per_s(run), energy))
+    return tuple(found)
 
 
 # ---------------------------------------------------------------- a small model for easy requests

@@ -17,6 +17,7 @@ from course.lessons.lesson_11c.run import (
     FEW_A_DAY,
     TROUBLES,
     GpuOption,
+    Metered,
     MissedSlo,
     PlayedRouting,
     Route,
@@ -24,6 +25,9 @@ from course.lessons.lesson_11c.run import (
     regimes,
     routing_runs,
 )
+
+KWH_PRICE = 0.1
+"""Dollars: what large consumers pay, about."""
 
 
 def tell_mends(troubles: Mapping[str, MissedSlo]) -> Finding:
@@ -46,6 +50,28 @@ def tell_prices(gpu_price: float) -> Finding:
         "long_out": long.output_price(rent),
     }
     return tell("11c", "regimes", "here", gpu=gpu_price, ratio=prices["chat_out"] / prices["chat_in"], **prices)
+
+
+def tell_energy(runs: Sequence[Metered], price: float) -> Finding:
+    """What load does to joules per token, what power costs beside the rent, and how far off such forecasts are."""
+    low, *_, high = [each for each in runs if each.name == runs[0].name]
+    other = runs[-1]
+    band = high.energy.power.band
+    assert band is not None, "packaged constants have one"
+    rent = 1e6 * high.gpus * price / 3600 / high.output_tokens_per_s
+    return tell(
+        "11c",
+        "energy",
+        "here",
+        low=low,
+        high=high,
+        ratio=low.kwh_per_million / high.kwh_per_million,
+        other=other,
+        saved=1 - other.kwh_per_million / high.kwh_per_million,
+        kwh_price=KWH_PRICE,
+        share=high.kwh_per_million * KWH_PRICE / rent,
+        band=band,
+    )
 
 
 def cost_of_reasoning() -> Outcome:

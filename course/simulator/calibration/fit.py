@@ -7,13 +7,12 @@ matter. A prior weighs as much as one observation: what the data show decides, a
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from types import MappingProxyType
 
-import numpy as np
-from scipy.optimize import least_squares
-
+from course.simulator.calibration.least_squares import least_squares
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
@@ -48,7 +47,7 @@ class FittedConstants:
 
 
 def fit_constants(
-    residuals: Callable[[Constants], np.ndarray],
+    residuals: Callable[[Constants], list[float]],
     prior: Constants,
     free: Sequence[str],
     start: Constants | None = None,
@@ -68,26 +67,26 @@ def fit_constants(
     Raises:
         PricingError: the residuals are not finite at the start.
     """
-    spreads = np.array([spread.get(name, USUAL_SPREAD) for name in free])
-    centres = np.array([max(getattr(prior, name), TINY) for name in free])
-    highest = [math.log(HIGHEST.get(name, WIDEST * centre) / centre) for name, centre in zip(free, centres)]
+    spreads = [spread.get(name, USUAL_SPREAD) for name in free]
+    centres = [max(getattr(prior, name), TINY) for name in free]
 
-    def constants_at(x: np.ndarray) -> Constants:
-        return prior.replace(**{name: float(c * math.exp(v)) for name, c, v in zip(free, centres, x)})
+    def constants_at(x: list[float]) -> Constants:
+        return prior.replace(**{name: centre * math.exp(v) for name, centre, v in zip(free, centres, x)})
 
-    def all_residuals(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([residuals(constants_at(x)), x / spreads])
+    def all_residuals(x: list[float]) -> list[float]:
+        return residuals(constants_at(x)) + [v / s for v, s in zip(x, spreads)]
 
-    begin = start or prior
-    x0 = np.array([math.log(max(getattr(begin, name), TINY) / c) for name, c in zip(free, centres)])
-    if not np.isfinite(all_residuals(x0)).all():
+    def highest(name: str, centre: float) -> float:
+        most = min(HIGHEST.get(name, WIDEST * centre), limits.get(name, math.inf))
+        return math.log(most / centre)
+
+    begin, upper = start or prior, [*map(highest, free, centres)]
+    x0 = [math.log(max(getattr(begin, name), TINY) / centre) for name, centre in zip(free, centres)]
+    if not all(map(math.isfinite, all_residuals(x0))):
         raise PricingError("the measurements hold no finite times to fit to")
-    upper = np.array([min(h, math.log(limits.get(n, math.inf) / c)) for n, c, h in zip(free, centres, highest)])
-    x0 = np.minimum(x0, upper - 1e-6)
-    found = least_squares(all_residuals, x0, bounds=(-np.inf, upper), loss="soft_l1", f_scale=OUTLIER, x_scale=spreads)
-    uncertainty = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)))
-    decided = tuple(n for n, u, s in zip(free, uncertainty, spreads) if u < FITTED * s)
-    return FittedConstants(constants_at(found.x), decided, float(found.cost))
+    found = least_squares(all_residuals, [*map(min, x0, upper)], upper, OUTLIER)
+    decided = tuple(n for n, u, s in zip(free, found.uncertainty, spreads) if u < FITTED * s)
+    return FittedConstants(constants_at(found.x), decided, found.cost)
 
 
 def slower(constants: Constants, factor: float, names: Sequence[str]) -> Constants:
@@ -97,15 +96,9 @@ def slower(constants: Constants, factor: float, names: Sequence[str]) -> Constan
     return constants.replace(**shares, **seconds)
 
 
-def stack(works: Sequence[StepWork]) -> StepWork:
-    """Many steps as one StepWork of arrays."""
-    fields = ("tokens", "logits", "requests", "pairs", "context", "prefills")
-    return StepWork(*(np.array([getattr(work, name) for work in works], dtype=float) for name in fields))
-
-
-def step_seconds(model: StepTimeModel, works: StepWork) -> np.ndarray:
-    """[N] seconds of N stacked steps."""
-    return model.price(works, np.maximum).total
+def step_seconds(model: StepTimeModel, works: Iterable[StepWork]) -> list[float]:
+    """What each step takes."""
+    return [model.price(work).total for work in works]
 
 
 NOISE_SHARE = 0.03
@@ -140,15 +133,15 @@ class StepTable:
 
     __repr__ = brief
 
-    def relative_errors(self, constants: Constants) -> np.ndarray:
-        """[N] priced over measured seconds, minus 1."""
+    def relative_errors(self, constants: Constants) -> list[float]:
+        """[N] priced over measured seconds, minus 1; infinite where no time was measured."""
         model = StepTimeModel(self.model, self.hardware, self.placement, constants)
-        measured = np.array([step.seconds for step in self.steps])
-        return step_seconds(model, stack([step.work for step in self.steps])) / measured - 1
+        priced = step_seconds(model, (step.work for step in self.steps))
+        return [seconds / step.seconds - 1 if step.seconds else math.inf for seconds, step in zip(priced, self.steps)]
 
     def slowness(self, constants: Constants) -> float:
         """How much longer a step took than it is priced, on average."""
-        return float(np.mean(1 / (1 + self.relative_errors(constants))))
+        return fmean(1 / (1 + error) for error in self.relative_errors(constants))
 
     def only(self, *, prompts: bool) -> "StepTable":
         """The steps that compute prompts, or those that only decode."""
@@ -170,9 +163,8 @@ def fit_to_steps(tables: Sequence[StepTable], prior: Constants, free: Sequence[s
         PricingError: there is no finite time to fit to.
     """
 
-    def residuals(constants: Constants) -> np.ndarray:
-        errors = [table.relative_errors(constants) for table in tables if table.steps]
-        return np.concatenate([*errors, np.zeros(0)]) / NOISE_SHARE
+    def residuals(constants: Constants) -> list[float]:
+        return [error / NOISE_SHARE for table in tables for error in table.relative_errors(constants)]
 
     # Where launching is hidden, a little more of it changes nothing: no slope leads from there to a stack
     # without CUDA graphs. So the fit begins at both, and the better end counts.
@@ -207,13 +199,13 @@ def from_usual_to_mean(constants: Constants, table: StepTable, free: Sequence[st
 
 def error_report(tables: Sequence[StepTable], constants: Constants) -> dict[str, float | int]:
     """Median, 90th percentile and mean of the relative error, in percent, over some tables' steps."""
-    errors = np.concatenate([*(table.relative_errors(constants) for table in tables if table.steps), np.zeros(0)])
-    if not len(errors):
+    errors = [error for table in tables for error in table.relative_errors(constants)]
+    if not errors:
         return {"steps": 0}
-    sizes = np.abs(errors)
+    sizes = [abs(error) for error in errors]
     return {
         "steps": len(errors),
         "median_percent": round(100 * percentile(sizes, 50), 2),
         "p90_percent": round(100 * percentile(sizes, 90), 2),
-        "mean_signed_percent": round(100 * float(np.mean(errors)), 2),
+        "mean_signed_percent": round(100 * fmean(errors), 2),
     }

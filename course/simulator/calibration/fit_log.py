@@ -14,17 +14,17 @@ preempt not quite the same requests (a log has lengths, so which prompts shared 
 is no property of a kernel.
 """
 
+import bisect
+import itertools
 import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
-import numpy as np
-
-from course.simulator.calibration.fit import SPREAD, FittedConstants, fit_constants, slower, stack, step_seconds
+from course.simulator.calibration.fit import SPREAD, FittedConstants, fit_constants, slower, step_seconds
 from course.simulator.calibration.replay import arrivals_of, compare_with_log, serve_log
 from course.simulator.calibration.requests_log import LoggedRequest, read_requests_log, timed
 from course.simulator.cost.profile import Profile, today
@@ -45,28 +45,29 @@ LAST_ENDS = 9
 class Schedule:
     """Which step did what, and what the log says of the same stretches of time."""
 
-    works: StepWork
-    """Arrays, one entry per step."""
-    scheduled: np.ndarray
+    works: list[StepWork]
+    """Of each step."""
+    scheduled: list[int]
     """[N] steps that were over when each request was first scheduled."""
-    first: np.ndarray
+    first: list[int]
     """[N] steps that were over once it had its first token."""
-    last: np.ndarray
+    last: list[int]
     """[N] steps that were over once it had its last."""
-    prefill: np.ndarray
+    prefill: list[float]
     """[N] measured seconds from scheduled to first token."""
-    decode: np.ndarray
+    decode: list[float]
     """[N] measured seconds from first to last token."""
 
     @property
-    def measured(self) -> np.ndarray:
+    def measured(self) -> list[float]:
         """[2 N] seconds: all prefills, then all decodes."""
-        return np.concatenate([self.prefill, self.decode])
+        return self.prefill + self.decode
 
-    def simulated(self, model: StepTimeModel) -> np.ndarray:
+    def simulated(self, model: StepTimeModel) -> list[float]:
         """[2 N] seconds of the same, with steps priced by a model."""
-        until = np.concatenate([[0.0], np.cumsum(step_seconds(model, self.works))])
-        return np.concatenate([until[self.first] - until[self.scheduled], until[self.last] - until[self.first]])
+        until = list(itertools.accumulate(step_seconds(model, self.works), initial=0.0))
+        stretches = itertools.chain(zip(self.scheduled, self.first), zip(self.first, self.last))
+        return [until[end] - until[begin] for begin, end in stretches]
 
 
 def schedule_of(deployment: Deployment, log: Sequence[LoggedRequest]) -> Schedule:
@@ -88,16 +89,17 @@ def schedule_of(deployment: Deployment, log: Sequence[LoggedRequest]) -> Schedul
     logged = timed(log)
     ours = [timelines[request.request_id] for request in logged]
 
-    def steps_until(stamps: Sequence[float | None]) -> np.ndarray:
-        return np.searchsorted(ends, np.array(stamps, dtype=float), side="right")
+    def steps_until(stamp: float | None) -> int:
+        assert stamp is not None, "it has been served"
+        return bisect.bisect_right(ends, stamp)
 
     return Schedule(
-        works=stack(works),
-        scheduled=steps_until([t.scheduled for t in ours]),
-        first=steps_until([t.first_token for t in ours]),
-        last=steps_until([t.last_token for t in ours]),
-        prefill=np.array([request.ttft - request.queue for request in logged]),
-        decode=np.array([request.e2e - request.ttft for request in logged]),
+        works=works,
+        scheduled=[steps_until(t.scheduled) for t in ours],
+        first=[steps_until(t.first_token) for t in ours],
+        last=[steps_until(t.last_token) for t in ours],
+        prefill=[request.ttft - request.queue for request in logged],
+        decode=[request.e2e - request.ttft for request in logged],
     )
 
 
@@ -174,10 +176,10 @@ def fit_to_log(
     def model_of(constants: Constants) -> StepTimeModel:
         return deployment.with_constants(constants).step_time()
 
-    def misfit(schedule: Schedule, constants: Constants) -> np.ndarray:
+    def misfit(schedule: Schedule, constants: Constants) -> list[float]:
         return residuals(schedule, model_of(constants), noise)
 
-    current = FittedConstants(prior, (), np.inf)
+    current = FittedConstants(prior, (), math.inf)
     for done in range(max_rounds):
         schedule = schedule_of(deployment.with_constants(current.constants), log)
         fitted = fit_constants(
@@ -194,20 +196,21 @@ def fit_to_log(
         before = step_seconds(model_of(current.constants), schedule.works)
         after = step_seconds(model_of(constants), schedule.works)
         current = FittedConstants(constants, fitted.decided, fitted.cost)
-        if np.mean(np.abs(after / before - 1)) < CLOSE_ENOUGH:
+        if fmean(abs(new / old - 1) for new, old in zip(after, before)) < CLOSE_ENOUGH:
             break
     return current
 
 
-def residuals(schedule: Schedule, model: StepTimeModel, noise: float) -> np.ndarray:
+def residuals(schedule: Schedule, model: StepTimeModel, noise: float) -> list[float]:
     """[2 N] how far sums of step times are from the log, in units of the noise, outliers reined in.
 
     Args:
         noise: seconds, beside NOISE_SHARE of each duration.
     """
-    measured = schedule.measured
-    off = (schedule.simulated(model) - measured) / (noise + NOISE_SHARE * measured)
-    return OUTLIER * np.sign(off) * np.sqrt(np.log1p((off / OUTLIER) ** 2))  # squared: the Cauchy loss
+    pairs = zip(schedule.simulated(model), schedule.measured)
+    off = [(simulated - measured) / (noise + NOISE_SHARE * measured) for simulated, measured in pairs]
+    # Squared, that is the Cauchy loss.
+    return [math.copysign(OUTLIER * math.sqrt(math.log1p((each / OUTLIER) ** 2)), each) for each in off]
 
 
 def between(a: Constants, b: Constants, names: Sequence[str]) -> Constants:

@@ -271,15 +271,12 @@ def timed_steps(records: Iterable[StepRecord], prompt_tokens: dict[str, int]) ->
     cached: dict[str, int] = {}
     steps = []
     for record in records:
-        work = StepWork(0, 0, len(record.shares), 0, 0, 0)
+        work = StepWork(0, 0, 0, 0, 0, 0)
         for share in record.shares:
             start, new = cached.get(share.request_id, 0), share.num_tokens
             cached[share.request_id] = start + new
-            work.tokens += new
-            work.logits += start + new >= prompt_tokens[share.request_id]
-            work.context += start + new
-            work.pairs += new * start + new * (new + 1) // 2
-        work.prefills = int(work.tokens > work.requests)
+            samples = int(start + new >= prompt_tokens[share.request_id])
+            work.add(new, samples, new * start + new * (new + 1) // 2, start + new, is_prompt=new > 1)
         steps.append(TimedStep(work, record.end - record.start + gap))
     return steps
 

@@ -166,7 +166,7 @@ def arrivals_of_traffic(traffic: Traffic, arrivals: Arrivals, num_requests: int,
         Arrival(
             f"request-{seed}-{request.index}",
             request.arrival or 0.0,
-            prompt_token_ids(workload.prompt(request), {}).tolist(),
+            prompt_token_ids(workload.prompt(request), {}),
             request.output_tokens,
         )
         for request in workload

@@ -37,7 +37,7 @@ def worksheet_for(
     """
     return Worksheet(
         traffic,
-        engines_for(deployment, config or ClusterConfig()),
+        engines_for(deployment, config or ClusterConfig(), tells_stalls=False),
         slo,
         make_recording_engine=deployment.engine,
         config=config,

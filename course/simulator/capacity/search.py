@@ -15,6 +15,7 @@ from course.simulator.cost.hardware import CATALOGUE
 from course.simulator.cost.roofline import ROOFLINE
 from course.simulator.deployment import Deployment
 from course.simulator.errors import DoesNotFitError, PricingError, SimulationError
+from course.simulator.report import stack_lines
 from course.simulator.workload.arrivals import Poisson
 from course.simulator.workload.requests import Traffic, Workload, make_workload
 from minillm.core.brief import brief
@@ -78,7 +79,10 @@ class Search:
         reasons: dict[str, list[str]] = {}
         for name, why in self.left_out:
             reasons.setdefault(why, []).append(name)
-        return "\n".join([text_table(head, rows), *(f"not {', '.join(who)}: {why}" for why, who in reasons.items())])
+        lines = [text_table(head, rows), *(f"not {', '.join(who)}: {why}" for why, who in reasons.items())]
+        if self.plans:
+            lines += stack_lines(self.plans[0][0].deployment.profile.provenance, "each card")
+        return "\n".join(lines)
 
 
 def search_plans(

@@ -18,6 +18,7 @@ from typing import Any
 
 from course.simulator.capacity.limits import Explain, Limits, find_limits, prefill_share, recording
 from course.simulator.cluster.fleet import ClusterConfig, simulate
+from course.simulator.cluster.record import Since
 from course.simulator.cluster.replica import EngineFactory
 from course.simulator.cluster.run import FleetRun
 from course.simulator.errors import SimulationError, WorkloadError
@@ -28,6 +29,9 @@ from course.simulator.workload.traces import replayed
 from minillm.core.brief import brief
 from minillm.observe.summary import SLO
 
+SINCE: Since = "intended"
+"""Limits count from when a request is due: a closed loop's clients would hold back all that is too much, and no rate
+would ever look too high."""
 TOLERANCE = 0.03
 """The bisection ends when the knee is known to this share of itself."""
 PAST_THE_KNEE = 1.25
@@ -48,7 +52,8 @@ balance its load at least as well."""
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One simulated run of one replica; a point of the knee curve. Seconds and rates per second."""
+    """One simulated run of one replica; a point of the knee curve. Seconds from when a request is due, and rates per
+    second."""
 
     rate: float
     attainment: float
@@ -61,7 +66,7 @@ class Point:
 
     @classmethod
     def of(cls, rate: float, run: FleetRun, slo: SLO) -> "Point":
-        summary = run.summary(slo)
+        summary = run.summary(slo, SINCE)
         p99s = (summary.metrics[metric].p99 for metric in ("ttft", "tpot"))
         ttft, tpot = (None if value is None else round(value, DIGITS) for value in p99s)
         return cls(rate, attainment_of(run, slo), ttft, tpot, round(summary.output_tokens_per_s, DIGITS))
@@ -119,7 +124,7 @@ class CapacityPlan:
             split = "of the replicas are for prefill"
         bill = f"{self.cost_per_hour:.2f} an hour, {self.cost_per_request * 1e3:.4f} per 1000 requests"
         lines = (
-            f"demand              {self.demand:.2f} requests/s, {self.target:.1%} of them with {stated}",
+            f"demand              {self.demand:.2f} requests/s, {self.target:.1%} of them with {stated}, since due",
             f"knee of one replica {self.knee:.2f} requests/s, in runs of {self.knee_requests}",
             f"replicas            {counted} ({tried})",
             f"what binds          {self.limits.binding}: {self.limits.why}",
@@ -343,7 +348,7 @@ def plan_capacity(
 
 def attainment_of(run: FleetRun, slo: SLO) -> float:
     """Share of the requests that met the SLO."""
-    return run.summary(slo).attainment or 0.0
+    return run.summary(slo, SINCE).attainment or 0.0
 
 
 def enough_replicas(worksheet: Worksheet, demand: float, replicas: int) -> tuple[int, float]:

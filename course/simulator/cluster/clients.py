@@ -101,7 +101,7 @@ class Clients:
         """The last byte of a reply is there."""
         if attempt.closed:
             return  # the client has gone
-        attempt.closed = True
+        attempt.close()
         record = attempt.record
         record.replica, record.error = reply.replica, reply.error
         if reply.outcome is Outcome.SHED:

@@ -15,13 +15,14 @@ Not modelled: replicas that crash, the gateway's own CPU beyond `Network.ingress
 prefill replica keeps a KV cache until it has been sent.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from course.simulator.cluster.clients import ClientConfig, Clients
-from course.simulator.cluster.events import EventQueue
+from course.simulator.cluster.events import EventQueue, rare_collections
 from course.simulator.cluster.jobs import Attempt
 from course.simulator.cluster.network import Network, Wire
 from course.simulator.cluster.paths import (
@@ -41,6 +42,9 @@ from course.simulator.cluster.tiers import TierConfig
 from course.simulator.errors import WorkloadError
 from course.simulator.workload.requests import Workload
 from course.simulator.workload.streams import Streams, WorkloadModel
+from minillm.core.request import Request
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
 
 
 class ClusterConfig(WorkloadModel):
@@ -102,6 +106,13 @@ class Cluster:
         self.pools: dict[str, Pool] = {}
         self._samples: list[Sample] = []
 
+        self._nothing_is_shared = (
+            workload.shares_nothing
+            and config.clients.max_attempts == 1
+            and not config.tiers
+            and not config.disaggregation
+        )
+        """No prompt begins like another, so nobody need compare them: a request can only find blocks of its own."""
         autoscaler = Autoscaler(config.autoscaling, config.replicas) if config.autoscaling else None
         # What a prefill pool has taken in is served to the end, so only that pool sheds load.
         shedding = Shedding() if config.disaggregation else config.shedding
@@ -119,6 +130,7 @@ class Cluster:
             num_prefill = config.disaggregation.prefill_replicas
             prefill = self._pool("prefill", make_prefill_engine or make_engine, num_prefill, config.shedding)
             self._path = TwoPools(config.disaggregation, prefill, main, answer, self.events)
+        self._path.makes_tokens_up = not self._nothing_is_shared
 
     def run(self) -> FleetRun:
         """Play the workload until every request has ended and every engine is idle."""
@@ -127,10 +139,12 @@ class Cluster:
             self._repeat(self.config.autoscaling.interval_s, self.pools["main"].rescale)
         if self.config.sample_every_s is not None:
             self._repeat(self.config.sample_every_s, self._sample)
-        self.events.run()
+        with rare_collections():
+            self.events.run()
         end = max((record.ended or 0.0 for record in self.clients.records), default=0.0)
         records, replicas = self.clients.records, [replica for pool in self.pools.values() for replica in pool.replicas]
-        reports = tuple(ReplicaReport.of(replica, records, end) for replica in replicas)
+        answered = Counter(record.replica for record in records if record.completed)
+        reports = tuple(ReplicaReport.of(replica, answered[replica.name], end) for replica in replicas)
         return FleetRun(tuple(records), reports, tuple(self._samples), end, self.pools, self._path.link_busy_s)
 
     def _accept(self, attempt: Attempt) -> None:
@@ -153,6 +167,7 @@ class Cluster:
         starting = (config.cold_start_s, config.warm_up_s)
         is_decode = name == "main" and config.disaggregation is not None  # it is sent whole KV caches
         tiers = () if is_decode else config.tiers
+        make_engine = naming_blocks_by_request(make_engine) if self._nothing_is_shared else make_engine
         self.pools[name] = Pool(
             name, make_engine, replicas, router, self.events, shedding, *starting, autoscaler, tiers
         )
@@ -172,6 +187,26 @@ class Cluster:
     def _sample(self) -> None:
         for pool in self.pools.values():
             self._samples += [Sample.of(self.events.now, replica) for replica in pool.serving]
+
+
+def naming_blocks_by_request(make_engine: EngineFactory) -> EngineFactory:
+    """Engines that name a KV block by its request and its place, not by a hash of all tokens up to its end: where no
+    two prompts begin alike, the same lookups find the same blocks."""
+
+    def make(clock: VirtualClock) -> Engine:
+        engine = make_engine(clock)
+        engine.scheduler.kv.hash_blocks = names_of_blocks
+        return engine
+
+    return make
+
+
+def names_of_blocks(request: Request, block_size: int) -> list[Any]:
+    """As `extend_hashes`, without looking at its tokens. Numbers will do as names."""
+    names: list[Any] = request.block_hashes
+    first = request.arrival_index << 32
+    names += range(first + len(names), first + request.num_known_tokens // block_size)
+    return names
 
 
 def simulate(workload: Workload, config: ClusterConfig, make_engine: EngineFactory, **others: Any) -> FleetRun:

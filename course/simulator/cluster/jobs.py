@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from course.simulator.cluster.record import ClientRecord, Outcome
 from course.simulator.workload.requests import Piece
 from minillm.core.request import Request
@@ -35,7 +33,7 @@ class Job:
 
     job_id: str
     pieces: Sequence[Piece]
-    token_ids: np.ndarray
+    token_ids: list[int]
     max_tokens: int
     on_end: Callable[[Reply], None]
     """Called once, at the moment it ends; never for a job that was cancelled."""
@@ -68,12 +66,20 @@ class Attempt:
     """The service has heard that the client is gone."""
     cancel: Callable[[], None] | None = None
     """Ends the work it is causing at the moment; set by the service."""
+    asked: Job | None = None
+    """The last job it became."""
     shown: list[Job] = field(default_factory=list)
     """The jobs whose tokens go to the client, in order."""
 
     @property
     def name(self) -> str:
         return f"{self.record.request.index}.{self.number}"
+
+    def close(self) -> None:
+        """Its client has the answer. (Its jobs know it, and it lets go of them: nothing is left for a collection.)"""
+        self.closed = True
+        self.cancel = self.asked = None
+        self.shown = []
 
     @property
     def stamps(self) -> list[float]:

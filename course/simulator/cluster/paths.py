@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from course.simulator.cluster.events import EventQueue
@@ -14,6 +13,7 @@ from course.simulator.cluster.record import Outcome
 from course.simulator.workload.requests import prompt_token_ids
 from course.simulator.workload.streams import Streams, WorkloadModel
 from minillm.core.timeline import Timeline
+from minillm.frontend.prompts import CheckedTokens
 
 Answer = Callable[[Attempt, Reply], None]
 """Sends a reply back to the client."""
@@ -24,6 +24,8 @@ class Path:
 
     link_busy_s = 0.0
     """Seconds in which KV caches moved from pool to pool."""
+    makes_tokens_up = True
+    """Off: all prompts are zeros, where nobody compares them."""
 
     def __init__(self, main: Pool, answer: Answer) -> None:
         self._main, self._answer = main, answer
@@ -43,7 +45,8 @@ class Path:
         request, on_end = attempt.record.request, then or self._answer
         fields = {"max_tokens": request.output_tokens, **job}
         if "token_ids" not in job:
-            fields["token_ids"] = prompt_token_ids(attempt.pieces, attempt.answers)
+            tokens = prompt_token_ids(attempt.pieces, attempt.answers) if self.makes_tokens_up else None
+            fields["token_ids"] = CheckedTokens(tokens or [0] * request.num_prompt_tokens)
         made = Job(
             job_id=f"{attempt.name}.{pool.name}",
             pieces=attempt.pieces,
@@ -53,6 +56,7 @@ class Path:
             **fields,
         )
         attempt.cancel = lambda: pool.cancel(made)
+        attempt.asked = made
         if shown:
             attempt.shown.append(made)
         pool.submit(made)
@@ -136,6 +140,9 @@ class Disaggregation(WorkloadModel):
     kv_bytes_per_token: float | None = Field(None, gt=0, description="None = the model's, of all its layers and heads")
     link_bytes_per_s: float = Field(gt=0, description="bandwidth between the pools; transfers take turns")
     link_latency_s: float = Field(0.0, ge=0, description="seconds a transfer takes before its first byte")
+    decode_answers: bool = Field(
+        False, description="the first token, too, goes out from the pool that writes answers (Dynamo, SGLang)"
+    )
 
 
 class TwoPools(Path):
@@ -150,7 +157,7 @@ class TwoPools(Path):
         self._link_free_at = 0.0
 
     def start(self, attempt: Attempt) -> None:
-        self._ask(self._prefill, attempt, self._prefilled, max_tokens=1)
+        self._ask(self._prefill, attempt, self._prefilled, shown=not self._config.decode_answers, max_tokens=1)
 
     def _prefilled(self, attempt: Attempt, first: Reply) -> None:
         if first.outcome is not Outcome.COMPLETED or attempt.record.request.output_tokens == 1:
@@ -158,19 +165,20 @@ class TwoPools(Path):
             return
         attempt.cancel = None  # nothing can be stopped while the KV cache is on its way
         begins = max(self._events.now, self._link_free_at)
-        prompt = attempt.shown[-1].token_ids
+        assert attempt.asked is not None, "the job that has just ended"
+        prompt = attempt.asked.token_ids
         seconds = len(prompt) * self._bytes_per_token / self._config.link_bytes_per_s
         self._link_free_at = begins + seconds
         self.link_busy_s += seconds
         self._events.at(begins + self._config.link_latency_s + seconds, self._arrived, attempt, prompt, first)
 
-    def _arrived(self, attempt: Attempt, prompt: np.ndarray, first: Reply) -> None:
+    def _arrived(self, attempt: Attempt, prompt: list[int], first: Reply) -> None:
         if not attempt.hung_up:
             self._ask(
                 self._main,
                 attempt,
                 lambda _, reply: self._decoded(attempt, first, reply),
-                token_ids=np.append(prompt, first.token_ids),
+                token_ids=prompt + first.token_ids,
                 max_tokens=attempt.record.request.output_tokens - 1,
                 has_kv=True,
             )
@@ -178,14 +186,18 @@ class TwoPools(Path):
     def _decoded(self, attempt: Attempt, first: Reply, reply: Reply) -> None:
         if reply.outcome is Outcome.COMPLETED:
             assert first.timeline is not None and reply.timeline is not None
-            reply.timeline = joined(first.timeline, reply.timeline)
+            reply.timeline = joined(first.timeline, reply.timeline, self._config.decode_answers)
             reply.token_ids = first.token_ids + reply.token_ids
             reply.num_cached_tokens = first.num_cached_tokens
         self._answer(attempt, reply)
 
 
-def joined(prefill: Timeline, decode: Timeline) -> Timeline:
-    """One request's stamps over two engines. Moving its KV cache is part of decode, and listed as lost there."""
+def joined(prefill: Timeline, decode: Timeline, decode_answers: bool = False) -> Timeline:
+    """One request's stamps over two engines. Moving its KV cache is part of decode, and listed as lost there.
+
+    Args:
+        decode_answers: the client has the first token when it has the second.
+    """
     assert prefill.finished is not None
     assert decode.scheduled is not None
     moving = {"kv_transfer": decode.arrival - prefill.finished, "decode_queue": decode.scheduled - decode.arrival}
@@ -196,10 +208,10 @@ def joined(prefill: Timeline, decode: Timeline) -> Timeline:
         arrival=prefill.arrival,
         scheduled=prefill.scheduled,
         prefill_end=prefill.prefill_end,
-        first_token=prefill.first_token,
+        first_token=decode.first_token if decode_answers else prefill.first_token,
         last_token=decode.last_token,
         finished=decode.finished,
-        deliveries=prefill.deliveries + decode.deliveries,
+        deliveries=(decode.deliveries[:1] if decode_answers else prefill.deliveries) + decode.deliveries,
         num_tokens=prefill.num_tokens + decode.num_tokens,
         lost=lost,
     )

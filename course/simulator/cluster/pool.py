@@ -186,8 +186,8 @@ class Pool:
         self._arrivals += 1
         if self.autoscaler is not None and self.autoscaler.config.by_latency:
             job.on_end = functools.partial(self._ended, job.on_end)
-        limit = math.inf if self._shedding.max_outstanding is None else self._shedding.max_outstanding
-        if self.outstanding >= limit * max(len(self.serving), 1):
+        limit = self._shedding.max_outstanding
+        if limit is not None and self.outstanding >= limit * max(len(self.serving), 1):
             self.events.after(0.0, job.on_end, Reply(Outcome.SHED, error="the service is full"))
             return
         if self._shedding.deadline_s is not None:

@@ -35,8 +35,9 @@ FINISH_REASONS = {
 }
 
 Since = Literal["intended", "sent"]
-"""Where a client's latency begins. A load test that waits for answers before it asks on, and counts from
-"sent", leaves out the waiting it did itself: coordinated omission (Tene, "How not to measure latency")."""
+"""Where a client's latency begins: when the request really left, as load tests count, or when it was due. In an open
+loop that is the same moment. A closed loop that counts from "sent" leaves out the waiting it did itself: coordinated
+omission (Tene, "How not to measure latency"). So whatever prints a latency of a closed loop says which it is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,15 +92,15 @@ class ClientRecord:
         start = self.start(since)
         return None if moment is None or start is None else moment - start
 
-    def ttft(self, since: Since = "intended") -> float | None:
+    def ttft(self, since: Since = "sent") -> float | None:
         """Seconds to the first byte."""
         return self._since_start(self.first_byte, since)
 
-    def e2e(self, since: Since = "intended") -> float | None:
+    def e2e(self, since: Since = "sent") -> float | None:
         """Seconds to the last byte."""
         return self._since_start(self.last_byte, since)
 
-    def as_request_record(self, since: Since = "intended") -> RequestRecord | None:
+    def as_request_record(self, since: Since = "sent") -> RequestRecord | None:
         """The row that `minillm.observe` works with, with the client's stamps; None if it was never sent.
 
         The queue phase begins at the client, so it holds everything before the first step that served the

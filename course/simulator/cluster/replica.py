@@ -4,8 +4,6 @@ import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from course.simulator.cluster.events import EventQueue
 from course.simulator.cluster.jobs import Job, Reply
 from course.simulator.cluster.record import Outcome
@@ -122,6 +120,14 @@ class Replica:
         """Requests that hold KV blocks."""
         return len(self._engine.scheduler.kv.tables)
 
+    @property
+    def kv_used(self) -> float:
+        """Share of KV blocks that requests hold."""
+        pool, num_used = self._engine.scheduler.kv.pool, self._engine.scheduler.kv.pool.num_used
+        if self._decode_run is not None and isinstance(self._engine.core, FastForwardCore):
+            num_used += len(self._engine.core.in_need(self._decode_run.num_begun(self.events.now)))
+        return num_used / len(pool)
+
     def _add(self, job: Job) -> None:
         self._catch_up()
         params = sampling_params(job.max_tokens)
@@ -159,7 +165,7 @@ class Replica:
         self._must_drain = False
         if isinstance(self._engine.core, FastForwardCore) and (run := self._engine.core.next_decode_run()) is not None:
             self._decode_run = run
-            self.events.at(float(run.returns[-1]), self._end_decode_run, run)
+            self.events.at(run.returns[-1], self._end_decode_run, run)
             return
         self.tiers.land()
         outputs = self._engine.step()
@@ -199,7 +205,8 @@ class Replica:
         num_steps = len(under_way.ends) if run else under_way.num_begun(self.events.now)
         self._decode_run = None
         self._engine.core.advance(under_way, num_steps)
-        self.busy_s = float(np.add.accumulate([self.busy_s, *under_way.busy_s(num_steps)])[-1])
+        for seconds in under_way.busy_s(num_steps):
+            self.busy_s += seconds
         self.events.at(self.clock.now(), self._step_done, [])
 
     # ---------------------------------------------------------------- KV caches from elsewhere
@@ -226,16 +233,18 @@ class Replica:
         has_slot = self.num_running + len(scheduler.waiting) < self._engine.config.max_num_seqs
         return has_slot and reserved + needed <= scheduler.kv.pool.num_free
 
-    def _import_kv(self, token_ids: np.ndarray) -> None:
+    def _import_kv(self, token_ids: Sequence[int]) -> None:
         """Put a prompt's full blocks into the prefix cache, where the engine will find them.
 
         That is how an engine without a notion of transfers takes one in; the tail that fills no block is
         computed again.
         """
+        if isinstance(self._engine.core, FastForwardCore):
+            self._engine.core.register_all()
         pool, size = self._engine.scheduler.kv.pool, self._engine.scheduler.kv.block_size
         num_blocks = min(len(token_ids) // size, pool.num_free)
         blocks = pool.allocate(num_blocks)
-        for block_id, block_hash in zip(blocks, block_hashes(ROOT, token_ids.tolist(), size)):
+        for block_id, block_hash in zip(blocks, block_hashes(ROOT, token_ids, size)):
             pool.register(block_id, block_hash)
         pool.release(blocks)
 

@@ -1,11 +1,11 @@
 """Which replica gets a request. A router sees what a gateway sees: what it sent where, and what came back."""
 
 import itertools
+import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
-import numpy as np
 from pydantic import Field
 
 from course.simulator.cluster.replica import Replica
@@ -55,11 +55,11 @@ class RoundRobin(Router):
 class RandomChoice(Router):
     """Any replica. By chance some get more than others, and their queues show it."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
-        return replicas[int(self._rng.integers(len(replicas)))]
+        return self._rng.choice(replicas)
 
 
 class PrefixAware(Router):
@@ -137,7 +137,7 @@ class HotReplica(Router):
     A sticky session gone wrong, a stale address list, or one tenant that outgrew the others.
     """
 
-    def __init__(self, inner: Router, share: float, rng: np.random.Generator) -> None:
+    def __init__(self, inner: Router, share: float, rng: random.Random) -> None:
         self._inner, self._share, self._rng = inner, share, rng
 
     def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
@@ -154,7 +154,7 @@ def prefixes_of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
         yield name, tokens
 
 
-def make_router(config: RouterConfig, rng: np.random.Generator) -> Router:
+def make_router(config: RouterConfig, rng: random.Random) -> Router:
     """The router that a configuration asks for."""
     makers: dict[str, Callable[[], Router]] = {
         "round_robin": RoundRobin,

@@ -1,7 +1,6 @@
 """What a simulated fleet leaves behind: every request as its client saw it, every replica, and samples over time."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,9 +27,8 @@ class Sample:
 
     @classmethod
     def of(cls, moment: float, replica: Replica) -> "Sample":
-        pool = replica.engine.scheduler.kv.pool
-        kv_used = pool.num_used / len(pool)
-        return cls(moment, replica.name, replica.outstanding, replica.num_waiting, replica.num_running, kv_used)
+        waiting, running = replica.num_waiting, replica.num_running
+        return cls(moment, replica.name, replica.outstanding, waiting, running, replica.kv_used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class ReplicaReport:
     num_recomputed_tokens: int
 
     @classmethod
-    def of(cls, replica: Replica, records: Iterable[ClientRecord], end: float) -> "ReplicaReport":
+    def of(cls, replica: Replica, num_requests: int, end: float) -> "ReplicaReport":
         """When the run has ended."""
         engine = replica.engine
         queries = engine.scheduler.prefix_queries
@@ -65,7 +63,7 @@ class ReplicaReport:
             stopped=end if replica.stopped is None else min(replica.stopped, end),
             busy_s=replica.busy_s,
             num_steps=engine.scheduler.num_steps,
-            num_requests=sum(record.replica == replica.name and record.completed for record in records),
+            num_requests=num_requests,
             num_output_tokens=replica.num_output_tokens,
             prefix_hit_rate=engine.scheduler.prefix_hits / queries if queries else 0.0,
             num_preemptions=engine.scheduler.num_preemptions,
@@ -138,16 +136,16 @@ class FleetRun:
         written = sum(report.num_output_tokens for report in self.reports)
         return written - sum(record.num_tokens for record in self.records)
 
-    def request_records(self, since: Since = "intended") -> list[RequestRecord]:
+    def request_records(self, since: Since = "sent") -> list[RequestRecord]:
         """Rows for `minillm.observe`, with clients' stamps; without requests that were never sent."""
         rows = (record.as_request_record(since) for record in self.records)
         return [row for row in rows if row is not None]
 
-    def summary(self, slo: SLO | None = None, since: Since = "intended") -> Summary:
+    def summary(self, slo: SLO | None = None, since: Since = "sent") -> Summary:
         """Latencies as clients saw them.
 
         Args:
-            since: "intended" counts the time a client held a request back; "sent" leaves it out.
+            since: "sent" leaves out the time a client held a request back; "intended" counts it.
         """
         return summarize(self.request_records(since), slo)
 

@@ -19,11 +19,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from course.simulator.cluster.jobs import Job
 from course.simulator.errors import WorkloadError
+from course.simulator.fast_forward import FastForwardCore
 from course.simulator.workload.streams import WorkloadModel
 from minillm.core.block_pool import ROOT, block_hashes
 from minillm.core.request import RequestStatus
@@ -82,7 +82,7 @@ class ReplicaTiers:
     def __init__(self, tiers: Sequence[Tier], engine: Engine) -> None:
         self.hits = {tier.config.name: 0 for tier in tiers}
         """Prompt tokens fetched from each tier."""
-        self._tiers, self._scheduler, self._kv = tiers, engine.scheduler, engine.scheduler.kv
+        self._tiers, self._core, self._scheduler, self._kv = tiers, engine.core, engine.scheduler, engine.scheduler.kv
         self._fetching: dict[Job, list[bytes]] = {}
         """The blocks that each job waits for, and those before them."""
         self._fetched: dict[Job, list[bytes]] = {}
@@ -106,6 +106,7 @@ class ReplicaTiers:
         """
         if not self._tiers:
             return None
+        self._see_all()
         hashes = self._hashes(job.token_ids[:-1])  # one token at least is computed, for its logits
         end, arrivals = len(self._cached(hashes)), []
         for tier in self._tiers:
@@ -131,6 +132,7 @@ class ReplicaTiers:
         """
         if self._fetched and self._scheduler.num_running < self._scheduler.config.max_num_seqs:
             self._fetched = {job: hashes for job, hashes in self._fetched.items() if is_waiting(job)}
+            self._see_all()
             pool, held = self._kv.pool, []
             for hashes in self._fetched.values():
                 cached = self._cached(hashes)
@@ -148,11 +150,16 @@ class ReplicaTiers:
         """Let what comes for a job come for nothing. False: nothing was on its way."""
         return self._fetching.pop(job, None) is not None
 
-    def write(self, token_ids: np.ndarray) -> None:
+    def write(self, token_ids: Sequence[int]) -> None:
         """Keep the full blocks of a prompt that has been computed."""
         hashes = self._hashes(token_ids) if self._tiers else []
         for tier in self._tiers:
             tier.write(hashes, self._block_bytes)
+
+    def _see_all(self) -> None:
+        """Have all that the engine has written in its prefix cache, before looking into that."""
+        if isinstance(self._core, FastForwardCore):
+            self._core.register_all()
 
     def _cached(self, hashes: Sequence[bytes]) -> list[int]:
         """The GPU's blocks that hold these, from the first on."""
@@ -163,8 +170,8 @@ class ReplicaTiers:
             found.append(block_id)
         return found
 
-    def _hashes(self, token_ids: np.ndarray) -> list[bytes]:
-        return block_hashes(ROOT, token_ids.tolist(), self._kv.block_size)
+    def _hashes(self, token_ids: Sequence[int]) -> list[bytes]:
+        return block_hashes(ROOT, token_ids, self._kv.block_size)
 
 
 def is_waiting(job: Job) -> bool:

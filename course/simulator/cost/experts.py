@@ -13,14 +13,8 @@ of them, with their number taken for normally distributed (z is where the larges
 1958). And it reads as many distinct experts with N = E (1 - (1 - k/E)^T), which all ranks read together, and μ = N / M.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
-
-Number = Any
-"""A float, or a numpy array of floats: one for each step."""
-Maximum = Callable[[Number, Number], Number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +27,28 @@ class ExpertRanks:
     skew: float
     """The busiest rank's long-run share of the rows, in even shares."""
 
-    def rows(self, tokens: Number, maximum: Maximum = max) -> Number:
-        """Its rows: one for each token that it computes with one of its experts.
-
-        Args:
-            tokens: T.
-            maximum: `max`, or `numpy.maximum` when `tokens` is an array.
-        """
+    def rows(self, tokens: float) -> float:
+        """Its rows: one for each token that it computes with one of its experts."""
         mean = self.skew * self.even_rows(tokens)
         most = tokens * min(self.experts_per_token, self.num_experts // self.ranks)
-        return self._largest(mean, self.experts_per_token, most, maximum)
+        return self._largest(mean, self.experts_per_token, most)
 
-    def even_rows(self, tokens: Number) -> Number:
+    def even_rows(self, tokens: float) -> float:
         """Rows that each rank would compute if all had the same."""
         return tokens * self.experts_per_token / self.ranks
 
-    def woken(self, tokens: Number, maximum: Maximum = max) -> Number:
-        """`share_woken`, if all ranks read as many experts as the busiest. Arguments: as of `rows`."""
+    def woken(self, tokens: float) -> float:
+        """`share_woken`, if all ranks read as many experts as the busiest."""
         idle = max(self.num_experts - self.experts_per_token, 1)
-        return (self.ranks * self.experts(tokens, maximum) - self.experts_per_token) / idle
+        return (self.ranks * self.experts(tokens) - self.experts_per_token) / idle
 
-    def experts(self, tokens: Number, maximum: Maximum = max) -> Number:
-        """Distinct experts that it reads. Arguments: as of `rows`."""
+    def experts(self, tokens: float) -> float:
+        """Distinct experts that it reads."""
         own = self.num_experts // self.ranks
         mean = own * (1 - (1 - self.skew * self.experts_per_token / self.num_experts) ** tokens)
-        return self._largest(mean, mean * self.ranks, own, maximum)
+        return self._largest(mean, mean * self.ranks, own)
 
-    def _largest(self, mean: Number, drawn: Number, most: Number, maximum: Maximum) -> Number:
-        deviation = (mean * maximum(self.num_experts - drawn, 0.0) / max(self.num_experts - 1, 1)) ** 0.5
+    def _largest(self, mean: float, drawn: float, most: float) -> float:
+        deviation = (mean * max(self.num_experts - drawn, 0.0) / max(self.num_experts - 1, 1)) ** 0.5
         z = NormalDist().inv_cdf((self.ranks - 3 / 8) / (self.ranks + 1 / 4))
-        return -maximum(-(mean + z * deviation), -most)  # at most that many
+        return min(mean + z * deviation, most)

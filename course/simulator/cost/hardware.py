@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat, PositiveFloat, field_validator
 
 from course.simulator.errors import PricingError, UnknownHardwareError
-from minillm.core.params import StrictModel
+from minillm.strict_model import StrictModel
 from minillm.text_files import read_text
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Hardware(StrictModel):
 
     name: str
     flops: dict[str, PositiveFloat]
-    """Peak FLOP/s of matrix products by dtype: bfloat16 always; float32 and fp8 where the chip has them."""
+    """Peak FLOP/s of matrix products by dtype: bfloat16 always; float32, fp8 and fp4 where the chip has them."""
     bandwidth: PositiveFloat
     """Peak memory bandwidth, bytes/s."""
     memory_class: Literal["hbm", "gddr"] = "gddr"
@@ -42,6 +42,8 @@ class Hardware(StrictModel):
     """To the other accelerators of its server, bytes/s in one direction."""
     link_class: Literal["nvlink", "pcie_p2p", "pcie"] = "nvlink"
     """What that link is. PCIe without peer-to-peer goes through host memory."""
+    measured_link: str | None = None
+    """The link as all_reduce.json names it, where all-reduces over such links were measured."""
     host_link: PositiveFloat
     """To host memory (PCIe), bytes/s in one direction: what swapping goes through."""
     watts: PositiveFloat | None = None
@@ -67,7 +69,7 @@ class Hardware(StrictModel):
 
 def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
     """A row of gpus.json, in TFLOP/s, GB/s and dollars per hour; memory in GiB, as PyTorch reports it."""
-    peaks = {"bfloat16": row["tflops"], "float32": row["fp32"], "fp8": row["fp8"]}
+    peaks = {"bfloat16": row["tflops"], "float32": row["fp32"], "fp8": row["fp8"], "fp4": row.get("fp4")}
     return Hardware(
         name=name,
         flops={dtype: peak * TERA for dtype, peak in peaks.items() if peak is not None},
@@ -76,6 +78,7 @@ def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
         memory=row["gib"] * GIB,
         link=row["link"] * GIGA,
         link_class=row["link_class"],
+        measured_link=row.get("measured_link"),
         host_link=row["host_link"] * GIGA,
         watts=row.get("watts"),
         is_gpu=True,

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from course.simulator.cost.models import PricedModel
 from course.simulator.errors import PricingError
-from minillm.core.params import StrictModel
+from minillm.strict_model import StrictModel
 
 ADAPTER_BYTES = 2
 """Bytes of a parameter: adapters stay in bfloat16, whatever the weights are in."""
@@ -48,7 +48,7 @@ class Lora(StrictModel):
         """Expected number of different adapters among those of so many requests: n (1 - (1 - 1/n)^B).
 
         Args:
-            requests: B, a number or a numpy array of them.
+            requests: B, a number.
         """
         return self.adapters * (1 - (1 - 1 / self.adapters) ** requests)
 

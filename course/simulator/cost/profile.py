@@ -5,17 +5,18 @@ A number without its error is a rumour, so both travel in one file.
 
 import datetime
 import json
+import math
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from course.simulator.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
-from course.simulator.cost.roofline import HOST, LINK, ROOFLINE, STACK, Constants
+from course.simulator.cost.roofline import HIGHEST, HOST, LINK, ROOFLINE, STACK, Constants
 from course.simulator.errors import PricingError
-from minillm.core.params import StrictModel
 from minillm.host.errors import StorageError
 from minillm.host.storage import cache_home, write_whole
+from minillm.strict_model import StrictModel
 
 PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profiles").glob("*.json"))}
 """Profiles that come with minillm, by name: fitted to public measurements, which their files name."""
@@ -31,8 +32,8 @@ CPU_PRIORS: dict[str, float] = _PRIORS["cpu"]
 """A CPU does its own launching, so none of it runs beside the work: it is in layer_s, step_s and request_s."""
 
 
-LEFT_OUT_ERROR: dict[str, str] = _PRIORS["left_out_error"]
-"""By recording: how far typical constants are off on it, to which it was not fitted."""
+WAIT_S = 7e-6
+"""Until the last rank has reached an all-reduce: what typical constants count in their latency, a guess."""
 
 
 class Profile(StrictModel):
@@ -43,8 +44,35 @@ class Profile(StrictModel):
     version: Literal[1] = 1
     hardware: Hardware
     constants: Constants
+    by_weights: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """By dtype of the weights: constants that differ with it, such as what products in fp8 reach of their own peak."""
+    by_kv: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """By dtype of the KV cache, where constants differ with it: attention that widens int8 reads it more slowly."""
+    client_s: float = Field(0.0, ge=0)
+    """Seconds that a request and its first token spend between client and scheduler: HTTP, tokenizing, both ways."""
+    separate_prompts: bool = False
+    """The engine computes prompts in steps of their own, during which answers wait."""
     provenance: dict[str, Any] = Field(default_factory=dict)
-    """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached."""
+    """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached; `stack` is
+    the serving software by its version, and `newer` what later versions of it have changed."""
+
+    def for_weights(self, dtype: str) -> "Profile":
+        """With the constants of weights in this dtype.
+
+        Raises:
+            PricingError: there are some, but none of this dtype.
+        """
+        if not self.by_weights:
+            return self
+        known = "bfloat16" if dtype == "float16" else dtype  # they take the same time
+        if known not in self.by_weights:
+            told, fitted = self.provenance.get("engine", "this profile"), ", ".join(self.by_weights)
+            raise PricingError(f"{told} was measured with weights in {fitted}, not {dtype}: name one (--weight-dtype)")
+        return self.replace(constants=self.constants.replace(**self.by_weights[known]), by_weights={})
+
+    def for_kv(self, dtype: str) -> "Profile":
+        """With the constants of a KV cache in this dtype, where those are others."""
+        return self.replace(constants=self.constants.replace(**self.by_kv.get(dtype, {})), by_kv={})
 
     def write(self, path: Path) -> None:
         content = json.dumps(self.model_dump(), indent=2) + "\n"
@@ -70,6 +98,78 @@ def roofline_profile(hardware: Hardware) -> Profile:
     return Profile(hardware=hardware, constants=ROOFLINE, provenance={"source": "pure roofline, nothing fitted"})
 
 
+ENGINES: dict[str, Any] = json.loads((Path(__file__).parent / "engines.json").read_text())
+"""Constants fitted to public measurements of serving points (`make fit` writes them):
+
+    what chips of a generation reach  x  what a backend makes of it there  x  a version's own factor
+
+The last two are factors, left out where they are 1, of all weights or by their dtype."""
+
+
+GENERATIONS = ("hopper", "blackwell")
+FAMILIES = (("h100-sxm", "h200"), ("b200", "b300", "gb200", "gb300"))
+"""Cards with the same chip, or nearly."""
+
+
+def generation_of(card: str) -> str | None:
+    """The chip's: "hopper" or "blackwell"; None = no constants were fitted to such chips."""
+    return next((name for name, cards in zip(GENERATIONS, FAMILIES) if card in cards), None)
+
+
+def similar_card(engine: str, card: str) -> str | None:
+    """The card on which an engine was measured whose constants count on this one: itself, or one with such a chip;
+    None = there is none."""
+    cards = ENGINES["engines"].get(engine, {}).get("points", {})
+    family = next((each for each in FAMILIES if card in each), ())
+    return next((each for each in (card, *family) if each in cards), None)
+
+
+def engine_profile(name: str) -> Profile:
+    """An engine of some version on a card: "vllm-0.19@h200".
+
+    Raises:
+        UnknownHardwareError: no such card.
+        PricingError: nothing was fitted to this engine, or on no such card.
+    """
+    engine, _, card = name.partition("@")
+    if engine not in ENGINES["engines"]:
+        raise PricingError(f"no constants of engine {engine!r}: there are {', '.join(ENGINES['engines'])}")
+    hardware = find_hardware(card)
+    fitted = ENGINES["engines"][engine]
+    like, generation = similar_card(engine, hardware.name), generation_of(hardware.name)
+    if like is None:
+        cards = ", ".join(fitted["points"])
+        raise PricingError(f"no constants of {engine} on {hardware.name}: there are those on {cards}")
+    levels = ENGINES["chips"][generation], ENGINES["backends"][fitted["backend"]].get(generation, {}), fitted
+    constants = _product([level.get("constants", {}) for level in levels])
+    dtypes = ENGINES["chips"][generation]["by_weights"]
+    by_weights = {dtype: _product([level.get("by_weights", {}).get(dtype, {}) for level in levels]) for dtype in dtypes}
+    client_s = constants.pop("client_s")
+    return Profile(
+        hardware=hardware,
+        constants=Constants(**ENGINES["shared"], **constants),
+        by_weights=by_weights,
+        client_s=client_s,
+        separate_prompts=fitted["backend"] == "sglang",
+        provenance={
+            "source": ENGINES["source"],
+            "stack": engine,
+            "engine": engine,
+            "fitted to": like,
+            "points": fitted["points"][like],
+        },
+    )
+
+
+def _product(levels: list[dict[str, float]]) -> dict[str, float]:
+    """The first level's constants, times the others' factors, within what is possible."""
+    first, *factors = levels
+    return {
+        name: min(value * math.prod(each.get(name, 1.0) for each in factors), HIGHEST.get(name, math.inf))
+        for name, value in first.items()
+    }
+
+
 def typical_profile(hardware: Hardware) -> Profile:
     """What a fit starts from, and all there is for hardware that has not been measured."""
     provenance = {"source": "typical constants, not fitted to this hardware"}
@@ -93,14 +193,16 @@ def moved(profile: Profile, hardware: Hardware) -> Profile:
     carried = {name: getattr(profile.constants, name) for name in (*HOST, *STACK)}
     told, old = profile.provenance, profile.hardware.name
     source = f"host and stack of {old} ({told.get('source', 'unknown')}); typical shares of {hardware.name}'s peaks"
-    fit = {key: told[key] for key in ("model", "tp", "weight_dtype") if key in told}
+    fit = {key: told[key] for key in ("stack", "newer", "model", "tp", "weight_dtype") if key in told}
     constants = typical_constants(hardware).replace(**carried)
+    if hardware.measured_link and hardware.link_class.startswith("pcie"):
+        constants = constants.replace(wait_s=WAIT_S)
     return Profile(hardware=hardware, constants=constants, provenance={"source": source, "hardware": old, **fit})
 
 
 def find_profile(name: str) -> Profile:
     """The profile in a file, a packaged one by its name, or the best there is for a hardware's name: measured, or
-    today's stack on it.
+    today's stack (vLLM 0.19) on it.
 
     Raises:
         UnknownHardwareError: no such hardware.
@@ -114,6 +216,8 @@ def find_profile(name: str) -> Profile:
             return Profile.read(this_machine_path())
         except PricingError as error:
             raise PricingError(f"{error}. Measure this machine anew: `minillm calibrate`") from None
+    if "@" in name:
+        return engine_profile(name)
     if name in PACKAGED:
         packaged = Profile.read(PACKAGED[name])
         return moved(packaged, find_hardware(packaged.hardware.name))

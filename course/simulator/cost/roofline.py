@@ -3,19 +3,16 @@
 A step with T new tokens, R rows of logits and B requests takes as long as
 
     linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantisation
-    attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (tp BW eff_kv)]
-    all-reduce   2 L [α + min(2 (tp-2) hop + 2 (tp-1)/tp T h bytes / link, (tp-1) T h bytes / link)]
+    attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (tp BW eff_kv)], prompts + decodes
+    all-reduce   2 L [waiting + min(α + β T h bytes, the same with other α and β)]: see all_reduce.py
     gaps         L x (what the small kernels of a layer take), and a little more with prompts
     host         the step waits for it where it is longer than all of the above
 
 plus a fixed time per step and per request. n are a request's new tokens, c those already in the cache. Of a mixture of
-experts, P are the parameters that a token goes through, and W grows with T: see `arithmetic.share_woken`; with expert
-parallelism (experts.py), its layers have two all-to-alls in place of one all-reduce, and wait for the busiest rank.
+experts, P are the parameters that a token goes through, and W grows with T: see `arithmetic.share_woken`. With expert
+parallelism (experts.py) its layers wait for the busiest rank; with data-parallel attention, two all-to-alls take the
+place of the all-reduce.
 LoRA adapters are matrix products of their own beside the linear layers: see lora.py.
-
-An all-reduce goes the faster of two ways: in 2 (tp-1) hops, as a reduce-scatter and an all-gather (Patarasuk and Yuan
-2009), or at once, every rank reading all that the others have. The second needs a kernel of its own, which vLLM has for
-NVLink (pull request 2192). Either way large messages reach more of the bandwidth: hops take as long for small ones.
 
 With pp pipeline stages (Huang et al. 2019, GPipe; Narayanan et al. 2021, "Efficient Large-Scale Language Model
 Training on GPU Clusters Using Megatron-LM") the B requests run as m = min(pp, B) micro-batches, one behind the other:
@@ -29,30 +26,26 @@ one that has a long prompt, and unequal stages, such as the last, which has the 
 
 Williams et al. 2009 (roofline) give the two maxima, Shoeybi et al. 2019 (Megatron-LM) the two all-reduces a
 layer, Pope et al. 2022 ("Efficiently Scaling Transformer Inference") the use of both for decoding.
-
-The formula is written once, for floats and for numpy arrays: simulating prices one step at a time, fitting
-prices ten thousand.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Annotated
 
 from pydantic import Field
 
+from course.simulator.cost.all_reduce import AllReduce
 from course.simulator.cost.hardware import Hardware
 from course.simulator.cost.lora import ADAPTER_BYTES
 from course.simulator.cost.models import PricedModel
 from course.simulator.cost.placement import Placement
 from course.simulator.errors import PricingError
 from minillm.core.batch import ScheduledRequest
-from minillm.core.params import StrictModel
 from minillm.kernels.attention.window import Window
-from minillm.model.arithmetic import DTYPE_BYTES, LAYER_BYTES, share_woken
+from minillm.model.arithmetic import DTYPE_BYTES, share_woken
+from minillm.strict_model import StrictModel
 
-Number = Any
-"""A float, or a numpy array of floats: one for each step."""
 EVERYTHING = Window()
 """Every token sees all before it."""
 
@@ -74,10 +67,14 @@ class Constants(StrictModel):
 
     mfu: Share = 1.0
     """Model FLOPs utilisation: share of peak FLOP/s that matrix products of many tokens reach."""
+    expert_mfu: Share | None = None
+    """The same in products with experts, each of which has a few of the tokens; None = as in all others."""
     half_tokens: float = Field(0.0, ge=0)
     """MFU(T) = mfu T / (T + half_tokens): with this many tokens a step reaches half of it."""
     bandwidth: Share = 1.0
     """Share of peak memory bandwidth when reading weights."""
+    expert_bandwidth: Share | None = None
+    """The same for the weights of experts, which are many small matrices; None = as for all others."""
     serial: float = Field(0.0, ge=0, le=1)
     """Share of the shorter of computing and reading weights that does not run beside the longer. 0 on a GPU, which
     has thousands of threads to wait with; near 1 on a CPU, whose cores stop multiplying while they wait."""
@@ -85,8 +82,11 @@ class Constants(StrictModel):
     """The same when attention reads the KV cache."""
     attention_mfu: Share = 1.0
     """Share of peak FLOP/s inside attention."""
+    wait_s: Seconds | None = None
+    """Seconds until the last rank has reached an all-reduce, whose own time is taken from measurements of such links
+    where there are any (all_reduce.json); None = from the next three constants."""
     link: Share = 1.0
-    """Share of the link's bandwidth that a large all-reduce reaches."""
+    """Share of the link's bandwidth that a large all-reduce or all-to-all reaches."""
     link_latency_s: Seconds = 0.0
     """Seconds per all-reduce or all-to-all, however small (α); of two ranks, if link_hop_s isn't 0."""
     link_hop_s: Seconds = 0.0
@@ -94,6 +94,16 @@ class Constants(StrictModel):
     a fit was to the ranks themselves, so that link_latency_s has it."""
     layer_s: Seconds = 0.0
     """Seconds per layer that no other term has: small kernels, and the gaps between kernels."""
+    expert_layer_s: Seconds = 0.0
+    """Further seconds per layer with experts: routing, sorting tokens by expert, adding the parts up."""
+    latent_layer_s: Seconds = 0.0
+    """Further seconds per layer with latent attention: projections down and up, more kernels."""
+    recurrent_layer_s: Seconds = 0.0
+    """Further seconds per layer with a recurrent state in place of attention."""
+    exchange_s: Seconds = 0.0
+    """Seconds per all-to-all of data-parallel attention, waiting included; 0 = as link_latency_s."""
+    rank_prefill_s: Seconds = 0.0
+    """Further seconds of a step that computes prompts on data-parallel ranks, which wait for one another."""
     launch_s: Seconds = 0.0
     """Host seconds to launch one layer's kernels; near zero with CUDA graphs."""
     host_s: Seconds = 0.0
@@ -102,22 +112,41 @@ class Constants(StrictModel):
     """Further host seconds of a step that computes prompts."""
     prefill_s: Seconds = 0.0
     """Further seconds of a step that computes prompts, which nothing hides: other kernels, that begin cold."""
+    prefill_layer_s: Seconds = 0.0
+    """The same per layer: kernels that no CUDA graph holds, launched one by one."""
+    latent_prefill_layer_s: Seconds = 0.0
+    """Further seconds of the same kind per layer with latent attention."""
+    recurrent_prefill_layer_s: Seconds = 0.0
+    """Further seconds of the same kind per layer with a recurrent state."""
     step_s: Seconds = 0.0
     """Seconds per step that nothing hides: sampling, copying the tokens back, waking up."""
     request_s: Seconds = 0.0
     """The same per request in the step."""
 
 
-CHIP = ("mfu", "half_tokens", "bandwidth", "serial", "kv_bandwidth", "attention_mfu")
+CHIP = ("mfu", "expert_mfu", "half_tokens", "bandwidth", "expert_bandwidth", "serial", "kv_bandwidth", "attention_mfu")
 """What the chip reaches of its data sheet, by shape and accumulation: another chip reaches other shares."""
 LINK = ("link", "link_latency_s", "link_hop_s")
 """Constants of the wires between accelerators: they belong to the server."""
 HOST = ("launch_s", "host_s", "prefill_host_s", "request_s")
 """What the host does, for each step and each request, and how long it takes to launch."""
-STACK = ("layer_s", "prefill_s", "step_s")
+STACK = (
+    "layer_s",
+    "expert_layer_s",
+    "latent_layer_s",
+    "recurrent_layer_s",
+    "wait_s",
+    "exchange_s",
+    "prefill_s",
+    "prefill_layer_s",
+    "latent_prefill_layer_s",
+    "recurrent_prefill_layer_s",
+    "rank_prefill_s",
+    "step_s",
+)
 """Constants of the software on the device: small kernels and their gaps, sampling. With HOST, this is what carries
 over to another accelerator in a server like the one that was measured."""
-SHARES = frozenset({"mfu", "bandwidth", "kv_bandwidth", "attention_mfu", "link"})
+SHARES = frozenset({"mfu", "expert_mfu", "bandwidth", "expert_bandwidth", "kv_bandwidth", "attention_mfu", "link"})
 HIGHEST = {**dict.fromkeys(SHARES, MAX_SHARE), "serial": 1.0}
 """The constants that are limited from above."""
 ROOFLINE = Constants()
@@ -126,20 +155,50 @@ ROOFLINE = Constants()
 
 @dataclass(slots=True)
 class StepWork:
-    """What a price depends on. Numbers, or arrays with one entry per step."""
+    """What a price depends on."""
 
-    tokens: Number
+    tokens: float
     """T: new tokens."""
-    logits: Number
+    logits: float
     """R: rows that sample, or check a draft."""
-    requests: Number
+    requests: float
     """B: requests in the step."""
-    pairs: Number
+    pairs: float
     """Σ n c + n (n + 1) / 2: (query, key) pairs that causal attention scores, per head; fewer with a window."""
-    context: Number
+    context: float
     """Σ (c + n): tokens whose keys and values are read; fewer with a window."""
-    prefills: Number
-    """1 if the step computes more than one token of some request, else 0."""
+    prefills: float
+    """Requests of which more than one token is computed; a draft's don't count."""
+    prompt_tokens: float = 0
+    """Of the tokens, those of such requests."""
+    prompt_pairs: float = 0
+    """Of the pairs, those of such requests."""
+    prompt_context: float = 0
+    """Of the context, that of such requests."""
+
+    def add(self, tokens: int, logits: int, pairs: int, context: int, is_prompt: bool) -> None:
+        """Count one more request."""
+        self.tokens += tokens
+        self.logits += logits
+        self.requests += 1
+        self.pairs += pairs
+        self.context += context
+        if is_prompt:
+            self.prefills += 1
+            self.prompt_tokens += tokens
+            self.prompt_pairs += pairs
+            self.prompt_context += context
+
+    @classmethod
+    def of_prompt(cls, tokens: int, cached: int = 0) -> "StepWork":
+        """One prompt's tokens behind so many cached ones; the last of them samples."""
+        pairs, context = tokens * cached + tokens * (tokens + 1) // 2, cached + tokens
+        return cls(tokens, 1, 1, pairs, context, 1, tokens, pairs, context)
+
+    @classmethod
+    def of_decodes(cls, requests: int, context: float) -> "StepWork":
+        """One token for each of the requests, which see so many tokens each."""
+        return cls(requests, requests, requests, requests * context, requests * context, 0)
 
 
 def work_of(requests: tuple[ScheduledRequest, ...], window: Window = EVERYTHING) -> StepWork:
@@ -148,54 +207,59 @@ def work_of(requests: tuple[ScheduledRequest, ...], window: Window = EVERYTHING)
     Args:
         window: what a token sees.
     """
-    tokens = logits = pairs = context = drafts = 0
+    work = StepWork(0, 0, 0, 0, 0, 0)
     for scheduled in requests:
         new, start = scheduled.num_tokens, scheduled.start
-        tokens += new
-        drafts += scheduled.num_drafts
-        logits += scheduled.samples + scheduled.num_drafts
-        context += start + new
-        pairs += new * start + new * (new + 1) // 2
+        context = start + new
+        pairs = new * start + new * (new + 1) // 2
         if window.size is not None:
             # No token sees more than `most`: take off the keys that have left its sight, 1, 2, ... of the last ones.
             most = window.size + window.sinks
             context -= max(start + 1 - most, 0)
             before, after = max(start - most, 0), max(start + new - most, 0)
             pairs -= (after * (after + 1) - before * (before + 1)) // 2
-    return StepWork(tokens, logits, len(requests), pairs, context, int(tokens - drafts > len(requests)))
+        is_prompt = new - scheduled.num_drafts > 1
+        work.add(new, scheduled.samples + scheduled.num_drafts, pairs, context, is_prompt)
+    return work
 
 
-def micro_batch(work: StepWork, pp: int, maximum: Callable[[Number, Number], Number]) -> StepWork:
+def micro_batch(work: StepWork, pp: int) -> StepWork:
     """The work of one of min(pp, requests) equal parts of a step; `prefills` is the whole step's."""
-    num = -maximum(-pp, -work.requests)
-    tokens, logits, requests = work.tokens / num, work.logits / num, work.requests / num
-    return StepWork(tokens, logits, requests, work.pairs / num, work.context / num, work.prefills)
+    num = min(pp, work.requests)
+    part = StepWork(*(getattr(work, each.name) / num for each in fields(work)))
+    part.prefills = work.prefills
+    return part
 
 
 @dataclass(slots=True)
 class StepTime:
     """Seconds of one step, by cause."""
 
-    linear: Number
-    attention: Number
-    all_reduce: Number
+    linear: float
+    attention: float
+    all_reduce: float
     """And all-to-all of expert parallelism, and hand-overs between pipeline stages."""
-    gaps: Number
-    waiting_for_host: Number
+    gaps: float
+    waiting_for_host: float
     """How much longer the host took to launch the step than the device to do it."""
-    fixed: Number
+    fixed: float
     """Per step and per request: not hidden behind anything."""
     work: StepWork
     """What this is the price of."""
 
     @property
-    def forward(self) -> Number:
+    def forward(self) -> float:
         """Until the pass is done; `fixed` comes after it."""
         return self.linear + self.attention + self.all_reduce + self.gaps + self.waiting_for_host
 
     @property
-    def total(self) -> Number:
+    def total(self) -> float:
         return self.forward + self.fixed
+
+    def __add__(self, later: "StepTime") -> "StepTime":
+        """Two steps, one after the other, as one; `work` is the first one's."""
+        parts = (each.name for each in fields(self) if each.name != "work")
+        return StepTime(**{name: getattr(self, name) + getattr(later, name) for name in parts}, work=self.work)
 
 
 DEQUANT_OPS = 4
@@ -218,15 +282,25 @@ class StepTimeModel:
         tp, dtype = placement.tp, placement.weight_dtype
         compute_dtype = "bfloat16" if dtype in WIDENED else dtype
         peak = hardware.peak_flops(compute_dtype) * tp
+        wide = model.wide_params(dtype)
         activation_bytes = DTYPE_BYTES["float32" if dtype == "float32" else "bfloat16"]
         attention_peak = hardware.peak_flops("float32" if dtype == "float32" else "bfloat16") * tp
         self.constants, self.skip, self.pp, self.lora = constants, model.skip, placement.pp, placement.lora
         copies = placement.copied_params(model)
-        self.token_s = 2 * (model.layer_params + copies) / (peak * constants.mfu)
+        repeated = placement.repeated_params(model)
+        narrow = model.layer_params - wide + (0 if wide else repeated)
+        wide += repeated if wide else 0
+        wide_peak = hardware.peak_flops("bfloat16") * tp
+        expert_mfu = constants.expert_mfu or constants.mfu
+        chosen = model.experts_per_token * model.expert_params
+        self.token_s = 2 * ((narrow - chosen) / peak + wide / wide_peak) / constants.mfu
+        self.token_s += 2 * chosen / (peak * expert_mfu)
         self.logit_s = 2 * model.head_params / (peak * constants.mfu)
         bandwidth = tp * hardware.bandwidth * constants.bandwidth
-        self.weights_s = (model.read_bytes(dtype) + copies * LAYER_BYTES[dtype]) / bandwidth
-        self.idle_s = (model.read_bytes(dtype, math.inf) - model.read_bytes(dtype)) / bandwidth
+        self.weights_s = (model.read_bytes(dtype) + copies * model.attention_bytes(dtype)) / bandwidth
+        idle_bytes = model.read_bytes(dtype, math.inf) - model.read_bytes(dtype)
+        expert_bandwidth = tp * hardware.bandwidth * (constants.expert_bandwidth or constants.bandwidth)
+        self.idle_s = idle_bytes / expert_bandwidth
         attention_flops = attention_peak * constants.attention_mfu
         self.pair_s = 4 * model.layers * model.decode_size / attention_flops
         self.prompt_pair_s = 4 * model.layers * model.query_size / attention_flops
@@ -238,16 +312,28 @@ class StepTimeModel:
         idle = model.idle_params if dtype in WIDENED else 0
         self.idle_dequant_s = DEQUANT_OPS * idle / (tp * vector_peak)
         self.experts = placement.expert_ranks(model)
-        exchanges = 2 * model.sparse_layers if self.experts else 0
-        reduces = 2 * model.layers - exchanges // 2 if tp > 1 else 0
-        self.reduce_s = (reduces + exchanges) * constants.link_latency_s
-        self.hops_s = reduces * 2 * max(tp - 2, 0) * constants.link_hop_s
-        message = 2 * (tp - 1) / tp * model.hidden * activation_bytes
-        self.reduce_token_s = reduces * message / (hardware.link * constants.link)
-        self.at_once_token_s = self.reduce_token_s * tp / 2 if hardware.link_class == "nvlink" else math.inf
+        exchanges = 2 * model.sparse_layers if placement.dp > 1 else 0
+        # Attention's, and the MLP's, which exchanges replace. A rank's all-reduce carries its own tokens.
+        reduces = (1 if placement.dp > 1 else 2) * model.layers if placement.attention_tp > 1 else 0
+        reduces_token = reduces / placement.dp
+        reduce = AllReduce.of(
+            hardware,
+            placement.attention_tp,
+            constants.wait_s,
+            constants.link,
+            constants.link_latency_s,
+            constants.link_hop_s,
+        )
+        reduced_bytes = model.hidden * activation_bytes
+        self.at_once_s, self.hops_s = (reduces * way.latency_s for way in (reduce.at_once, reduce.in_hops))
+        self.at_once_token_s = reduces_token * reduce.at_once.byte_s * reduced_bytes
+        self.hops_token_s = reduces_token * reduce.in_hops.byte_s * reduced_bytes
+        self.exchange_s = exchanges * (constants.exchange_s or constants.link_latency_s)
         # Of a rank's tokens, (tp - 1) / tp come from others.
-        self.exchange_row_s = exchanges * message / 2 / (hardware.link * constants.link)
-        self.expert_row_s = 2 * model.expert_params / (peak / tp * constants.mfu)
+        message = (tp - 1) / tp * model.hidden * activation_bytes
+        self.exchange_row_s = exchanges * message / (hardware.link * constants.link)
+        groups = self.experts.ranks if self.experts is not None else 1
+        self.expert_row_s = 2 * model.expert_params / (peak / groups * expert_mfu)
         hands_over = placement.pp > 1  # each stage does; the last one's tokens are counted like the others'
         self.hand_over_s = hands_over * placement.pp * constants.link_latency_s
         activations = model.hidden * activation_bytes
@@ -255,39 +341,69 @@ class StepTimeModel:
         adapter = self.lora.params(model)
         self.adapter_s = ADAPTER_BYTES * adapter / bandwidth
         self.adapter_token_s = 2 * adapter / (tp * hardware.peak_flops("bfloat16") * constants.mfu)
+        latent = model.layers if model.latent_size else 0
+        recurrent = model.layers - model.growing_layers if model.fixed_bytes else 0
         self.gaps_s = model.layers * constants.layer_s
+        self.gaps_s += latent * constants.latent_layer_s + recurrent * constants.recurrent_layer_s
+        self.gaps_s += model.sparse_layers * constants.expert_layer_s
+        self.prefill_s = constants.prefill_s + model.layers * constants.prefill_layer_s
+        self.prefill_s += latent * constants.latent_prefill_layer_s + recurrent * constants.recurrent_prefill_layer_s
+        self.prefill_s += constants.rank_prefill_s * (placement.dp > 1)
         self.host_s = model.layers * constants.launch_s + constants.host_s
 
-    def price(self, work: StepWork, maximum: Callable[[Number, Number], Number] = max) -> StepTime:
-        """Seconds that a step takes.
+    def price(self, work: StepWork) -> StepTime:
+        """Seconds that a step takes."""
+        c, part = self.constants, work if self.pp == 1 else micro_batch(work, self.pp)
+        has_prompts = work.prefills > 0
+        linear, attention, all_reduce = self._linear(part), self._attention(part), self._all_reduce(part)
+        gaps = self.gaps_s + self.prefill_s * has_prompts
+        device = linear + attention + all_reduce + gaps
+        host = self.host_s + c.prefill_host_s * has_prompts
+        waiting = max(host - device, 0.0)
+        fixed = c.step_s + c.request_s * work.requests
+        return StepTime(linear, attention, all_reduce, gaps, waiting, fixed, work)
 
-        Args:
-            maximum: `max`, or `numpy.maximum` when the work is made of arrays.
-        """
-        c, part = self.constants, work if self.pp == 1 else micro_batch(work, self.pp, maximum)
-        tokens = part.tokens
-        products, woken = self.token_s * tokens + self.logit_s * part.logits, share_woken(self.skip, tokens)
-        rows: Number = 0.0
+    def _linear(self, work: StepWork) -> float:
+        """Products with weights, while these are read."""
+        tokens, c = work.tokens, self.constants
+        products, woken = self.token_s * tokens + self.logit_s * work.logits, share_woken(self.skip, tokens)
         if self.experts is not None:  # as if all ranks had as much to do as the busiest
-            rows, woken = self.experts.rows(tokens, maximum), self.experts.woken(tokens, maximum)
-            products += self.expert_row_s * (rows - self.experts.even_rows(tokens))
+            woken = self.experts.woken(tokens)
+            products += self.expert_row_s * (self.experts.rows(tokens) - self.experts.even_rows(tokens))
         products *= 1 + c.half_tokens / tokens
         weights = self.weights_s + self.idle_s * woken
         # The rows of one expert are seldom more than a tile.
         dequant = self.dequant_s * -(-tokens // DEQUANT_TILE) + self.idle_dequant_s * woken
-        longer = maximum(products, weights)
-        linear = longer + c.serial * (products + weights - longer) + dequant
+        longer, shorter = max(products, weights), min(products, weights)
+        linear = longer + c.serial * shorter + dequant
         if self.lora.adapters:
-            adapters_s = self.adapter_s * self.lora.distinct(part.requests)
-            linear = linear + maximum(self.adapter_token_s * tokens, adapters_s)
-        pair_s = self.pair_s + (self.prompt_pair_s - self.pair_s) * work.prefills
-        attention = maximum(pair_s * part.pairs, self.context_s * part.context)
-        faster = -maximum(-(self.hops_s + self.reduce_token_s * tokens), -self.at_once_token_s * tokens)
-        all_reduce = self.reduce_s + faster + self.exchange_row_s * rows
-        all_reduce = all_reduce + self.hand_over_s + self.hand_over_token_s * tokens
-        gaps = self.gaps_s + c.prefill_s * work.prefills
-        device = linear + attention + all_reduce + gaps
-        host = self.host_s + c.prefill_host_s * work.prefills
-        waiting = maximum(host - device, 0.0)
-        fixed = c.step_s + c.request_s * work.requests
-        return StepTime(linear, attention, all_reduce, gaps, waiting, fixed, work)
+            adapters_s = self.adapter_s * self.lora.distinct(work.requests)
+            linear += max(self.adapter_token_s * tokens, adapters_s)
+        return linear
+
+    def _attention(self, work: StepWork) -> float:
+        """Scores, while keys and values are read: kernels for prompts, then those for decodes."""
+        decode_pairs, decode_context = work.pairs - work.prompt_pairs, work.context - work.prompt_context
+        prompts = max(self.prompt_pair_s * work.prompt_pairs, self.context_s * work.prompt_context)
+        return prompts + max(self.pair_s * decode_pairs, self.context_s * decode_context)
+
+    def _all_reduce(self, work: StepWork) -> float:
+        """What goes over the links between accelerators."""
+        tokens = work.tokens
+        rows = tokens if self.experts is None else self.experts.rows(tokens)
+        at_once = self.at_once_s + self.at_once_token_s * tokens
+        in_hops = self.hops_s + self.hops_token_s * tokens
+        exchanges = self.exchange_s + self.exchange_row_s * rows
+        return min(at_once, in_hops) + exchanges + self.hand_over_s + self.hand_over_token_s * tokens
+
+    def decode_seconds(self, requests: int, contexts: Iterable[int]) -> list[float]:
+        """Totals of steps in which so many requests decode, by the sum of their contexts in each, tokens: what `price`
+        says, of which only attention and the wait for the host depend on that. Most steps are priced here."""
+        rest = self.price(StepWork(requests, requests, requests, 0, 0, 0))
+        parts = min(self.pp, requests)
+        attention_s = max(self.pair_s, self.context_s)
+        totals = []
+        for context in contexts:
+            device = rest.linear + attention_s * (context / parts) + rest.all_reduce + rest.gaps
+            totals.append(device + max(self.host_s - device, 0.0) + rest.fixed)
+        return totals

@@ -6,10 +6,10 @@ reach the results.
 
 import itertools
 import math
+import random
 from collections.abc import Iterator
 from typing import Protocol
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from course.simulator.errors import WorkloadError
@@ -21,7 +21,7 @@ NANOSECONDS = 1_000_000_000
 class Arrivals(Protocol):
     """When requests come."""
 
-    def times(self, rng: np.random.Generator) -> Iterator[float]:
+    def times(self, rng: random.Random) -> Iterator[float]:
         """Arrival times in ascending order, seconds after the start, without end."""
         ...
 
@@ -29,7 +29,7 @@ class Arrivals(Protocol):
 class AllAtOnce(WorkloadModel):
     """Everything is there at the start: a batch job, or the throughput mode of benchmark tools."""
 
-    def times(self, rng: np.random.Generator) -> Iterator[float]:
+    def times(self, rng: random.Random) -> Iterator[float]:
         return itertools.repeat(0.0)
 
 
@@ -38,7 +38,7 @@ class Deterministic(WorkloadModel):
 
     rate: float = Field(gt=0, description="requests per second")
 
-    def times(self, rng: np.random.Generator) -> Iterator[float]:
+    def times(self, rng: random.Random) -> Iterator[float]:
         return accumulate(itertools.repeat(1 / self.rate))
 
 
@@ -47,8 +47,8 @@ class Poisson(WorkloadModel):
 
     rate: float = Field(gt=0, description="requests per second")
 
-    def times(self, rng: np.random.Generator) -> Iterator[float]:
-        return accumulate(rng.exponential(1 / self.rate) for _ in itertools.count())
+    def times(self, rng: random.Random) -> Iterator[float]:
+        return accumulate(rng.expovariate(self.rate) for _ in itertools.count())
 
 
 class Gamma(WorkloadModel):
@@ -61,10 +61,10 @@ class Gamma(WorkloadModel):
     rate: float = Field(gt=0, description="requests per second")
     cv: float = Field(1.0, gt=0, le=15, description="standard deviation of the gaps over their mean")
 
-    def times(self, rng: np.random.Generator) -> Iterator[float]:
+    def times(self, rng: random.Random) -> Iterator[float]:
         shape = 1 / self.cv**2
         scale = 1 / (self.rate * shape)
-        return accumulate(rng.gamma(shape, scale) for _ in itertools.count())
+        return accumulate(rng.gammavariate(shape, scale) for _ in itertools.count())
 
 
 class VaryingPoisson(WorkloadModel):
@@ -82,8 +82,8 @@ class VaryingPoisson(WorkloadModel):
         """No rate is ever higher; requests per second."""
         raise NotImplementedError
 
-    def times(self, rng: np.random.Generator) -> Iterator[float]:
-        candidates = accumulate(rng.exponential(1 / self.peak) for _ in itertools.count())
+    def times(self, rng: random.Random) -> Iterator[float]:
+        candidates = accumulate(rng.expovariate(self.peak) for _ in itertools.count())
         return (moment for moment in candidates if rng.random() * self.peak < self.rate_at(moment))
 
 
@@ -138,7 +138,7 @@ def accumulate(gaps: Iterator[float]) -> Iterator[float]:
 
 
 def take(
-    arrivals: Arrivals, rng: np.random.Generator, num: int | None = None, duration_s: float | None = None
+    arrivals: Arrivals, rng: random.Random, num: int | None = None, duration_s: float | None = None
 ) -> list[float]:
     """The first `num` arrivals, or those before `duration_s`; with both, whichever ends first.
 

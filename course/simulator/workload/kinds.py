@@ -107,7 +107,7 @@ class Sessions(TrafficModel):
         for number in range(self.turns.at(streams.uniform("turns"))):
             message = self.message if number else self.first
             pieces += (Piece(f"{name}/message-{number}", message.at(streams.uniform("prompt"))),)
-            think_s = round(float(streams["think"].exponential(self.think_s)), 9) if number else 0.0
+            think_s = round(self.think_s * streams["think"].expovariate(1.0), 9) if number else 0.0
             turns.append(Turn(pieces, self.output.at(streams.uniform("output")), think_s))
             pieces = ()
         return turns

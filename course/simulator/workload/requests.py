@@ -9,12 +9,13 @@ answer before it, and its prompt is the former prompt, the former answer, and so
 """
 
 import dataclasses
+import functools
 import hashlib
+import random
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-import numpy as np
 
 from course.simulator.errors import WorkloadError
 from course.simulator.workload.arrivals import Arrivals, find_arrivals, take
@@ -240,31 +241,44 @@ def answer_piece(request: WorkloadRequest) -> Piece:
     return Piece(f"{request.session}/answer-{request.index}", request.output_tokens)
 
 
-def token_ids(piece: Piece, vocabulary: int = VOCABULARY) -> np.ndarray:
-    """The tokens of a piece, from its name: position i is a hash of name and i (SplitMix64's mixing steps)."""
+def token_ids(piece: Piece, vocabulary: int = VOCABULARY) -> list[int]:
+    """The tokens of a piece, from its name: the first few spell a hash of it, so that no other piece begins with them.
+    The others are a stretch of the shuffled vocabulary, copied: with hundreds of tokens a prompt, making each one up
+    would take most of a simulation's time and memory."""
     if not piece.name:
-        return np.zeros(piece.num_tokens, dtype=np.int64)
-    key = np.uint64(int.from_bytes(hashlib.blake2b(piece.name.encode(), digest_size=8).digest(), "big"))
-    x = np.arange(piece.num_tokens, dtype=np.uint64)
-    x *= np.uint64(0x9E3779B97F4A7C15)
-    x += key
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x ^= x >> np.uint64(shift)
-        x *= np.uint64(factor)
-    x ^= x >> np.uint64(31)
-    x %= np.uint64(vocabulary)
-    return x.astype(np.int64)
+        return [0] * piece.num_tokens
+    ring = shuffled(vocabulary)
+    key = begin = int.from_bytes(hashlib.blake2b(piece.name.encode(), digest_size=8).digest(), "big")
+    tokens = []
+    while key:
+        key, digit = divmod(key, vocabulary)
+        tokens.append(ring[digit])
+    begin %= vocabulary
+    while len(tokens) < piece.num_tokens:
+        tokens += ring[begin : begin + piece.num_tokens - len(tokens)]
+        begin = 0
+    return tokens[: piece.num_tokens]
 
 
-def prompt_token_ids(pieces: Sequence[Piece], answers: Mapping[str, list[int]]) -> np.ndarray:
+@functools.lru_cache(maxsize=4)
+def shuffled(vocabulary: int) -> list[int]:
+    """All token ids in a random order, always the same one."""
+    ids = list(range(vocabulary))
+    random.Random("vocabulary").shuffle(ids)
+    return array("q", ids).tolist()  # made anew in this order, neighbours are neighbours in memory
+
+
+def prompt_token_ids(pieces: Sequence[Piece], answers: Mapping[str, list[int]]) -> list[int]:
     """The tokens of a prompt, one after the other.
 
     Args:
         pieces: from `Workload.prompt`.
         answers: by piece name, what a model really answered; these are not made up.
     """
-    parts = [answers.get(piece.name) or token_ids(piece) for piece in pieces]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+    prompt: list[int] = []
+    for piece in pieces:
+        prompt += answers.get(piece.name) or token_ids(piece)
+    return prompt
 
 
 def made_up_workload(

@@ -5,12 +5,10 @@ runs that differ in one of them share all the others (common random numbers, as 
 it), and a difference between the runs is due to what was changed, not to luck.
 """
 
-import hashlib
-
-import numpy as np
+import random
 
 from course.simulator.errors import WorkloadError
-from minillm.core.params import StrictModel
+from minillm.strict_model import StrictModel
 
 
 class WorkloadModel(StrictModel):
@@ -20,28 +18,26 @@ class WorkloadModel(StrictModel):
 
 
 class Streams:
-    """Named random streams under one seed. The same seed and name always give the same numbers."""
+    """Named random streams under one seed: `streams["arrivals"]` is a `random.Random` seeded with the text
+    "seed/owner/arrivals". The standard library promises the same numbers for the same text, wherever Python runs."""
 
     def __init__(self, seed: int, owner: str = "") -> None:
         if seed < 0:
             raise WorkloadError(f"a seed is 0 or more, not {seed}")
         self._seed = seed
         self._owner = owner
-        self._generators: dict[str, np.random.Generator] = {}
+        self._generators: dict[str, random.Random] = {}
         self._firsts: dict[str, float] = {}
 
-    def __getitem__(self, purpose: str) -> np.random.Generator:
+    def __getitem__(self, purpose: str) -> random.Random:
         """The generator for a purpose; asking again goes on where it was."""
         if purpose not in self._generators:
-            name = f"{self._owner}/{purpose}".encode()
-            key = int.from_bytes(hashlib.blake2b(name, digest_size=4).digest(), "big")
-            seeds = np.random.SeedSequence(self._seed, spawn_key=(key,))
-            self._generators[purpose] = np.random.Generator(np.random.PCG64(seeds))
+            self._generators[purpose] = random.Random(f"{self._seed}/{self._owner}/{purpose}")
         return self._generators[purpose]
 
     def uniform(self, purpose: str) -> float:
         """One number in [0, 1)."""
-        return float(self[purpose].random())
+        return self[purpose].random()
 
     def first_uniform(self, purpose: str) -> float:
         """The first number of a stream of its own, the same however often it is asked for."""

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError, field_valid
 
 from course.simulator.errors import TraceError, WorkloadError
 from course.simulator.workload.requests import Piece, Workload, WorkloadRequest
-from minillm.core.params import explain
+from minillm.strict_model import explain
 from minillm.text_files import open_text
 
 MOONCAKE_BLOCK = 512

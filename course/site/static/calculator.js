@@ -21,11 +21,11 @@
     const dequant = p("dequant_s") * Math.ceil(tokens / DEQUANT_TILE) + p("idle_dequant_s") * woken;
     const longer = Math.max(products, weights);
     const linear = longer + p("serial") * (products + weights - longer) + dequant;
-    const pair = p("pair_s") + (p("prompt_pair_s") - p("pair_s")) * work.prefills;
+    const pair = p(work.prefills ? "prompt_pair_s" : "pair_s"); // a step here computes prompts or decodes, not both
     const attention = Math.max(pair * work.pairs, p("context_s") * work.context);
-    const allReduce = p("reduce_s") + Math.min(p("hops_s") + p("reduce_token_s") * tokens, p("at_once_token_s") * tokens);
-    const device = linear + attention + allReduce + p("gaps_s") + p("prefill_s") * work.prefills;
-    const host = p("host_s") + p("prefill_host_s") * work.prefills;
+    const allReduce = Math.min(p("at_once_s") + p("at_once_token_s") * tokens, p("hops_s") + p("hops_token_s") * tokens);
+    const device = linear + attention + allReduce + p("gaps_s") + (work.prefills ? p("prefill_s") : 0);
+    const host = p("host_s") + (work.prefills ? p("prefill_host_s") : 0);
     return Math.max(device, host) + p("step_s") + p("request_s") * work.requests;
   }
 

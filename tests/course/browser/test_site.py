@@ -103,7 +103,9 @@ def test_steps_cost_what_the_simulator_says(browser: Any, site: Path) -> None:
             continue
         requests, new = draw.choice([(1, 1), (64, 1), (4, 500)])
         context = requests * draw.randint(new, 8000)
-        work = StepWork(requests * new, requests, requests, context * new, context, int(new > 1))
+        sums = requests * new, context * new, context
+        prompts = (requests, *sums) if new > 1 else ()
+        work = StepWork(sums[0], requests, requests, *sums[1:], *(prompts or (0,)))
         profile = find_profile(card)
         placement = Placement(tp=tp, weight_dtype=dtypes[0], kv_dtype=dtypes[1])
         right = StepTimeModel(find_model(name), profile.hardware, placement, profile.constants).price(work).total

@@ -91,6 +91,25 @@ def test_fields_of_the_fleet() -> None:
     assert storm["outcomes"]["timeout"] > 0 and storm["attempts"] > 30
 
 
+def test_latencies_count_from_when_the_client_sends() -> None:
+    """One request at a time, of equal length: each is answered in the time of the first, and the rest wait outside."""
+    closed = (*QUICK, "--qps", 1000, "--traffic", "fixed", "--fleet", "clients.max_in_flight=1")
+    report = call(*closed, "--json", "--per-request")
+    sent, due = report["summary"], report["summary_from_due"]
+    assert report["latencies_from"] == "sent" and report["max_in_flight"] == 1
+    assert sent["queue_s"]["p99"] == pytest.approx(0, abs=1e-3), "no request meets another at the server"
+    assert sent["ttft_s"]["p99"] == pytest.approx(sent["ttft_s"]["p50"], rel=0.01)
+    assert due["ttft_s"]["p99"] > 10 * sent["ttft_s"]["p99"], "but it was held back"
+    last = max(report["requests"], key=lambda row: row["queued_s"])
+    assert last["ttft_s"] == pytest.approx(sent["ttft_s"]["p50"], rel=0.01) and last["queued_s"] > 10 * last["ttft_s"]
+    assert "ttft, e2e and queue: from when the client sends. A closed loop, at most 1 open" in text(*closed)
+    assert "from when due" in text(*closed)
+
+    opened = call(*QUICK, "--json")
+    assert opened["latencies_from"] == "sent" and "summary_from_due" not in opened
+    assert "from when the client sends, which is when the request is due (an open loop)" in text(*QUICK)
+
+
 def test_a_plan_says_how_many_and_what_it_costs() -> None:
     report = call(*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1, "--json")
     plan = report["plan"]
@@ -114,8 +133,8 @@ def test_a_plan_for_pools_of_their_own_counts_groups() -> None:
     assert one["in_each"] == {"prefill": 1, "main": 1} and one["knee"] == pytest.approx(two["knee"], rel=0.05)
     assert one["limits"]["binding"] == two["limits"]["binding"] == "prefill pool"
     assert one["cost_per_hour"] == pytest.approx(2 * 0.44 * one["replicas"])
-    step, chunks = Deployment.of("qwen3-1.7b", "l4").step_time(), ((2048, 2.1e6, 2048), (1952, 5.9e6, 4000))
-    prompt_s = sum(step.price(StepWork(new, 1, 1, pairs, context, 1)).total for new, pairs, context in chunks)
+    step, chunks = Deployment.of("qwen3-1.7b", "l4").step_time(), ((2048, 0), (1952, 2048))
+    prompt_s = sum(step.price(StepWork.of_prompt(new, cached)).total for new, cached in chunks)
     assert one["knee"] * prompt_s == pytest.approx(1, abs=0.2), "one after the other; a short run forgives a little"
     assert "groups of 1 for prefill and 2 for decode" in text(*PLAN, *asked, "--replicas", 2)
 

@@ -11,9 +11,10 @@ from course.simulator.calibration.replay import Arrival, run
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.profile import typical_profile
 from course.simulator.deployment import Deployment
-from course.simulator.fast_forward import ParkingScheduler
+from course.simulator.parking import Parked, ParkingLot, ParkingScheduler
 from minillm.core.batch import ScheduledRequest, Step
 from minillm.core.block_manager import BlockManager
+from minillm.core.block_pool import ROOT
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.scheduler import Scheduler, SchedulerConfig
@@ -167,7 +168,7 @@ def test_starting_over_it_fast_forwards_as_a_new_one_does() -> None:
         engine.add_request([i] * 20, SamplingParams(max_tokens=100, ignore_eos=True), stream=False)
     for _ in range(5):
         engine.step()
-    assert engine.scheduler.num_running == 3 and engine.scheduler.num_parked
+    assert engine.scheduler.num_running == 3 and len(engine.scheduler.lot)
     engine.start_over()
     assert engine.scheduler.num_running == 0 and not engine.has_unfinished
     assert all(request.timeline.finished is not None for request in engine.recent_requests)
@@ -181,18 +182,28 @@ def test_starting_over_it_fast_forwards_as_a_new_one_does() -> None:
 
 def test_parked_requests_take_a_slot_and_a_token() -> None:
     plain = Scheduler(SchedulerConfig(max_model_len=32, max_num_seqs=4, max_num_batched_tokens=8), BlockManager(8, 4))
-    scheduler = ParkingScheduler(plain)
+    lot = ParkingLot(block_size=4)
+    scheduler = ParkingScheduler(plain, lot)
     requests = [Request(name, [1] * 3, SamplingParams(), Timeline(0.0)) for name in "abc"]
     for request in requests[:2]:
         scheduler.add(request)
     assert [part.num_tokens for part in scheduler.schedule(0.0).requests] == [3, 3]
-    for request in requests[:2]:
-        scheduler.park(request)
+    lot.launched()
+    for request, last in zip(requests, (7, 1)):
+        scheduler.park(Parked(request, scheduler.kv.block_ids(request), 1, last, 3, ROOT))
+    scheduler.leave_budget()
     scheduler.add(Request("long", [1] * 9, SamplingParams(), Timeline(0.0)))
     assert scheduler.num_running == 2
     assert [part.num_tokens for part in scheduler.schedule(1.0).requests] == [6]
-    for request in requests[1::-1]:
-        scheduler.unpark(request, key=lambda request: request.arrival_index)
+    assert (lot.count, lot.context) == (2, 8)
+    lot.launched()
+    scheduler.leave_budget()
+    assert (lot.count, lot.context) == (1, 5), "the other has its last token, but its slot still"
+    assert scheduler.num_running == 3 and scheduler.token_budget == 7
+    assert lot.ending(1) == [lot.find(requests[1])] and lot.next_ending() == 1
+    for parked in lot:
+        scheduler.unpark(parked, key=lambda request: request.arrival_index)
+    scheduler.leave_budget()
     assert [request.request_id for request in scheduler.running] == ["a", "b", "long"]
     assert scheduler.num_running == 3 and scheduler.token_budget == 8
 
@@ -202,3 +213,19 @@ def test_it_sees_preemptions_prefix_hits_and_fast_forwards() -> None:
     assert plain.scheduler.num_preemptions > 5 and plain.scheduler.prefix_hits > 100
     roomy, _ = both(list(traffic(1, 60, 0.05, 0)), num_kv_blocks=3000)
     assert roomy.scheduler.num_preemptions == 0
+
+
+def test_without_stalls_every_latency_is_the_same() -> None:
+    """What others' prompts cost a decode is left out, where nobody asks for it, and nothing else."""
+    deployment = Deployment.of("llama-3.1-8b", "l4", max_num_seqs=8)
+    arrivals = [Arrival(str(i), 0.05 * i, [i] * 300, 30 + i) for i in range(30)]
+    told, silent = (
+        run(deployment.fast_engine(VirtualClock(), tells_stalls=tells), arrivals) for tells in (True, False)
+    )
+    assert any(output.timeline.lost["stalled_by_prefill"] for output in told)
+    assert not any(output.timeline.lost["stalled_by_prefill"] for output in silent)
+    stamps = [
+        [(each.timeline.scheduled, each.timeline.first_token, each.timeline.deliveries) for each in outputs]
+        for outputs in (told, silent)
+    ]
+    assert stamps[0] == stamps[1]

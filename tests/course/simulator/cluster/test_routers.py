@@ -1,5 +1,6 @@
 """Routers alone, and in a fleet: who gets what, and what that does to hit rates and queues."""
 
+import random
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ class Seen:
 
 
 def router(policy: str, **options):
-    return make_router(RouterConfig(policy=policy, **options), np.random.default_rng(0))
+    return make_router(RouterConfig(policy=policy, **options), random.Random(0))
 
 
 def prompt(*names: str, tokens: int = 100) -> list[Piece]:

@@ -34,8 +34,7 @@ def ttfts(run: FleetRun) -> list[float]:
 
 
 def prefill_s(tokens: int, cached: int) -> float:
-    work = StepWork(tokens, 1, 1, tokens * cached + tokens * (tokens + 1) / 2, cached + tokens, 1)
-    return LLAMA.step_time().price(work).total
+    return LLAMA.step_time().price(StepWork.of_prompt(tokens, cached)).total
 
 
 @pytest.mark.parametrize(("tier", "finds"), [(HOST, False), (REMOTE, True)], ids=["own", "shared"])

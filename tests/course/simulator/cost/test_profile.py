@@ -10,7 +10,7 @@ from course.simulator.cost.profile import PACKAGED, Profile, find_profile, moved
 from course.simulator.cost.roofline import CHIP, HOST, LINK, ROOFLINE, STACK, Constants
 from course.simulator.deployment import Deployment
 from course.simulator.errors import PricingError, UnknownHardwareError
-from course.simulator.report import beyond_fit
+from course.simulator.report import beyond_fit, stack_lines
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,26 @@ def test_hardware_that_cannot_be(change: dict) -> None:
 
 
 def test_packaged_profiles_state_source_and_error() -> None:
-    assert set(PACKAGED) == {"h100-sxm-2023", "rtx-4090"}
+    assert set(PACKAGED) == {"h100-sxm-2023", "minillm-h100", "rtx-4090"}
     for name in PACKAGED:
         profile = find_profile(name)
         kept, known = Profile.read(PACKAGED[name]).hardware, profile.hardware
         assert known == CATALOGUE[known.name] and kept.flops == known.flops and kept.bandwidth == known.bandwidth
-        assert "github.com" in profile.provenance["source"] and profile.provenance["date"]
+        assert any(where in profile.provenance["source"] for where in ("github.com", "our own engine"))
+        assert profile.provenance["date"]
         assert any("error" in key for key in profile.provenance)
     assert find_profile("h100-sxm") == moved(find_profile("rtx-4090"), CATALOGUE["h100-sxm"]), "today's stack"
+
+
+def test_the_stack_is_named_by_its_version_and_what_newer_ones_changed() -> None:
+    told = find_profile("h100-sxm").provenance
+    stack, newer = stack_lines(told, "h100-sxm")
+    assert stack == "stack: vLLM 0.19 (spring 2026), moved to h100-sxm" and "Model Runner V2" in newer
+    assert stack_lines(find_profile("rtx-4090").provenance, "rtx-4090")[0] == "stack: vLLM 0.19 (spring 2026)"
+    assert "2023" in stack_lines(find_profile("h100-sxm-2023").provenance, "h100-sxm")[0]
+    engine = find_profile("vllm-0.19@h200")
+    assert stack_lines(engine.provenance, "h200") == ["stack: vllm-0.19"]
+    assert stack_lines(typical_profile(CATALOGUE["b200"]).provenance, "b200") == [], "nobody's stack"
 
 
 def test_host_and_stack_move_to_another_card_and_the_chips_shares_do_not() -> None:

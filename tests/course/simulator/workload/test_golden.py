@@ -1,6 +1,6 @@
 """Golden results: the same seed gives the same bytes on every machine, today and next year.
 
-When one of these fails, ask what changed: numpy's random streams, a default of a traffic kind, or, for the fleet,
+When one of these fails, ask what changed: the random streams, a default of a traffic kind, or, for the fleet,
 the scheduler. If the change is meant, write the new values down:
 
     python tests/course/simulator/workload/test_golden.py > tests/course/simulator/workload/golden.json
@@ -72,5 +72,5 @@ def test_the_fleet_does_not_drift() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.path.insert(0, str(Path(__file__).parents[3] / "engine"))
     print(json.dumps(values(), indent=2))
