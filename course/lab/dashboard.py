@@ -248,7 +248,8 @@ class Dashboard(LivePanel):
             self.previous, self.run = self.run, self._session.run()
             if self._stop_requested.is_set():  # pressed while the engine was being prepared
                 self._session.stop()
-            self._publish_until_done(self._session, f"{escape(traffic.name)}: {escape(traffic.about)}")
+            simulated = f"<b>{escape(self.run.simulated_on)}</b> · " if self.run.simulated_on else ""
+            self._publish_until_done(self._session, f"{simulated}{escape(traffic.name)}: {escape(traffic.about)}")
         except MinillmError as error:
             self._alert(f"<b>This cannot run.</b> {escape(str(error))}")
         except Exception as error:  # a bug of ours: say so, rather than freeze on the last frame

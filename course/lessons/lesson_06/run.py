@@ -264,7 +264,11 @@ def profile_steps(lab: Lab, batch: int) -> StepProfile:
     """Profile an engine that launches operation by operation: inside one call for all layers there'd be nothing to see.
 
     Times are the host's: on a GPU those of launching.
+
+    Raises:
+        SimulatedDeviceError: nothing is launched.
     """
+    lab.needs_model("A profile of one step")
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
     with decoding(lab, batch, WARM + STEPS, **OP_BY_OP) as engine:
         for _ in range(WARM):
