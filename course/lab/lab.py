@@ -187,6 +187,15 @@ class Lab:
             return self.simulated.engine(config)
         return Engine(config, self._model_of(config))
 
+    def serving_thread(self, config: EngineConfig) -> Any:
+        """An EngineThread of your own on the lab's weights, for a server. On a simulated device it takes as long as it
+        says: clients are real."""
+        from minillm.frontend.engine_thread import EngineThread
+
+        if self.simulated is not None:
+            return self.simulated.serving_thread(config)
+        return EngineThread(config, self.model)
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """While a thread steps an engine of its own: no other thread gets an engine, the model, or a run.

@@ -78,7 +78,7 @@ class PlaceholderModel:
 
     @property
     def decoder(self) -> NoReturn:
-        raise SimulatedDeviceError("A look at the weights")
+        raise SimulatedDeviceError("Looking at the weights")
 
     @property
     def dtype(self) -> Any:
@@ -109,7 +109,7 @@ class SimulatedEngine(Engine):
 
     @property
     def torch_runner(self) -> "TorchRunner":
-        raise SimulatedDeviceError("A look at what a model computes")
+        raise SimulatedDeviceError("Looking inside the model")
 
 
 def check_params(params: SamplingParams | None) -> None:

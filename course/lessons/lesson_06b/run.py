@@ -45,7 +45,12 @@ def small_moe(lab: Lab) -> Path:
 
 
 def routed(lab: Lab, batches: Sequence[int] = BATCHES, steps: int = 8) -> dict[int, float]:
-    """By batch: the share of a layer's experts that a decode step of the engine reads, the mean of layers and steps."""
+    """By batch: the share of a layer's experts that a decode step of the engine reads, the mean of layers and steps.
+
+    Raises:
+        SimulatedDeviceError: no router chooses.
+    """
+    lab.needs_model("Watching which experts a router chooses")
     moe = Lab(short=True, model=str(small_moe(lab)), load_format="dummy", dtype="float32")
     try:
         return {batch: _share_read(moe, batch, steps) for batch in batches}
