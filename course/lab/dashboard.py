@@ -61,8 +61,9 @@ def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: st
     beside = {compared.name: compared.before} if compared.before else {}
     beside = {name: run for name, run in {**beside, **pinned}.items() if compared.run.same_workload(run)}
     look = "gap:2px 10px;margin-bottom:4px;font-size:12px;line-height:20px"
+    simulated = f"<b>{escape(compared.run.simulated_on)}</b>" if compared.run.simulated_on else ""
     return (
-        f'<div style="{ROW}{look}">{status} {compared.chips()}</div>'
+        f'<div style="{ROW}{look}">{simulated} {status} {compared.chips()}</div>'
         + beside_each_other(draw_phases(compared, beside).svg(), headline(compared))
         + beside_each_other(left, right)
     )
@@ -248,8 +249,7 @@ class Dashboard(LivePanel):
             self.previous, self.run = self.run, self._session.run()
             if self._stop_requested.is_set():  # pressed while the engine was being prepared
                 self._session.stop()
-            simulated = f"<b>{escape(self.run.simulated_on)}</b> · " if self.run.simulated_on else ""
-            self._publish_until_done(self._session, f"{simulated}{escape(traffic.name)}: {escape(traffic.about)}")
+            self._publish_until_done(self._session, f"{escape(traffic.name)}: {escape(traffic.about)}")
         except MinillmError as error:
             self._alert(f"<b>This cannot run.</b> {escape(str(error))}")
         except Exception as error:  # a bug of ours: say so, rather than freeze on the last frame

@@ -30,6 +30,7 @@ from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner
 from minillm.speculation.base import MadeUpProposer
+from minillm.strict_model import default_of
 
 if TYPE_CHECKING:
     from minillm.frontend.engine_thread import EngineThread
@@ -43,6 +44,8 @@ TOKENIZER_OF = "smollm2-135m"
 ENDS = ("<|im_end|>",)
 PRICED = ("model", "dtype", "device", "load_format", "tensor_parallel_size", "quantization", "kv_cache_dtype")
 """Fields of EngineConfig that the simulated deployment is told in its own words, or has no use for."""
+KERNELS = ("attention_backend", "cuda_graphs", "fused_kernels")
+"""Fields that choose how a step is computed. There is one price, of the stack that it was fitted to."""
 WORDS = "the harbour keeps a slow light while two ships wait for high water and no one writes the time down"
 """What a placeholder answer is made of, in random order: words of one token each."""
 REMINDER, REMINDER_EVERY = " (placeholder text)", 24
@@ -158,7 +161,11 @@ class SimulatedDevice:
 
         Raises:
             ConfigError: it can't be served so, or not be priced.
+            SimulatedDeviceError: it chooses kernels.
         """
+        for name in KERNELS:
+            if getattr(config, name) != default_of(EngineConfig, name):
+                raise SimulatedDeviceError(f"Another choice of kernels ({name})")
         stated = {name: getattr(config, name) for name in config.model_fields_set if name not in PRICED}
         if config.speculative is not None:
             wanted = config.speculative

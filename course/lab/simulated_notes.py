@@ -86,9 +86,10 @@ class SimulatedNotebook:
 
 def label_of(device: SimulatedDevice, config: EngineConfig) -> Html:
     """One line for beneath a cell: what was simulated, and its error band."""
+    words = f"{device.label(config).capitalize()}; text is a placeholder, and what Python does is this machine's. "
     band = device.error_band(config)
-    words = f"{device.label(config).capitalize()}. Placeholder text. {band.text}"
-    return Html(f'<div style="font-size:12px;opacity:.75">{escape(words)}</div>', words)
+    look = "font-size:12px;opacity:.75"
+    return Html(f'<div style="{look}">{escape(words)}{band.html}</div>', words + band.text)
 
 
 def names_set_by(code: str) -> set[str]:

@@ -5,8 +5,9 @@ python -m course.lab.three_machines h100-8b 02 06         one of them, some less
 python -m course.lab.three_machines --all --full          this machine's own engine as well, and full workloads
 
 Writes build/three_machines/MACHINE.json, a row for each cell that failed, or that said something of its run: findings,
-claims, how bets ended. And table.md, which has what each machine was told side by side, for editors: a sentence that is
-true on one machine may be false on another. Fails if a cell did.
+claims, how bets ended. And table.md, which has what each machine was told side by side, for editors: a sentence that's
+true on one machine may be false on another. What 2 cores were told is in the committed notebooks; unless it's asked for,
+nothing runs on them. Fails if a cell did.
 """
 
 import argparse
@@ -16,10 +17,13 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import nbformat
 
 from course.lab.build import COURSE, lesson_sources, read_source
 
@@ -104,7 +108,7 @@ def words_of(shown: Any) -> str:
     return str(shown) if isinstance(shown, (Finding, Claim, Html, str)) else ""
 
 
-def play_all(lessons: Iterable[str], target: Path) -> int:
+def play_all(lessons: Sequence[str], target: Path) -> int:
     """Run lessons one after the other, and write what they reported. Returns how many cells failed."""
     os.chdir(COURSE)  # where notebooks run
     reports, began = [], time.process_time()
@@ -119,18 +123,45 @@ def play_all(lessons: Iterable[str], target: Path) -> int:
         for each in failed:
             print(f"  cell {each.cell}: {each.source}\n    {each.words}", flush=True)
     print(f"{time.process_time() - began:.0f} s of CPU", flush=True)
-    target.write_text(json.dumps([asdict(each) for each in reports], indent=1, ensure_ascii=False), encoding="utf-8")
+    kept = [each for each in read_reports(target) if each.lesson not in lessons]
+    rows = sorted((asdict(each) for each in (*kept, *reports)), key=lambda row: (row["lesson"], row["cell"]))
+    target.write_text(json.dumps(rows, indent=1, ensure_ascii=False), encoding="utf-8")
     return sum(each.kind == "error" for each in reports)
 
 
+def read_reports(path: Path) -> list[CellReport]:
+    """What an earlier run wrote; nothing if there was none."""
+    if not path.is_file():
+        return []
+    return [CellReport(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def committed(lessons: Sequence[str]) -> list[CellReport]:
+    """What the committed notebooks say, which were run on 2 cores with full workloads: the same rows."""
+    reports = []
+    for path in lesson_sources():
+        lesson = path.name.partition("_")[0]
+        if lesson not in lessons:
+            continue
+        cells = nbformat.read(path.with_suffix(".ipynb"), as_version=4).cells
+        for i, cell in enumerate(each for each in cells if each.cell_type == "code"):
+            results = [each.data for each in cell.outputs if each.output_type == "execute_result"]
+            words = "\n".join(data.get("text/plain", "") for data in results)
+            if words and not words.startswith("<"):  # a panel's stand-in
+                reports.append(CellReport(lesson, i, "committed", cell.source.splitlines()[-1], words[:LONGEST]))
+    return reports
+
+
 def as_markdown(reports: dict[str, list[CellReport]]) -> str:
-    """What each machine was told, cell by cell."""
+    """What each machine was told, cell by cell; but for what only 2 cores were told, pictures mostly."""
     by_cell = defaultdict[tuple[str, int, str], dict[str, CellReport]](dict)
     for machine, found in reports.items():
         for each in found:
             by_cell[each.lesson, each.cell, each.source][machine] = each
     lines = ["# What the lessons say on each machine", ""]
     for (lesson, cell, source), told in sorted(by_cell.items()):
+        if set(told) == {OWN}:
+            continue
         lines += [f"## {lesson}, cell {cell}: `{source}`", ""]
         for machine, each in told.items():
             words = " ".join(each.words.split())
@@ -145,6 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help=f"also {OWN}: this machine's own engine")
     parser.add_argument("--full", action="store_true", help="full workloads")
     parser.add_argument("--out", type=Path, default=FOLDER, help=f"folder to write to; default {FOLDER}")
+    parser.add_argument("--jobs", type=int, default=1, help="machines that are played at the same time; default 1")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in this process
     options = parser.parse_args(arguments)
     if unknown := set(options.chosen) - {*MACHINES, *LESSONS}:
@@ -156,20 +188,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if options.here:
         return bool(play_all(lessons, folder / f"{machines[0]}.json"))
-    failed = False
-    for machine in machines:
-        print(f"== {machine}", flush=True)
-        command = [sys.executable, "-m", "course.lab.three_machines", machine, *lessons, "--here", "--out", str(folder)]
-        environment = {**os.environ, "MINILLM_SHORT": str(int(not options.full)), **MACHINES[machine]}
-        failed |= subprocess.run(command, env=environment, check=False).returncode != 0
-    written = {each: folder / f"{each}.json" for each in MACHINES if (folder / f"{each}.json").is_file()}
-    reports = {
-        machine: [CellReport(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-        for machine, path in written.items()
-    }
+    with ThreadPoolExecutor(options.jobs) as pool:
+        played = list(pool.map(lambda machine: play_apart(machine, lessons, folder, options.full), machines))
+    reports = {machine: found for machine in MACHINES if (found := read_reports(folder / f"{machine}.json"))}
+    reports = {OWN: reports.pop(OWN, committed(lessons)), **reports}
     (folder / "table.md").write_text(as_markdown(reports), encoding="utf-8")
     print(f"wrote {folder / 'table.md'}")
-    return int(failed)
+    return int(not all(played))
+
+
+def play_apart(machine: str, lessons: Sequence[str], folder: Path, is_full: bool) -> bool:
+    """Play lessons in a process of their own, in the machine's environment, and print what it says. Whether no cell
+    failed."""
+    command = [sys.executable, "-m", "course.lab.three_machines", machine, *lessons, "--here", "--out", str(folder)]
+    environment = {**os.environ, "MINILLM_SHORT": str(int(not is_full)), **MACHINES[machine]}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    print(f"== {machine}\n{done.stdout.decode()}", end="", flush=True)
+    return done.returncode == 0
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ PARAGRAPH_TOKENS = 60
 
 
 def device_kind(lab: Lab) -> str:
-    """cpu or cuda: where the lab's engine computes."""
+    """cpu or cuda: where the lab's engine computes, or what it simulates."""
+    if lab.simulated is not None:
+        return "cuda"
     return choose_device(lab.config().device).type
 
 
@@ -260,7 +262,12 @@ def measure_attention(
 
 
 def compare_attention(lab: Lab) -> list[AttentionPoint]:
-    """A point for each length of the ladder but the shortest; one step beyond the ladder where it is whole."""
+    """A point for each length of the ladder but the shortest; one step beyond the ladder where it is whole.
+
+    Raises:
+        SimulatedDeviceError: attention isn't computed.
+    """
+    lab.needs_model("Timing attention by itself")
     config, device = lab_shape(lab), torch.device(device_kind(lab))
     torch.empty(ALLOCATOR_BYTES, dtype=torch.uint8)
     ladder = prompt_lengths(lab)
