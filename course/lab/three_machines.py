@@ -6,8 +6,8 @@ python -m course.lab.three_machines --all --full          this machine's own eng
 
 Writes build/three_machines/MACHINE.json, a row for each cell that failed, or that said something of its run: findings,
 claims, how bets ended. And table.md, which has what each machine was told side by side, for editors: a sentence that's
-true on one machine may be false on another. What 2 cores were told is in the committed notebooks; unless it's asked for,
-nothing runs on them. Fails if a cell did.
+true on one machine may be false on another. What 2 cores were told is in the committed notebooks; unless they're asked
+for, nothing runs on them. Fails if a cell did.
 """
 
 import argparse
