@@ -59,8 +59,12 @@ class SimulatedDeviceError(MinillmError):
     """The lab's device is simulated, and this needs a model that computes."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what} takes a model that computes, and this lab's device is simulated. "
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} takes a model that computes, and this lab's device is simulated. "
             f"Start the lab without {VARIABLE} to see it."
         )
 

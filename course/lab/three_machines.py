@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,6 +77,7 @@ def play(lesson: str) -> tuple[list[CellReport], int]:
     for i, code in enumerate(cells):
         with capture_output():
             result = shell.run_cell(code)
+        lock_bets(shell.user_ns.values())
         last = code.strip().splitlines()[-1]
         error = errors[-1]
         if isinstance(error, SimulatedDeviceError):
@@ -89,6 +90,15 @@ def play(lesson: str) -> tuple[list[CellReport], int]:
     if lab is not None:
         lab.close()
     return reports, len(cells)
+
+
+def lock_bets(values: Iterable[Any]) -> None:
+    """Bet on anything, so that the cell that scores it says what came out."""
+    from course.lab.predict import Prediction
+
+    for bet in values:
+        if isinstance(bet, Prediction) and not bet.locked:
+            bet.choose(bet.options[0] if bet.options else bet.between[0] if bet.between else 1).lock()
 
 
 def place_of(error: BaseException) -> str:
@@ -202,6 +212,7 @@ def play_apart(machine: str, lessons: Sequence[str], folder: Path, is_full: bool
     failed."""
     command = [sys.executable, "-m", "course.lab.three_machines", machine, *lessons, "--here", "--out", str(folder)]
     environment = {**os.environ, "MINILLM_SHORT": str(int(not is_full)), **MACHINES[machine]}
+    environment.pop("JPY_SESSION_NAME", None)  # of a learner's notebook: nothing here is kept as theirs
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     print(f"== {machine}\n{done.stdout.decode()}", end="", flush=True)
     return done.returncode == 0

@@ -91,7 +91,11 @@ def play(lab: Lab, traffic: Workload, way: dict[str, Any]) -> Run:
 
     Args:
         way: fields of EngineConfig, such as OFF, SHIPPED or ALWAYS.
+    Raises:
+        SimulatedDeviceError: it guesses, and there is no text that could prove it right.
     """
+    if way.get("speculative") is not None and not isinstance(way["speculative"], SyntheticDrafts):
+        lab.needs_model("Seeing which guesses a text proves right")
     at_once = traffic.max_in_flight or len(traffic.arrivals)
     longest = max(arrival.max_tokens for arrival in traffic.arrivals)
     room = {

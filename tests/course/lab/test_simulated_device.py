@@ -1,5 +1,6 @@
 """A lab on a simulated device: the engine's own scheduler, priced steps, placeholder text."""
 
+import copy
 from collections.abc import Iterator
 
 import pytest
@@ -93,6 +94,11 @@ def test_what_a_model_would_say_is_refused(lab: Lab, params: dict) -> None:
     engine = lab.engine()
     with pytest.raises(SimulatedDeviceError, match="takes a model that computes"):
         engine.add_request("Hello", SamplingParams(**params))
+
+
+def test_a_copy_says_the_same() -> None:
+    error = SimulatedDeviceError("Reading minds")
+    assert str(copy.copy(error)) == str(error) and str(error).count("takes") == 1
 
 
 def test_weights_and_layers_are_refused(lab: Lab) -> None:
