@@ -113,6 +113,7 @@ test: model ## run every check: style, types, notebook drift, tests, lessons
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
 	$(PLAY) $(LESSONS) || failed="$$failed lessons"; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines --jobs $(TEST_WORKERS) || failed="$$failed simulated-machines"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
 

@@ -7,7 +7,7 @@ from course.drills.library import ALL
 from course.drills.report import advice, history_picture
 from course.drills.sitting import Sitting
 from course.lab.display import Html, table
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.svg import Picture
 
 QUICK = "A short answer with two sums"
@@ -44,13 +44,13 @@ def short_answer(drill: DrawnDrill) -> str:
     )
 
 
-def duel(drill: DrawnDrill) -> tuple[Outcome, Html]:
+def duel(drill: DrawnDrill) -> tuple[MeasuredAnswer, Html]:
     """Which of the two has more points from what is computed, both committed to the same?"""
     texts = {QUICK: short_answer(drill), STUFFED: "".join(PADDING) * 5}
     sittings = {name: Sitting(drill, text, Commit(dominant="measurement")) for name, text in texts.items()}
     winner = max(sittings, key=lambda name: checks.share(sittings[name].checks))
     told = "; ".join(f"{name}: {each.computed}" for name, each in sittings.items())
-    return Outcome(winner, told), Html("".join(each.html() for each in sittings.values()), told)
+    return MeasuredAnswer(winner, told), Html("".join(each.html() for each in sittings.values()), told)
 
 
 def samples_table(drill: DrawnDrill) -> Html:
@@ -63,11 +63,11 @@ def samples_table(drill: DrawnDrill) -> Html:
     return Html(table(header, rows), "\n".join("  ".join(row) for row in rows))
 
 
-def strong_to_staff(drill: DrawnDrill) -> Outcome:
+def strong_to_staff(drill: DrawnDrill) -> MeasuredAnswer:
     """How many of the points that can be computed lie between the strong and the staff answer?"""
     strong, staff = (_checked(drill, level) for level in ("strong", "staff"))
     gap, most = sum(c.points for c in staff) - sum(c.points for c in strong), sum(c.most for c in staff)
-    return Outcome(APART[sum(gap >= least for least in (1, 3))], f"{gap:.1f} of {most:g} points")
+    return MeasuredAnswer(APART[sum(gap >= least for least in (1, 3))], f"{gap:.1f} of {most:g} points")
 
 
 def your_history() -> Picture:

@@ -61,8 +61,9 @@ def frame(compared: Comparison, status: str, pinned: Mapping[str, Run], left: st
     beside = {compared.name: compared.before} if compared.before else {}
     beside = {name: run for name, run in {**beside, **pinned}.items() if compared.run.same_workload(run)}
     look = "gap:2px 10px;margin-bottom:4px;font-size:12px;line-height:20px"
+    simulated = f"<b>{escape(compared.run.simulated_on)}</b>" if compared.run.simulated_on else ""
     return (
-        f'<div style="{ROW}{look}">{status} {compared.chips()}</div>'
+        f'<div style="{ROW}{look}">{simulated} {status} {compared.chips()}</div>'
         + beside_each_other(draw_phases(compared, beside).svg(), headline(compared))
         + beside_each_other(left, right)
     )

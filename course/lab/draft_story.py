@@ -96,9 +96,12 @@ def watch(lab: Lab, prompt: Prompt, max_tokens: int, way: dict[str, Any] | None,
     Args:
         way: fields of SpeculativeConfig; None = without speculation. The gates stay open.
         hot: draw the tokens, at a high temperature.
+    Raises:
+        SimulatedDeviceError: there is no text to guess.
     """
     speculative = None if way is None else drafting({**GATES_OPEN, **way})
     params = SamplingParams(temperature=HOT if hot else 0.0, max_tokens=max_tokens, seed=0)
+    lab.needs_model("Watching guesses in a real text")
     with lab.alone():
         steps, token_ids = _answer(lab.engine(speculative=speculative, enable_prefix_caching=False), prompt, params)
     return DraftStory("without speculation" if way is None else way["method"], tuple(steps), tuple(token_ids))

@@ -20,6 +20,14 @@ from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.scale import scale_of
 from course.lab.session import Session
+from course.lab.simulated_device import (
+    DEFAULT_MODEL,
+    SimulatedDeviceError,
+    device_of_environment,
+    placeholder_tokenizer,
+)
+from course.lab.simulated_notes import SimulatedNotebook
+from course.lab.stepped_engine import SimulatedSession, SteppedEngine
 from course.lab.workloads import LabWorkload, PromptArrival, workload
 from minillm import Engine, EngineConfig
 from minillm.frontend.errors import EngineDeadError
@@ -49,6 +57,8 @@ class Lab:
             Its predictions are handed on: what was locked stays locked.
         defaults: config fields that differ from EngineConfig's own. The environment variable MINILLM_LAB_MODEL names
             the model of every lesson, for a machine that has room for a larger one.
+    Raises:
+        UnknownHardwareError: MINILLM_LAB_DEVICE is to be simulated, and names nothing that is known.
     """
 
     def __init__(
@@ -62,7 +72,9 @@ class Lab:
         if instead_of is not None:
             instead_of.close()
         self.scale = scale_of(short)
-        model = os.environ.get("MINILLM_LAB_MODEL")
+        self.simulated = device_of_environment() if make_engine is None else None
+        """The device, if it is simulated (simulated_device.py)."""
+        model = os.environ.get("MINILLM_LAB_MODEL") or (DEFAULT_MODEL if self.simulated else None)
         self.defaults = {**LAB_DEFAULTS, **({"model": model} if model else {}), **defaults}
         self._make_engine = make_engine
         self._engine: Any = None
@@ -95,7 +107,7 @@ class Lab:
         """
         traffic = self.workload(name, seed)
         named = waiting.say_run(traffic.name, is_loading=self._engine is None)
-        session = self.start(traffic, self.config(**fields))
+        session = self.start(traffic, self.config(**fields), is_watched=False)
         try:
             while not session.wait(waiting.REFRESH_S):
                 waiting.say(f"{named}: {session.num_ended} of {len(traffic.arrivals)} requests done")
@@ -108,11 +120,18 @@ class Lab:
         waiting.say(waiting.RUNNING)
         return session.run()
 
-    def start(self, traffic: LabWorkload, config: EngineConfig) -> Session:
-        """Begin a run; the session says when it is done. A second run waits until the first has ended."""
+    def start(self, traffic: LabWorkload, config: EngineConfig, *, is_watched: bool = True) -> Session:
+        """Begin a run; the session says when it is done. A second run waits until the first has ended.
+
+        Args:
+            is_watched: simulated seconds pass as slowly as real ones.
+        """
         with self.alone():
             engine = self._prepare(config)
-            self._session = Session(engine, config, traffic)
+            if self.simulated is None:
+                self._session = Session(engine, config, traffic)
+            else:
+                self._session = SimulatedSession(engine, config, traffic, is_watched)
             self._session.start()
             return self._session
 
@@ -137,13 +156,21 @@ class Lab:
 
     @functools.cached_property
     def tokenizer(self) -> Any:
-        """The tokenizer of the lab's model; asking for it loads no weights."""
+        """The tokenizer of the lab's model, or what counts tokens in its place; asking for it loads no weights."""
+        if self.simulated is not None:
+            return placeholder_tokenizer()
         return load_tokenizer(resolve(self.config().model))
 
     @property
     def model(self) -> LoadedModel:
-        """The weights in memory; other engines may share them. Waits for a run that is going on."""
+        """The weights in memory; other engines may share them. Waits for a run that is going on. On a simulated device
+        there are none, only what belongs to them."""
         return self._model_of(self.config())
+
+    def needs_model(self, what: str) -> None:
+        """Raise SimulatedDeviceError if this lab's device is simulated: `what` takes a model that computes."""
+        if self.simulated is not None:
+            raise SimulatedDeviceError(what)
 
     def engine(self, **fields: Any) -> Engine:
         """An engine of your own on the lab's weights, for experiments without traffic: nothing else steps it.
@@ -156,7 +183,18 @@ class Lab:
             ConfigError: the engine cannot be built so.
         """
         config = self.config(**fields)
+        if self.simulated is not None:
+            return self.simulated.engine(config)
         return Engine(config, self._model_of(config))
+
+    def serving_thread(self, config: EngineConfig) -> Any:
+        """An EngineThread of your own on the lab's weights, for a server. On a simulated device it takes as long as it
+        says: clients are real."""
+        from minillm.frontend.engine_thread import EngineThread
+
+        if self.simulated is not None:
+            return self.simulated.serving_thread(config)
+        return EngineThread(config, self.model)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -215,6 +253,8 @@ class Lab:
     def _build(self, config: EngineConfig) -> Any:
         if self._make_engine is not None:
             return self._make_engine(config)
+        if self.simulated is not None:
+            return SteppedEngine(self.simulated, config)
         engine = self._engine_thread(config)
         try:
             warm_up = Session(engine, config, WARM_UP)
@@ -241,4 +281,7 @@ def open_lab(**defaults: Any) -> Lab:
     """
     shell = get_ipython()
     before = shell.user_ns.get("lab") if shell is not None else None
-    return Lab(instead_of=before if isinstance(before, Lab) else None, **defaults)
+    lab = Lab(instead_of=before if isinstance(before, Lab) else None, **defaults)
+    if lab.simulated is not None and shell is not None:
+        SimulatedNotebook(shell, lab.simulated, lab.config()).watch()
+    return lab

@@ -53,7 +53,9 @@ def load_matrix(lab: Lab, name: str = MATRIX) -> Matrix:
 
     Raises:
         LookupError: it has no such matrix.
+        SimulatedDeviceError: there is no checkpoint.
     """
+    lab.needs_model("A matrix of the checkpoint")
     for each, tensor in checkpoints.iter_weights(checkpoints.resolve(lab.config().model)):
         if each == name:
             return Matrix(name, tensor.float())

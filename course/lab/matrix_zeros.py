@@ -43,7 +43,12 @@ class Timed:
 
 def measure(lab: Lab, side: int | None = None, repeats: int = 7) -> list[Timed]:
     """Dense and sparse products with the same matrix, float32, one CPU thread: threads that wait for each other would
-    drown the difference. On a GPU, all of it."""
+    drown the difference. On a GPU, all of it.
+
+    Raises:
+        SimulatedDeviceError: nothing is multiplied.
+    """
+    lab.needs_model("Timing products by themselves")
     device = Target(device=lab.config().device).torch_device()
     side = side or (SIDE if lab.scale == 1 else SHORT_SIDE)
     generator = torch.Generator().manual_seed(0)

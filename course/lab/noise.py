@@ -216,7 +216,9 @@ class NoiseLog:
 
 
 def _machine(run: Run) -> str:
-    """This one, or the server that was watched from it."""
+    """This one, the server that was watched from it, or the device that it simulated."""
+    if run.simulated_on:
+        return run.simulated_on
     return f"{run.remote.server} from {platform.node()}" if run.remote else platform.node()
 
 

@@ -11,6 +11,7 @@ from minillm import Engine, SamplingParams
 from minillm.core.brief import brief
 from minillm.core.request import Request, RequestStatus
 from minillm.kernels.attention.cache import tensors_of
+from minillm.runner.simulated import SimulatedRunner
 
 GONE = -1
 """Entry in a block table for a block that has left the sliding window, and was given back."""
@@ -205,7 +206,9 @@ def recording(engine: Engine, arrivals: Sequence[StepArrival], name: str = "") -
 
 
 def block_bytes(engine: Engine) -> int:
-    """Bytes of one block, over all layers: as the tensors of the pool have it."""
+    """Bytes of one block, over all layers: as the tensors of the pool have it, or a simulated device would."""
+    if isinstance(engine.runner, SimulatedRunner):
+        return round(engine.runner.kv_bytes_per_token * engine.runner.block_size)
     pool = engine.runner.kv_pool
     return sum(part[0].nbytes for layer in pool.layers for part in tensors_of(layer))
 

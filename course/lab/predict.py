@@ -26,7 +26,7 @@ class LockedError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MeasuredAnswer:
     """What a run measured, as the answer to a question."""
 
     answer: str | float
@@ -122,14 +122,14 @@ class Prediction(LivePanel):
     def _written(self, value: str | float) -> str:
         return value if isinstance(value, str) else f"{value:g} {self.unit}".strip()
 
-    def score(self, outcome: Outcome | str | None) -> Html:
+    def score(self, outcome: MeasuredAnswer | str | None) -> Html:
         """Compare with what was measured. Says nothing of the outcome before there is a locked prediction.
 
         Args:
             outcome: None = nothing has run yet; a sentence = why nothing can be told from what ran. The latter is done
                 with, without points: a noisy machine keeps no lesson open.
         """
-        if not self.locked and EXAMPLE in os.environ and isinstance(outcome, Outcome):
+        if not self.locked and EXAMPLE in os.environ and isinstance(outcome, MeasuredAnswer):
             return _note(f"Measured: {outcome.evidence}.", {"answer": outcome.answer, "also": outcome.also})
         if not self.locked:
             return _note("Not scored yet: lock your prediction above, then run this cell again.")
@@ -153,7 +153,7 @@ class Prediction(LivePanel):
         told = f"<b>{verdict}.</b> {escape(said)}{line}"
         return Html(f'<div style="border-left:6px solid {colour};padding:4px 12px">{told}</div>', f"{verdict}. {said}")
 
-    def points(self, outcome: Outcome) -> float:
+    def points(self, outcome: MeasuredAnswer) -> float:
         measured = outcome.answer
         if isinstance(measured, str) or self.choice == measured:
             return float(self.choice in (measured, *outcome.also))
@@ -204,7 +204,7 @@ def _note(words: str, outcome: Mapping[str, object] | None = None) -> Html:
     return Html(f"<p{data}><em>{escape(words)}</em></p>", words)
 
 
-def grew_most(before: Run | None, after: Run | None, apart: float = 0.1) -> Outcome | None:
+def grew_most(before: Run | None, after: Run | None, apart: float = 0.1) -> MeasuredAnswer | None:
     """The phase whose mean grew by the most seconds; None until both runs are there and done.
 
     Args:
@@ -224,7 +224,7 @@ def grew_most(before: Run | None, after: Run | None, apart: float = 0.1) -> Outc
         else f"{PHASE_LABELS[best]} grew most, {seconds(was[best])} to {seconds(now[best])}"
     )
     evidence = "; ".join([first, ", ".join(rest)] if rest else [first])
-    return Outcome(PHASE_LABELS[best], evidence, tuple(PHASE_LABELS[phase] for phase in alike))
+    return MeasuredAnswer(PHASE_LABELS[best], evidence, tuple(PHASE_LABELS[phase] for phase in alike))
 
 
 def gained_most(
@@ -235,7 +235,7 @@ def gained_most(
     q: float = 99,
     apart: float = 0.1,
     noise: float = 0.0,
-) -> Outcome | str:
+) -> MeasuredAnswer | str:
     """The one of two services whose percentile fell by the larger share; `tie` when they are closer than `apart`.
 
     Args:
@@ -254,4 +254,4 @@ def gained_most(
             "Something else keeps this machine busy; run the cell again when it is quiet"
         )
     what = f"slowest {metric.upper()}" if q == 100 else f"p{q:g} of {metric.upper()}"
-    return Outcome(tie if difference < apart else winner, f"{what}: {', '.join(parts)}")
+    return MeasuredAnswer(tie if difference < apart else winner, f"{what}: {', '.join(parts)}")

@@ -57,10 +57,12 @@ class Roof:
 
 
 def this_machine(lab: Lab) -> Roof:
-    """Measured here and now, on the device that the lab's engine uses.
+    """Measured here and now, on the device that the lab's engine uses; the data sheet of one that is simulated.
 
     Where the processor multiplies one dtype faster than another, the faster counts: an engine may choose.
     """
+    if lab.simulated is not None:
+        return on_paper(lab.simulated.hardware, lab.simulated.count)
     device = Target(device=lab.config().device).torch_device()
     shape = ModelShape.of_lab(lab)
     buffer, size = (TINY_BUFFER, TINY_SIZE) if shape.cost.hidden <= HIDDEN_OF_TESTS else (CPU_BUFFER, CPU_SIZE)

@@ -96,12 +96,15 @@ class Run:
     """Stop was pressed."""
     remote: RemoteSource | None = None
     """None: on our own engine, which stamps every border. Otherwise there are no steps and no KV blocks to see."""
+    simulated_on: str = ""
+    """What the times are those of, if not of this machine: `simulated: llama-3.1-8b on 4 x h100-sxm`."""
 
     def __repr__(self) -> str:
         state = "stopped" if self.stopped else "done" if self.done else "running"
         felt = {"TTFT": self.ttft, "ITL": self.itl, "E2E": self.e2e}
         told = "".join(f", {name} p50 {seconds(percentile(each, 50))}" for name, each in felt.items() if each)
-        return f"Run({self.workload}: {state}, {len(self.finished)} of {len(self.rows)} requests finished{told})"
+        on = f", {self.simulated_on}" if self.simulated_on else ""
+        return f"Run({self.workload}: {state}, {len(self.finished)} of {len(self.rows)} requests finished{told}{on})"
 
     def _repr_html_(self) -> str:
         from course.lab.display import table  # with ipywidgets, which a terminal does without

@@ -19,7 +19,6 @@ from course.lab.lab import Lab
 from course.lab.proxy import Spoiling, make_proxy
 from course.loadgen.server_metrics import Scrape, read_metrics
 from minillm.core.timeline import StepRecord, Timeline
-from minillm.frontend.engine_thread import EngineThread
 from minillm.server.admission import AdmissionLimiter
 from minillm.server.app import make_app
 from minillm.server.calls import Call
@@ -64,7 +63,7 @@ class LabServer:
         self.lab = lab
         self.calls: dict[str, Call] = {}
         """Requests that are over, by id."""
-        thread = EngineThread(config.replace(max_queue_len=None), lab.model)
+        thread = lab.serving_thread(config.replace(max_queue_len=None))
         try:
             self.service = service(thread, settings, AdmissionLimiter(settings, config), [self._keep])
             self._server = _Background(make_server(make_app(self.service), self.service, lambda: None))

@@ -105,7 +105,12 @@ class Session:
             self._began,
             done,
             self._stopped,
+            simulated_on=self.simulated_on(),
         )
+
+    def simulated_on(self) -> str:
+        """Which device was simulated; empty: this run was computed."""
+        return ""
 
     def _row(self, index: int, view: RequestView | None) -> Row:
         return Row(
@@ -165,10 +170,14 @@ class Session:
             return None
         return max(due[0][1].offset - self._now, 0.0)
 
+    def _moment_of(self, due: float) -> float:
+        """When a request is sent whose turn it is, seconds after the run began."""
+        return self._now
+
     def _send(self, index: int, arrival: PromptArrival) -> None:
-        self._sent[index] = self._now
+        self._sent[index] = moment = self._moment_of(arrival.offset)
         sink = functools.partial(self._hear, index)
-        options = {"request_id": self._ids[index], "tenant": arrival.tenant}
+        options = {"request_id": self._ids[index], "tenant": arrival.tenant, "arrival": self._began + moment}
         reply = self._engine.submit_nowait(arrival.prompt, arrival.params, sink, **options)
         reply.add_done_callback(lambda done: done.exception() and self._hear(index, done.exception()))
 
@@ -179,7 +188,7 @@ class Session:
     def _listen(self, timeout: float | None) -> None:
         self._keep_fullest(self._engine.snapshot())
         try:
-            event = self._inbox.get(timeout=timeout)
+            event = self._next_event(timeout)
         except queue.Empty:
             return
         if event is None:  # Stop was pressed
@@ -196,6 +205,10 @@ class Session:
         if said.finished:
             said.timeline.accept(self._engine.clock.now())
             self._outputs[index] = said
+
+    def _next_event(self, timeout: float | None) -> Event | None:
+        """What is heard next; None = Stop was pressed. Raises queue.Empty: nothing was, for so many seconds."""
+        return self._inbox.get(timeout=timeout)
 
     def _keep_fullest(self, snapshot: EngineSnapshot) -> None:
         if snapshot is self._seen:  # one snapshot is current for many tokens

@@ -86,6 +86,7 @@ class Engine:
         *,
         model: "LoadedModel | None" = None,
         proposer: Proposer | None = None,
+        row_cost: float = COSTLY_ROW,
         make_scheduler: Callable[..., Scheduler] = assemble.make_scheduler,
         make_core: Callable[..., EngineCore] = EngineCore,
     ) -> "Engine":
@@ -94,11 +95,11 @@ class Engine:
 
         Args:
             model: what the runner computes.
+            row_cost: with a proposer: what one more row adds to the cost of a step with one.
             make_core: makes the loop.
         Raises:
             ConfigError: the configuration does not fit the runner, or what should draft needs a model.
         """
-        row_cost = COSTLY_ROW
         if config.speculative is not None and proposer is None:
             from minillm.frontend.loading import load_proposer
 

@@ -6,7 +6,7 @@ It knows no model and no token. What comes out of a request is its length, which
 
 import functools
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
@@ -80,6 +80,8 @@ class SimulatedRunner:
     """Bytes of a token's keys and values over all accelerators: what a prefill pool hands over."""
     vocab_size: int = 32_000
     """Made-up tokens are below it."""
+    answer: Sequence[int] = ()
+    """Made-up tokens are these, over and over, where they are to have a text; none = all below vocab_size."""
     runs_beside_python: bool = True
     """True, as on a GPU: the next step is scheduled while this one runs."""
     watch: StepWatch | None = None
@@ -94,11 +96,12 @@ class SimulatedRunner:
     def tokens(self, request: Request, start: int, stop: int) -> list[int]:
         """The made-up tokens after contexts of `start` to `stop` - 1 tokens. They depend on the request and the
         position only: a request that is preempted and computed again agrees with itself."""
-        first, size = TOKEN_STRIDE * request.arrival_index, self.vocab_size
+        known = self.answer or vocabulary(self.vocab_size)
+        first, size = TOKEN_STRIDE * request.arrival_index, len(known)
         begin = (first + start) % size
         if begin + stop - start <= size:  # nearly always
-            return vocabulary(size)[begin : begin + stop - start]
-        return [(first + end) % size for end in range(start, stop)]
+            return list(known[begin : begin + stop - start])
+        return [known[(first + end) % size] for end in range(start, stop)]
 
     def launch(self, batch: ScheduledBatch) -> "SimulatedStep":
         """Price the step and queue it behind what the device is doing."""

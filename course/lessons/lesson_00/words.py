@@ -9,7 +9,7 @@ from course.lab.claims import Claim, conclude
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run, itl_of, percentile, phases_of
 from course.lab.style import PHASE_LABELS, seconds
 
@@ -67,13 +67,15 @@ class StepTimes:
         return statistics.median(self.mixed) / statistics.median(self.decode)
 
 
-def mixed_steps(run: Run) -> Outcome | str:
+def mixed_steps(run: Run) -> MeasuredAnswer | str:
     """How many times as long a step takes that also prefills; the answer to a prediction."""
     steps = StepTimes.of(run)
     if not steps.mixed:
         return "no step of this run held both prompt tokens and decodes"
     mixed, decode = statistics.median(steps.mixed), statistics.median(steps.decode)
-    return Outcome(steps.ratio, f"steps with prompt tokens took {seconds(mixed)}, steps without {seconds(decode)}")
+    return MeasuredAnswer(
+        steps.ratio, f"steps with prompt tokens took {seconds(mixed)}, steps without {seconds(decode)}"
+    )
 
 
 def gaps(run: Run) -> Finding:

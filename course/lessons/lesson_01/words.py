@@ -8,7 +8,7 @@ from course.lab.control import Control
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.pictures.compare import slowest
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.ruler import buckets
 from course.lab.run import Run, percentile, phases_of
 from course.lab.services_70b import BEFORE, INT8, MORE_SLOTS, ServiceFigures
@@ -54,10 +54,10 @@ def more_slots(before: Mapping[str, Run], slots: Mapping[str, Run]) -> Finding:
     return tell("01", "more_slots", "cured_a" if now < was else "did_not_cure_a", **told)
 
 
-def hidden(capped: Run) -> Outcome:
+def hidden(capped: Run) -> MeasuredAnswer:
     """How many times the server's TTFT p99 the clients of the closed loop felt: the answer to a prediction."""
     server, felt = percentile(capped.ttft, 99), percentile(felt_ttft(capped), 99)
-    return Outcome(felt / server, f"by the server's clock {seconds(server)}, as felt {seconds(felt)}")
+    return MeasuredAnswer(felt / server, f"by the server's clock {seconds(server)}, as felt {seconds(felt)}")
 
 
 def where_it_went(capped: Run) -> Finding:

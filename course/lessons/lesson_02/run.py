@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.queueing import replay
 from course.lab.run import Run, percentile
 from course.lab.style import number
@@ -136,11 +136,11 @@ def short_scatter(runs: Mapping[str, Run], repeats: int = 200) -> tuple[float, f
     return percentile(found, 5), percentile(found, 95)
 
 
-def growth(runs: Mapping[str, Run]) -> Outcome:
+def growth(runs: Mapping[str, Run]) -> MeasuredAnswer:
     """By what factor the mean wait grew from the lowest load to the highest, over a run long enough to say."""
     found = long_growths(runs)
     told = (
         f"{number(mean(found))} times as long: {REPEATS} replays of {LONG_RUN:,} arrivals on this machine's service "
         f"times, {number(min(found))} to {number(max(found))}"
     )
-    return Outcome(mean(found), told)
+    return MeasuredAnswer(mean(found), told)

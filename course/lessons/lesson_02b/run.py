@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
 from course.lab.visits import Visit, end_of, mean, visits_of
@@ -25,14 +25,14 @@ def straggler(lab: Lab, times: int = 8) -> LabWorkload:
     return LabWorkload("straggler", "Eight at once, one long answer.", arrivals)
 
 
-def who_pays(static: Run, continuous: Run) -> Outcome:
+def who_pays(static: Run, continuous: Run) -> MeasuredAnswer:
     """Whose E2E grew the most, from continuous to static batching."""
     groups = dict(zip(PAYERS, (range(1), range(1, 4), range(4, 8))))
     e2e = [{i: run.row_of(i).borders[-1] - run.row_of(i).borders[0] for i in range(8)} for run in (continuous, static)]
     grew = {name: mean([e2e[1][i] - e2e[0][i] for i in group]) for name, group in groups.items()}
     winner = max(grew, key=grew.get)
     told = "; ".join(f"{name} {'+' if value >= 0 else '−'}{seconds(abs(value))}" for name, value in grew.items())
-    return Outcome(winner, f"end to end, on average, {told}")
+    return MeasuredAnswer(winner, f"end to end, on average, {told}")
 
 
 def mixed_crowd(lab: Lab) -> LabWorkload:
@@ -138,7 +138,7 @@ def tenant_speed(visits: list[Visit]) -> float:
     return sum(v.output for v in visits) / (end_of(visits) - min(v.arrival for v in visits))
 
 
-def small_gain(runs: Mapping[str, Run], lab: Lab) -> Outcome:
+def small_gain(runs: Mapping[str, Run], lab: Lab) -> MeasuredAnswer:
     """By what factor the small tenants' p99 TTFT fell, from fcfs to fair."""
     before, after = map(ttft_p99, by_tenant(runs, lab).values())
-    return Outcome(before / after, f"p99 TTFT of the small tenants: {seconds(before)} to {seconds(after)}")
+    return MeasuredAnswer(before / after, f"p99 TTFT of the small tenants: {seconds(before)} to {seconds(after)}")

@@ -9,7 +9,7 @@ import torch
 
 from course.lab.lab import Lab
 from course.lab.peak_bytes import PeakBytes
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.prompt_pruning import prune_context, split_sentences
 from course.lab.run import Run
 from course.lab.style import change, seconds
@@ -42,7 +42,9 @@ PARAGRAPH_TOKENS = 60
 
 
 def device_kind(lab: Lab) -> str:
-    """cpu or cuda: where the lab's engine computes."""
+    """cpu or cuda: where the lab's engine computes, or what it simulates."""
+    if lab.simulated is not None:
+        return "cuda"
     return choose_device(lab.config().device).type
 
 
@@ -262,7 +264,12 @@ def measure_attention(
 
 
 def compare_attention(lab: Lab) -> list[AttentionPoint]:
-    """A point for each length of the ladder but the shortest; one step beyond the ladder where it is whole."""
+    """A point for each length of the ladder but the shortest; one step beyond the ladder where it is whole.
+
+    Raises:
+        SimulatedDeviceError: attention isn't computed.
+    """
+    lab.needs_model("Timing attention by itself")
     config, device = lab_shape(lab), torch.device(device_kind(lab))
     torch.empty(ALLOCATOR_BYTES, dtype=torch.uint8)
     ladder = prompt_lengths(lab)
@@ -315,12 +322,12 @@ def slope(first: tuple[float, float], second: tuple[float, float]) -> float:
     return math.log(second[1] / first[1]) / math.log(second[0] / first[0])
 
 
-def four_times(ladder: Ladder) -> Outcome:
+def four_times(ladder: Ladder) -> MeasuredAnswer:
     """How many times as long the longest prompt takes as one a quarter as long."""
     shorter, longer = ladder.four_apart
     ratio = ladder.ratio(shorter, longer)
     times = f"{seconds(ladder.best[shorter])} to {seconds(ladder.best[longer])}"
-    return Outcome(ratio, f"{shorter} to {longer} tokens: TTFT {times}, {ratio:.1f} times")
+    return MeasuredAnswer(ratio, f"{shorter} to {longer} tokens: TTFT {times}, {ratio:.1f} times")
 
 
 def both_ways(lab: Lab, rounds: int = ROUNDS) -> dict[str, Ladder]:
@@ -407,7 +414,7 @@ def gaps_while(view: RequestView | ClientRecord, start: float, end: float) -> li
     return [later - earlier for earlier, later in pairs if later > start and earlier < end]
 
 
-def own_ttft(swept: Mapping[int, Run], chunk: int) -> Outcome:
+def own_ttft(swept: Mapping[int, Run], chunk: int) -> MeasuredAnswer:
     """What chunks of this size did to the long prompt's own TTFT, as the answer to a prediction."""
     in_chunks, whole = trade(swept[chunk]), trade(swept[max(swept)])
     ratio = in_chunks.ttft / whole.ttft
@@ -417,7 +424,7 @@ def own_ttft(swept: Mapping[int, Run], chunk: int) -> Outcome:
         f"({change(whole.ttft, in_chunks.ttft)}), the longest gap of the others from {seconds(whole.worst_gap)} to "
         f"{seconds(in_chunks.worst_gap)} ({change(whole.worst_gap, in_chunks.worst_gap)})"
     )
-    return Outcome(answer, evidence)
+    return MeasuredAnswer(answer, evidence)
 
 
 # ---------------------------------------------------------------- shorter prompts

@@ -8,7 +8,7 @@ from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.prefix_cache import FIFO, LRU, STAMPS, clocked_trace, model_hit_rate
 from course.lab.run import Run
 from course.lab.style import seconds
@@ -41,20 +41,20 @@ NOTHING, SOME, MOST = "next to nothing, as before", "about a third", "more than 
 SHARES = (NOTHING, SOME, MOST)
 
 
-def moved(before: Run, after: Run) -> Outcome:
+def moved(before: Run, after: Run) -> MeasuredAnswer:
     """What became of TTFT, first requests apart."""
     was, now = later_ttft(before), later_ttft(after)
     ratio = now / was
     answer = MORE if ratio > 1.1 else HARDLY if ratio > 0.9 else LESS if ratio > 0.5 else HALF
     found = f"found {hit_rate(before):.0%} and then {hit_rate(after):.0%} of all prompt tokens"
-    return Outcome(answer, f"median TTFT after the first request {seconds(was)} to {seconds(now)}; {found}")
+    return MeasuredAnswer(answer, f"median TTFT after the first request {seconds(was)} to {seconds(now)}; {found}")
 
 
-def shared(run: Run) -> Outcome:
+def shared(run: Run) -> MeasuredAnswer:
     """How much the cache found."""
     rate = hit_rate(run)
     answer = NOTHING if rate < 0.1 else SOME if rate < 0.5 else MOST
-    return Outcome(answer, f"{rate:.0%} of all prompt tokens were found")
+    return MeasuredAnswer(answer, f"{rate:.0%} of all prompt tokens were found")
 
 
 # ---------------------------------------------------------------- findings
@@ -103,10 +103,10 @@ def evicted(runs: Mapping[str, Run]) -> Finding:
     return tell("04", "evicted", outcome, lru=lru, fifo=fifo, ttl=ttl, right=right, asked=asked)
 
 
-def cold(found: Mapping[int, tuple[float, float]]) -> Outcome:
+def cold(found: Mapping[int, tuple[float, float]]) -> MeasuredAnswer:
     """How many times the warm TTFT the cold one is, for the longest prefix: the answer to a prediction."""
     first, later = found[max(found)]
-    return Outcome(first / later, f"{seconds(first)} cold, {seconds(later)} warm")
+    return MeasuredAnswer(first / later, f"{seconds(first)} cold, {seconds(later)} warm")
 
 
 def warm(found: Mapping[int, tuple[float, float]]) -> Finding:

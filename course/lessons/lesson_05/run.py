@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from course.lab import simulated_70b
 from course.lab.http_client import Heard, ask, together
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run, itl_of, percentile
 from course.lab.server import LabServer
 from course.lab.style import seconds
@@ -161,14 +161,14 @@ def step_plan(run: Run) -> list[tuple[int, int]]:
     return [(step.num_prefill_tokens, step.num_tokens - step.num_prefill_tokens) for step in run.steps]
 
 
-def wins_when_calm(runs: Mapping[str, Run]) -> Outcome:
+def wins_when_calm(runs: Mapping[str, Run]) -> MeasuredAnswer:
     """None, if all policies took the same steps; otherwise the one with the lowest median TTFT."""
     plans = {name: step_plan(run) for name, run in runs.items()}
     ttft = {name: percentile(run.ttft, 50) for name, run in runs.items()}
     told = ", ".join(f"{name} {seconds(value)} in {len(plans[name])} steps" for name, value in ttft.items())
     first = next(iter(plans.values()))
     same = all(each == first for each in plans.values())
-    return Outcome(SAME_STEPS if same else min(ttft, key=ttft.get), f"median TTFT and steps: {told}")
+    return MeasuredAnswer(SAME_STEPS if same else min(ttft, key=ttft.get), f"median TTFT and steps: {told}")
 
 
 # ---------------------------------------------------------------- what one token costs

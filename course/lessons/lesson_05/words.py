@@ -9,7 +9,7 @@ from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
 from course.lab.ttft_causes import Breakdown
@@ -44,10 +44,10 @@ def waterfall(met: Breakdown, alone: Breakdown) -> Finding:
     return tell("05", "waterfall", outcome, met=met, alone=alone, **sums)
 
 
-def pauses(runs: Mapping[str, Run]) -> Outcome:
+def pauses(runs: Mapping[str, Run]) -> MeasuredAnswer:
     """A writer's p99 gap under prefill first, over that of mixed: the answer to a prediction."""
     whole, mixed = (pause_p99(runs[name]) for name in ("prefill first", "mixed"))
-    return Outcome(whole / mixed, f"writers' p99 gap: prefill first {seconds(whole)}, mixed {seconds(mixed)}")
+    return MeasuredAnswer(whole / mixed, f"writers' p99 gap: prefill first {seconds(whole)}, mixed {seconds(mixed)}")
 
 
 def policies(runs: Mapping[str, Run]) -> Finding:

@@ -5,16 +5,16 @@ from collections.abc import Callable
 from course.lab.claims import Claim
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.simulated_70b import itl, ttft
 from course.lab.style import seconds
 from course.simulator.cluster.run import FleetRun
 
 
-def smoother(found: dict[str, FleetRun]) -> Outcome:
+def smoother(found: dict[str, FleetRun]) -> MeasuredAnswer:
     """ITL p99 with whole prompts over that of the split fleet: the answer to a prediction."""
     whole, _, apart = (itl(run, 99) for run in found.values())
-    return Outcome(whole / apart, f"ITL p99 {seconds(whole)} with whole prompts, {seconds(apart)} disaggregated")
+    return MeasuredAnswer(whole / apart, f"ITL p99 {seconds(whole)} with whole prompts, {seconds(apart)} disaggregated")
 
 
 def load(found: dict[str, FleetRun], qps: float) -> Finding:

@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from course.lab.lab import Lab
 from course.lab.model_shape import ModelShape
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.roof import Roof
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
@@ -264,7 +264,11 @@ def profile_steps(lab: Lab, batch: int) -> StepProfile:
     """Profile an engine that launches operation by operation: inside one call for all layers there'd be nothing to see.
 
     Times are the host's: on a GPU those of launching.
+
+    Raises:
+        SimulatedDeviceError: nothing is launched.
     """
+    lab.needs_model("A profile of one step")
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
     with decoding(lab, batch, WARM + STEPS, **OP_BY_OP) as engine:
         for _ in range(WARM):
@@ -337,37 +341,37 @@ def two_doublings(dots: Sequence[Dot]) -> tuple[float, float]:
     return itl[2] / itl[1], itl[128] / itl[64]
 
 
-def doublings(dots: Sequence[Dot]) -> Outcome:
+def doublings(dots: Sequence[Dot]) -> MeasuredAnswer:
     """Which of the two doublings was nearly free."""
     early, late = two_doublings(dots)
     told = {dot.batch: f"{dot.batch}: {seconds(dot.itl)}" for dot in dots}
     found = f"ITL at batch {', '.join(told.values())}; from 1 to 2 ×{early:.2f}, from 64 to 128 ×{late:.2f}"
-    return Outcome(DOUBLINGS[early < BORDER, late < BORDER], found + _noise(dots))
+    return MeasuredAnswer(DOUBLINGS[early < BORDER, late < BORDER], found + _noise(dots))
 
 
-def slo(sweep: Sequence[Dot]) -> Outcome:
+def slo(sweep: Sequence[Dot]) -> MeasuredAnswer:
     """The largest batch within SLO times a lone request's ITL."""
     limit = SLO * sweep[0].itl
     kept = largest_within(sweep, limit)
-    return Outcome(
+    return MeasuredAnswer(
         kept, f"a lone request's ITL is {seconds(sweep[0].itl)}; {seconds(limit)} is reached at batch {kept:.0f}"
     )
 
 
-def launches(whole: Sequence[Dot], apart: Sequence[Dot]) -> Outcome:
+def launches(whole: Sequence[Dot], apart: Sequence[Dot]) -> MeasuredAnswer:
     """How many times as long a lone request's step takes if Python launches every operation."""
     ratio = apart[0].itl / whole[0].itl
     told = f"{seconds(whole[0].itl)} in one call, {seconds(apart[0].itl)} operation by operation"
-    return Outcome(ratio, f"{told}: ×{ratio:.2f}" + _noise([whole[0], apart[0]]))
+    return MeasuredAnswer(ratio, f"{told}: ×{ratio:.2f}" + _noise([whole[0], apart[0]]))
 
 
-def growth(dots: Sequence[Dot]) -> Outcome:
+def growth(dots: Sequence[Dot]) -> MeasuredAnswer:
     """ITL from the shortest to the longest context, at one batch."""
     short, long = dots[0], dots[-1]
     ratio = long.itl / short.itl
     answer = GROWTH[0] if ratio < 1.25 else GROWTH[1] if ratio <= 2 else GROWTH[2]
     ends = " to ".join(f"{seconds(dot.itl)} at a context of {dot.context:.0f}" for dot in (short, long))
-    return Outcome(answer, f"{ends} (×{ratio:.2f})" + _noise([short, long]))
+    return MeasuredAnswer(answer, f"{ends} (×{ratio:.2f})" + _noise([short, long]))
 
 
 def _noise(dots: Sequence[Dot]) -> str:

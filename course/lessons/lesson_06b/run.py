@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lessons.lesson_06.run import decoding
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.models import LATENT_SHAPES, SHAPES, find_model, resolve
@@ -45,7 +45,12 @@ def small_moe(lab: Lab) -> Path:
 
 
 def routed(lab: Lab, batches: Sequence[int] = BATCHES, steps: int = 8) -> dict[int, float]:
-    """By batch: the share of a layer's experts that a decode step of the engine reads, the mean of layers and steps."""
+    """By batch: the share of a layer's experts that a decode step of the engine reads, the mean of layers and steps.
+
+    Raises:
+        SimulatedDeviceError: no router chooses.
+    """
+    lab.needs_model("Watching which experts a router chooses")
     moe = Lab(short=True, model=str(small_moe(lab)), load_format="dummy", dtype="float32")
     try:
         return {batch: _share_read(moe, batch, steps) for batch in batches}
@@ -65,11 +70,11 @@ def _share_read(moe: Lab, batch: int, steps: int) -> float:
     return statistics.fmean(len(each.unique()) for each in seen if len(each) == batch) / 128
 
 
-def share_bet(found: Mapping[int, float]) -> Outcome:
+def share_bet(found: Mapping[int, float]) -> MeasuredAnswer:
     """The share at a batch of BET, in percent."""
     even = expected(128, 8, BET)
     told = f"{found[BET]:.0%} of each layer's experts on the engine; {even:.0%} if all were equally likely"
-    return Outcome(100 * found[BET], told)
+    return MeasuredAnswer(100 * found[BET], told)
 
 
 # ---------------------------------------------------------------- which rank holds what

@@ -10,7 +10,7 @@ import torch
 from course.lab.lab import Lab
 from course.lab.model_shape import LLAMA_13B, LLAMA_70B, ModelShape
 from course.lab.pool_trace import PoolTrace, StepArrival, record
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.style import size
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import document
@@ -352,20 +352,20 @@ def large(shapes: Mapping[str, Account]) -> Account:
 # ---------------------------------------------------------------- what the predictions are scored by
 
 
-def slots(trace: PoolTrace, tokens: int) -> Outcome:
+def slots(trace: PoolTrace, tokens: int) -> MeasuredAnswer:
     """How many chats ran at once, of more than had room."""
     blocks = -(-tokens // trace.block_size)
-    return Outcome(
+    return MeasuredAnswer(
         float(trace.most_running),
         f"{trace.most_running} of {len(trace.outcomes)} chats ran at once. A block is {size(trace.block_bytes)} and "
         f"the pool has {trace.num_blocks}; a chat takes {blocks} of them, {size(blocks * trace.block_bytes)}",
     )
 
 
-def done_twice(trace: PoolTrace) -> Outcome:
+def done_twice(trace: PoolTrace) -> MeasuredAnswer:
     """Share of the computed tokens that had been computed before."""
     share = trace.again / trace.tokens
-    return Outcome(
+    return MeasuredAnswer(
         100 * share,
         f"{trace.again} of {trace.tokens} tokens computed had been computed before ({share:.0%}), after "
         f"{trace.evictions} evictions",

@@ -10,7 +10,7 @@ from typing import Any
 from course.lab import simulated_70b
 from course.lab.lab import Lab
 from course.lab.pool_trace import PoolTrace
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.style import seconds
 from course.lab.workloads import document
 from course.lessons.lesson_07 import run as lesson_07
@@ -111,7 +111,7 @@ def recalled(found: Mapping[int, Found], far: int) -> float:
     return (found[far].share - nothing) / max(near - nothing, 1e-9)
 
 
-def needle_share(found: Mapping[str, Mapping[int, Found]]) -> Outcome:
+def needle_share(found: Mapping[str, Mapping[int, Found]]) -> MeasuredAnswer:
     """The needle that is farthest back, with a window that it has left.
 
     Args:
@@ -121,7 +121,7 @@ def needle_share(found: Mapping[str, Mapping[int, Found]]) -> Outcome:
     far = max(windowed)
     share = recalled({**whole, far: windowed[far]}, far)
     answer = FORESEEN[0] if share >= ALL else FORESEEN[1] if share >= SOME else FORESEEN[2]
-    return Outcome(
+    return MeasuredAnswer(
         answer,
         f"{far} tokens back, {windowed[far].share:.0%} of its tokens are predicted with the window and "
         f"{whole[far].share:.0%} without it; {whole[FIRST_TIME].share:.0%} of one it has never seen: {answer}",
@@ -311,7 +311,9 @@ def later_ttft(run: FleetRun) -> float:
     return found[len(found) // 2]
 
 
-def tier_gain(found: Mapping[str, FleetRun]) -> Outcome:
+def tier_gain(found: Mapping[str, FleetRun]) -> MeasuredAnswer:
     """How many times as long later turns wait without host memory: the answer to a prediction."""
     alone, host, *_ = (later_ttft(run) for run in found.values())
-    return Outcome(alone / host, f"TTFT p50 of later turns {seconds(alone)} without, {seconds(host)} with host memory")
+    return MeasuredAnswer(
+        alone / host, f"TTFT p50 of later turns {seconds(alone)} without, {seconds(host)} with host memory"
+    )

@@ -8,7 +8,7 @@ from typing import Any
 from course.lab.draft_story import GATES_OPEN, HOT, DraftStory, watch
 from course.lab.lab import Lab
 from course.lab.noise import CEILING, ratio_of
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run
 from course.lab.simulated_70b import prefill_work
 from course.lab.speculation_gain import emitted, popular
@@ -91,7 +91,11 @@ def play(lab: Lab, traffic: LabWorkload, way: dict[str, Any]) -> Run:
 
     Args:
         way: fields of EngineConfig, such as OFF, SHIPPED or ALWAYS.
+    Raises:
+        SimulatedDeviceError: it guesses, and there is no text that could prove it right.
     """
+    if way.get("speculative") is not None and not isinstance(way["speculative"], SyntheticDrafts):
+        lab.needs_model("Seeing which guesses a text proves right")
     at_once = traffic.max_in_flight or len(traffic.arrivals)
     longest = max(arrival.max_tokens for arrival in traffic.arrivals)
     room = {
@@ -360,7 +364,7 @@ QUESTION = f"α = {BET_ALPHA:g}, k = {BET_K}, a guess costs {PRICE:g} steps."
 CROWDED = ("faster", "no difference worth mentioning", "slower")
 
 
-def alone(point: AcceptancePoint, costs: VerifyCosts) -> Outcome:
+def alone(point: AcceptancePoint, costs: VerifyCosts) -> MeasuredAnswer:
     """Speedup for one reader: tokens measured, over the measured price of checking and the given one of drafting."""
     verify = costs.relative(1, point.k)
     gain = point.emitted / (verify + point.k * PRICE)
@@ -368,10 +372,10 @@ def alone(point: AcceptancePoint, costs: VerifyCosts) -> Outcome:
         f"a verification yielded {number(point.emitted)} tokens, and took {verify:.2f} decode steps here; {point.k} "
         f"guesses take {number(point.k * PRICE)} more: ×{gain:.2f}"
     )
-    return Outcome(gain, found)
+    return MeasuredAnswer(gain, found)
 
 
-def crowded(every: Sequence[WorkloadRuns]) -> Outcome | str:
+def crowded(every: Sequence[WorkloadRuns]) -> MeasuredAnswer | str:
     """Speed of decoding with drafts, gates open, when many copy at once. If their runs overlap: no difference.
 
     A sentence, if they overlap although the best ones differ by too much for that.
@@ -385,4 +389,4 @@ def crowded(every: Sequence[WorkloadRuns]) -> Outcome | str:
         f"{always.acceptance or 0:.0%} of the guesses that were tested passed, "
         f"{number(always.drafts.emitted_per_verify or 1)} tokens a verification; speed of each request ×{gain:.2f}"
     )
-    return Outcome(answer, found)
+    return MeasuredAnswer(answer, found)

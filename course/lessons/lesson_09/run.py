@@ -8,7 +8,7 @@ from typing import Any
 from course.lab.lab import Lab
 from course.lab.model_shape import ModelShape
 from course.lab.noise import CEILING, ratio_of
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run
 from course.lab.style import seconds
 from course.lab.workloads import LabWorkload
@@ -335,7 +335,7 @@ def compare(shelf: Shelf, scene: EngineScene, name: str = "int8") -> dict[str, P
     return pairs(runs[PLAIN], runs[name], least_ratio(shelf, name) if only_weights else 0.0)
 
 
-def who_gained(batch: Mapping[str, PhasePair], prompt: Mapping[str, PhasePair]) -> Outcome | str:
+def who_gained(batch: Mapping[str, PhasePair], prompt: Mapping[str, PhasePair]) -> MeasuredAnswer | str:
     """Whether a full batch and a long prompt are answered sooner; a sentence, if the runs cannot tell."""
     told = "; ".join(
         f"{name}: E2E {seconds(found['E2E'].was)} to {seconds(found['E2E'].now)}, {found['E2E'].told}"
@@ -343,13 +343,13 @@ def who_gained(batch: Mapping[str, PhasePair], prompt: Mapping[str, PhasePair]) 
     )
     if batch["E2E"].is_doubtful or prompt["E2E"].is_doubtful:
         return told
-    return Outcome(BOTH[batch["E2E"].is_faster, prompt["E2E"].is_faster], told)
+    return MeasuredAnswer(BOTH[batch["E2E"].is_faster, prompt["E2E"].is_faster], told)
 
 
-def decode_gain(found: Mapping[str, PhasePair]) -> Outcome:
+def decode_gain(found: Mapping[str, PhasePair]) -> MeasuredAnswer:
     """How many times as fast decode became: the answer to a prediction."""
     decode = found["decode"]
-    return Outcome(1 / decode.ratio, f"decode {seconds(decode.was)} to {seconds(decode.now)}, {decode.told}")
+    return MeasuredAnswer(1 / decode.ratio, f"decode {seconds(decode.was)} to {seconds(decode.now)}, {decode.told}")
 
 
 # ---------------------------------------------------------------- quality

@@ -6,7 +6,7 @@ from dataclasses import replace
 from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.run import percentile
 from course.lab.server import LabServer
 from course.lab.style import seconds
@@ -33,13 +33,13 @@ RHYTHM = {
 }
 
 
-def rhythm(held: ProxiedStream) -> Outcome:
+def rhythm(held: ProxiedStream) -> MeasuredAnswer:
     """What became of ITL's p50 and p99 on the way. Both ends of one answer: two answers differ on a busy machine."""
     was, now = ([percentile(gaps, q) for q in (50, 99)] for gaps in (held.server_itl, held.heard.itl))
     moved = tuple("down" if b < FLAT * a else "up" if b > WORSE * a else "same" for a, b in zip(was, now))
     told = ", ".join(f"p{q} {seconds(a)} to {seconds(b)}" for q, a, b in zip((50, 99), was, now))
     bunch = max(read.tokens for read in held.heard.reads)
-    return Outcome(
+    return MeasuredAnswer(
         RHYTHM.get(moved, f"p50 {moved[0]}, p99 {moved[1]}"),
         f"ITL as it left the server, and as it arrived: {told}; up to {bunch} tokens came at once; TTFT "
         f"{seconds(held.server_ttft)} to {seconds(held.heard.ttft)}",

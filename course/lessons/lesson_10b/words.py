@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from course.lab.claims import Claim, conclude
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.server import LabServer
 from course.lab.style import seconds
 from course.lessons.lesson_10b.run import ReceivedAnswer, Trip, both_forms, network_share, trips
 
 
-def far(found: Sequence[Trip]) -> Outcome:
+def far(found: Sequence[Trip]) -> MeasuredAnswer:
     """Round trips that TTFT grew by, from nearby on an open connection to far away on a new one."""
     near, last = found[0], found[-1]
     told = f"TTFT {seconds(near.ttft)} to {seconds(last.ttft)}, ITL {seconds(near.itl)} to {seconds(last.itl)}"
-    return Outcome((last.ttft - near.ttft) / last.rtt_s, f"{told}; a round trip is {seconds(last.rtt_s)}")
+    return MeasuredAnswer((last.ttft - near.ttft) / last.rtt_s, f"{told}; a round trip is {seconds(last.rtt_s)}")
 
 
 def tell_trips(found: Sequence[Trip]) -> Finding:

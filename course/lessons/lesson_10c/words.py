@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from course.lab.claims import Claim, conclude
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lessons.lesson_10c.run import (
     GATEWAY,
     IN_LINE,
@@ -28,7 +28,7 @@ SAVES = {
 MOST = 0.5
 
 
-def saving(found: Mapping[str, AbandonedAnswer]) -> Outcome | str:
+def saving(found: Mapping[str, AbandonedAnswer]) -> MeasuredAnswer | str:
     """How much of the unread rest wasn't generated either; a sentence, if it was all read."""
     straight, gateway = found[STRAIGHT], found[GATEWAY]
     if not straight.rest or not gateway.rest:
@@ -38,7 +38,9 @@ def saving(found: Mapping[str, AbandonedAnswer]) -> Outcome | str:
         for name, each in found.items()
     )
     kind = straight.saved > MOST, gateway.saved > MOST
-    return Outcome(SAVES.get(kind, f"direct: {straight.saved:.0%} of the rest; gateway: {gateway.saved:.0%}"), told)
+    return MeasuredAnswer(
+        SAVES.get(kind, f"direct: {straight.saved:.0%} of the rest; gateway: {gateway.saved:.0%}"), told
+    )
 
 
 def tell_left(found: Mapping[str, AbandonedAnswer]) -> Finding:
@@ -59,10 +61,12 @@ def tell_crowds(found: Mapping[tuple[str, str], CrowdOfReaders]) -> Finding:
     return tell("10c", "crowds", "here", **told)
 
 
-def amplification(storms: Mapping[str, Storm]) -> Outcome:
+def amplification(storms: Mapping[str, Storm]) -> MeasuredAnswer:
     """Attempts per request with immediate retries: the answer to a prediction."""
     value = storms[AT_ONCE].attempts_per_request
-    return Outcome(value, f"{value:.2f} attempts per user request; {storms[GIVE_UP].attempts_per_request:.2f} without")
+    return MeasuredAnswer(
+        value, f"{value:.2f} attempts per user request; {storms[GIVE_UP].attempts_per_request:.2f} without"
+    )
 
 
 def tell_storm(storms: Mapping[str, Storm]) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.style import number, seconds
 from course.lessons.lesson_11 import fleet
 from course.lessons.lesson_11.run import (
@@ -23,11 +23,13 @@ from course.lessons.lesson_11.run import (
 )
 
 
-def served_of_a_hundred(run: fleet.Served, qps: float = 100.0) -> Outcome:
+def served_of_a_hundred(run: fleet.Served, qps: float = 100.0) -> MeasuredAnswer:
     """How many of the requests a second one replica served: the answer to a prediction."""
     rate = qps * served_share(run, qps)
     waited = seconds(float(run.queue.max()))
-    return Outcome(rate, f"{number(rate)}/s were served, and the last of {len(run.sent)} requests waited {waited}")
+    return MeasuredAnswer(
+        rate, f"{number(rate)}/s were served, and the last of {len(run.sent)} requests waited {waited}"
+    )
 
 
 def tell_hundred(run: fleet.Served, ask: Ask) -> Finding:

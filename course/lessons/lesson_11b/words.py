@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.style import seconds
 from course.lessons.lesson_11b import run
 
@@ -19,7 +19,7 @@ APART_S = 20.0
 """Two windows of the picture: what is closer is the same."""
 
 
-def first_back(stories: Mapping[str, run.SpikeStory]) -> Outcome:
+def first_back(stories: Mapping[str, run.SpikeStory]) -> MeasuredAnswer:
     """Which is within the SLO again first: the autoscaler, or refusing or degrading."""
     scaler = stories["autoscaler"].back
     away = min(stories[name].back for name in ("refuse beyond a limit", run.DEGRADE))
@@ -27,7 +27,7 @@ def first_back(stories: Mapping[str, run.SpikeStory]) -> Outcome:
     told = ", ".join(
         f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items()
     )
-    return Outcome(answer, f"from the start of the spike until TTFT p99 is within the SLO for good: {told}")
+    return MeasuredAnswer(answer, f"from the start of the spike until TTFT p99 is within the SLO for good: {told}")
 
 
 def tell_spike(day: Mapping[str, run.SpikeStory]) -> Finding:
@@ -42,7 +42,7 @@ def tell_spike(day: Mapping[str, run.SpikeStory]) -> Finding:
     return tell("11b", "spike", outcome, told=told, best=best, refused=refused, late=late, alone=alone)
 
 
-def until_undone() -> Outcome:
+def until_undone() -> MeasuredAnswer:
     """Seconds from a deploy without CUDA graphs until it is rolled back: the answer to a prediction."""
     found = run.rehearse(
         next(iter(run.CHANGES)), run.CANARY_RATE, run.RULE_WINDOW, run.RULE_LIMIT, run.UNDO["a flag, read at run time"]
@@ -50,7 +50,7 @@ def until_undone() -> Outcome:
     told = (
         f"detected after {seconds(found.detected)}, undone after {seconds(found.undone)}; {found.harmed} late requests"
     )
-    return Outcome(found.undone, told)
+    return MeasuredAnswer(found.undone, told)
 
 
 SAME = 0.05

@@ -8,7 +8,7 @@ import numpy as np
 from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.prices import dollars, gpu_price
 from course.lab.style import number, seconds
 from course.lessons.lesson_11.run import GPUS
@@ -74,11 +74,11 @@ def tell_energy(runs: Sequence[Metered], price: float) -> Finding:
     )
 
 
-def cost_of_reasoning() -> Outcome:
+def cost_of_reasoning() -> MeasuredAnswer:
     """A reasoning request's cost over a chat's, on a full replica: the answer to a prediction."""
     chat, *_, long = regimes().values()
     ratio = chat.rate / long.rate
-    return Outcome(ratio, f"{number(chat.rate)} chats/s, {number(long.rate)} reasoning requests/s")
+    return MeasuredAnswer(ratio, f"{number(chat.rate)} chats/s, {number(long.rate)} reasoning requests/s")
 
 
 COIN = 0.5

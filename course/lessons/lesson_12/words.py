@@ -7,14 +7,14 @@ from course.incidents.interventions import BY_ID as CHANGES
 from course.lab.claims import Claim, conclude, say
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lab.style import seconds
 from course.lessons.lesson_12 import simulated
 from course.lessons.lesson_12.pictures import side_by_side
 from course.lessons.lesson_12.run import ALIKE, NONE_HELPS, TOLD_BY, reading
 
 
-def apart(one: Incident, other: Incident) -> tuple[Outcome, Html]:
+def apart(one: Incident, other: Incident) -> tuple[MeasuredAnswer, Html]:
     """Which question tells them apart: the one whose numbers differ by the largest factor."""
     pairs = {question: (reading(one, question), reading(other, question)) for question in TOLD_BY}
     factors = {name: max(pair) / max(min(pair), 1e-9) for name, pair in pairs.items()}
@@ -28,10 +28,10 @@ def apart(one: Incident, other: Incident) -> tuple[Outcome, Html]:
         for name, pair in pairs.items()
     ]
     told = "; ".join(f"{TOLD_BY[name]}: {a:.3g} and {b:.3g}" for name, (a, b) in pairs.items())
-    return Outcome(TOLD_BY[best], told), as_table(("question", "first", "second", "tells them apart?"), rows)
+    return MeasuredAnswer(TOLD_BY[best], told), as_table(("question", "first", "second", "tells them apart?"), rows)
 
 
-def tried(incident: Incident, ids: Sequence[str]) -> tuple[Outcome, Html]:
+def tried(incident: Incident, ids: Sequence[str]) -> tuple[MeasuredAnswer, Html]:
     """Deploy each change by itself, on held-out traffic; which one restores the SLO best?
 
     Args:
@@ -43,7 +43,7 @@ def tried(incident: Incident, ids: Sequence[str]) -> tuple[Outcome, Html]:
     kept = [effect for effect in effects if effect.restored]
     best = CHANGES[max(kept, key=lambda effect: effect.after).chosen[0]].text if kept else NONE_HELPS
     told = "; ".join(f"{CHANGES[e.chosen[0]].text}: {e.before:.0%} to {e.after:.0%}" for e in effects)
-    return Outcome(best, f"requests within the SLO. {told}"), side_by_side(effects)
+    return MeasuredAnswer(best, f"requests within the SLO. {told}"), side_by_side(effects)
 
 
 HALF = 0.5

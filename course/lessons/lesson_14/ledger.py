@@ -251,7 +251,9 @@ class Ledger:
 
 
 def device_name(lab: Lab) -> str:
-    """What the lab's engine runs on: the GPU's name, or the processor's and how many cores."""
+    """What the lab's engine runs on: the GPU's name, the processor's and how many cores, or what is simulated."""
+    if lab.simulated is not None:
+        return lab.simulated.label(lab.config())
     machine = describe_machine()
     if "gpu" in machine and lab.config().device != "cpu":
         return machine["gpu"]["name"]

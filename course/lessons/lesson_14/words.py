@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from course.lab.claims import VERDICTS, Claim, say
 from course.lab.lab import Lab
-from course.lab.predict import Outcome
+from course.lab.predict import MeasuredAnswer
 from course.lessons.lesson_14.rows import LedgerRow
 from course.lessons.lesson_14.run import CLAIMED, CONTROLS, NOISY, TechniqueFactor, by_technique, measure, noise, spread
 
@@ -12,7 +12,7 @@ HOLDING = ("hardly any: fewer than one in five", "one in five to half of them", 
 """How many claims hold as they stand."""
 
 
-def as_they_stand(rows: Sequence[LedgerRow]) -> Outcome | str:
+def as_they_stand(rows: Sequence[LedgerRow]) -> MeasuredAnswer | str:
     """The share of the claims with a verdict that hold without a condition; a sentence where none can be judged."""
     judged = [row for row in rows if row.kind in VERDICTS and row.kind != "not shown"]
     if not judged:
@@ -25,17 +25,17 @@ def as_they_stand(rows: Sequence[LedgerRow]) -> Outcome | str:
         f"of {len(judged)} claims that could be judged, {holding} hold as they stand, {conditional} under a condition, "
         f"{len(judged) - holding - conditional} are wrong"
     )
-    return Outcome(answer, evidence)
+    return MeasuredAnswer(answer, evidence)
 
 
-def most_fickle(cells: Sequence[TechniqueFactor]) -> Outcome | str:
+def most_fickle(cells: Sequence[TechniqueFactor]) -> MeasuredAnswer | str:
     """The technique whose factor depends most on the workload; why not, where this machine was too busy to tell."""
     if noise(cells) > NOISY:
         return f"equal work differed by a factor of {noise(cells):.1f} on this machine; measure again when it is quiet"
     spreads = {technique: spread(group) for technique, group in by_technique(cells).items()}
     winner = max(spreads, key=spreads.get)
     others = ", ".join(f"{name} {value:.1f}" for name, value in spreads.items() if name != winner)
-    return Outcome(winner, f"{winner}: best over worst workload {spreads[winner]:.1f}; {others}")
+    return MeasuredAnswer(winner, f"{winner}: best over worst workload {spreads[winner]:.1f}; {others}")
 
 
 DEPENDS = 1.5

@@ -14,7 +14,7 @@ from course.drills.drill import Commit
 from course.drills.library import ALL as DRILLS
 from course.incidents import Incident
 from course.incidents.generate import Hidden
-from course.lab.predict import Outcome, Prediction
+from course.lab.predict import MeasuredAnswer, Prediction
 from course.lab.recording import read_recording
 from course.simulator.cost.models import find_model
 from course.simulator.cost.placement import Placement
@@ -88,7 +88,7 @@ def test_points_are_those_of_the_notebook(browser: Any, site: Path) -> None:
         )
         bet.picker = type("Said", (), {"value": said})()
         bet._is_said = True
-        assert told == pytest.approx(bet.points(Outcome(measured, "")), abs=0.011), (said, measured, whole)
+        assert told == pytest.approx(bet.points(MeasuredAnswer(measured, "")), abs=0.011), (said, measured, whole)
     page.close()
 
 

@@ -6,7 +6,7 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
-from course.lab.predict import LockedError, Outcome, Prediction, gained_most, grew_most
+from course.lab.predict import LockedError, MeasuredAnswer, Prediction, gained_most, grew_most
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
 
@@ -33,7 +33,7 @@ def test_nothing_is_locked_before_something_was_chosen() -> None:
 
 def test_an_open_prediction_learns_nothing_of_the_outcome() -> None:
     bet = Prediction("which?", PHASES).choose("decode")
-    assert "queue" not in str(bet.score(Outcome("queue", "queue grew most")))
+    assert "queue" not in str(bet.score(MeasuredAnswer("queue", "queue grew most")))
 
 
 def test_the_key_is_measured_and_quoted() -> None:
@@ -96,7 +96,7 @@ def test_zero_can_be_said_and_is_right_where_it_is_measured() -> None:
         typed.lock_button.click()
     said = Prediction("how long?", unit="s").choose(0).lock()
     for bet in (typed, said):
-        assert bet.locked and str(bet.score(Outcome(0.0, "none"))).startswith("Right")
+        assert bet.locked and str(bet.score(MeasuredAnswer(0.0, "none"))).startswith("Right")
 
 
 def test_no_key_from_a_run_that_is_not_done() -> None:
@@ -107,7 +107,7 @@ def test_no_key_from_a_run_that_is_not_done() -> None:
 
 @pytest.mark.parametrize(("said", "verdict"), [(2.0, "Right"), (3.0, "Close"), (0.2, "Not"), (0.0, "Not")])
 def test_numbers_are_scored_by_their_factor(said: float, verdict: str) -> None:
-    score = Prediction("how long?", unit="s").choose(said).lock().score(Outcome(2.2, "it took 2.2 s"))
+    score = Prediction("how long?", unit="s").choose(said).lock().score(MeasuredAnswer(2.2, "it took 2.2 s"))
     assert str(score).startswith(verdict)
 
 
@@ -116,7 +116,7 @@ def test_numbers_are_scored_by_their_factor(said: float, verdict: str) -> None:
 )
 def test_a_count_is_right_only_when_it_is_exact(said: float, verdict: str) -> None:
     bet = Lab(short=True).predict("seats", "how many?", unit="chats", whole=True)
-    assert str(bet.choose(said).lock().score(Outcome(4.0, "4 of 5 ran"))).startswith(verdict)
+    assert str(bet.choose(said).lock().score(MeasuredAnswer(4.0, "4 of 5 ran"))).startswith(verdict)
 
 
 def test_gains_that_are_close_are_a_tie() -> None:

@@ -54,7 +54,7 @@ def test_a_server_that_does_not_start_says_so_and_leaves_no_engine(
     tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = []
-    monkeypatch.setattr("course.lab.server.EngineThread.stop", lambda thread: stopped.append(thread))
+    monkeypatch.setattr("minillm.frontend.engine_thread.EngineThread.stop", lambda thread: stopped.append(thread))
 
     async def broken(*_: object) -> None:
         return

@@ -15,7 +15,7 @@ from course.drills.library import FLAGSHIP, find_drill
 from course.grading import Checks, Criterion
 from course.lab import json_store, progress
 from course.lab.lab import Lab
-from course.lab.predict import Outcome, Prediction
+from course.lab.predict import MeasuredAnswer, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
 from course.lab.speculation_gain import emitted
 from course.lessons.start import contents, resume
@@ -35,7 +35,7 @@ def test_a_lesson_tells_its_progress_by_itself(home: Path) -> None:
     Lab()
     bet = Prediction("Which?", ["a", "b"], key="doubling").choose("a").lock()
     assert progress.FILE.read().lessons["06"].predictions == {"doubling": None}
-    bet.score(Outcome("a", "it was a"))
+    bet.score(MeasuredAnswer("a", "it was a"))
     check = Checks({"q1": passes, "q2": passes})
     check("q1", 1)
     check("q1", 0)  # a later, worse answer does not take points away

@@ -121,7 +121,7 @@ def slopes(
         moved = values[:, subset].copy()
         steps = np.where(moved[number] * np.exp(STEP) < kind.highest, STEP, -STEP)
         moved[number] *= np.exp(steps)
-        there = _play(tree, moved, [rows[i] for i in subset])
+        there = _play(tree, moved, [rows[int(i)] for i in subset])
         ttft = (there[:, 0] - predicted[subset, 0]) / measured[subset] / steps
         ttft[errors[subset, 0] >= FARTHEST] *= 0.3
         tpot = np.log(there[:, 1] / predicted[subset, 1]) / steps
