@@ -113,7 +113,7 @@ test: model ## run every check: style, types, notebook drift, tests, lessons
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
 	$(PLAY) $(LESSONS) || failed="$$failed lessons"; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines --jobs $(TEST_WORKERS) || failed="$$failed simulated-machines"; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines h100-8b --jobs $(TEST_WORKERS) || failed="$$failed simulated-machine"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
 
@@ -125,6 +125,7 @@ slow: model ## run what `make test` leaves out: every combination on the whole m
 	@echo "one tries grammars for an hour (MINILLM_FUZZ_S=600 for less). The slowest are listed at the end."
 	@failed=; \
 	$(PLAY) $(SOLUTIONS) || failed="$$failed solutions"; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines --jobs $(TEST_WORKERS) || failed="$$failed simulated-machines"; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m slow -n $(TEST_WORKERS) --dist worksteal --durations=20 || failed="$$failed tests"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi
 

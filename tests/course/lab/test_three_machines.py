@@ -1,4 +1,4 @@
-"""What the lessons say on each machine. All of them are played by `make test`; here, how it is told."""
+"""What the lessons say on each machine. `make test` plays all lessons on one simulated machine, `make slow` on both; here, how it is told."""
 
 import json
 from pathlib import Path
