@@ -103,6 +103,10 @@ class FlashAttention2(FlashBackend):
     module = "flash_attn"
     cure = "docs/gpu-box.md says how to build it: docs/flash_attention_2/build.sh for Hopper, or the extra [gpu]"
 
+    @classmethod
+    def head_dims(cls) -> tuple[int, ...] | None:
+        return getattr(importlib.import_module(cls.module), "HEAD_DIMS", None)  # our build says it; upstream's has most
+
     def call(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         metadata, kernels = self.metadata, importlib.import_module(self.module)
         num_decodes = metadata.num_decodes
