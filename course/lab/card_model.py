@@ -59,7 +59,7 @@ def choose(box: Box) -> tuple[str | None, str]:
         return None, f"{card}: lessons run on {SMALL}. An 8B wants {wanted / USABLE / 1e9:.0f} GB free."
     words = (
         f"{card}: lessons run on {LARGE}. MINILLM_LAB_MODEL=smollm2-135m make lab takes {SMALL}. The minutes that "
-        "lessons state were measured with that one; with an 8B on a GPU they are not yet measured."
+        "lessons state were measured with that one; docs/gpu-box.md says what an 8B took on an H100."
     )
     if box.has_weights:
         return LARGE, words

@@ -198,7 +198,7 @@ def run(
         calls=1 if quick else CALLS[kind],
         rotation_bytes=0 if quick else ROTATION_BYTES,
     )
-    chosen = choose_backends(backends, device, Demands(setup.block_size, dtype))
+    chosen = choose_backends(backends, device, Demands(setup.block_size, dtype, head_dim=setup.heads.head_dim))
     sizes = zip((batches, contexts, prompts, cached), SIZES["quick" if quick else kind])
     shapes = make_shapes(*(given or usual for given, usual in sizes))
     peaks = with_fastest_matmul(measure_peaks(device, dtype, quick), device, quick)

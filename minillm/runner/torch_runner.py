@@ -238,7 +238,8 @@ def step_size(config: EngineConfig) -> tuple[object, ...]:
 def choose_attention(config: EngineConfig, model: LoadedModel) -> type[AttentionBackend]:
     """The backend that a configuration asks for. Raises ConfigError if it cannot do what else is asked for."""
     kv_dtype = None if config.kv_cache_dtype == "auto" else cache_dtype(config.kv_cache_dtype, model.dtype)
-    demands = Demands(config.block_size, model.dtype, kv_dtype=kv_dtype, sinks=config.attention_sinks > 0)
+    sinks, head_dim = config.attention_sinks > 0, model.model_config.head_dim
+    demands = Demands(config.block_size, model.dtype, kv_dtype=kv_dtype, sinks=sinks, head_dim=head_dim)
     backend = select_backend(config.attention_backend, model.device, demands)
     return with_window(backend, Window(config.sliding_window, config.attention_sinks))
 

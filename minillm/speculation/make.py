@@ -130,7 +130,10 @@ def check_vocabulary(small: LoadedModel, model: LoadedModel) -> None:
 
 
 def marginal_row_cost(runner: Runner) -> float:
-    """What one more row adds to the cost of a step with one, on the runner's device. On GPUs it is not yet measured."""
+    """What one more row adds to the cost of a step with one, on the runner's device.
+
+    Both are a CPU's. On an H100 one more request adds 0.5 to 0.7% to an 8B's step (docs/measured.md): far less.
+    """
     if not isinstance(runner, TorchRunner):
         return COSTLY_ROW
     cheap = runner.device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()

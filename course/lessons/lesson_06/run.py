@@ -6,7 +6,7 @@ import os
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from course.lab.lab import Lab
@@ -273,20 +275,26 @@ def profile_steps(lab: Lab, batch: int) -> StepProfile:
     with decoding(lab, batch, WARM + STEPS, **OP_BY_OP) as engine:
         for _ in range(WARM):
             engine.step()
-        with _labelled(), profile(activities=activities) as trace:
+        with _labelled(), profile(activities=activities, acc_events=True) as trace:  # or PyTorch 2.11 warns
             for _ in range(STEPS):
                 with record_function(PYTHON):
                     engine.step()
+    return StepProfile(batch, *by_part(trace.events(), STEPS), trace)
+
+
+def by_part(events: Iterable[FunctionEvent], steps: int) -> tuple[dict[str, float], Counter[str]]:
+    """The host's seconds and calls in a step, by part. What a GPU did is listed beside its launch, so it's left out."""
     spent = dict.fromkeys((PRODUCT, ATTENTION, OTHER, PYTHON), 0.0)
     calls = Counter[str]()
-    for event in trace.events():
+    for event in events:
         name = event.name if event.name in spent else OTHER
-        if event.cpu_parent is None or event.cpu_parent.name == PYTHON:  # the outermost in a step
-            spent[name] += event.cpu_time_total / 1e6 / STEPS
-            spent[PYTHON] -= (name != PYTHON) * event.cpu_time_total / 1e6 / STEPS
-            calls[name] += 1 / STEPS
+        outermost = event.cpu_parent is None or event.cpu_parent.name == PYTHON  # in a step
+        if outermost and event.device_type == DeviceType.CPU:
+            spent[name] += event.cpu_time_total / 1e6 / steps
+            spent[PYTHON] -= (name != PYTHON) * event.cpu_time_total / 1e6 / steps
+            calls[name] += 1 / steps
     del calls[PYTHON]
-    return StepProfile(batch, spent, calls, trace)
+    return spent, calls
 
 
 @contextmanager

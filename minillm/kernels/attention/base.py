@@ -119,3 +119,8 @@ class AttentionBackend(ABC):
         if device.type not in cls.device_types:
             return f"it runs on {' and '.join(cls.device_types)}, not on {device.type}"
         return None
+
+    @classmethod
+    def head_dims(cls) -> tuple[int, ...] | None:
+        """Head sizes d that it has kernels for; None = any, or it doesn't say. Asked only if nothing is `missing`."""
+        return None

@@ -41,6 +41,8 @@ class Demands:
     """Dtype of a quantized KV cache; None = the model's."""
     sinks: bool = False
     """Attention sinks."""
+    head_dim: int | None = None
+    """The model's head size d, if known."""
 
 
 def survey(device: torch.device, demands: Demands = Demands()) -> dict[str, str | None]:
@@ -98,4 +100,7 @@ def _objection(backend: type[AttentionBackend], device: torch.device, demands: D
         )
     if kv_dtype is None and dtype is not None and backend.dtypes is not None and dtype not in backend.dtypes:
         return f"it has no kernels for {dtype}: choose another dtype, or another backend"
+    if demands.head_dim is not None and (built := backend.head_dims()) is not None and demands.head_dim not in built:
+        sizes = " and ".join(map(str, built))
+        return f"it was built for heads of {sizes}, and the model's have {demands.head_dim}: choose another backend"
     return None

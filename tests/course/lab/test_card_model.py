@@ -17,7 +17,7 @@ ROOMY = {"gpu": "NVIDIA H100", "free_bytes": 80 * 10**9, "disk_bytes": 100 * 10*
     [
         (Box(None), None, ""),
         (Box(**ROOMY), LARGE, "fetched now, once: 16.4 GB, 3 minutes at 100 MB/s"),
-        (Box(**ROOMY, has_weights=True), LARGE, "not yet measured."),
+        (Box(**ROOMY, has_weights=True), LARGE, "what an 8B took on an H100."),
         (
             Box(**ROOMY, hub_error="ConnectError"),
             None,

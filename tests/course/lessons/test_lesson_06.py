@@ -1,9 +1,11 @@
 """Lesson 06: three clocks, the roof, weights or KV. Arithmetic by hand; the rest on a tiny model and the simulator."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from asserting import rewards
+from torch.autograd import DeviceType
 
 from course.lab import simulated_70b
 from course.lab.lab import Lab
@@ -118,6 +120,21 @@ def test_a_profile_adds_up_to_the_step(tiny_lab: Lab) -> None:
     assert all(spent > 0 for spent in found.seconds.values()) and found.calls[run.PRODUCT] >= 2 * 4
     assert found.calls[run.ATTENTION] == 2 and "100%" not in str(pictures.profile_table(found))
     assert words.profiled(found).here
+
+
+def test_what_a_gpu_did_is_no_second_call() -> None:
+    """The profiler lists kernels, and on a GPU labels too, a second time, under no parent."""
+
+    def event(name: str, us: float, parent: SimpleNamespace | None, where: DeviceType) -> SimpleNamespace:
+        return SimpleNamespace(name=name, cpu_time_total=us, cpu_parent=parent, device_type=where)
+
+    step = event(run.PYTHON, 30, None, DeviceType.CPU)
+    product = event(run.PRODUCT, 10, step, DeviceType.CPU)
+    on_gpu = [event(name, 0, None, DeviceType.CUDA) for name in (run.PYTHON, run.PRODUCT, "gemm_kernel")]
+    inside = event("aten::mm", 8, product, DeviceType.CPU)
+    spent, calls = run.by_part([step, product, inside, event("aten::add", 5, step, DeviceType.CPU), *on_gpu], steps=1)
+    assert calls == {run.PRODUCT: 1, run.OTHER: 1}
+    assert [spent[name] for name in (run.PRODUCT, run.OTHER, run.PYTHON)] == pytest.approx([10e-6, 5e-6, 15e-6])
 
 
 def test_a4_depends_on_what_was_measured() -> None:

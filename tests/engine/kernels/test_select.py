@@ -1,6 +1,8 @@
 """Which backend runs where, and what is said when it cannot."""
 
 import importlib.util
+import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -58,6 +60,18 @@ def test_a_block_size_it_cannot_use(hopper: None, installed: set[str]) -> None:
     assert select_backend("fa2", CUDA) is select_backend("fa2", CUDA, Demands(512)) is BACKENDS["fa2"]
     with pytest.raises(ConfigError, match="block_size is 16 and it needs a multiple of 256: leave"):
         select_backend("fa2", CUDA, Demands(16))
+
+
+def test_a_head_size_that_was_not_built(hopper: None, installed: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our build of FlashAttention-2 says its sizes; upstream's doesn't, and is not second-guessed."""
+    installed.add("flash_attn")
+    package = ModuleType("flash_attn")
+    monkeypatch.setitem(sys.modules, "flash_attn", package)
+    assert select_backend("fa2", CUDA, Demands(256, head_dim=80)) is BACKENDS["fa2"]
+    monkeypatch.setattr(package, "HEAD_DIMS", (64, 128), raising=False)
+    assert select_backend("fa2", CUDA, Demands(256, head_dim=128)) is BACKENDS["fa2"]
+    with pytest.raises(ConfigError, match="built for heads of 64 and 128, and the model's have 80"):
+        select_backend("fa2", CUDA, Demands(256, head_dim=80))
 
 
 @pytest.mark.parametrize("name", BACKENDS)
