@@ -7,7 +7,7 @@
 # By the end you can put a floor under the ITL of any model on any GPU on the back of an envelope, say whether a step
 # waits for memory, arithmetic or overhead, and pick the largest batch that keeps an ITL SLO.
 #
-# - **Surface** (ten minutes, runs included): three clocks in every step, and a bet on doubling the batch.
+# - **Surface** (ten minutes): three clocks in every step, and a bet on doubling the batch.
 # - **Guided** (thirty): the SLO, overhead and CUDA graphs, the roofline, weights against KV, and all of it at 70B.
 # - **Deep dive** (ten): the formula, what tensor parallelism costs, a claim put to the test.
 

@@ -73,14 +73,14 @@ def sections() -> list[Section]:
     narrow, wide = (f"--sample temperature={t} --sample top_p=0.9" for t in (0.1, 1.0))
     cached = "--batch 32 --batch 128 --context 2048"  # contexts whose KV is most of what a step reads
     return [
-        Section("parity", PARITY, 130),
+        Section("parity", PARITY, 120),
         Section("decode_8b", f"decode {large} --batch 1 --batch 8 --batch 32 --batch 128", 40),
         Section("prefill_8b", f"prefill {long} --tokens 512 --tokens 2048 --tokens 4096 --tokens 16384", 35),
         Section("throughput_0.6b", f"throughput {small} --repeats 2", 40),
-        Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256 --idle", 45),
+        Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256 --idle", 40),
         Section("decode_8b_kv_int8", f"decode {large} {cached} --set kv_cache_dtype=int8", 35),
         Section("decode_8b_kv_fp8", f"decode {large} {cached} --set kv_cache_dtype=fp8", 50),
-        Section("decode_8b_2k", f"decode {large} {cached}", 35),
+        Section("decode_8b_2k", f"decode {large} {cached}", 30),
         Section("moe_30b", f"decode --model qwen3-30b-a3b {RANDOM} --batch 1 --batch 8 --batch 64", 60),
         Section("decode_8b_int4", f"decode {large} --batch 1 --batch 32 --set quantization=int4", 30),
         Section("decode_1b", f"decode {middle} --batch 1 --batch 8 --batch 64", 30),
@@ -95,8 +95,8 @@ def sections() -> list[Section]:
         # These two want text, so the default model, and the network (or `minillm pull` beforehand).
         Section("speculation", "speculation --device cuda --job chat --job copy --repeats 2", 45),
         Section("serve_overhead", "serve-overhead --device cuda --streams 64 --repeats 2", 45),
-        Section("nano_vllm_0.6b", f"throughput {small} --repeats 1 --compare nano-vllm", 85),
-        Section("hf_0.6b", f"throughput {small} --requests {requests} --repeats 1 --compare hf", 105),
+        Section("nano_vllm_0.6b", f"throughput {small} --repeats 1 --compare nano-vllm", 80),
+        Section("hf_0.6b", f"throughput {small} --requests {requests} --repeats 1 --compare hf", 100),
     ]
 
 

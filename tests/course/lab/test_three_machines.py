@@ -1,4 +1,4 @@
-"""What the lessons say on each machine. `make test` plays all lessons on one simulated machine, `make slow` on both; here, how it is told."""
+"""How it is told what lessons say on each machine. `make test` plays them on one simulated machine, `make slow` on both."""
 
 import json
 from pathlib import Path

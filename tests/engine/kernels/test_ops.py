@@ -74,7 +74,8 @@ def prepared_query(
     attention = Attention(config, qkv.dtype, qkv.device)
     attention.qkv_proj = attention.o_proj = nn.Identity()
     if norms is not None:
-        attention.q_norm.weight.data, attention.k_norm.weight.data, attention.q_norm.eps = norms
+        attention.q_norm.weight.data, attention.k_norm.weight.data, eps = norms
+        attention.q_norm.eps = attention.k_norm.eps = eps
     context = ForwardContext(cos, sin, slots, Asked(), ops)
     return ops.attend_block(attention, qkv.clone().flatten(1), cache, context).view(-1, num_heads, head_dim)
 
