@@ -1,4 +1,4 @@
-"""How it is told what lessons say on each machine. `make test` plays them on one simulated machine, `make slow` on both."""
+"""How it is told what lessons say on each machine. All are played on one by `make test`, on both by `make slow`."""
 
 import json
 from pathlib import Path
