@@ -12,6 +12,7 @@ from course.lab.stepped_engine import WatchableClock
 from course.lab.workloads import LabWorkload, PromptArrival
 from course.simulator.errors import UnknownHardwareError
 from minillm.core.params import SamplingParams
+from minillm.policies.config import EngineConfig
 
 SOME = LabWorkload("some", "", tuple(PromptArrival(0.3 * i, f"({i}) What is a harbour?", 12) for i in range(3)))
 
@@ -28,6 +29,18 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 @pytest.mark.parametrize("spelt", ["4 x h100-sxm", "4xh100-sxm", " 4 h100-sxm", "4 x NVIDIA H100-SXM"])
 def test_how_many_of_what(spelt: str) -> None:
     assert SimulatedDevice.of(spelt) == SimulatedDevice("h100-sxm", 4)
+
+
+def test_an_engine_keeps_what_its_configuration_says(lab: Lab) -> None:
+    config = lab.config(model="qwen3-32b", max_model_len=16384, num_kv_blocks=2000, kv_cache_dtype="fp8")
+    engine = SimulatedDevice.of("h100-sxm").engine(config)
+    assert engine.config == config.replace(block_size=16)
+    assert engine.loaded_model.name == "qwen3-32b" and engine.context_limit == 16384
+
+
+def test_an_engine_with_nothing_but_a_model_has_its_whole_context() -> None:
+    engine = SimulatedDevice.of("h100-sxm").engine(EngineConfig(model="llama-3.1-8b"))
+    assert engine.context_limit == 131072 and engine.config.max_num_seqs == 256
 
 
 def test_one_card() -> None:
