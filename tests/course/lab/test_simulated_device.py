@@ -8,9 +8,10 @@ import pytest
 from course.lab import services
 from course.lab.lab import Lab
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
-from course.lab.stepped_engine import WatchableClock
+from course.lab.stepped_engine import SteppedEngine, WatchableClock
 from course.lab.workloads import LabWorkload, PromptArrival
 from course.simulator.errors import UnknownHardwareError
+from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.policies.config import EngineConfig
 
@@ -41,6 +42,13 @@ def test_an_engine_keeps_what_its_configuration_says(lab: Lab) -> None:
 def test_an_engine_with_nothing_but_a_model_has_its_whole_context() -> None:
     engine = SimulatedDevice.of("h100-sxm").engine(EngineConfig(model="llama-3.1-8b"))
     assert engine.context_limit == 131072 and engine.config.max_num_seqs == 256
+
+
+def test_a_configuration_that_does_not_fit_leaves_the_model_of_the_one_before(lab: Lab) -> None:
+    engine = SteppedEngine(SimulatedDevice.of("h100-sxm"), lab.config())
+    with pytest.raises(ConfigError):
+        engine.reconfigure(lab.config(model="qwen3-32b", num_kv_blocks=10**9))
+    assert engine.config == lab.config() and engine.model.name == "llama-3.1-8b"
 
 
 def test_one_card() -> None:
