@@ -206,9 +206,12 @@ class SimulatedDevice:
         row_cost = self.row_cost(config)
         config, runner = self.runner(config, clock)
         model = model or self.model(config)
-        return SimulatedEngine.on_runner(
+        engine = SimulatedEngine.on_runner(
             config, runner, clock, model=model, proposer=MadeUpProposer(), row_cost=row_cost
         )
+        # Prompts are in the tokenizer's vocabulary, which the model's may be smaller than: nothing looks them up.
+        engine.vocab_size = max(model.model_config.vocab_size, len(model.tokenizer))
+        return engine
 
     def row_cost(self, config: EngineConfig) -> float:
         """What one more row adds to the cost of a step with one: what it does to the price."""

@@ -109,6 +109,12 @@ def test_speculation_draws_what_is_accepted(lab: Lab) -> None:
     assert len(guessed.steps) < len(plain.steps)
 
 
+def test_a_model_with_a_smaller_vocabulary_takes_any_prompt(lab: Lab) -> None:
+    words = LabWorkload("words", "", (PromptArrival(0.0, "extraordinary 漢字 Łódź naïve zebra", 8),))
+    assert max(lab.tokenizer.encode(words.arrivals[0].prompt)) >= 32_000
+    assert [row.refused for row in lab.run(words, model="llama-2-13b").rows] == [None]
+
+
 def test_quantization_changes_the_price(lab: Lab) -> None:
     plain, small = lab.run(SOME), lab.run(SOME, quantization="int8")
     assert max(small.itl) < min(plain.itl)
