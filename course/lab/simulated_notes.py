@@ -14,6 +14,7 @@ from IPython.display import display
 
 from course.lab.display import Html
 from course.lab.predict import Prediction
+from course.lab.run import Run
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
 from minillm.policies.config import EngineConfig
 
@@ -49,15 +50,19 @@ for _name in OPERATIONS:
 
 
 class SimulatedNotebook:
-    """Labels and notes in the notebook of a lab; `watch` begins, and a lab opened later takes over."""
+    """Labels and notes in the notebook of a lab; `watch` begins, and a lab opened later takes over.
+
+    Args:
+        config: the lab's own. Runs are labelled by theirs.
+    """
 
     def __init__(self, shell: InteractiveShell, device: SimulatedDevice, config: EngineConfig) -> None:
-        self._shell, self._label = shell, label_of(device, config)
+        self._shell, self._device = shell, device
+        self._label = label_of(device, config, ", as the lab was opened")
 
     def watch(self) -> None:
-        for callback in list(self._shell.events.callbacks["post_run_cell"]):
-            if isinstance(getattr(callback, "__self__", None), SimulatedNotebook):
-                self._shell.events.unregister("post_run_cell", callback)
+        """Begin, in place of one that did before."""
+        unwatch(self._shell)
         self._shell.events.register("post_run_cell", self._after)
         self._shell.set_custom_exc((SimulatedDeviceError,), self._say)
 
@@ -81,12 +86,27 @@ class SimulatedNotebook:
                 if name not in known or isinstance(known[name], NotHere):
                     known[name] = NotHere(error)
         elif result.result is not None and not isinstance(result.result, Prediction):
-            display(self._label)
+            display(self._label_beneath(result.result))
+
+    def _label_beneath(self, shown: object) -> Html:
+        if isinstance(shown, Run) and shown.simulated_on:
+            return label_of(self._device, shown.config)
+        return self._label
 
 
-def label_of(device: SimulatedDevice, config: EngineConfig) -> Html:
+def unwatch(shell: InteractiveShell) -> None:
+    """From here on cells show what they show: another lab is opened."""
+    for callback in list(shell.events.callbacks["post_run_cell"]):
+        if isinstance(getattr(callback, "__self__", None), SimulatedNotebook):
+            shell.events.unregister("post_run_cell", callback)
+            shell.set_custom_exc((), None)
+
+
+def label_of(device: SimulatedDevice, config: EngineConfig, when: str = "") -> Html:
     """One line for beneath a cell: what was simulated, and its error band."""
-    words = f"{device.label(config).capitalize()}; text is a placeholder, and what Python does is this machine's. "
+    words = (
+        f"{device.label(config).capitalize()}{when}; text is a placeholder, and what Python does is this machine's. "
+    )
     band = device.error_band(config)
     look = "font-size:12px;opacity:.75"
     return Html(f'<div style="{look}">{escape(words)}{band.html}</div>', words + band.text)

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pytest
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
+from course.lab import lab as lab_module
 from course.lab import simulated_notes
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
 from course.lab.simulated_notes import NotHere, SimulatedNotebook
+from course.lab.workloads import LabWorkload, PromptArrival
 from minillm import EngineConfig
 
 DEVICE = SimulatedDevice("h100-sxm", 4)
@@ -24,9 +26,14 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def cell(shown: list[str]) -> Cell:
+def shell() -> InteractiveShell:
     shell = InteractiveShell()
     shell.user_ns["fail"] = _fail
+    return shell
+
+
+@pytest.fixture
+def cell(shell: InteractiveShell, shown: list[str]) -> Cell:
     SimulatedNotebook(shell, DEVICE, CONFIG).watch()
     return shell.run_cell
 
@@ -37,7 +44,7 @@ def _fail() -> None:
 
 def test_what_a_cell_shows_is_labelled_with_its_error_band(cell: Cell, shown: list[str]) -> None:
     cell("6 * 7")
-    assert len(shown) == 1 and shown[0].startswith("Simulated: llama-3-70b on 4 x h100-sxm;")
+    assert len(shown) == 1 and shown[0].startswith("Simulated: llama-3-70b on 4 x h100-sxm, as the lab was opened;")
     assert DEVICE.error_band(CONFIG).text in shown[0] and "%" in shown[0]
 
 
@@ -67,7 +74,28 @@ def test_a_second_lab_takes_over(shown: list[str]) -> None:
     for device in (DEVICE, SimulatedDevice("h200", 2)):
         SimulatedNotebook(shell, device, CONFIG).watch()
     shell.run_cell("1 + 1")
-    assert len(shown) == 1 and "on 2 x h200;" in shown[0]
+    assert len(shown) == 1 and "on 2 x h200," in shown[0]
+
+
+def test_a_real_lab_ends_the_labels(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = InteractiveShell()
+    monkeypatch.setattr(lab_module, "get_ipython", lambda: shell)
+    for device in ("h100-sxm", ""):
+        monkeypatch.setenv("MINILLM_LAB_DEVICE", device)
+        lab_module.open_lab(short=True).close()
+        shell.run_cell("1 + 1")
+    assert len(shown) == 1
+
+
+def test_a_run_is_labelled_by_what_it_ran(
+    cell: Cell, shell: InteractiveShell, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINILLM_LAB_DEVICE", str(DEVICE))
+    shell.user_ns["lab"] = lab = lab_module.Lab(short=True)
+    shell.user_ns["one"] = LabWorkload("one", "", (PromptArrival(0.0, "Hello", 4),))
+    cell("lab.run(one, model='qwen3-8b')")
+    lab.close()
+    assert len(shown) == 1 and shown[0].startswith("Simulated: qwen3-8b on 4 x h100-sxm;")
 
 
 def test_what_is_not_here_is_no_other_thing() -> None:
