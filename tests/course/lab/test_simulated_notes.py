@@ -8,7 +8,7 @@ from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from course.lab import lab as lab_module
 from course.lab import simulated_notes
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
-from course.lab.simulated_notes import NotHere, SimulatedNotebook
+from course.lab.simulated_notes import NotHere, SimulatedNotebook, names_set_by
 from course.lab.workloads import LabWorkload, PromptArrival
 from minillm import EngineConfig
 
@@ -63,6 +63,26 @@ def test_a_note_and_no_error(cell: Cell, shown: list[str]) -> None:
 def test_a_cell_that_uses_it_says_the_same(cell: Cell, shown: list[str], use: str) -> None:
     cell("minds = fail()")
     assert cell(use).success and len(shown) == 2 and shown[0] == shown[1]
+
+
+def test_a_value_from_before_is_not_used_in_place_of_one_that_is_not_here(cell: Cell, shown: list[str]) -> None:
+    cell("scores = kept = [1, 2]")
+    cell("kept = [3]\nscores = fail()")
+    assert cell("sum(scores)").success and shown[0] == shown[1] and "Reading minds" in shown[1]
+    assert cell("kept").result == [3]
+
+
+@pytest.mark.parametrize("line", ["%precision 3", "!true", "listed = !true", "%time 1 + 1"])
+def test_a_cell_with_a_magic_is_no_other(cell: Cell, shown: list[str], line: str) -> None:
+    cell(f"{line}\nminds = fail()")
+    assert cell("minds.read()").success and len(shown) == 2 and shown[0] == shown[1]
+
+
+def test_names_of_a_cell_are_those_of_its_top_level() -> None:
+    inner = "def f():\n    hidden = 1\nsquares = [item * item for item in range(3)]\n"
+    assert names_set_by(f"{inner}for i in squares:\n    a, (b, *c) = fail()\n    d = b") == set("abcdi") | {"squares"}
+    assert names_set_by("a = 1\nb = [\n1,\n2]\nc = 3", since=3) == {"b", "c"}
+    assert names_set_by("no Python") == set()
 
 
 def test_other_errors_stay_errors(cell: Cell, shown: list[str]) -> None:
