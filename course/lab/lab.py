@@ -15,7 +15,7 @@ from typing import Any
 
 from IPython import get_ipython
 
-from course.lab import progress, waiting
+from course.lab import progress, simulated_notes, waiting
 from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.scale import scale_of
@@ -26,7 +26,6 @@ from course.lab.simulated_device import (
     device_of_environment,
     placeholder_tokenizer,
 )
-from course.lab.simulated_notes import SimulatedNotebook
 from course.lab.stepped_engine import SimulatedSession, SteppedEngine
 from course.lab.workloads import LabWorkload, PromptArrival, workload
 from minillm import Engine, EngineConfig
@@ -282,6 +281,8 @@ def open_lab(**defaults: Any) -> Lab:
     shell = get_ipython()
     before = shell.user_ns.get("lab") if shell is not None else None
     lab = Lab(instead_of=before if isinstance(before, Lab) else None, **defaults)
-    if lab.simulated is not None and shell is not None:
-        SimulatedNotebook(shell, lab.simulated, lab.config()).watch()
+    if shell is not None:
+        simulated_notes.unwatch(shell)
+        if lab.simulated is not None:
+            simulated_notes.SimulatedNotebook(shell, lab.simulated, lab.config()).watch()
     return lab

@@ -44,6 +44,8 @@ TOKENIZER_OF = "smollm2-135m"
 ENDS = ("<|im_end|>",)
 PRICED = ("model", "dtype", "device", "load_format", "tensor_parallel_size", "quantization", "kv_cache_dtype")
 """Fields of EngineConfig that the simulated deployment is told in its own words, or has no use for."""
+SIZES = ("max_model_len", "block_size", "max_num_seqs", "max_num_batched_tokens")
+"""Fields that the simulated deployment fills in where they are left out."""
 KERNELS = ("attention_backend", "cuda_graphs", "fused_kernels")
 """Fields that choose how a step is computed. There is one price, of the stack that it was fitted to."""
 WORDS = "the harbour keeps a slow light while two ships wait for high water and no one writes the time down"
@@ -190,7 +192,7 @@ class SimulatedDevice:
         bare = self.deployment(config).engine(clock)
         assert isinstance(bare.runner, SimulatedRunner)
         bare.runner.answer = placeholder_tokens()
-        return bare.config, bare.runner
+        return config.replace(**{name: getattr(bare.config, name) for name in SIZES}), bare.runner
 
     def engine(
         self, config: EngineConfig, model: PlaceholderModel | None = None, *, clock: VirtualClock | None = None
@@ -204,9 +206,12 @@ class SimulatedDevice:
         row_cost = self.row_cost(config)
         config, runner = self.runner(config, clock)
         model = model or self.model(config)
-        return SimulatedEngine.on_runner(
+        engine = SimulatedEngine.on_runner(
             config, runner, clock, model=model, proposer=MadeUpProposer(), row_cost=row_cost
         )
+        # Prompts are in the tokenizer's vocabulary, which the model's may be smaller than: nothing looks them up.
+        engine.vocab_size = max(model.model_config.vocab_size, len(model.tokenizer))
+        return engine
 
     def row_cost(self, config: EngineConfig) -> float:
         """What one more row adds to the cost of a step with one: what it does to the price."""

@@ -1,10 +1,11 @@
 """A notebook on a simulated device: what its cells show is labelled, and what can't be had is said in a sentence.
 
 A cell that needs a real model ends with a note and no error, so that the rest of the notebook runs. The names that it
-would have set stand for something that isn't here: a cell that uses one shows the same note.
+would have set, had it gone on, stand for something that isn't here: a cell that uses one shows the same note.
 """
 
 import ast
+from collections.abc import Iterator
 from html import escape
 from types import TracebackType
 from typing import NoReturn
@@ -14,6 +15,7 @@ from IPython.display import display
 
 from course.lab.display import Html
 from course.lab.predict import Prediction
+from course.lab.run import Run
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
 from minillm.policies.config import EngineConfig
 
@@ -23,6 +25,11 @@ OPERATIONS = (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "neg"),
 )
 """Special methods that anything made from a result would use."""
+SCOPES = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+"""Parts of a cell with names of their own."""
 
 
 class NotHere:
@@ -49,15 +56,19 @@ for _name in OPERATIONS:
 
 
 class SimulatedNotebook:
-    """Labels and notes in the notebook of a lab; `watch` begins, and a lab opened later takes over."""
+    """Labels and notes in the notebook of a lab; `watch` begins, and a lab opened later takes over.
+
+    Args:
+        config: the lab's own. Runs are labelled by theirs.
+    """
 
     def __init__(self, shell: InteractiveShell, device: SimulatedDevice, config: EngineConfig) -> None:
-        self._shell, self._label = shell, label_of(device, config)
+        self._shell, self._device = shell, device
+        self._label = label_of(device, config, ", as the lab was opened")
 
     def watch(self) -> None:
-        for callback in list(self._shell.events.callbacks["post_run_cell"]):
-            if isinstance(getattr(callback, "__self__", None), SimulatedNotebook):
-                self._shell.events.unregister("post_run_cell", callback)
+        """Begin, in place of one that did before."""
+        unwatch(self._shell)
         self._shell.events.register("post_run_cell", self._after)
         self._shell.set_custom_exc((SimulatedDeviceError,), self._say)
 
@@ -76,23 +87,59 @@ class SimulatedNotebook:
         error = result.error_in_exec
         if isinstance(error, SimulatedDeviceError):
             result.error_in_exec = None  # said already; as an error it would end "Run All Cells"
-            known = self._shell.user_ns
-            for name in names_set_by(result.info.raw_cell):
-                if name not in known or isinstance(known[name], NotHere):
-                    known[name] = NotHere(error)
+            code = self._shell.transform_cell(result.info.raw_cell)  # magics and `!` lines become Python
+            for name in names_set_by(code, since=self._failing_line(error)):
+                self._shell.user_ns[name] = NotHere(error)
         elif result.result is not None and not isinstance(result.result, Prediction):
-            display(self._label)
+            display(self._label_beneath(result.result))
+
+    def _failing_line(self, error: BaseException) -> int:
+        """Of the cell: what its top level was at when the error passed; 1 where that isn't known."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_globals is not self._shell.user_global_ns:
+            trace = trace.tb_next
+        return 1 if trace is None else trace.tb_lineno
+
+    def _label_beneath(self, shown: object) -> Html:
+        if isinstance(shown, Run) and shown.simulated_on:
+            return label_of(self._device, shown.config)
+        return self._label
 
 
-def label_of(device: SimulatedDevice, config: EngineConfig) -> Html:
+def unwatch(shell: InteractiveShell) -> None:
+    """From here on cells show what they show: another lab is opened."""
+    for callback in list(shell.events.callbacks["post_run_cell"]):
+        if isinstance(getattr(callback, "__self__", None), SimulatedNotebook):
+            shell.events.unregister("post_run_cell", callback)
+            shell.set_custom_exc((), None)
+
+
+def label_of(device: SimulatedDevice, config: EngineConfig, when: str = "") -> Html:
     """One line for beneath a cell: what was simulated, and its error band."""
-    words = f"{device.label(config).capitalize()}; text is a placeholder, and what Python does is this machine's. "
+    words = (
+        f"{device.label(config).capitalize()}{when}; text is a placeholder, and what Python does is this machine's. "
+    )
     band = device.error_band(config)
     look = "font-size:12px;opacity:.75"
     return Html(f'<div style="{look}">{escape(words)}{band.html}</div>', words + band.text)
 
 
-def names_set_by(code: str) -> set[str]:
-    """Names that a cell's top level assigns."""
-    targets = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name))
-    return {node.id for node in targets if isinstance(node.ctx, ast.Store)}
+def names_set_by(code: str, since: int = 1) -> set[str]:
+    """Names that a cell's top level assigns in the statement that a line is part of, or later; none in what is no
+    Python."""
+    try:
+        statements = ast.parse(code).body
+    except SyntaxError:
+        return set()
+    late = [statement for statement in statements if (statement.end_lineno or since) >= since]
+    return {name for statement in late for name in _stored(statement)}
+
+
+def _stored(node: ast.AST) -> Iterator[str]:
+    """Names that a node assigns, but for those that are local to a part of it."""
+    if isinstance(node, SCOPES):
+        return
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    for child in ast.iter_child_nodes(node):
+        yield from _stored(child)

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from course.lab.session import Event, Session
-from course.lab.simulated_device import SimulatedDevice, check_params
+from course.lab.simulated_device import PlaceholderModel, SimulatedDevice, check_params
 from course.lab.workloads import LabWorkload
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
@@ -52,9 +52,8 @@ class SteppedEngine:
 
     def __init__(self, device: SimulatedDevice, config: EngineConfig) -> None:
         self.device = device
-        self.model = device.model(config)
         self._sinks: dict[str, Sink] = {}
-        self._start(config)
+        self._start(config, device.model(config))
 
     def reconfigure(self, config: EngineConfig) -> None:
         """Abort everything and go on with a new engine.
@@ -62,13 +61,12 @@ class SteppedEngine:
         Raises:
             ConfigError, PricingError: it can't be built; the old one stays.
         """
-        if config.model != self.config.model:
-            self.model = self.device.model(config)
-        self._start(config)
+        self._start(config, self.model if config.model == self.config.model else self.device.model(config))
 
-    def _start(self, config: EngineConfig) -> None:
+    def _start(self, config: EngineConfig, model: PlaceholderModel) -> None:
         clock = WatchableClock()  # from 0, so that equal runs agree to the last digit
-        self._engine, self.clock, self.config = self.device.engine(config, self.model, clock=clock), clock, config
+        self._engine = self.device.engine(config, model, clock=clock)  # raises before anything else has changed
+        self.model, self.clock, self.config = model, clock, config
         self._views: dict[int, RequestView] = {}
         self._sinks.clear()
         self._publish()

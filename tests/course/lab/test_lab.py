@@ -5,9 +5,9 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from patience import PATIENCE_S
 
 from course.lab import draft_rules, draft_story, open_lab, verify_costs, waiting
@@ -59,8 +59,9 @@ def test_a_tokenizer_is_had_without_weights(tiny_lab: Lab) -> None:
 
 
 def test_a_cell_that_is_run_again_closes_the_lab_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    names: dict[str, object] = {}
-    monkeypatch.setattr("course.lab.lab.get_ipython", lambda: SimpleNamespace(user_ns=names))
+    shell = InteractiveShell()
+    names = shell.user_ns
+    monkeypatch.setattr("course.lab.lab.get_ipython", lambda: shell)
     closed: list[Lab] = []
     monkeypatch.setattr(Lab, "close", lambda self: closed.append(self))
     first = names["lab"] = open_lab()

@@ -8,10 +8,12 @@ import pytest
 from course.lab import services
 from course.lab.lab import Lab
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
-from course.lab.stepped_engine import WatchableClock
+from course.lab.stepped_engine import SteppedEngine, WatchableClock
 from course.lab.workloads import LabWorkload, PromptArrival
 from course.simulator.errors import UnknownHardwareError
+from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
+from minillm.policies.config import EngineConfig
 
 SOME = LabWorkload("some", "", tuple(PromptArrival(0.3 * i, f"({i}) What is a harbour?", 12) for i in range(3)))
 
@@ -28,6 +30,25 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 @pytest.mark.parametrize("spelt", ["4 x h100-sxm", "4xh100-sxm", " 4 h100-sxm", "4 x NVIDIA H100-SXM"])
 def test_how_many_of_what(spelt: str) -> None:
     assert SimulatedDevice.of(spelt) == SimulatedDevice("h100-sxm", 4)
+
+
+def test_an_engine_keeps_what_its_configuration_says(lab: Lab) -> None:
+    config = lab.config(model="qwen3-32b", max_model_len=16384, num_kv_blocks=2000, kv_cache_dtype="fp8")
+    engine = SimulatedDevice.of("h100-sxm").engine(config)
+    assert engine.config == config.replace(block_size=16)
+    assert engine.loaded_model.name == "qwen3-32b" and engine.context_limit == 16384
+
+
+def test_an_engine_with_nothing_but_a_model_has_its_whole_context() -> None:
+    engine = SimulatedDevice.of("h100-sxm").engine(EngineConfig(model="llama-3.1-8b"))
+    assert engine.context_limit == 131072 and engine.config.max_num_seqs == 256
+
+
+def test_a_configuration_that_does_not_fit_leaves_the_model_of_the_one_before(lab: Lab) -> None:
+    engine = SteppedEngine(SimulatedDevice.of("h100-sxm"), lab.config())
+    with pytest.raises(ConfigError):
+        engine.reconfigure(lab.config(model="qwen3-32b", num_kv_blocks=10**9))
+    assert engine.config == lab.config() and engine.model.name == "llama-3.1-8b"
 
 
 def test_one_card() -> None:
@@ -86,6 +107,12 @@ def test_a_refusal_is_told_as_ever(lab: Lab) -> None:
 def test_speculation_draws_what_is_accepted(lab: Lab) -> None:
     plain, guessed = lab.run(SOME), lab.run(SOME, speculative={"method": "ngram", "k": 3})
     assert len(guessed.steps) < len(plain.steps)
+
+
+def test_a_model_with_a_smaller_vocabulary_takes_any_prompt(lab: Lab) -> None:
+    words = LabWorkload("words", "", (PromptArrival(0.0, "extraordinary 漢字 Łódź naïve zebra", 8),))
+    assert max(lab.tokenizer.encode(words.arrivals[0].prompt)) >= 32_000
+    assert [row.refused for row in lab.run(words, model="llama-2-13b").rows] == [None]
 
 
 def test_quantization_changes_the_price(lab: Lab) -> None:

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pytest
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
+from course.lab import lab as lab_module
 from course.lab import simulated_notes
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
-from course.lab.simulated_notes import NotHere, SimulatedNotebook
+from course.lab.simulated_notes import NotHere, SimulatedNotebook, names_set_by
+from course.lab.workloads import LabWorkload, PromptArrival
 from minillm import EngineConfig
 
 DEVICE = SimulatedDevice("h100-sxm", 4)
@@ -24,9 +26,14 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def cell(shown: list[str]) -> Cell:
+def shell() -> InteractiveShell:
     shell = InteractiveShell()
     shell.user_ns["fail"] = _fail
+    return shell
+
+
+@pytest.fixture
+def cell(shell: InteractiveShell, shown: list[str]) -> Cell:
     SimulatedNotebook(shell, DEVICE, CONFIG).watch()
     return shell.run_cell
 
@@ -37,7 +44,7 @@ def _fail() -> None:
 
 def test_what_a_cell_shows_is_labelled_with_its_error_band(cell: Cell, shown: list[str]) -> None:
     cell("6 * 7")
-    assert len(shown) == 1 and shown[0].startswith("Simulated: llama-3-70b on 4 x h100-sxm;")
+    assert len(shown) == 1 and shown[0].startswith("Simulated: llama-3-70b on 4 x h100-sxm, as the lab was opened;")
     assert DEVICE.error_band(CONFIG).text in shown[0] and "%" in shown[0]
 
 
@@ -58,6 +65,26 @@ def test_a_cell_that_uses_it_says_the_same(cell: Cell, shown: list[str], use: st
     assert cell(use).success and len(shown) == 2 and shown[0] == shown[1]
 
 
+def test_a_value_from_before_is_not_used_in_place_of_one_that_is_not_here(cell: Cell, shown: list[str]) -> None:
+    cell("scores = kept = [1, 2]")
+    cell("kept = [3]\nscores = fail()")
+    assert cell("sum(scores)").success and shown[0] == shown[1] and "Reading minds" in shown[1]
+    assert cell("kept").result == [3]
+
+
+@pytest.mark.parametrize("line", ["%precision 3", "!true", "listed = !true", "%time 1 + 1"])
+def test_a_cell_with_a_magic_is_no_other(cell: Cell, shown: list[str], line: str) -> None:
+    cell(f"{line}\nminds = fail()")
+    assert cell("minds.read()").success and len(shown) == 2 and shown[0] == shown[1]
+
+
+def test_names_of_a_cell_are_those_of_its_top_level() -> None:
+    inner = "def f():\n    hidden = 1\nsquares = [item * item for item in range(3)]\n"
+    assert names_set_by(f"{inner}for i in squares:\n    a, (b, *c) = fail()\n    d = b") == set("abcdi") | {"squares"}
+    assert names_set_by("a = 1\nb = [\n1,\n2]\nc = 3", since=3) == {"b", "c"}
+    assert names_set_by("no Python") == set()
+
+
 def test_other_errors_stay_errors(cell: Cell, shown: list[str]) -> None:
     assert isinstance(cell("1 / 0").error_in_exec, ZeroDivisionError)
 
@@ -67,7 +94,28 @@ def test_a_second_lab_takes_over(shown: list[str]) -> None:
     for device in (DEVICE, SimulatedDevice("h200", 2)):
         SimulatedNotebook(shell, device, CONFIG).watch()
     shell.run_cell("1 + 1")
-    assert len(shown) == 1 and "on 2 x h200;" in shown[0]
+    assert len(shown) == 1 and "on 2 x h200," in shown[0]
+
+
+def test_a_real_lab_ends_the_labels(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = InteractiveShell()
+    monkeypatch.setattr(lab_module, "get_ipython", lambda: shell)
+    for device in ("h100-sxm", ""):
+        monkeypatch.setenv("MINILLM_LAB_DEVICE", device)
+        lab_module.open_lab(short=True).close()
+        shell.run_cell("1 + 1")
+    assert len(shown) == 1
+
+
+def test_a_run_is_labelled_by_what_it_ran(
+    cell: Cell, shell: InteractiveShell, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINILLM_LAB_DEVICE", str(DEVICE))
+    shell.user_ns["lab"] = lab = lab_module.Lab(short=True)
+    shell.user_ns["one"] = LabWorkload("one", "", (PromptArrival(0.0, "Hello", 4),))
+    cell("lab.run(one, model='qwen3-8b')")
+    lab.close()
+    assert len(shown) == 1 and shown[0].startswith("Simulated: qwen3-8b on 4 x h100-sxm;")
 
 
 def test_what_is_not_here_is_no_other_thing() -> None:
