@@ -362,7 +362,7 @@ def decode_gain(found: Mapping[str, PhasePair]) -> MeasuredAnswer:
 
 # ---------------------------------------------------------------- quality
 
-PIECES, PIECE = (8, 96), (8, 32)
+PIECES, PIECE = (8, 96), (4, 32)
 """Pieces of the text, and tokens in each: usually, and in the short form."""
 NOISE = 1.05
 """Decode speeds closer than that are equal."""
