@@ -114,7 +114,7 @@ def long_among_chats(lab: Lab, answer: int | None = None, after: float | None = 
     """
     on_cpu = device_kind(lab) == "cpu"
     after = (0.25 if on_cpu else 0.05) if after is None else after
-    answer = answer or (64 if lab.scale == 1 else 24) * (1 if on_cpu else 3)
+    answer = answer or (64 if lab.scale == 1 else 20) * (1 if on_cpu else 3)
     chats = [PromptArrival(0.0, question, answer) for question in CHAT_QUESTIONS[:3]]
     return LabWorkload(
         "long among chats",
