@@ -154,7 +154,7 @@ def long_prompt(lab: Lab) -> EngineScene:
 
 def full_batch(lab: Lab) -> EngineScene:
     """Many requests, all of them in the same batch, answers of a few words."""
-    return _roomy("a full batch", side_by_side(_scaled(lab, 32, 12), 0, _scaled(lab, 14, 8)))
+    return _roomy("a full batch", side_by_side(_scaled(lab, 32, 8), 0, _scaled(lab, 14, 8)))
 
 
 def one_slot(lab: Lab) -> EngineScene:
@@ -194,7 +194,7 @@ def _scaled(lab: Lab, usual: int, small: int) -> int:
 
 # ---------------------------------------------------------------- decode steps, batch by batch
 
-BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 16)
+BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 8)
 SHORT_ROUNDS = 2
 """Runs of each batch of the sweep in the short form; the quietest counts."""
 PLAUSIBLE = 1.25
