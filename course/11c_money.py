@@ -32,7 +32,7 @@ lab = Lab()  # everything in this lesson is simulated: no model is loaded
 # %%
 bet = lab.predict(
     "reasoning",
-    "A reasoning request (800 in, 8,000 out) against a chat (1,500 in, 150 out): how many times the cost?",
+    f"A reasoning request (800 in, {run.reasoning_tokens():,} out) against a chat (1,500 in, 150 out): how many times the cost?",
     unit="x",
     between=(1, 200),
 )

@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from course.lab.json_store import JsonStore, StoredModel
 from course.lab.run import Run, percentile
@@ -152,7 +152,7 @@ def band(repeats: Sequence[float]) -> float:
     freedom = PRIOR_REPEATS + sum(weights)
     total = sum(weight * min(square, furthest) for weight, square in zip(weights, squares))
     spread = math.sqrt((PRIOR_REPEATS * PRIOR_SPREAD**2 + total) / freedom)
-    reach = student.ppf((1 + CONFIDENCE) / 2, freedom) * math.sqrt(2) * spread
+    reach = stdtrit(freedom, (1 + CONFIDENCE) / 2) * math.sqrt(2) * spread
     return math.exp(min(reach, 50.0))
 
 

@@ -59,7 +59,9 @@ class Decoded(NamedTuple):
 
 
 @torch.inference_mode()
-def decode_texts(engine: Engine, texts: Sequence[list[int]], num_given: Sequence[int]) -> Iterator[Decoded]:
+def decode_texts(
+    engine: Engine, texts: Sequence[list[int]], num_given: Sequence[int], *, num_shared: int = 0
+) -> Iterator[Decoded]:
     """Decode texts side by side, each told what really came. The first step is that of the prompts' last tokens.
 
     The engine is idle; what its KV pool held is overwritten.
@@ -67,12 +69,17 @@ def decode_texts(engine: Engine, texts: Sequence[list[int]], num_given: Sequence
     Args:
         texts: token ids.
         num_given: how many of each are its prompt, at least 1, and not all.
+        num_shared: tokens with which all texts begin, fewer than any prompt has: their full blocks are computed once.
     Raises:
         ConfigError: the texts do not fit the pool.
     """
     runner = engine.torch_runner
     engine.reset_prefix_cache()
     tables = block_tables([len(text) for text in texts], runner.block_size, runner.num_kv_blocks)
+    shared_blocks = num_shared // runner.block_size
+    for table in tables[1:]:
+        table[:shared_blocks] = tables[0][:shared_blocks]
+    begins = [0, *[shared_blocks * runner.block_size] * (len(texts) - 1)]
     requests = [Request(f"text-{i}", text, SamplingParams(), Timeline(0.0)) for i, text in enumerate(texts)]
 
     def step(i: int, start: int, num_tokens: int) -> ScheduledRequest:
@@ -84,7 +91,7 @@ def decode_texts(engine: Engine, texts: Sequence[list[int]], num_given: Sequence
 
     going, done = list(range(len(texts))), 0
     try:
-        logits = torch.cat([logits_of([step(i, 0, num_given[i])]) for i in going])
+        logits = torch.cat([logits_of([step(i, begins[i], num_given[i] - begins[i])]) for i in going])
         while True:
             truth = torch.tensor([texts[i][num_given[i] + done] for i in going], device=logits.device)
             yield Decoded(going, truth, logits)
@@ -188,7 +195,8 @@ def choose(engine: Engine, beginning: str, endings: list[str]) -> int:
     prompt = engine.tokenizer.encode(beginning)
     tails = [engine.tokenizer.encode(ending) for ending in endings]
     sums = [0.0] * len(endings)
-    for step in decode_texts(engine, [prompt + tail for tail in tails], [len(prompt)] * len(tails)):
+    texts, num_given = [prompt + tail for tail in tails], [len(prompt)] * len(tails)
+    for step in decode_texts(engine, texts, num_given, num_shared=len(prompt) - 1):
         logprobs = step.logits.float().log_softmax(-1).gather(1, step.next_ids[:, None])[:, 0]
         for i, logprob in zip(step.texts, logprobs.tolist()):
             sums[i] += logprob

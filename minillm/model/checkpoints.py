@@ -31,6 +31,8 @@ SHAPES = {file.stem: file for file in sorted((Path(__file__).parent / "shapes").
 and for the simulator."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+PLAIN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""How tokenizer_config.json says that tokenizer.json is all there is: transformers 5 and 4 write these names."""
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOT_WEIGHTS = ("consolidated", "adapter_model")
 """How the names of safetensors files begin that are no part of the model: a second copy, and adapters."""
@@ -240,15 +242,32 @@ def load_tokenizer(path: Path) -> Any | None:
     """
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
         return None
-    from transformers import AutoTokenizer
-
     try:
         with _without_marks(path) as folder:
-            return AutoTokenizer.from_pretrained(folder)
+            return _tokenizer_class(folder).from_pretrained(folder)
     except Exception as error:  # The readers of broken tokenizer files raise a bare Exception.
         raise CorruptCheckpointError(
             f"the tokenizer in {path} cannot be read ({type(error).__name__}: {error}). Fetch the model again"
         ) from error
+
+
+def _tokenizer_class(folder: Path) -> Any:
+    """The class of transformers that reads this tokenizer.
+
+    AutoTokenizer imports much of transformers to find out, which takes two seconds. For a llama it comes to the plain
+    class if the folder names that one, so that is imported alone.
+    """
+    stated, config = folder / "tokenizer_config.json", folder / "config.json"
+    if stated.is_file() and config.is_file() and (folder / "tokenizer.json").is_file():
+        tokenizer = read_json(stated)
+        is_plain = tokenizer.get("tokenizer_class") in PLAIN_TOKENIZERS and "auto_map" not in tokenizer
+        if is_plain and read_json(config).get("model_type") == "llama":
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
 
 
 @contextmanager

@@ -30,7 +30,8 @@ from minillm.model.loader import choose_device
 
 # ---------------------------------------------------------------- workloads
 
-ROUNDS = 3
+ROUNDS, SHORT_ROUNDS = 3, 1
+"""How often each prompt length is tried; the fastest counts."""
 LENGTHS = {"cpu": (32, 64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192)}
 SHORT_LENGTHS = {"cpu": (16, 32, 64, 128, 256), "cuda": (64, 128, 256, 512, 1024)}
 """Prompt lengths by kind of device, tokens; each is twice the one before it."""
@@ -78,8 +79,14 @@ def pages(lab: Lab, tokens: int, seed: int = 0) -> list[int]:
     return lab.tokenizer.encode(text)[:tokens]
 
 
-def ladder(lab: Lab, rounds: int = ROUNDS) -> LabWorkload:
+def rounds_of(lab: Lab) -> int:
+    """How often each prompt length is tried."""
+    return ROUNDS if lab.scale == 1 else SHORT_ROUNDS
+
+
+def ladder(lab: Lab, rounds: int | None = None) -> LabWorkload:
     """A prompt of each length, one at a time, and again: what disturbs the machine disturbs all lengths."""
+    rounds = rounds or rounds_of(lab)
     order = [length for _ in range(rounds) for length in prompt_lengths(lab)]
     arrivals = tuple(PromptArrival(0.0, pages(lab, length, seed), 1) for seed, length in enumerate(order))
     return LabWorkload(
@@ -107,7 +114,7 @@ def long_among_chats(lab: Lab, answer: int | None = None, after: float | None = 
     """
     on_cpu = device_kind(lab) == "cpu"
     after = (0.25 if on_cpu else 0.05) if after is None else after
-    answer = answer or (64 if lab.scale == 1 else 24) * (1 if on_cpu else 3)
+    answer = answer or (64 if lab.scale == 1 else 20) * (1 if on_cpu else 3)
     chats = [PromptArrival(0.0, question, answer) for question in CHAT_QUESTIONS[:3]]
     return LabWorkload(
         "long among chats",
@@ -330,16 +337,16 @@ def four_times(ladder: Ladder) -> MeasuredAnswer:
     return MeasuredAnswer(ratio, f"{shorter} to {longer} tokens: TTFT {times}, {ratio:.1f} times")
 
 
-def both_ways(lab: Lab, rounds: int = ROUNDS) -> dict[str, Ladder]:
+def both_ways(lab: Lab) -> dict[str, Ladder]:
     """The ladder on the real engine with each kind of attention. They take turns, in the same number format."""
     runs: dict[str, list[Run]] = {name: [] for name in BACKEND_OF}
-    for _ in range(rounds):
+    for _ in range(rounds_of(lab)):
         for name, backend in BACKEND_OF.items():
             runs[name].append(ladder_run(lab, 1, attention_backend=backend))
     return {name: Ladder.of(*taken) for name, taken in runs.items()}
 
 
-def ladder_run(lab: Lab, rounds: int = ROUNDS, **fields: object) -> Run:
+def ladder_run(lab: Lab, rounds: int | None = None, **fields: object) -> Run:
     """Prompts of all lengths, one at a time, each in one step."""
     return lab.run(ladder(lab, rounds), **{**fields_for(lab, prompt_lengths(lab)[-1]), **fields})
 
@@ -353,7 +360,7 @@ def saving(ladders: Mapping[str, Ladder], tokens: int) -> float:
 # ---------------------------------------------------------------- chunks among chats
 
 OFFERED_CHUNKS = (16, 32, 64, 128, 256, 512)
-SWEEP = (16, 64, 256)
+SWEEP, SHORT_SWEEP = (16, 64, 256), (16,)
 """Chunk sizes of the sweep, beside the whole prompt."""
 LONGER, SAME, SHORTER = "longer", "about the same (within 5%)", "shorter"
 TIE = 0.05
@@ -382,7 +389,7 @@ class Trade:
 def sweep_sizes(lab: Lab) -> list[int]:
     """Those of the sweep that are a part of the long prompt, smallest first; then the prompt whole."""
     longest = long_prompt(lab)
-    return [*(chunk for chunk in SWEEP if chunk < longest), longest]
+    return [*(chunk for chunk in (SWEEP if lab.scale == 1 else SHORT_SWEEP) if chunk < longest), longest]
 
 
 def chunk_fields(lab: Lab, chunk: int) -> dict[str, object]:
@@ -436,6 +443,9 @@ LONGEST_PROMPT = 320
 KEPT_SHARE = 0.5
 """Share of the words that a cut leaves."""
 
+SHORT_QUESTION = 3
+"""The one that the short form asks."""
+
 Cut = Callable[[str, str], str]
 """From a text and a question to what is left of the text."""
 
@@ -476,10 +486,11 @@ class ReadingScore:
 
 
 def compare_cuts(lab: Lab) -> dict[str, ReadingScore]:
-    """The whole text, then each way of cutting it; in the lab's short form, one question about each text."""
+    """The whole text, then each way of cutting it; in the lab's short form, one question about one text."""
     items = load_items("reading")["items"]
-    chosen = slice(None) if lab.scale == 1 else slice(3, 4)
-    asked = [(item["text"], *question) for item in items for question in item["questions"][chosen]]
+    asked = [(item["text"], *question) for item in items for question in item["questions"]]
+    if lab.scale < 1:
+        asked = asked[SHORT_QUESTION : SHORT_QUESTION + 1]
     with lab.alone():
         engine = lab.engine(**fields_for(lab, LONGEST_PROMPT))
         found = {}

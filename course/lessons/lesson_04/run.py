@@ -81,7 +81,7 @@ def tenants(lab: Lab, grouped: bool, count: int = 3, visits: int | None = None) 
 
 def favourite(lab: Lab) -> LabWorkload:
     """Tenant A asks every other time; the others share the turns between: A B A C A D, and again."""
-    rounds = 3 if lab.scale == 1 else 2
+    rounds = 3 if lab.scale == 1 else 1
     order = [(tenant, i) for i in range(rounds) for other in (1, 2, 3) for tenant in (0, other)]
     prompts = [_tenant_prompt(lab, *each) for each in order]
     return one_by_one("a favourite", "Tenant A asks every other time; three others share the rest.", prompts)

@@ -162,10 +162,17 @@ def filling(lab: Lab, gb: float | None = None, tokens: int | None = None) -> Poo
 
 CROWD_POOL, CROWD = 96, 16
 """Blocks, and requests, of the question how many slots a reservation leaves."""
+CROWD_ANSWER, CROWD_ANSWER_SHORT = 24, 12
+"""Tokens of an answer; a request's prompt fills up the rest of its 64."""
 RESERVATIONS, RESERVATIONS_SHORT = (128, 256, 512, 1024), (128, 512)
 """max_model_len: under `max_len` every request sets so many tokens aside."""
 TURNS = 3
 """Runs of each of two settings whose speeds are compared, by turns: seconds are noisy."""
+
+
+def crowd(lab: Lab, count: int) -> list[StepArrival]:
+    """So many equal requests."""
+    return chats(lab, count, 64, answer=CROWD_ANSWER if lab.scale == 1 else CROWD_ANSWER_SHORT)
 
 
 def crowded(lab: Lab) -> dict[int, PoolTrace]:
@@ -173,7 +180,7 @@ def crowded(lab: Lab) -> dict[int, PoolTrace]:
 
     The first and the last are compared by their seconds: each is played TURNS times, by turns, and the fastest is kept.
     """
-    arrivals = chats(lab, CROWD if lab.scale == 1 else CROWD // 2, 64, answer=24)
+    arrivals = crowd(lab, CROWD if lab.scale == 1 else CROWD // 2)
     longest = lab.config().max_model_len
     fields = {"num_kv_blocks": CROWD_POOL, "enable_prefix_caching": False, "max_num_batched_tokens": 512}
     tried = RESERVATIONS if lab.scale == 1 else RESERVATIONS_SHORT
@@ -192,7 +199,7 @@ def crowded(lab: Lab) -> dict[int, PoolTrace]:
 
 def with_and_without_prefixes(lab: Lab) -> dict[str, PoolTrace]:
     """A tight pool, prompts that share nothing: does a prefix cache take slots away?"""
-    arrivals = chats(lab, CROWD // 2, 64, answer=24)
+    arrivals = crowd(lab, CROWD // 2)
     fields = {"num_kv_blocks": CROWD_POOL // 6, "max_num_batched_tokens": 512}
     return {
         name: play(lab, arrivals, name, enable_prefix_caching=on, **fields)

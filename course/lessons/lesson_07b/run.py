@@ -170,8 +170,8 @@ def growths(lab: Lab) -> dict[str, PoolTrace]:
 
 
 def looking(lab: Lab) -> dict[str, dict[int, Found]]:
-    """Needles at all distances, and one that was never heard, under each of `windows`."""
-    stacks = haystacks(lab, (FIRST_TIME, *probe(lab)[1]))
+    """Needles at all distances, and one that was never heard, under each of `windows`; one needle in the short form."""
+    stacks = haystacks(lab, (FIRST_TIME, *probe(lab)[1]))[: None if lab.scale == 1 else 1]
     with lab.alone():
         return {name: look_for(engine(lab, **fields), stacks) for name, fields in windows(lab).items()}
 
@@ -186,7 +186,7 @@ def with_sinks(grown: Mapping[str, PoolTrace]) -> PoolTrace:
 SPARE_BLOCKS = 8
 """Each piece of the text fills its last block only in part."""
 MOST_TOKENS, LOSS_WINDOW = 1100, 128
-MOST_TOKENS_SHORT, LOSS_WINDOW_SHORT = 160, 32
+MOST_TOKENS_SHORT, LOSS_WINDOW_SHORT = 112, 24
 """Tokens of the text, and the window that is tried: a quarter of it at most, so that most of it lies beyond."""
 
 

@@ -76,7 +76,7 @@ def workload(kind: str, count: int, tokens: int, at_once: int = 1) -> LabWorkloa
 
 def one_by_one(lab: Lab, kind: str) -> LabWorkload:
     """A few answers of a kind, one after the other."""
-    return workload(kind, 2 if lab.scale == 1 else 1, 64 if lab.scale == 1 else 24)
+    return workload(kind, 2 if lab.scale == 1 else 1, 64 if lab.scale == 1 else 16)
 
 
 def crowd(lab: Lab, at_once: int) -> LabWorkload:
@@ -135,7 +135,7 @@ def stories(lab: Lab) -> dict[str, tuple[DraftStory, DraftStory]]:
     ways.append(("chat, drafts that pass 6 times in 10", CHAT, {"method": "synthetic", "acceptance_rate": 0.6, "k": 4}))
     if "draft head" in (found := drafters(lab)):
         ways.append(("chat, a trained draft head", CHAT, {**found["draft head"], "k": 4}))
-    tokens = 64 if lab.scale == 1 else 20
+    tokens = 64 if lab.scale == 1 else 14
     plain = {kind: watch(lab, prompt_of(kind, INDEX), tokens, None) for kind in (COPYING, CHAT)}
     return {name: (watch(lab, prompt_of(kind, INDEX), tokens, way), plain[kind]) for name, kind, way in ways}
 
@@ -317,7 +317,7 @@ def short_answers(lab: Lab) -> list[WorkloadRuns]:
     lengths = ANSWER_LENGTHS if lab.scale == 1 else SHORT_ANSWER_LENGTHS
     # Cut short: there is little text to gain back in what drafting cost.
     work = [workload(CHAT, 3 if lab.scale == 1 else 2, tokens) for tokens in lengths]
-    return compare(lab, work, {WITHOUT: OFF, ALWAYS: ALWAYS_DRAFTING}, rounds=5 if lab.scale == 1 else 3)
+    return compare(lab, work, {WITHOUT: OFF, ALWAYS: ALWAYS_DRAFTING}, rounds=5 if lab.scale == 1 else 2)
 
 
 @dataclass(frozen=True)

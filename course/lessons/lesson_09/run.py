@@ -98,10 +98,16 @@ class Shelf:
         with self.lab.alone():
             return self.of(name).run(workload, **{**fields, **FORMATS[name].kv})
 
-    def turns(self, workload: LabWorkload, names: Sequence[str], **fields: Any) -> dict[str, list[Run]]:
-        """The same traffic to each, round after round, every other round backwards."""
+    def turns(
+        self, workload: LabWorkload, names: Sequence[str], *, rounds: int | None = None, **fields: Any
+    ) -> dict[str, list[Run]]:
+        """The same traffic to each, round after round, every other round backwards.
+
+        Args:
+            rounds: None = as many as it takes to tell two formats apart.
+        """
         found: dict[str, list[Run]] = {name: [] for name in names}
-        for i in range(self.rounds):
+        for i in range(rounds or self.rounds):
             for name in names if i % 2 == 0 else reversed(names):
                 found[name].append(self.run(name, workload, **fields))
         return found
@@ -148,7 +154,7 @@ def long_prompt(lab: Lab) -> EngineScene:
 
 def full_batch(lab: Lab) -> EngineScene:
     """Many requests, all of them in the same batch, answers of a few words."""
-    return _roomy("a full batch", side_by_side(_scaled(lab, 32, 12), 0, _scaled(lab, 14, 8)))
+    return _roomy("a full batch", side_by_side(_scaled(lab, 32, 8), 0, _scaled(lab, 14, 8)))
 
 
 def one_slot(lab: Lab) -> EngineScene:
@@ -188,7 +194,9 @@ def _scaled(lab: Lab, usual: int, small: int) -> int:
 
 # ---------------------------------------------------------------- decode steps, batch by batch
 
-BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 16)
+BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 8)
+SHORT_ROUNDS = 2
+"""Runs of each batch of the sweep in the short form; the quietest counts."""
 PLAUSIBLE = 1.25
 """A speed-up over what the bytes allow by more than this is not the format's: something else was running, or the
 rounded weights fit into a cache that the others are too large for."""
@@ -210,7 +218,7 @@ def sweep(shelf: Shelf, names: Sequence[str] = WEIGHTS, batches: Sequence[int] |
     found: Sweep = {name: [] for name in names}
     for batch in batches or (BATCHES if is_long else SHORT_BATCHES):
         work = side_by_side(batch, 0, (16 if batch <= 4 else 8) if is_long else 7)
-        for name, runs in shelf.turns(work, names, **room(work)).items():
+        for name, runs in shelf.turns(work, names, rounds=None if is_long else SHORT_ROUNDS, **room(work)).items():
             each = [Dot.of(shape_of(shelf, name), run) for run in runs]
             found[name].append(min(each, key=lambda dot: dot.itl))
     return found
@@ -354,7 +362,7 @@ def decode_gain(found: Mapping[str, PhasePair]) -> MeasuredAnswer:
 
 # ---------------------------------------------------------------- quality
 
-PIECES, PIECE = (8, 96), (8, 32)
+PIECES, PIECE = (8, 96), (4, 32)
 """Pieces of the text, and tokens in each: usually, and in the short form."""
 NOISE = 1.05
 """Decode speeds closer than that are equal."""

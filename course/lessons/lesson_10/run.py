@@ -121,7 +121,7 @@ def four_ways(lab: Lab) -> list[ServingWay]:
 
 
 def _serve_one_way(server: LabServer, streamed: bool, batched: bool, load: str) -> ServingWay:
-    count, tokens = (8, 24) if server.lab.scale == 1 else (4, 8)
+    count, tokens = (8, 24) if server.lab.scale == 1 else (3, 6)
     questions = [f"{i}. {CHAT_QUESTIONS[i]}" for i in range(count)]
     clients = [partial(ask, server.port, question, tokens, stream=streamed) for question in questions]
     heard = [client() for client in clients] if LOADS[load] else together(clients)

@@ -351,7 +351,7 @@ PATIENCE_S = 4 * SERVICE_S
 """For the whole answer."""
 LOAD, OVERLOAD = 0.5, 4.0
 """Shares of what the server can do: before and after the spike, and in it."""
-START_S, LENGTH_S, ENDS_S, SHORT_ENDS_S = 2.0, 2.0, 12.0, 7.0
+START_S, LENGTH_S, ENDS_S, SHORT_ENDS_S = 2.0, 2.0, 12.0, 5.5
 TRIAL_TOKENS, FEWEST, MOST = 8, 4, 96
 REFUSALS = (Failure.RATE_LIMITED, Failure.SERVER_ERROR)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from course.lab import simulated_70b
 from course.lab.prices import gpu_price
-from course.lab.scale import enough
+from course.lab.scale import enough, is_short
 from course.lab.waiting import with_progress
 from course.lessons.lesson_06 import simulated
 from course.lessons.lesson_11 import fleet
@@ -165,8 +165,15 @@ REGIMES = {
     "chat, 1,500 in, 150 out": (1500, 150),
     "RAG, 6,000 in, 200 out": (6000, 200),
     "batch summaries, 4,000 in, 500 out": (4000, 500),
-    "reasoning, 800 in, 8,000 out": (800, 8000),
 }
+"""Tokens of prompt and answer, by kind of traffic; a reasoning model's is added to them."""
+REASONING, REASONING_SHORT = 8000, 2000
+"""Tokens that a reasoning model writes: usually, and in the short form."""
+
+
+def reasoning_tokens() -> int:
+    """Tokens that a reasoning model writes."""
+    return REASONING_SHORT if is_short() else REASONING
 
 
 @dataclass(frozen=True)
@@ -196,7 +203,8 @@ def regimes() -> dict[str, Regime]:
     """All four, at capacity."""
     on = fleet.deployment()
     found = {}
-    for name, (prompt, answer) in REGIMES.items():
+    reasoning = {f"reasoning, 800 in, {reasoning_tokens():,} out": (800, reasoning_tokens())}
+    for name, (prompt, answer) in (REGIMES | reasoning).items():
         traffic = fleet.asking(prompt, answer, spread=False)
         rate = fleet.capacity(traffic)
         prefill = simulated_70b.prefill_seconds(on, prompt)

@@ -246,6 +246,23 @@ def test_tasks_are_neither_trivial_nor_hopeless(engines: dict[str, Engine]) -> N
     assert all(len(set(endings)) == 4 for _, endings in items)
 
 
+def test_a_beginning_in_common_is_computed_once_and_changes_no_logits(
+    tiny_engines: list[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, computed = tiny_engines[0], []
+    forward = engine.runner.forward
+    monkeypatch.setattr(
+        engine.runner, "forward", lambda batch: computed.extend(s.num_tokens for s in batch.scheduled) or forward(batch)
+    )
+    prompt = engine.tokenizer.encode(held_text())[:40]
+    texts = [prompt + tail for tail in ([5, 6], [7, 8, 9], [10])]
+    alone, together = (list(decode_texts(engine, texts, [40] * 3, num_shared=each)) for each in (0, 39))
+    assert computed[:3] == [40, 40, 40] and computed[6:9] == [40, 40 - 32, 40 - 32], "two full blocks of 16"
+    for one, other in zip(alone, together, strict=True):
+        assert one.texts == other.texts
+        torch.testing.assert_close(one.logits, other.logits, rtol=1e-4, atol=1e-4)
+
+
 def test_every_scored_token_is_decoded_by_itself(engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     """What a prefill makes of it is not judged: its kernels, and what it keeps unrounded, are not those of decode."""
     engine, batches = engines["kv int8"], []

@@ -2,15 +2,25 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import AutoTokenizer
 
 from minillm import LLM
-from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
+from minillm.model.checkpoints import (
+    PLAIN_TOKENIZERS,
+    eos_token_ids,
+    iter_weights,
+    load_config,
+    load_tokenizer,
+    resolve,
+)
 from minillm.model.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 
 
@@ -130,6 +140,36 @@ def test_no_tokenizer_is_none_and_a_broken_one_is_named(checkpoint: Path) -> Non
     (checkpoint / "tokenizer.json").write_text('{"model": 3}')
     with pytest.raises(CorruptCheckpointError, match="tokenizer"):
         load_tokenizer(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "named"), [*(("llama", name) for name in PLAIN_TOKENIZERS), ("qwen2", PLAIN_TOKENIZERS[0])]
+)
+def test_the_tokenizer_is_the_one_that_transformers_would_choose(
+    tmp_path: Path, smollm_path: Path, model_type: str, named: str
+) -> None:
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        shutil.copy(smollm_path / name, tmp_path)
+    stated = json.loads((smollm_path / "tokenizer_config.json").read_text()) | {"tokenizer_class": named}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    ours, theirs = load_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    assert type(ours) is type(theirs) and ours.get_vocab() == theirs.get_vocab()
+    text = "<|im_start|>It's 12:05.\n\n  Zoë paid 3,40€ for 東京<|im_end|>"
+    assert ours.encode(text) == theirs.encode(text)
+    assert ours.special_tokens_map == theirs.special_tokens_map
+    chat = [{"role": "user", "content": "Hello"}]
+    written = [each.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for each in (ours, theirs)]
+    assert written[0] == written[1]
+
+
+def test_a_llama_loads_without_most_of_transformers(smollm_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from minillm.model.checkpoints import load_tokenizer; "
+        f"load_tokenizer(Path({str(smollm_path)!r})); "
+        "print([name for name in ('transformers.models.auto', 'torch._dynamo') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
 
 
 def test_eos_comes_from_the_generation_config_first(checkpoint: Path) -> None:
