@@ -111,7 +111,7 @@ test: model ## run every check: style, types, notebook drift, tests, lessons
 	$(BIN)/ruff format --check . || failed="$$failed ruff-format"; \
 	$(BIN)/mypy || failed="$$failed mypy"; \
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests -p no:nbval -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
 	$(PLAY) $(LESSONS) || failed="$$failed lessons"; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m course.lab.three_machines h100-8b --jobs $(TEST_WORKERS) || failed="$$failed simulated-machine"; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \

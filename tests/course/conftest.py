@@ -1,5 +1,6 @@
 """A lab on a random model of two layers, whose steps take a millisecond or two; and a home for what a learner keeps."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from course.lab.lab import Lab
 
 @pytest.fixture
 def tiny_lab(tiny_llama_path: Path) -> Iterator[Lab]:
+    gc.collect()
+    gc.freeze()  # the search for garbage that closing makes then need not walk what tests before this one have imported
     lab = Lab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
     yield lab
     lab.close()

@@ -1,13 +1,16 @@
 """`minillm simulate`: kinds of traffic, traces, fleets, limits and plans."""
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from simulator.test_cli import call
 from typer.testing import CliRunner
 
+from course.simulator.capacity.plan import simulate_plan
 from course.simulator.cluster.fleet import ClusterConfig, simulate
 from course.simulator.cost.hardware import find_hardware
 from course.simulator.cost.roofline import StepWork
@@ -125,8 +128,15 @@ def test_a_plan_says_how_many_and_what_it_costs() -> None:
     assert "RunPod" in report["price_source"] and again["price_source"] == "as given"
 
 
-def test_a_plan_for_pools_of_their_own_counts_groups() -> None:
+def test_a_plan_for_pools_of_their_own_counts_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts of 4,000 tokens are what is short, so a second decode replica moves nothing and costs a third."""
+    reports: list[dict[str, Any]] = []
+
+    def kept(*arguments: Any, **fields: Any) -> dict[str, Any]:
+        reports.append(simulate_plan(*arguments, **fields))
+        return copy.deepcopy(reports[-1])
+
+    monkeypatch.setattr("course.simulator.capacity.plan.simulate_plan", kept)
     pools = ("--fleet", "disaggregation.prefill_replicas=1", "--fleet", "disaggregation.link_bytes_per_s=1e10")
     asked = ("--slo-ttft", 2, "--slo-tpot", 0.1, "--prompt-tokens", 4000, "--output-tokens", 20, *pools)
     one, two = (call(*PLAN, *asked, "--json", "--replicas", decodes)["plan"] for decodes in (1, 2))
@@ -136,6 +146,8 @@ def test_a_plan_for_pools_of_their_own_counts_groups() -> None:
     step, chunks = Deployment.of("qwen3-1.7b", "l4").step_time(), ((2048, 0), (1952, 2048))
     prompt_s = sum(step.price(StepWork.of_prompt(new, cached)).total for new, cached in chunks)
     assert one["knee"] * prompt_s == pytest.approx(1, abs=0.2), "one after the other; a short run forgives a little"
+    # To be printed, the second one need not be searched for again.
+    monkeypatch.setattr("course.simulator.capacity.plan.simulate_plan", lambda *_, **__: reports[-1])
     assert "groups of 1 for prefill and 2 for decode" in text(*PLAN, *asked, "--replicas", 2)
 
 
