@@ -140,7 +140,7 @@ def test_neither_running_ahead_nor_drafts_change_a_token(
         "looked up": {"speculative": LOOKUP},
         "drafted": {"speculative": {"method": "draft_model", "model": str(two_layers), **DRAFTING}},
     }
-    names = four_layers.lengths_and_texts(1, 4 if "roomy" in settings else 2)
+    names = four_layers.lengths_and_texts(1, 2)
     engine = check(four_layers, Combination(*settings), names, interleaved=interleaved, **fields[way])
     if way != "ahead":
         shares = [share for step in engine.steps for share in step.shares]
