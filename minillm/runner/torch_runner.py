@@ -65,7 +65,7 @@ graphs are recorded on: 40 MB of logits with a large vocabulary."""
 class TorchRunner:
     """Runs a LoadedModel over a paged KV pool that it owns.
 
-    Engines may use it, one after the other: see `suits` and `start_over`.
+    Engines may use it, one after the other: see `suits`, `check_room` and `start_over`.
 
     Args:
         model: weights; engines may share them.
@@ -127,16 +127,23 @@ class TorchRunner:
         names = RUNNER_FIELDS if is_sized else (*RUNNER_FIELDS, *STEP_FIELDS)
         return self.model is model and all(getattr(config, name) == getattr(self.config, name) for name in names)
 
-    def start_over(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
-        """Go on for another engine, which it `suits`; the one before has ended. What that left in the KV pool is in
-        blocks that belong to no request, and is overwritten.
+    def check_room(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
+        """For `start_over`: raise unless what the engine's drafts and steps need fits beside the KV pool.
 
         Raises:
-            ConfigError: what the engine's drafts or steps need does not fit beside the KV pool.
-            OutOfMemoryError: as when it was made.
+            ConfigError: it does not.
+            OutOfMemoryError: not even a step does.
         """
         if (step_size(config), claim) != (step_size(self.config), self.claim):
             check_claim(self._with_steps(claim, config), self.num_kv_blocks * self.block_size, self.device)
+
+    def start_over(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
+        """Go on for another engine, which it `suits` and for which there is room; the one before has ended. What that
+        left in the KV pool is in blocks that belong to no request, and is overwritten.
+
+        Raises:
+            OutOfMemoryError: as when it was made.
+        """
         self.config, self.claim = config, claim
         self._begin(config)
 

@@ -17,7 +17,7 @@ from minillm.core.timeline import WallClock
 from minillm.frontend.engine_thread import EngineThread
 from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
-from minillm.runner import kept_runners, largest_step
+from minillm.runner import kept_runners, kv_pool, largest_step
 from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.kv_pool import MemoryClaim, check_claim
 from minillm.runner.torch_runner import LEAST_ROWS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
@@ -213,6 +213,28 @@ def test_a_drafting_model_stays_as_long_as_it_drafts(
     thread.reconfigure(config.replace(speculative=drafting))
     thread.reconfigure(config.replace(speculative=drafting, num_kv_blocks=32))
     assert len(recorder.runners) == 5, "one more that drafts, and two over other pools"
+
+
+def test_a_kept_drafting_models_pool_is_not_counted_twice(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where both pools fit, but not a third, more slots are had as by an engine that finds nothing there."""
+    recorder.most = 2
+    drafting = config.replace(speculative={"method": "draft_model", "model": config.model, "k": 2})
+    thread.reconfigure(drafting)
+    alive = [runner() for runner in recorder.runners]
+    pools = [sum(layer.nbytes for layer in runner.kv_pool.layers) for runner in alive if runner is not None]
+    del alive
+    assert len(pools) == 2
+
+    def free_bytes(device: object) -> int:
+        taken = [pool for pool, runner in zip(pools, recorder.runners) if runner() is not None]
+        return int(1.2 * sum(pools)) - sum(taken)
+
+    monkeypatch.setattr(kv_pool, "free_bytes", free_bytes)
+    thread.reconfigure(drafting.replace(max_num_seqs=5))
+    assert thread.config.max_num_seqs == 5
+    assert [runner() is not None for runner in recorder.runners] == [True, False, True]
 
 
 def test_an_engine_that_cannot_be_built_leaves_the_runner_to_one_like_before(
