@@ -64,10 +64,9 @@ class KeptRunners:
         self._taken[role] = runner
         return runner
 
-    def drop_rest(self) -> None:
-        """Let go of what is left of the engine before: this one has all it wants, or wants the memory."""
-        rest = [weakref.ref(runner) for runner in self._before.values()]
-        self._before = {}
+    def drop(self, *roles: Role) -> None:
+        """Let go of what is left of the engine before: this one has no use for it, or wants the memory."""
+        rest = [weakref.ref(self._before.pop(role)) for role in roles if role in self._before]
         if any(runner() is not None for runner in rest):  # something refers to itself
             gc.collect()
 
@@ -78,7 +77,7 @@ class KeptRunners:
             runner.check_room(config, claim)
             return
         except (ConfigError, OutOfMemoryError):
-            if not self._before:
+            if "drafts" not in self._before:
                 raise
-        self.drop_rest()
+        self.drop("drafts")
         runner.check_room(config, claim)

@@ -1,6 +1,7 @@
 """One runner for engines that follow each other: what is recorded again, what is forgotten, and what is let go."""
 
 import gc
+import shutil
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from minillm.runner import kept_runners, kv_pool, largest_step
 from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.kv_pool import MemoryClaim, check_claim
 from minillm.runner.torch_runner import LEAST_ROWS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
+from minillm.speculation import make
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 17, 9)]
@@ -235,6 +237,37 @@ def test_a_kept_drafting_models_pool_is_not_counted_twice(
     thread.reconfigure(drafting.replace(max_num_seqs=5))
     assert thread.config.max_num_seqs == 5
     assert [runner() is not None for runner in recorder.runners] == [True, False, True]
+
+
+def test_a_drafting_model_is_gone_before_another_is_loaded(
+    thread: EngineThread,
+    config: EngineConfig,
+    model: LoadedModel,
+    recorder: Recorder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both, and the old one's KV pool beside them, may not fit."""
+    recorder.most = 2
+    shutil.copytree(config.model, another := tmp_path / "another")
+    make_head(head := tmp_path / "head", model)
+    drafting = [{"method": "draft_model", "model": path, "k": 2} for path in (config.model, str(another))]
+    drafting.append({"method": "draft_head", "model": str(head), "k": 2})
+    thread.reconfigure(config.replace(speculative=drafting[0]))
+    alive_when_loading = []
+
+    def watched(load: Callable[..., Any]) -> Callable[..., Any]:
+        def loading(*arguments: Any) -> Any:
+            alive_when_loading.append([runner() is not None for runner in recorder.runners])
+            return load(*arguments)
+
+        return loading
+
+    for name in ("load_model", "load_head"):
+        monkeypatch.setattr(make, name, watched(getattr(make, name)))
+    for speculative in drafting[1:]:
+        thread.reconfigure(config.replace(speculative=speculative))
+    assert alive_when_loading == [[True, False], [True, False, False]]
 
 
 def test_an_engine_that_cannot_be_built_leaves_the_runner_to_one_like_before(
