@@ -55,7 +55,7 @@ def load_parts(
     drafter = load_drafter(config, model, runners) if proposer is None else None
     runner = rank_0 or runners.take("model", model, config, clock, memory_claim(config, drafter, model))
     if is_cold and rank_0 is None:
-        warm_up(runner)
+        warm_up(runner, config.max_model_len or model.model_config.max_position_embeddings)
     if proposer is None:
         proposer = make_proposer(config.replace(block_size=runner.block_size), drafter, runner, clock, runners)
     runners.drop("model", "drafts")
@@ -70,10 +70,10 @@ def load_proposer(
     return make_proposer(own, load_drafter(config, model, runners), runner, clock, runners), marginal_row_cost(runner)
 
 
-def warm_up(runner: Runner) -> None:
+def warm_up(runner: Runner, max_model_len: int) -> None:
     """A warm-up prompt and decode: threads are started, memory is mapped and kernels are compiled before a request
     waits for them. What it leaves in the cache belongs to no request, and is overwritten."""
-    length = min(128, runner.num_kv_blocks * runner.block_size)
+    length = min(128, max_model_len, runner.num_kv_blocks * runner.block_size)
     request = Request("warm-up", [0] * length, SamplingParams(temperature=0), Timeline(0.0))
     block_ids = range(blocks_for(length, runner.block_size))
     for start in (0, length - 1):
