@@ -2,13 +2,17 @@
 
 import gc
 import shutil
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 from draft_heads import make_head
 from fake_graph import FakeGraph, TensorLengthAttention
 
@@ -16,6 +20,7 @@ from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import WallClock
 from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.errors import EngineDeadError
 from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
 from minillm.runner import kept_runners, kv_pool, largest_step
@@ -282,6 +287,41 @@ def test_an_engine_that_cannot_be_built_leaves_the_runner_to_one_like_before(
                 thread.reconfigure(config.replace(**fields))
         assert (len(recorder.runners) == before) == kept
         assert thread.config.max_num_seqs == 4 and serve(thread) == expected
+
+
+def test_a_thread_that_can_build_no_engine_at_all_ends_in_order(
+    thread: EngineThread, config: EngineConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse_all(*_: object) -> None:
+        raise ConfigError("no engine")
+
+    monkeypatch.setattr(Engine, "_assemble", refuse_all)
+    with pytest.raises(ConfigError, match="no engine"):
+        thread.reconfigure(config.replace(max_num_seqs=2))
+    thread.stop()
+    with pytest.raises(EngineDeadError, match="no engine"):
+        thread.check_alive()
+    assert not caplog.records
+
+
+def test_two_who_reconfigure_at_once_get_the_weights_of_their_own_configuration(
+    thread: EngineThread, config: EngineConfig
+) -> None:
+    """Which weights are in memory is known when it is one's turn, and not when one asks."""
+    begun, go_on = threading.Event(), threading.Event()
+    thread.call(lambda engine: (begun.set(), go_on.wait(60)))
+    assert begun.wait(60)
+    with ThreadPoolExecutor(2) as pool:
+        replies = []
+        for dtype in ("bfloat16", "float32"):
+            num_before = thread._commands.qsize()
+            replies.append(pool.submit(thread.reconfigure, config.replace(dtype=dtype)))
+            while thread._commands.qsize() == num_before:
+                time.sleep(0.001)
+        go_on.set()
+        for reply in replies:
+            reply.result(60)
+    assert thread.config.dtype == "float32" and thread.model.dtype == torch.float32
 
 
 def refuse(engine: Engine, config: EngineConfig, *_: object) -> None:
