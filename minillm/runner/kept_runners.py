@@ -57,7 +57,7 @@ class KeptRunners:
         runner = self._before.pop(role, None)
         if runner is not None and runner.suits(model, config):
             self._make_room(runner, config, claim)
-            runner.start_over(config, claim)
+            runner.start_over(config, clock, claim)
         else:
             del runner  # before its memory is asked for
             runner = TorchRunner(model, config, clock, claim=claim)

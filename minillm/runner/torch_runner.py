@@ -137,14 +137,14 @@ class TorchRunner:
         if (step_size(config), claim) != (step_size(self.config), self.claim):
             check_claim(self._with_steps(claim, config), self.num_kv_blocks * self.block_size, self.device)
 
-    def start_over(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
+    def start_over(self, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM) -> None:
         """Go on for another engine, which it `suits` and for which there is room; the one before has ended. What that
         left in the KV pool is in blocks that belong to no request, and is overwritten.
 
         Raises:
             OutOfMemoryError: as when it was made.
         """
-        self.config, self.claim = config, claim
+        self.config, self.clock, self.claim = config, clock, claim
         self._begin(config)
 
     def _with_steps(self, claim: MemoryClaim, config: EngineConfig) -> MemoryClaim:

@@ -25,6 +25,7 @@ from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
 from minillm.runner import kept_runners, kv_pool, largest_step
 from minillm.runner.cuda_graphs import graph_sizes
+from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.kv_pool import MemoryClaim, check_claim
 from minillm.runner.torch_runner import LEAST_ROWS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
 from minillm.speculation import make
@@ -177,6 +178,20 @@ def test_every_engine_answers_as_one_of_its_own(
             layer[:-1].fill_(7.0)
         assert serve(thread) == serve_alone(wanted, model)
     assert len(recorder.runners) == 1
+
+
+def test_a_kept_runner_goes_by_the_clock_of_its_engine(model: LoadedModel, config: EngineConfig) -> None:
+    runners, clocks = KeptRunners(), (WallClock(), WallClock())
+    for clock in clocks:
+        runner = Engine(config, model, clock=clock, runners=runners).runner
+        assert isinstance(runner, TorchRunner) and runner.clock is clock
+        assert runners.turn_to(model, config)
+
+
+def test_a_warm_up_fits_the_longest_context(config: EngineConfig, recorder: Recorder) -> None:
+    """Of 96 tokens here, in a pool of 256. What is recorded is as wide as that."""
+    with EngineThread(config) as thread:
+        assert len(recorder.graphs) == 3 and serve(thread)
 
 
 def test_the_first_request_of_an_engine_finds_no_prefix(thread: EngineThread, config: EngineConfig) -> None:
