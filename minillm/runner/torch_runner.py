@@ -110,12 +110,10 @@ class TorchRunner:
             self.kv_pool = KVPool(model.model_config, self.num_kv_blocks, self.num_host_blocks, *shape[1:], self.device)
         self.sampler = RejectionSampler()
         host_counts = any(mlp.stacked is None for mlp in model.decoder.sparse_mlps)  # see MoE.one_by_one
-        if make_graph is None and self.device.type == "cuda":
-            make_graph = partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
-        if not (config.cuda_graphs and self.attention.capturable) or host_counts:
-            make_graph = None
         self.make_graph = make_graph
-        """None = no step is recorded."""
+        can_record = make_graph is not None or self.device.type == "cuda"
+        self.records = can_record and config.cuda_graphs and self.attention.capturable and not host_counts
+        """Whether steps that only decode are."""
         self.pending = PendingTokens(0, self.device)
         self.fast_decode: GraphedDecode | None = None
         """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
@@ -174,12 +172,14 @@ class TorchRunner:
             return
         self.pending = PendingTokens(max(num_rows, LEAST_ROWS), self.device)
         self.fast_decode = None  # its graphs read the memory of before
-        if self.make_graph is None:
+        if not self.records:
             return
+        # A memory pool of their own for graphs that are recorded anew: PyTorch ends a pool with the last graph in it.
+        make_graph = self.make_graph or partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
         longest = self.config.max_model_len or self.model.model_config.max_position_embeddings
         max_context = longest if self.config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
         parts = (self.model.decoder, self.ops, self.attention, self.kv_pool, self.pending)
-        self.fast_decode = GraphedDecode(*parts, max_context, self.make_graph)
+        self.fast_decode = GraphedDecode(*parts, max_context, make_graph)
 
     @torch.inference_mode()
     @device_errors()

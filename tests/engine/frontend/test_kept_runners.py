@@ -23,7 +23,7 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.errors import EngineDeadError
 from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
-from minillm.runner import kept_runners, kv_pool, largest_step
+from minillm.runner import kept_runners, kv_pool, largest_step, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
 from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.kv_pool import MemoryClaim, check_claim
@@ -146,15 +146,50 @@ def test_a_step_is_padded_as_if_no_other_engine_had_recorded(
     thread: EngineThread, config: EngineConfig, recorder: Recorder
 ) -> None:
     """Or its time, and the last bits of its logits, would depend on what was run before."""
-    thread.reconfigure(config.replace(max_num_seqs=3))
-    thread.reconfigure(config)
+    thread.reconfigure(config.replace(max_num_seqs=16))
+    thread.reconfigure(config.replace(max_num_seqs=6))
     graphed = recorder.runner.fast_decode
-    assert sorted(graphed.graphs) == [1, 2, 3, 4] and graphed.sizes == [1, 2, 4]
+    assert sorted(graphed.graphs) == [1, 2, 4, 6, 8, 16] and graphed.sizes == [1, 2, 4, 6]
     thread.submit(PROMPTS[0], GREEDY).result(timeout=60)
     assert graphed.graphs[1].num_replays > 0
-    streams = [thread.submit([7, number], GREEDY) for number in range(3)]
-    assert [len(stream.result(timeout=60).token_ids) for stream in streams] == [12] * 3
-    assert graphed.graphs[3].num_replays == 0
+    streams = [thread.submit([7, number], GREEDY) for number in range(6)]
+    assert [len(stream.result(timeout=60).token_ids) for stream in streams] == [12] * 6
+    assert graphed.graphs[6].num_replays > 0
+    assert graphed.graphs[8].num_replays == graphed.graphs[16].num_replays == 0
+
+
+def test_a_tour_through_all_numbers_of_slots_leaves_few_graphs(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder
+) -> None:
+    for max_num_seqs in range(1, 16):
+        thread.reconfigure(config.replace(max_num_seqs=max_num_seqs))
+    assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4, 8, 15]
+
+
+def test_graphs_that_are_recorded_anew_get_a_memory_pool_of_their_own(
+    model: LoadedModel, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch ends a pool with the last of its graphs."""
+    monkeypatch.setitem(select.BACKENDS, "eager", TensorLengthAttention)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch_runner, "side_stream", lambda device: None)
+    pools: list[object] = []
+
+    def make_graph(pool: object, side: None) -> FakeGraph:
+        pools.append(pool)
+        return FakeGraph()
+
+    monkeypatch.setattr(torch_runner, "CudaGraph", make_graph)
+    runner = TorchRunner(model, config, WallClock())
+    assert not runner.records and not pools
+    runner.records, runner.pending.sampled = True, runner.pending.sampled[:0]  # as on a GPU
+    recorded = []
+    for max_num_seqs in (4, 16, LEAST_ROWS + 1):
+        runner.start_over(config.replace(max_num_seqs=max_num_seqs, max_num_batched_tokens=256), WallClock())
+        recorded.append(set(pools))
+        pools.clear()
+    assert recorded[0] == recorded[1] and recorded[0].isdisjoint(recorded[2])
+    assert [len(each) for each in recorded] == [1, 1, 1]
 
 
 def test_every_engine_answers_as_one_of_its_own(
