@@ -220,8 +220,7 @@ class EngineThread:
         Raises:
             ConfigError, ModelError: the new configuration cannot be built, and one like the old engine is.
         """
-        same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
-        self._send(lambda: self._replace_engine(config, same_weights)).result()
+        self._send(lambda: self._replace_engine(config)).result()
 
     def snapshot(self) -> EngineSnapshot:
         """The last published look at the engine. Never waits. While steps run, the first look may be an old one; it has
@@ -322,7 +321,8 @@ class EngineThread:
             return False
         return True
 
-    def _replace_engine(self, config: EngineConfig, same_weights: bool) -> None:
+    def _replace_engine(self, config: EngineConfig) -> None:
+        same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
         model = self.model if same_weights else None
         # The old one goes first: on a GPU its KV pool takes most of the memory, and elsewhere, too, the new one may
         # want its runner.
@@ -376,6 +376,8 @@ class EngineThread:
         for sink in self._sinks.values():
             self._hand_over(sink, error)
         self._sinks.clear()
+        if not hasattr(self, "_engine"):  # neither a new one nor one like the old could be built
+            return
         try:
             self._engine.close()
             self._publish()

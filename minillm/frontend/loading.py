@@ -52,13 +52,13 @@ def load_parts(
     config = config.for_device(model.device.type)
     # Before the KV pool takes the memory that is left.
     runners = runners or KeptRunners()
-    drafter = load_drafter(config, model, runners.drafting_model) if proposer is None else None
+    drafter = load_drafter(config, model, runners) if proposer is None else None
     runner = rank_0 or runners.take("model", model, config, clock, memory_claim(config, drafter, model))
     if is_cold and rank_0 is None:
-        warm_up(runner)
+        warm_up(runner, config.max_model_len or model.model_config.max_position_embeddings)
     if proposer is None:
         proposer = make_proposer(config.replace(block_size=runner.block_size), drafter, runner, clock, runners)
-    runners.drop_rest()
+    runners.drop("model", "drafts")
     return EngineParts(config, model, runner, proposer, marginal_row_cost(runner))
 
 
@@ -66,14 +66,14 @@ def load_proposer(
     config: EngineConfig, model: LoadedModel | None, runner: Runner, clock: Clock
 ) -> tuple[Proposer, float]:
     """What drafts for a runner that is there already, and what one more row costs on it. Raises as load_parts."""
-    own = config.replace(block_size=runner.block_size)
-    return make_proposer(own, load_drafter(config, model), runner, clock, KeptRunners()), marginal_row_cost(runner)
+    own, runners = config.replace(block_size=runner.block_size), KeptRunners()
+    return make_proposer(own, load_drafter(config, model, runners), runner, clock, runners), marginal_row_cost(runner)
 
 
-def warm_up(runner: Runner) -> None:
+def warm_up(runner: Runner, max_model_len: int) -> None:
     """A warm-up prompt and decode: threads are started, memory is mapped and kernels are compiled before a request
     waits for them. What it leaves in the cache belongs to no request, and is overwritten."""
-    length = min(128, runner.num_kv_blocks * runner.block_size)
+    length = min(128, max_model_len, runner.num_kv_blocks * runner.block_size)
     request = Request("warm-up", [0] * length, SamplingParams(temperature=0), Timeline(0.0))
     block_ids = range(blocks_for(length, runner.block_size))
     for start in (0, length - 1):

@@ -82,6 +82,11 @@ class CudaGraph:
         self.graph.replay()
 
 
+def is_regular(size: int) -> bool:
+    """Whether graphs of this size serve every engine with at least as many slots."""
+    return size in (1, 2, 4) or size % 8 == 0
+
+
 def graph_sizes(max_batch: int) -> list[int]:
     """1, 2, 4, 8, 16, 24, ... below max_batch, and max_batch: little padding at any size."""
     sizes = [1, 2, 4, *range(8, max_batch, 8)]
@@ -91,7 +96,7 @@ def graph_sizes(max_batch: int) -> list[int]:
 class GraphedDecode:
     """Decode steps of at most as many sequences as `pending` has rows, in the sizes that `capture` was asked for.
 
-    Graphs are kept: one engine after the other may use them, as long as they share the runner.
+    Graphs of regular sizes are kept: one engine after the other may use them, as long as they share the runner.
 
     Args:
         decoder, ops, backend: the forward pass to capture; the backend must be capturable.
@@ -143,6 +148,8 @@ class GraphedDecode:
         timed with it.
         """
         self.sizes = graph_sizes(max_batch)
+        # Else a tour through all numbers of slots would leave a graph for each.
+        self.graphs = {size: graph for size, graph in self.graphs.items() if size in self.sizes or is_regular(size)}
         missing = [size for size in self.sizes if size not in self.graphs]
         if not missing:
             return

@@ -4,9 +4,13 @@ A runner is the expensive part of an engine: the KV pool's memory, and on a GPU 
 its policies, which most fields are about, take a millisecond.
 """
 
+import gc
+import weakref
 from typing import Literal
 
+from minillm.core.errors import ConfigError
 from minillm.core.timeline import Clock
+from minillm.host.errors import OutOfMemoryError
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
@@ -52,13 +56,28 @@ class KeptRunners:
         """A runner for an engine: the one of before, or a new one. Arguments and errors as TorchRunner's."""
         runner = self._before.pop(role, None)
         if runner is not None and runner.suits(model, config):
-            runner.start_over(config, claim)
+            self._make_room(runner, config, claim)
+            runner.start_over(config, clock, claim)
         else:
             del runner  # before its memory is asked for
             runner = TorchRunner(model, config, clock, claim=claim)
         self._taken[role] = runner
         return runner
 
-    def drop_rest(self) -> None:
-        """The engine has all it wants: let go of what is left of the one before."""
-        self._before = {}
+    def drop(self, *roles: Role) -> None:
+        """Let go of what is left of the engine before: this one has no use for it, or wants the memory."""
+        rest = [weakref.ref(self._before.pop(role)) for role in roles if role in self._before]
+        if any(runner() is not None for runner in rest):  # something refers to itself
+            gc.collect()
+
+    def _make_room(self, runner: TorchRunner, config: EngineConfig, claim: MemoryClaim) -> None:
+        """Raise as `runner.check_room`, but not for want of memory that a kept runner has: a claim for drafts is for a
+        KV pool that may be there already, and isn't to be counted twice."""
+        try:
+            runner.check_room(config, claim)
+            return
+        except (ConfigError, OutOfMemoryError):
+            if "drafts" not in self._before:
+                raise
+        self.drop("drafts")
+        runner.check_room(config, claim)

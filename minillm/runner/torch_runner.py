@@ -65,7 +65,7 @@ graphs are recorded on: 40 MB of logits with a large vocabulary."""
 class TorchRunner:
     """Runs a LoadedModel over a paged KV pool that it owns.
 
-    Engines may use it, one after the other: see `suits` and `start_over`.
+    Engines may use it, one after the other: see `suits`, `check_room` and `start_over`.
 
     Args:
         model: weights; engines may share them.
@@ -110,12 +110,10 @@ class TorchRunner:
             self.kv_pool = KVPool(model.model_config, self.num_kv_blocks, self.num_host_blocks, *shape[1:], self.device)
         self.sampler = RejectionSampler()
         host_counts = any(mlp.stacked is None for mlp in model.decoder.sparse_mlps)  # see MoE.one_by_one
-        if make_graph is None and self.device.type == "cuda":
-            make_graph = partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
-        if not (config.cuda_graphs and self.attention.capturable) or host_counts:
-            make_graph = None
         self.make_graph = make_graph
-        """None = no step is recorded."""
+        can_record = make_graph is not None or self.device.type == "cuda"
+        self.records = can_record and config.cuda_graphs and self.attention.capturable and not host_counts
+        """Whether steps that only decode are."""
         self.pending = PendingTokens(0, self.device)
         self.fast_decode: GraphedDecode | None = None
         """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
@@ -127,17 +125,24 @@ class TorchRunner:
         names = RUNNER_FIELDS if is_sized else (*RUNNER_FIELDS, *STEP_FIELDS)
         return self.model is model and all(getattr(config, name) == getattr(self.config, name) for name in names)
 
-    def start_over(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
-        """Go on for another engine, which it `suits`; the one before has ended. What that left in the KV pool is in
-        blocks that belong to no request, and is overwritten.
+    def check_room(self, config: EngineConfig, claim: MemoryClaim = NO_CLAIM) -> None:
+        """For `start_over`: raise unless what the engine's drafts and steps need fits beside the KV pool.
 
         Raises:
-            ConfigError: what the engine's drafts or steps need does not fit beside the KV pool.
-            OutOfMemoryError: as when it was made.
+            ConfigError: it does not.
+            OutOfMemoryError: not even a step does.
         """
         if (step_size(config), claim) != (step_size(self.config), self.claim):
             check_claim(self._with_steps(claim, config), self.num_kv_blocks * self.block_size, self.device)
-        self.config, self.claim = config, claim
+
+    def start_over(self, config: EngineConfig, clock: Clock, claim: MemoryClaim = NO_CLAIM) -> None:
+        """Go on for another engine, which it `suits` and for which there is room; the one before has ended. What that
+        left in the KV pool is in blocks that belong to no request, and is overwritten.
+
+        Raises:
+            OutOfMemoryError: as when it was made.
+        """
+        self.config, self.clock, self.claim = config, clock, claim
         self._begin(config)
 
     def _with_steps(self, claim: MemoryClaim, config: EngineConfig) -> MemoryClaim:
@@ -167,12 +172,14 @@ class TorchRunner:
             return
         self.pending = PendingTokens(max(num_rows, LEAST_ROWS), self.device)
         self.fast_decode = None  # its graphs read the memory of before
-        if self.make_graph is None:
+        if not self.records:
             return
+        # A memory pool of their own for graphs that are recorded anew: PyTorch ends a pool with the last graph in it.
+        make_graph = self.make_graph or partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
         longest = self.config.max_model_len or self.model.model_config.max_position_embeddings
         max_context = longest if self.config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
         parts = (self.model.decoder, self.ops, self.attention, self.kv_pool, self.pending)
-        self.fast_decode = GraphedDecode(*parts, max_context, self.make_graph)
+        self.fast_decode = GraphedDecode(*parts, max_context, make_graph)
 
     @torch.inference_mode()
     @device_errors()

@@ -41,12 +41,13 @@ class BringsProposer(Protocol):
         """
 
 
-def load_drafter(config: EngineConfig, model: LoadedModel | None, kept: LoadedModel | None = None) -> Drafter:
+def load_drafter(config: EngineConfig, model: LoadedModel | None, runners: KeptRunners) -> Drafter:
     """What `config.speculative` drafts with. To be loaded before a KV pool takes the memory that is left.
 
     Args:
         model: whose output is to be drafted; None where there is none, or it is simulated.
-        kept: what drafted before for this very model, loaded as `config` says.
+        runners: one that drafted before for this very model, loaded as `config` says, is let go of if other weights are
+            to be loaded: into the memory that it leaves.
     Raises:
         ConfigError: the method needs a model, or another one.
         ModelError: the draft model or the draft head cannot be loaded.
@@ -58,9 +59,12 @@ def load_drafter(config: EngineConfig, model: LoadedModel | None, kept: LoadedMo
         raise ConfigError(f"speculative.method={wanted.method!r} needs a model: use ngram, or pass a proposer")
     if isinstance(wanted, BringsProposer):
         return model
+    kept = runners.drafting_model
+    if wanted.method == "draft_model" and kept is not None and kept.name == wanted.model:
+        return kept
+    del kept
+    runners.drop("drafts")
     if wanted.method == "draft_model":
-        if kept is not None and kept.name == wanted.model:
-            return kept
         small = load_model(config.replace(model=wanted.model, speculative=None))
         check_vocabulary(small, model)
         return small

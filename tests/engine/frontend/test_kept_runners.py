@@ -1,13 +1,18 @@
 """One runner for engines that follow each other: what is recorded again, what is forgotten, and what is let go."""
 
 import gc
+import shutil
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 from draft_heads import make_head
 from fake_graph import FakeGraph, TensorLengthAttention
 
@@ -15,12 +20,15 @@ from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import WallClock
 from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.errors import EngineDeadError
 from minillm.kernels.attention import select
 from minillm.model.loader import LoadedModel
-from minillm.runner import kept_runners, largest_step
+from minillm.runner import kept_runners, kv_pool, largest_step, torch_runner
 from minillm.runner.cuda_graphs import graph_sizes
+from minillm.runner.kept_runners import KeptRunners
 from minillm.runner.kv_pool import MemoryClaim, check_claim
 from minillm.runner.torch_runner import LEAST_ROWS, RUNNER_FIELDS, STEP_FIELDS, TorchRunner
+from minillm.speculation import make
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 17, 9)]
@@ -138,15 +146,50 @@ def test_a_step_is_padded_as_if_no_other_engine_had_recorded(
     thread: EngineThread, config: EngineConfig, recorder: Recorder
 ) -> None:
     """Or its time, and the last bits of its logits, would depend on what was run before."""
-    thread.reconfigure(config.replace(max_num_seqs=3))
-    thread.reconfigure(config)
+    thread.reconfigure(config.replace(max_num_seqs=16))
+    thread.reconfigure(config.replace(max_num_seqs=6))
     graphed = recorder.runner.fast_decode
-    assert sorted(graphed.graphs) == [1, 2, 3, 4] and graphed.sizes == [1, 2, 4]
+    assert sorted(graphed.graphs) == [1, 2, 4, 6, 8, 16] and graphed.sizes == [1, 2, 4, 6]
     thread.submit(PROMPTS[0], GREEDY).result(timeout=60)
     assert graphed.graphs[1].num_replays > 0
-    streams = [thread.submit([7, number], GREEDY) for number in range(3)]
-    assert [len(stream.result(timeout=60).token_ids) for stream in streams] == [12] * 3
-    assert graphed.graphs[3].num_replays == 0
+    streams = [thread.submit([7, number], GREEDY) for number in range(6)]
+    assert [len(stream.result(timeout=60).token_ids) for stream in streams] == [12] * 6
+    assert graphed.graphs[6].num_replays > 0
+    assert graphed.graphs[8].num_replays == graphed.graphs[16].num_replays == 0
+
+
+def test_a_tour_through_all_numbers_of_slots_leaves_few_graphs(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder
+) -> None:
+    for max_num_seqs in range(1, 16):
+        thread.reconfigure(config.replace(max_num_seqs=max_num_seqs))
+    assert sorted(recorder.runner.fast_decode.graphs) == [1, 2, 4, 8, 15]
+
+
+def test_graphs_that_are_recorded_anew_get_a_memory_pool_of_their_own(
+    model: LoadedModel, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch ends a pool with the last of its graphs."""
+    monkeypatch.setitem(select.BACKENDS, "eager", TensorLengthAttention)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch_runner, "side_stream", lambda device: None)
+    pools: list[object] = []
+
+    def make_graph(pool: object, side: None) -> FakeGraph:
+        pools.append(pool)
+        return FakeGraph()
+
+    monkeypatch.setattr(torch_runner, "CudaGraph", make_graph)
+    runner = TorchRunner(model, config, WallClock())
+    assert not runner.records and not pools
+    runner.records, runner.pending.sampled = True, runner.pending.sampled[:0]  # as on a GPU
+    recorded = []
+    for max_num_seqs in (4, 16, LEAST_ROWS + 1):
+        runner.start_over(config.replace(max_num_seqs=max_num_seqs, max_num_batched_tokens=256), WallClock())
+        recorded.append(set(pools))
+        pools.clear()
+    assert recorded[0] == recorded[1] and recorded[0].isdisjoint(recorded[2])
+    assert [len(each) for each in recorded] == [1, 1, 1]
 
 
 def test_every_engine_answers_as_one_of_its_own(
@@ -170,6 +213,20 @@ def test_every_engine_answers_as_one_of_its_own(
             layer[:-1].fill_(7.0)
         assert serve(thread) == serve_alone(wanted, model)
     assert len(recorder.runners) == 1
+
+
+def test_a_kept_runner_goes_by_the_clock_of_its_engine(model: LoadedModel, config: EngineConfig) -> None:
+    runners, clocks = KeptRunners(), (WallClock(), WallClock())
+    for clock in clocks:
+        runner = Engine(config, model, clock=clock, runners=runners).runner
+        assert isinstance(runner, TorchRunner) and runner.clock is clock
+        assert runners.turn_to(model, config)
+
+
+def test_a_warm_up_fits_the_longest_context(config: EngineConfig, recorder: Recorder) -> None:
+    """Of 96 tokens here, in a pool of 256. What is recorded is as wide as that."""
+    with EngineThread(config) as thread:
+        assert len(recorder.graphs) == 3 and serve(thread)
 
 
 def test_the_first_request_of_an_engine_finds_no_prefix(thread: EngineThread, config: EngineConfig) -> None:
@@ -215,6 +272,59 @@ def test_a_drafting_model_stays_as_long_as_it_drafts(
     assert len(recorder.runners) == 5, "one more that drafts, and two over other pools"
 
 
+def test_a_kept_drafting_models_pool_is_not_counted_twice(
+    thread: EngineThread, config: EngineConfig, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where both pools fit, but not a third, more slots are had as by an engine that finds nothing there."""
+    recorder.most = 2
+    drafting = config.replace(speculative={"method": "draft_model", "model": config.model, "k": 2})
+    thread.reconfigure(drafting)
+    alive = [runner() for runner in recorder.runners]
+    pools = [sum(layer.nbytes for layer in runner.kv_pool.layers) for runner in alive if runner is not None]
+    del alive
+    assert len(pools) == 2
+
+    def free_bytes(device: object) -> int:
+        taken = [pool for pool, runner in zip(pools, recorder.runners) if runner() is not None]
+        return int(1.2 * sum(pools)) - sum(taken)
+
+    monkeypatch.setattr(kv_pool, "free_bytes", free_bytes)
+    thread.reconfigure(drafting.replace(max_num_seqs=5))
+    assert thread.config.max_num_seqs == 5
+    assert [runner() is not None for runner in recorder.runners] == [True, False, True]
+
+
+def test_a_drafting_model_is_gone_before_another_is_loaded(
+    thread: EngineThread,
+    config: EngineConfig,
+    model: LoadedModel,
+    recorder: Recorder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both, and the old one's KV pool beside them, may not fit."""
+    recorder.most = 2
+    shutil.copytree(config.model, another := tmp_path / "another")
+    make_head(head := tmp_path / "head", model)
+    drafting = [{"method": "draft_model", "model": path, "k": 2} for path in (config.model, str(another))]
+    drafting.append({"method": "draft_head", "model": str(head), "k": 2})
+    thread.reconfigure(config.replace(speculative=drafting[0]))
+    alive_when_loading = []
+
+    def watched(load: Callable[..., Any]) -> Callable[..., Any]:
+        def loading(*arguments: Any) -> Any:
+            alive_when_loading.append([runner() is not None for runner in recorder.runners])
+            return load(*arguments)
+
+        return loading
+
+    for name in ("load_model", "load_head"):
+        monkeypatch.setattr(make, name, watched(getattr(make, name)))
+    for speculative in drafting[1:]:
+        thread.reconfigure(config.replace(speculative=speculative))
+    assert alive_when_loading == [[True, False], [True, False, False]]
+
+
 def test_an_engine_that_cannot_be_built_leaves_the_runner_to_one_like_before(
     thread: EngineThread, config: EngineConfig, recorder: Recorder
 ) -> None:
@@ -227,6 +337,41 @@ def test_an_engine_that_cannot_be_built_leaves_the_runner_to_one_like_before(
                 thread.reconfigure(config.replace(**fields))
         assert (len(recorder.runners) == before) == kept
         assert thread.config.max_num_seqs == 4 and serve(thread) == expected
+
+
+def test_a_thread_that_can_build_no_engine_at_all_ends_in_order(
+    thread: EngineThread, config: EngineConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse_all(*_: object) -> None:
+        raise ConfigError("no engine")
+
+    monkeypatch.setattr(Engine, "_assemble", refuse_all)
+    with pytest.raises(ConfigError, match="no engine"):
+        thread.reconfigure(config.replace(max_num_seqs=2))
+    thread.stop()
+    with pytest.raises(EngineDeadError, match="no engine"):
+        thread.check_alive()
+    assert not caplog.records
+
+
+def test_two_who_reconfigure_at_once_get_the_weights_of_their_own_configuration(
+    thread: EngineThread, config: EngineConfig
+) -> None:
+    """Which weights are in memory is known when it is one's turn, and not when one asks."""
+    begun, go_on = threading.Event(), threading.Event()
+    thread.call(lambda engine: (begun.set(), go_on.wait(60)))
+    assert begun.wait(60)
+    with ThreadPoolExecutor(2) as pool:
+        replies = []
+        for dtype in ("bfloat16", "float32"):
+            num_before = thread._commands.qsize()
+            replies.append(pool.submit(thread.reconfigure, config.replace(dtype=dtype)))
+            while thread._commands.qsize() == num_before:
+                time.sleep(0.001)
+        go_on.set()
+        for reply in replies:
+            reply.result(60)
+    assert thread.config.dtype == "float32" and thread.model.dtype == torch.float32
 
 
 def refuse(engine: Engine, config: EngineConfig, *_: object) -> None:
