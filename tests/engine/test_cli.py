@@ -201,7 +201,7 @@ def test_generate_writes_a_trace(run: Run, tiny: list[str], tmp_path: Path) -> N
 def test_generate_says_by_its_status_that_an_output_failed(
     run: Run, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minillm.frontend.loading.warm_up", lambda runner: None)
+    monkeypatch.setattr("minillm.frontend.loading.warm_up", lambda *_: None)
     monkeypatch.setattr(TorchRunner, "launch", lambda self, batch: 1 / 0)
     status, _, err = run("generate", "Once upon a time", *tiny)
     assert status == 1
@@ -258,7 +258,7 @@ def test_chat_goes_on_without_an_answer_that_failed(run: Run, tiny: list[str], m
             raise ZeroDivisionError
         return launch(runner, batch)
 
-    monkeypatch.setattr("minillm.frontend.loading.warm_up", lambda runner: None)
+    monkeypatch.setattr("minillm.frontend.loading.warm_up", lambda *_: None)
     monkeypatch.setattr(TorchRunner, "launch", fail_once)
     status, out, err = run("chat", *tiny, "--json", stdin="first\nsecond\n")
     assert status == 1 and "not complete" in err and "ZeroDivisionError" in err

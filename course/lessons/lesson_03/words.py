@@ -242,7 +242,7 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A3": lambda lab: a3(Ladder.of(ladder_run(lab, 1)), compare_attention(lab), lab_shape(lab)),
     "D7": lambda lab: d7(halved_4k(), compare_cuts(lab)),
     "D11": lambda lab: d11(Ladder.of(ladder_run(lab, 1))),
-    "D17": lambda lab: d17(compare_attention(lab), both_ways(lab, 1)),
+    "D17": lambda lab: d17(compare_attention(lab), both_ways(lab)),
     "D18": lambda lab: d18(compare_attention(lab), Ladder.of(ladder_run(lab, 1)), lab_shape(lab), short_name(lab)),
-    "F4": lambda lab: f4(both_ways(lab, 1), big_savings()),
+    "F4": lambda lab: f4(both_ways(lab), big_savings()),
 }
