@@ -171,7 +171,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # - A chunk of 512 costs some TTFT, the same up to medium load and several times that at the highest, and it shortens the
 #   gaps.
-# - At the lowest load hardly any difference is left, but *decode first* still makes some newcomers wait.
+# - At the lowest load little difference is left, but *decode first* still makes some newcomers wait.
 # - At low load, a distant client on a new connection pays more in round trips than any policy can save.
 #
 # </details>

@@ -162,7 +162,7 @@ def cause(row: Row) -> str:
 
 
 def worst(rows: Sequence[Row], count: int = WORST) -> str:
-    """The points whose TPOT is furthest off, up or down by the same factor alike, as Markdown."""
+    """The points whose TPOT is furthest off, up or down by the same factor, as Markdown."""
     known = [row for row in rows if not math.isnan(row.ratio("tpot"))]
     distinct = list({row.measurement: row for row in reversed(known)}.values())
     ranked = sorted(distinct, key=lambda row: -abs(math.log(row.ratio("tpot"))))[:count]

@@ -33,7 +33,7 @@ class Box:
     gpu: str | None
     """Its name; None = PyTorch sees none."""
     free_bytes: int = 0
-    """Of the GPU's memory."""
+    """Free bytes of the GPU's memory."""
     disk_bytes: int = 0
     """Free where the Hub's models are kept."""
     has_weights: bool = False

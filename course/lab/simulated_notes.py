@@ -94,7 +94,7 @@ class SimulatedNotebook:
             display(self._label_beneath(result.result))
 
     def _failing_line(self, error: BaseException) -> int:
-        """Of the cell: what its top level was at when the error passed; 1 where that isn't known."""
+        """Line of the cell that its top level was at when the error passed; 1 where that isn't known."""
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_globals is not self._shell.user_global_ns:
             trace = trace.tb_next

@@ -16,13 +16,13 @@ class Energy:
 
     power: Power
     busy_share: float
-    """Of the replicas' time: steps ran."""
+    """Share of the replicas' time in which steps ran."""
     busy_watts: float
-    """Of one accelerator, while steps run."""
+    """Watts of one accelerator while steps run."""
     watts: float
     """The same, on average over all the time that its replica was up."""
     joules_per_output_token: float
-    """Of all accelerators, idle time included."""
+    """Joules of all accelerators, idle time included."""
 
     def to_json(self) -> dict[str, Any]:
         band = self.power.band

@@ -61,9 +61,9 @@ class FastForwardStep:
     tokens: StepTokens
     """What it computes, for the requests in sight and for the parked ones."""
     parts: list[Part]
-    """Of the requests in sight."""
+    """Parts of the requests in sight."""
     late: list[Part] = field(default_factory=list)
-    """Of those that were parked when it was launched, and are in sight again."""
+    """Parts of requests that were parked when it was launched, and are in sight again."""
 
     def see_late(self) -> None:
         """Make the late parts what they would have been: decodes among the others, which come before the prompts."""

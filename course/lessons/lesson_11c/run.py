@@ -215,7 +215,7 @@ def regimes() -> dict[str, Regime]:
 # ---------------------------------------------------------------- watts
 
 LOADS = (0.25, 0.5, 0.9)
-"""Of a replica's capacity."""
+"""Load, as a share of a replica's capacity."""
 BOARDS: dict[str, dict[str, Any]] = {
     "four H100s": {"profile": "h100-sxm", "tp": GPUS},
     "two B200s": {"profile": "b200", "tp": 2},
@@ -236,7 +236,7 @@ class Metered:
 
     @property
     def kwh_per_million(self) -> float:
-        """Of output tokens; prompts and idle time are in it."""
+        """Joules per output token; prompts and idle time are in it."""
         return 1e6 * self.energy.joules_per_output_token / KWH
 
 

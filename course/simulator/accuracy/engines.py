@@ -210,11 +210,11 @@ def memory_of(point: Point, shape: str, card: str, gpus: int) -> Memory:
 
 
 FILLER_SLOTS = 1
-"""Of the slots that TensorRT-LLM 1.0 was given, those that fill a CUDA graph's batch up."""
+"""Slots that fill a CUDA graph's batch up, of those that TensorRT-LLM 1.0 was given."""
 
 
 def slots_of(point: Point, shape: str) -> int | None:
-    """Most requests that run at once on a rank; None = more than are open. AIConfigurator's runs of dense models under
+    """Most requests that run together on a rank; None = more than are open. AIConfigurator's runs of dense models under
     TensorRT-LLM 1.0 have as many slots as requests are open, and that engine keeps one to fill batches up: one request
     always waits, by TTFT, which falls with the number of them and grows with the answer."""
     if point.backend == "trtllm" and point.version.startswith("1.0") and not model_of(shape).num_experts:
@@ -257,7 +257,7 @@ def steps_waited(point: Point, shape: str, card: str, gpus: int) -> float:
 
 RARE_LOOKS, OFTEN_LOOKS = 30 - 1, 10 - 1
 MEAN_SHARE = 0.9
-"""Of the longest answer, where lengths are drawn."""
+"""The mean answer as a share of the longest, where lengths are drawn."""
 
 
 def separates_prompts(backend: str) -> bool:

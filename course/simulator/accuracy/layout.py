@@ -38,13 +38,13 @@ class Layout:
     """Everything that serves a row's requests."""
 
     server: Machine
-    """Of each server; disaggregated, of those that write answers."""
+    """Each server's; disaggregated, that of those that write answers."""
     servers: int = 1
     prefill: Machine | None = None
     """None: servers compute prompts themselves."""
     prefill_servers: int = 0
     slots: int | None = None
-    """Most requests at once on a rank that writes answers, as the recipe has it; None = it doesn't say."""
+    """Most requests at a time on a rank that writes answers, as the recipe has it; None = it doesn't say."""
 
     @property
     def ranks(self) -> int:

@@ -45,12 +45,12 @@ class LoggedServer:
     weight_dtype: str
     kv_dtype: str
     kv_blocks: int | None
-    """Of each rank; None = what the memory holds."""
+    """KV cache of each rank; None = what the memory holds."""
     async_scheduling: bool | None
     reserve_full_isl: bool
     prefix_caching: bool
     sizes: dict[str, int]
-    """Of the engine's limits, those that are known."""
+    """The engine's limits that are known."""
 
     def deployment(self, log: Sequence[LoggedRequest]) -> Deployment:
         """One rank. The ranks of a mixture of experts take their steps together, and share the experts; those of a

@@ -2,8 +2,8 @@
 
 The client keeps `concurrency` requests open: all are sent at the start, the next when one is done. TTFT counts from
 when a request was sent; TTFT and TPOT are means over requests. Some rows are of one batch, which nothing follows. In
-all others ten times as many requests are played as are open at once, as InferenceX does (a wave is as many as are
-open). To save time fewer are, and weighed: the first wave, which comes all at once, and the last, which meets an
+all others ten times as many requests are played as are open at a time, as InferenceX does (a wave is as many as are
+open). To save time fewer are, and weighed: the first wave, which comes all together, and the last, which meets an
 emptying server, count as they are; those between, for the eight waves between.
 """
 
@@ -54,7 +54,7 @@ lose the first wave's order slowly: TTFT of three waves would be a third too lon
 SHORTEST = 0.8
 """InferenceX's `random-range-ratio`: lengths are drawn from that share of isl and osl up to all of it."""
 MOST_REPLICAS, MOST_OPEN = 8, 1600
-"""Of a disaggregated deployment, at most so many ranks of each pool are simulated, and requests open at once."""
+"""Most ranks of each pool of a disaggregated deployment that are simulated, and most requests open at a time."""
 BLOCK = 64
 """Tokens of a KV block between pools. Prompts are whole blocks there: the simulator computes a tail again, where real
 servers send it along."""
@@ -62,7 +62,7 @@ SPREAD = 0.05
 """Where lengths are fixed, answers differ by so much all the same. Else all requests of a wave would end in one step,
 and the next wave begin in another, for ever: clients and networks, whose milliseconds prevent that, take no time."""
 SLOTS = 256
-"""Requests that run at once on a rank, at least."""
+"""Requests that run together on a rank, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Plan:
     osl: int
     draws_lengths: bool
     waves: int
-    """How often as many requests are played as are open at once."""
+    """How often as many requests are played as are open at a time."""
     weights: str
     kv_cache: str
     budget: int
@@ -97,11 +97,11 @@ class Plan:
     """Steps that a request waits before the server looks at it."""
     memory: Memory
     slots: int | None
-    """Most requests that run at once on a rank; disaggregated, of those that write answers. None = not limited."""
+    """Most requests that run together on a rank; disaggregated, of those that write answers. None = not limited."""
     repeats: bool
     """All prompts are one, which the prefix cache keeps."""
     link: float
-    """Of one accelerator of the prefill pool, bytes/s."""
+    """Bytes/s of one accelerator of the prefill pool."""
 
 
 def plan_of(point: Point, today: bool = False) -> Plan:
@@ -140,7 +140,7 @@ def plan_of(point: Point, today: bool = False) -> Plan:
 
 
 def concurrency_of(point: Point, layout: Layout) -> int:
-    """Requests that are open at once: as stated, or one server's batch on each rank.
+    """Requests that are open at a time: as stated, or one server's batch on each rank.
 
     Raises:
         Refusal: neither is.

@@ -48,7 +48,7 @@ class Point:
     isl: int
     osl: int
     concurrency: int | None
-    """Requests that are open at once."""
+    """Requests that are open at a time."""
     measured: str
     """The day, of some."""
     server: Ways | None

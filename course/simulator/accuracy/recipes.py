@@ -22,7 +22,7 @@ class Servers:
 
     count: int
     gpus: int
-    """Of each."""
+    """GPUs of each server."""
     expert_groups: int
     """1: every accelerator has slices of all experts."""
     data_parallel: bool
@@ -34,13 +34,13 @@ class Recipe:
     """One deployment that is measured at this point."""
 
     version: str
-    """Of the engine; "" where it isn't looked at."""
+    """The engine's name; "" where it isn't looked at."""
     drafts: bool
     prefill: Servers | None
     """None: not disaggregated."""
     decode: Servers
     slots: int | None = None
-    """Most requests at once on a rank of the decode pool (`max_batch_size`); None = it isn't stated."""
+    """Most requests at a time on a rank of the decode pool (`max_batch_size`); None = it isn't stated."""
 
 
 @functools.cache

@@ -29,7 +29,7 @@ class Checked:
 
     point: Point
     is_mixture: bool | None
-    """Of experts; None: the model isn't known."""
+    """Whether it's a mixture of experts; None: the model isn't known."""
     layout: Layout | None
     forecast: Forecast | None
     refused: str = ""
@@ -120,7 +120,7 @@ def _errors(members: Sequence[Checked]) -> dict[str, dict[str, float | None]]:
 
 
 def spread(errors: Iterable[float]) -> dict[str, float | None]:
-    """Of errors in percent; those that aren't a number (TPOT of one token) are left out; None where no other is."""
+    """Median, MAPE and share within 15% of errors in percent, NaNs (TPOT of one token) left out; None if none remain."""
     known = [error for error in errors if not math.isnan(error)]
     if not known:
         return dict.fromkeys(("median_pct", "mape_pct", "within_15_pct"))

@@ -46,7 +46,7 @@ class Schedule:
     """Which step did what, and what the log says of the same stretches of time."""
 
     works: list[StepWork]
-    """Of each step."""
+    """What each step computed."""
     scheduled: list[int]
     """[N] steps that were over when each request was first scheduled."""
     first: list[int]

@@ -62,7 +62,7 @@ class Draw:
     card: str
     shares: UsedShares
     watts: float
-    """Of one accelerator, on average."""
+    """Mean watts of one accelerator."""
 
 
 def read_draws(folder: Path) -> list[Draw]:

@@ -21,7 +21,7 @@ CLOSE_ENOUGH = 1e-9
 """A step that lowers the cost by a smaller share of it is the last."""
 MOST_STEPS = 100
 LEAST_DAMPING, MOST_DAMPING = 1e-9, 1e9
-"""Of the diagonal: a share of it is added. With more than the most, no step worth taking leads downhill."""
+"""Share of the diagonal that is added. With more than the most, no step worth taking leads downhill."""
 
 
 @dataclass(frozen=True, slots=True)

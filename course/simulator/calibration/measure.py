@@ -106,7 +106,7 @@ QUICK_DESIGN = (Round(1, 16, 4), Round(1, 64, 3), Round(4, 16, 4), Round(8, 32, 
 MIXED = Mixed(requests=60, every_steps=3, longest_prompt=300, longest_output=48)
 GPU_MIXED = Mixed(requests=80, every_steps=3, longest_prompt=2000, longest_output=96)
 SHORTEST_PROMPT = 8
-"""Of mixed traffic, tokens."""
+"""Tokens of mixed traffic."""
 QUICK_MIXED = Mixed(requests=6, every_steps=3, longest_prompt=40, longest_output=6)
 
 

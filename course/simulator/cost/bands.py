@@ -19,7 +19,7 @@ FILE = Path(__file__).parent / "bands.json"
 FITTED, TODAY = "engines", "today"
 """Whose forecasts: by constants of the engine, or by today's stack (vLLM 0.19) moved to the card."""
 PRECISIONS = {"bfloat16": "bf16", "float16": "bf16", "fp8": "fp8", "fp4": "fp4", "int8": "fp8", "int4": "fp4"}
-"""Of weights, and what was measured in their place."""
+"""Dtypes of weights, and the precision that was measured in their place."""
 MEASURED_DTYPES = ("bfloat16", "float16", "fp8", "fp4")
 FEWEST = 8
 """Points of a group that tell a band."""

@@ -175,7 +175,7 @@ class PricedModel(ModelCost):
             raise CorruptCheckpointError(f"config.json has no {missing}: fetch the model again") from None
 
     def wide_params(self, dtype: str) -> int:
-        """Of layer_params, those that stay in bfloat16: four bits are for experts, not for a mixture's attention."""
+        """Those of layer_params that stay in bfloat16: four bits are for experts, not for a mixture's attention."""
         return self.attention_params if dtype == "fp4" and self.num_experts else 0
 
     def attention_bytes(self, dtype: str) -> float:

@@ -170,11 +170,11 @@ class StepWork:
     prefills: float
     """Requests of which more than one token is computed; a draft's don't count."""
     prompt_tokens: float = 0
-    """Of the tokens, those of such requests."""
+    """Tokens of such requests, among `tokens`."""
     prompt_pairs: float = 0
-    """Of the pairs, those of such requests."""
+    """Pairs of such requests, among `pairs`."""
     prompt_context: float = 0
-    """Of the context, that of such requests."""
+    """Context of such requests, among `context`."""
 
     def add(self, tokens: int, logits: int, pairs: int, context: int, is_prompt: bool) -> None:
         """Count one more request."""

@@ -224,7 +224,7 @@ def test_a_kept_runner_goes_by_the_clock_of_its_engine(model: LoadedModel, confi
 
 
 def test_a_warm_up_fits_the_longest_context(config: EngineConfig, recorder: Recorder) -> None:
-    """Of 96 tokens here, in a pool of 256. What is recorded is as wide as that."""
+    """The longest context: 96 tokens here, in a pool of 256. What is recorded is as wide as that."""
     with EngineThread(config) as thread:
         assert len(recorder.graphs) == 3 and serve(thread)
 

@@ -12,7 +12,7 @@ from course.simulator.accuracy.fitting.rows import Row
 from course.simulator.accuracy.fitting.tree import Kind, Tree
 
 STEP = 0.03
-"""Of a logarithm, for derivatives."""
+"""Step of a logarithm, for derivatives."""
 FLOOR = 0.05
 """Errors below count squared: nearer than that nobody measures."""
 FARTHEST = 1.5
@@ -39,7 +39,7 @@ def _play(tree: Tree, values: NDArray[np.float64], rows: Sequence[Row]) -> NDArr
 
 
 def residuals(predicted: NDArray[np.float64], rows: Sequence[Row]) -> NDArray[np.float64]:
-    """Of TTFT, relative; of TPOT, in logarithms, so that its median comes out right."""
+    """Errors of TTFT, relative, and of TPOT, in logarithms, so that its median comes out right."""
     measured = np.array([[row.ttft_s, row.tpot_s] for row in rows])
     ratio = predicted / measured
     return np.column_stack([np.clip(ratio[:, 0] - 1, -1, FARTHEST), np.log(ratio[:, 1])])

@@ -132,14 +132,14 @@ class Tree:
                         self.parameters.append(Parameter(kind, level, place, dtype))
                     members[number, index, depth] = numbers[key]
         self.members = members
-        """Of each kind and row: the numbers of its parameters, -1 = none."""
+        """Numbers of the parameters of each kind and row, -1 = none."""
         self.start = np.array([np.log(p.kind.start) if p.level == CHIP else 0.0 for p in self.parameters])
         self.spread = np.array([p.kind.spread[p.level] for p in self.parameters])
         self.limit = np.array([np.log(p.kind.highest) if p.level == CHIP else np.inf for p in self.parameters])
         """No chip reaches more than its peak; factors are free."""
 
     def values(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of each kind and row; nan where it doesn't concern it."""
+        """The constant of each kind and row; nan where the kind doesn't concern the row."""
         padded = np.append(z, 0.0)
         logs = padded[self.members].sum(axis=2)
         found = np.exp(logs)

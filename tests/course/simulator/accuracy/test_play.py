@@ -33,7 +33,7 @@ def test_more_open_requests_take_longer(tmp_path: Path) -> None:
 
 
 def test_waves_that_are_not_played_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten waves of a hundred open requests three are played, and come within a few percent of ten."""
+    """Three of ten waves of a hundred open requests are played, and come within a few percent of ten."""
     many = plan(tmp_path, {**MIXTURE, "concurrency": 100})
     assert [num_requests(open_requests, many) for open_requests in (1, 20, 60, 200)] == [10, 200, 300, 600]
     quick = forecast(many)
@@ -92,7 +92,7 @@ def test_requests_wait_for_a_slot(tmp_path: Path) -> None:
 
 
 def test_memory_for_the_cache(tmp_path: Path) -> None:
-    """Of all memory, of that without working memory, or of what is left; a state takes some for each request."""
+    """Shares of all memory, of that without working memory, or of what is left; a state takes some per request."""
     rules = {name: plan(tmp_path, {**DENSE, "backend": name}) for name in ("vllm", "sglang", "trtllm")}
     assert [each.memory.of for each in rules.values()] == ["all", "static", "rest"]
     ranks = {name: play.deployment_of_rank(each, each.layout.server, 8, 8) for name, each in rules.items()}
