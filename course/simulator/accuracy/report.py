@@ -120,7 +120,7 @@ def _errors(members: Sequence[Checked]) -> dict[str, dict[str, float | None]]:
 
 
 def spread(errors: Iterable[float]) -> dict[str, float | None]:
-    """Median, MAPE and share within 15% of errors in percent, NaNs (TPOT of one token) left out; None if none remain."""
+    """Median, MAPE, share within 15% of errors in percent, NaNs (TPOT of one token) left out; None if none remain."""
     known = [error for error in errors if not math.isnan(error)]
     if not known:
         return dict.fromkeys(("median_pct", "mape_pct", "within_15_pct"))
