@@ -91,7 +91,7 @@ class PlaceholderModel:
 
     @property
     def dtype(self) -> Any:
-        """Of the weights and the KV cache, as far as they are not quantized."""
+        """Type of the weights and the KV cache, as far as they are not quantized."""
         import torch
 
         return torch.bfloat16

@@ -20,7 +20,7 @@ def tiny_lab(tiny_llama_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a learner who works in lesson 06; not there yet."""
+    """MINILLM_HOME of a learner who works in lesson 06; not there yet."""
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("JPY_SESSION_NAME", "course/06_decode.ipynb")
     return tmp_path / "home"

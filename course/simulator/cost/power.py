@@ -86,7 +86,7 @@ def shares_used(
     steps: float,
     seconds: float,
 ) -> UsedShares:
-    """Of a stretch of serving, over all accelerators of a replica.
+    """Shares used in a stretch of serving, over all accelerators of a replica.
 
     Args:
         prompt_tokens: computed, without those found in a cache.

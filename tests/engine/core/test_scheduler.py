@@ -155,7 +155,7 @@ def test_a_lone_request_that_outgrows_the_pool_ends_with_length():
 
 @pytest.mark.parametrize("looks_ahead", [False, True])
 def test_looking_ahead_admits_no_prompt_that_would_run_out_of_blocks(looks_ahead: bool):
-    """Of 10 blocks the first one leaves 6: the first chunk of the second one's prompt, 4 blocks, fits; all 8 do not."""
+    """The first one leaves 6 of 10 blocks: the first chunk of the second one's prompt, 4 blocks, fits; all 8 do not."""
     engine = make_engine(num_kv_blocks=10, scheduler_reserve_full_isl=looks_ahead, enable_prefix_caching=False)
     engine.add_request(prompt(13), greedy(3), request_id="first")
     engine.add_request(prompt(30, 50), greedy(2), request_id="second")

@@ -46,10 +46,10 @@ class Ragged:
     head_dim: int = 16
     block_size: int = 4
     dtype: torch.dtype = torch.float32
-    """Of the cache."""
+    """Type of the cache."""
     query_dtype: torch.dtype = torch.float32
     kv_dtype: torch.dtype | None = None
-    """Of a quantized cache."""
+    """Type of a quantized cache."""
     window: int | None = None
     sinks: int = 0
     poison: float = float("nan")

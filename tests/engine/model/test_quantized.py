@@ -166,7 +166,7 @@ def test_no_16_bit_matrix_is_left(smollm_path: Path, fields: dict, bits: float) 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's books")
 def test_peak_memory_of_loading(smollm_path: Path) -> None:
-    """Of the whole process: the checkpoint's pages, what is kept, and little more; 16-bit matrices would be 269 MB."""
+    """Memory holds the checkpoint's pages, what is kept, and little more; 16-bit matrices would be 269 MB."""
     code = f"""
 from pathlib import Path
 import minillm.model.loader as loader

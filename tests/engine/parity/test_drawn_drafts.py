@@ -17,7 +17,7 @@ PROMPT_TOKENS = 33
 """Two whole blocks, which all requests share, and one token."""
 NUM_DRAWS = 600
 MOST_VARIATION = 0.12
-"""Of two distributions over some 20 texts, one of them 600 draws: chance makes 0.05 of it, rarely 0.08."""
+"""Total variation between two distributions over some 20 texts, one of them 600 draws: by chance 0.05, rarely 0.08."""
 
 
 @torch.inference_mode()

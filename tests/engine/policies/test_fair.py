@@ -20,7 +20,7 @@ from minillm.frontend.engine import Engine
 from minillm.policies.queues import FairQueue
 
 LONGEST, MOST = 12, 6
-"""Of prompts and outputs, tokens."""
+"""Lengths of prompts and outputs, tokens."""
 sizes = st.tuples(st.integers(1, LONGEST), st.integers(1, MOST))
 
 

@@ -47,7 +47,7 @@ def test_a_life_repeats_exactly(soak: Soak) -> None:
 
 
 def leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each table, the last block stays taken."""
+    """A fault: the last block of each table stays taken."""
     free = BlockManager.free
 
     def free_most(manager: BlockManager, request: Request) -> None:

@@ -17,9 +17,9 @@ class Models:
     """What the engines of a soak are made of."""
 
     folder: Path
-    """Of the model."""
+    """Path of the model."""
     head: Path
-    """Of a draft head for it."""
+    """Path of a draft head for it."""
     loaded: dict[tuple[str, str | None], LoadedModel]
     """By dtype and quantization; filled when first asked for."""
 

@@ -112,7 +112,7 @@ def hasty(tiny_config: EngineConfig, tiny_model: LoadedModel) -> Iterator[Runnin
 
 
 def check_answers(received: bytes, method: bytes) -> None:
-    """Of a connection: each has a status that blames the client, if any side, and errors have their shape."""
+    """Answers on one connection: each has a status that blames the client, if any side, and errors have their shape."""
     while received:
         head, _, rest = received.partition(b"\r\n\r\n")
         lines = head.lower().split(b"\r\n")

@@ -19,7 +19,7 @@ class Footprint:
 
     threads: int
     tasks: tuple[str, ...]
-    """Of the event loop, by name."""
+    """Tasks of the event loop, by name."""
     connections: int
     files: int
     """Open files and sockets of the whole process: the client's too."""

@@ -33,7 +33,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def stranger(tiny_llama_path: Path) -> LoadedModel:
-    """Of the same shape, with other weights: it agrees with `tiny` about nothing."""
+    """A model of the same shape, with other weights: it agrees with `tiny` about nothing."""
     model = load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
     fill_randomly(model.decoder)
     return model
@@ -232,7 +232,7 @@ class Reader(Echo):
 
 
 def test_a_proposer_may_read_the_hidden_states(tiny: LoadedModel, without: list[RequestOutput]) -> None:
-    """Of every position, prompt and rejected drafts included: what the head makes of them is the next token."""
+    """Every position's, prompt and rejected drafts included: what the head makes of them is the next token."""
     reader = Reader(without)
     engine = make_engine(tiny, MODEL, reader, max_num_batched_tokens=7)
     output = serve(engine)[1]

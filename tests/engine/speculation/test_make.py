@@ -16,7 +16,7 @@ from minillm.speculation import make
 
 FREE = 4_000_000
 WEIGHTS = 1_500_000
-"""Of a draft model, as far as the fake reading goes."""
+"""Bytes of a draft model, as far as the fake reading goes."""
 TOKEN = 512
 """Bytes of keys and values of a token: 2 layers x (key, value) x 2 heads x 16 dims x 4."""
 BLOCK = 4

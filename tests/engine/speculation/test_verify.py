@@ -22,7 +22,7 @@ from minillm.speculation.draft_model import draw_from
 
 VOCAB, LENGTH, K = 5, 3, 2
 NUM_REQUESTS = 12_000
-"""Of LENGTH tokens each."""
+"""Each writes LENGTH tokens."""
 TARGET = torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(1)) * 1.5
 """The model: logits of the next token, by the last one."""
 SMALL = TARGET + torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(2))

@@ -17,7 +17,7 @@ from minillm.observe.summary import SLO
 
 
 def causes_of_steps(deployment: Deployment, prompt: int, num: int = 1) -> list[tuple[dict[str, float], float]]:
-    """Of each step that serves so many equal requests: its seconds by cause, and its price."""
+    """Each step that serves so many equal requests: its seconds by cause, and its price."""
     explain, seen = step_causes(deployment), []
     clock = VirtualClock()
     engine = deployment.engine(clock, lambda batch, price, _: seen.append((explain(batch), price.total)))

@@ -198,7 +198,7 @@ MEASURED_US = {
 github.com/ai-dynamo/aiconfigurator (Apache-2.0), whose sizes are in numbers of 2 bytes. Larger messages over PCIe
 depend on the server's switches."""
 WAITING_US = 7
-"""Of typical constants: in a step, unlike in such loops, ranks wait for the last one to arrive."""
+"""Microseconds among the typical constants: in a step, unlike in such loops, ranks wait for the last one to arrive."""
 
 
 def test_typical_all_reduces_take_as_long_as_measured_ones() -> None:
