@@ -16,8 +16,10 @@ SURE = 4.5
 """Standard errors that a share of drawn tokens may be off: a right answer is off by more once in 100,000 shares."""
 CANDIDATES = 150
 """Pairs of distributions that are looked at, to find one that tells mistakes apart."""
-WIDE = 2000
+WIDE = 500
 """Tokens where the target is certain of one: whatever chance a smoothed replacement leaves to each other one adds up."""
+CERTAIN_ROUNDS = 4000
+"""A replacement that is impossible in 2 of 1,000 rounds stays unseen in one grading of 3,000."""
 Probs = np.ndarray
 """[V] probabilities."""
 
@@ -193,7 +195,7 @@ def certain(answer: Answer, rng: random.Random) -> None:
     p /= p.sum()
     for target, what, rounds in (
         (p, "p gives the draft no chance", 60),
-        (one_hot(always, WIDE), "p is certain of another token", 200),
+        (one_hot(always, WIDE), "p is certain of another token", CERTAIN_ROUNDS),
     ):
         proposal = one_hot(never, len(target))
         for tokens in played(answer, rng, [target] * 4, [proposal] * 3, [never] * 3, rounds):

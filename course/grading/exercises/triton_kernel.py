@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from course.grading.tools import Answer, Mistake, Slips, compare, expect, within
 
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3}
+LARGEST_FLOAT16 = 65504.0
 
 
 def right(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
@@ -174,3 +175,6 @@ def half(answer: Answer, rng: random.Random) -> None:
         why = "read_outside" if np.isnan(total).any() else "squared_in_float16"
         judge([(case, total)], "total", right_total, {}, why, usual=why)
         judge([(case, normed)], "normed", right_normed, {}, why, usual=why)
+    # What x + delta is in float16 is infinite here, and stored as such; its norm is not.
+    case = replace(case, x=np.full_like(case.x, LARGEST_FLOAT16), delta=np.full_like(case.x, LARGEST_FLOAT16 / 2))
+    judge([(case, run_add(answer, case)[1])], "normed", right_normed, {}, "added_in_float16", usual="added_in_float16")
