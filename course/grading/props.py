@@ -335,3 +335,157 @@ def run_kernel(
         "spilled": [name for name, each in written.items() if each.spilled()],
         "numbers": [each.numbers() for each in written.values()],
     }
+
+
+class GpuFailedError(Exception):
+    """A batch came to nothing (one-gpu)."""
+
+
+class TurnedAwayError(Exception):
+    """A batcher refuses a caller, who may try elsewhere (one-gpu)."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One input of a model (one-gpu)."""
+
+    key: str
+    """The caller's own: whoever asks again after a time-out sends the same."""
+    number: int
+    tokens: int
+
+
+class Gpu:
+    """A GPU that computes batches (one-gpu). It notes what it is asked for.
+
+    Args:
+        deaths: moments at which it dies, in seconds; whatever it computes is lost.
+        poison: keys of inputs that end every batch they are in.
+        patience: seconds a caller waits.
+    """
+
+    MAX_BATCH = 100
+    FIXED_S, TOKEN_S, RESTART_S = 0.04, 1.2e-5, 0.5
+    Failed, Refused = GpuFailedError, TurnedAwayError
+
+    def __init__(self, deaths: Sequence[float], poison: Sequence[str], patience: float) -> None:
+        self.patience, self._deaths, self._poison = patience, list(deaths), set(poison)
+        self._busy = False
+        self.runs: list[list[str]] = []
+        """The keys of each batch that was begun."""
+        self.computed: dict[str, int] = {}
+        """How often each key's output was handed over."""
+
+    @classmethod
+    def seconds(cls, count: int, tokens: int) -> float:
+        """How long it takes over so many inputs, of which the longest has so many tokens: shorter ones are padded."""
+        return cls.FIXED_S + count * tokens * cls.TOKEN_S
+
+    @staticmethod
+    def right(item: Item) -> int:
+        return item.number * item.number + 1
+
+    async def run(self, items: Sequence[Item]) -> list[int]:
+        """The outputs, in the order of the inputs.
+
+        Raises:
+            GpuFailedError: it died, or an input made it fail. It has started again, and is as good as new.
+        """
+        import asyncio
+
+        items = list(items)
+        if not 1 <= len(items) <= self.MAX_BATCH:
+            raise ValueError(f"a batch of {len(items)} inputs; 1 to {self.MAX_BATCH} are possible")
+        if self._busy:
+            raise RuntimeError("run() while another run is under way: there is one GPU")
+        self._busy = True
+        try:
+            self.runs.append([item.key for item in items])
+            now = asyncio.get_running_loop().time()
+            takes = self.seconds(len(items), max(item.tokens for item in items))
+            deaths = [moment for moment in self._deaths if now <= moment < now + takes]
+            if deaths or any(item.key in self._poison for item in items):
+                await asyncio.sleep((min(deaths) - now if deaths else takes) + self.RESTART_S)
+                raise GpuFailedError("the batch failed; the GPU has started again")
+            await asyncio.sleep(takes)
+            for item in items:
+                self.computed[item.key] = self.computed.get(item.key, 0) + 1
+            return [self.right(item) for item in items]
+        finally:
+            self._busy = False
+
+
+Arrivals = Sequence[tuple[float, Item, float | None]]
+"""Callers: when each asks, in seconds; for what; and after how many seconds it leaves (None: the GPU's patience)."""
+
+
+def callers(
+    batcher: Callable[[Gpu], Any], arrivals: Arrivals, deaths: Sequence[float], poison: Sequence[str], patience: float
+) -> tuple[list[tuple[str, float]], list[list[str]], dict[str, int]]:
+    """Play callers against a batcher, on a clock that jumps from one event to the next.
+
+    Returns: how each caller fared ("answered", "wrong", "late", "refused" or "failed") and after how many seconds; the
+        keys of each batch; how often each key was computed.
+    """
+    import asyncio
+    import selectors
+
+    class Jumping(selectors.DefaultSelector):
+        now = 0.0
+
+        def select(self, timeout: float | None = None) -> list[Any]:
+            if timeout is None:
+                raise RuntimeError("nothing is left that could happen, and callers are waiting")
+            self.now += max(timeout, 0.0)
+            return []
+
+    class JumpingLoop(asyncio.SelectorEventLoop):
+        def __init__(self) -> None:
+            self.clock = Jumping()
+            super().__init__(self.clock)
+
+        def time(self) -> float:
+            return self.clock.now
+
+    gpu = Gpu(deaths, poison, patience)
+    tasks: list[Any] = []
+
+    async def call(served: Any, at: float, item: Item, stays: float) -> tuple[str, float]:
+        await asyncio.sleep(at)
+        try:
+            output = await asyncio.wait_for(served.infer(item), stays)
+            how = "answered" if output == gpu.right(item) else "wrong"
+        except TimeoutError:
+            how = "late"
+        except TurnedAwayError:
+            how = "refused"
+        except GpuFailedError:
+            how = "failed"
+        return how, loop.time() - at
+
+    async def play() -> list[tuple[str, float]]:
+        served = batcher(gpu)
+        each = [call(served, at, item, patience if stays is None else stays) for at, item, stays in arrivals]
+        return await asyncio.gather(*each)
+
+    def noted(loop: Any, coroutine: Any, **keywords: Any) -> Any:
+        tasks.append(asyncio.Task(coroutine, loop=loop, **keywords))
+        return tasks[-1]
+
+    loop = JumpingLoop()
+    loop.set_exception_handler(lambda *_: None)  # looked at below
+    loop.set_task_factory(noted)
+    try:
+        outcomes = loop.run_until_complete(play())
+        harmless = () if any(how == "late" for how, _ in outcomes) else (GpuFailedError, TurnedAwayError)
+        for task in tasks:  # what ended a batcher's own tasks says more than callers who wait
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if isinstance(error, Exception) and not isinstance(error, harmless):
+                raise error
+        return outcomes, gpu.runs, gpu.computed
+    finally:
+        left = [task for task in tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(left, timeout=1)) if left else None
+        loop.close()
