@@ -204,17 +204,22 @@ def _note(words: str, outcome: Mapping[str, object] | None = None) -> Html:
     return Html(f"<p{data}><em>{escape(words)}</em></p>", words)
 
 
-def grew_most(before: Run | None, after: Run | None, apart: float = 0.1) -> MeasuredAnswer | None:
+def grew_most(
+    before: Run | None, after: Run | None, apart: float = 0.1, least: float = 0.005
+) -> MeasuredAnswer | str | None:
     """The phase whose mean grew by the most seconds; None until both runs are there and done.
 
     Args:
         apart: a phase whose growth is less than by this share behind counts as well.
+        least: share of E2E by which it has to grow. Where none did, the answer is a sentence that says so.
     """
     if before is None or after is None or not (before.done and after.done):
         return None
     was, now = before.mean_phases(), after.mean_phases()
     grown = {phase: now[phase] - was[phase] for phase in now}
     best, *others = sorted(now, key=grown.get, reverse=True)
+    if grown[best] < least * sum(was.values()):
+        return f"no phase grew by as much as {least:.1%} of E2E"
     alike = [phase for phase in others if grown[phase] > (1 - apart) * max(grown[best], 0.0)]
     told = {phase: f"{PHASE_LABELS[phase]} {seconds(was[phase])} to {seconds(now[phase])}" for phase in now}
     rest = [told[phase] for phase in others if phase not in alike and now[phase] > 0.01]

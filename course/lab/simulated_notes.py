@@ -13,6 +13,7 @@ from typing import NoReturn
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.display import display
 
+from course.grading import Result
 from course.lab.display import Html
 from course.lab.predict import Prediction
 from course.lab.run import Run
@@ -25,6 +26,8 @@ OPERATIONS = (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "neg"),
 )
 """Special methods that anything made from a result would use."""
+UNLABELLED = (Prediction, Result)
+"""Results of cells that show nothing simulated: a bet, and the graded answer to a check."""
 SCOPES = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
@@ -90,7 +93,7 @@ class SimulatedNotebook:
             code = self._shell.transform_cell(result.info.raw_cell)  # magics and `!` lines become Python
             for name in names_set_by(code, since=self._failing_line(error)):
                 self._shell.user_ns[name] = NotHere(error)
-        elif result.result is not None and not isinstance(result.result, Prediction):
+        elif result.result is not None and not isinstance(result.result, UNLABELLED):
             display(self._label_beneath(result.result))
 
     def _failing_line(self, error: BaseException) -> int:

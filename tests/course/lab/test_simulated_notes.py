@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
+from course.grading import Checks, choice
 from course.lab import lab as lab_module
 from course.lab import simulated_notes
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
@@ -51,6 +52,11 @@ def test_what_a_cell_shows_is_labelled_with_its_error_band(cell: Cell, shown: li
 def test_a_cell_that_shows_nothing_is_not(cell: Cell, shown: list[str]) -> None:
     cell("a = 1")
     assert shown == []
+
+
+def test_an_answer_that_was_checked_is_not_simulated(cell: Cell, shell: InteractiveShell, shown: list[str]) -> None:
+    shell.user_ns["check"] = Checks({"q1": lambda answer: choice(answer, "queue", {"queue": "it is"})})
+    assert cell("check('q1', 'queue')").result.score == 1 and shown == []
 
 
 def test_a_note_and_no_error(cell: Cell, shown: list[str]) -> None:
