@@ -13,7 +13,7 @@ from course.lab.display import Html, LivePanel
 from course.lab.live_view import LiveView
 from course.lab.marks import EXAMPLE
 from course.lab.recording import BET, OUTCOME, data_attribute
-from course.lab.run import Run, percentile
+from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 
 HOW = "Choose, press <b>Lock it</b>, and only then run the next cell."
@@ -233,30 +233,14 @@ def grew_most(
 
 
 def gained_most(
-    before: Mapping[str, Run],
-    after: Mapping[str, Run],
-    tie: str,
-    metric: str = "e2e",
-    q: float = 99,
-    apart: float = 0.1,
-    noise: float = 0.0,
-) -> MeasuredAnswer | str:
-    """The one of two services whose percentile fell by the larger share; `tie` when they are closer than `apart`.
+    was: Mapping[str, float], now: Mapping[str, float], tie: str, what: str, apart: float = 0.1
+) -> MeasuredAnswer:
+    """The one of two services whose seconds fell by the larger share; `tie` when they are closer than `apart`.
 
     Args:
-        noise: by which share a run moved in which nothing was changed (control.py). If that is more than the two
-            differ, and more than `apart`, this run cannot tell, and the answer is the sentence that says so.
+        what: these seconds are, such as "p99 of E2E".
     """
-    was = {name: percentile(getattr(run, metric), q) for name, run in before.items()}
-    now = {name: percentile(getattr(run, metric), q) for name, run in after.items()}
     left = {name: now[name] / was[name] for name in now}
-    winner = min(left, key=left.get)
     parts = [f"{name} {seconds(was[name])} to {seconds(now[name])} ({change(was[name], now[name])})" for name in now]
-    difference = max(left.values()) - min(left.values())
-    if noise > max(difference, apart):
-        return (
-            f"a run in which nothing was changed moved by {noise:.0%}, and the two differ by {difference:.0%}. "
-            "Something else keeps this machine busy; run the cell again when it is quiet"
-        )
-    what = f"slowest {metric.upper()}" if q == 100 else f"p{q:g} of {metric.upper()}"
-    return MeasuredAnswer(tie if difference < apart else winner, f"{what}: {', '.join(parts)}")
+    is_tie = max(left.values()) - min(left.values()) < apart
+    return MeasuredAnswer(tie if is_tie else min(left, key=left.get), f"{what}: {', '.join(parts)}")
