@@ -127,7 +127,8 @@ def fair(runs: Mapping[str, Run], lab: Lab) -> Finding:
     if max(total) > 1.25 * min(total) and not simulated:
         outcome = "disturbed"
     else:
-        outcome = "small_ones_gain" if small[1] < 0.8 * small[0] else "no_backlog"
+        gained = "small_ones_gain_in_noise" if max(total) > (1 + FELT) * min(total) else "small_ones_gain"
+        outcome = gained if small[1] < CUT * small[0] else "no_backlog"
     return tell("02b", "fair", outcome, small=small, greedy=greedy, gain=small[0] / small[1], total=total)
 
 

@@ -154,7 +154,7 @@ def with_e2e(run: Run, *grew: float) -> Run:
 @pytest.mark.parametrize(
     ("long", "beside", "behind", "told"),
     [
-        (0.0, 0.0, 0.4, "paid nothing"),
+        (0.0, 0.0, 0.4, "paid little or nothing"),
         (-0.3, 0.0, 0.4, "*gained* 300 ms"),
         (0.0, 0.1, 0.4, "lost less, 100 ms where the four lost 400 ms"),
         (0.0, 0.5, 0.4, "lost more than the four"),
