@@ -116,9 +116,9 @@ words.eight_together(one, eight)
 # **Pin** keeps a run to compare with, and **Patterns** hatches the colours. Hover over a control to see what it does.
 # In the map of KV blocks, a request's blocks have the same tint as its row.
 #
-# Two equal runs are never quite equal. Run the same settings twice, and the dashboard learns how far apart they lie on
-# this machine: **≈** beside a number means that the difference is no larger than that, and a question mark that there
-# aren't enough repeats yet to tell. After a few runs it looks like this:
+# On a real machine two equal runs are never quite equal. Run the same settings twice, and the dashboard learns how far
+# apart they lie on this one: **≈** beside a number means that the difference is no larger than that, and a question mark
+# that there aren't enough repeats yet to tell. After a few runs it looks like this:
 #
 # ![The dashboard after prefix caching was switched on: the five-phase timeline with the previous run as thin outlines, the engine's steps,
 # the KV block map, and the difference per phase](images/dashboard.png)

@@ -17,6 +17,8 @@ from course.lab.style import PHASE_LABELS, seconds
 
 NOISE = 0.15
 """Steps that take longer by a smaller share than this are told apart only where their times don't scatter as much."""
+LEAST_PRICE = 0.02
+"""Nor is a price worth a sentence that is a smaller share of a step."""
 WORTH = 0.05
 """A phase that moved by a smaller share of its own time than this didn't move, for a sentence."""
 
@@ -112,7 +114,8 @@ def gaps(run: Run) -> Finding:
     if not (steps.mixed and steps.decode):
         return tell("00", "gaps", "no_mixed_step")
     mixed, decode, high = statistics.median(steps.mixed), statistics.median(steps.decode), steps.usually_up_to
-    outcome = "jump" if steps.ratio > 1 + NOISE else "small_price" if mixed > high else "free"
+    costs = mixed > high and steps.ratio > 1 + LEAST_PRICE
+    outcome = "jump" if steps.ratio > 1 + NOISE else "small_price" if costs else "free"
     told = {"mixed": mixed, "decode": decode, "high": high, "extra": mixed - decode, "chunk": steps.chunk}
     usual = percentile(itl_of(run.row_of(0)), 50)
     return tell(

@@ -26,8 +26,8 @@ LONGER = 1.25
 """An ITL that is as many times another one can be felt."""
 PRICE = 0.1
 """A median ITL that moved by a smaller share than this hardly did."""
-SLOW_END = 0.1
-"""The share of requests that `tail` looks at."""
+SLOW_END, FEWEST = 0.1, 2
+"""The share of requests that `tail` looks at, and how many at least."""
 
 
 def two_illnesses(runs: Mapping[str, Run]) -> Finding:
@@ -102,7 +102,7 @@ def tail(many: Run) -> Finding:
     """What the slow end of the ruler has in common, and on how many samples it rests."""
     mean, p99 = sum(many.ttft) / len(many.ttft), percentile(many.ttft, 99)
     views = sorted(many.finished, key=lambda view: view.deliveries[0] - view.borders[0])
-    num_slow = -(-len(views) // round(1 / SLOW_END))
+    num_slow = max(-(-len(views) // round(1 / SLOW_END)), FEWEST)
     border = max(view.num_prompt_tokens for view in views) / 2
     long = {view.request_id for view in views if view.num_prompt_tokens > border}
     near = {view.request_id for view in views if view.request_id in long or _met(many, view, long)}
