@@ -36,11 +36,13 @@ def _decode_step_s(lab: "Lab") -> float | None:
 
         return decode_seconds(lab.simulated.deployment(config), BATCH, CONTEXT)
 
-    from course.lab.model_shape import ModelShape
-    from minillm.bench.machine_peaks import measure_bandwidth
     from minillm.bench.target import Target
 
     device = Target(device=config.device).torch_device()
     if device.type != "cuda":
         return None
+
+    from course.lab.model_shape import ModelShape
+    from minillm.bench.machine_peaks import measure_bandwidth
+
     return max(ModelShape.of_lab(lab).weight_bytes / measure_bandwidth(GPU_BUFFER, 3, device).copy, LEAST_STEP_S)
