@@ -100,7 +100,7 @@ class Lab:
     def pace(self) -> float:
         """What moments of arrival in named workloads are multiplied with: below 1 on a machine that serves faster than
         those they were written for."""
-        return 1.0 if self._make_engine is not None else pace_of(self)
+        return 1.0 if self._make_engine is not None else pace_of(self.config(), self.simulated)
 
     def run(self, name: "str | LabWorkload", *, seed: int = 0, **fields: Any) -> Run:
         """Play a workload to a fresh engine, wait for its end, and return what happened.

@@ -5,10 +5,9 @@ would overlap, and there would be nothing to see.
 """
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from course.lab.lab import Lab
+from course.lab.simulated_device import SimulatedDevice
+from minillm.policies.config import EngineConfig
 
 USUAL_STEP_S = 0.011
 """A decode step with four requests of the default model on two CPU cores, which the moments were written for."""
@@ -20,29 +19,38 @@ GPU_BUFFER = 1_000_000_000
 """Bytes copied to learn a GPU's bandwidth."""
 
 
-def pace_of(lab: "Lab") -> float:
+def pace_of(config: EngineConfig, device: SimulatedDevice | None) -> float:
     """What moments of arrival are multiplied with: 1, or 1/2, 1/4, 1/8 on machines that are faster. Rounded, so that it
     is the same every day, and equal runs are comparable. On a CPU it's always 1.
+
+    Args:
+        device: that is simulated; None = the one that the configuration chooses.
     """
-    step = _decode_step_s(lab)
+    step = _gpu_step_s(config) if device is None else _simulated_step_s(config, device)
     return 1.0 if step is None else min(max(2.0 ** round(math.log2(step / USUAL_STEP_S)), FASTEST), SLOWEST)
 
 
-def _decode_step_s(lab: "Lab") -> float | None:
-    """Roughly: what the simulator says, or the time it takes a GPU to read the weights; None = on a CPU."""
-    config = lab.config()
-    if lab.simulated is not None:
-        from course.lab.simulated_70b import decode_seconds
+def _simulated_step_s(config: EngineConfig, device: SimulatedDevice) -> float:
+    """What the simulator says a decode step takes."""
+    from course.lab.simulated_70b import decode_seconds
 
-        return decode_seconds(lab.simulated.deployment(config), BATCH, CONTEXT)
+    return decode_seconds(device.deployment(config), BATCH, CONTEXT)
 
+
+def _gpu_step_s(config: EngineConfig) -> float | None:
+    """Roughly: as long as a GPU takes to read the weights; None = on a CPU."""
     from minillm.bench.target import Target
 
-    device = Target(device=config.device).torch_device()
+    target = Target(model=config.model, dtype=config.dtype, device=config.device)
+    device = target.torch_device()
     if device.type != "cuda":
         return None
 
-    from course.lab.model_shape import ModelShape
     from minillm.bench.machine_peaks import measure_bandwidth
+    from minillm.kernels.quantization import dtype_name
+    from minillm.model.arithmetic import ModelCost
+    from minillm.model.loader import choose_dtype
 
-    return max(ModelShape.of_lab(lab).weight_bytes / measure_bandwidth(GPU_BUFFER, 3, device).copy, LEAST_STEP_S)
+    shape = target.model_config()
+    weights = ModelCost.of(shape).read_bytes(dtype_name(choose_dtype(config.dtype, shape, device)))
+    return max(weights / measure_bandwidth(GPU_BUFFER, 3, device).copy, LEAST_STEP_S)
