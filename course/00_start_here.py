@@ -3,8 +3,9 @@
 #
 # A language model took four seconds to answer. What was it doing?
 #
-# In this lesson a small, real model (SmolLM2, 135 million parameters) runs on your machine inside a serving engine you
-# can read: `minillm`. (It works the way vLLM does, the most widely used open-source engine, and uses vLLM's names.)
+# In this lesson a language model runs on your machine inside a serving engine you can read: `minillm`. (It works the way
+# vLLM does, the most widely used open-source engine, and uses vLLM's names.) On a laptop the model is small but real:
+# SmolLM2, 135 million parameters. On a GPU with room for it, it's one of eight billion.
 # You'll watch one request move through it in slow motion, then eight at once. By the end you'll be able to name the
 # five phases of any request, and tell which one grew.
 #
@@ -37,13 +38,14 @@ lab = open_lab()
 #
 # | phase | begins | ends | the request is ... |
 # |---|---|---|---|
-# | **queue** | it arrives | the first step that includes it begins | waiting for a slot |
+# | **queue** | it arrives | the first step that includes it begins | waiting to be scheduled |
 # | **prefill** | that step begins | its whole prompt has been computed | having its prompt processed |
 # | **first token** | the prompt is computed | the first token is handed over | having that token chosen (*sampled*) and turned into text |
 # | **decode** | first token | last token | generating one token per step |
 # | **stream** | last token | the client has the last byte | on the wire |
 #
-# Each phase begins where the previous one ended, so they add up to **end-to-end** time (E2E) exactly. Tokens go out as
+# A queued request waits for a slot, mostly. It can also wait for memory, for room in the next step, or just for the
+# running step to end. Each phase begins where the previous one ended, so they add up to **end-to-end** time (E2E) exactly. Tokens go out as
 # they're generated; *stream* is only what's left to send after the last one.
 #
 # Two numbers sum them up for the user. **TTFT**, time to first token, covers the first three phases. **ITL**,
@@ -60,10 +62,10 @@ one = lab.run(services.together(1, lab), long_prefill_token_threshold=64)
 Replay(one)
 
 # %% [markdown]
-# On the left, each row's label gives the request's number, its prompt tokens and its output tokens. The numbers in the
-# blue blocks are **chunks**: prompt tokens computed in one step. The orange flag is the first token. Each green block
-# is one more step and one more token. Queue, first token and stream are there too, but for a request that has the
-# server to itself they're too short to see, so the next picture draws all phases equally wide.
+# On the left, each row's label gives the request's number, its prompt tokens and its output tokens. Each blue block is
+# a **chunk**: the prompt tokens computed in one step. The orange flag is the first token. Each green block is one more
+# step and one more token. Queue, first token and stream are slivers for a request that has the server to itself, so the
+# next picture draws all phases equally wide.
 
 # %%
 draw_anatomy(one)
@@ -114,9 +116,9 @@ words.eight_together(one, eight)
 # **Pin** keeps a run to compare with, and **Patterns** hatches the colours. Hover over a control to see what it does.
 # In the map of KV blocks, a request's blocks have the same tint as its row.
 #
-# Two equal runs are never quite equal. Run the same settings twice, and the dashboard learns how far apart they lie on
-# this machine: **≈** beside a number means that the difference is no larger than that, and a question mark that there
-# aren't enough repeats yet to tell. After a few runs it looks like this:
+# On a real machine two equal runs are never quite equal. Run the same settings twice, and the dashboard learns how far
+# apart they lie on this one: **≈** beside a number means that the difference is no larger than that, and a question mark
+# that there aren't enough repeats yet to tell. After a few runs it looks like this:
 #
 # ![The dashboard after prefix caching was switched on: the five-phase timeline with the previous run as thin outlines, the engine's steps,
 # the KV block map, and the difference per phase](images/dashboard.png)
@@ -138,19 +140,20 @@ dashboard
 # | rag | as it is | prefix caching off | prefill, and which phase moves with it? |
 # | chat | as it is | prefix caching off | does anything move at all? |
 # | long document | token budget 1024 | token budget 64 | the chats' ITL against the document's TTFT |
-# | mixed | as it is | KV blocks → 48 | dashed gaps: what is preempted, and computed twice? |
+# | mixed | as it is | KV blocks → 24 | dashed gaps: what is preempted, and computed twice? |
 # | burst | as it is | queue limit 4 | TTFT improves. At whose expense? |
 #
 # <details><summary>What to expect</summary>
 #
-# - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve tokens instead of four, so each
-#   one takes longer. More slots trade queue for ITL.
+# - *burst, 12 slots*: no request waits for a slot, but every decode step carries twelve tokens instead of four. What
+#   that costs depends on the machine: on a GPU ITL grows by a few percent, on a few CPU cores by half or more. More
+#   slots trade queue for ITL.
 # - *rag, no caching*: prefill grows; where requests overlap, decode and queue do, too. The next section
 #   runs this one.
-# - *chat, no caching*: nothing but noise; no two prompts share a prefix.
+# - *chat, no caching*: no phase moves, beyond noise; no two prompts share a prefix.
 # - *long document, budget 64*: the chats' longest gaps shrink, because no step holds more than 64 tokens. The
 #   document's own TTFT grows: more steps, and each one reads all the weights again.
-# - *mixed, 48 blocks*: memory runs out before slots do. The request admitted last is preempted, and its tokens are
+# - *mixed, 24 blocks*: memory runs out before slots do. The request admitted last is preempted, and its tokens are
 #   computed a second time.
 # - *burst, queue limit 4*: the requests that got in wait less. The ones that were refused have no TTFT at all, so they
 #   vanish from the average. Always count refusals next to latency.
@@ -220,19 +223,21 @@ words.chat(chat_on, chat_off)
 # %% [markdown]
 # ### The same at 70B
 #
-# You probably aren't reading this on four H100s (NVIDIA's data-centre GPU). But the scheduler that just served you
+# You probably don't have four H100s (NVIDIA's data-centre GPU) to yourself. But the scheduler that just served you
 # doesn't know which model it drives. A **simulator** can stand in for Llama-3 70B, a model of 70 billion parameters: it
 # prices each step instead of computing it, and moves a virtual clock forward by that price. Here it gets one prompt
-# alone, then eight at once, with four slots, and prompts and answers as long as above.
+# alone, then eight at once, with the same four slots and the same prompt and answer lengths. Prompts aren't cut into
+# chunks.
 
 # %%
 on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}
 services_70b.phases_table(on_70b)
 
 # %% [markdown]
-# Compare it with your own machine's table. The times differ and so do the shares: a GPU prefills a whole prompt in the
-# time it takes to decode a token or two. The queue still forms, for the same reason. Every simulated number in this
-# course comes with an error band: how far its *steps* were from published measurements (*tp*: GPUs that share a model).
+# Compare it with the table of your own run. Four H100s prefill such a prompt in the time it takes to decode a token or
+# two; on a few CPU cores it takes about ten. The queue forms either way, for the same reason. Every simulated number in
+# this course comes with an error band: how far its step times were off from published measurements (*tp*: GPUs that
+# share a model).
 
 # %%
 simulated_70b.error_band(simulated_70b.deployment())
@@ -290,16 +295,15 @@ check("q2", ...)  # TTFT of request #7 in the run with eight, in seconds; read i
 check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "...", "..."]
 
 # %% [markdown]
-# That's the anatomy. You can now take any slow request apart into five phases and say which one grew; most production
-# dashboards can't.
+# That's the anatomy. You can now take any slow request apart into five phases and say which one grew. A dashboard that
+# shows only end-to-end p99 can't.
 #
 # ## What this lab cannot tell you
 #
-# - **Proportions on a GPU.** On a few CPU cores prefill is expensive, and a decode step takes five to thirty
-#   milliseconds. On
-#   four H100s a decode step of a model 500 times as large takes about as long (17 ms for eight requests; ML.ENERGY
-#   leaderboard, vLLM). Phases, order and causes carry over; shares don't.
-# - **The network.** Client and engine share one process here, so *stream* is next to nothing. Behind a slow proxy it
+# - **Proportions elsewhere.** On a few CPU cores prefill is expensive, and a decode step of a small model takes five to
+#   thirty milliseconds. On four H100s a decode step of a model 500 times as large takes about as long (17 ms for eight
+#   requests; ML.ENERGY leaderboard, vLLM). Phases, order and causes carry over; shares don't.
+# - **The network.** Client and engine share one process here, so *stream* is close to zero. Behind a slow proxy it
 #   isn't.
 # - **The cost of looking.** Sending six pictures a second to the browser takes CPU time from the engine. Runs without
 #   the dashboard (`lab.run`) are a little faster.

@@ -108,7 +108,7 @@ pictures.wait_curve()
 #
 # ### A live queue
 #
-# Now the real engine. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled; empty for
+# Now the lab's engine. Choose a load and press the button. Slots are boxes (blue while a prompt is prefilled; empty for
 # a moment between two steps), the queue is below them, and its history below that. Go past capacity: at 110% nothing
 # breaks; the queue just keeps growing. Then give it a second slot.
 
@@ -117,15 +117,13 @@ live = pictures.LiveQueue(lab, per_second, loads["80%"])
 live
 
 # %% [markdown]
-# <details><summary>What does a second slot change?</summary>
-#
-# Less than a second server would. Two slots share one engine: a step with two prompts takes longer than a step with
-# one. Slots raise capacity as long as a bigger batch is nearly free, which is true of decode and much less of prefill,
-# and these questions are all prefill. Load is measured against one slot here, so compare the waits, not the
-# percentages.
-#
-# </details>
-#
+# What does a second slot change? The load above is measured against one slot, so compare the waits, not the percentages.
+# How much more two slots can serve depends on the machine:
+
+# %%
+words.second_slot(all_at_once, run.measure_capacity(lab, 2))
+
+# %% [markdown]
 # ### Little's law
 #
 # *Mean queue length = arrivals per second × mean wait*, L = λW. It doesn't care how requests arrive, how long they
@@ -139,9 +137,9 @@ pictures.little_table(loads)
 # %% [markdown]
 # Use it in both directions. Your dashboard shows queue length and throughput: divide them for the mean wait, no tracing
 # needed. Or apply it to slots: running requests = throughput × time in a slot, so slots ÷ time in a slot is a ceiling
-# on throughput. *Load* can miss what was asked for: a few dozen random arrivals don't come at exactly the planned rate.
-# The last column is what theory predicts for *exactly these* arrivals, given this machine's service time: the fair
-# comparison for such a short run.
+# on throughput. *Actual load* drifts from the target: a few dozen random arrivals never average out exactly. The last
+# column is what theory predicts for *exactly these* arrivals, given this machine's service time: the fair comparison for
+# such a short run.
 #
 # ### Many slots
 #
@@ -201,8 +199,8 @@ print(inspect.getsource(queueing.replay))
 
 # %% [markdown]
 # **The claim, measured.** Four servers get slightly more traffic than they can serve, each short of a different
-# resource. The weights are in 16 bits (bf16) and in 8 (int8, widened to 16 before each
-# product; fp8, multiplied as it is: lesson 09).
+# resource. The weights are in 16 bits (bf16) and in 8 (int8, dequantized before each product; fp8, multiplied as it is:
+# lesson 09).
 
 # %%
 a2(loads, simulated.quantized_waits())

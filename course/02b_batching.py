@@ -2,7 +2,7 @@
 # # 02b · Batching and admission: who gets the next slot?
 #
 # A slot becomes free, and forty requests are waiting. Which one gets it? And how many of the forty should have been
-# turned away at once? Lesson 02 said how long a queue gets; this one is about those decisions: how slots are filled,
+# turned away immediately? Lesson 02 said how long a queue gets; this one is about those decisions: how slots are filled,
 # which request is next, and which are refused. Only the first can add capacity; the others decide who pays.
 #
 # - **Surface** (ten minutes): one long answer in a batch.
@@ -62,10 +62,11 @@ pictures.slots_of(straggler, "One long answer: which request runs in which slot?
 #
 # Continuous batching fills slots, but it doesn't keep steps short: a long prompt makes one long step, and every request
 # in that step waits. **Chunked prefill** computes such a prompt in pieces. Here are all three ways on the very same
-# arrivals: answers of all lengths, and request #5 is a long document.
+# arrivals: answers of all lengths, and request #5 is a long document. They come a third faster than four slots can serve
+# them on this machine; the cell measures that first.
 
 # %%
-ways = run.three_ways(lab, run.mixed_crowd(lab))
+ways = run.three_ways(lab, run.mixed_crowd(lab, run.crowd_pace(lab)))
 pictures.slots_of(ways, "The same arrivals, three ways: which request runs in which slot?")
 
 # %%
@@ -79,8 +80,8 @@ words.ways(ways)
 #
 # ### Who is next?
 #
-# Slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like everything
-# from here to the appendix), where one prompt in ten is long: 6000 tokens instead of 200. With *two lanes*, short and
+# Slots are filled well, and there's still a queue. Does its order matter? Try it at 70B (simulated, like almost
+# everything from here to the appendix), where one prompt in ten is long: 6000 tokens instead of 200. With *two lanes*, short and
 # long prompts queue apart, and every fourth turn is the long lane's.
 
 # %%
@@ -90,13 +91,12 @@ pictures.orders()
 words.orders(orders_at())
 
 # %% [markdown]
-# No order made the server faster. The mean over all requests may fall, because a short request ahead of a long one
-# delays it less than the other way round; but what many requests gain, a few pay for.
+# No order made the server faster. Letting short prompts go first cuts the mean; the long ones pay for it.
 #
 # <details><summary>Set the load to 50%. Do the orders differ? And why is "priority to short" the same as "shortest
 # first"?</summary>
 #
-# Hardly: well below capacity there's no queue to sort. And there are only two lengths here, so both orders sort them
+# Barely: well below capacity there's no queue to sort. And there are only two lengths here, so both orders sort them
 # the same way. vLLM's `--scheduling-policy` takes `fcfs` or `priority`; the client sends the priority, and nothing
 # stops a low-priority request from starving.
 #
@@ -116,8 +116,8 @@ words.limits({name: simulated.outcomes(each) for name, each in pictures.queue_li
 
 # %% [markdown]
 # Now set the load to 30% and let requests arrive *in bursts*: the tight limits refuse requests that an almost idle
-# server would have answered a second later. So derive the limit from the SLO: *slots × acceptable wait ÷ mean time in a
-# slot*: by Little's law, what 16 slots work off within that wait.
+# server would have answered a second later. So derive the limit from the SLO. By Little's law, the
+# slots drain *slots × acceptable wait ÷ mean time in a slot* requests within the wait you accept.
 #
 # <details><summary>What do real servers answer, and which flag sets it?</summary>
 #
@@ -172,7 +172,7 @@ a19({load: simulated.chunks_and_limit(load) for load in (0.7, 1.3)})
 d1(simulated.dynamic_gains())
 
 # %% [markdown]
-# *D2* is about another kind of straggler, a long *prompt*. One batch of eight on the real engine: seven short prompts
+# *D2* is about another kind of straggler, a long *prompt*. One batch of eight on the lab's engine: seven short prompts
 # alone, with a long one, and all padded to the longest.
 
 # %%
@@ -190,8 +190,8 @@ simulated_70b.error_band(simulated_70b.deployment())
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "I'd start from continuous batching with chunked prefill, the default everywhere. Then I'd ask what we're short of.
-# > If it's slots, raise `max_num_seqs` until KV memory or the ITL SLO stops you. If it's compute, no queue order adds
+# > "I'd start from continuous batching with chunked prefill, the default in vLLM and SGLang. Then I'd ask what we're
+# > short of. If it's slots, raise `max_num_seqs` until KV memory or the ITL SLO stops you. If it's compute, no queue order adds
 # > any; it only moves the wait to other requests. So I'd shed, with a queue limit of slots times acceptable wait over
 # > time in a slot. Then overload becomes fast refusals instead of timeouts. And I'd report the refusal rate next to
 # > every p99."
@@ -227,7 +227,8 @@ check("q4", ...)  # 16 slots, 8 seconds in a slot, 2 seconds of acceptable wait:
 # `scheduling_order="fair"`. Prompt tokens count once, output tokens twice, and a tenant that has been idle gets no
 # credit for it.
 #
-# The real engine, four slots, the same arrivals in both orders.
+# The lab's engine, four slots, the same arrivals in both orders: the small tenants send while the greedy one's job is
+# being worked off.
 
 # %%
 share = lab.predict(
@@ -239,7 +240,8 @@ share = lab.predict(
 share
 
 # %%
-both = {order: lab.run(run.tenant_crowd(lab), max_num_seqs=4, scheduling_order=order) for order in run.TENANT_ORDERS}
+crowd = run.tenant_crowd(lab, run.tenants_span(lab))
+both = {order: lab.run(crowd, max_num_seqs=4, scheduling_order=order) for order in run.TENANT_ORDERS}
 share.score(run.small_gain(both, lab))
 
 # %%
@@ -283,7 +285,7 @@ words.held()
 # - **What your tenants are worth.** Fair shares are equal here. Contracts aren't; the paper has weights for that.
 # - **Many replicas.** One engine's queue is fair to the tenants it sees. Sharing counters between replicas is the
 #   router's job.
-# - **Absolute times at 70B.** They're as good as the error band. Orders and ratios rest on the real scheduler.
+# - **Absolute times at 70B.** They're as good as the error band. Orders and ratios rest on the engine's own scheduler.
 #
 # ## Sources
 #

@@ -1,4 +1,4 @@
-"""A control: the same run twice. Any difference between them is the machine's noise."""
+"""A control: the same run twice. On a real machine any difference is noise; on a simulated one there is none."""
 
 from html import escape
 from typing import Any
@@ -23,7 +23,9 @@ class Control:
         """As a share of what it was: 0.2 = by 20%, either way."""
         what = "the slowest E2E" if q == 100 else f"p{q:g} of E2E"
         told = f"{why}: {what} went from {seconds(was)} to {seconds(now)} ({change(was, now)})."
-        if ratio_of(was, now) > CEILING:
+        if before.simulated_on:
+            told += " On a simulated device equal work takes equally long; real runs scatter."
+        elif ratio_of(was, now) > CEILING:
             told += " So much isn't noise: something else kept this machine busy during one of the two."
         else:
             told += " That's this machine's noise: a difference no larger than this means nothing."

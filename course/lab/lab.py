@@ -16,6 +16,7 @@ from typing import Any
 from IPython import get_ipython
 
 from course.lab import progress, simulated_notes, waiting
+from course.lab.pace import pace_of
 from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.scale import scale_of
@@ -92,8 +93,14 @@ class Lab:
         return EngineConfig(**{**self.defaults, **fields})
 
     def workload(self, name: "str | LabWorkload", seed: int = 0) -> LabWorkload:
-        """A named workload at this lab's scale; a LabWorkload is passed through."""
-        return name if isinstance(name, LabWorkload) else workload(name, seed, self.scale)
+        """A named workload at this lab's scale and pace; a LabWorkload is passed through."""
+        return name if isinstance(name, LabWorkload) else workload(name, seed, self.scale).at_pace(self.pace)
+
+    @functools.cached_property
+    def pace(self) -> float:
+        """What moments of arrival in named workloads are multiplied with: below 1 on a machine that serves faster than
+        those they were written for."""
+        return 1.0 if self._make_engine is not None else pace_of(self.config(), self.simulated)
 
     def run(self, name: "str | LabWorkload", *, seed: int = 0, **fields: Any) -> Run:
         """Play a workload to a fresh engine, wait for its end, and return what happened.

@@ -13,7 +13,7 @@ from course.lab.display import Html, LivePanel
 from course.lab.live_view import LiveView
 from course.lab.marks import EXAMPLE
 from course.lab.recording import BET, OUTCOME, data_attribute
-from course.lab.run import Run, percentile
+from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_LABELS, change, number, seconds
 
 HOW = "Choose, press <b>Lock it</b>, and only then run the next cell."
@@ -204,17 +204,22 @@ def _note(words: str, outcome: Mapping[str, object] | None = None) -> Html:
     return Html(f"<p{data}><em>{escape(words)}</em></p>", words)
 
 
-def grew_most(before: Run | None, after: Run | None, apart: float = 0.1) -> MeasuredAnswer | None:
+def grew_most(
+    before: Run | None, after: Run | None, apart: float = 0.1, least: float = 0.005
+) -> MeasuredAnswer | str | None:
     """The phase whose mean grew by the most seconds; None until both runs are there and done.
 
     Args:
         apart: a phase whose growth is less than by this share behind counts as well.
+        least: share of E2E by which it has to grow. Where none did, the answer is a sentence that says so.
     """
     if before is None or after is None or not (before.done and after.done):
         return None
     was, now = before.mean_phases(), after.mean_phases()
     grown = {phase: now[phase] - was[phase] for phase in now}
     best, *others = sorted(now, key=grown.get, reverse=True)
+    if grown[best] < least * sum(was.values()):
+        return f"no phase grew by as much as {least:.1%} of E2E"
     alike = [phase for phase in others if grown[phase] > (1 - apart) * max(grown[best], 0.0)]
     told = {phase: f"{PHASE_LABELS[phase]} {seconds(was[phase])} to {seconds(now[phase])}" for phase in now}
     rest = [told[phase] for phase in others if phase not in alike and now[phase] > 0.01]
@@ -228,30 +233,14 @@ def grew_most(before: Run | None, after: Run | None, apart: float = 0.1) -> Meas
 
 
 def gained_most(
-    before: Mapping[str, Run],
-    after: Mapping[str, Run],
-    tie: str,
-    metric: str = "e2e",
-    q: float = 99,
-    apart: float = 0.1,
-    noise: float = 0.0,
-) -> MeasuredAnswer | str:
-    """The one of two services whose percentile fell by the larger share; `tie` when they are closer than `apart`.
+    was: Mapping[str, float], now: Mapping[str, float], tie: str, what: str, apart: float = 0.1
+) -> MeasuredAnswer:
+    """The one of two services whose seconds fell by the larger share; `tie` when they are closer than `apart`.
 
     Args:
-        noise: by which share a run moved in which nothing was changed (control.py). If that is more than the two
-            differ, and more than `apart`, this run cannot tell, and the answer is the sentence that says so.
+        what: these seconds are, such as "p99 of E2E".
     """
-    was = {name: percentile(getattr(run, metric), q) for name, run in before.items()}
-    now = {name: percentile(getattr(run, metric), q) for name, run in after.items()}
     left = {name: now[name] / was[name] for name in now}
-    winner = min(left, key=left.get)
     parts = [f"{name} {seconds(was[name])} to {seconds(now[name])} ({change(was[name], now[name])})" for name in now]
-    difference = max(left.values()) - min(left.values())
-    if noise > max(difference, apart):
-        return (
-            f"a run in which nothing was changed moved by {noise:.0%}, and the two differ by {difference:.0%}. "
-            "Something else keeps this machine busy; run the cell again when it is quiet"
-        )
-    what = f"slowest {metric.upper()}" if q == 100 else f"p{q:g} of {metric.upper()}"
-    return MeasuredAnswer(tie if difference < apart else winner, f"{what}: {', '.join(parts)}")
+    is_tie = max(left.values()) - min(left.values()) < apart
+    return MeasuredAnswer(tie if is_tie else min(left, key=left.get), f"{what}: {', '.join(parts)}")

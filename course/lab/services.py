@@ -95,14 +95,20 @@ def sample(lab: Lab, seed: int = 0) -> LabWorkload:
     return LabWorkload("sample", "Mostly short prompts, a few very long ones.", tuple(arrivals), max_in_flight=2)
 
 
-def steady(lab: Lab, one_slot: Run, in_flight: int | None = None) -> LabWorkload:
-    """Short requests six times as often as one slot finished longer ones (`few_slots`): two slots can't keep up.
+PUSH = 2.0
+"""How many times as often requests are due as the slots can serve them."""
+
+
+def steady(lab: Lab, at_once: Run | None = None, in_flight: int | None = None) -> LabWorkload:
+    """Short requests, equally far apart, and too many.
 
     Args:
+        at_once: what became of them when all came in the same instant: they're due PUSH times as often as they
+            finished there. None = that very workload.
         in_flight: how many a client has open at most; None = it sends each request when it's due.
     """
     count = 24 if lab.scale == 1 else 8
-    apart = one_slot.duration / len(one_slot.finished) / 6
+    apart = 0.0 if at_once is None else at_once.duration / len(at_once.finished) / PUSH
     arrivals = tuple(PromptArrival(apart * i, question, 8) for i, question in enumerate(_questions(count)))
     return LabWorkload("steady", f"A short request every {seconds(apart)}.", arrivals, max_in_flight=in_flight)
 

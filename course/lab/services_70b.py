@@ -17,9 +17,11 @@ from minillm.core.timeline import PHASES
 EQUAL = Independent(prompt=Fixed(tokens=237), output=Fixed(tokens=96))
 """The prompts and answers of lesson 00."""
 PROMPT = LogNormal(median=300, sigma=0.5, high=2000)
-QPS = {"A": 4.0, "B": 6.0}
-SLOTS = {"A": 4, "B": 256}
-"""A has few slots and a queue before them. B admits every request, and its answers are long."""
+LOAD_OF_A = 0.85
+"""Share of what A's slot can serve: enough for a queue, and below capacity, so that a p99 doesn't grow with the run."""
+QPS_OF_B = 6.0
+SLOTS = {"A": 1, "B": 256}
+"""A has one slot and a queue before them. B admits every request, and its answers are long."""
 SHORT_ANSWER = 60
 """Median tokens, of service A."""
 TOLERANCE = 0.05
@@ -42,10 +44,15 @@ def phases_table(runs: Mapping[str, FleetRun]) -> Html:
 
 
 def service(name: str, answer: float, **fields: Any) -> FleetRun:
-    """Service A or B; `answer`: median tokens. `fields` as of `simulated_70b.deployment`."""
-    traffic = Independent(prompt=PROMPT, output=LogNormal(median=answer, sigma=0.4, high=1500))
+    """Service A or B; `answer`: median tokens. `fields` as of `simulated_70b.deployment`; the arrivals stay."""
+    traffic = _traffic(answer)
+    qps = QPS_OF_B if name == "B" else LOAD_OF_A * simulated_70b.capacity(traffic, max_num_seqs=SLOTS["A"])
     on = simulated_70b.deployment(**{"max_num_seqs": SLOTS[name], **fields})
-    return simulated_70b.serve(on, traffic, qps=QPS[name], num_requests=300, least=120)
+    return simulated_70b.serve(on, traffic, qps=qps, num_requests=300, least=120)
+
+
+def _traffic(answer: float) -> Independent:
+    return Independent(prompt=PROMPT, output=LogNormal(median=answer, sigma=0.4, high=1500))
 
 
 def answers_of_equal_p99() -> dict[str, float]:

@@ -5,14 +5,15 @@ would have set, had it gone on, stand for something that isn't here: a cell that
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
-from types import TracebackType
+from types import FunctionType, ModuleType, TracebackType
 from typing import NoReturn
 
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from IPython.display import display
 
+from course.grading import Result
 from course.lab.display import Html
 from course.lab.predict import Prediction
 from course.lab.run import Run
@@ -25,6 +26,13 @@ OPERATIONS = (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "neg"),
 )
 """Special methods that anything made from a result would use."""
+UNLABELLED = (Prediction, Result)
+"""Results of cells that show nothing simulated: a bet, and the graded answer to a check."""
+THIS_LAB, OTHERS = "this lab", "others"
+OTHERS_MODULES = ("_70b", ".simulated")
+"""How the names of modules end that simulate a deployment of their own, whatever the lab's device."""
+MOST_LOOKED_AT = 3
+"""Of a list's items: they're all of a kind."""
 SCOPES = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
@@ -90,8 +98,16 @@ class SimulatedNotebook:
             code = self._shell.transform_cell(result.info.raw_cell)  # magics and `!` lines become Python
             for name in names_set_by(code, since=self._failing_line(error)):
                 self._shell.user_ns[name] = NotHere(error)
-        elif result.result is not None and not isinstance(result.result, Prediction):
+        elif not (result.result is None or isinstance(result.result, UNLABELLED) or self._is_of_others(result)):
             display(self._label_beneath(result.result))
+
+    def _is_of_others(self, result: ExecutionResult) -> bool:
+        """Whether a cell shows nothing but what was simulated apart from the lab, with an error band of its own."""
+        names = names_used_by(self._shell.transform_cell(result.info.raw_cell))
+        found = set[str]()
+        for name in names & self._shell.user_ns.keys():
+            found |= origins(self._shell.user_ns[name])
+        return found == {OTHERS}
 
     def _failing_line(self, error: BaseException) -> int:
         """Line of the cell that its top level was at when the error passed; 1 where that isn't known."""
@@ -122,6 +138,29 @@ def label_of(device: SimulatedDevice, config: EngineConfig, when: str = "") -> H
     band = device.error_band(config)
     look = "font-size:12px;opacity:.75"
     return Html(f'<div style="{look}">{escape(words)}{band.html}</div>', words + band.text)
+
+
+def origins(value: object, depth: int = 3) -> set[str]:
+    """Whose figures something holds that a cell uses: the lab's, or a simulation's of its own; none if it's code.
+    What isn't known counts as the lab's.
+    """
+    if isinstance(value, Mapping) and depth:
+        return set().union(*(origins(each, depth - 1) for each in value.values()))
+    if isinstance(value, (list, tuple)) and depth:
+        return set().union(*(origins(each, depth - 1) for each in value[:MOST_LOOKED_AT]))
+    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or ""
+    if home.startswith("course.simulator") or home.endswith(OTHERS_MODULES):
+        return {OTHERS}
+    return set() if isinstance(value, (ModuleType, FunctionType, type, Prediction)) else {THIS_LAB}
+
+
+def names_used_by(code: str) -> set[str]:
+    """Names that a cell reads; none in what is no Python."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return set()
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def names_set_by(code: str, since: int = 1) -> set[str]:

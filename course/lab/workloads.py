@@ -5,7 +5,7 @@ The same seed gives the same requests, so that two configurations are compared o
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from minillm import SamplingParams
@@ -47,6 +47,13 @@ class LabWorkload:
     """A client that never has more requests open than this; None = it sends whenever one is due."""
 
     __repr__ = brief
+
+    def at_pace(self, pace: float) -> "LabWorkload":
+        """The same requests, each `pace` times as long after the beginning."""
+        if pace == 1:
+            return self
+        arrivals = tuple(replace(arrival, offset=pace * arrival.offset) for arrival in self.arrivals)
+        return replace(self, arrivals=arrivals)
 
 
 def document(rng: random.Random, paragraphs: int) -> str:

@@ -6,9 +6,9 @@ from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text
 
 WHERE = {
     "queue": ("server: waits", "more slots or replicas", "admission control"),
-    "prefill": ("GPU: whole prompt", "shorter prompts", "prefix caching"),
-    "first_token": ("GPU to CPU", "sampling and", "detokenizing on CPU"),
-    "decode": ("GPU: a token a step", "fewer bytes per step", "speculation"),
+    "prefill": ("model: whole prompt", "shorter prompts", "prefix caching"),
+    "first_token": ("sample, detokenize", "sample on the GPU", "fewer host round trips"),
+    "decode": ("model: a token a step", "fewer bytes per step", "speculation"),
     "stream": ("network to client", "proxy buffering off", "reused connections"),
 }
 """By phase: where the request is, and two things that shorten it."""

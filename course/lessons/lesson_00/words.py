@@ -8,7 +8,7 @@ from course.lab import services
 from course.lab.claims import Claim, conclude
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
-from course.lab.noise import CEILING, ratio_of
+from course.lab.noise import CEILING, SHORTEST_S, ratio_of
 from course.lab.predict import MeasuredAnswer
 from course.lab.run import Run, itl_of, percentile, phases_of
 from course.lab.style import PHASE_LABELS, seconds
@@ -16,20 +16,40 @@ from course.lab.style import PHASE_LABELS, seconds
 # ---------------------------------------------------------------- findings
 
 NOISE = 0.15
-"""A phase that moved by a smaller share of E2E than this is not worth a sentence."""
+"""Steps that take longer by a smaller share than this are told apart only where their times don't scatter as much."""
+LEAST_PRICE = 0.02
+"""Nor is a price worth a sentence that is a smaller share of a step."""
+WORTH = 0.05
+"""A phase that moved by a smaller share of its own time than this didn't move, for a sentence."""
 
 
 def eight_together(one: Run, eight: Run) -> Finding:
     """Which phase grew when eight requests shared four slots, and why."""
     most, grown = _grew_most(one, eight)
+    was, now = (run.mean_phases()["prefill"] for run in (one, eight))
+    if most == "queue" and now < was and not one.simulated_on:
+        most = "queue_alone"
     step, shared_step = (percentile(run.itl, 50) for run in (one, eight))
-    return tell("00", "eight_together", most, grown=grown, step=step, shared_step=shared_step)
+    told = {"grown": grown, "was": was, "now": now, "step": step, "shared_step": shared_step}
+    return tell("00", "eight_together", most, **told)
 
 
 def rag(on: Run, off: Run) -> Finding:
     """Which phase grew without prefix caching where every prompt begins alike."""
     most, grown = _grew_most(on, off)
-    return tell("00", "rag", most, name=PHASE_LABELS[max(grown, key=grown.get)], grown=grown)
+    was, now = on.mean_phases(), off.mean_phases()
+    overlapped = any(step.num_running > 1 for run in (on, off) for step in run.steps)
+    others = {phase: abs(grown[phase]) > WORTH * max(was[phase], SHORTEST_S) for phase in ("queue", "decode")}
+    if most == "prefill" or not overlapped:  # then nothing else can have grown because of it
+        if others.get(most):
+            most = "unexplained"
+        elif grown["prefill"] <= WORTH * was["prefill"]:
+            most = "prefill_is_free"
+        else:
+            most = "prefill" if any(others.values()) else "prefill_alone"
+    cached = sum(view.num_cached_tokens for view in on.views) / len(on.views)
+    told = {"name": PHASE_LABELS[max(grown, key=grown.get)], "was": was, "now": now, "cached": cached}
+    return tell("00", "rag", most, grown=grown, **told)
 
 
 def _grew_most(before: Run, after: Run) -> tuple[str, dict[str, float]]:
@@ -41,9 +61,10 @@ def _grew_most(before: Run, after: Run) -> tuple[str, dict[str, float]]:
 
 
 def chat(on: Run, off: Run) -> Finding:
-    """Prefix caching with nothing to reuse: the difference is this machine's noise, unless it's too large for that."""
+    """Prefix caching with nothing to reuse: on a real machine the difference is noise, unless it's too large for that;
+    a simulated device has none."""
     was, now = percentile(on.e2e, 50), percentile(off.e2e, 50)
-    outcome = "noise" if ratio_of(was, now) <= CEILING else "disturbed"
+    outcome = "simulated" if on.simulated_on else "noise" if ratio_of(was, now) <= CEILING else "disturbed"
     return tell("00", "chat", outcome, was=was, now=now, moved=abs(now / was - 1))
 
 
@@ -55,22 +76,31 @@ class StepTimes:
     decode: list[float]
     worst_gap: float
     """The longest ITL of the first request."""
+    chunk: float = 0
+    """Prompt tokens of a mixed step, median."""
 
     @classmethod
     def of(cls, run: Run) -> "StepTimes":
         mixed = [s.end - s.start for s in run.steps if 0 < s.num_prefill_tokens < s.num_tokens]
         decode = [s.end - s.start for s in run.steps if s.num_tokens and not s.num_prefill_tokens]
-        return cls(mixed, decode, max(itl_of(run.row_of(0)), default=0.0))
+        chunks = [s.num_prefill_tokens for s in run.steps if 0 < s.num_prefill_tokens < s.num_tokens]
+        chunk = statistics.median(chunks) if chunks else 0
+        return cls(mixed, decode, max(itl_of(run.row_of(0)), default=0.0), chunk)
 
     @property
     def ratio(self) -> float:
         return statistics.median(self.mixed) / statistics.median(self.decode)
 
+    @property
+    def usually_up_to(self) -> float:
+        """Nine in ten of the steps that only decode take no longer: seconds."""
+        return percentile(self.decode, 90)
+
 
 def mixed_steps(run: Run) -> MeasuredAnswer | str:
     """How many times as long a step takes that also prefills; the answer to a prediction."""
     steps = StepTimes.of(run)
-    if not steps.mixed:
+    if not (steps.mixed and steps.decode):
         return "no step of this run held both prompt tokens and decodes"
     mixed, decode = statistics.median(steps.mixed), statistics.median(steps.decode)
     return MeasuredAnswer(
@@ -79,12 +109,18 @@ def mixed_steps(run: Run) -> MeasuredAnswer | str:
 
 
 def gaps(run: Run) -> Finding:
-    """What mixed steps did to the first request's ITL."""
+    """What mixed steps did to the first request's ITL: more than the steps that only decode differ by themselves?"""
     steps = StepTimes.of(run)
+    if not (steps.mixed and steps.decode):
+        return tell("00", "gaps", "no_mixed_step")
+    mixed, decode, high = statistics.median(steps.mixed), statistics.median(steps.decode), steps.usually_up_to
+    costs = mixed > high and steps.ratio > 1 + LEAST_PRICE
+    outcome = "jump" if steps.ratio > 1 + NOISE else "small_price" if costs else "free"
+    told = {"mixed": mixed, "decode": decode, "high": high, "extra": mixed - decode, "chunk": steps.chunk}
     usual = percentile(itl_of(run.row_of(0)), 50)
-    outcome = "no_mixed_step" if not steps.mixed else "jump" if steps.ratio > 1 + NOISE else "flat"
-    ratio = steps.ratio if steps.mixed else 1.0
-    return tell("00", "gaps", outcome, num=len(steps.mixed), ratio=ratio, worst=steps.worst_gap, usual=usual)
+    return tell(
+        "00", "gaps", outcome, num=len(steps.mixed), ratio=steps.ratio, worst=steps.worst_gap, usual=usual, **told
+    )
 
 
 # ---------------------------------------------------------------- the claim

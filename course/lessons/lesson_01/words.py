@@ -1,6 +1,6 @@
 """What the runs of lesson 01 showed: its findings, its claims, and what its prediction is scored by."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from course.lab import services, slo
 from course.lab.claims import Claim, conclude, say
@@ -8,50 +8,81 @@ from course.lab.control import Control
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.pictures.compare import slowest
-from course.lab.predict import MeasuredAnswer
+from course.lab.predict import MeasuredAnswer, gained_most
 from course.lab.ruler import buckets
 from course.lab.run import Run, percentile, phases_of
 from course.lab.services_70b import BEFORE, INT8, MORE_SLOTS, ServiceFigures
 from course.lab.style import change, seconds
 from course.lab.tables import felt_ttft, in_flight
+from minillm.frontend.snapshot import RequestView
 
 # ---------------------------------------------------------------- findings
 
 TIE = 0.1
 """Two services whose E2E fell within this share of each other are not told apart."""
+SAME = "about the same (within 10 points)"
+"""The answer to the prediction when they are not."""
+LONGER = 1.25
+"""An ITL that is as many times another one can be felt."""
+PRICE = 0.1
+"""A median ITL that moved by a smaller share than this hardly did."""
+SLOW_END, FEWEST = 0.1, 2
+"""The share of requests that `tail` looks at, and how many at least."""
 
 
 def two_illnesses(runs: Mapping[str, Run]) -> Finding:
     """Where the slowest request of each service spent its time."""
     a, b = (phases_of(slowest(runs[name])) for name in "AB")
-    itl = {name: percentile(run.itl, 50) for name, run in runs.items()}
-    ttft = sum(list(b.values())[:3])
-    return tell("01", "two_illnesses", "always", a=a, a_e2e=sum(a.values()), b=b, b_ttft=ttft, itl=itl)
+    itl, p50 = ({name: percentile(values(run), 50) for name, run in runs.items()} for values in (_itl, _e2e))
+    told = {"a_e2e": sum(a.values()), "b_ttft": sum(list(b.values())[:3]), "itl": itl, "p50": p50}
+    outcome = "gaps_are_longer" if itl["B"] > LONGER * itl["A"] else "answers_are_longer"
+    tokens = {name: slowest(run).num_output_tokens for name, run in runs.items()}
+    return tell("01", "two_illnesses", outcome, a=a, b=b, tokens=tokens, **told)
+
+
+def _itl(run: Run) -> list[float]:
+    return run.itl
+
+
+def _e2e(run: Run) -> list[float]:
+    return run.e2e
 
 
 def half_the_bytes(before: Mapping[str, Run], half: Mapping[str, Run], control: Control) -> Finding:
-    """Which service gained more from int8 weights, and why."""
+    """Which service gained more from int8 weights, and what became of the steps of both."""
     left = {name: max(half[name].e2e) / max(before[name].e2e) for name in before}
     apart = left["A"] - left["B"]
     if control.moved > max(abs(apart), TIE):
         outcome = "within_noise"
-    elif abs(apart) < TIE:
+    elif min(left.values()) > 1 - TIE / 2:
+        outcome = "helped_neither"
+    elif abs(apart) < TIE and max(left.values()) < 1:
         outcome = "helped_both"
     elif apart > 0:
         outcome = "helped_b_more"
     else:
         outcome = "helped_a_hurt_b" if left["B"] > 1 + TIE / 2 else "helped_a_more"
-    moved = {name: change(max(run.e2e), max(half[name].e2e)) for name, run in before.items()}
+    step, shorter = ({name: percentile(run.itl, 50) for name, run in runs.items()} for runs in (before, half))
     was, now = (runs["A"].mean_phases()["queue"] for runs in (before, half))
-    return tell("01", "half_the_bytes", outcome, moved=moved, was=was, now=now)
+    told = {
+        "moved": {name: change(max(run.e2e), max(half[name].e2e)) for name, run in before.items()},
+        "read": min(2 * min(1 - shorter[name] / step[name] for name in before), 1.0),
+    }
+    return tell("01", "half_the_bytes", outcome, step=step, shorter=shorter, was=was, now=now, **told)
 
 
 def more_slots(before: Mapping[str, Run], slots: Mapping[str, Run]) -> Finding:
-    """What sixteen slots did to A, which had one."""
+    """What sixteen slots did to A, which had one, and to the gaps of its answers."""
     was, now = max(before["A"].e2e), max(slots["A"].e2e)
     was_itl, now_itl = (percentile(runs["A"].itl, 50) for runs in (before, slots))
+    if now >= was:
+        outcome = "did_not_cure_a"
+    elif now_itl < (1 - PRICE) * was_itl:
+        outcome = "cured_a_though_disturbed"
+    else:
+        outcome = "cured_a" if now_itl > (1 + PRICE) * was_itl else "cured_a_cheaply"
     told = {"was": was, "now": now, "change": change(was, now), "was_itl": was_itl, "now_itl": now_itl}
-    return tell("01", "more_slots", "cured_a" if now < was else "did_not_cure_a", **told)
+    return tell("01", "more_slots", outcome, **told)
 
 
 def hidden(capped: Run) -> MeasuredAnswer:
@@ -68,10 +99,38 @@ def where_it_went(capped: Run) -> Finding:
 
 
 def tail(many: Run) -> Finding:
-    """On how many samples the far end of the ruler rests."""
+    """What the slow end of the ruler has in common, and on how many samples it rests."""
     mean, p99 = sum(many.ttft) / len(many.ttft), percentile(many.ttft, 99)
-    below = sum(value < mean for value in many.ttft) / len(many.ttft)
-    return tell("01", "tail", "always", count=len(many.ttft), mean=mean, p99=p99, below=below)
+    views = sorted(many.finished, key=lambda view: view.deliveries[0] - view.borders[0])
+    num_slow = max(-(-len(views) // round(1 / SLOW_END)), FEWEST)
+    border = max(view.num_prompt_tokens for view in views) / 2
+    long = {view.request_id for view in views if view.num_prompt_tokens > border}
+    near = {view.request_id for view in views if view.request_id in long or _met(many, view, long)}
+    slow, others = (sum(view.request_id in near for view in part) for part in (views[-num_slow:], views[:-num_slow]))
+    told = {"mean": mean, "p99": p99, "ratio": p99 / mean, "count": len(many.ttft), "border": border}
+    return tell(
+        "01",
+        "tail",
+        "long_prompts" if slow / num_slow > others / max(len(views) - num_slow, 1) else "something_else",
+        below=sum(value < mean for value in many.ttft) / len(many.ttft),
+        slow=slow,
+        num_slow=num_slow,
+        others=others / max(len(views) - num_slow, 1),
+        **told,
+    )
+
+
+def _met(run: Run, view: RequestView, long: Collection[str]) -> bool:
+    """Whether a step before its first token also computed a part of one of these requests' prompts."""
+    own = (step for step in run.steps if any(share.request_id == view.request_id for share in step.shares))
+    shares = (share for step in own if step.start < view.deliveries[0] for share in step.shares)
+    return any(share.is_prefill and share.request_id in long for share in shares)
+
+
+def gained_at_70b(measured: Mapping[str, Mapping[str, ServiceFigures]]) -> MeasuredAnswer:
+    """Which simulated service gained more from int8 weights: the answer to the prediction."""
+    was, now = ({name: figures.e2e for name, figures in measured[lever].items()} for lever in (BEFORE, INT8))
+    return gained_most(was, now, SAME, "p99 of E2E", TIE)
 
 
 def at_70b(measured: Mapping[str, Mapping[str, ServiceFigures]]) -> Finding:
@@ -82,7 +141,8 @@ def at_70b(measured: Mapping[str, Mapping[str, ServiceFigures]]) -> Finding:
 
     slots, int8 = ({name: moved(lever, name) for name in "AB"} for lever in (MORE_SLOTS, INT8))
     was, now = (measured[lever]["A"].ttft for lever in (BEFORE, INT8))
-    return tell("01", "at_70b", "always", slots=slots, int8=int8, was=was, now=now)
+    itl, shorter = ({name: each.itl for name, each in measured[lever].items()} for lever in (BEFORE, INT8))
+    return tell("01", "at_70b", "always", slots=slots, int8=int8, was=was, now=now, itl=itl, shorter=shorter)
 
 
 # ---------------------------------------------------------------- claims
@@ -96,10 +156,12 @@ def a6(runs: Mapping[str, Run]) -> Claim:
     e2e, ttft = ({n: percentile(getattr(r, m), 99) for n, r in runs.items()} for m in ("e2e", "ttft"))
     itl = {n: percentile(r.itl, 50) for n, r in runs.items()}
     apart = abs(e2e["A"] / e2e["B"] - 1)
-    holds = apart < 0.2 and ttft["A"] > 2 * ttft["B"] and itl["B"] > itl["A"]
+    planned = apart < 0.2 and ttft["A"] > 2 * ttft["B"]
+    verdict = "holds" if itl["B"] > LONGER * itl["A"] else "only_where_a_batch_slows_steps"
     found = (f"{n}: E2E {seconds(e2e[n])}, TTFT {seconds(ttft[n])}, ITL {seconds(itl[n])}" for n in runs)
     told = {"ttft_ratio": ttft["A"] / ttft["B"], "itl_ratio": itl["B"] / itl["A"], "apart": 100 * apart}
-    return conclude("A6", "holds" if holds else "services_not_as_planned", found="; ".join(found), **told)
+    verdict = verdict if planned else "services_not_as_planned"
+    return conclude("A6", verdict, found="; ".join(found), **told)
 
 
 def b1(run: Run) -> Claim:

@@ -216,7 +216,7 @@ def _curve_server(load: float, arrival_cv: float, service_cv: float) -> str:
 def draw_many_slots(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Picture:
     """Mean wait against load, a curve for each number of slots."""
     drawn = [Curve(f"{n} slots", [100 * x for x, _ in points], [y for _, y in points]) for n, points in curves.items()]
-    x, y = Axis("load, % of the capacity of so many slots", high=110), Axis("mean wait, seconds", low=0)
+    x, y = Axis("load, % of what that server can do", high=110), Axis("mean wait, seconds", log=True)
     return draw_chart("Do more slots straighten the curve?", drawn, x, y, [Mark("capacity", x=100)])
 
 
@@ -253,16 +253,16 @@ def little(visits: Sequence[Visit]) -> float:
 def little_table(runs: Mapping[str, Run]) -> Html:
     """Two ways to the length of the queue, and theory's wait for these very arrivals."""
     return table_by_name(
-        "asked for",
+        "target load",
         runs,
         {
             "arrivals/s (λ)": lambda run: f"{len(visits_of(run)) / end_of(visits_of(run)):.2f}",
             "mean wait (W)": lambda run: seconds(mean(waits(visits_of(run)))),
             "λ·W": lambda run: f"{little(visits_of(run)):.2f}",
-            "queued, counted": lambda run: f"{counted(visits_of(run)):.2f}",
-            "load it was": lambda run: f"{load_of(run):.0%}",
-            "wait, service times": lambda run: f"{mean_wait(run):.2f}",
-            "expected of these arrivals": lambda run: f"{expected_wait(run):.2f}",
+            "mean queue, counted": lambda run: f"{counted(visits_of(run)):.2f}",
+            "actual load": lambda run: f"{load_of(run):.0%}",
+            "wait in service times": lambda run: f"{mean_wait(run):.2f}",
+            "theory, same arrivals": lambda run: f"{expected_wait(run):.2f}",
         },
     )
 

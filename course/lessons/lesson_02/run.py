@@ -33,9 +33,9 @@ def one_token_each(lab: Lab, offsets: Sequence[float], name: str) -> LabWorkload
     return LabWorkload(name, "Equal questions with an answer of one token.", arrivals)
 
 
-def measure_capacity(lab: Lab) -> Run:
-    """All at once, one slot: the server is never idle, so it serves as many a second as it can."""
-    return lab.run(one_token_each(lab, [0.0] * (24 if lab.scale == 1 else 8), "all at once"), max_num_seqs=1)
+def measure_capacity(lab: Lab, slots: int = 1) -> Run:
+    """All at once: the server is never idle, so it serves as many a second as it can."""
+    return lab.run(one_token_each(lab, [0.0] * (24 if lab.scale == 1 else 8), "all at once"), max_num_seqs=slots)
 
 
 def capacity(run: Run) -> float:

@@ -15,6 +15,8 @@ CHAT = Independent(
 )
 """Lighter than Azure's chat trace, so that a slider answers in a moment."""
 LONG_PROMPTS = Independent(prompt=Fixed(tokens=4000), output=Fixed(tokens=4))
+OVERLOADED = 240
+"""Requests that come a little faster than they can be served."""
 ENOUGH_FOR_A_QUEUE = 160
 """Requests without which no queue has time to grow."""
 
@@ -56,7 +58,7 @@ CASES = {
 
 
 def quantized_waits() -> dict[str, dict[str, float]]:
-    """By case: the mean wait in seconds with weights in bf16, int8 (widened before they are multiplied) and fp8, on the
+    """By case: the mean wait in seconds with weights in bf16, int8 (dequantized before each product) and fp8, on the
     same arrivals, which are 1.15 times what bf16 can serve.
     """
     found: dict[str, dict[str, float]] = {}
@@ -64,6 +66,6 @@ def quantized_waits() -> dict[str, dict[str, float]]:
         rate, found[name] = 1.15 * capacity(traffic, **fields), {}
         for weights in ("bf16", "int8", "fp8"):
             changed = {} if weights == "bf16" else {"quantization": weights}
-            run = served(traffic, Poisson(rate=rate), 240, least=ENOUGH_FOR_A_QUEUE, **fields, **changed)
+            run = served(traffic, Poisson(rate=rate), OVERLOADED, least=ENOUGH_FOR_A_QUEUE, **fields, **changed)
             found[name][weights] = mean(waits(visits_of(run)))
     return found

@@ -7,7 +7,8 @@ from course.lab.claims import Claim, conclude, say
 from course.lab.finding import Finding, tell
 from course.lab.lab import Lab
 from course.lab.queueing import mg1_wait
-from course.lab.run import Run
+from course.lab.run import Run, percentile
+from course.lab.scale import enough
 from course.lab.style import seconds
 from course.lab.visits import mean, visits_of, waits
 from course.lessons.lesson_02 import simulated
@@ -16,6 +17,7 @@ from course.lessons.lesson_02.run import (
     LONG_RUN,
     REPEATS,
     at_loads,
+    capacity,
     load_of,
     long_growths,
     short_growth,
@@ -24,6 +26,8 @@ from course.lessons.lesson_02.run import (
 
 # ---------------------------------------------------------------- findings
 
+NEARLY_TWICE, FEW = 1.6, 0.1
+"""Gains of a second slot that have sentences of their own: more than the first, or less than the second on top."""
 FLAT = 0.5
 """A second slot count whose wait is below this share of the first one's has flattened the curve."""
 
@@ -49,6 +53,20 @@ def growth(runs: Mapping[str, Run]) -> Finding:
         long_high=max(found),
         formula=formula,
     )
+
+
+def second_slot(one: Run, two: Run) -> Finding:
+    """What a second slot does to capacity, and to the step that both share.
+
+    Args:
+        one, two: all questions at once, on one slot and on two.
+    """
+    gain = capacity(two) / capacity(one)
+    alone, both = (percentile([step.end - step.start for step in run.steps if step.shares], 50) for run in (one, two))
+    outcome = "nearly_doubles" if gain > NEARLY_TWICE else "adds_something" if gain > 1 + FEW else "adds_nothing"
+    tokens = mean([view.num_prompt_tokens for view in one.views])
+    told = {"one": capacity(one), "two": capacity(two), "alone": alone, "both": both}
+    return tell("02", "second_slot", outcome, gain=gain, half=1 / gain, tokens=tokens, **told)
 
 
 def slots(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Finding:
@@ -104,13 +122,20 @@ def a2(runs: Mapping[str, Run], quantized: Mapping[str, Mapping[str, float]]) ->
     helped = {case: min(by["int8"], by["fp8"]) / by["bf16"] for case, by in quantized.items()}
     cured = [case for case, ratio in helped.items() if ratio < HALF]
     harmed = [f"int8 in '{case}'" for case, by in quantized.items() if by["int8"] > 1.05 * by["bf16"]]
-    first = say("A2.wait_outgrew_load" if faster else "A2.growth_not_seen", more_load=more_load, longer=longer)
+    formula = mg1_wait(LOADS[-1], 0) / mg1_wait(LOADS[0], 0)
+    first = say(
+        "A2.wait_outgrew_load" if faster else "A2.growth_not_seen",
+        more_load=more_load,
+        longer=longer,
+        formula=formula,
+    )
     claim = conclude(
         "A2",
         "some_queues_cured" if cured else "no_queue_halved" if faster else "not_shown",
         waited=", ".join(f"{seconds(w)} at {x:.0%}" for w, x in zip(waited, loads)),
         told="; ".join(f"{case}: {_listed(by)}" for case, by in quantized.items()),
         first=first,
+        count=enough(simulated.OVERLOADED, simulated.ENOUGH_FOR_A_QUEUE),
         num_cured=len(cured),
         num_helped=len(helped),
         cured="; ".join(cured),

@@ -138,12 +138,13 @@ def prompt_tokens(run: Run) -> int:
 
 def order_table(load: float) -> Html:
     """Mean and slowest wait of short and long prompts under each order, 70B."""
-    rows = []
+    rows, first = [], ordered(next(iter(ORDERS)), load)
     for order in ORDERS:
         short, long = waits_by_length(ordered(order, load))
         told = (seconds(mean(long)), seconds(max(long))) if long else ("refused", "–")
         rows.append((order, seconds(mean(short)), seconds(max(short)), *told))
-    return as_table(("order", "short: mean wait", "slowest", "long: mean wait", "slowest"), rows)
+    played = f"order; {len(first)} requests in {seconds(end_of(first))}"
+    return as_table((played, "short: mean wait", "slowest", "long: mean wait", "slowest"), rows)
 
 
 def outcomes_table(runs: Mapping[str, FleetRun]) -> Html:

@@ -25,26 +25,46 @@ def straggler(lab: Lab, times: int = 8) -> LabWorkload:
     return LabWorkload("straggler", "Eight at once, one long answer.", arrivals)
 
 
-def who_pays(static: Run, continuous: Run) -> MeasuredAnswer:
-    """Whose E2E grew the most, from continuous to static batching."""
+def growth_of_payers(static: Run, continuous: Run) -> dict[str, float]:
+    """By how many seconds the mean E2E of each of PAYERS grew, from continuous to static batching."""
     groups = dict(zip(PAYERS, (range(1), range(1, 4), range(4, 8))))
     e2e = [{i: run.row_of(i).borders[-1] - run.row_of(i).borders[0] for i in range(8)} for run in (continuous, static)]
-    grew = {name: mean([e2e[1][i] - e2e[0][i] for i in group]) for name, group in groups.items()}
+    return {name: mean([e2e[1][i] - e2e[0][i] for i in group]) for name, group in groups.items()}
+
+
+def who_pays(static: Run, continuous: Run) -> MeasuredAnswer:
+    """Whose E2E grew the most, from continuous to static batching."""
+    grew = growth_of_payers(static, continuous)
     winner = max(grew, key=grew.get)
     told = "; ".join(f"{name} {'+' if value >= 0 else '−'}{seconds(abs(value))}" for name, value in grew.items())
     return MeasuredAnswer(winner, f"end to end, on average, {told}")
 
 
-def mixed_crowd(lab: Lab) -> LabWorkload:
-    """Short questions with answers of very different lengths, in a quick rhythm; a long document comes in between."""
+CROWDING = 4 / 3
+"""How many times as fast the mixed crowd arrives as four slots serve it: there's always a queue."""
+TOKENS_OF_CROWD = 1024
+"""A step's budget: the whole document fits."""
+
+
+def crowd_pace(lab: Lab) -> float:
+    """Seconds between two arrivals of the mixed crowd: measured, so that every machine has a queue."""
+    at_once = lab.run(mixed_crowd(lab), max_num_batched_tokens=TOKENS_OF_CROWD, enable_chunked_prefill=False)
+    return at_once.duration / len(at_once.finished) / CROWDING
+
+
+def mixed_crowd(lab: Lab, apart: float = 0.0) -> LabWorkload:
+    """Short questions with answers of very different lengths; a long document comes in between.
+
+    Args:
+        apart: seconds between two arrivals; 0 = all come in the same instant.
+    """
     rng, scale = random.Random(2), lab.scale
+    paragraphs = 9 if scale == 1 or lab.simulated is not None else 3  # a simulated one takes no time to read
     lengths = [6, 40, 8, 6, 10, 32, 6, 8, 12, 6, 24, 8]
     arrivals = []
     for i, length in enumerate(lengths):
-        prompt = (
-            question(i) if i != DOCUMENT else f"{document(rng, 9 if scale == 1 else 3)}\n\nWhich rule is the oddest?"
-        )
-        arrivals.append(PromptArrival(0.06 * i * scale, prompt, max(3, round(length * scale))))
+        prompt = question(i) if i != DOCUMENT else f"{document(rng, paragraphs)}\n\nWhich rule is the oddest?"
+        arrivals.append(PromptArrival(apart * i, prompt, max(3, round(length * scale))))
     return LabWorkload("mixed crowd", "Answers of all lengths, and one document.", tuple(arrivals))
 
 
@@ -58,7 +78,8 @@ WAYS = {
 
 def three_ways(lab: Lab, traffic: LabWorkload) -> dict[str, Run]:
     """The very same arrivals under each of WAYS, with room in a step for the whole document."""
-    return {name: lab.run(traffic, max_num_batched_tokens=1024, **fields) for name, fields in WAYS.items()}
+    budget = TOKENS_OF_CROWD
+    return {name: lab.run(traffic, max_num_batched_tokens=budget, **fields) for name, fields in WAYS.items()}
 
 
 def seven_and_one(lab: Lab, paragraphs: int = 5, *, padded: bool = False, short_only: bool = False) -> LabWorkload:
@@ -95,13 +116,24 @@ GREEDY, SMALL = "greedy", ("small 1", "small 2", "small 3")
 TENANT_ORDERS = ("fcfs", "fair")
 
 
-def tenant_crowd(lab: Lab) -> LabWorkload:
-    """The greedy tenant sends all at once; each small one sends a question now and then."""
+def tenants_span(lab: Lab) -> float:
+    """Seconds that four slots take for the requests of all tenants when they come in the same instant.
+
+    Measured, so that the greedy tenant has a backlog on every machine while the small ones send."""
+    return lab.run(tenant_crowd(lab).at_pace(0.0), max_num_seqs=4).duration
+
+
+def tenant_crowd(lab: Lab, span: float = 1.0) -> LabWorkload:
+    """The greedy tenant sends all at once; each small one sends a question now and then.
+
+    Args:
+        span: seconds that they take; the small ones' requests are spread over most of it.
+    """
     many, few, output = (32, 5, 12) if lab.scale == 1 else (10, 2, 6)
     arrivals = [PromptArrival(0.0, question(i), output, GREEDY) for i in range(many)]
     for k, name in enumerate(SMALL):
         arrivals += [
-            PromptArrival((0.1 + 0.1 * k + 0.4 * i) * lab.scale, question(100 * (k + 1) + i), output, name)
+            PromptArrival(span * (0.05 + 0.05 * k + 0.7 * i / few), question(100 * (k + 1) + i), output, name)
             for i in range(few)
         ]
     return LabWorkload(

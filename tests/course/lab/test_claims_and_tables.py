@@ -70,8 +70,8 @@ def test_whoever_was_refused_met_no_limit(tiny_lab: Lab) -> None:
 
 
 def test_a_capped_client_hides_its_queue_and_littles_law_finds_the_cap(tiny_lab: Lab) -> None:
-    one_slot = tiny_lab.run(services.few_slots(tiny_lab), max_num_seqs=1)
-    capped = tiny_lab.run(services.steady(tiny_lab, one_slot, in_flight=2), max_num_seqs=2)
+    at_once = tiny_lab.run(services.steady(tiny_lab), max_num_seqs=2)
+    capped = tiny_lab.run(services.steady(tiny_lab, at_once, in_flight=2), max_num_seqs=2)
     assert tables.in_flight(capped) == pytest.approx(2, abs=0.5)
     assert percentile(tables.felt_ttft(capped), 99) > 1.5 * percentile(capped.ttft, 99)
     assert "moved into the client" in str(words.where_it_went(capped))

@@ -9,7 +9,7 @@ from course.lab import services
 from course.lab.lab import Lab
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
 from course.lab.stepped_engine import SteppedEngine, WatchableClock
-from course.lab.workloads import LabWorkload, PromptArrival
+from course.lab.workloads import LabWorkload, PromptArrival, workload
 from course.simulator.errors import UnknownHardwareError
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
@@ -53,6 +53,20 @@ def test_a_configuration_that_does_not_fit_leaves_the_model_of_the_one_before(la
 
 def test_one_card() -> None:
     assert SimulatedDevice.of("h200") == SimulatedDevice("h200", 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "pace"), [("h100-sxm", "llama-3.1-8b", 0.5), ("4 x h100-sxm", "llama-3-70b", 1), ("", "", 1)]
+)
+def test_requests_come_sooner_on_a_fast_machine(
+    monkeypatch: pytest.MonkeyPatch, device: str, model: str, pace: float
+) -> None:
+    """And never on a CPU: there the moments are as they were written, and runs of other days can be compared."""
+    monkeypatch.setenv("MINILLM_LAB_DEVICE", device)
+    monkeypatch.setenv("MINILLM_LAB_MODEL", model)
+    lab = Lab(short=True, device="auto" if device else "cpu")
+    written = workload("chat", 0, lab.scale).arrivals
+    assert [a.offset for a in lab.workload("chat").arrivals] == [pace * a.offset for a in written]
 
 
 def test_no_such_card(monkeypatch: pytest.MonkeyPatch) -> None:

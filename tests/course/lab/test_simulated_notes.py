@@ -4,9 +4,12 @@ from collections.abc import Callable
 
 import pytest
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+from made_run import made_run
 
+from course.grading import Checks, choice
 from course.lab import lab as lab_module
-from course.lab import simulated_notes
+from course.lab import simulated_70b, simulated_notes
+from course.lab.services_70b import ServiceFigures
 from course.lab.simulated_device import SimulatedDevice, SimulatedDeviceError
 from course.lab.simulated_notes import NotHere, SimulatedNotebook, names_set_by
 from course.lab.workloads import LabWorkload, PromptArrival
@@ -51,6 +54,31 @@ def test_what_a_cell_shows_is_labelled_with_its_error_band(cell: Cell, shown: li
 def test_a_cell_that_shows_nothing_is_not(cell: Cell, shown: list[str]) -> None:
     cell("a = 1")
     assert shown == []
+
+
+def test_an_answer_that_was_checked_is_not_simulated(cell: Cell, shell: InteractiveShell, shown: list[str]) -> None:
+    shell.user_ns["check"] = Checks({"q1": lambda answer: choice(answer, "queue", {"queue": "it is"})})
+    assert cell("check('q1', 'queue')").result.score == 1 and shown == []
+
+
+@pytest.mark.parametrize(
+    ("code", "is_labelled"),
+    [
+        ("fleet.capacity.__name__", False),
+        ("len(at_70b)", False),
+        ("len(runs)", True),
+        ("[len(runs), len(at_70b)]", True),
+        ("6 * 7", True),
+        ("%precision 3", True),
+    ],
+)
+def test_what_another_simulation_showed_is_not_put_down_to_the_labs_device(
+    cell: Cell, shell: InteractiveShell, shown: list[str], code: str, is_labelled: bool
+) -> None:
+    figures = {"as they are": {"A": ServiceFigures(1.0, 0.5, 0.01, 0.02)}}
+    shell.user_ns |= {"fleet": simulated_70b, "at_70b": figures, "runs": {"one": [made_run(num_requests=1)]}}
+    cell(code)
+    assert bool(shown) == is_labelled
 
 
 def test_a_note_and_no_error(cell: Cell, shown: list[str]) -> None:

@@ -1,10 +1,13 @@
 """Lesson 02: stamps, theory, Little's law, the curve; every slider moves something; verdicts can go either way."""
 
+from dataclasses import replace
+
 import pytest
 from made_run import made_config, made_run
 
 from course.lab import queueing
 from course.lab.lab import Lab
+from course.lab.run import Run
 from course.lab.visits import longest_queue, mean, queue_length, visits_of, waits
 from course.lessons.lesson_02 import check as grading
 from course.lessons.lesson_02 import pictures, simulated, words
@@ -127,3 +130,22 @@ def test_graders_reward_right_and_explain_wrong() -> None:
     assert check("q2", queueing.md1_wait(0.9)).score == 1 and "exponential" in str(check("q2", 9))
     assert check("q3", 8).score == 1 and "M/D/1" in str(check("q3", 2))
     assert check("q4", 200).score == 1 and check("q4", 250).score == 0
+
+
+@pytest.mark.parametrize(
+    ("both_s", "told"),
+    [(0.021, "what is 100% load on one slot"), (0.032, "less than a second server"), (0.041, "adds nothing")],
+)
+def test_what_a_second_slot_adds_is_told_by_the_step_that_both_share(both_s: float, told: str) -> None:
+    """Eight questions, a step for each of 20 ms; or a step for two."""
+
+    def flat_out(slots: int, step_s: float) -> Run:
+        run = made_run(num_requests=8, prompt=20, output=1, config=made_config(max_num_seqs=slots))
+        rows = []
+        for i, row in enumerate(run.rows):
+            end = run.start + step_s * (i // slots + 1)
+            rows.append(replace(row, view=replace(row.view, borders=(run.start,) * 4 + (end, end))))
+        steps = tuple(replace(step, end=step.start + step_s) for step in run.steps)
+        return replace(run, rows=tuple(rows), steps=steps)
+
+    assert told in str(words.second_slot(flat_out(1, 0.02), flat_out(2, both_s)))

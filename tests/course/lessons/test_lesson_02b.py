@@ -7,6 +7,7 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
+from course.lab.run import Run
 from course.lab.visits import Visit, visits_of
 from course.lessons.lesson_02b import check as grading
 from course.lessons.lesson_02b import pictures, simulated, words
@@ -139,3 +140,79 @@ def test_graders_reward_right_and_explain_wrong() -> None:
     assert check("q2", "shortest first").score == 1 and "1 s" in str(check("q2", "first come"))
     assert check("q3", "at most 4 queued").score == 1 and "1 of 10 within the SLO" in str(check("q3", "no limit"))
     assert check("q4", 4).score == 1 and "other way round" in str(check("q4", 64))
+
+
+def with_e2e(run: Run, *grew: float) -> Run:
+    """The same, each request's end later by so many seconds."""
+    rows = []
+    for row, late in zip(run.rows, grew):
+        *borders, end = row.view.borders
+        rows.append(replace(row, view=replace(row.view, borders=(*borders, end + late))))
+    return replace(run, rows=tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("long", "beside", "behind", "told"),
+    [
+        (0.0, 0.0, 0.4, "paid little or nothing"),
+        (-0.3, 0.0, 0.4, "*gained* 300 ms"),
+        (0.0, 0.1, 0.4, "lost less, 100 ms where the four lost 400 ms"),
+        (0.0, 0.5, 0.4, "lost more than the four"),
+        (0.5, 0.0, 0.4, "#0 itself lost most"),
+    ],
+)
+def test_who_paid_for_the_long_one_is_read_off_the_runs(long: float, beside: float, behind: float, told: str) -> None:
+    free = made_run(num_requests=8)
+    static = with_e2e(free, long, *[beside] * 3, *[behind] * 4)
+    assert told in str(words.straggler({"static": static, "continuous": free}))
+
+
+@pytest.mark.parametrize(
+    ("chunk_s", "others", "told"),
+    [
+        (0.02, 0.1, "every running answer waits for it"),
+        (0.095, 0.1, "too short to be worth cutting"),
+        (0.02, 0.45, "hardly any request waits"),
+    ],
+)
+def test_chunks_are_judged_by_the_documents_own_steps(
+    monkeypatch: pytest.MonkeyPatch, chunk_s: float, others: float, told: str
+) -> None:
+    """Not by whatever gap was the longest."""
+    whole = made_run(num_requests=8, config=made_config(max_num_batched_tokens=1000))
+    name = whole.rows[lesson.DOCUMENT].request_id
+    static, chunked = (replace(whole, workload=each) for each in ("static", "chunked"))
+    taken = {"static": 0.1, "made": 0.1, "chunked": chunk_s}
+    empty = {"static": 0.6, "made": others, "chunked": 0.0}
+    runs = {}
+    for run in (static, whole, chunked):
+        steps = [step for step in run.steps if any(share.request_id == name for share in step.shares)]
+        steps = tuple(replace(step, end=step.start + taken[run.workload]) for step in steps)
+        runs[run.workload] = replace(run, steps=steps)
+    shares = iter(empty.values())
+    monkeypatch.setattr(words, "empty_slot_share", lambda visits, slots: next(shares))
+    finding = words.ways(runs)
+    assert told in str(finding) and not finding.is_disturbed
+
+
+@pytest.mark.parametrize(
+    ("lanes", "told"),
+    [((5.0, 0.5), "favours the *long*"), ((1.0, 4.0), "sit in between"), ((2.1, 1.9), "like first come")],
+)
+def test_two_lanes_are_compared_with_first_come(lanes: tuple[float, float], told: str) -> None:
+    def waited(short: float, long: float) -> tuple[Visit, ...]:
+        return visit(0, 0.0, short, short + 1), visit(1, 0.0, long, long + 1, prompt=6000)
+
+    orders = {"first come": waited(2.0, 2.0), "shortest first": waited(0.5, 5.0), "two lanes": waited(*lanes)}
+    assert told in (said := str(words.orders(orders))) and "2 requests in 3 s" in said
+
+
+def test_what_a_long_neighbour_costs_is_told_only_where_it_was_felt() -> None:
+    def batch(ttft: float) -> Run:
+        run = made_run(num_requests=8)
+        views = [replace(row.view, deliveries=(row.view.borders[0] + ttft,)) for row in run.rows]
+        return replace(run, rows=tuple(replace(row, view=view) for row, view in zip(run.rows, views)))
+
+    padded = made_run(num_requests=8, prompt=400)
+    for ttft, told in ((0.3, "instead of eight (200 ms alone, 300 ms"), (0.2, "didn't even notice")):
+        assert told in words.d2({"alone": batch(0.2), "beside": batch(ttft), "padded": padded}).verdict

@@ -1,0 +1,78 @@
+"""Lesson 00: which sentence is told depends on what the runs took, and on what they ran on."""
+
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+from made_run import made_config, made_run
+
+from course.lab.control import Control
+from course.lab.run import Run
+from course.lessons.lesson_00 import words
+from minillm.core.timeline import PHASES
+
+ON = "simulated: llama-3.1-8b on h100-sxm"
+
+
+def phased(apart: float = 0.0, on: str = "", **taken: float) -> Run:
+    """Two requests, `apart` seconds one after the other, whose phases all take so many seconds; 0.1 if not given."""
+    run = made_run(num_requests=2, apart=apart)
+    rows = []
+    for row in run.rows:
+        arrival = row.view.borders[0]
+        borders = tuple(accumulate((taken.get(phase, 0.1) for phase in PHASES), initial=arrival))
+        rows.append(replace(row, view=replace(row.view, borders=borders)))
+    return replace(run, rows=tuple(rows), simulated_on=on)
+
+
+@pytest.mark.parametrize(
+    ("apart", "off", "told"),
+    [
+        (0.0, {"prefill": 0.2}, "**Prefill grew**"),
+        (9.0, {"prefill": 0.2}, "**Prefill grew**"),
+        (0.0, {"prefill": 0.2, "decode": 0.15}, "requests overlapped here"),
+        (0.0, {"prefill": 0.2, "decode": 0.3}, "**Decode grew most**"),
+        (9.0, {"prefill": 0.2, "decode": 0.3}, "no mechanism explains"),
+        (9.0, {"prefill": 0.1002}, "**Caching bought nothing here.**"),
+        (0.0, {"prefill": 0.1002}, "**Caching bought nothing here.**"),
+        (0.0, {"queue": 0.3}, "**The queue grew most**"),
+        (0.0, {"stream": 0.3}, "no mechanism explains"),
+    ],
+)
+def test_what_caching_saves_is_told_by_what_grew(apart: float, off: dict[str, float], told: str) -> None:
+    assert told in str(words.rag(phased(apart), phased(apart, **off)))
+
+
+def test_prefill_that_fell_is_not_said_to_have_grown() -> None:
+    queued = {"queue": 0.9}
+    assert "Prefill grew by 100 ms" in str(words.eight_together(phased(), phased(**queued, prefill=0.2)))
+    assert "Prefill didn't grow" in str(words.eight_together(phased(), phased(**queued, prefill=0.08)))
+
+
+def stepped(*mixed_s: float) -> Run:
+    """Decode steps of 10, 11, 12 and 13 ms, and steps that mix a chunk in."""
+    run = made_run(num_requests=3, config=made_config(max_num_seqs=3), prompt=100, apart=0.3)
+    mixed = next(step for step in run.steps if 0 < step.num_prefill_tokens < step.num_tokens)
+    plain = next(step for step in run.steps if not step.num_prefill_tokens)
+    taken = [*((plain, 0.01 + 0.001 * i) for i in range(4)), *((mixed, each) for each in mixed_s)]
+    return replace(run, steps=tuple(replace(step, end=step.start + each) for step, each in taken))
+
+
+@pytest.mark.parametrize(
+    ("mixed", "told"),
+    [
+        ((0.03, 0.03), "**2.6 times**"),
+        ((0.0131, 0.0131), "is the price of 100 prompt tokens"),
+        ((0.012, 0.012), "fit into time that a decode step takes anyway"),
+        ((), "No step mixed"),
+    ],
+)
+def test_mixed_steps_are_compared_with_how_far_decode_steps_lie_apart(mixed: tuple[float, ...], told: str) -> None:
+    assert told in str(words.gaps(stepped(*mixed)))
+
+
+def test_nothing_scatters_on_a_simulated_device() -> None:
+    same = phased(on=ON)
+    for told in (words.chat(same, same), Control("As before", same, same)):
+        assert "noise" not in str(told) and "busy" not in str(told) and "imulated device" in str(told)
+    assert "**noise**" in str(words.chat(phased(), phased(decode=0.11)))
