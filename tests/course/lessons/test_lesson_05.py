@@ -1,11 +1,14 @@
 """Lesson 05: causes that tile a TTFT, policies whose effects follow from the schedule, verdicts from the runs."""
 
+import math
+import random
 import threading
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 from made_run import made_config, made_run
+from priced_runner import priced_engines
 
 from course.lab import ttft_causes
 from course.lab.lab import Lab
@@ -16,7 +19,8 @@ from course.lessons.lesson_05 import check as grading
 from course.lessons.lesson_05 import pictures, simulated, words
 from course.lessons.lesson_05 import run as lesson
 from course.simulator.cluster.run import FleetRun
-from minillm.core.timeline import StepRecord, StepShare
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import StepRecord, StepShare, VirtualClock
 from minillm.observe.step_cost import split_steps
 
 ME, OTHER, WRITER = "me", "other", "writer"
@@ -59,6 +63,62 @@ def test_the_cut_of_a_ttft_by_hand() -> None:
         abs=1e-3,
     )
     assert sum(found.values()) == pytest.approx(5.6)
+
+
+def random_steps(rng: random.Random) -> tuple[Stay, list[StepRecord]]:
+    """A request's stay among steps, some of which are launched while the last still runs, and some late."""
+    steps: list[StepRecord] = []
+    own = rng.randrange(12), rng.randrange(12)  # its first step and its last, and whatever it got between them
+    for i in range(16):
+        before = steps[-1].end if steps else 0.0
+        start = rng.uniform(steps[-1].start if steps else 0.0, before + 0.3)
+        shares = [(WRITER, 1, False)] * rng.randrange(2) + [(OTHER, rng.randint(1, 40), True)] * rng.randrange(2)
+        if i in own or (min(own) < i < max(own) and rng.random() < 0.6):
+            shares.append((ME, rng.randint(1, 40), True))
+        end = max(start, before) + rng.uniform(0.05, 1.0)
+        steps.append(step(start, end, *shares, forward=rng.choice((None, 0.7 * (end - start)))))
+    first, last = steps[min(own)], steps[max(own)]
+    prefill_end = rng.uniform(max(steps[max(own) - 1].end, last.start) if max(own) else last.start, last.end)
+    arrival = first.start - rng.uniform(0.0, 2.0)
+    return Stay(ME, arrival, prefill_end, prefill_end + rng.uniform(0.0, 0.3), rng.randint(0, 30)), steps
+
+
+def one_at_a_time(steps: list[StepRecord]) -> list[StepRecord]:
+    """The same steps, each from where the one before it ended."""
+    ends = [-math.inf, *(each.end for each in steps)]
+    return [replace(each, start=max(each.start, before)) for each, before in zip(steps, ends)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_second_of_a_ttft_has_one_cause_however_steps_overlap(seed: int) -> None:
+    stay, steps = random_steps(random.Random(seed))
+    alone = one_at_a_time(steps)
+    costs = split_steps(alone)
+    found = causes_inside(stay, steps, costs)
+    assert sum(found.values()) == pytest.approx(stay.first_token - stay.arrival, rel=1e-12)
+    assert min(found.values()) >= -1e-12
+    assert found == causes_inside(stay, alone, costs), "what overlaps is counted once, for the step that came first"
+    begins = next(each.start for each in alone if any(share.request_id == ME for share in each.shares))
+    assert found["queue"] == pytest.approx(max(begins - stay.arrival, 0.0))
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_step_that_was_launched_ahead_is_split_like_any_other(is_ahead: bool) -> None:
+    """A step takes 1 s and 10 ms a token. One request decodes; a prompt of 50 tokens is computed in chunks of 20."""
+    fields = {"max_num_batched_tokens": 21, "max_num_seqs": 4, "enable_prefix_caching": False}
+    make = priced_engines(1.0, 0.01, runs_beside_python=is_ahead, **fields)
+    engine = make(VirtualClock())
+    engine.add_request([1] * 8, SamplingParams(max_tokens=12, ignore_eos=True), request_id=WRITER)
+    for _ in range(4):
+        engine.step()
+    engine.add_request([2] * 50, SamplingParams(max_tokens=2, ignore_eos=True), request_id=ME)
+    lines = {}
+    while engine.has_unfinished:
+        lines |= {output.request_id: output.completions[0].timeline for output in engine.step() if output.finished}
+    line, steps = lines[ME], engine.core.log.records
+    found = causes_inside(Stay(ME, line.arrival, line.prefill_end, line.first_token), steps, split_steps(steps))
+    wanted = {"own prefill": 50 * 0.01, "others' answers": 3 * 0.01, "fixed cost": 3.0, "queue": 1.01 * is_ahead}
+    assert found == pytest.approx({**dict.fromkeys(CAUSES, 0.0), **wanted}, abs=2e-3)
 
 
 def test_shared_tokens_are_whole_blocks_of_a_beginning_that_somebody_else_has() -> None:
