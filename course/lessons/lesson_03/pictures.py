@@ -24,6 +24,7 @@ from course.lessons.lesson_03.run import (
     chunk_fields,
     chunk_sizes,
     crossover,
+    device_kind,
     fields_for,
     flops_ratio,
     lab_shape,
@@ -366,7 +367,7 @@ def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
     """The long prompt among chats, on the real engine, in chunks of the slider's size. Each run adds its points."""
     kept = dict(swept)
     longest = max(kept)
-    offered = [*(chunk for chunk in OFFERED_CHUNKS if chunk < longest), longest]
+    offered = [*(chunk for chunk in OFFERED_CHUNKS[device_kind(lab)] if chunk < longest), longest]
 
     def draw(chunk: int) -> Html:
         kept[chunk] = lab.run(long_among_chats(lab), **chunk_fields(lab, chunk))
