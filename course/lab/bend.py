@@ -10,6 +10,7 @@ long; that is what a lesson scales them by.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from course.lab.lab import Lab
 from course.lab.model_shape import ModelShape
@@ -65,6 +66,11 @@ def bend_here(lab: Lab, weight_dtype: str | None = None) -> Bend:
     return Bend(roof, dtype) if lab.simulated is not None else Bend(roof, dtype, 1.0, 1.0)
 
 
+@lru_cache(maxsize=1)
+def _tokens_here(lab: Lab) -> float:
+    return bend_here(lab).tokens
+
+
 def bend_on_paper(name: str = "h100-sxm", gpus: int = 1) -> Bend:
     """Of GPUs of the simulator's catalogue, weights in 16 bits."""
     return Bend(on_paper(name, gpus))
@@ -76,9 +82,9 @@ def on_gpu(lab: Lab) -> bool:
 
 
 def worthwhile_tokens(lab: Lab, bends: float, least: int) -> int:
-    """How long a prompt has to be for its prefill to count: so many bends.
+    """How long a prompt has to be for its prefill to count: so many bends. A lab's is measured once.
 
     Args:
         least: tokens that are enough on a CPU, which bends at a few tokens already. It isn't measured there.
     """
-    return max(least, round(bends * bend_here(lab).tokens)) if on_gpu(lab) else least
+    return max(least, round(bends * _tokens_here(lab))) if on_gpu(lab) else least

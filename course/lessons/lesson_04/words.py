@@ -169,10 +169,8 @@ def nothing(runs: Mapping[str, Run]) -> Finding:
     device nothing scatters."""
     cached, plain = runs.values()
     on, off = later_ttft(cached), later_ttft(plain)
-    if cached.simulated_on:
-        outcome = "simulated"
-    else:
-        outcome = "disturbed" if ratio_of(on, off) > CEILING else "noise"
+    is_noise = ratio_of(on, off) <= CEILING
+    outcome = "simulated" if cached.simulated_on else "noise" if is_noise else "disturbed"
     return tell("04", "nothing", outcome, found=hit_rate(cached), on=on, off=off)
 
 

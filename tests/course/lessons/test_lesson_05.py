@@ -141,7 +141,7 @@ MADE = as_company(made_run(num_requests=6, apart=0.15, config=made_config(max_nu
 def test_writers_write_until_the_last_newcomer_is_there(tiny_lab: Lab) -> None:
     for speed in (0.1, 1.0, 10.0):
         for gap in (lesson.PACES["busy"], lesson.PACES["rush"]):
-            crowd = lesson.company(tiny_lab, lesson.Pace(speed * 0.3, speed * 0.03), gap).arrivals
+            crowd = lesson.company(tiny_lab, lesson.Pace(speed * 0.3, speed * 0.03, speed * 0.25), gap).arrivals
             last = max(arrival.offset for arrival in crowd)
             assert min(a.max_tokens for a in crowd if a.max_tokens > lesson.BRIEF) * speed * 0.03 > last
 
@@ -156,8 +156,8 @@ def test_causes_sum_to_ttft_on_made_runs() -> None:
 @pytest.fixture
 def runs(tiny_lab: Lab) -> dict[str, Run]:
     """All there from the start but for the pages, which come at once: what happens follows from the schedule alone."""
-    crowd = lesson.company(tiny_lab, lesson.Pace(0.0, 0.001))
-    return {name: tiny_lab.run(crowd, **fields) for name, fields in lesson.POLICIES.items()}
+    crowd = lesson.company(tiny_lab, lesson.Pace(0.0, 0.001, 0.0))
+    return {name: tiny_lab.run(crowd, **fields) for name, fields in lesson.policies(tiny_lab).items()}
 
 
 def test_policies_on_a_real_engine(runs: dict[str, Run]) -> None:
@@ -170,15 +170,15 @@ def test_policies_on_a_real_engine(runs: dict[str, Run]) -> None:
 
 
 def test_decode_first_reads_no_prompt_while_anybody_writes(tiny_lab: Lab) -> None:
-    crowd = lesson.company(tiny_lab, lesson.Pace(0.002, 0.001))
-    steps = tiny_lab.run(crowd, **lesson.POLICIES["decode first"]).steps
+    crowd = lesson.company(tiny_lab, lesson.Pace(0.002, 0.001, 0.002))
+    steps = tiny_lab.run(crowd, **lesson.policies(tiny_lab)["decode first"]).steps
     assert not any(0 < step.num_prefill_tokens < step.num_tokens for step in steps)
 
 
 def test_calm_traffic_takes_the_same_steps_under_every_policy(tiny_lab: Lab) -> None:
-    calm = {name: tiny_lab.run(lesson.calm(tiny_lab), **fields) for name, fields in lesson.POLICIES.items()}
+    calm = {name: tiny_lab.run(lesson.calm(tiny_lab), **fields) for name, fields in lesson.policies(tiny_lab).items()}
     assert lesson.wins_when_calm(calm).answer == lesson.SAME_STEPS
-    long = tiny_lab.run(lesson.one_by_one(tiny_lab), **lesson.POLICIES["mixed"])
+    long = tiny_lab.run(lesson.one_by_one(tiny_lab), **lesson.policies(tiny_lab)["mixed"])
     assert lesson.wins_when_calm({**calm, "mixed": long}).answer in lesson.POLICIES
 
 
@@ -222,7 +222,7 @@ def test_whoever_asks_a_server_of_their_own_has_the_lab_alone(tiny_lab: Lab, mon
 
 
 def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -> None:
-    bench = pictures.PolicyBench(tiny_lab, lesson.Pace(0.001, 0.001))
+    bench = pictures.PolicyBench(tiny_lab, lesson.Pace(0.001, 0.001, 0.001))
     panel = bench.explorer()
     panel.set(arrivals="rush", policy="mixed", budget=64).press()
     panel.wait()
@@ -232,6 +232,53 @@ def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -
     assert set(bench.runs["rush"]) == {"mixed, 64", "decode first"} and "mixed, 64" in panel.view.value
     crowded = bench.runs["rush"]["mixed, 64"]
     assert max(step.num_tokens for step in crowded.steps) <= 64
+
+
+# ---------------------------------------------------------------- on a simulated GPU
+
+
+@pytest.fixture
+def gpu_lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.setenv("MINILLM_LAB_DEVICE", "h100-sxm")
+    return Lab(short=True, model="llama-3.1-8b", max_num_seqs=lesson.SLOTS)
+
+
+def test_on_a_gpu_newcomers_are_long_enough_to_be_rushed_and_to_hold_writers_up(gpu_lab: Lab) -> None:
+    pace = lesson.pace(gpu_lab)
+    assert pace.prefill_s > 3 * pace.token_s and lesson.budget(gpu_lab) == 256
+    crowd = lesson.company(gpu_lab, pace, lesson.PACES["rush"])
+    runs = {name: gpu_lab.run(crowd, **fields) for name, fields in lesson.policies(gpu_lab).items()}
+    assert words.pauses(runs).answer > 2 and "a backlog grows" in str(words.rush(runs))
+    assert "pays for a TTFT" in str(words.policies(runs))
+    shares = lesson.newcomers(runs["prefill first"])
+    for row, found in ttft_causes.causes_of_run(runs["prefill first"]).items():
+        view = runs["prefill first"].row_of(row)
+        assert sum(found.values()) == pytest.approx(lesson.ttft_of([view])[0])
+        assert view not in shares or found["own prefill"] > 5 * found["bookkeeping"]
+    calm = {name: gpu_lab.run(lesson.calm(gpu_lab), **fields) for name, fields in lesson.policies(gpu_lab).items()}
+    assert "noise" not in str(words.calm(calm)) and "the very same" in str(words.calm(calm))
+
+
+# ---------------------------------------------------------------- findings
+
+
+def waterfall(own: float, own_alone: float, cold: float) -> str:
+    met = {"queue": 1.0, "others' prompts": 1.0, "others' answers": 0.5, "own prefill": own, "cold cache": cold}
+    return str(words.waterfall(met, {**met, "own prefill": own_alone}))
+
+
+def test_a_waterfall_says_that_work_stays_only_where_it_did() -> None:
+    assert "that work stays" in waterfall(1.0, 1.1, 0.0) and "was in the cache" in waterfall(1.0, 1.1, 0.0)
+    assert "depends on what else" in waterfall(1.0, 0.1, 0.2) and "cost 200 ms" in waterfall(1.0, 0.1, 0.2)
+
+
+def test_where_no_prompt_is_long_nobody_pays_and_nothing_is_rushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    three = dict.fromkeys(lesson.POLICIES, MADE)
+    assert "whole prompts simply win" in str(words.policies(three))
+    monkeypatch.setattr(words, "ttft_of", lambda views: [1.0, 1.0, 1.1])
+    assert "No backlog grew" in str(words.rush(three))
+    monkeypatch.setattr(words, "ttft_of", lambda views: [1.0, 1.5, 2.0])
+    assert "cost the newcomers nothing" in str(words.rush(three))
 
 
 # ---------------------------------------------------------------- at 70B
@@ -342,7 +389,7 @@ def test_the_check_rewards_right_answers_and_names_the_mistake() -> None:
 
 def test_the_price_of_prefill_first_is_its_gap_over_that_of_mixed(tiny_lab: Lab) -> None:
     pace = lesson.pace(tiny_lab)
-    policies = {name: lesson.POLICIES[name] for name in ("prefill first", "mixed")}
-    runs = {name: tiny_lab.run(lesson.company(tiny_lab, pace), **fields) for name, fields in policies.items()}
+    crowd, policies = lesson.company(tiny_lab, pace), lesson.policies(tiny_lab)
+    runs = {name: tiny_lab.run(crowd, **policies[name]) for name in ("prefill first", "mixed")}
     paid = {name: lesson.pause_p99(run) for name, run in runs.items()}
     assert words.pauses(runs).answer == pytest.approx(paid["prefill first"] / paid["mixed"])
