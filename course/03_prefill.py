@@ -86,9 +86,9 @@ pictures.length_explorer(lab, ladder)
 pictures.flops_explorer(lab)
 
 # %% [markdown]
-# Most prompts are too short for the quadratic term to matter, and in a larger model it matters *later*: matrices grow with the
-# square of the width, attention only with the width. A rule of thumb from a small model overstates attention for a
-# large one.
+# Most prompts are too short for the quadratic term to matter, and in a larger model it matters *later*: matrices grow
+# with the square of the width, attention only with the width. A rule of thumb from a small model overstates attention
+# for a large one.
 #
 # ### TTFT on the back of an envelope
 #

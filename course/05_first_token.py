@@ -216,8 +216,8 @@ print(inspect.getsource(ttft_causes.share_out))
 # Why not simply split a step by its tokens? Because a step has a fixed cost: most of a decode step goes into reading the
 # weights, however many tokens it has. By tokens, a prompt of 16 beside 3 decodes would be blamed for 84% of the step.
 # What it really costs the 3 is the *marginal* cost, what the step takes longer because of it; so that's what counts
-# here and in `timeline.lost["stalled_by_prefill"]`. The fixed cost is charged to no request: alone, this one would pay it as
-# well. How the engine estimates a step that it never took: `minillm/observe/step_cost.py`.
+# here and in `timeline.lost["stalled_by_prefill"]`. The fixed cost is charged to no request: alone, this one would pay
+# it as well. How the engine estimates a step that it never took: `minillm/observe/step_cost.py`.
 #
 # **Who goes first, in code.** *Mixed* is a few lines: running requests that decode, then those still in prefill, then
 # new ones, under one budget. (vLLM v1 goes through its running list in order, without sorting decodes to the front;
