@@ -79,8 +79,8 @@ pictures.length_explorer(lab, ladder)
 #
 # Count instead of measuring. A **FLOP** is one floating-point operation. Each weight in the matrices costs two FLOPs
 # per token; each pair of tokens costs four FLOPs per number in a head's vector, in every head of every layer.
-# (**Heads** are separate attentions that run side by side.) Compare the model on this machine with one of 70 billion
-# weights.
+# (**Heads** are separate attentions that run side by side.) Compare the model on this machine with one of another size:
+# 70 billion weights, unless yours has that many.
 
 # %%
 pictures.flops_explorer(lab)
@@ -148,8 +148,8 @@ chunk_bet.score(run.own_ttft(swept, sizes[0]))
 words.chunks(swept, reading_s)
 
 # %% [markdown]
-# Each point is a run on the real engine. Pick another chunk size and press **Run**: its points join the curves, with
-# its timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token.
+# Each point is a run of the engine. Pick another chunk size and press **Run**: its points join the curves, with its
+# timeline below. The long prompt is the last row; a green block above it is a step in which a chat got a token.
 
 # %%
 pictures.chunk_explorer(lab, swept)

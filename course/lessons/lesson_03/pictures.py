@@ -16,6 +16,7 @@ from course.lessons.lesson_03.run import (
     BIG,
     FUSED,
     OFFERED_CHUNKS,
+    SMALL,
     TEXTBOOK,
     AttentionPoint,
     Ladder,
@@ -355,8 +356,11 @@ def square_explorer(lab: Lab) -> Explorer:
 
 
 def flops_explorer(lab: Lab) -> Explorer:
-    """Where the FLOPs of a prompt go, in the lab's model and in a 70B; counted from their shapes."""
-    shapes = {short_name(lab): lab_shape(lab), BIG: shape_of(BIG)}
+    """Where the FLOPs of a prompt go, in the lab's model and in a 70B; in a small one, where the lab's is that large.
+    Counted from their shapes."""
+    own = lab_shape(lab)
+    other = BIG if own.hidden_size < shape_of(BIG).hidden_size else SMALL
+    shapes = {short_name(lab): own, other: shape_of(other)}
 
     return Explorer(
         lambda tokens: draw_shares(shapes, tokens), tokens=choices("prompt length, tokens", COUNTED_LENGTHS, 4096)

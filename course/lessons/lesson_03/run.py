@@ -137,6 +137,8 @@ def long_among_chats(lab: Lab, answer: int | None = None, after: float | None = 
 
 BIG = "llama-3.1-70b"
 """The 70B of this lesson: it has positions for 128k tokens, so that long prompts can be asked about."""
+SMALL = "smollm2-135m"
+"""What a lab that runs a 70B itself compares it with."""
 EAGER_PASSES = 8
 """Times that textbook attention goes through the whole score matrix: it writes the scores; reads and writes them to
 scale, to mask, and for the softmax; and reads them once more to weigh the values
