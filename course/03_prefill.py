@@ -21,6 +21,9 @@ from course.lessons.lesson_03.run import Ladder, both_ways, four_times
 from course.lessons.lesson_03.words import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
 
 lab = open_lab()
+shape, name = run.lab_shape(lab), run.short_name(lab)
+bend = run.bend(lab)  # how fast this machine reads, and multiplies
+reading_s = run.reading_s(lab, bend)  # its weights, once
 
 # %% [markdown]
 # ## Surface
@@ -55,9 +58,6 @@ ladder = Ladder.of(climb)
 bet.score(four_times(ladder))
 
 # %%
-shape, name = run.lab_shape(lab), run.short_name(lab)
-bend = run.bend(lab)  # how fast this machine reads, and multiplies
-reading_s = run.reading_s(lab, bend)
 stack(draw_ladder(ladder), words.ladder(ladder, reading_s, shape))
 
 # %% [markdown]

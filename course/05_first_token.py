@@ -35,6 +35,7 @@ lab = open_lab(max_num_seqs=run.SLOTS)
 # those in its **prefix cache**, if it has seen them before.
 
 # %%
+policies = run.policies(lab)
 pace = run.pace(lab)  # how long a newcomer takes here: sets the rhythm of arrivals in this lesson
 alone = over_http(lab, run.with_rules(lab, 3))
 met = over_http(lab, run.with_rules(lab, 3, pace))
@@ -82,7 +83,6 @@ bet = lab.predict(
 bet
 
 # %%
-policies = run.policies(lab)
 runs = {name: lab.run(run.company(lab, pace), **fields) for name, fields in policies.items()}
 bet.score(words.pauses(runs))
 
